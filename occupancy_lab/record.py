@@ -18,6 +18,7 @@ from occupancy_lab.launch import BoundLaunch, Dtype
 from occupancy_lab.occupancy.calculator import calculate, check_fits, check_together
 from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.table.columns import RESOURCES
+from occupancy_lab.throughput.launch_time import predict_launch
 from occupancy_lab.throughput.predict import PlannedLaunch, predict
 from occupancy_lab.values import Failure, Status, Work
 from occupancy_lab.work.counting import count_launch
@@ -267,13 +268,19 @@ class Record(_Named):
             if grid is None and self.plan.num_programs is not None:
                 grid = (self.plan.num_programs,)
         found = count_launch(texts, self, grid, store, assume=assume, resident=resident)
-        return dataclasses.replace(
+        record = dataclasses.replace(
             self,
             counts=found.counts,
             why_not_counted=found.why_not,
             executed=found.executed,
             why_not_executed=found.why_not_executed,
         )
+        if self.matrix is not None or found.counts is None:
+            return record
+        fit = self.occupancy.programs_per_multiprocessor
+        inside = (found.counts, found.executed, record.memory, self.resources)
+        predicted = predict_launch(*inside, fit, self.gpu)
+        return dataclasses.replace(record, prediction=predicted or self.prediction)
 
     def row(self) -> dict[str, Any]:
         """Return the record as one flat row of plain values; None is not known.
@@ -304,6 +311,8 @@ class Record(_Named):
             "waves": None if plan is None else plan.waves,
             **tutorial,
             "predicted_us": None if prediction is None else prediction.us,
+            "predicted_low_us": None if prediction is None else prediction.low_us,
+            "predicted_high_us": None if prediction is None else prediction.high_us,
             "predicted_gbs": None if prediction is None else prediction.gbs,
             "bound": None if prediction is None else prediction.bound,
             "basis": None if prediction is None else prediction.basis,

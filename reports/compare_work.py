@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.work.counts import Access, Counts
     from occupancy_lab.work.executed import Executed
+    from occupancy_lab.work.memory import Memory
 
 LEAST_WRITTEN = 5_000_000
 """Bytes, below which most that is counted was in the L2 cache before the launch: some 2 MB."""
@@ -105,9 +106,20 @@ def counts_of(launch: RecordedLaunch) -> Counts:
 def executed_of(launch: RecordedLaunch) -> Executed | None:
     """Return what the lab counts of the machine code of a launch, None where it cannot."""
     try:
-        return execute(launch.texts, launch.arguments, launch.grid, values=launch.values)
+        return execute(
+            *(launch.texts, launch.arguments, launch.grid),
+            values=launch.values,
+            resident=resident(launch),
+        )
     except OccupancyLabError:
         return None
+
+
+def memory_of(launch: RecordedLaunch) -> Memory:
+    """Return the bytes that the lab counts of a launch, by where they are served."""
+    counts, executed = counts_of(launch), executed_of(launch)
+    local = local_memory(executed, resources_of(launch), counts.programs, resident(launch))
+    return memory(counts, find_gpu(launch.gpu), local)
 
 
 def _sectors(accesses: Iterable[Access], operation: str) -> Amount:
@@ -139,10 +151,7 @@ def compared(launch: RecordedLaunch) -> Iterator[Compared]:
         for operation in ("load", "store")
     }
     if int(launch.row["tensor_bytes"]) > (gpu.l2_bytes or 0):
-        taken, executed = resources_of(launch), executed_of(launch)
-        found = memory(
-            counts, gpu, local_memory(executed, taken, counts.programs, resident(launch))
-        )
+        found = memory_of(launch)
         if found.dram_read_bytes is not None:
             ours["dram_read_bytes"] = found.dram_read_bytes
         if found.written_within_bytes is not None and (

@@ -20,6 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import compare_time
 import numpy as np
 
 from occupancy_lab import Config, Problem, explain, load_kernel
@@ -294,6 +295,40 @@ def constants() -> str:
     )
 
 
+def any_kernel() -> str:
+    """Return how near the times of any kernel's launches are, by what they were used for."""
+    rows = compare_time.read()
+    lines = [
+        "| above 10 us, on an H100 | launches | off by half | by nine in ten | in the range |",
+        "| --- | --: | --: | --: | --: |",
+    ]
+    uses = {
+        "tuning": "kernels that the constants were fitted to",
+        "held out": "held out",
+        "fresh": "fresh: kernels of libraries, seen for the first time",
+    }
+    kinds = {"memory": "no dots", "dots": "dots", "matmul": "matmul", "attention": "attention"}
+    for use, words in uses.items():
+        some = [one for one in rows if one.use == use]
+        lines.append(_errors_row(words, compare_time.errors(some)))
+        for kind, named in kinds.items() if use != "tuning" else ():
+            of_kind = [one for one in some if one.kind == kind]
+            if len(of_kind) >= 2 * compare_time.FIRST:
+                lines.append(_errors_row(f"- {named}", compare_time.errors(of_kind)))
+    first, five = zip(*compare_time.first_choices(rows), strict=True)
+    chosen = (
+        f"Of {len(first)} problems with three configurations or more the one that is predicted to"
+        f" be fastest takes {np.mean(first):.1%} longer than the fastest, {max(first):.1%} at"
+        f" worst; the best of the first five {np.mean(five):.1%}."
+    )
+    return "\n".join([*lines, "", _paragraph(chosen)])
+
+
+def _errors_row(words: str, found: compare_time.Errors) -> str:
+    shares = (found.median, found.ninth, found.inside)
+    return f"| {words} | {found.launches} | {' | '.join(f'{one:.0%}' for one in shares)} |"
+
+
 def checks() -> str:
     """Say against what each number was checked, and how far the predicted times are off."""
     drawn = re.search(r"POINTS_PER_ARCHITECTURE = ([0-9_]+)", CUDA_TEST.read_text(encoding="utf-8"))
@@ -407,6 +442,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "lessons": lessons,
     "constants": constants,
     "checks": checks,
+    "any_kernel": any_kernel,
 }
 """Every part by the name in its comments."""
 PAGES: Mapping[Path, tuple[str, ...]] = {
@@ -414,7 +450,7 @@ PAGES: Mapping[Path, tuple[str, ...]] = {
     DOCS / "kernels.md": ("dry_run", "layer_norm", "matmul", "script", "rms_norm", "matrix"),
     DOCS / "scan.md": ("scan",),
     DOCS / "sweep.md": ("versions",),
-    DOCS / "times.md": ("constants", "lessons"),
+    DOCS / "times.md": ("constants", "any_kernel", "lessons"),
     DOCS / "how-it-works.md": ("checks",),
 }
 """The parts of each page."""

@@ -161,6 +161,8 @@ def test_a_prediction_is_in_the_row_and_in_json() -> None:
     assert tuple(plain[name] for name in names) == values
     assert plain["prediction"] == {
         "us": predicted.us,
+        "low_us": None,
+        "high_us": None,
         "gbs": predicted.gbs,
         "share_of_copy": predicted.gbs / predicted.copy_gbs,
         "bound": max(plain["prediction"]["parts"], key=plain["prediction"]["parts"].get),

@@ -22,16 +22,18 @@ from occupancy_lab.text.words import (
     median_words,
     microseconds,
     place_words,
+    range_sentence,
     said_of_each,
 )
+from occupancy_lab.throughput.launch_time import PARTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.explaining.timing import Timing
     from occupancy_lab.record import Record
-    from occupancy_lab.values import Measurement
+    from occupancy_lab.values import Measurement, Prediction
 
 ALTERNATIVES = {
     "more programs, one step": "more_programs",
@@ -52,6 +54,8 @@ def the_duration(cases: tuple[Case, ...]) -> Section:
         timed = timings[case.title]
         if timed is not None:
             yield from _reasons(timed)
+        elif case.record.prediction is not None:
+            yield part_sentence(case.record.prediction)
         if case.record.matrix is not None:
             yield from tutorial_sentences(case, timed)
         prediction = case.record.prediction
@@ -59,13 +63,16 @@ def the_duration(cases: tuple[Case, ...]) -> Section:
             yield time_sentence(case.record)
         yield from measured_sentences(case)
 
-    tables = (*_part_tables(found), *_alternative_tables(found))
+    ranged = [one for one in cases if one.record.prediction and timings[one.title] is None]
+    tables = (*_part_tables(found), *_ranged_tables(ranged), *_alternative_tables(found))
     return Section("How long it takes", tables, said_of_each(cases, sentences))
 
 
 def time_sentence(record: Record) -> str:
     """Return what the predicted time rests on, or what is missing for one."""
     found = record.prediction
+    if found is not None and found.low_us is not None:
+        return range_sentence(record.gpu, found.basis, calibrated=found.calibrated)
     if found is not None:
         return basis_sentence(
             record.gpu, found.basis, calibrated=found.calibrated, error=found.error
@@ -74,6 +81,15 @@ def time_sentence(record: Record) -> str:
     if record.memory is None and _not_modelled(record):
         why += "; `--bytes-read` and `--bytes-written` give the least possible"
     return f"{why}."
+
+
+def part_sentence(prediction: Prediction) -> str:
+    """Return what takes longest of a launch by itself, and what comes next."""
+    first, *others = sorted(prediction.parts, key=lambda part: -part.us)
+    found = f"What takes longest by itself: {PARTS[first.name]}, {microseconds(first.us)}"
+    if others:
+        found += f"; then {PARTS[others[0].name]}, {microseconds(others[0].us)}"
+    return f"{found}."
 
 
 def why_no_time(record: Record) -> str:
@@ -147,6 +163,23 @@ def _part_tables(timings: tuple[Timing, ...]) -> tuple[Table, ...]:
     )
     caption = "Each part if nothing else took any time; parts overlap, so they add up to more:"
     return (Table(("", *(timed.title for timed in timings)), rows, caption),)
+
+
+def _ranged_tables(cases: Sequence[Case]) -> tuple[Table, ...]:
+    """Return each part's time by itself of launches whose time has a range."""
+    if not cases:
+        return ()
+    predictions = [one.record.prediction for one in cases]
+    of_each = [
+        {} if one is None else {part.name: part.us for part in one.parts} for one in predictions
+    ]
+    rows = tuple(
+        (words, *("-" if name not in us else microseconds(us[name]) for us in of_each))
+        for name, words in PARTS.items()
+        if any(name in us for us in of_each)
+    )
+    caption = "Each part if nothing else took any time; parts overlap, so they add up to more:"
+    return (Table(("", *(one.title for one in cases)), rows, caption),)
 
 
 def _alternative_tables(timings: tuple[Timing, ...]) -> tuple[Table, ...]:

@@ -180,7 +180,10 @@ def make_cases(
             if other is not None:
                 wanted.append((place, (name, value), other))
         wanted += [(place, named, other) for named, other in wanted_besides(case).items()]
-    runs = compile_runs([other for *_, other in wanted], compiler)
+    others = [other for *_, other in wanted]
+    runs = compile_runs(others, compiler)
+    if not all(case.record.matrix for case in made):
+        runs = with_counts(runs, others, compiler)
     found: list[dict[Any, Record | Failed]] = [{} for _ in made]
     for (place, named, _), run in zip(wanted, runs, strict=True):
         found[place][named] = run

@@ -21,6 +21,7 @@ from occupancy_lab.text.words import (
     prediction_words,
     resource_word,
 )
+from occupancy_lab.throughput.launch_time import PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -40,7 +41,7 @@ BOUNDS = {
     "bandwidth": "bandwidth (of memory)",
     "tail": "tail (first and last {work}s)",
 }
-"""What takes longest by itself, by the name of the part."""
+"""What takes longest by itself, by the name of the part, of a kernel whose traffic is described."""
 
 
 UNTOLD = {"-", "0 B per thread"}
@@ -275,7 +276,10 @@ def bound_words(case: Case) -> str:
     prediction = case.record.prediction
     if prediction is None:
         return "-"
-    words = BOUNDS[prediction.bound].format(work=case.piece)
+    if prediction.low_us is None:
+        words = BOUNDS[prediction.bound].format(work=case.piece)
+    else:
+        words = PARTS[prediction.bound]
     return f"{words}, {microseconds(prediction.part(prediction.bound).us)}"
 
 
@@ -313,7 +317,7 @@ def copy_words(case: Case) -> str:
     copy, share = recorded.copy, recorded.share_of_copy
     if share is not None and copy is not None and copy.us is not None:
         return f"{share:.0%}, both recorded ({microseconds(copy.us)})"
-    if prediction is None:
+    if prediction is None or prediction.share_of_copy is None:
         return "-"
     us = prediction.us * prediction.share_of_copy
     return f"{prediction.share_of_copy:.0%}, both predicted ({microseconds(us)})"

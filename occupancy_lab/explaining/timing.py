@@ -73,9 +73,9 @@ class Timing:
 
 @functools.lru_cache(maxsize=8)
 def timing(case: Case) -> Timing | None:
-    """Return the timing of *case*; None where there is no prediction."""
+    """Return the timing of *case*; None where there is no prediction, or it has a range."""
     prediction = case.record.prediction
-    if prediction is None:
+    if prediction is None or prediction.low_us is not None:
         return None
     programs = case.record.occupancy.programs_per_multiprocessor
     more = case.calculation.next_programs

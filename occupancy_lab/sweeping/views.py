@@ -20,8 +20,10 @@ from occupancy_lab.text.words import (
     difference,
     limiter_list,
     listed,
+    range_sentence,
 )
 from occupancy_lab.throughput.calibrations import calibration_for
+from occupancy_lab.throughput.launch_time import FITTED_TO
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -165,10 +167,13 @@ def _failures(table: pd.DataFrame, varying: list[str]) -> Iterator[pd.DataFrame]
 
 def _time_sentences(fine: pd.DataFrame, gpus: Mapping[str, Gpu]) -> Iterator[str]:
     """Say what the predicted and the measured times rest on."""
-    for key in fine.loc[fine["predicted_us"].notna(), "gpu"].unique():
-        gpu = gpus.get(key) or find_gpu(key)
+    for key, rows in fine[fine["predicted_us"].notna()].groupby("gpu", sort=False):
+        gpu = gpus.get(str(key)) or find_gpu(str(key))
         basis = calibration_for(gpu)
-        if basis is not None:
+        if rows["predicted_low_us"].notna().any():
+            words = str(rows["basis"].iloc[0])
+            yield range_sentence(gpu, words, calibrated=gpu.key == FITTED_TO)
+        elif basis is not None:
             yield basis_sentence(gpu, basis.words, calibrated=basis.calibrated, error=basis.error)
     yield from unseen_stages(fine)
     yield from _stages_without_loop(fine)
@@ -196,7 +201,9 @@ def _stages_without_loop(fine: pd.DataFrame) -> Iterator[str]:
 def sees_stages(table: pd.DataFrame) -> pd.Series[Any]:
     """Return of which rows a prediction sees all that num_stages loads ahead."""
     copies = table["async_copies"].fillna(1) > 0
-    return (table["num_stages"] == 1) | table["loop_instructions"].isna() | copies
+    made_of_binary = table["predicted_low_us"].notna()
+    flat = (table["num_stages"] == 1) | table["loop_instructions"].isna()
+    return flat | copies | made_of_binary
 
 
 def unseen_stages(table: pd.DataFrame) -> Iterator[str]:

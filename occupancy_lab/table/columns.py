@@ -147,7 +147,12 @@ _FOLLOWING = {
         tutorial_programs="programs_per_multiprocessor by the tutorial's formula",
         tutorial_num_programs="num_programs by the tutorial's formula",
     ),
-    **_like(TIME, predicted_us="predicted time of a launch, us"),
+    **_like(
+        TIME,
+        predicted_us="predicted time of a launch, us",
+        predicted_low_us="what eight in ten such launches take at the least, us",
+        predicted_high_us="what they take at the most, us",
+    ),
     **_like(
         AMOUNT,
         predicted_gbs="bandwidth that the traffic comes to in that time, GB/s",
@@ -155,7 +160,7 @@ _FOLLOWING = {
     ),
     **_like(
         TEXT,
-        bound="what would take longest alone: launch, latency, issue, bandwidth, tail",
+        bound="what would take longest alone: latency, issue, bandwidth, tail, tensor, lsu ...",
         basis="where the prediction's constants are from",
         triton_version="the Triton that compiled it",
     ),

@@ -205,9 +205,17 @@ def error_words(error: float | None) -> str:
 
 
 def prediction_words(prediction: Prediction) -> str:
-    """Return a predicted time and its bandwidth: "12.4 us ±10%, 2065 GB/s, unconfirmed"."""
-    error = prediction.error
-    time = f"{microseconds(prediction.us)}{error_words(error)}, {prediction.gbs:.0f} GB/s"
+    """Return a predicted time and its bandwidth: "12.4 us ±10%, 2065 GB/s, unconfirmed".
+
+    Where it has a range, that: "83.0 us (70.0 to 100)".
+    """
+    error, low, high = prediction.error, prediction.low_us, prediction.high_us
+    time = f"{microseconds(prediction.us)}{error_words(error)}"
+    if low is not None and high is not None:
+        limits = (microseconds(one).removesuffix(" us") for one in (low, high))
+        return f"{time} ({' to '.join(limits)})"
+    if prediction.gbs is not None:
+        time += f", {prediction.gbs:.0f} GB/s"
     return time if error is None else f"{time}, unconfirmed"
 
 
@@ -221,6 +229,15 @@ def basis_sentence(gpu: Gpu, words: str, *, calibrated: bool, error: float | Non
     return (
         f"Predictions for {gpu.title} rest on {words}; no {unconfirmed} has confirmed them: take"
         f" each time as{error_words(error)} at the least."
+    )
+
+
+def range_sentence(gpu: Gpu, basis: str, *, calibrated: bool) -> str:
+    """Return what times with a range rest on for *gpu*, on *basis* as a Prediction has it."""
+    measured = "" if calibrated else f"; no launch was measured on {article(gpu.title)}"
+    return (
+        f"Times for {gpu.title} rest on {basis}: of kernels that they were not fitted to, eight in"
+        f" ten launches took between the two limits{measured}."
     )
 
 

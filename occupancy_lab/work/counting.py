@@ -75,7 +75,7 @@ def count_launch(  # noqa: PLR0913 - what counts depend on
     found = _counted(texts.ttir, known, grid, values, assume=assume, resident=resident)
     if found.counts is not None:
         numbers = {name: value for name, value in assume.items() if name in unknown}
-        found = _with_executed(found, texts, known | numbers, grid, values)
+        found = _with_executed(found, texts, known | numbers, grid, values, resident=resident)
     store.put_counted(key, to_line(found))
     return found
 
@@ -104,17 +104,20 @@ def _counted(  # noqa: PLR0913 - as `count_launch`
         return Counted(why_not=f"{type(error).__name__} in counting: {error}")
 
 
-def _with_executed(
+def _with_executed(  # noqa: PLR0913 - as `count_launch`
     found: Counted,
     texts: Texts,
     arguments: Mapping[str, Any],
     grid: tuple[int, ...],
     values: Mapping[str, Sequence[int]],
+    *,
+    resident: int | None,
 ) -> Counted:
     from occupancy_lab.work.executed import execute
 
     try:
-        return replace(found, executed=execute(texts, arguments, grid, values=values))
+        executed = execute(texts, arguments, grid, values=values, resident=resident)
+        return replace(found, executed=executed)
     except BinaryError as error:
         return replace(found, why_not_executed=str(error))
     except Exception as error:  # noqa: BLE001 - what is known without it is shown all the same

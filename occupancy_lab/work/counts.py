@@ -352,6 +352,29 @@ class SharedAccess:
 
 
 @dataclass(frozen=True, slots=True)
+class Program:
+    """What a program of a launch asks of its multiprocessor, in the mean of all programs."""
+
+    pipes: Mapping[str, float]
+    """Cycles of a multiprocessor for which the program keeps each pipe busy, as `work.pipes` names
+    them."""
+    alone: tuple[float, ...]
+    """Cycles that it takes with a multiprocessor to itself, where memory takes LATENCIES cycles."""
+    rounds: float | None
+    """How many programs the busiest place for one does after the other, in times of a mean one;
+    None where all do the same, or it is not known how many run at once."""
+    instructions: int
+    """Of the code that programs go through, each once."""
+    local_bytes: float
+    """What its warps load from and store to local memory."""
+
+
+LATENCIES = (300.0, 600.0, 1000.0)
+"""Cycles that memory takes in `Program.alone`: those of the L2 cache and of device memory, of an
+H100 at work, lie in between or little beyond."""
+
+
+@dataclass(frozen=True, slots=True)
 class Executed:
     """What the machine code of a launch executes; every number is of the whole launch."""
 
@@ -367,6 +390,8 @@ class Executed:
     loops: tuple[ExecutedLoop, ...]
     accesses: tuple[GlobalAccess, ...]
     shared: tuple[SharedAccess, ...] = ()
+    program: Program | None = None
+    """What a program asks of its multiprocessor; None where that is not known."""
     unknowns: tuple[Unknown, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:

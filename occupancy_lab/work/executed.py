@@ -24,6 +24,7 @@ from occupancy_lab.compiling.cubin import (
 )
 from occupancy_lab.compiling.sass import BULK_COPIES, KINDS_BY_OPCODE, stalls
 from occupancy_lab.errors import BinaryError
+from occupancy_lab.gpus import architectures
 from occupancy_lab.work import operations
 from occupancy_lab.work.asked import Asked, Asking
 from occupancy_lab.work.banks import PASS, WARP_GROUP, Served, Serving, product_wavefronts
@@ -43,6 +44,7 @@ from occupancy_lab.work.line_tables import read_lines
 from occupancy_lab.work.operations import ATOMICS, LOADS, SHARED_ACCESSES
 from occupancy_lab.work.passed import Passed, parameters_of
 from occupancy_lab.work.products import product_flops
+from occupancy_lab.work.program import program_of
 from occupancy_lab.work.slices import ACCESSES, ENDS, Slice, accesses_of, read_code, slice_of
 from occupancy_lab.work.threads import Launched
 from occupancy_lab.work.waits import waits
@@ -91,12 +93,14 @@ def execute(
     grid: Sequence[int],
     *,
     values: Mapping[str, Sequence[int]] | None = None,
+    resident: int | None = None,
 ) -> Executed:
     """Return what a launch executes of its binary for an NVIDIA GPU.
 
     *arguments* are the launch's by the names of the kernel's parameters; *values* has what is in
-    tensors of whole numbers, as far as it is known. A condition that hangs on other values of
-    memory is named in `unknowns`, and what hangs on it is a range.
+    tensors of whole numbers, as far as it is known; *resident* programs run at once, None where
+    that is not known. A condition that hangs on other values of memory is named in `unknowns`, and
+    what hangs on it is a range.
 
     Raises:
         BinaryError: there is no cubin, it is damaged, its programs are clusters, or it jumps in a
@@ -106,7 +110,7 @@ def execute(
         why = "it has no cubin" if texts.cubin is None else "its programs are clusters"
         message = f"The instructions that {texts.name} executes are not counted: {why}."
         raise BinaryError(message)
-    return _Run(texts, texts.cubin, arguments, grid, values or {}).executed()
+    return _Run(texts, texts.cubin, arguments, grid, values or {}).executed(resident)
 
 
 class _Run:
@@ -121,7 +125,7 @@ class _Run:
         values: Mapping[str, Sequence[int]],
     ) -> None:
         elf = read_elf(cubin, EM_CUDA, "a cubin")
-        arch = compute_capability(elf)
+        self.arch = arch = compute_capability(elf)
         content = kernel_text(elf, texts.name).content
         self.grid = (*grid, 1, 1)[:3]
         self.programs = math.prod(self.grid)
@@ -146,8 +150,8 @@ class _Run:
             for word in self.code.words
         ]
 
-    def executed(self) -> Executed:
-        """Return what it executes."""
+    def executed(self, resident: int | None = None) -> Executed:
+        """Return what it executes where *resident* programs run at once."""
         if self.passed.has_values:
             self._forget_written()
         chosen, ways = self._ways()
@@ -165,6 +169,19 @@ class _Run:
             for number in range(block.start, block.stop)
             if executions[start] != NOTHING and self.code.words[number] & 0x1FF in ACCESSES
         )
+        shared = tuple(
+            self._shared_access(number, executions[start], served, others)
+            for start, block in self.code.blocks.items()
+            for number in range(block.start, block.stop)
+            if executions[start] != NOTHING and self._is_shared(self.code.words[number])
+        )
+        program = program_of(
+            *(self.code, ways[-1], accesses, shared),
+            architecture=architectures()[f"sm_{self.arch}"],
+            threads=self.threads,
+            programs=self.programs,
+            resident=resident,
+        )
         lines = self._lines(executions)
         return Executed(
             programs=self.programs,
@@ -174,12 +191,8 @@ class _Run:
             lines=lines,
             loops=tuple(self._loop(header, executions, ways, len(chosen)) for header in self.loops),
             accesses=accesses,
-            shared=tuple(
-                self._shared_access(number, executions[start], served, others)
-                for start, block in self.code.blocks.items()
-                for number in range(block.start, block.stop)
-                if executions[start] != NOTHING and self._is_shared(self.code.words[number])
-            ),
+            shared=shared,
+            program=program,
             unknowns=self._unknowns(unknown | others, accesses),
         )
 

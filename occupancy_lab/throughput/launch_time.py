@@ -1,0 +1,325 @@
+"""How long any launch takes: from what its programs ask of each unit of the GPU.
+
+A program alone takes as long as the replay of one of its warps, with the latency of memory that its
+share of cache misses gives. So many programs as are resident take that time together, or as long as
+the busiest unit needs for all of them, whichever is longer; where the two are alike, more than
+either: a norm of all, whose exponent is fitted. The launch is as many such rounds as there are,
+the last one with the programs that are left.
+
+The constants were fitted to launches of 96 public kernels on an H100 and hold for others by their
+data sheets; docs/time.md has what is met on kernels that they were not fitted to.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from occupancy_lab.gpus import find_device
+from occupancy_lab.values import Part, Prediction
+from occupancy_lab.work.counts import LATENCIES, NOTHING, SECTOR, total
+from occupancy_lab.work.pipes import ISSUE, LSU, SHARED, TENSOR
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.values import Resources
+    from occupancy_lab.work.counts import Amount, Counts, Executed, Program
+    from occupancy_lab.work.memory import Memory
+
+FITTED_TO = "h100"
+"""The key of the GPU whose launches the constants were fitted to."""
+LAUNCH_US = 5.07
+"""A launch that does nothing, as CUDA's events see it, with the time until its last bytes are
+written."""
+DISPATCH_US = 0.00058
+"""From the start of one program to the next, of the whole GPU."""
+START_CYCLES = 133.0
+"""Of a program, before its first instruction and after its last."""
+L2_CYCLES, MEMORY_CYCLES = 594.0, 878.0
+"""Until a load is there from the L2 cache and from device memory, with others under way."""
+BANDWIDTH_SHARE, WRITTEN_WEIGHT = 0.839, 0.806
+"""Of the data sheet's bandwidth what reads reach, and how much of a read's time a write takes."""
+L2_BYTES, PORT_BYTES, MEMORY_PORT_BYTES = 60.8, 64.0, 60.0
+"""Bytes a cycle and multiprocessor from the L2 cache where all ask for them; where few do, the most
+that one takes (Jia et al. 2018), and the most that it takes from device memory."""
+LOCAL_BYTES = 43.0
+"""The same of local memory that the L1 cache does not hold."""
+SHARED_FACTOR = 1.42
+"""How many times its passes an access to shared memory keeps lsu busy."""
+CODE_CYCLES, CODE_BYTES = 34.0, 128
+"""For fetching so many bytes of code that no cache has yet."""
+TENSOR_CLOCK, TENSOR_SHARE = 0.886, 0.4
+"""The part of its clock that the GPU keeps where the tensor cores work for more than this share of
+the issued instructions' cycles: power limits it."""
+OVERLAP = 3.26
+"""The exponent of the norm."""
+UNIFIED_KIB: Mapping[str, int] = {"sm_80": 192, "sm_86": 128, "sm_89": 128, "sm_120": 128}
+"""L1 cache and shared memory together, by target; of all others OTHER_KIB (CUDA C++ Programming
+Guide, "Compute Capabilities")."""
+OTHER_KIB = 256
+FREE_KIB = 1
+"""Of shared memory, that each program takes besides its own."""
+
+PARTS = {
+    "launch": "starting and ending the launch",
+    "dispatch": "starting its programs",
+    "code": "fetching code",
+    "latency": "latency: waits that the busiest pipe of a program does not cover",
+    "issue": "issuing instructions",
+    "fma": "FP32 and integer multiply-adds",
+    "alu": "integer arithmetic and comparisons",
+    "xu": "special functions and conversions",
+    "fp64": "FP64 arithmetic",
+    "uniform": "arithmetic of uniform registers",
+    "tensor": "tensor cores",
+    "lsu": "shared memory and L1 cache",
+    "local": "local memory (register spills)",
+    "l2": "L2 cache",
+    "bandwidth": "device memory",
+    "tail": "rounds that are not full, and programs that take longer",
+}
+"""The parts of a time and what they are called."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Between which shares of its predicted time eight in ten launches of a class take."""
+
+    low: float
+    high: float
+
+
+RANGES = {
+    "bandwidth": Range(0.94, 1.19),
+    "tensor": Range(0.81, 1.19),
+    "other": Range(0.84, 1.17),
+    "spills": Range(0.73, 1.22),
+    "unknown": Range(0.60, 1.80),
+}
+"""Of launches whose kernels the constants were not fitted to (H100)."""
+SIBLING, STRANGER = 1.1, 1.3
+"""How many times farther it is for another GPU of the same architecture, and for others: nobody
+measured these."""
+LEAST_LOCAL_BYTES = 64
+"""Of a thread, below which a launch does not count as one that spills."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a launch asks of a GPU, a program in the mean."""
+
+    programs: int
+    fit: int
+    """Programs that fit a multiprocessor."""
+    program: Program
+    resources: Resources
+    read_bytes: float
+    written_bytes: float
+    """Of device memory."""
+    l2_bytes: float
+    missed: float
+    """The share of what it reads that the L2 cache does not have."""
+
+    def own(self) -> dict[str, float]:
+        """Return the cycles of each pipe of its multiprocessor."""
+        found = {one: busy for one, busy in self.program.pipes.items() if one != SHARED}
+        found[LSU] = found.get(LSU, 0.0) + SHARED_FACTOR * self.program.pipes.get(SHARED, 0.0)
+        return found
+
+    def alone(self) -> float:
+        """Return the cycles that it takes with a multiprocessor to itself."""
+        latency = L2_CYCLES + (MEMORY_CYCLES - L2_CYCLES) * self.missed
+        first, middle, last = LATENCIES
+        low, between, high = self.program.alone
+        if latency < middle:
+            found = low + (between - low) * (latency - first) / (middle - first)
+        else:
+            found = between + (high - between) * (latency - middle) / (last - middle)
+        return found + START_CYCLES
+
+    def spilled(self, gpu: Gpu, at_once: int) -> float:
+        """Return the cycles in which its local memory comes from the L2 cache and goes there.
+
+        None go by where the L1 cache has room for *at_once* programs.
+        """
+        threads = self.resources.num_warps * gpu.architecture.warp_size
+        frames = (self.resources.local_bytes or 0) * threads * at_once
+        shared = ((self.resources.shared or 0) + 1024 * FREE_KIB) * self.fit
+        room = UNIFIED_KIB.get(gpu.target.name, OTHER_KIB) * 1024 - shared
+        return self.program.local_bytes / LOCAL_BYTES if frames > room else 0.0
+
+
+def predict_launch(  # noqa: PLR0913, PLR0917 - what a time is made of
+    counts: Counts,
+    executed: Executed | None,
+    memory: Memory | None,
+    resources: Resources,
+    fit: int,
+    gpu: Gpu,
+) -> Prediction | None:
+    """Return how long a launch takes on *gpu*, of which *fit* programs fit a multiprocessor.
+
+    None where that is not known: without a binary for an NVIDIA GPU, where a loop may run on
+    without end, and for a GPU whose size, clock, bandwidth or tensor cores are not known.
+    """
+    asked = _asked(counts, executed, memory, resources, fit)
+    known = None not in {gpu.multiprocessors, gpu.boost_mhz, gpu.bandwidth_gbs}
+    if asked is None or executed is None or not known or not _has_rates(executed, gpu):
+        return None
+    found = _Time(asked, gpu)
+    us, parts = found.us(), found.parts()
+    limits = RANGES[_class_of(counts, executed, asked, parts, us)]
+    wider = 1.0
+    if gpu.key != FITTED_TO:
+        model = find_device(FITTED_TO)
+        same = model is not None and model.target == gpu.target
+        wider = SIBLING if same else STRANGER
+    moved = asked.read_bytes + asked.written_bytes
+    return Prediction(
+        us=us,
+        gbs=moved / us / 1e3 if moved else None,
+        copy_gbs=None,
+        parts=parts,
+        basis=_basis(wider),
+        calibrated=wider == 1.0,
+        low_us=us * limits.low / wider,
+        high_us=us * limits.high * wider,
+    )
+
+
+def _has_rates(executed: Executed, gpu: Gpu) -> bool:
+    """Tell whether the rate of the tensor cores is known, where the launch uses them."""
+    uses = executed.kinds.get("tensor_instructions", NOTHING) != NOTHING
+    return not uses or gpu.architecture.tensor_multiply_adds is not None
+
+
+def _basis(wider: float) -> str:
+    measured = "launches of 96 public kernels on an NVIDIA H100"
+    return measured if wider == 1.0 else f"the data sheet and {measured}"
+
+
+def _asked(
+    counts: Counts,
+    executed: Executed | None,
+    memory: Memory | None,
+    resources: Resources,
+    fit: int,
+) -> Asked | None:
+    """Return what a launch asks for; None where that is not known."""
+    if executed is None or memory is None or executed.program is None or not fit:
+        return None
+    if executed.instructions.high is None or not counts.programs:
+        return None
+    amounts = (memory.dram_read_bytes, memory.dram_written_bytes, memory.l2_bytes)
+    if any(one is None or one.high is None for one in amounts):
+        return None
+    read, written, through = (_middle(one) for one in amounts if one is not None)
+    wanted = total(one.sectors for one in counts.accesses if one.reads)
+    return Asked(
+        programs=counts.programs,
+        fit=fit,
+        program=executed.program,
+        resources=resources,
+        read_bytes=read,
+        written_bytes=written,
+        l2_bytes=through,
+        missed=min(read / max(_middle(wanted) * SECTOR, read, 1.0), 1.0),
+    )
+
+
+class _Time:
+    """The time of what is asked of a GPU."""
+
+    def __init__(self, asked: Asked, gpu: Gpu) -> None:
+        self.asked, self.gpu = asked, gpu
+        self.own = asked.own()
+        self.size = gpu.multiprocessors or 1
+        mhz = float(gpu.boost_mhz or 1)
+        works = self.own.get(TENSOR, 0.0) > TENSOR_SHARE * self.own.get(ISSUE, 0.0)
+        self.mhz = mhz * (TENSOR_CLOCK if works else 1.0)
+        self.boost_mhz = mhz
+
+    def outside(self, active: int) -> dict[str, float]:
+        """Return a program's cycles of what *active* multiprocessors share."""
+        asked, programs = self.asked, self.asked.programs
+        share = self.size / active
+        bandwidth = (self.gpu.bandwidth_gbs or 1.0) * BANDWIDTH_SHARE * 1e3 / self.boost_mhz
+        moved = asked.read_bytes + WRITTEN_WEIGHT * asked.written_bytes
+        return {
+            "l2": asked.l2_bytes / programs / min(PORT_BYTES, L2_BYTES * share),
+            "bandwidth": moved / programs / min(MEMORY_PORT_BYTES, bandwidth / active),
+            "dispatch": DISPATCH_US * active * self.mhz,
+        }
+
+    def round_us(self, at_once: int, active: int) -> float:
+        """Return how long *at_once* programs take on each of *active* multiprocessors."""
+        spilled = self.asked.spilled(self.gpu, at_once)
+        alone = self.asked.alone() + spilled
+        units = [*self.own.values(), *self.outside(active).values(), spilled]
+        most = sum((at_once * one) ** OVERLAP for one in units)
+        inside = max(self.own.values(), default=0.0) ** OVERLAP  # is in its time alone
+        return float((alone**OVERLAP + max(most - inside, 0.0)) ** (1 / OVERLAP)) / self.mhz
+
+    def us(self) -> float:
+        """Return the time of the launch."""
+        return LAUNCH_US + self.code_us() + self.rounds_us()
+
+    def code_us(self) -> float:
+        """Return the time until the code is there."""
+        size = self.asked.program.instructions * self.gpu.architecture.instruction_bytes
+        return size / CODE_BYTES * CODE_CYCLES / self.mhz
+
+    def rounds_us(self) -> float:
+        """Return the time of all rounds."""
+        asked = self.asked
+        at_once = min(asked.fit, math.ceil(asked.programs / self.size))
+        if asked.program.rounds is not None:
+            return asked.program.rounds * self.round_us(at_once, min(asked.programs, self.size))
+        full, left = divmod(asked.programs, asked.fit * self.size)
+        found = full * self.round_us(asked.fit, self.size) if full else 0.0
+        if left:
+            found += self.round_us(math.ceil(left / self.size), min(left, self.size))
+        return found
+
+    def parts(self) -> tuple[Part, ...]:
+        """Return the time of each part as if there were nothing else."""
+        asked = self.asked
+        active = min(asked.programs, self.size)
+        each = asked.programs / active
+        spilled = asked.spilled(self.gpu, asked.fit)
+        units = {**self.own, **self.outside(active), "local": spilled}
+        places = active * min(asked.fit, math.ceil(asked.programs / active))
+        even = asked.programs / places
+        busiest = max(self.own.values(), default=0.0)
+        found = {
+            "launch": LAUNCH_US,
+            "code": self.code_us(),
+            "latency": max(even, 1.0) * (asked.alone() - busiest) / self.mhz,
+            **{name: each * cycles / self.mhz for name, cycles in units.items()},
+            "tail": self.rounds_us() - even * self.round_us(places // active, active),
+        }
+        return tuple(Part(name, found[name]) for name in PARTS if found.get(name, 0.0) > 0)
+
+
+def _class_of(
+    counts: Counts, executed: Executed, asked: Asked, parts: tuple[Part, ...], us: float
+) -> str:
+    """Return the class by whose errors the range goes."""
+    if counts.unknowns or executed.unknowns:
+        return "unknown"
+    if (asked.resources.local_bytes or 0) > LEAST_LOCAL_BYTES:
+        return "spills"
+    if asked.program.pipes.get(TENSOR):
+        return "tensor"
+    moving = next((part.us for part in parts if part.name == "bandwidth"), 0.0)
+    return "bandwidth" if moving > us / 2 else "other"
+
+
+def _middle(amount: Amount) -> float:
+    """Return a number, or what is as many times its lower limit as the upper one is its own."""
+    if amount.high is None or not amount.low:
+        return float(amount.low)
+    return math.sqrt(amount.low * amount.high)

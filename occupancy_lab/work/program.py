@@ -1,0 +1,180 @@
+"""What a program of a launch asks of its multiprocessor, from what its warps execute."""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from occupancy_lab.compiling.sass import BULK_COPIES
+from occupancy_lab.work import operations
+from occupancy_lab.work.counts import LATENCIES, Program
+from occupancy_lab.work.pipes import (
+    ISSUE,
+    LSU,
+    SCHEDULERS,
+    SECTORS_OF_WAVEFRONT,
+    SHARED,
+    is_shared,
+    pipe_of,
+)
+from occupancy_lab.work.replay import Replay
+from occupancy_lab.work.warps import WARP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from occupancy_lab.gpus import Architecture
+    from occupancy_lab.work.counts import Amount, GlobalAccess, SharedAccess
+    from occupancy_lab.work.slices import Code
+    from occupancy_lab.work.warps import Followed
+
+WIDE_COPY = 16
+"""Bytes a thread of a copy to shared memory that passes the L1 cache by."""
+SECTOR_CYCLES, LINE_CYCLES, OPERAND_SHARE = 1.05, 0.5, 0.5
+"""Cycles of lsu for a sector of a copy through the L1 cache, for a cache line of a load, and the
+part of the reads of a product's operands that others wait for: an H100, from the products of
+matrices of Triton's tutorials."""
+SAME = 1.02
+"""How much more than the mean one program may execute where all are taken to do the same."""
+TYPICAL = 0.5
+"""The least share of the mean that a program executes whose way is typical: others end early."""
+
+
+def program_of(  # noqa: PLR0913 - what it is made of
+    code: Code,
+    way: Followed,
+    accesses: Iterable[GlobalAccess],
+    shared: Iterable[SharedAccess],
+    *,
+    architecture: Architecture,
+    threads: int,
+    programs: int,
+    resident: int | None,
+) -> Program:
+    """Return what a program of a launch asks of its multiprocessor.
+
+    *way* is what some or all of its *programs*, of so many *threads* each, did; *resident* of them
+    run at once.
+    """
+    num_warps = threads // WARP
+    weights = _weights(code, way)
+    typical = slice(None) if weights is None else weights >= TYPICAL
+    weight = 1.0 if weights is None else float(weights[typical].mean())
+
+    def a_warp(counted: Mapping[int, Any], which: Any) -> dict[int, float]:
+        return {one: _mean(warps, which) / num_warps for one, warps in counted.items()}
+
+    cycles = lsu_cycles(accesses, shared)
+    executions = a_warp(way.executions, typical)
+    for start, block in code.blocks.items():
+        some = 0 < executions[start] < 1
+        if some and any(word & 0x1FF in BULK_COPIES for word in code.words[start : block.stop]):
+            executions[start] *= num_warps  # one warp asks for what all wait for
+    entered = a_warp(way.entered, typical)
+    replay = Replay(
+        code, executions, entered, cycles, num_warps=num_warps, architecture=architecture
+    )
+    mean = {one: _mean(warps, slice(None)) for one, warps in way.executions.items()}
+    return Program(
+        pipes=_pipes(code, mean, cycles, shared, architecture=architecture, programs=programs),
+        alone=tuple(replay.cycles(latency) / weight for latency in LATENCIES),
+        rounds=None if weights is None or resident is None else rounds(weights, programs, resident),
+        instructions=replay.length,
+        local_bytes=sum(
+            times * WARP * operations.access_bytes(word)
+            for start, times in mean.items()
+            for word in code.words[start : code.blocks[start].stop]
+            if word & 0x1FF in {operations.LDL, operations.STL}
+        ),
+    )
+
+
+def lsu_cycles(
+    accesses: Iterable[GlobalAccess], shared: Iterable[SharedAccess]
+) -> dict[int, float]:
+    """Return for how many cycles each access of a warp keeps lsu busy, by its number in the code.
+
+    Of global memory that is a cycle for four sectors, of shared memory the passes that it takes,
+    and of a copy from one to the other whichever is longer.
+    """
+    found = {
+        one.instruction: _middle(one.wavefronts) / _middle(one.executions)
+        for one in shared
+        if one.operation != "product" and _middle(one.executions)
+    }
+    for one in accesses:
+        times = _middle(one.executions)
+        if not times:
+            continue
+        sectors = _middle(one.sectors) / times
+        if one.operation == "copy":
+            narrow = one.thread_bytes < WIDE_COPY
+            own = sectors * SECTOR_CYCLES if narrow else sectors / SECTORS_OF_WAVEFRONT
+            found[one.instruction] = max(own, found.get(one.instruction, 0.0))
+        else:
+            lines = LINE_CYCLES * _middle(one.lines) / times
+            found[one.instruction] = max(1.0, lines, sectors / SECTORS_OF_WAVEFRONT)
+    return found
+
+
+def _pipes(  # noqa: PLR0913 - what it is made of
+    code: Code,
+    executions: Mapping[int, float],
+    cycles: Mapping[int, float],
+    shared: Iterable[SharedAccess],
+    *,
+    architecture: Architecture,
+    programs: int,
+) -> dict[str, float]:
+    """Return the cycles of a multiprocessor for which a program keeps each pipe busy."""
+    found: dict[str, float] = defaultdict(float)
+    for start, times in executions.items():
+        for number in range(start, code.blocks[start].stop if times else start):
+            word = code.words[number]
+            found[ISSUE] += times / SCHEDULERS
+            pipe, busy = pipe_of(word, architecture)
+            if pipe == LSU:
+                name = SHARED if is_shared(word) else LSU
+                found[name] += times * cycles.get(number, busy)
+            elif pipe is not None:
+                found[pipe] += times * busy / SCHEDULERS
+    operands = sum(_middle(one.wavefronts) for one in shared if one.operation == "product")
+    found[LSU] += OPERAND_SHARE * operands / programs
+    return dict(found)
+
+
+def _weights(code: Code, way: Followed) -> Any:
+    """Return what each program executes, the mean being 1; None where all do the same."""
+    executed = np.zeros(1)
+    for start, warps in way.executions.items():
+        executed = executed + np.asarray(warps, float) * (code.blocks[start].stop - start)
+    if executed.size == 1 or executed.max() <= SAME * executed.mean():
+        return None
+    return executed / executed.mean()
+
+
+def rounds(weights: Any, programs: int, resident: int) -> float:
+    """Return how long the busiest of *resident* places works, in times of a mean program.
+
+    *weights* are the times of some of the *programs* in their order, which stand for all; each
+    begins where a place is free first.
+    """
+    places = [0.0] * max(min(resident, len(weights)), 1)
+    for weight in weights.tolist():
+        heapq.heapreplace(places, places[0] + weight)
+    times = max(programs / len(weights), 1.0) if programs > resident else 1.0
+    return float(max(places) * times)
+
+
+def _mean(warps: Any, which: Any) -> float:
+    """Return the warps of a program, in the mean of *which* of them."""
+    found = np.asarray(warps, float).reshape(-1)
+    return float(found[0] if found.size == 1 else found[which].mean())
+
+
+def _middle(amount: Amount) -> float:
+    """Return a number, or the middle of its range; the lower limit where there is no upper one."""
+    return amount.low if amount.high is None else (amount.low + amount.high) / 2

@@ -1,0 +1,332 @@
+"""How long a program takes with a multiprocessor to itself: one of its warps, replayed.
+
+Each instruction says for how many cycles the next one waits, which of six scoreboards it sets until
+its result is there or its operands are read, and for which it waits (Jia, Maggioni, Staiger and
+Scarpazza, "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking", 2018, 2.1). Copies
+and products that go on by themselves are waited for by the group. The other warps of the program
+are taken to do the same at the same time, on the same pipes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from occupancy_lab.compiling.sass import BULK_COPIES
+from occupancy_lab.work import operations
+from occupancy_lab.work.pipes import LSU, SCHEDULERS, TENSOR, pipe_of
+from occupancy_lab.work.slices import EXIT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from occupancy_lab.gpus import Architecture
+    from occupancy_lab.work.slices import Block, Code
+
+SCOREBOARDS, NO_SCOREBOARD = 6, 7
+SHARED_CYCLES, SHUFFLE_CYCLES, OTHER_CYCLES = 30.0, 24.0, 30.0
+"""Until a result of shared memory, of a shuffle and of all else of unknown latency is there."""
+READ_CYCLES, LOCAL_CYCLES, TENSOR_CYCLES = 14.0, 40.0, 33.0
+"""Until operands are read, local memory is there from L1, and a product's last sums are."""
+BULK_CYCLES, BARRIER_CYCLES = 250.0, 20.0
+"""What a copy by the TMA unit takes longer than a load, and a barrier at which all warps are."""
+LDGDEPBAR, DEPBAR, WARPGROUP, BARRIER = 0x1AF, 0x11A, 0x1C5, 0x11D
+WAITS_BIT, COPIES_LEFT_BIT, PRODUCTS_WAIT_BIT, PRODUCTS_LEFT_BIT, GROUP_BIT = 47, 38, 47, 72, 84
+"""Where an instruction says that it waits, how many groups may go on, and, a product, whether it is
+the last of its group."""
+NO_GROUP, TRY_WAIT = 7, 2
+MOST_STEPS = 200_000
+"""Instructions that are replayed before what is left is taken to go on as fast."""
+STEADY = 5
+"""Passes of a loop after which the next ones take as long as the last two."""
+
+PLAIN, LOAD, COPY, END_COPIES, WAIT_COPIES, PRODUCT, END_PRODUCTS, WAIT_PRODUCTS = range(8)
+BULK, EXPECT, WAIT_BULK, SYNCHRONIZE = range(8, 12)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An instruction as it is replayed."""
+
+    stall: int
+    waits: tuple[int, ...]
+    """The scoreboards that it waits for."""
+    result: int
+    """The scoreboard that it sets until its result is there; NO_SCOREBOARD for none."""
+    operands: int
+    """The same until its operands are read."""
+    kind: int
+    left: int
+    """Of a wait: the groups that may go on."""
+    pipe: str | None
+    cycles: float
+    """For which a warp keeps the pipe busy."""
+    latency: float
+    """Cycles from then until its result is there; of memory they are the replay's."""
+
+
+def step_of(word: int, architecture: Architecture) -> Step:
+    """Return an instruction as it is replayed."""
+    opcode, control = word & 0x1FF, word >> 105
+    pipe, cycles = pipe_of(word, architecture)
+    result = control >> 5 & 7
+    kind, left = _kind(word)
+    latency = {
+        **dict.fromkeys((operations.LDS, operations.LDSM, operations.ATOMS), SHARED_CYCLES),
+        operations.SHFL: SHUFFLE_CYCLES,
+        operations.LDL: LOCAL_CYCLES,
+    }.get(opcode, OTHER_CYCLES if result != NO_SCOREBOARD else 0.0)
+    return Step(
+        stall=max(control & 15, 1),
+        waits=tuple(one for one in range(SCOREBOARDS) if control >> 11 + one & 1),
+        result=result,
+        operands=control >> 8 & 7,
+        kind=kind,
+        left=left,
+        pipe=pipe,
+        cycles=cycles,
+        latency=TENSOR_CYCLES if pipe == TENSOR else latency,
+    )
+
+
+def _kind(word: int) -> tuple[int, int]:
+    """Return what an instruction does besides its own, and how many groups a wait leaves."""
+    opcode = word & 0x1FF
+    if opcode in operations.HGMMA:
+        return PRODUCT if word >> GROUP_BIT & 7 == NO_GROUP else END_PRODUCTS, 0
+    if opcode == DEPBAR and word >> WAITS_BIT & 1:
+        return WAIT_COPIES, word >> COPIES_LEFT_BIT & 63
+    if opcode == WARPGROUP and word >> PRODUCTS_WAIT_BIT & 1:
+        return WAIT_PRODUCTS, word >> PRODUCTS_LEFT_BIT & 255
+    if opcode == operations.SYNCS_WAIT:
+        return WAIT_BULK if word >> 9 & 7 == TRY_WAIT else EXPECT, 0
+    kinds = {
+        **dict.fromkeys(operations.LOADS | operations.ATOMICS, LOAD),
+        **dict.fromkeys(BULK_COPIES, BULK),
+        operations.LDGSTS: COPY,
+        LDGDEPBAR: END_COPIES,
+        BARRIER: SYNCHRONIZE,
+    }
+    return kinds.get(opcode, PLAIN), 0
+
+
+@dataclass(slots=True)
+class _Groups:
+    """What a warp has begun and waits for by the group."""
+
+    last: float = 0.0
+    """When all that was begun is done."""
+    ended: list[float] = field(default_factory=list)
+
+    def begin(self, done: float) -> None:
+        self.last = max(self.last, done)
+
+    def end(self) -> None:
+        self.ended = [*self.ended[-SCOREBOARDS:], self.last]
+
+    def until(self, left: int) -> float:
+        """Return when all but the *left* last groups are done."""
+        return max(self.ended[: len(self.ended) - left], default=0.0)
+
+    def shift(self, cycles: float) -> None:
+        self.last += cycles
+        self.ended = [one + cycles for one in self.ended]
+
+
+class Replay:
+    """A warp of a program, which has a multiprocessor to itself."""
+
+    def __init__(  # noqa: PLR0913 - what a warp does, on what
+        self,
+        code: Code,
+        executions: Mapping[int, float],
+        entered: Mapping[int, float],
+        cycles: Mapping[int, float],
+        *,
+        num_warps: int,
+        architecture: Architecture,
+    ) -> None:
+        """Take how often a warp executes each block of *code*, and how often it comes to each loop.
+
+        *cycles* has for how long an access to memory keeps lsu busy, by the instruction's number.
+        """
+        self._code, self._executions, self._entered = code, executions, entered
+        self._steps = {
+            start: [
+                replace(one, cycles=cycles[number]) if number in cycles else one
+                for number in range(start, block.stop)
+                for one in (step_of(code.words[number], architecture),)
+            ]
+            for start, block in code.blocks.items()
+            if executions.get(start)
+        }
+        self._share = max(num_warps / SCHEDULERS, 1.0)
+        self._num_warps = num_warps
+        self._around: dict[int, list[int]] = {start: [] for start in code.blocks}
+        for header, inside in code.loops.items():
+            for start in inside:
+                self._around[start].append(header)
+        self._ways_in: dict[int, int] = defaultdict(int)
+        for start in self._steps:
+            for other in code.blocks[start].successors:
+                self._ways_in[other] += 1
+
+    @property
+    def length(self) -> int:
+        """The instructions that a program goes through, each once."""
+        return sum(map(len, self._steps.values()))
+
+    def cycles(self, latency: float) -> float:
+        """Return the cycles from the begin of the program to its end.
+
+        *latency* is how many cycles memory takes.
+        """
+        self._now, self._latency = 0.0, latency
+        self._ready = [0.0] * (NO_SCOREBOARD + 1)
+        self._free: dict[str | None, float] = defaultdict(float)
+        self._copies, self._products = _Groups(), _Groups()
+        self._bulks: list[float] = []
+        self._total: dict[int, float] = defaultdict(float)
+        self._credit: dict[int, float] = defaultdict(float)
+        loops: list[int] = []
+        self._visits: dict[int, dict[int, float]] = {}
+        self._begun: dict[int, list[float]] = {}
+        start: int | None = 0 if 0 in self._steps else None
+        left = MOST_STEPS
+        while start is not None and left > 0:
+            around = self._around[start]
+            loops = [one for one in loops if one in around]
+            for header in around:
+                if header not in loops:
+                    loops.append(header)
+                    self._visits[header], self._begun[header] = defaultdict(float), []
+            if start in self._code.loops:
+                self._leave_out(start)
+            self._total[start] += 1
+            for header in around:
+                self._visits[header][start] += 1
+            self._run(self._steps[start])
+            left -= len(self._steps[start])
+            start = self._next(self._code.blocks[start], loops)
+        went = sum(self._total[one] * len(steps) for one, steps in self._steps.items())
+        wanted = sum(self._executions[one] * len(steps) for one, steps in self._steps.items())
+        return max(self._now, *self._ready[:SCOREBOARDS]) * wanted / max(went, 1.0)
+
+    def _leave_out(self, header: int) -> None:
+        """Leave out what passes a loop goes on with as before, all but the last two."""
+        begun, visits = self._begun[header], self._visits[header]
+        begun.append(self._now)
+        left = round(self._passes(header, header)) - visits[header] - 2
+        if len(begun) <= STEADY or left <= 0:
+            return
+        cycles = left * (begun[-1] - begun[-3]) / 2
+        self._now += cycles
+        self._ready = [one + cycles for one in self._ready]
+        self._free = defaultdict(float, {pipe: at + cycles for pipe, at in self._free.items()})
+        self._bulks = [one + cycles for one in self._bulks]
+        self._copies.shift(cycles)
+        self._products.shift(cycles)
+        share = left / visits[header]
+        for start in visits:
+            self._total[start] += visits[start] * share
+            visits[start] += visits[start] * share
+        begun.clear()
+
+    def _passes(self, header: int, start: int) -> float:
+        """Return how often a warp executes a block each time that it comes to a loop."""
+        return self._executions[start] / max(self._entered.get(header) or 1.0, 1e-9)
+
+    def _next(self, block: Block, loops: Sequence[int]) -> int | None:
+        """Return the block that a warp goes to, so that each is executed as often as it is."""
+        ways = [one for one in dict.fromkeys(block.successors) if one in self._steps]
+        left = [one for one in ways if self._total[one] + 0.5 < self._executions[one]]
+        if len(left) == 1 or (block.jump is not None and block.jump.opcode == EXIT):
+            return left[0] if left else None
+        if len(ways) <= 1:
+            return ways[0] if ways else None
+        for header in reversed(loops):
+            inside = self._code.loops[header]
+            stay = [one for one in ways if one in inside]
+            if 0 < len(stay) < len(ways):
+                gone = self._visits[header][block.start] + 0.5
+                if gone < self._passes(header, block.start):
+                    return stay[0]
+                return next(one for one in ways if one not in inside)
+        return self._branch(block.start, *ways[:2])
+
+    def _branch(self, start: int, first: int, other: int) -> int:
+        """Return the one of two blocks that is due, by how often each follows."""
+        if self._ways_in[first] > 1 and self._ways_in[other] == 1:
+            first, other = other, first
+        whole = self._executions[start]
+        if self._ways_in[first] > 1:
+            whole = self._executions[first] + self._executions[other]
+        self._credit[start] += min(self._executions[first] / whole, 1.0)
+        if self._credit[start] < 0.5:  # noqa: PLR2004 - half of one
+            return other
+        self._credit[start] -= 1.0
+        return first
+
+    def _run(self, steps: Sequence[Step]) -> None:
+        """Issue the instructions of a block."""
+        for one in steps:
+            for place in one.waits:
+                self._now = max(self._now, self._ready[place])
+            done = self._begin(one)
+            read = done + READ_CYCLES
+            done += one.latency
+            if one.kind != PLAIN:
+                done = self._beside(one, done)
+            if one.result != NO_SCOREBOARD:
+                self._ready[one.result] = max(self._ready[one.result], done)
+            if one.operands != NO_SCOREBOARD:
+                self._ready[one.operands] = max(self._ready[one.operands], read)
+            self._now += max(one.stall, self._share)
+
+    def _begin(self, one: Step) -> float:
+        """Return when the pipe of an instruction is done with what all warps want of it."""
+        pipe = one.pipe
+        if pipe is None:
+            return self._now
+        busy = one.cycles * (self._num_warps if pipe == LSU else self._share)
+        begin = max(self._now, self._free[pipe])
+        self._free[pipe] = begin + busy
+        if pipe in {LSU, TENSOR}:  # these have a queue: the warp goes on
+            return begin + busy
+        self._now = begin
+        return begin
+
+    def _beside(self, one: Step, done: float) -> float:
+        """Do what an instruction does besides, and return when its result is there."""
+        kind, asked = one.kind, done - one.latency + self._latency
+        if kind == LOAD:
+            return asked
+        if kind == COPY:
+            self._copies.begin(asked)
+        elif kind == END_COPIES:
+            self._copies.end()
+            return self._copies.last
+        elif kind in {PRODUCT, END_PRODUCTS}:
+            self._products.begin(done)
+            if kind == END_PRODUCTS:
+                self._products.end()
+        elif kind == EXPECT:
+            self._bulks.append(self._now + self._latency)
+        elif kind == BULK and self._bulks:
+            self._bulks[-1] = max(self._bulks[-1], self._now + self._latency + BULK_CYCLES)
+        else:
+            self._wait(one)
+        return done
+
+    def _wait(self, one: Step) -> None:
+        until = 0.0
+        if one.kind == WAIT_COPIES:
+            until = self._copies.until(one.left)
+        elif one.kind == WAIT_PRODUCTS:
+            until = self._products.until(one.left)
+        elif one.kind == WAIT_BULK and self._bulks:
+            until = self._bulks.pop(0)  # in the order in which they were asked for
+        elif one.kind == SYNCHRONIZE:
+            until = self._now + BARRIER_CYCLES
+        self._now = max(self._now, until)

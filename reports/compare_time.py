@@ -1,0 +1,205 @@
+"""Compares the times that the lab predicts of recorded launches with the times that they took.
+
+`python reports/compare_time.py` predicts every launch of the recording anew, writes a row for each
+to reports/data/times-h100.csv and prints how near they are; `--summary` prints it of the file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import re
+import statistics
+from collections import defaultdict
+from dataclasses import asdict, astuple, dataclass, fields
+from typing import TYPE_CHECKING
+
+from compare_work import counts_of, executed_of, memory_of, resources_of
+from recorded_work import DATA, RecordedLaunch, recorded_launches
+
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.occupancy import occupancy
+from occupancy_lab.throughput.launch_time import predict_launch
+from occupancy_lab.work.pipes import TENSOR
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+FILE = DATA / "times-h100.csv"
+LEAST_US = 10.0
+"""Shorter launches are mostly the launch itself."""
+CONFIGURATION = re.compile(r"\((\d+, ){3,}\d+\)$")
+"""The block sizes, warps and stages behind the name of a problem."""
+LEAST_CONFIGURATIONS, FIRST = 3, 5
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A launch with its predicted and its recorded time, both with an empty L2 cache."""
+
+    id: str
+    use: str
+    """tuning, held out or fresh."""
+    kernel: str
+    problem: str
+    kind: str
+    """memory, dots, matmul or attention."""
+    unknown: bool
+    us: float
+    predicted_us: float | None
+    low_us: float | None
+    high_us: float | None
+    bound: str | None
+
+    @property
+    def error(self) -> float | None:
+        """How far off the prediction is, as a share of the time."""
+        return None if self.predicted_us is None else self.predicted_us / self.us - 1
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the time lies in the range that was predicted."""
+        if self.low_us is None or self.high_us is None:
+            return False
+        return self.low_us <= self.us <= self.high_us
+
+
+def compared(launch: RecordedLaunch) -> Compared | None:
+    """Return a launch with its times; None where it was not timed."""
+    us = launch.number("cold_us")
+    if us is None:
+        return None
+    gpu = find_gpu(launch.gpu)
+    named = (launch.id, launch.use, launch.kernel, CONFIGURATION.sub("", launch.trial).strip())
+    counts, executed = counts_of(launch), executed_of(launch)
+    dots = bool(counts.dot_flops) or bool(
+        executed is not None and executed.program and executed.program.pipes.get(TENSOR)
+    )
+    unknown = bool(counts.unknowns) or (executed is not None and bool(executed.unknowns))
+    resources = resources_of(launch)
+    fit = occupancy(resources, gpu.architecture).programs_per_multiprocessor
+    found = predict_launch(counts, executed, memory_of(launch), resources, fit, gpu)
+    kind = _kind(launch.kernel) if dots else "memory"
+    if found is None:
+        return Compared(*named, kind, unknown, us, None, None, None, None)
+    times = (round(one, 3) for one in (found.us, found.low_us or 0.0, found.high_us or 0.0))
+    return Compared(*named, kind, unknown, us, *times, found.bound)
+
+
+def _kind(kernel: str) -> str:
+    if "attn" in kernel or "attention" in kernel:
+        return "attention"
+    return "matmul" if "matmul" in kernel or "mm" in kernel else "dots"
+
+
+def read(path: str | None = None) -> list[Compared]:
+    """Return the rows of the file."""
+    with (FILE if path is None else FILE.with_name(path)).open(encoding="utf-8") as file:
+        return [_from_row(row) for row in csv.DictReader(file)]
+
+
+def _from_row(row: dict[str, str]) -> Compared:
+    numbers = {one: float(row[one]) if row[one] else None for one in row if one.endswith("us")}
+    text = {one: row[one] for one in ("id", "use", "kernel", "problem", "kind")}
+    return Compared(
+        **text,
+        **numbers,  # type: ignore[arg-type] # us is always there
+        unknown=row["unknown"] == "True",
+        bound=row["bound"] or None,
+    )
+
+
+def write(rows: Iterable[Compared]) -> None:
+    """Write the rows to the file."""
+    with FILE.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([field.name for field in fields(Compared)])
+        writer.writerows(["" if cell is None else cell for cell in astuple(row)] for row in rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """How near the predictions of some launches are."""
+
+    launches: int
+    covered: float
+    """The share that has a prediction."""
+    median: float
+    ninth: float
+    """What nine in ten errors stay below."""
+    bias: float
+    inside: float
+    """The share of the covered ones whose time lies in the range."""
+
+
+def errors(rows: Iterable[Compared], chosen: Callable[[Compared], bool] = lambda _: True) -> Errors:
+    """Return the errors of the launches that are *chosen*, of those above LEAST_US."""
+    some = [one for one in rows if one.us >= LEAST_US and chosen(one)]
+    known = [one for one in some if one.error is not None]
+    sizes = sorted(abs(one.error or 0.0) for one in known)
+    return Errors(
+        launches=len(some),
+        covered=len(known) / len(some),
+        median=statistics.median(sizes),
+        ninth=sizes[int(0.9 * (len(sizes) - 1))],
+        bias=statistics.median(one.error or 0.0 for one in known),
+        inside=sum(one.is_inside for one in known) / len(known),
+    )
+
+
+def first_choices(rows: Iterable[Compared]) -> list[tuple[float, float]]:
+    """Return what the first choice of each problem loses, and the best of the first five.
+
+    A problem is a kernel's with three configurations or more; what is lost is a share of the time
+    of its fastest configuration.
+    """
+    problems: dict[tuple[str, str], list[Compared]] = defaultdict(list)
+    for one in rows:
+        if one.predicted_us is not None:
+            problems[one.kernel, one.problem].append(one)
+    found = []
+    for some in problems.values():
+        if len(some) < LEAST_CONFIGURATIONS:
+            continue
+        best = min(one.us for one in some)
+        ordered = sorted(some, key=lambda one: one.predicted_us or 0.0)
+        found.append((ordered[0].us / best - 1, min(one.us for one in ordered[:FIRST]) / best - 1))
+    return found
+
+
+def summary(rows: Sequence[Compared]) -> Iterator[str]:
+    """Return a line for each use and kind."""
+    uses = ("tuning", "held out", "fresh")
+    for use in uses:
+        for kind in (None, "memory", "dots", "matmul", "attention"):
+            some = [one for one in rows if one.use == use and kind in {None, one.kind}]
+            if sum(one.us >= LEAST_US for one in some) > LEAST_CONFIGURATIONS:
+                one = errors(some)
+                yield (
+                    f"{use:8} {kind or 'all':9} {one.launches:4} launches, median {one.median:.1%},"
+                    f" ninth {one.ninth:.1%}, bias {one.bias:+.1%}, inside {one.inside:.0%},"
+                    f" covered {one.covered:.1%}"
+                )
+    choices = first_choices(rows)
+    first, five = zip(*choices, strict=True)
+    yield (
+        f"{len(choices)} problems: the first choice loses {statistics.mean(first):.1%}, at worst"
+        f" {max(first):.1%}; the best of five {statistics.mean(five):.1%}"
+    )
+
+
+def main() -> None:
+    """Predict all launches, write the file and print the summary."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--summary", action="store_true", help="of the file as it is")
+    asked = parser.parse_args()
+    if not asked.summary:
+        write(row for launch in recorded_launches() if (row := compared(launch)) is not None)
+    rows = read()
+    print(*summary(rows), sep="\n")
+    for one in sorted(rows, key=lambda one: -abs(one.error or 0.0))[:20]:
+        print(asdict(one))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""The time of any launch: what moves it, where it is not known, and how near it is on an H100."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING
+
+import pytest
+from compare_time import compared, errors, first_choices, read
+from compare_work import counts_of, executed_of, memory_of, resources_of
+from recorded_work import RecordedLaunch, recorded_launches
+
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.throughput.launch_time import PARTS, predict_launch
+
+if TYPE_CHECKING:
+    from occupancy_lab.values import Prediction
+
+COPY = "_swiglu_backward_kernel"
+
+
+def launch_of(kernel: str) -> RecordedLaunch:
+    """Return the longest recorded launch of a kernel."""
+    some = [one for one in recorded_launches() if one.kernel == kernel and one.number("cold_us")]
+    return max(some, key=lambda one: one.number("cold_us") or 0.0)
+
+
+def predicted(launch: RecordedLaunch, gpu: str = "h100") -> Prediction | None:
+    """Return the time of a launch on a GPU."""
+    asked = (counts_of(launch), executed_of(launch), memory_of(launch), resources_of(launch))
+    return predict_launch(*asked, 8, find_gpu(gpu))
+
+
+def test_the_bandwidth_bounds_an_addition() -> None:
+    """What adds large tensors is bound by device memory, and its range holds the recorded time."""
+    launch = launch_of(COPY)
+    found = predicted(launch)
+    assert found is not None
+    assert found.bound == "bandwidth"
+    assert (found.low_us or 0) <= (launch.number("cold_us") or 0) <= (found.high_us or 0)
+    assert {part.name for part in found.parts} <= PARTS.keys()
+
+
+def test_more_bandwidth_is_faster_and_other_gpus_are_less_certain() -> None:
+    """An H200 takes less of the same launch; the range of a GPU that nobody measured is wider."""
+    times = [predicted(launch_of(COPY), gpu) for gpu in ("h100", "h200", "b200")]
+    known = [one for one in times if one is not None]
+    assert len(known) == 3
+    assert known[0].us > known[1].us > known[2].us
+    widths = [(one.high_us or 0) / (one.low_us or 1) for one in known]
+    assert widths == sorted(widths)
+    assert [one.calibrated for one in known] == [True, False, False]
+
+
+def test_what_is_not_known_has_no_time() -> None:
+    """There is none for an architecture without a size, nor where no instruction was followed."""
+    launch = launch_of(COPY)
+    assert predicted(launch, "sm_90") is None
+    gpu, counts = find_gpu("h100"), counts_of(launch)
+    inside = (memory_of(launch), resources_of(launch))
+    assert predict_launch(counts, None, *inside, 8, gpu) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "use", "median", "ninth"),
+    [
+        (None, "held out", 0.10, 0.28),
+        (None, "fresh", 0.08, 0.23),
+        ("memory", "held out", 0.07, 0.21),
+        ("memory", "fresh", 0.07, 0.19),
+        ("attention", "held out", 0.11, 0.21),
+        ("matmul", "held out", 0.11, 0.37),
+    ],
+)
+def test_times_are_near_on_kernels_that_nothing_was_fitted_to(
+    kind: str | None, use: str, median: float, ninth: float
+) -> None:
+    """Of launches above 10 us half, and nine in ten, are no further off than that (H100)."""
+    found = errors(read(), lambda one: one.use == use and kind in {None, one.kind})
+    assert found.median <= median
+    assert found.ninth <= ninth
+    assert found.covered >= (0.97 if kind is None else 0.9)
+
+
+def test_eight_in_ten_times_lie_in_their_range() -> None:
+    """Of the launches of kernels that nothing was fitted to."""
+    found = errors(read(), lambda one: one.use != "tuning")
+    assert 0.77 <= found.inside <= 0.9
+
+
+def test_the_first_choice_loses_little() -> None:
+    """The configuration that is predicted to be fastest, and the best of five, of each problem."""
+    first, five = zip(*first_choices(read()), strict=True)
+    assert len(first) >= 45
+    assert statistics.mean(first) <= 0.02
+    assert max(first) <= 0.17
+    assert statistics.mean(five) <= 0.005
+
+
+@pytest.mark.slow
+def test_the_rows_of_the_recording_are_what_the_lab_predicts() -> None:
+    """Every fifteenth row is worked out anew."""
+    rows = {one.id: one for one in read()}
+    for launch in recorded_launches()[::15]:
+        found = compared(launch)
+        assert found == (None if found is None else rows[launch.id])

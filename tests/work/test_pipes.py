@@ -1,0 +1,51 @@
+"""The pipes of instructions: as Nsight Compute counted them, and at the rates of white papers."""
+
+from __future__ import annotations
+
+import pytest
+from compare_work import executed_of
+from recorded_work import RecordedLaunch, recorded_launches
+
+from occupancy_lab.gpus import architectures
+from occupancy_lab.work.pipes import SCHEDULERS, TENSOR, UNIFORM, XU, XU_CYCLES, pipe_of
+
+HOPPER = architectures()["sm_90"]
+XU_COUNTER = "smsp__inst_executed_pipe_xu.sum"
+
+
+def counted() -> list[RecordedLaunch]:
+    """Return launches whose instructions of the xu pipe were counted, each of another kernel."""
+    some = {one.kernel: one for one in recorded_launches() if one.number(XU_COUNTER)}
+    return [one for _, one in sorted(some.items())][::4]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launch", counted(), ids=lambda one: one.kernel)
+def test_special_functions_are_those_that_were_counted(launch: RecordedLaunch) -> None:
+    """The cycles of the xu pipe are those of the instructions that the profiler counted for it."""
+    executed = executed_of(launch)
+    if executed is None or executed.program is None or executed.unknowns:
+        pytest.skip("what it executes is not known")
+    cycles = executed.program.pipes.get(XU, 0.0) * executed.programs * SCHEDULERS
+    assert cycles / XU_CYCLES == pytest.approx(launch.number(XU_COUNTER), rel=0.02)
+
+
+@pytest.mark.parametrize(("columns", "cycles"), [(256, 128.0), (128, 64.0), (64, 32.0), (8, 16.0)])
+def test_a_product_of_a_warp_group_takes_its_share_of_the_white_papers_rate(
+    columns: int, cycles: float
+) -> None:
+    """64 x N x 16 multiply-adds of FP16 at 2048 a cycle and SM, but 16 cycles at the least."""
+    word = 0x1F0 | (columns // 8 - 1) << 53
+    assert pipe_of(word, HOPPER) == (TENSOR, cycles)
+
+
+def test_pipes_of_arithmetic() -> None:
+    """FP32 keeps its pipe for a cycle, integers theirs for two, uniform ones have their own."""
+    assert [pipe_of(one, HOPPER)[1] for one in (0x223, 0x210, 0x308)] == [1.0, 2.0, 8.0]
+    assert pipe_of(0x890, HOPPER)[0] == UNIFORM
+    assert pipe_of(0x947, HOPPER) == (None, 0.0)
+
+
+def test_a_rate_that_is_not_known_is_no_time() -> None:
+    """Where nobody knows the rate of the tensor cores, their products take none."""
+    assert pipe_of(0x23C, architectures()["sm_100"]) == (TENSOR, 0.0)

@@ -1,0 +1,81 @@
+"""What a program asks of its multiprocessor: rounds of unequal programs, cycles of accesses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from occupancy_lab.work.counts import Amount, GlobalAccess, Place, SharedAccess
+from occupancy_lab.work.program import lsu_cycles, rounds
+
+WEIGHTS = st.lists(st.floats(0.1, 10), min_size=1, max_size=60)
+
+
+@given(weights=WEIGHTS, resident=st.integers(1, 20))
+def test_the_busiest_place_is_never_done_before_the_mean_or_the_longest(
+    weights: list[float], resident: int
+) -> None:
+    """Rounds are at least an even share and the longest program, at most both together (Graham)."""
+    found = rounds(np.array(weights), len(weights), resident)
+    even, longest = sum(weights) / min(resident, len(weights)), max(weights)
+    assert max(even, longest) <= found * (1 + 1e-9)
+    assert found <= even + longest + 1e-9
+
+
+def test_some_programs_stand_for_all() -> None:
+    """Where a tenth of the programs was followed, ten times as many rounds go by."""
+    weights = np.array([1.0, 3.0] * 40)
+    assert rounds(weights, 800, 8) == pytest.approx(10 * rounds(weights, 80, 8))
+
+
+def access(operation: str, thread_bytes: int, sectors: int, lines: int) -> GlobalAccess:
+    """Return an access of ten warps that asks for so many sectors and lines each time."""
+    return GlobalAccess(
+        place=Place("kernel.py", 1),
+        instruction=7,
+        operation=operation,
+        tensor="x",
+        thread_bytes=thread_bytes,
+        executions=Amount.of(10),
+        threads=Amount.of(320),
+        sectors=Amount.of(10 * sectors),
+        lines=Amount.of(10 * lines),
+        is_known=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("operation", "thread_bytes", "sectors", "lines", "cycles"),
+    [
+        ("load", 16, 16, 4, 4.0),
+        ("load", 4, 4, 1, 1.0),
+        ("load", 2, 32, 32, 16.0),
+        ("store", 16, 16, 4, 4.0),
+        ("copy", 16, 16, 4, 4.0),
+        ("copy", 4, 16, 4, 16.8),
+    ],
+)
+def test_cycles_of_an_access(
+    operation: str, thread_bytes: int, sectors: int, lines: int, cycles: float
+) -> None:
+    """Four sectors a cycle; lines that lie apart and narrow copies take longer."""
+    found = lsu_cycles([access(operation, thread_bytes, sectors, lines)], [])
+    assert found == {7: pytest.approx(cycles)}
+
+
+def test_bank_conflicts_of_a_copy_outlast_its_sectors() -> None:
+    """A copy keeps the pipe for its passes through shared memory where these take longer."""
+    wide = access("copy", 16, 16, 4)
+    shared = SharedAccess(
+        place=wide.place,
+        instruction=7,
+        operation="copy",
+        thread_bytes=16,
+        executions=Amount.of(10),
+        bytes=Amount.of(5120),
+        wavefronts=Amount.of(80),
+        is_known=True,
+    )
+    assert lsu_cycles([wide], [shared]) == {7: 8.0}

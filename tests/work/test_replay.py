@@ -1,0 +1,112 @@
+"""The replay of a warp: what waits, what goes on, and loops that are passed over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from compare_work import executed_of
+from recorded_work import RecordedLaunch, recorded_launches
+
+from occupancy_lab.gpus import architectures
+from occupancy_lab.work import operations, replay
+from occupancy_lab.work.counts import LATENCIES
+from occupancy_lab.work.replay import Replay
+from occupancy_lab.work.slices import BRA, EXIT, read_code
+
+HOPPER = architectures()["sm_90"]
+NONE = 7
+ALWAYS = 7 << 12
+
+
+def word(
+    opcode: int, *, stall: int = 1, result: int = NONE, operands: int = NONE, waits: int = 0
+) -> int:
+    """Return an instruction whose guard always holds, with its control bits."""
+    control = stall | result << 5 | operands << 8 | waits << 11
+    return opcode | ALWAYS | control << 105
+
+
+def code_of(*words: int) -> Any:
+    """Return the basic blocks of instructions that end with an EXIT."""
+    end = word(EXIT | 0x800, stall=5) | 7 << 87
+    data = b"".join(one.to_bytes(16, "little") for one in (*words, end))
+    return read_code(data, 90)
+
+
+def replayed(*words: int, num_warps: int = 4, latency: float = 500.0) -> float:
+    """Return the cycles of a program that executes each instruction once."""
+    code = code_of(*words)
+    once = dict.fromkeys(code.blocks, 1.0)
+    found = Replay(code, once, {}, {}, num_warps=num_warps, architecture=HOPPER)
+    return found.cycles(latency)
+
+
+LOAD = word(operations.LDG | 0x200, result=0)
+USE = word(0x221, stall=4, waits=1)
+FREE = word(0x221, stall=4)
+
+
+def test_a_load_is_waited_for_where_it_is_used() -> None:
+    """The instruction that waits for a load's scoreboard comes the latency later, others do not."""
+    assert replayed(LOAD, USE) > 500
+    assert replayed(LOAD, FREE, FREE, USE) == pytest.approx(replayed(LOAD, USE), abs=3)
+
+
+def test_loads_that_are_asked_for_together_wait_together() -> None:
+    """Two loads before the first use cost hardly more than one; in turn they cost twice as much."""
+    together, apart = replayed(LOAD, LOAD, USE), replayed(LOAD, USE, LOAD, USE)
+    assert together < 520
+    assert apart > 1000
+
+
+def test_more_warps_share_the_schedulers() -> None:
+    """With eight warps a scheduler issues two of them in turn."""
+    many = [word(0x221, stall=1)] * 200
+    assert replayed(*many, num_warps=8) == pytest.approx(2 * replayed(*many), rel=0.05)
+
+
+def test_groups_of_copies_are_waited_for_in_order() -> None:
+    """DEPBAR.LE SB0, 1 goes on when all groups but the last are there."""
+    copy, end = word(operations.LDGSTS | 0x200), word(replay.LDGDEPBAR, result=0)
+    wait = [word(replay.DEPBAR, stall=4) | 1 << 47 | left << 38 for left in (0, 1)]
+    both, then = [copy, end, *[FREE] * 50, copy, end], [FREE] * 150
+    all_there, first = (replayed(*both, one, *then) for one in wait)
+    assert all_there - first == pytest.approx(200, abs=20)
+
+
+def test_passes_of_a_loop_that_are_left_out_take_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop of 60 passes takes as long as if each of them were replayed."""
+    back = word(BRA | 0x800, stall=5) & ~(7 << 12) | 7 << 87
+    body = [LOAD, FREE, USE]
+    distance = -4 * 16
+    jump = back | (distance // 4 & 0xFF) << 16 | (distance // 4 >> 8 & (1 << 48) - 1) << 34
+    code = code_of(*body, jump & (1 << 128) - 1)
+    executions = {start: 60.0 if start == 0 else 1.0 for start in code.blocks}
+    assert code.loops == {0: {0}}
+
+    def cycles() -> float:
+        made = Replay(code, executions, {0: 1.0}, {}, num_warps=4, architecture=HOPPER)
+        return made.cycles(500.0)
+
+    short = cycles()
+    monkeypatch.setattr(replay, "STEADY", 10**9)
+    assert short == pytest.approx(cycles(), rel=0.01)
+
+
+def some_launches() -> list[RecordedLaunch]:
+    """Return a launch of every sixth recorded kernel."""
+    by_kernel = {one.kernel: one for one in recorded_launches() if one.row["num_ctas"] == "1"}
+    return [one for _, one in sorted(by_kernel.items())][::6]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launch", some_launches(), ids=lambda one: one.kernel)
+def test_no_program_is_faster_for_slower_memory(launch: RecordedLaunch) -> None:
+    """What a program takes alone grows with the latency, by no more than all its waits would."""
+    executed = executed_of(launch)
+    if executed is None or executed.program is None:
+        pytest.skip("what it executes is not known")
+    alone = executed.program.alone
+    assert list(alone) == sorted(alone)
+    assert alone[0] > LATENCIES[0] / 10
