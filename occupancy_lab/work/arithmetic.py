@@ -21,6 +21,8 @@ Results: TypeAlias = "Sequence[Array | None]"
 WORD = 0xFFFFFFFF
 RIGHT_BIT, WRAP_BIT, HIGH_BIT = 76, 75, 80
 EXTENDED_BIT, SIGNED_BIT = 74, 73
+VECTOR_SIGNED_BIT, HALVES_BIT, RELU_BIT = 72, 73, 76
+"""Of VIMNMX and VIADDMNMX, by the text of nvdisasm."""
 
 
 def bit(word: int, place: int) -> int:
@@ -306,22 +308,31 @@ def select(word: int, values: Sequence[Array]) -> Results:
 def minmax(word: int, values: Sequence[Array]) -> Results:
     """Return the lesser of a and b where the predicate holds, else the greater."""
     first, second, least = values
-    return [least_or_most(word, first, second, condition(word, least, 87))]
+    is_signed = bool(bit(word, SIGNED_BIT))
+    return [least_or_most(first, second, condition(word, least, 87), is_signed=is_signed)]
 
 
-def least_or_most(word: int, first: Array, second: Array, least: Array) -> Array:
+def vector_minmax(word: int, values: Sequence[Array]) -> Results:
+    """Return the lesser or greater of a and b; of halves (.16x2) and of .RELU nothing."""
+    first, second, least = values
+    if bit(word, HALVES_BIT) or bit(word, RELU_BIT):
+        return [None]
+    is_signed = bool(bit(word, VECTOR_SIGNED_BIT))
+    return [least_or_most(first, second, condition(word, least, 87), is_signed=is_signed)]
+
+
+def least_or_most(first: Array, second: Array, least: Array, *, is_signed: bool) -> Array:
     """Return the lesser of two numbers where *least* holds, else the greater."""
-    if bit(word, SIGNED_BIT):
+    if is_signed:
         first, second = signed(first), signed(second)
     chosen: Array = np.where(least, np.minimum(first, second), np.maximum(first, second))
     return chosen.astype(np.uint32)
 
 
 def add_minmax(word: int, values: Sequence[Array]) -> Results:
-    """Return the lesser or greater of a + b and c."""
+    """Return the lesser or greater of a + b and c; of halves (.16x2) and of .RELU nothing."""
     first, second, third, least = values
-    total = viadd(word, (first, second))[0]
-    return [least_or_most(word, total, third, condition(word, least, 87))]
+    return vector_minmax(word, (first - second if slots(word)[0] else first + second, third, least))
 
 
 def iabs(_: int, values: Sequence[Array]) -> Results:

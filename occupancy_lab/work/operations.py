@@ -62,7 +62,7 @@ def _forms() -> Mapping[int, Form]:
         013 iabs b d | 016 prmt a,b,c d
         017 minmax a,b,87 d | 019 shf a,b,c d | 01a sgxt a,b d | 01c plop3 87,77,68 81,84
         024 imad a,b,c,87 d,81 | 025 imad_wide a,b,C,87 D,81 | 027 imad_high a,b,C,87 d,81
-        036 viadd a,b d | 046 add_minmax a,b,c,87 d | 048 minmax a,b,87 d
+        036 viadd a,b d | 046 add_minmax a,b,c,87 d | 048 vector_minmax a,b,87 d
         082 move b d | 087 select a,b,87 d | 08c isetp a,b,87,68 81,84
         090 iadd3 a,b,c,87,77 d,81,84 | 091 lea a,b,c,87 d,81 | 092 lop3 a,b,c,87 d,81
         096 prmt a,b,c d | 097 add64 A,B,C D | 099 shf a,b,c d | 09a sgxt a,b d

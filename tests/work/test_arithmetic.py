@@ -98,6 +98,22 @@ def test_comparisons(a: int, b: int, how: int, is_signed: int) -> None:
     assert (bool(np.all(holds)), bool(np.all(other))) == (expected, not expected)
 
 
+@given(numbers, numbers, numbers, bits, st.tuples(bits, bits))
+def test_the_lesser_and_the_greater(a: int, b: int, c: int, is_signed: int, how: Any) -> None:
+    """A minimum or maximum is of signed or unsigned numbers, one of them a sum or a difference."""
+    is_least, minus = how
+    read = signed if is_signed else int
+    choose = min if is_least else max
+    found = arithmetic.minmax(is_signed << 73, arrays(a, b, bool(is_least)))
+    assert first(found) == choose(a, b, key=read)
+    found = arithmetic.vector_minmax(is_signed << 72, arrays(a, b, bool(is_least)))
+    assert first(found) == choose(a, b, key=read)
+    word = 1 << 9 | is_signed << 72 | minus << 63
+    found = arithmetic.add_minmax(word, arrays(a, b, c, bool(is_least)))
+    total = (a - b if minus else a + b) % WORD
+    assert first(found) == choose(total, c, key=read)
+
+
 @given(numbers, numbers)
 def test_divisions_by_reciprocals(a: int, b: int) -> None:
     """Conversions round as they are asked to, to the nearest number on one side."""

@@ -96,6 +96,18 @@ def test_addresses_in_shared_memory_are_the_operands() -> None:
     assert {"LDS", "STS", "LDSM", "STSM", "LDGSTS"} <= seen.keys()
 
 
+def test_comparisons_are_of_signed_numbers_where_their_text_is() -> None:
+    """A bit of its word says whether a minimum, maximum or comparison is of unsigned numbers."""
+    places = {"VIADDMNMX": 72, "VIMNMX": 72, "IMNMX": 73, "ISETP": 73}
+    seen = Counter()
+    for said in instructions():
+        parts = said.operation.split(".")
+        if parts[0] in places and "EX" not in parts:
+            assert said.word >> places[parts[0]] & 1 == ("U32" not in parts), said
+            seen[parts[0], "U32" in parts] += 1
+    assert {("ISETP", True), ("ISETP", False), ("VIMNMX", False)} <= seen.keys(), seen
+
+
 def test_local_memory_is_places_behind_the_registers() -> None:
     """An LDL reads the places that an STL with the same address writes."""
     seen = 0
