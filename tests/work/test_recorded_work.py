@@ -35,9 +35,9 @@ def test_products_of_matrices_are_exact() -> None:
 @pytest.mark.parametrize(
     ("quantity", "launches", "within_1", "within_5"),
     [
-        ("instructions", 95, 0.97, 0.98),
-        ("load_sectors", 78, 0.98, 0.99),
-        ("store_sectors", 78, 0.98, 0.99),
+        ("instructions", 95, 1.0, 1.0),
+        ("load_sectors", 78, 1.0, 1.0),
+        ("store_sectors", 78, 1.0, 1.0),
         ("load_sectors of TTIR", 80, 0.70, 0.78),
         ("store_sectors of TTIR", 80, 0.97, 0.97),
         ("dram_read_bytes", 45, 0.82, 0.95),
@@ -62,7 +62,8 @@ def test_what_is_written_until_the_end_is_near() -> None:
 def test_lines_execute_what_was_sampled() -> None:
     """Every line of a sampled kernel executes as many instructions as were counted of it.
 
-    It is not so of two kernels: one with a while loop, and one whose loop starts anywhere.
+    It is not so of two kernels, by 0.5 % at most: threads of a warp part at a branch, and meet again
+    an instruction earlier or later than is thought.
     """
     wrong = []
     for launch in recorded_launches():
