@@ -62,7 +62,7 @@ def test_what_is_written_until_the_end_is_near() -> None:
 def test_lines_execute_what_was_sampled() -> None:
     """Every line of a sampled kernel executes as many instructions as were counted of it.
 
-    It is not so of two kernels, by 0.5 % at most: threads of a warp part at a branch, and meet again
+    It is not so of two kernels, by 0.5 % at most: threads of a warp part at a branch and meet again
     an instruction earlier or later than is thought.
     """
     wrong = []
@@ -85,7 +85,7 @@ def test_lines_execute_what_was_sampled() -> None:
 
 
 def test_shared_memory_takes_the_passes_that_were_sampled() -> None:
-    """Each instruction of a sampled kernel takes as many passes of shared memory as were counted."""
+    """Each instruction of a sampled kernel takes the passes of shared memory that were counted."""
     seen, wrong = 0, set()
     for launch in recorded_launches():
         found = None if not launch.instructions else executed_of(launch)
