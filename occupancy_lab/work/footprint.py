@@ -283,16 +283,11 @@ def footprints(
         mine = [one for one in several if one.touch.tensor == tensor]
         limit = sizes.get(tensor or "")
         reads, writes = ([x for x in mine if x.touch.reads], [x for x in mine if x.touch.writes])
-        found.append(
-            Footprint(
-                tensor,
-                distinct(reads, limit),
-                distinct(writes, limit),
-                distinct(reads, limit, SECTOR),
-                distinct(writes, limit, SECTOR),
-            )
-        )
-        whole = distinct(mine, limit, SECTOR)
+        each = distinct(reads, limit), distinct(writes, limit)
+        read, written = distinct(reads, limit, SECTOR), distinct(writes, limit, SECTOR)
+        found.append(Footprint(tensor, *each, read, written))
+        both = reads and writes
+        whole = distinct(mine, limit, SECTOR) if both else read if reads else written
         if whole.is_exact:
             wholes[tensor] = whole.low
     if resident is None:
