@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from occupancy_lab.work import arithmetic
+from occupancy_lab.work import arithmetic, operations
 from occupancy_lab.work.operations import TRUE
 from occupancy_lab.work.registers import Registers
 from occupancy_lab.work.skipping import Skipping
@@ -60,15 +60,18 @@ class Loop(NamedTuple):
         return number
 
 
-def followed(loop: Loop) -> tuple[list[int], list[int], int]:
-    """Return each thread's passes and the sum of its strides of 12, and how many were followed."""
+def followed(loop: Loop, stride: int = 12, *, loads: bool = False) -> tuple[list[int], Any, int]:
+    """Return each thread's passes and the sum of its strides, and how many were followed.
+
+    Where it *loads* that sum is an address in global memory.
+    """
     registers = Registers(0)
     values = {
         COUNTER: np.array([loop.starts]),
         LIMIT: np.full((1, 1), loop.limit),
         GROWTH: np.full((1, 1), loop.growth),
         ADDRESS: np.zeros((1, THREADS)),
-        STRIDE: np.full((1, 1), 12),
+        STRIDE: np.full((1, 1), stride),
     }
     for register, value in values.items():
         registers.write(register, value.astype(np.int64).astype(np.uint32), None, None)
@@ -82,6 +85,8 @@ def followed(loop: Loop) -> tuple[list[int], list[int], int]:
             name="isetp",
         ),
     ]
+    if loads:
+        steps.append(Step(4, operations.LDG, None, (ADDRESS,), (), None, negated=False))
     skipping = Skipping({HEADER: {HEADER}}, {HEADER: sum(1 << one for one in values)})
     mask: Any = np.ones((1, THREADS), bool)
     found, times = np.zeros(THREADS, int), 0
@@ -93,7 +98,8 @@ def followed(loop: Loop) -> tuple[list[int], list[int], int]:
             sources = [registers.values[one] for one in step.sources]
             if skipping.notes:
                 skipping.note(step, sources)
-            assert step.compute is not None
+            if step.compute is None:
+                continue
             made = step.compute(sources)[0]
             if step.results:
                 registers.write(step.results[0], made, None, mask)
@@ -126,3 +132,10 @@ def test_most_passes_are_left_out() -> None:
     found, _, times = followed(Loop([0] * THREADS, 1, 300, LESS, 1))
     assert found == [300] * THREADS
     assert times < 20
+
+
+def test_passes_that_ask_for_other_sectors_are_followed() -> None:
+    """Addresses that move on by whole sectors ask for as many in each pass, and no others do."""
+    loop = Loop([0] * THREADS, 1, 300, LESS, 1)
+    assert followed(loop, 64, loads=True)[2] < 20
+    assert followed(loop, 12, loads=True)[2] == 300
