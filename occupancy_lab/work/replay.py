@@ -17,6 +17,20 @@ from occupancy_lab.compiling.sass import BULK_COPIES
 from occupancy_lab.work import operations
 from occupancy_lab.work.pipes import LSU, SCHEDULERS, TENSOR, pipe_of
 from occupancy_lab.work.slices import EXIT
+from occupancy_lab.work.waits import (
+    COPIES_LEFT_BIT,
+    DEPBAR,
+    GROUP_BIT,
+    LDGDEPBAR,
+    NO_GROUP,
+    OPERANDS_BIT,
+    PRODUCTS_LEFT_BIT,
+    RESULT_BIT,
+    SCOREBOARDS,
+    WAITED_BIT,
+    WAITS_BIT,
+    WARPGROUP,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,18 +38,17 @@ if TYPE_CHECKING:
     from occupancy_lab.gpus import Architecture
     from occupancy_lab.work.slices import Block, Code
 
-SCOREBOARDS, NO_SCOREBOARD = 6, 7
+NO_SCOREBOARD = 7
 SHARED_CYCLES, SHUFFLE_CYCLES, OTHER_CYCLES = 30.0, 24.0, 30.0
 """Until a result of shared memory, of a shuffle and of all else of unknown latency is there."""
 READ_CYCLES, LOCAL_CYCLES, TENSOR_CYCLES = 14.0, 40.0, 33.0
 """Until operands are read, local memory is there from L1, and a product's last sums are."""
 BULK_CYCLES, BARRIER_CYCLES = 250.0, 20.0
 """What a copy by the TMA unit takes longer than a load, and a barrier at which all warps are."""
-LDGDEPBAR, DEPBAR, WARPGROUP, BARRIER = 0x1AF, 0x11A, 0x1C5, 0x11D
-WAITS_BIT, COPIES_LEFT_BIT, PRODUCTS_WAIT_BIT, PRODUCTS_LEFT_BIT, GROUP_BIT = 47, 38, 47, 72, 84
-"""Where an instruction says that it waits, how many groups may go on, and, a product, whether it is
-the last of its group."""
-NO_GROUP, TRY_WAIT = 7, 2
+BARRIER, LEFT_BIT, TRY_WAIT = 0x11D, 47, 2
+"""A barrier of warps; where a DEPBAR says that some groups may go on; the form of a SYNCS that
+waits for copies by the TMA unit."""
+STALL_BIT = 105
 MOST_STEPS = 200_000
 """Instructions that are replayed before what is left is taken to go on as fast."""
 STEADY = 5
@@ -68,9 +81,9 @@ class Step:
 
 def step_of(word: int, architecture: Architecture) -> Step:
     """Return an instruction as it is replayed."""
-    opcode, control = word & 0x1FF, word >> 105
+    opcode = word & 0x1FF
     pipe, cycles = pipe_of(word, architecture)
-    result = control >> 5 & 7
+    result = word >> RESULT_BIT & 7
     kind, left = _kind(word)
     latency = {
         **dict.fromkeys((operations.LDS, operations.LDSM, operations.ATOMS), SHARED_CYCLES),
@@ -78,10 +91,10 @@ def step_of(word: int, architecture: Architecture) -> Step:
         operations.LDL: LOCAL_CYCLES,
     }.get(opcode, OTHER_CYCLES if result != NO_SCOREBOARD else 0.0)
     return Step(
-        stall=max(control & 15, 1),
-        waits=tuple(one for one in range(SCOREBOARDS) if control >> 11 + one & 1),
+        stall=max(word >> STALL_BIT & 15, 1),
+        waits=tuple(one for one in range(SCOREBOARDS) if word >> WAITED_BIT + one & 1),
         result=result,
-        operands=control >> 8 & 7,
+        operands=word >> OPERANDS_BIT & 7,
         kind=kind,
         left=left,
         pipe=pipe,
@@ -95,10 +108,10 @@ def _kind(word: int) -> tuple[int, int]:
     opcode = word & 0x1FF
     if opcode in operations.HGMMA:
         return PRODUCT if word >> GROUP_BIT & 7 == NO_GROUP else END_PRODUCTS, 0
-    if opcode == DEPBAR and word >> WAITS_BIT & 1:
+    if opcode == DEPBAR and word >> LEFT_BIT & 1:
         return WAIT_COPIES, word >> COPIES_LEFT_BIT & 63
-    if opcode == WARPGROUP and word >> PRODUCTS_WAIT_BIT & 1:
-        return WAIT_PRODUCTS, word >> PRODUCTS_LEFT_BIT & 255
+    if opcode == WARPGROUP and word >> WAITS_BIT & 1:
+        return WAIT_PRODUCTS, word >> PRODUCTS_LEFT_BIT & 63
     if opcode == operations.SYNCS_WAIT:
         return WAIT_BULK if word >> 9 & 7 == TRY_WAIT else EXPECT, 0
     kinds = {

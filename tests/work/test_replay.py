@@ -13,6 +13,7 @@ from occupancy_lab.work import operations, replay
 from occupancy_lab.work.counts import LATENCIES
 from occupancy_lab.work.replay import Replay
 from occupancy_lab.work.slices import BRA, EXIT, read_code
+from occupancy_lab.work.waits import DEPBAR, LDGDEPBAR
 
 HOPPER = architectures()["sm_90"]
 NONE = 7
@@ -68,8 +69,8 @@ def test_more_warps_share_the_schedulers() -> None:
 
 def test_groups_of_copies_are_waited_for_in_order() -> None:
     """DEPBAR.LE SB0, 1 goes on when all groups but the last are there."""
-    copy, end = word(operations.LDGSTS | 0x200), word(replay.LDGDEPBAR, result=0)
-    wait = [word(replay.DEPBAR, stall=4) | 1 << 47 | left << 38 for left in (0, 1)]
+    copy, end = word(operations.LDGSTS | 0x200), word(LDGDEPBAR, result=0)
+    wait = [word(DEPBAR, stall=4) | 1 << 47 | left << 38 for left in (0, 1)]
     both, then = [copy, end, *[FREE] * 50, copy, end], [FREE] * 150
     all_there, first = (replayed(*both, one, *then) for one in wait)
     assert all_there - first == pytest.approx(200, abs=20)
