@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.occupancy.calculator import limiter_words
 from occupancy_lab.text.document import Document, Section, Table, literal
-from occupancy_lab.text.words import cell, count, formatted, listed, percent
+from occupancy_lab.text.words import cell, count, formatted, listed, percent, range_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -53,13 +53,17 @@ def write_trace(found: Traced, outcome: Outcome | None) -> Document:
     timed = any(one.total_us is not None for one in found.kernels)
     total = sum(one.total_us or 0.0 for one in found.kernels) if timed else None
     gpus = [one.calculation.gpu for one in found.kernels if one.calculation is not None]
-    times = () if total is None else ("us", "share")
     shown = _one_of_each_tuner(found.kernels)
+    predicted = not timed and any(one.prediction is not None for one in shown)
+    times = ("us", "share") if timed else ("us",) if predicted else ()
     numbered = [(str(number), one) for number, one in enumerate(shown, 1)]
     # What is wide is in a table of its own, as names are to be whole where 80 columns are all.
     taken = () if timed else ("regs", "shared B")
     headers = ("kernel", "launches", *times, "waves", "%", *taken, "local B")
-    rows = tuple((f"{number} {_name(one)}", *_row(one, total)) for number, one in numbered)
+    rows = tuple(
+        (f"{number} {_name(one)}", *_row(one, total, predicted=predicted))
+        for number, one in numbered
+    )
     further = tuple(
         (
             number,
@@ -81,6 +85,7 @@ def write_trace(found: Traced, outcome: Outcome | None) -> Document:
     sentences = (
         *whole,
         *_legend(gpus),
+        *(_predicted_sentences(shown) if predicted else ()),
         *_tuning_sentences(found),
         *_gpu_sentences(shown),
         *_grid_sentences(found),
@@ -108,7 +113,14 @@ def _one_of_each_tuner(kernels: Sequence[TracedKernel]) -> list[TracedKernel]:
 
 
 def _first_of(group: Sequence[TracedKernel]) -> TracedKernel:
-    """Return the configuration with least local memory, and of those with the most occupancy."""
+    """Return the configuration that is predicted to be fastest.
+
+    Where not all that fit have a time it is that with least local memory, and then most occupancy.
+    """
+    fit = [one for one in group if one.calculation is not None and one.reason is None]
+    times = {id(one): one.prediction.us for one in fit if one.prediction is not None}
+    if fit and len(times) == len(fit):
+        return min(fit, key=lambda one: times[id(one)])
 
     def rank(one: TracedKernel) -> tuple[Any, ...]:
         found = one.calculation
@@ -146,6 +158,27 @@ def _legend(gpus: Sequence[Gpu]) -> Iterator[str]:
         )
 
 
+def _predicted_sentences(shown: Sequence[TracedKernel]) -> Iterator[str]:
+    """Say what the predicted times rest on, and what they come to together."""
+    times = [(one, one.prediction) for one in shown]
+    gpus = {
+        one.calculation.gpu.key: (one.calculation.gpu, found)
+        for one, found in times
+        if one.calculation is not None and found is not None
+    }
+    for gpu, found in gpus.values():
+        words = range_sentence(gpu, found.basis, calibrated=found.calibrated)
+        yield f"us is the predicted time of the most frequent grid, the L2 cache empty. {words}"
+    known = [(one, found) for one, found in times if found is not None and len(one.grids) == 1]
+    if len(known) == len(shown):
+        launches = [one.launches for one in shown]
+        low, middle, high = (
+            sum(number * (us or 0.0) for number, us in zip(launches, some, strict=True)) / 1000
+            for some in zip(*((one.low_us, one.us, one.high_us) for _, one in known), strict=True)
+        )
+        yield f"All launches, one after the other: {middle:.3g} ms ({low:.3g} to {high:.3g})."
+
+
 def _tuning_sentences(found: Traced) -> Iterator[str]:
     if any(one.tuning for one in found.kernels):
         yield "Launches after a + are those of an autotuner's benchmarks."
@@ -174,9 +207,11 @@ def _name(kernel: TracedKernel) -> str:
     return literal(short)
 
 
-def _row(kernel: TracedKernel, total: float | None) -> tuple[str, ...]:
+def _row(kernel: TracedKernel, total: float | None, *, predicted: bool) -> tuple[str, ...]:
     tuning = f" + {kernel.tuning}" if kernel.tuning else ""
     times = []
+    if predicted:
+        times = ["-" if kernel.prediction is None else cell(kernel.prediction.us)]
     if total is not None:
         part = kernel.total_us
         times = [cell(kernel.us), "-" if part is None or not total else percent(part / total)]
@@ -288,8 +323,9 @@ def _dry_sentences(found: Traced, outcome: Outcome | None) -> Iterator[str]:
     yield "Nothing was launched: tensors of the GPU had shapes, and only small ones values."
     if any(one.choices > 1 for one in found.kernels):
         yield (
-            "Of an autotuned kernel, marked ?, the configuration with least local memory and then"
-            " most occupancy is shown; any of them may be launched, and --json has all."
+            "Of an autotuned kernel, marked ?, the configuration is shown that is predicted to be"
+            " fastest, or where no time is known that with least local memory and then most"
+            " occupancy; any of them may be launched, and --json has all."
         )
     yield from outcome.ran.why_launches_are_missing("program")
     assumed = outcome.ran.assumed

@@ -24,6 +24,7 @@ from occupancy_lab.gpus import bare_gpus, find_device, present_gpus, usual_gpus
 from occupancy_lab.occupancy.calculator import calculate, check_fits
 from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.options import OPTIONS
+from occupancy_lab.throughput.launch_time import predict_launch
 from occupancy_lab.tracing.counted import count_kept, kept_files
 from occupancy_lab.values import Resources, Target, Work
 from occupancy_lab.work.counting import Counted
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.occupancy.calculator import Calculation
-    from occupancy_lab.values import LaunchPlan
+    from occupancy_lab.values import LaunchPlan, Prediction
     from occupancy_lab.work.counts import Counts, Executed
     from occupancy_lab.work.memory import Memory
 
@@ -163,9 +164,19 @@ class TracedKernel:
         local = local_memory(self.executed, found.resources, programs, resident)
         return memory(self.counts, found.gpu, local)
 
+    @property
+    def prediction(self) -> Prediction | None:
+        """How long the launch of `counts` takes; None where that is left open."""
+        if self.counts is None or self.calculation is None:
+            return None
+        found = self.calculation
+        fit = found.occupancy.programs_per_multiprocessor
+        inside = (self.counts, self.executed, self.memory, found.resources)
+        return predict_launch(*inside, fit, found.gpu)
+
     def row(self) -> dict[str, Any]:
         """Return the kernel as one flat row of plain values, with the plan of its usual grid."""
-        found = self.calculation
+        found, prediction = self.calculation, self.prediction
         usual = self.usual_grid
         plan = self.plan(usual)
         resources = None if found is None else found.resources
@@ -196,6 +207,10 @@ class TracedKernel:
                 if found is None
                 else work_columns(self.counts, self.memory, found.gpu, self.executed)
             ),
+            "predicted_us": None if prediction is None else prediction.us,
+            "predicted_low_us": None if prediction is None else prediction.low_us,
+            "predicted_high_us": None if prediction is None else prediction.high_us,
+            "bound": None if prediction is None else prediction.bound,
             "us": self.us,
             "total_us": self.total_us,
             "timed_launches": self.samples,
