@@ -78,7 +78,7 @@ def time_sentence(record: Record) -> str:
             record.gpu, found.basis, calibrated=found.calibrated, error=found.error
         )
     why = why_no_time(record)
-    if record.memory is None and _not_modelled(record):
+    if record.memory is None and (_not_modelled(record) or _not_counted(record)):
         why += "; `--bytes-read` and `--bytes-written` give the least possible"
     return f"{why}."
 
@@ -95,7 +95,7 @@ def part_sentence(prediction: Prediction) -> str:
 def why_no_time(record: Record) -> str:
     """Say that a launch has no predicted time, and what would give it one, if anything would."""
     work = record.launch.work
-    if why := _not_modelled(record):
+    if why := _not_modelled(record) or _not_counted(record):
         return f"No time is predicted, as {why}"
     if record.matrix is not None and work.traffic is None:
         return traffic_unknown(record.matrix.kernel).rstrip(".")
@@ -119,13 +119,33 @@ def why_no_time(record: Record) -> str:
 
 def _not_modelled(record: Record) -> str:
     """Return why no option would give the launch a predicted time; "" where one may."""
-    resources = record.resources
-    if resources.tensor_instructions:
-        return "what its tensor cores take is not modelled"
+    resources, gpu = record.resources, record.gpu
     if resources.num_ctas > 1:
         return "clusters are not modelled"
-    looped = resources.loop_instructions is not None and record.launch.work.passes is None
-    return "what its loop takes is not modelled" if looped else ""
+    followed = gpu.target.backend == "cuda"
+    known = followed and gpu.architecture.tensor_multiply_adds is not None
+    if resources.tensor_instructions and not known:
+        return "what its tensor cores take is not modelled"
+    return "what its loop takes is not modelled" if _loops(record) and not followed else ""
+
+
+def _loops(record: Record) -> bool:
+    """Tell whether the launch has a loop of which nobody said how often it runs."""
+    return record.resources.loop_instructions is not None and record.launch.work.passes is None
+
+
+def _not_counted(record: Record) -> str:
+    """Return why what the launch executes is not known, without which there is no time; or ""."""
+    if record.matrix is not None or not (_loops(record) or record.resources.tensor_instructions):
+        return ""
+    if record.plan is None:
+        return "no grid is given"
+    if record.counts is None:
+        return "what it does is not counted"
+    if record.executed is None:
+        return "what its binary executes is not known"
+    endless = record.executed.instructions.high is None
+    return "how often its loops run is not known" if endless else ""
 
 
 def _unknown(record: Record) -> str:

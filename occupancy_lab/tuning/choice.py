@@ -21,8 +21,11 @@ from occupancy_lab.text.words import (
     difference_cell,
     error_words,
     listed,
+    range_sentence,
 )
+from occupancy_lab.throughput.launch_time import FITTED_TO, PARTS
 from occupancy_lab.throughput.predict import row_config
+from occupancy_lab.values import RATIO_ERROR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -158,6 +161,22 @@ class Tuning(Answer):
     table: pd.DataFrame = field(compare=False, repr=False)
     """Every configuration, the best predicted first, with the columns of a sweep."""
 
+    @property
+    def ranged(self) -> str | None:
+        """What the predicted times rest on where they have a range; None where they have none."""
+        rows = self.table[self.table["predicted_low_us"].notna()]
+        return str(rows["basis"].iloc[0]) if len(rows) else None
+
+    @property
+    def error(self) -> float | None:
+        """By which share predicted times must differ to be told apart; None where by any."""
+        return self.basis.error if self.ranged is None else RATIO_ERROR
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether the predictions rest on launches of this GPU."""
+        return self.basis.calibrated if self.ranged is None else self.gpu.key == FITTED_TO
+
     def to_document(self, top: int = TOP) -> Document:
         """Return the choice and its *top* best predicted configurations in words."""
         return tuning_document(self, top)
@@ -178,13 +197,14 @@ class Tuning(Answer):
             "compared": {name: one.to_dict() for name, one in self.compared.items()},
             "exhaustive": dataclasses.asdict(self.exhaustive),
             "spent": dataclasses.asdict(self.spent),
-            "basis": self.basis.words,
-            "calibrated": self.basis.calibrated,
+            "basis": self.ranged or self.basis.words,
+            "calibrated": self.calibrated,
             "table": plain_rows(self.table),
         }
 
 
 BOUNDS = {
+    **PARTS,
     "launch": "launching and starting its programs",
     "latency": "waiting for memory with the rows in flight that it has",
     "issue": "issuing its instructions",
@@ -212,7 +232,11 @@ def _best_sentences(tuning: Tuning, top: int) -> Iterator[str]:
     versions = listed([str(one) for one in tuning.table["triton_version"].unique()])
     yield f"Compiled with Triton {versions}."
     basis = tuning.basis
-    yield basis_sentence(tuning.gpu, basis.words, calibrated=basis.calibrated, error=basis.error)
+    if tuning.ranged is None:
+        calibrated = tuning.calibrated
+        yield basis_sentence(tuning.gpu, basis.words, calibrated=calibrated, error=basis.error)
+    else:
+        yield range_sentence(tuning.gpu, tuning.ranged, calibrated=tuning.calibrated)
     if tuning.best_recorded is not None:
         yield (
             f"Recorded times were taken elsewhere on {tuning.gpu.title}, of the same launches"
@@ -262,7 +286,7 @@ def _answer(tuning: Tuning) -> Iterator[str]:
         )
     yield (
         f"Best predicted: {_named(predicted)}: {cell(predicted.predicted_us)} us"
-        f"{error_words(tuning.basis.error)}; what takes longest is {BOUNDS[predicted.bound]}."
+        f"{_limits(tuning)}; what takes longest is {BOUNDS[predicted.bound]}."
     )
     yield from _close(tuning)
     recorded = tuning.best_recorded
@@ -271,9 +295,17 @@ def _answer(tuning: Tuning) -> Iterator[str]:
         yield f"Fastest recorded: {named}: {us} us."
 
 
+def _limits(tuning: Tuning) -> str:
+    """Return between which times the best predicted lies, " (164 to 241)", or how far off it is."""
+    best = tuning.table.iloc[0]
+    if tuning.ranged is None:
+        return error_words(tuning.error)
+    return f" ({cell(best['predicted_low_us'])} to {cell(best['predicted_high_us'])})"
+
+
 def _close(tuning: Tuning) -> Iterator[str]:
     """Say how many configurations no prediction tells from the best, where no GPU confirmed any."""
-    error, best = tuning.basis.error, tuning.best_predicted.predicted_us
+    error, best = tuning.error, tuning.best_predicted.predicted_us
     if error is None:
         return
     close = sum(one.predicted_us / best - 1 < error for one in _ranked(tuning)) - 1
@@ -335,7 +367,7 @@ def _best_table(tuning: Tuning, top: int) -> Table:
 
 
 def _compared_table(tuning: Tuning) -> Table:
-    best, error = tuning.best_predicted.predicted_us, tuning.basis.error
+    best, error = tuning.best_predicted.predicted_us, tuning.error
     knobs = _knobs(tuning)
     names: dict[Choice, list[str]] = {}
     for name, one in tuning.compared.items():

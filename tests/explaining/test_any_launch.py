@@ -124,22 +124,27 @@ def test_why_no_time_is_predicted(given: dict[str, Any], words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("launched", "why"),
-    [(norm, "what its loop takes"), (matmul, "what its tensor cores take")],
+    ("gpu", "launched", "why", "counted"),
+    [
+        ("mi300x", norm, "what its loop takes is not modelled", None),
+        ("h100", norm, "what it does is not counted", "what its binary executes is not known"),
+        ("h100", matmul, "clusters are not modelled", None),
+    ],
 )
 def test_what_would_give_no_time_is_not_asked_for(
-    launched: Callable[..., Explanation], why: str
+    gpu: str, launched: Callable[..., Explanation], why: str, counted: str | None
 ) -> None:
-    """What is not modelled is said at once, with what bytes would give where none are counted."""
-    words = f"No time is predicted, as {why} is not modelled"
-    page = launched("h100", counts=None).to_markdown()
+    """What is not known is said at once, with what bytes would give where none are counted."""
+    page = launched(gpu, counts=None).to_markdown()
+    words = f"No time is predicted, as {why}"
     assert f"{words}; `--bytes-read` and `--bytes-written` give the least possible." in page
     assert "speed of light" not in page
-    given = launched("h100", counts=None, read=MIB, written=MIB).to_markdown()
+    given = launched(gpu, counts=None, read=MIB, written=MIB).to_markdown()
     assert "us at peak (memory)" in given
-    for found in (given, launched("h100").to_markdown()):
-        assert f"{words}.\n" in found
-        assert "--bytes-read" not in found
+    assert f"{words}.\n" in given
+    found = launched(gpu).to_markdown()
+    assert f"No time is predicted, as {counted or why}.\n" in found
+    assert "--bytes-read" not in given + found
 
 
 def test_a_gpu_of_no_size_has_no_time() -> None:

@@ -146,8 +146,8 @@ def test_nothing_is_ranked_without_a_time() -> None:
 
 
 def test_nothing_is_asked_for_that_would_give_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A launch with a loop is not ranked, and its bytes are not asked for."""
+    """A launch with a loop that nobody counted is not ranked, and its bytes are not asked for."""
     looped = Resources(32, 4, 0, instructions=90, loop_instructions=70)
     monkeypatch.setattr(dry_run, "Compiler", lambda *_, **__: GivenCompiler(lambda *_: looped))
-    with pytest.raises(InputError, match="what its loop takes is not modelled; `sweep` lists"):
+    with pytest.raises(InputError, match="as no grid is given; `sweep` lists"):
         tune_launches(**TRANSPOSE, gpu="h100")
