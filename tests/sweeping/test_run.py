@@ -173,8 +173,12 @@ def test_no_column_is_silently_empty() -> None:
     failure = Failure(Status.COMPILE_FAILED, "no such thing")
     runs = task_runs([(task("b200"), WHOLE), (task("h100"), failure)], "3.7.1")
     assert isinstance(runs[0], Record)
+    assert runs[0].prediction is not None
     runs[0] = dataclasses.replace(
-        runs[0], counts=rows(4096, 781, 592), executed=executed([place(3), place(20)], 8 * 4096)
+        runs[0],
+        counts=rows(4096, 781, 592),
+        executed=executed([place(3), place(20)], 8 * 4096),
+        prediction=dataclasses.replace(runs[0].prediction, low_us=9.1, high_us=11.2),
     )
     table = make_table(runs)
     assert tuple(table) == SWEEP_COLUMNS

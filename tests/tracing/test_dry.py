@@ -8,17 +8,13 @@ import subprocess
 import sys
 import time
 import venv
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from run_trace import TOOL, grids, run
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.tracing.dry import dry_trace
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 SCRIPT = """
 import sys
@@ -360,3 +356,19 @@ def test_a_dry_run_takes_a_file() -> None:
     """Other commands are refused."""
     with pytest.raises(InputError, match=r"names no FILE\.py"):
         dry_trace(["python", "-c", "1"], gpu="h100")
+
+
+@pytest.mark.slow
+def test_the_page_has_predicted_times() -> None:
+    """Each kernel has a time, an autotuned one the least of its configurations', and all a sum."""
+    program = Path(__file__).parents[2] / "examples" / "step.py"
+    found = dry_trace((sys.executable, str(program), "3"), gpu="h100")
+    rows = [one.row() for one in found.found.kernels]
+    times = {row["kernel"]: row["predicted_us"] for row in rows if row["kernel"] == "layer_norm"}
+    products = [row["predicted_us"] for row in rows if row["kernel"] == "matmul"]
+    assert len(products) == 4
+    page = " ".join(found.to_markdown().split())
+    assert f"| 2 matmul | 3? | {min(products):.1f} |" in page
+    total = 3 * (times["layer_norm"] + min(products)) / 1000
+    assert f"All launches, one after the other: {total:.3g} ms (" in page
+    assert "is shown that is predicted to be fastest" in page

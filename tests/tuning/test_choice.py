@@ -114,6 +114,7 @@ def tuning(
             **dict(one.settings),
             "num_programs": one.num_programs,
             "predicted_us": one.predicted_us,
+            "predicted_low_us": None,
             "bound": one.bound,
             "gpu": gpu,
             "reason": None,
