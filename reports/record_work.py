@@ -128,6 +128,8 @@ class Recording:
     output: Path
     tutorials: Path
     seconds: float
+    groups: tuple[str, ...]
+    """Beginnings of the groups' names."""
     work: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="work-")))
     began: float = field(default_factory=time.time)
     info: dict[str, Any] = field(default_factory=dict)
@@ -190,6 +192,8 @@ class Recording:
 
         until = self.at(COMPILING)
         for place, group in enumerate(work_launches.GROUPS):
+            if not group.startswith(self.groups):
+                continue
             name = f"time-{place:02}-{re.sub(r'[^a-z0-9]+', '-', group.lower())}"
             self.timers.append(Worker(name, [group], self.work / name))
         waiting = list(self.timers)
@@ -556,7 +560,9 @@ def about() -> dict[str, Any]:
 
 def record(chosen: argparse.Namespace) -> None:
     """Record everything, each step as far as it goes."""
-    recording = Recording(chosen.output.resolve(), chosen.tutorials.resolve(), chosen.seconds)
+    groups = tuple(chosen.groups.split(","))
+    output, tutorials = chosen.output.resolve(), chosen.tutorials.resolve()
+    recording = Recording(output, tutorials, chosen.seconds, groups)
     recording.output.mkdir(parents=True, exist_ok=True)
     for name in ("texts", "triton", "inductor"):
         (recording.work / name).mkdir()
@@ -605,6 +611,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("work-recorded"))
     parser.add_argument("--seconds", type=float, default=230.0, help="of all")
     parser.add_argument("--tutorials", type=Path, default=Path("tutorials"))
+    parser.add_argument("--groups", default="", help="beginnings of names, with commas between")
     parser.add_argument("--check", action="store_true", help="try what needs no GPU")
     chosen = parser.parse_args()
     if chosen.check:
