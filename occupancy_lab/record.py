@@ -474,8 +474,16 @@ def with_counts(
     ]
 
 
-def compile_record(asked: Asked, compiler: Compiler, *, counted: bool = False) -> Record:
+def compile_record(
+    asked: Asked,
+    compiler: Compiler,
+    *,
+    counted: bool = False,
+    assume: Mapping[str, int] = MappingProxyType({}),
+) -> Record:
     """Return the record of *asked* as *compiler* compiles it, *counted* with what it does.
+
+    *assume* is as `count_launch` takes it.
 
     Raises InputError for what cannot be asked, CompileError where Triton cannot compile it, and
     DoesNotFitError where the GPU holds not one program of it.
@@ -486,7 +494,7 @@ def compile_record(asked: Asked, compiler: Compiler, *, counted: bool = False) -
     if not counted:
         return found
     (texts,) = compiler.texts([asked.compilation])
-    return found.with_counts(texts, compiler.store, {})
+    return found.with_counts(texts, compiler.store, assume)
 
 
 def matrix_record(asked: Asked, resources: Resources, *, triton: str) -> MatrixRecord:

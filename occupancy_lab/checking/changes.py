@@ -103,7 +103,8 @@ def slower(before: Row, after: Row) -> float:
         return 0.0
     name, old, new = found
     share = new / old - 1
-    return share if abs(share) >= after.noticeable(name) else 0.0
+    same = max(before.noticeable(name), after.noticeable(name))
+    return share if abs(share) >= same else 0.0
 
 
 def changed(before: Row, after: Row) -> list[str]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from occupancy_lab.asked import Asked
-    from occupancy_lab.compiling.compiler import Compiler
+    from occupancy_lab.explaining.explanation import Explanation
     from occupancy_lab.expressions import Value
     from occupancy_lab.inputs import AskedGpus
 
@@ -175,9 +175,15 @@ class Finding:
         """The values of the columns that the condition names."""
         return {name: self.row.values.get(name) for name in self.check.columns}
 
-    @functools.cached_property
+    @property
     def mend(self) -> Mend | None:
-        """The best launch that meets every check of the row; None where none is shown to."""
+        """The best launch that meets every check of the row and is not slower; None: none is."""
+        found = self._nearest
+        return None if found is None or (found.slower or 0.0) > 0 else found
+
+    @functools.cached_property
+    def _nearest(self) -> Mend | None:
+        """The same, or where each that meets them is slower the fastest of these."""
         return self._mender.mend(self.row) if self.kind == "broken" else None
 
     @property
@@ -194,18 +200,22 @@ class Finding:
         if self.kind != "broken":
             return ""
         if self.mend is None:
-            return "Nothing that was compiled would mend it."
-        found = self.mend.values
-        values = [f"{name} is {shown(found.get(name))}" for name in self.check.columns]
+            found = self._nearest
+            if found is None:
+                return "Nothing that was compiled would mend it."
+            return (
+                f"Nothing that was compiled meets it without taking longer: {found.words} takes"
+                f" {found.time}."
+            )
+        values = [f"{name} is {shown(self.mend.values.get(name))}" for name in self.check.columns]
         shows = f"{self.mend.words}, compiled: {', '.join(values)}"
         of_cache = self.row.values.get("entry") is not None
         other = f"Another {'entry of the same code' if of_cache else 'launch'} meets it"
         if self.mend.slower is None:
             return f"{other}: {shows}; which is faster is not known here."
-        if self.mend.slower > 0:
-            return f"{other} but takes longer, {self.mend.time}: {shows}."
+        time = self.mend.time and f"; {self.mend.time}"
         close = self.mend.close and f"; {self.mend.close}, which predictions do not tell apart"
-        return f"What would mend it: {shows}{close}."
+        return f"What would mend it: {shows}{time or close}."
 
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as plain values, for JSON."""
@@ -351,12 +361,12 @@ def check(  # noqa: PLR0913 - one argument per option of the command line
     else:
         checks = (condition,) if isinstance(condition, Check) else tuple(condition)
     rows: list[Row] = []
-    makers: dict[int, tuple[Asked, Compiler]] = {}
+    makers: dict[int, tuple[Asked, Explanation]] = {}
     for source in sources:
         found, explained = load(source, gpu=gpu, **launch)
         if explained is not None:
             made = zip(found, explained.asked, strict=False)
-            makers |= {id(row): (asked, explained.compiler) for row, asked in made}
+            makers |= {id(row): (asked, explained) for row, asked in made}
         rows += found
     kernels = [row for row in rows if row.status != Status.NOT_COMPILED]
     passes = {"not known": unknown_ok, "failed": failures_ok, "empty": allow_empty}
@@ -425,7 +435,7 @@ def _source(function: Any) -> str | None:
 def _checked(
     checks: Sequence[Check],
     table: Table,
-    makers: Mapping[int, tuple[Asked, Compiler]],
+    makers: Mapping[int, tuple[Asked, Explanation]],
     passes: Collection[str],
 ) -> Checked:
     """Return what becomes of *checks*; *passes* are the kinds of findings that are let pass."""
@@ -441,7 +451,8 @@ def _checked(
     def tried(row: Row) -> Iterator[Row]:
         maker = makers.get(id(row))
         if maker is not None and next(left, None) is not None:
-            yield from compiled_neighbours(row, *maker)
+            asked, explained = maker
+            yield from compiled_neighbours(row, asked, explained.compiler, explained.assume)
 
     mender = Mender(table.rows, judge, tried)
     return Checked(tuple(_outcome(one, table, mender, passes) for one in checks))

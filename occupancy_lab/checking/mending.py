@@ -8,6 +8,7 @@ import math
 import re
 from contextlib import closing
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from occupancy_lab.checking.changes import difference_words, slower, time_words, times
@@ -182,8 +183,13 @@ def _adds_local(row: Row, other: Row) -> bool:
     return not known or any(new > now for now, new in known)
 
 
-def compiled_neighbours(row: Row, asked: Asked, compiler: Compiler) -> Iterator[Row]:
+def compiled_neighbours(
+    row: Row, asked: Asked, compiler: Compiler, assume: Mapping[str, int] = MappingProxyType({})
+) -> Iterator[Row]:
     """Return launches like that of *row* with one other option, each compiled when it is asked for.
+
+    Each has the time that is predicted of it where that is known. *assume* is as `count_launch`
+    takes it.
 
     First comes the launch without its cap on registers, then more warps, which leave each thread
     less to hold, fewer, fewer stages, and caps on registers where none is spilled.
@@ -208,7 +214,7 @@ def compiled_neighbours(row: Row, asked: Asked, compiler: Compiler) -> Iterator[
         tried = dataclasses.replace(asked, launch=dataclasses.replace(launch, keywords=keywords))
         try:
             with closing(compiler):
-                made = compile_record(tried, compiler)
+                made = compile_record(tried, compiler, counted=True, assume=assume)
         except (CompileError, DoesNotFitError):
             continue
         (one,) = make_rows([made.to_dict()], "compiled to see")

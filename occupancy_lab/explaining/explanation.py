@@ -47,6 +47,8 @@ class Explanation(Answer):
     """What another Triton was asked for by; None is the Triton here."""
     page: Document | None = None
     """All that there is to say, where nothing is compiled."""
+    assume: Mapping[str, int] = field(default_factory=dict, repr=False)
+    """What is assumed of what launches do, as `count_launch` takes it."""
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -79,7 +81,8 @@ class Explanation(Answer):
         asked = [
             one for one, run in zip(self.asked, self.runs, strict=True) if isinstance(run, Record)
         ]
-        return make_cases(asked, self.records, self.compiler, triton=self.triton)
+        others: dict[str, Any] = {"triton": self.triton, "assume": self.assume}
+        return make_cases(asked, self.records, self.compiler, **others)
 
     @property
     def short(self) -> Document | None:
@@ -155,7 +158,7 @@ def explain_asked(
         with closing(compiler):
             compile_record(asked[0], compiler)
     runs = with_counts(runs, asked, compiler, assume)
-    return Explanation(tuple(runs), tuple(asked), compiler, **others)
+    return Explanation(tuple(runs), tuple(asked), compiler, assume=assume, **others)
 
 
 def make_cases(
@@ -164,6 +167,7 @@ def make_cases(
     compiler: Compiler,
     *,
     triton: str | None = None,
+    assume: Mapping[str, int] = MappingProxyType({}),
 ) -> tuple[Case, ...]:
     """Return the case of each of *records*: its neighbours, and of a matrix what was recorded.
 
@@ -183,7 +187,7 @@ def make_cases(
     others = [other for *_, other in wanted]
     runs = compile_runs(others, compiler)
     if not all(case.record.matrix for case in made):
-        runs = with_counts(runs, others, compiler)
+        runs = with_counts(runs, others, compiler, assume)
     found: list[dict[Any, Record | Failed]] = [{} for _ in made]
     for (place, named, _), run in zip(wanted, runs, strict=True):
         found[place][named] = run

@@ -187,6 +187,15 @@ def test_times_lead() -> None:
     assert [one.strip() for one in header.split("|")[2:4]] == ["predicted us", "local B"]
 
 
+def test_predictions_with_a_range_differ_from_a_tenth_on() -> None:
+    """Where one of two predicted times has a range, less than 10 % between them is no change."""
+    ranged = {"predicted_low_us": 80.0, "predicted_high_us": 130.0}
+    for one, other in (({}, ranged), (ranged, {}), (ranged, ranged)):
+        assert diff([timed(100.0, **one)], [timed(109.0, **other)]).unchanged == 1
+        (change,) = diff([timed(100.0, **one)], [timed(111.0, **other)]).changes
+        assert change.kind == "slower"
+
+
 def test_a_measured_time_decides() -> None:
     """Where both rows were measured, a predicted time does not say that one is slower."""
     found = diff([timed(10.0, us=20.0)], [timed(20.0, us=20.1)])

@@ -166,3 +166,9 @@ def test_a_failure_is_a_row() -> None:
     (row,) = make_rows([failed()], "rows")
     assert row.status == "compile failed"
     assert row.resources is None
+
+
+def test_why_a_number_is_not_known_names_no_row() -> None:
+    """Two launches are the same problem though of one nobody knows what it executes."""
+    rows = make_rows([compiled(why_not_executed="it is not known", why_not_counted="no")], "rows")
+    assert not {"why_not_executed", "why_not_counted"} & rows[0].names.keys()
