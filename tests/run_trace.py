@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from occupancy_lab.tracing.records import TracedKernel
+    from occupancy_lab.tracing.traced import TracedKernel
 
 TOOL = [sys.executable, "-m", "occupancy_lab", "trace"]
 

@@ -263,6 +263,30 @@ _OTHERS = {
     **_like(COUNT, binary="a digest of the kernel's instructions"),
 }
 
+_TRACED = {
+    **_like(
+        COUNT,
+        launches="launches of the program itself",
+        tuning_launches="further launches, by an autotuner",
+        captured_launches="launches that a CUDA graph captured",
+        grids="grids over which it was launched",
+        timed_launches="launches that were timed",
+        processes="processes that launched it",
+        devices="devices that it was launched on",
+    ),
+    **_like(SHARE, tail="how full the last wave of programs is, 0 to 1"),
+    **_like(
+        AMOUNT,
+        total_us="measured time of all launches, us",
+        lost_us="time of all launches above their speed of light, us",
+    ),
+    "lost_of": Column(
+        "the time that lost_us is of, measured or predicted",
+        words="measured or predicted",
+        texts=("measured", "predicted"),
+    ),
+}
+
 SWEEP_COLUMNS: tuple[str, ...] = (*_CONFIGURATION, *_OUTCOME, *_RESOURCES, *_FOLLOWING, *_WORK)
 """The columns of a sweep, in their order."""
 MEASURED_COLUMNS: tuple[str, ...] = tuple(_MEASURED)
@@ -277,6 +301,7 @@ COLUMNS: Mapping[str, Column] = {
     **_WORK,
     **_MEASURED,
     **_OTHERS,
+    **_TRACED,
 }
 """Every column; what is not known is missing, never 0."""
 RESULTS = frozenset(name for name, column in COLUMNS.items() if column.result)

@@ -61,6 +61,14 @@ def microseconds(us: float) -> str:
     return f"{us:.{digits}f} us"
 
 
+def duration(us: float) -> str:
+    """Return a time of many launches: "12.4 us", "8.41 ms", "41.3 s", with three digits."""
+    if us < 999.5:  # noqa: PLR2004 - from here on it has more than three digits
+        return microseconds(us)
+    number, unit = (us / 1e3, "ms") if us < 999.5e3 else (us / 1e6, "s")  # noqa: PLR2004
+    return f"{number:.{2 if number < 9.995 else 1 if number < 99.95 else 0}f} {unit}"  # noqa: PLR2004
+
+
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 FEW = 1_000_000
 """Bytes up to which they are told as they are."""

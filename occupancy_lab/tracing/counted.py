@@ -52,12 +52,20 @@ def count_kept(  # noqa: PLR0913 - what counts depend on
     *resident* and *store* are as `count_launch` takes them.
     """
     try:
-        arguments = {name: _argument(value) for name, value in passed.items()}
+        run = launch_of(metadata["name"], passed, grid)
     except (InputError, KeyError, TypeError) as error:
         return Counted(why_not=f"an argument cannot be read: {error}")
-    run = BoundLaunch(metadata["name"], Launch((), arguments, grid), arguments, (), {})
     texts = _texts(folder, metadata, target)
     return count_launch(texts, run, grid, store, assume={}, resident=resident)
+
+
+def launch_of(name: str, passed: Mapping[str, Any], grid: tuple[int, ...]) -> BoundLaunch:
+    """Return the launch of the kernel *name* that *passed* was noted of.
+
+    Raises InputError, KeyError or TypeError where that is damaged.
+    """
+    arguments = {parameter: _argument(value) for parameter, value in passed.items()}
+    return BoundLaunch(name, Launch((), arguments, grid), arguments, (), {})
 
 
 def _texts(folder: Path, metadata: Mapping[str, Any], target: Target | None) -> Texts | None:

@@ -20,8 +20,11 @@ from occupancy_lab.inputs import chosen_gpus
 from occupancy_lab.launch import Pointer
 from occupancy_lab.occupancy.calculator import calculate, check_fits
 from occupancy_lab.tracing.page import Outcome
-from occupancy_lab.tracing.records import (
+from occupancy_lab.tracing.trace import Trace
+from occupancy_lab.tracing.traced import (
+    MOST_COUNTED,
     GridLaunches,
+    LaunchWork,
     Traced,
     TracedKernel,
     merged,
@@ -29,14 +32,13 @@ from occupancy_lab.tracing.records import (
     shortened,
     unusual,
 )
-from occupancy_lab.tracing.trace import Trace
 from occupancy_lab.values import Resources
 from occupancy_lab.work.counting import count_launch
 from occupancy_lab.workers import signals
 from occupancy_lab.workers.child import run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from occupancy_lab.compiling.script import Script
     from occupancy_lab.gpus import Gpu
@@ -172,29 +174,40 @@ def dry_kernels(script: Script) -> tuple[TracedKernel, ...]:
     for group in groups.values():
         grids = merged(grid for same, _ in group for grid in same.grids)
         found.append(dataclasses.replace(group[0][0], grids=grids))
-        most = found[-1].usual_grid
-        first.append(next(place for same, place in group if same.usual_grid == most))
-    return order(_with_counts(script, found, first))
+        first.append({same.usual_grid: place for same, place in reversed(group)})
+    return order(_with_work(script, found, first))
 
 
-def _with_counts(
-    script: Script, kernels: Sequence[TracedKernel], first: Sequence[int]
+def _with_work(
+    script: Script,
+    kernels: Sequence[TracedKernel],
+    first: Sequence[Mapping[tuple[int, ...] | None, int]],
 ) -> Iterator[TracedKernel]:
-    """Return *kernels* with what their launches do that are *first* among the script's."""
-    wanted = [
-        Changed(index, {})
-        for index, one in zip(first, kernels, strict=True)
+    """Return *kernels* with what their launches do that are *first* of each grid in the script."""
+    wanted = {
+        (place, grid.grid): first[place][grid.grid]
+        for place, one in enumerate(kernels)
         if one.calculation is not None
-    ]
-    texts = iter(script.texts(wanted))
-    for index, one in zip(first, kernels, strict=True):
-        if one.calculation is None:
-            yield one
-            continue
-        bound, resident = script.launches[index].bound, one.calculation.resident_programs
-        grid = bound.launch.grid
-        counted = count_launch(next(texts), bound, grid, script.store, assume={}, resident=resident)
-        yield dataclasses.replace(one, counts=counted.counts, executed=counted.executed)
+        for grid in one.grids[:MOST_COUNTED]
+    }
+    texts = script.texts([Changed(index, {}) for index in wanted.values()])
+    known = dict(zip(wanted, texts, strict=True))
+
+    def work(place: int, grid: tuple[int, ...] | None) -> LaunchWork | None:
+        calculation = kernels[place].calculation
+        if calculation is None or (place, grid) not in known:
+            return None
+        bound, resident = script.launches[wanted[place, grid]].bound, calculation.resident_programs
+        counted = count_launch(
+            *(known[place, grid], bound, bound.launch.grid, script.store),
+            assume={},
+            resident=resident,
+        )
+        return LaunchWork.of(bound, counted, calculation)
+
+    for place, one in enumerate(kernels):
+        grids = (dataclasses.replace(each, work=work(place, each.grid)) for each in one.grids)
+        yield dataclasses.replace(one, grids=tuple(grids))
 
 
 def _classes(bound: BoundLaunch) -> dict[str, str]:

@@ -105,6 +105,8 @@ class Session:
     def _begin(self) -> None:
         self.place: Path | None = None
         self.start = self.flushed = clock()
+        self.first = self.last = 0
+        """When the first launch was made, and the last that was looked at."""
         self.began = time.time()
         self.spent = 0
         self.closed = False
@@ -369,6 +371,8 @@ class Session:
 
     def _due(self, kernel: Any, cell: Any, rest: Any) -> Any:
         """Return the events that time a launch whose turn has come; None where it is not timed."""
+        self.last = clock()
+        self.first = self.first or self.last
         first = cell.count < FIRST
         # Where no time is left too, one stands for no more than a third of all before it.
         asked = first or cell.count - cell.timed >= max(self.sample, cell.count / 3)
@@ -425,6 +429,7 @@ class Session:
                 "ended": ended,
                 "began": self.began,
                 "seconds": (self.flushed - self.start) / 1e9,
+                "launching_seconds": (self.last - self.first) / 1e9,
                 "replays": self.replays,
                 "errors": self.errors,
                 "spent_ns": self.spent,

@@ -9,22 +9,34 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.occupancy.calculator import limiter_words
 from occupancy_lab.text.document import Document, Section, Table, literal
-from occupancy_lab.text.words import cell, count, formatted, listed, percent, range_sentence
+from occupancy_lab.text.words import (
+    cell,
+    count,
+    duration,
+    formatted,
+    listed,
+    microseconds,
+    percent,
+    range_sentence,
+)
+from occupancy_lab.tracing.traced import KernelTime, order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from occupancy_lab.compiling.script import Ran
     from occupancy_lab.gpus import Gpu
-    from occupancy_lab.tracing.records import Traced, TracedKernel
+    from occupancy_lab.tracing.traced import Traced, TracedKernel
 
 NOTHING = "no kernel of Triton was launched"
 LONGEST_NAME = 26
 """Characters of a kernel's name in the table: with these it fits 80 columns, times among them."""
 MOST_ASSUMED = 10
 """Assumptions that are shown."""
+MOST_COMPARED = 10
+"""Kernels whose measured time is held against the predicted one."""
 MOST_NAMED = 5
-"""Processes that are named each."""
+"""Processes, and kernels of a sentence, that are named each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,50 +62,77 @@ def write_trace(found: Traced, outcome: Outcome | None) -> Document:
         sentences = (*_dry_sentences(found, outcome), *_faults(found))
         sections = (Section("", (), sentences),) if sentences else ()
         return Document(title, (f"{_nothing(outcome)}.",), sections)
-    timed = any(one.total_us is not None for one in found.kernels)
-    total = sum(one.total_us or 0.0 for one in found.kernels) if timed else None
+    shown = shown_kernels(found)
+    times = {id(one): one.time for one in shown if one.time is not None}
+    measured = any(one.measured for one in times.values())
+    times = {key: one for key, one in times.items() if one.measured == measured}
+    total = KernelTime.total(times.values())
+    answer = (
+        *(() if total is None else (_lost_sentence(found, shown, times, total),)),
+        _summary(found),
+        *_timing_sentences(found, measured=measured),
+    )
     gpus = [one.calculation.gpu for one in found.kernels if one.calculation is not None]
-    shown = _one_of_each_tuner(found.kernels)
-    predicted = not timed and any(one.prediction is not None for one in shown)
-    times = ("us", "share") if timed else ("us",) if predicted else ()
-    numbered = [(str(number), one) for number, one in enumerate(shown, 1)]
-    # What is wide is in a table of its own, as names are to be whole where 80 columns are all.
-    taken = () if timed else ("regs", "shared B")
-    headers = ("kernel", "launches", *times, "waves", "%", *taken, "local B")
-    rows = tuple(
-        (f"{number} {_name(one)}", *_row(one, total, predicted=predicted))
-        for number, one in numbered
-    )
-    further = tuple(
-        (
-            number,
-            _programs(one),
-            "-" if one.calculation is None else limiter_words(one.calculation),
-            literal(configuration(one)) + _distinction(one, shown),
-        )
-        for number, one in numbered
-    )
-    tables = (
-        Table(headers, rows),
-        Table(("", "programs", "limiter", "configuration"), further, prose=True),
-    )
-    whole = [
-        f"Kernel {number} is {literal(one.kernel)}."
-        for number, one in numbered
-        if len(one.kernel) > LONGEST_NAME
-    ]
     sentences = (
-        *whole,
+        *(
+            f"Kernel {number} is {literal(one.kernel)}."
+            for number, one in enumerate(shown, 1)
+            if len(one.kernel) > LONGEST_NAME
+        ),
+        *(() if total is None else _times_sentences(shown, times, total)),
         *_legend(gpus),
-        *(_predicted_sentences(shown) if predicted else ()),
         *_tuning_sentences(found),
         *_gpu_sentences(shown),
         *_grid_sentences(found),
         *_dry_sentences(found, outcome),
         *_faults(found),
     )
-    answer = (_summary(found), *_time_sentences(found, total))
-    return Document(title, answer, (Section("", tables, sentences),))
+    section = Section("", _tables(shown, times, total), sentences)
+    return Document(title, answer, (section,))
+
+
+def shown_kernels(found: Traced) -> tuple[TracedKernel, ...]:
+    """Return the kernels of *found* with one configuration of each autotuner, as `order` has them.
+
+    It is the one that is predicted to be fastest, with the launches of all.
+    """
+    return order(_one_of_each_tuner(found.kernels))
+
+
+def _tables(
+    shown: Sequence[TracedKernel], times: Mapping[int, KernelTime], total: KernelTime | None
+) -> tuple[Table, ...]:
+    """Return the kernels with their times, how they sit, and which they are.
+
+    What is wide is in a table of its own, as names are to be whole where 80 columns are all.
+    """
+    names = [f"{number} {_name(one)}" for number, one in enumerate(shown, 1)]
+    numbers = [str(number) for number in range(1, len(shown) + 1)]
+    sits = [_sits(one) for one in shown]
+    if total is None:
+        rows = tuple(
+            (name, _launches(one), *sit) for name, one, sit in zip(names, shown, sits, strict=True)
+        )
+        first = [Table(("kernel", "launches", *SITS), rows)]
+    else:
+        headers = ("kernel", "launches", "us", "least", "lost us", "share")
+        rows = tuple(
+            (name, _launches(one), *_time_cells(times.get(id(one)), total))
+            for name, one in zip(names, shown, strict=True)
+        )
+        bounds = ["-" if one.prediction is None else one.prediction.bound for one in shown]
+        further = tuple(zip(numbers, bounds, *zip(*sits, strict=True), strict=True))
+        first = [Table(headers, rows), Table(("", "bound", *SITS), further)]
+    last = tuple(
+        (
+            number,
+            _programs(one),
+            "-" if one.calculation is None else limiter_words(one.calculation),
+            literal(configuration(one)) + _distinction(one, shown),
+        )
+        for number, one in zip(numbers, shown, strict=True)
+    )
+    return (*first, Table(("", "programs", "limiter", "configuration"), last, prose=True))
 
 
 def _one_of_each_tuner(kernels: Sequence[TracedKernel]) -> list[TracedKernel]:
@@ -158,25 +197,100 @@ def _legend(gpus: Sequence[Gpu]) -> Iterator[str]:
         )
 
 
-def _predicted_sentences(shown: Sequence[TracedKernel]) -> Iterator[str]:
-    """Say what the predicted times rest on, and what they come to together."""
-    times = [(one, one.prediction) for one in shown]
-    gpus = {
-        one.calculation.gpu.key: (one.calculation.gpu, found)
-        for one, found in times
-        if one.calculation is not None and found is not None
-    }
-    for gpu, found in gpus.values():
-        words = range_sentence(gpu, found.basis, calibrated=found.calibrated)
-        yield f"us is the predicted time of the most frequent grid, the L2 cache empty. {words}"
-    known = [(one, found) for one, found in times if found is not None and len(one.grids) == 1]
-    if len(known) == len(shown):
-        launches = [one.launches for one in shown]
-        low, middle, high = (
-            sum(number * (us or 0.0) for number, us in zip(launches, some, strict=True)) / 1000
-            for some in zip(*((one.low_us, one.us, one.high_us) for _, one in known), strict=True)
+def _lost_sentence(
+    found: Traced,
+    shown: Sequence[TracedKernel],
+    times: Mapping[int, KernelTime],
+    total: KernelTime,
+) -> str:
+    """Say first what matters: the time in kernels, how much of it is lost, and most of it where."""
+    if total.measured:
+        span = 1e6 * sum(one.launching_seconds or 0.0 for one in found.processes)
+        of = (
+            f" of the {duration(span)} from the first launch to the last" if span > total.us else ""
         )
-        yield f"All launches, one after the other: {middle:.3g} ms ({low:.3g} to {high:.3g})."
+        words = f"{duration(total.us)}{of} are in Triton's kernels"
+    else:
+        limits = f"{duration(total.low_us)} to {duration(total.high_us)}"
+        words = f"{duration(total.us)} are predicted in Triton's kernels ({limits})"
+    if total.lost_us is None:
+        return f"{words}."
+    most = max(shown, key=lambda one: _lost(times.get(id(one))))
+    lost = _lost(times[id(most)])
+    predicted = "" if total.measured else "predicted to be "
+    words += f"; {duration(total.lost_us)} of them are {predicted}lost"
+    if len(times) > 1:
+        words += f", {duration(lost)} of these in {literal(most.kernel)}"
+    return f"{words}."
+
+
+def _lost(time: KernelTime | None) -> float:
+    return 0.0 if time is None else time.lost_us or 0.0
+
+
+def _times_sentences(
+    shown: Sequence[TracedKernel], times: Mapping[int, KernelTime], total: KernelTime
+) -> Iterator[str]:
+    """Say what the times are, what they rest on, and which of them is a finding."""
+    caches = "" if total.measured else ", the L2 cache empty"
+    yield (
+        f"us is the mean {total.basis} time of a launch{caches};"
+        " least the one that its bytes and FLOPs allow at the rates of the GPU's data sheet, each"
+        " byte of device memory moved once; lost us the time of all its launches above that; share"
+        " that of the time of all kernels; bound what is predicted to take longest by itself."
+    )
+    strange = [*_strange_sentences(shown)] if total.measured else []
+    yield from strange
+    gpus = {
+        one.calculation.gpu.key: (one.calculation.gpu, one.prediction)
+        for one in shown
+        if one.calculation is not None and one.prediction is not None
+    }
+    for gpu, found in gpus.values() if strange or not total.measured else ():
+        yield range_sentence(gpu, found.basis, calibrated=found.calibrated)
+    untimed, unclear = [], []
+    for one in shown:
+        time = times.get(id(one))
+        asked = one.launches - (one.captured if total.measured else 0)
+        if asked > (0 if time is None else time.launches):
+            untimed.append(one.kernel)
+        if time is not None and time.known < time.launches:
+            unclear.append(one.kernel)
+    if untimed:
+        yield f"Of launches of {_named(untimed)} no time is known: they are in no sum."
+    if unclear:
+        yield (
+            f"What launches of {_named(unclear)} do is not known, nor so what they lose: they are"
+            " in no sum of what is lost."
+        )
+
+
+def _strange_sentences(shown: Sequence[TracedKernel]) -> Iterator[str]:
+    """Name the kernels whose measured time is not the predicted one."""
+    for one in [each for each in shown if not each.elsewhere][:MOST_COMPARED]:
+        us, predicted = (one.grids[0].us if one.grids else None), one.prediction
+        if us is None or predicted is None or None in {predicted.low_us, predicted.high_us}:
+            continue
+        low, high = predicted.low_us or 0.0, predicted.high_us or math.inf
+        if low <= us <= high:
+            continue
+        why = (
+            "something that a prediction does not know of, as other clocks, another process or"
+            " values that steer it, can be why"
+            if us > high
+            else "tensors that are in the L2 cache before it can be why"
+        )
+        yield (
+            f"{literal(one.kernel)} took {microseconds(us)}, outside the predicted"
+            f" {cell(low)} to {microseconds(high)}: {why}."
+        )
+
+
+def _named(names: Iterable[str]) -> str:
+    """Return the first of *names*, each once, and how many more there are."""
+    each = [*dict.fromkeys(map(literal, names))]
+    more = [f"{len(each) - MOST_NAMED} more"] if len(each) > MOST_NAMED else []
+    return listed([*each[:MOST_NAMED], *more])
 
 
 def _tuning_sentences(found: Traced) -> Iterator[str]:
@@ -207,26 +321,38 @@ def _name(kernel: TracedKernel) -> str:
     return literal(short)
 
 
-def _row(kernel: TracedKernel, total: float | None, *, predicted: bool) -> tuple[str, ...]:
+SITS = ("waves", "%", "regs", "shared B", "local B")
+"""The headers of what `_sits` returns."""
+
+
+def _launches(kernel: TracedKernel) -> str:
     tuning = f" + {kernel.tuning}" if kernel.tuning else ""
-    times = []
-    if predicted:
-        times = ["-" if kernel.prediction is None else cell(kernel.prediction.us)]
-    if total is not None:
-        part = kernel.total_us
-        times = [cell(kernel.us), "-" if part is None or not total else percent(part / total)]
-    found = kernel.calculation
-    sits = ("-",) * (4 if total is None else 2)
-    if found is not None:
-        resources = found.resources
-        shared = resources.shared + resources.static_shared
-        taken = () if total is not None else (formatted(resources.n_regs), formatted(shared))
-        local = formatted(resources.local_bytes)
-        sits = (f"{100 * found.occupancy.occupancy:.0f}", *taken, local)
-    launches = f"{kernel.launches}{'?' if kernel.choices > 1 else ''}{tuning}"
-    plan = kernel.plan(kernel.usual_grid)
+    return f"{kernel.launches}{'?' if kernel.choices > 1 else ''}{tuning}"
+
+
+def _time_cells(time: KernelTime | None, total: KernelTime) -> tuple[str, ...]:
+    """Return the mean time of a launch, its least, what all lose, and their share of *total*."""
+    if time is None or not time.launches:
+        return ("-",) * 4
+    light = None if time.light_us is None else time.light_us / max(time.known, 1)
+    share = percent(time.us / total.us) if total.us else "-"
+    return cell(time.us / time.launches), cell(light), cell(time.lost_us), share
+
+
+def _sits(kernel: TracedKernel) -> tuple[str, ...]:
+    """Return how it sits on the GPU, as SITS has it."""
+    plan, found = kernel.plan(kernel.usual_grid), kernel.calculation
     waves = "-" if plan is None or plan.waves is None else f"{plan.waves:.2f}"
-    return (launches, *times, waves, *sits)
+    if found is None:
+        return (waves, *["-"] * (len(SITS) - 1))
+    resources = found.resources
+    return (
+        waves,
+        f"{100 * found.occupancy.occupancy:.0f}",
+        formatted(resources.n_regs),
+        formatted(resources.shared + resources.static_shared),
+        formatted(resources.local_bytes),
+    )
 
 
 def _programs(kernel: TracedKernel) -> str:
@@ -267,16 +393,15 @@ def _summary(found: Traced) -> str:
     return sentence
 
 
-def _time_sentences(found: Traced, total: float | None) -> Iterator[str]:
+def _timing_sentences(found: Traced, *, measured: bool) -> Iterator[str]:
+    """Say how launches were timed, and what that and counting them took."""
     seconds = sum(one.seconds or 0.0 for one in found.processes)
-    if total is not None:
+    if measured:
         timed = sum(one.samples for one in found.kernels)
         events = max(one.empty_us for one in found.processes)
-        less = f", less the {events:.2f} us that the events take"
         yield (
-            f"{total / 1000:.3g} ms in kernels of Triton"
-            + (f", {percent(total / 1e6 / seconds)} of {seconds:.3g} s" if seconds else "")
-            + f": {timed} launches were timed{less}, and those between them took the mean of both."
+            f"{timed} launches were timed, less the {events:.2f} us that the events take, and those"
+            " between them took the mean of both."
         )
     overhead = sum(one.overhead_ns for one in found.processes)
     launches = sum(one.launches for one in found.processes)

@@ -19,7 +19,7 @@ from occupancy_lab.text.document import Answer, Document
 from occupancy_lab.tracing import hook, noted, sitecustomize
 from occupancy_lab.tracing.folder import folder_of_records
 from occupancy_lab.tracing.page import Outcome, write_trace
-from occupancy_lab.tracing.records import Traced, read_records
+from occupancy_lab.tracing.records import read_records
 from occupancy_lab.workers import signals
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from occupancy_lab.gpus import Gpu
-    from occupancy_lab.tracing.records import TracedKernel
+    from occupancy_lab.tracing.traced import Traced, TracedKernel
 
 FORWARDED = (
     signal.SIGINT,

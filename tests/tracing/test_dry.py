@@ -368,7 +368,10 @@ def test_the_page_has_predicted_times() -> None:
     products = [row["predicted_us"] for row in rows if row["kernel"] == "matmul"]
     assert len(products) == 4
     page = " ".join(found.to_markdown().split())
-    assert f"| 2 matmul | 3? | {min(products):.1f} |" in page
-    total = 3 * (times["layer_norm"] + min(products)) / 1000
-    assert f"All launches, one after the other: {total:.3g} ms (" in page
+    least = {row["kernel"]: row["speed_of_light_us"] for row in rows}
+    lost = 3 * (min(products) - least["matmul"])
+    assert f"| 1 matmul | 3? | {min(products):.1f} | {least['matmul']:.1f} | {lost:.1f} |" in page
+    total = 3 * (times["layer_norm"] + min(products))
+    assert f"{total:.0f} us are predicted in Triton's kernels (" in page
+    assert f"us of them are predicted to be lost, {lost:.1f} us of these in matmul." in page
     assert "is shown that is predicted to be fastest" in page

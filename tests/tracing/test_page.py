@@ -1,26 +1,33 @@
-"""The page of a trace: no name, header or number is broken in a terminal."""
+"""The page of a trace: it says first what is lost, and nothing of it is broken in a terminal."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import os
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+import pytest
+from traced_kernels import traced_kernel, worked
+
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.text.printing import print_shown
+from occupancy_lab.text.words import duration, percent
 from occupancy_lab.tracing.page import write_trace
-from occupancy_lab.tracing.records import GridLaunches, Traced, TracedKernel
+from occupancy_lab.tracing.traced import GridLaunches, Traced, TracedKernel
 from occupancy_lab.values import Resources
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from occupancy_lab.text.document import Document
 
-def traced_kernel(name: str, constexprs: dict[str, str]) -> TracedKernel:
+
+def wide_kernel(name: str, constexprs: dict[str, str]) -> TracedKernel:
     """Return a kernel with times, a benchmark and two limiters."""
     gpu = find_gpu("h100")
     calculation = calculate(Resources(40, 8, 48 * 1024, local_bytes=12288), gpu)
@@ -39,13 +46,25 @@ def traced_kernel(name: str, constexprs: dict[str, str]) -> TracedKernel:
     )
 
 
-def printed_table(kernels: Sequence[TracedKernel], columns: int) -> str:
-    """Return the table of *kernels* as a terminal of so many *columns* shows it."""
+def written(*kernels: TracedKernel, seconds: float | None = None) -> Document:
+    """Return the page of *kernels*, which were launched within so many *seconds*."""
     process = SimpleNamespace(
-        launches=21000, overhead_ns=0.0, seconds=1.0, samples=9, replays=0, held=0, hot_ns=None
+        launches=21000,
+        overhead_ns=0.0,
+        seconds=1.0,
+        launching_seconds=seconds,
+        samples=9,
+        replays=0,
+        held=0,
+        hot_ns=None,
     )
     everything: Any = SimpleNamespace(**vars(process), empty_us=2.0, ended=True, errors=())
-    page = write_trace(Traced(tuple(kernels), (everything,)), None)
+    return write_trace(Traced(kernels, (everything,)), None)
+
+
+def printed_table(kernels: Sequence[TracedKernel], columns: int) -> str:
+    """Return the table of *kernels* as a terminal of so many *columns* shows it."""
+    page = written(*kernels)
     out = io.StringIO()
     with (
         mock.patch.dict(os.environ, {"COLUMNS": str(columns)}),
@@ -65,11 +84,74 @@ NAMES = (
 def test_no_name_is_broken_in_a_terminal_of_80_columns() -> None:
     """Each kernel's name is in one line, as are the headers and each number."""
     constexprs = {"BLOCK_SIZE": "4096", "HAS_WEIGHT": "False", "softcap": "None"}
-    found = printed_table([traced_kernel(name, constexprs) for name in NAMES], 80)
+    found = printed_table([wide_kernel(name, constexprs) for name in NAMES], 80)
     assert max(map(len, found.splitlines())) <= 80
     for name in NAMES:
         assert name in found
-    for words in ("kernel  ", "launches", "share", "waves", "local B", "programs", "limiter"):
+    for words in (
+        "kernel  ",
+        "lost us",
+        "bound",
+        "launches",
+        "share",
+        "waves",
+        "local B",
+        "programs",
+        "limiter",
+    ):
         assert words in found
     for cell in ("2 liger_cross_entropy_kernel", "21000 + 1200", "12346", "12288", "4096,"):
         assert cell in found
+
+
+def test_the_first_sentence_has_the_time_what_is_lost_and_where() -> None:
+    """A measured page is of measured times alone; one whose kernels nobody timed of predicted."""
+    work, least = worked(), worked().light.us
+    assert work.prediction is not None
+    assert least is not None
+    big = GridLaunches((8,), 100, samples=5, us=least + 30, work=work)
+    small = dataclasses.replace(big, launches=50, us=least + 10)
+    untimed = dataclasses.replace(big, us=None)
+    kernels = [traced_kernel(name, (grid,)) for name, grid in (("a", big), ("b", small))]
+    total = (150 * least + 3500) / 1000
+    page = written(*kernels, traced_kernel("c", (untimed,)), seconds=0.09)
+    assert page.answer[0] == (
+        f"{total:.1f} ms of the 90.0 ms from the first launch to the last are in Triton's kernels;"
+        " 3.50 ms of them are lost, 3.00 ms of these in a."
+    )
+    assert "Of launches of c no time is known: they are in no sum." in page.sections[0].sentences
+    first = page.sections[0].tables[0].rows
+    assert [row[0] for row in first] == ["1 a", "2 b", "3 c"]
+    assert first[0][2:] == (
+        f"{least + 30:.0f}",
+        f"{least:.1f}",
+        "3000",
+        percent(0.1 * (least + 30) / total),
+    )
+    assert first[2][2:] == ("-",) * 4
+    page = written(traced_kernel("c", (untimed,)))
+    us, low, high = (
+        duration(100 * (number or 0))
+        for number in (work.prediction.us, work.prediction.low_us, work.prediction.high_us)
+    )
+    lost = (work.prediction.us - least) / 10
+    assert page.answer[0] == (
+        f"{us} are predicted in Triton's kernels ({low} to {high}); {lost:.2f} ms of them are"
+        " predicted to be lost."
+    )
+
+
+@pytest.mark.parametrize(
+    ("factor", "why"), [(3.0, "other clocks"), (0.3, "in the L2 cache"), (1.0, "")]
+)
+def test_a_measured_time_outside_the_predicted_range_is_a_finding(factor: float, why: str) -> None:
+    """It is named with the range, and what can be why."""
+    prediction = worked().prediction
+    assert prediction is not None
+    us = factor * prediction.us
+    kernel = traced_kernel("a", (GridLaunches((8,), 100, samples=5, us=us, work=worked()),))
+    sentences = " ".join(written(kernel).sections[0].sentences)
+    assert ("outside the predicted" in sentences) == (why != "")
+    assert why in sentences
+    elsewhere = dataclasses.replace(kernel, elsewhere=True)
+    assert "outside" not in " ".join(written(elsewhere).sections[0].sentences)

@@ -192,6 +192,9 @@ def test_times_are_those_of_the_kernel_alone() -> None:
     assert kernel.total_us == pytest.approx(8000)
     assert kernel.calculation is not None
     assert kernel.calculation.gpu == find_gpu("h200")
+    row = kernel.row()
+    assert row["lost_us"] == pytest.approx(200 * (40 - row["speed_of_light_us"]))
+    assert row["lost_of"] == "measured"
 
 
 @pytest.mark.slow
@@ -300,7 +303,7 @@ def test_processes_are_apart_in_json(tmp_path: Path) -> None:
     apart = [sum(grid["launches"] for grid in part["grids"]) for part in kernel["parts"]]
     assert sorted(apart) == [4, 7]
     assert kernel["gpu"] == "h200"
-    assert "summed over 2 processes" in told["document"]["answer"][0]
+    assert "summed over 2 processes" in told["document"]["answer"][1]
 
 
 class Kernel:

@@ -1,0 +1,452 @@
+"""The kernels that a program launched, over which grids and how often, and what that took."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.occupancy.planning import plan_launch
+from occupancy_lab.options import OPTIONS
+from occupancy_lab.throughput.launch_time import predict_launch
+from occupancy_lab.values import Work
+from occupancy_lab.work.memory import local_memory, memory, speed_of_light, work_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from occupancy_lab.launch import BoundLaunch
+    from occupancy_lab.occupancy.calculator import Calculation
+    from occupancy_lab.values import LaunchPlan, Prediction, Target
+    from occupancy_lab.work.counting import Counted
+    from occupancy_lab.work.counts import Counts, Executed
+    from occupancy_lab.work.memory import Memory, SpeedOfLight
+
+
+MOST_COUNTED = 16
+"""The grids of a kernel, the most frequent, of which it is worked out what their launches do."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchWork:
+    """What a launch does on a GPU, the least time of that, and the one that is predicted."""
+
+    bound: BoundLaunch
+    counts: Counts
+    executed: Executed | None
+    """What its machine code executes; None where that is not known."""
+    memory: Memory
+    light: SpeedOfLight
+    prediction: Prediction | None
+    """How long it takes; None where that is left open."""
+
+    @classmethod
+    def of(
+        cls, bound: BoundLaunch, counted: Counted, calculation: Calculation
+    ) -> LaunchWork | None:
+        """Return that of the launch *bound* as it was *counted*; None where it was not."""
+        counts, executed, gpu = counted.counts, counted.executed, calculation.gpu
+        if counts is None:
+            return None
+        resources, resident = calculation.resources, calculation.resident_programs
+        local = local_memory(executed, resources, counts.programs, resident)
+        moved = memory(counts, gpu, local)
+        fit = calculation.occupancy.programs_per_multiprocessor
+        light = speed_of_light(counts, moved, gpu)
+        prediction = predict_launch(counts, executed, moved, resources, fit, gpu)
+        return cls(bound, counts, executed, moved, light, prediction)
+
+
+@dataclass(frozen=True, slots=True)
+class GridLaunches:
+    """The launches of a kernel over one grid."""
+
+    grid: tuple[int, ...] | None
+    """Programs in each dimension; None for all grids after the first 256."""
+    launches: int
+    """Those of the program itself; one in a CUDA graph counts once, when it is captured."""
+    tuning: int = 0
+    """Further launches, by an autotuner."""
+    captured: int = 0
+    """How many of `launches` were captured in a CUDA graph."""
+    samples: int = 0
+    """Launches that were timed."""
+    us: float | None = None
+    """The mean time of `launches`, those in CUDA graphs aside; None where none was timed."""
+    work: LaunchWork | None = None
+    """What the first of them does; None where that is not known."""
+
+    @property
+    def total_us(self) -> float | None:
+        """The time of all launches, those in CUDA graphs aside; None where none was timed."""
+        return None if self.us is None else self.us * (self.launches - self.captured)
+
+    @property
+    def measured(self) -> KernelTime | None:
+        """The same with the speed of light of these launches."""
+        if self.us is None:
+            return None
+        times = (self.us, self.us, self.us)
+        return KernelTime.of(times, self.work, self.launches - self.captured, measured=True)
+
+    @property
+    def predicted(self) -> KernelTime | None:
+        """The predicted time of all launches, one in a CUDA graph once; None where it is open."""
+        found = None if self.work is None else self.work.prediction
+        if found is None:
+            return None
+        us, low, high = found.us, found.low_us, found.high_us
+        times = (us if low is None else low, us, us if high is None else high)
+        return KernelTime.of(times, self.work, self.launches, measured=False)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTime:
+    """The time of all launches of which it is known: all measured, or all predicted."""
+
+    measured: bool
+    launches: int
+    low_us: float
+    """The least that is predicted of them, one after the other; measured, `us` itself."""
+    us: float
+    high_us: float
+    known: int
+    """How many of the launches have a speed of light."""
+    light_us: float | None
+    """The speed of light of those; None where there is none."""
+    lost_us: float | None
+    """The time of those above it, us. It is 0 where caches had what they read."""
+
+    @property
+    def basis(self) -> str:
+        """What the time is, in a word."""
+        return "measured" if self.measured else "predicted"
+
+    @classmethod
+    def of(
+        cls,
+        times: tuple[float, float, float],
+        work: LaunchWork | None,
+        launches: int,
+        *,
+        measured: bool,
+    ) -> KernelTime:
+        """Return that of so many *launches* of *work*, whose least, mean and most *times* are."""
+        low, us, high = (launches * one for one in times)
+        least = None if work is None else work.light.us
+        light = None if least is None else launches * least
+        lost = None if light is None else max(us - light, 0.0)
+        known = 0 if light is None else launches
+        return cls(measured, launches, low, us, high, known, light, lost)
+
+    @classmethod
+    def total(cls, times: Iterable[KernelTime | None]) -> KernelTime | None:
+        """Return the sum of *times*, which are all measured or all predicted; None of none."""
+        known = [one for one in times if one is not None]
+        if not known:
+            return None
+
+        def added(name: str) -> Any:
+            found = [getattr(one, name) for one in known if getattr(one, name) is not None]
+            return sum(found) if found else None
+
+        summed = {one.name: added(one.name) for one in dataclasses.fields(cls)}
+        return cls(**{**summed, "measured": known[0].measured})
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one process launched of a kernel on one device."""
+
+    pid: int
+    device: int | None
+    grids: tuple[GridLaunches, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TracedKernel:
+    """A compiled kernel that was launched, with all its launches."""
+
+    kernel: str
+    hash: str
+    """Triton's hash of its source, its target and its options."""
+    launched_by: str
+    """triton, or inductor where torch.compile's own launcher is used."""
+    options: Mapping[str, Any]
+    """num_warps, num_stages, and other options that are not as usual."""
+    constexprs: Mapping[str, str]
+    target: Target | None
+    calculation: Calculation | None
+    """How it sits on its GPU; None where that is not known, as `reason` says."""
+    reason: str | None
+    gpu_source: str
+    """How the GPU is known."""
+    grids: tuple[GridLaunches, ...]
+    """The launches of all processes, the most frequent grid first."""
+    parts: tuple[Part, ...]
+    """The launches of each process and device."""
+    choices: int = 1
+    """In a dry run, the autotuner's configurations of which this may be the one launched."""
+    tuned: frozenset[str] = frozenset()
+    """What those set, by name."""
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    """In a dry run, what Triton distinguishes of each argument that is no constexpr."""
+    elsewhere: bool = False
+    """Whether it was launched on another GPU than that of `calculation`."""
+
+    @property
+    def launches(self) -> int:
+        """Launches of the program itself."""
+        return sum(one.launches for one in self.grids)
+
+    @property
+    def tuning(self) -> int:
+        """Further launches, by an autotuner."""
+        return sum(one.tuning for one in self.grids)
+
+    @property
+    def captured(self) -> int:
+        """Launches that were captured in a CUDA graph."""
+        return sum(one.captured for one in self.grids)
+
+    @property
+    def samples(self) -> int:
+        """Launches that were timed."""
+        return sum(one.samples for one in self.grids)
+
+    @property
+    def total_us(self) -> float | None:
+        """The time of all launches whose grid was timed; None where none was."""
+        known = [one.total_us for one in self.grids if one.total_us is not None]
+        return sum(known) if known else None
+
+    @property
+    def us(self) -> float | None:
+        """The mean time of a launch."""
+        timed = sum(one.launches - one.captured for one in self.grids if one.us is not None)
+        return None if self.total_us is None or not timed else self.total_us / timed
+
+    @property
+    def usual_grid(self) -> tuple[int, ...] | None:
+        """The most frequent grid; None where it is not known."""
+        return self.grids[0].grid if self.grids else None
+
+    def plan(self, grid: tuple[int, ...] | None) -> LaunchPlan | None:
+        """Return how the programs of *grid* fill the GPU; None where that is not known."""
+        if grid is None or self.calculation is None:
+            return None
+        return plan_launch(grid, Work(), self.calculation.resident_programs)
+
+    @property
+    def work(self) -> LaunchWork | None:
+        """What the first launch of the most frequent grid does; None where that is not known."""
+        return self.grids[0].work if self.grids else None
+
+    @property
+    def prediction(self) -> Prediction | None:
+        """How long that launch takes; None where that is left open."""
+        return None if self.work is None else self.work.prediction
+
+    @property
+    def time(self) -> KernelTime | None:
+        """The time of all launches of which it is known: measured where any was, else predicted.
+
+        What was measured on another GPU than that of `calculation` has no speed of light.
+        """
+        measured = KernelTime.total(one.measured for one in self.grids)
+        if measured is None:
+            return KernelTime.total(one.predicted for one in self.grids)
+        if self.elsewhere:
+            return dataclasses.replace(measured, known=0, light_us=None, lost_us=None)
+        return measured
+
+    def row(self) -> dict[str, Any]:
+        """Return the kernel as one flat row of plain values, with the plan of its usual grid."""
+        found, prediction, work, time = self.calculation, self.prediction, self.work, self.time
+        usual = self.usual_grid
+        plan = self.plan(usual)
+        resources = None if found is None else found.resources
+        held = None if found is None else found.occupancy
+        return {
+            "kernel": self.kernel,
+            **self.options,
+            **self.constexprs,
+            "launches": self.launches,
+            "tuning_launches": self.tuning,
+            "captured_launches": self.captured,
+            "grids": len(self.grids),
+            "grid": None if usual is None else "x".join(map(str, usual)),
+            "num_programs": None if plan is None else plan.num_programs,
+            "resident_programs": None if plan is None else plan.resident_programs,
+            **_filling(plan),
+            "gpu": None if found is None else found.gpu.key,
+            "n_regs": None if resources is None else resources.n_regs,
+            "local_bytes": None if resources is None else resources.local_bytes,
+            "shared": None if resources is None else resources.shared + resources.static_shared,
+            "programs_per_multiprocessor": (
+                None if held is None else held.programs_per_multiprocessor
+            ),
+            "occupancy": None if held is None else held.occupancy,
+            "limiter": None if held is None else "+".join(held.limiters),
+            **(
+                {}
+                if found is None
+                else work_columns(None, None, found.gpu, None)
+                if work is None
+                else work_columns(work.counts, work.memory, found.gpu, work.executed)
+            ),
+            "predicted_us": None if prediction is None else prediction.us,
+            "predicted_low_us": None if prediction is None else prediction.low_us,
+            "predicted_high_us": None if prediction is None else prediction.high_us,
+            "bound": None if prediction is None else prediction.bound,
+            "us": self.us,
+            "total_us": self.total_us,
+            "lost_us": None if time is None else time.lost_us,
+            "lost_of": None if time is None or time.lost_us is None else time.basis,
+            "timed_launches": self.samples,
+            "processes": len({part.pid for part in self.parts}),
+            "devices": len({(part.pid, part.device) for part in self.parts}),
+            "reason": self.reason,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as nested plain values, each process and device apart."""
+        found = self.calculation
+        return {
+            **self.row(),
+            "hash": self.hash,
+            "launched_by": self.launched_by,
+            "options": dict(self.options),
+            "constexprs": dict(self.constexprs),
+            "target": None if self.target is None else str(self.target),
+            "gpu_source": self.gpu_source,
+            "grids": [self._grid(one) for one in self.grids],
+            "parts": [
+                {**dataclasses.asdict(part), "grids": [self._grid(one) for one in part.grids]}
+                for part in self.parts
+            ],
+            "calculation": None if found is None else found.to_dict(),
+        }
+
+    def _grid(self, one: GridLaunches) -> dict[str, Any]:
+        plain = dataclasses.asdict(dataclasses.replace(one, work=None))
+        light = prediction = None
+        if one.work is not None:
+            light, prediction = one.work.light.us, one.work.prediction
+        return {
+            **{name: value for name, value in plain.items() if name != "work"},
+            **_filling(self.plan(one.grid)),
+            "speed_of_light_us": light,
+            "predicted_us": None if prediction is None else prediction.us,
+        }
+
+
+def _filling(plan: LaunchPlan | None) -> dict[str, float | None]:
+    """Return the waves of programs, and how full the last is, of 1; None where it is not known."""
+    waves = tail = None
+    if plan is not None:
+        waves = plan.waves
+        if plan.last_round and plan.resident_programs:
+            tail = plan.last_round / plan.resident_programs
+    return {"waves": waves, "tail": tail}
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process that launched kernels."""
+
+    pid: int
+    argv: tuple[str, ...]
+    triton: str | None
+    torch: str | None
+    rank: str | None
+    ended: bool
+    """Whether its record is whole; a process that was killed has told no end."""
+    seconds: float | None
+    """From Triton's import to its end, or to the last that it wrote."""
+    launching_seconds: float | None
+    """From its first launch to the last that was looked at: one in 20, if times are taken."""
+    replays: int
+    """CUDA graphs replayed."""
+    launches: int
+    """Launches noted, those of autotuners among them."""
+    overhead_ns: float
+    """What noting them took of its time."""
+    hot_ns: float | None
+    """What noting one took that is not first, not timed and of a grid that was there before."""
+    held: int
+    """How often the GPU was kept busy for 50 us, so that a launch could be timed."""
+    empty_us: float
+    """What two events take around a kernel, which is taken off each launch's time."""
+    errors: tuple[str, ...]
+    """What went wrong in noting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """All that was launched, most time or most launches first."""
+
+    kernels: tuple[TracedKernel, ...]
+    processes: tuple[Process, ...]
+
+
+def order(kernels: Iterable[TracedKernel]) -> tuple[TracedKernel, ...]:
+    """Return *kernels* with that which loses most time first.
+
+    Those that were timed are before others, those of which it is not known what they lose behind
+    others, with that of most time first, then that of most launches.
+    """
+
+    def rank(one: TracedKernel) -> tuple[Any, ...]:
+        time = one.time
+        if time is None:
+            return False, False, 0.0, 0.0, one.launches
+        lost = time.lost_us
+        return time.measured, lost is not None, lost or 0.0, time.us, one.launches
+
+    return tuple(sorted(kernels, key=rank, reverse=True))
+
+
+def shortened(grid: Sequence[int]) -> tuple[int, ...]:
+    """Return a grid without the dimensions at its end that are 1."""
+    sizes = tuple(grid)
+    while len(sizes) > 1 and sizes[-1] == 1:
+        sizes = sizes[:-1]
+    return sizes
+
+
+def merged(grids: Iterable[GridLaunches]) -> tuple[GridLaunches, ...]:
+    """Return one GridLaunches for each grid of *grids*, the most frequent first."""
+    groups = defaultdict(list)
+    for one in grids:
+        groups[one.grid].append(one)
+    summed = []
+    for grid, group in groups.items():
+        samples = sum(one.samples for one in group)
+        # A launch is counted after it is timed.
+        weights = [max(one.launches - one.captured, one.samples) for one in group if one.samples]
+        times = [one.us or 0.0 for one in group if one.samples]
+        us = sum(map(operator.mul, weights, times))
+        summed.append(
+            GridLaunches(
+                grid,
+                sum(one.launches for one in group),
+                sum(one.tuning for one in group),
+                sum(one.captured for one in group),
+                samples,
+                us / sum(weights) if weights else None,
+                next((one.work for one in group if one.work is not None), None),
+            )
+        )
+    return tuple(sorted(summed, key=lambda one: (one.launches, one.tuning), reverse=True))
+
+
+def unusual(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that are to be shown: not those that go without saying."""
+    return {
+        one.name: options[one.name]
+        for one in OPTIONS
+        if one.name in options and options[one.name] not in one.usual
+    }

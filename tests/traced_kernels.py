@@ -1,0 +1,67 @@
+"""Kernels of a trace that nobody ran: their launch was recorded, their times are any."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from recorded_work import recorded_launches
+
+from occupancy_lab.compiling.store import Store
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.launch import BoundLaunch, Launch
+from occupancy_lab.occupancy.calculator import calculate
+from occupancy_lab.tracing.traced import LaunchWork, TracedKernel
+from occupancy_lab.values import Resources
+from occupancy_lab.work.counting import count_launch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from occupancy_lab.occupancy.calculator import Calculation
+    from occupancy_lab.tracing.traced import GridLaunches
+
+LAUNCH = next(one for one in recorded_launches() if one.trial == "swiglu 22016")
+"""A launch that reads a matrix and writes one of half its size."""
+BYTES = int(LAUNCH.row["tensor_bytes"])
+"""Those of its tensors."""
+COLD_US = float(LAUNCH.row["cold_us"])
+"""What it took, with the L2 cache empty."""
+
+
+def calculated() -> Calculation:
+    """Return how its kernel sits on an H100."""
+    numbers = {name: int(LAUNCH.row[name]) for name in ("n_regs", "num_warps", "shared")}
+    return calculate(Resources(**numbers, local_bytes=0), find_gpu("h100"))
+
+
+@functools.cache
+def worked() -> LaunchWork:
+    """Return what it does."""
+    arguments = dict(LAUNCH.arguments)
+    bound = BoundLaunch(LAUNCH.kernel, Launch((), arguments, LAUNCH.grid), arguments, (), {})
+    resident = calculated().resident_programs
+    asked: dict[str, Any] = {"assume": {}, "resident": resident}
+    counted = count_launch(LAUNCH.texts, bound, LAUNCH.grid, Store(None), **asked)
+    found = LaunchWork.of(bound, counted, calculated())
+    assert found is not None
+    return found
+
+
+def traced_kernel(
+    name: str, grids: Sequence[GridLaunches], constexprs: dict[str, str] | None = None
+) -> TracedKernel:
+    """Return a kernel of that name that was launched over *grids*."""
+    return TracedKernel(
+        kernel=name,
+        hash="",
+        launched_by="triton",
+        options={"num_warps": 4, "num_stages": 3},
+        constexprs=constexprs or {},
+        target=find_gpu("h100").target,
+        calculation=calculated(),
+        reason=None,
+        gpu_source="as asked",
+        grids=tuple(grids),
+        parts=(),
+    )

@@ -1,0 +1,138 @@
+"""The launches of a kernel: summed over processes and grids, measured or predicted, never both."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from traced_kernels import BYTES, traced_kernel, worked
+
+from occupancy_lab.tracing.traced import GridLaunches, KernelTime, TracedKernel, merged, order
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@given(
+    st.lists(
+        st.builds(
+            GridLaunches,
+            grid=st.sampled_from([(1,), (2, 3), None]),
+            launches=st.integers(0, 100),
+            tuning=st.integers(0, 100),
+            samples=st.integers(1, 9),
+            us=st.floats(0, 1e6),
+        )
+    )
+)
+def test_grids_of_processes_are_summed(found: list[GridLaunches]) -> None:
+    """Nothing is lost, each grid is there once, and its mean lies between those of its parts.
+
+    The time of all launches is the sum over the processes that launched any.
+    """
+    together = merged(found)
+    launched = [one for one in found if one.launches >= one.samples]
+    assert sum(one.total_us or 0.0 for one in merged(launched)) == pytest.approx(
+        sum(one.total_us or 0.0 for one in launched)
+    )
+    assert len({one.grid for one in together}) == len(together)
+    for name in ("launches", "tuning", "samples"):
+        assert sum(getattr(one, name) for one in together) == sum(
+            getattr(one, name) for one in found
+        )
+    for one in together:
+        parts = [other.us or 0.0 for other in found if other.grid == one.grid]
+        assert one.us is not None
+        assert min(parts) * 0.999999 <= one.us <= max(parts) * 1.000001
+
+
+def test_what_is_lost_is_the_time_above_the_bytes_at_the_data_sheets_rate() -> None:
+    """A launch moves each of its bytes once at 3352.3 GB/s, and all launches of all grids count."""
+    work = worked()
+    least = BYTES / 3352.3e3
+    assert work.light.us == pytest.approx(least)
+    grids = (
+        GridLaunches((8,), 30, samples=5, us=150.0, work=work),
+        GridLaunches((4,), 10, samples=5, us=140.0, work=work),
+    )
+    row = traced_kernel("swiglu", grids).row()
+    assert row["lost_us"] == pytest.approx(30 * (150 - least) + 10 * (140 - least))
+    assert row["lost_of"] == "measured"
+
+
+def test_a_measured_time_and_a_predicted_one_are_in_no_sum() -> None:
+    """Once a grid was timed, others have no time; where none was, all are predicted."""
+    work = worked()
+    assert work.prediction is not None
+    timed = GridLaunches((8,), 30, samples=5, us=50.0, work=work)
+    other = GridLaunches((4,), 10, work=work)
+    time = traced_kernel("swiglu", (timed, other)).time
+    assert time is not None
+    assert (time.basis, time.launches, time.us) == ("measured", 30, 1500)
+    time = traced_kernel("swiglu", (other, dataclasses.replace(timed, us=None))).time
+    assert time is not None
+    assert (time.basis, time.launches) == ("predicted", 40)
+    assert time.us == pytest.approx(40 * work.prediction.us)
+    assert time.low_us < time.us < time.high_us
+
+
+def test_a_launch_that_is_faster_than_its_bytes_loses_nothing() -> None:
+    """Tensors that are in a cache already make it so, and no other launch loses less by it."""
+    fast = GridLaunches((8,), 30, samples=5, us=1e-3, work=worked())
+    slow = dataclasses.replace(fast, grid=(4,), us=1000.0)
+    alone, both = (traced_kernel("swiglu", grids).time for grids in ((slow,), (fast, slow)))
+    assert alone is not None
+    assert both is not None
+    assert both.lost_us == alone.lost_us
+
+
+@pytest.mark.parametrize("changes", [{"work": None}, {"us": None, "work": None}])
+def test_what_is_not_known_is_missing_and_not_0(changes: dict[str, Any]) -> None:
+    """A kernel of which nobody knows what its launches do has no lost time."""
+    grid = GridLaunches((8,), 30, samples=5, us=50.0, work=worked())
+    row = traced_kernel("swiglu", (dataclasses.replace(grid, **changes),)).row()
+    assert (row["lost_us"], row["lost_of"], row["speed_of_light_us"]) == (None, None, None)
+
+
+def test_a_time_of_another_gpu_has_no_speed_of_light() -> None:
+    """What was measured on an H200 is not held against the rates of an H100 that was asked for."""
+    grid = GridLaunches((8,), 30, samples=5, us=50.0, work=worked())
+    time = dataclasses.replace(traced_kernel("swiglu", (grid,)), elsewhere=True).time
+    assert time is not None
+    assert (time.us, time.lost_us) == (1500, None)
+
+
+def names(kernels: Sequence[TracedKernel]) -> list[str]:
+    """Return what they are called, as `order` has them."""
+    return [one.kernel for one in order(kernels)]
+
+
+def test_the_kernel_that_loses_most_is_first() -> None:
+    """Of those of which nobody knows that, it is that of most time, then of most launches."""
+    work = worked()
+    near = GridLaunches((8,), 1000, samples=5, us=1.2 * (work.light.us or 0.0), work=work)
+    far = dataclasses.replace(near, launches=10, us=100 * (work.light.us or 0.0))
+    assert near.total_us is not None
+    assert far.total_us is not None
+    assert near.total_us > far.total_us
+    unknown = dataclasses.replace(near, us=1e6, work=None)
+    kernels = [
+        traced_kernel(name, (grid,))
+        for name, grid in (
+            ("rare", GridLaunches((8,), 1)),
+            ("often", GridLaunches((8,), 9)),
+            ("predicted", dataclasses.replace(near, us=None)),
+            ("unknown", unknown),
+            ("near", near),
+            ("far", far),
+        )
+    ]
+    assert names(kernels) == ["far", "near", "unknown", "predicted", "often", "rare"]
+
+
+def test_a_sum_of_no_times_is_none() -> None:
+    """It is not known, and not 0."""
+    assert KernelTime.total([None, None]) is None
