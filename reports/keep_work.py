@@ -1,6 +1,6 @@
 """Makes the committed recording of public launches from what record_work.py wrote.
 
-`python reports/keep_work.py FOLDER...` merges recordings of one GPU into reports/data:
+`python reports/keep_work.py FOLDER... --gpu h100` merges recordings of one GPU into reports/data:
 
     work-h100.csv               a row for each launch: what it is, times, Nsight Compute's counters
     work-h100-launches.jsonl.xz its arguments, and values of small integer tensors
@@ -8,8 +8,9 @@
     work-h100-lines.csv.xz      of sampled launches each instruction: executed, stalled, sectors
 
 Launches and texts are those of the recordings that have texts; times of the same launch are put
-together. What the files have already stays where the recordings have no other. Reading what was
-sampled takes NVIDIA's package `ncu-report`. recorded_work.py reads the files.
+together. Another GPU's files have only the texts of binaries that are not the H100's. What the
+files have already stays where the recordings have no other. Reading what was sampled takes NVIDIA's
+package `ncu-report`. recorded_work.py reads the files.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from elftools.elf.elffile import ELFFile
 from record_work import COLUMNS, REPORT
+from recorded_work import FIRST_GPU
 from work_capture import columns_of_times
 from work_ncu import CORE, SHARES, matched, read_counts
 
@@ -256,10 +258,16 @@ def keep(folders: list[Path], output: Path, gpu: str) -> None:
     counted = [one for one in rows if one["id"] in sampled or one.get(CORE[0])]
     for kind in KINDS:
         path = output / f"work-{gpu}-{kind}.tar.xz"
+        first = (
+            set()
+            if gpu == FIRST_GPU
+            else {name for name, _ in members(output / f"work-{FIRST_GPU}-{kind}.tar.xz")}
+        )
         texts = dict(members(path)) if path.exists() else {}
         texts |= {name: shortened(name, one) for name, one in recordings.texts.items()}
         some = dict.fromkeys(one["binary"] for one in counted) if kind == "ptx" else binaries
-        path.write_bytes(archive({f"{one}.{kind}": texts[f"{one}.{kind}"] for one in some}))
+        names = (name for one in some if (name := f"{one}.{kind}") not in first)
+        path.write_bytes(archive({name: texts[name] for name in names}))
 
 
 def keep_sampled(reports: Iterable[tuple[bytes, list[str]]], output: Path, path: Path) -> set[str]:
