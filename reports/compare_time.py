@@ -1,7 +1,8 @@
 """Compares the times that the lab predicts of recorded launches with the times that they took.
 
-`python reports/compare_time.py` predicts every launch of the recording anew, writes a row for each
-to reports/data/times-h100.csv and prints how near they are; `--summary` prints it of the file.
+`python reports/compare_time.py --gpu h100` predicts every launch of the recording anew, writes a
+row for each to reports/data/times-h100.csv and prints how near they are; `--summary` prints it of
+the file.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from occupancy_lab.work.pipes import TENSOR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
 
-FILE = DATA / "times-h100.csv"
 LEAST_US = 10.0
 """Shorter launches are mostly the launch itself."""
 CONFIGURATION = re.compile(r"\((\d+, ){3,}\d+\)$")
@@ -92,10 +93,14 @@ def _kind(kernel: str) -> str:
     return "matmul" if "matmul" in kernel or "mm" in kernel else "dots"
 
 
-def read(path: str | None = None) -> list[Compared]:
-    """Return the rows of the file."""
-    with (FILE if path is None else FILE.with_name(path)).open(encoding="utf-8") as file:
+def read(gpu: str = "h100") -> list[Compared]:
+    """Return the rows of a GPU's file."""
+    with _file(gpu).open(encoding="utf-8") as file:
         return [_from_row(row) for row in csv.DictReader(file)]
+
+
+def _file(gpu: str) -> Path:
+    return DATA / f"times-{gpu}.csv"
 
 
 def _from_row(row: dict[str, str]) -> Compared:
@@ -109,9 +114,9 @@ def _from_row(row: dict[str, str]) -> Compared:
     )
 
 
-def write(rows: Iterable[Compared]) -> None:
-    """Write the rows to the file."""
-    with FILE.open("w", encoding="utf-8", newline="") as file:
+def write(gpu: str, rows: Iterable[Compared]) -> None:
+    """Write the rows to a GPU's file."""
+    with _file(gpu).open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([field.name for field in fields(Compared)])
         writer.writerows(["" if cell is None else cell for cell in astuple(row)] for row in rows)
@@ -191,11 +196,13 @@ def summary(rows: Sequence[Compared]) -> Iterator[str]:
 def main() -> None:
     """Predict all launches, write the file and print the summary."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gpu", default="h100")
     parser.add_argument("--summary", action="store_true", help="of the file as it is")
     asked = parser.parse_args()
     if not asked.summary:
-        write(row for launch in recorded_launches() if (row := compared(launch)) is not None)
-    rows = read()
+        launches = recorded_launches(asked.gpu)
+        write(asked.gpu, (row for launch in launches if (row := compared(launch)) is not None))
+    rows = read(asked.gpu)
     print(*summary(rows), sep="\n")
     for one in sorted(rows, key=lambda one: -abs(one.error or 0.0))[:20]:
         print(asdict(one))

@@ -297,36 +297,44 @@ def constants() -> str:
 
 def any_kernel() -> str:
     """Return how near the times of any kernel's launches are, by what they were used for."""
-    rows = compare_time.read()
+    rows = {gpu: compare_time.read(gpu) for gpu in ("h100", "h200")}
+    columns = ["launches", "off by half", "by nine in ten", "in the range"]
+    heads = [f"{gpu.upper()}: {columns[0]} | {' | '.join(columns[1:])}" for gpu in rows]
     lines = [
-        "| above 10 us, on an H100 | launches | off by half | by nine in ten | in the range |",
-        "| --- | --: | --: | --: | --: |",
+        f"| above 10 us | {' | '.join(heads)} |",
+        f"| --- |{' --: |' * len(columns) * len(rows)}",
     ]
     uses = {
-        "tuning": "kernels that the constants were fitted to",
+        "tuning": "kernels that the constants were fitted to (on an H100)",
         "held out": "held out",
         "fresh": "fresh: kernels of libraries, seen for the first time",
     }
     kinds = {"memory": "no dots", "dots": "dots", "matmul": "matmul", "attention": "attention"}
     for use, words in uses.items():
-        some = [one for one in rows if one.use == use]
-        lines.append(_errors_row(words, compare_time.errors(some)))
+        some = {gpu: [row for row in found if row.use == use] for gpu, found in rows.items()}
+        lines.append(_errors_row(words, some))
         for kind, named in kinds.items() if use != "tuning" else ():
-            of_kind = [one for one in some if one.kind == kind]
-            if len(of_kind) >= 2 * compare_time.FIRST:
-                lines.append(_errors_row(f"- {named}", compare_time.errors(of_kind)))
+            of_kind = {gpu: [row for row in one if row.kind == kind] for gpu, one in some.items()}
+            if min(map(len, of_kind.values())) >= 2 * compare_time.FIRST:
+                lines.append(_errors_row(f"- {named}", of_kind))
+    return "\n".join([*lines, "", *map(_choices_sentence, rows, rows.values())])
+
+
+def _errors_row(words: str, rows: Mapping[str, Sequence[compare_time.Compared]]) -> str:
+    cells = []
+    for found in map(compare_time.errors, rows.values()):
+        shares = (found.median, found.ninth, found.inside)
+        cells += [str(found.launches), *(f"{one:.0%}" for one in shares)]
+    return f"| {words} | {' | '.join(cells)} |"
+
+
+def _choices_sentence(gpu: str, rows: Sequence[compare_time.Compared]) -> str:
     first, five = zip(*compare_time.first_choices(rows), strict=True)
-    chosen = (
-        f"Of {len(first)} problems with three configurations or more the one that is predicted to"
-        f" be fastest takes {np.mean(first):.1%} longer than the fastest, {max(first):.1%} at"
-        f" worst; the best of the first five {np.mean(five):.1%}."
+    return _paragraph(
+        f"Of {len(first)} problems on an {gpu.upper()} with three configurations or more the one"
+        f" that is predicted to be fastest takes {np.mean(first):.1%} longer than the fastest,"
+        f" {max(first):.1%} at worst; the best of the first five {np.mean(five):.1%}."
     )
-    return "\n".join([*lines, "", _paragraph(chosen)])
-
-
-def _errors_row(words: str, found: compare_time.Errors) -> str:
-    shares = (found.median, found.ninth, found.inside)
-    return f"| {words} | {found.launches} | {' | '.join(f'{one:.0%}' for one in shares)} |"
 
 
 def checks() -> str:

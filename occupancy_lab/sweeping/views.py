@@ -23,7 +23,7 @@ from occupancy_lab.text.words import (
     range_sentence,
 )
 from occupancy_lab.throughput.calibrations import calibration_for
-from occupancy_lab.throughput.launch_time import FITTED_TO
+from occupancy_lab.throughput.launch_time import MEASURED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -172,7 +172,7 @@ def _time_sentences(fine: pd.DataFrame, gpus: Mapping[str, Gpu]) -> Iterator[str
         basis = calibration_for(gpu)
         if rows["predicted_low_us"].notna().any():
             words = str(rows["basis"].iloc[0])
-            yield range_sentence(gpu, words, calibrated=gpu.key == FITTED_TO)
+            yield range_sentence(gpu, words, calibrated=gpu.key in MEASURED)
         elif basis is not None:
             yield basis_sentence(gpu, basis.words, calibrated=basis.calibrated, error=basis.error)
     yield from unseen_stages(fine)

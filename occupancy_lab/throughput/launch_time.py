@@ -7,7 +7,7 @@ either: a norm of all, whose exponent is fitted. The launch is as many such roun
 the last one with the programs that are left.
 
 The constants were fitted to launches of 96 public kernels on an H100 and hold for others by their
-data sheets; docs/time.md has what is met on kernels that they were not fitted to.
+data sheets; docs/times.md has what is met on kernels that they were not fitted to.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 FITTED_TO = "h100"
 """The key of the GPU whose launches the constants were fitted to."""
+MEASURED = (FITTED_TO, "h200")
+"""The GPUs of which recorded launches show how near the times are."""
 LAUNCH_US = 5.07
 """A launch that does nothing, as CUDA's events see it, with the time until its last bytes are
 written."""
@@ -100,9 +102,10 @@ RANGES = {
     "unknown": Range(0.60, 1.80),
 }
 """Of launches whose kernels the constants were not fitted to (H100)."""
-SIBLING, STRANGER = 1.1, 1.3
-"""How many times farther it is for another GPU of the same architecture, and for others: nobody
-measured these."""
+STRANGER = 1.3
+"""How many times farther it is for a GPU of another architecture, of which nobody measured any. Of
+the same one it is no farther: 82% of the launches on an H200, which nothing was fitted to, lie
+inside."""
 LEAST_LOCAL_BYTES = 64
 """Of a thread, below which a launch does not count as one that spills."""
 
@@ -172,19 +175,16 @@ def predict_launch(  # noqa: PLR0913, PLR0917 - what a time is made of
     found = _Time(asked, gpu)
     us, parts = found.us(), found.parts()
     limits = RANGES[_class_of(counts, executed, asked, parts, us)]
-    wider = 1.0
-    if gpu.key != FITTED_TO:
-        model = find_device(FITTED_TO)
-        same = model is not None and model.target == gpu.target
-        wider = SIBLING if same else STRANGER
+    model = find_device(FITTED_TO)
+    wider = 1.0 if model is not None and model.target == gpu.target else STRANGER
     moved = asked.read_bytes + asked.written_bytes
     return Prediction(
         us=us,
         gbs=moved / us / 1e3 if moved else None,
         copy_gbs=None,
         parts=parts,
-        basis=_basis(wider),
-        calibrated=wider == 1.0,
+        basis=_basis(gpu),
+        calibrated=gpu.key in MEASURED,
         low_us=us * limits.low / wider,
         high_us=us * limits.high * wider,
     )
@@ -196,9 +196,9 @@ def _has_rates(executed: Executed, gpu: Gpu) -> bool:
     return not uses or gpu.architecture.tensor_multiply_adds is not None
 
 
-def _basis(wider: float) -> str:
+def _basis(gpu: Gpu) -> str:
     measured = "launches of 96 public kernels on an NVIDIA H100"
-    return measured if wider == 1.0 else f"the data sheet and {measured}"
+    return measured if gpu.key == FITTED_TO else f"the data sheet and {measured}"
 
 
 def _asked(

@@ -23,7 +23,7 @@ from occupancy_lab.text.words import (
     listed,
     range_sentence,
 )
-from occupancy_lab.throughput.launch_time import FITTED_TO, PARTS
+from occupancy_lab.throughput.launch_time import MEASURED, PARTS
 from occupancy_lab.throughput.predict import row_config
 from occupancy_lab.values import RATIO_ERROR
 
@@ -175,7 +175,7 @@ class Tuning(Answer):
     @property
     def calibrated(self) -> bool:
         """Whether the predictions rest on launches of this GPU."""
-        return self.basis.calibrated if self.ranged is None else self.gpu.key == FITTED_TO
+        return self.basis.calibrated if self.ranged is None else self.gpu.key in MEASURED
 
     def to_document(self, top: int = TOP) -> Document:
         """Return the choice and its *top* best predicted configurations in words."""

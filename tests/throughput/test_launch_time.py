@@ -1,4 +1,4 @@
-"""The time of any launch: what moves it, where it is not known, and how near it is on an H100."""
+"""The time of any launch: what moves it, where it is not known, and how near it is on two GPUs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from compare_work import counts_of, executed_of, memory_of, resources_of
 from recorded_work import RecordedLaunch, recorded_launches
 
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.throughput.launch_time import PARTS, predict_launch
+from occupancy_lab.throughput.launch_time import MEASURED, PARTS, predict_launch
 
 if TYPE_CHECKING:
     from occupancy_lab.values import Prediction
@@ -42,14 +42,15 @@ def test_the_bandwidth_bounds_an_addition() -> None:
 
 
 def test_more_bandwidth_is_faster_and_other_gpus_are_less_certain() -> None:
-    """An H200 takes less of the same launch; the range of a GPU that nobody measured is wider."""
+    """A GPU with more takes less of the same launch; one that nobody measured has a wider range."""
     times = [predicted(launch_of(COPY), gpu) for gpu in ("h100", "h200", "b200")]
     known = [one for one in times if one is not None]
     assert len(known) == 3
     assert known[0].us > known[1].us > known[2].us
     widths = [(one.high_us or 0) / (one.low_us or 1) for one in known]
-    assert widths == sorted(widths)
-    assert [one.calibrated for one in known] == [True, False, False]
+    assert widths[0] == pytest.approx(widths[1])
+    assert widths[1] < widths[2]
+    assert [one.calibrated for one in known] == [True, True, False]
 
 
 def test_what_is_not_known_has_no_time() -> None:
@@ -62,45 +63,56 @@ def test_what_is_not_known_has_no_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "use", "median", "ninth"),
+    ("gpu", "kind", "use", "median", "ninth"),
     [
-        (None, "held out", 0.10, 0.28),
-        (None, "fresh", 0.08, 0.23),
-        ("memory", "held out", 0.07, 0.21),
-        ("memory", "fresh", 0.07, 0.19),
-        ("attention", "held out", 0.11, 0.21),
-        ("matmul", "held out", 0.11, 0.37),
+        ("h100", None, "held out", 0.10, 0.28),
+        ("h100", None, "fresh", 0.08, 0.23),
+        ("h100", "memory", "held out", 0.07, 0.21),
+        ("h100", "memory", "fresh", 0.07, 0.19),
+        ("h100", "attention", "held out", 0.11, 0.21),
+        ("h100", "matmul", "held out", 0.11, 0.37),
+        ("h200", None, "tuning", 0.08, 0.24),
+        ("h200", None, "held out", 0.10, 0.32),
+        ("h200", None, "fresh", 0.08, 0.24),
+        ("h200", "memory", "held out", 0.08, 0.23),
+        ("h200", "attention", "held out", 0.12, 0.20),
     ],
 )
 def test_times_are_near_on_kernels_that_nothing_was_fitted_to(
-    kind: str | None, use: str, median: float, ninth: float
+    gpu: str, kind: str | None, use: str, median: float, ninth: float
 ) -> None:
-    """Of launches above 10 us half, and nine in ten, are no further off than that (H100)."""
-    found = errors(read(), lambda one: one.use == use and kind in {None, one.kind})
+    """Of launches above 10 us half, and nine in ten, are no further off than that.
+
+    On an H200 that is every kernel: all constants were fitted to an H100.
+    """
+    found = errors(read(gpu), lambda one: one.use == use and kind in {None, one.kind})
     assert found.median <= median
     assert found.ninth <= ninth
     assert found.covered >= (0.97 if kind is None else 0.9)
 
 
-def test_eight_in_ten_times_lie_in_their_range() -> None:
+@pytest.mark.parametrize("gpu", MEASURED)
+def test_eight_in_ten_times_lie_in_their_range(gpu: str) -> None:
     """Of the launches of kernels that nothing was fitted to."""
-    found = errors(read(), lambda one: one.use != "tuning")
+    found = errors(read(gpu), lambda one: one.use != "tuning")
     assert 0.77 <= found.inside <= 0.9
 
 
-def test_the_first_choice_loses_little() -> None:
+@pytest.mark.parametrize(("gpu", "mean", "worst"), [("h100", 0.02, 0.17), ("h200", 0.02, 0.29)])
+def test_the_first_choice_loses_little(gpu: str, mean: float, worst: float) -> None:
     """The configuration that is predicted to be fastest, and the best of five, of each problem."""
-    first, five = zip(*first_choices(read()), strict=True)
+    first, five = zip(*first_choices(read(gpu)), strict=True)
     assert len(first) >= 45
-    assert statistics.mean(first) <= 0.02
-    assert max(first) <= 0.17
+    assert statistics.mean(first) <= mean
+    assert max(first) <= worst
     assert statistics.mean(five) <= 0.005
 
 
 @pytest.mark.slow
-def test_the_rows_of_the_recording_are_what_the_lab_predicts() -> None:
-    """Every fifteenth row is worked out anew."""
-    rows = {one.id: one for one in read()}
-    for launch in recorded_launches()[::15]:
+@pytest.mark.parametrize("gpu", MEASURED)
+def test_the_rows_of_the_recording_are_what_the_lab_predicts(gpu: str) -> None:
+    """Every thirtieth row is worked out anew."""
+    rows = {one.id: one for one in read(gpu)}
+    for launch in recorded_launches(gpu)[::30]:
         found = compared(launch)
         assert found == (None if found is None else rows[launch.id])
