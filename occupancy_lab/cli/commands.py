@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from occupancy_lab.tracing.trace import Trace
+    from occupancy_lab.text.document import Answer
 
 
 @click.command(cls=Command, ignored=(NOTHING_KEPT,))
@@ -322,7 +322,10 @@ def scan(directories: tuple[str, ...], gpus: tuple[str, ...], **asked: Any) -> N
     ),
 )
 @click.option(
-    "--gpu", metavar="NAME", help="The GPU to work out occupancy for [default: the program's own]."
+    "--gpu",
+    metavar="NAME",
+    help="The GPU to work out occupancy for [default: the program's own]; in a dry run several with"
+    " commas, side by side.",
 )
 @click.option("--output", type=File(), help="Write it to a file, not to standard error.")
 @click.option("--json", "form", flag_value="json", default="terminal", help="Write JSON.")
@@ -374,7 +377,7 @@ def trace(  # noqa: PLR0913 - an argument for each option
     from occupancy_lab.files import check_outputs, export
     from occupancy_lab.tracing.trace import end_as, trace_program
 
-    def write(found: Trace) -> None:
+    def write(found: Answer) -> None:
         if output is not None:
             export(Path(output), found.to_json() + "\n" if form == "json" else found.to_markdown())
             return
@@ -384,11 +387,12 @@ def trace(  # noqa: PLR0913 - an argument for each option
 
     check_outputs({"--output": output})
     if dry_run:
-        from occupancy_lab.tracing.dry import dry_trace
+        from occupancy_lab.tracing.several import dry_traces
 
-        found = dry_trace(program, gpu=gpu, assume=assume, timeout=timeout, progress=show_status)
-        write(found)
-        end_as(0 if found.outcome is None else found.outcome.status)
+        asked: dict[str, Any] = {"assume": assume, "timeout": timeout, "progress": show_status}
+        found = dry_traces(program, gpu=gpu, **asked)
+        write(found.traces[0].trace if len(found.traces) == 1 else found)
+        end_as(found.status)
     ended: list[int] = []
     try:
         write(

@@ -242,7 +242,7 @@ def basis_sentence(gpu: Gpu, words: str, *, calibrated: bool, error: float | Non
 
 def range_sentence(gpu: Gpu, basis: str, *, calibrated: bool) -> str:
     """Return what times with a range rest on for *gpu*, on *basis* as a Prediction has it."""
-    measured = "" if calibrated else f"; no launch was measured on {article(gpu.title)}"
+    measured = "" if calibrated else f"; no {gpu.title} was measured"
     return (
         f"Times for {gpu.title} rest on {basis}: of kernels that they were not fitted to, eight in"
         f" ten launches took between the two limits{measured}."

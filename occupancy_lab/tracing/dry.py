@@ -87,7 +87,8 @@ def dry_trace(
     status = ran.status or int(bool(nothing_compiled or ran.missing))
     if interrupted is not None:
         status = signals.exit_status(interrupted)
-    return Trace(found, Outcome(tuple(command), status, started=True, ran=ran))
+    ended = Outcome(tuple(command), status, True, ran, interrupted is not None)  # noqa: FBT003
+    return Trace(found, ended)
 
 
 def _script(command: Sequence[str]) -> tuple[str, tuple[str, ...]]:

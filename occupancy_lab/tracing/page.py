@@ -50,6 +50,8 @@ class Outcome:
     """Whether a Python of it was there to note anything."""
     ran: Ran | None = None
     """What came of it where it was run dry; None where it launched what it launches."""
+    interrupted: bool = False
+    """Whether it was interrupted when it was run dry."""
 
 
 def write_trace(found: Traced, outcome: Outcome | None) -> Document:
@@ -79,7 +81,7 @@ def write_trace(found: Traced, outcome: Outcome | None) -> Document:
             for number, one in enumerate(shown, 1)
             if len(one.kernel) > LONGEST_NAME
         ),
-        *(() if total is None else _times_sentences(shown, times, total)),
+        *(() if total is None else _times_sentences(shown, total)),
         *_legend(gpus),
         *_tuning_sentences(found),
         *_gpu_sentences(shown),
@@ -106,7 +108,7 @@ def _tables(
 
     What is wide is in a table of its own, as names are to be whole where 80 columns are all.
     """
-    names = [f"{number} {_name(one)}" for number, one in enumerate(shown, 1)]
+    names = [f"{number} {short_name(one.kernel)}" for number, one in enumerate(shown, 1)]
     numbers = [str(number) for number in range(1, len(shown) + 1)]
     sits = [_sits(one) for one in shown]
     if total is None:
@@ -228,9 +230,7 @@ def _lost(time: KernelTime | None) -> float:
     return 0.0 if time is None else time.lost_us or 0.0
 
 
-def _times_sentences(
-    shown: Sequence[TracedKernel], times: Mapping[int, KernelTime], total: KernelTime
-) -> Iterator[str]:
+def _times_sentences(shown: Sequence[TracedKernel], total: KernelTime) -> Iterator[str]:
     """Say what the times are, what they rest on, and which of them is a finding."""
     caches = "" if total.measured else ", the L2 cache empty"
     yield (
@@ -248,20 +248,27 @@ def _times_sentences(
     }
     for gpu, found in gpus.values() if strange or not total.measured else ():
         yield range_sentence(gpu, found.basis, calibrated=found.calibrated)
-    untimed, unclear = [], []
+    yield from untimed(shown, measured=total.measured)
+
+
+def untimed(shown: Sequence[TracedKernel], *, measured: bool = False) -> Iterator[str]:
+    """Name the kernels of which the sum of times lacks launches, and that of what is lost."""
+    without_time, without_light = [], []
     for one in shown:
-        time = times.get(id(one))
-        asked = one.launches - (one.captured if total.measured else 0)
+        time = one.time
+        if time is not None and time.measured != measured:
+            time = None
+        asked = one.launches - (one.captured if measured else 0)
         if asked > (0 if time is None else time.launches):
-            untimed.append(one.kernel)
+            without_time.append(one.kernel)
         if time is not None and time.known < time.launches:
-            unclear.append(one.kernel)
-    if untimed:
-        yield f"Of launches of {_named(untimed)} no time is known: they are in no sum."
-    if unclear:
+            without_light.append(one.kernel)
+    if without_time:
+        yield f"Of launches of {_named(without_time)} no time is known: they are in no sum."
+    if without_light:
         yield (
-            f"What launches of {_named(unclear)} do is not known, nor so what they lose: they are"
-            " in no sum of what is lost."
+            f"What launches of {_named(without_light)} do is not known, nor so what they lose:"
+            " they are in no sum of what is lost."
         )
 
 
@@ -314,11 +321,10 @@ def configuration(kernel: TracedKernel) -> str:
     )
 
 
-def _name(kernel: TracedKernel) -> str:
-    """Return a kernel's name, the middle of a long one left out."""
-    name, half = kernel.kernel, LONGEST_NAME // 2
-    short = name if len(name) <= LONGEST_NAME else f"{name[:half]}…{name[1 - half :]}"
-    return literal(short)
+def short_name(name: str) -> str:
+    """Return a kernel's *name*, the middle of a long one left out."""
+    half = LONGEST_NAME // 2
+    return literal(name if len(name) <= LONGEST_NAME else f"{name[:half]}…{name[1 - half :]}")
 
 
 SITS = ("waves", "%", "regs", "shared B", "local B")
@@ -442,16 +448,26 @@ def _grid_sentences(found: Traced) -> Iterator[str]:
         yield f"The most frequent grid is shown of several: {listed(words)}{more}; --json has all."
 
 
+NOT_LAUNCHED = "Nothing was launched: tensors of the GPU had shapes, and only small ones values."
+
+
 def _dry_sentences(found: Traced, outcome: Outcome | None) -> Iterator[str]:
     if outcome is None or outcome.ran is None:
         return
-    yield "Nothing was launched: tensors of the GPU had shapes, and only small ones values."
+    yield NOT_LAUNCHED
     if any(one.choices > 1 for one in found.kernels):
         yield (
             "Of an autotuned kernel, marked ?, the configuration is shown that is predicted to be"
             " fastest, or where no time is known that with least local memory and then most"
             " occupancy; any of them may be launched, and --json has all."
         )
+    yield from missing(outcome)
+
+
+def missing(outcome: Outcome | None) -> Iterator[str]:
+    """Say what a dry run may lack, and what was assumed in it."""
+    if outcome is None or outcome.ran is None:
+        return
     yield from outcome.ran.why_launches_are_missing("program")
     assumed = outcome.ran.assumed
     yield from (f"Assumed: {literal(str(one))}." for one in assumed[:MOST_ASSUMED])

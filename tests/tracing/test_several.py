@@ -1,0 +1,101 @@
+"""A program that is run dry for several GPUs: each by itself, totals side by side."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from in_process import run
+
+from occupancy_lab.errors import InputError
+from occupancy_lab.tracing.several import DryTraces, dry_traces
+from occupancy_lab.tracing.trace import trace_program
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+SCRIPT = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def add(x, n, step, BLOCK: tl.constexpr):
+    for start in range(tl.program_id(0) * BLOCK, n, step):
+        where = start + tl.arange(0, BLOCK)
+        tl.store(x + where, tl.load(x + where) + 1)
+
+
+if __name__ == "__main__":
+    programs = torch.cuda.get_device_properties(0).multi_processor_count
+    x = torch.zeros(1 << 26, device="cuda")
+    for _ in range(2):
+        add[(programs,)](x, x.numel(), programs * 4096, BLOCK=4096)
+"""
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> DryTraces:
+    """Return the dry runs of a program whose grid is as large as the GPU."""
+    script = tmp_path_factory.mktemp("several") / "train.py"
+    script.write_text(SCRIPT, encoding="utf-8")
+    return dry_traces((sys.executable, str(script)), gpu="h100,h200,mi300x")
+
+
+def rows(found: DryTraces, table: int) -> Sequence[Sequence[str]]:
+    """Return the rows of a table of the page."""
+    return found.to_document().sections[0].tables[table].rows
+
+
+@pytest.mark.slow
+def test_each_gpu_is_asked_by_the_program_itself(found: DryTraces) -> None:
+    """The grid is that of the GPU's multiprocessors, as the program read its properties."""
+    grids = {one.gpu.key: one.shown[0].usual_grid for one in found.traces}
+    assert grids == {"h100": (132,), "h200": (132,), "mi300x": (304,)}
+    assert list(found.table()["gpu"]) == ["h100", "h200", "mi300x"]
+
+
+@pytest.mark.slow
+def test_the_totals_are_side_by_side(found: DryTraces) -> None:
+    """More bandwidth is less time for a kernel that only moves bytes; the ratio is to the least."""
+    h100, h200, none = found.to_dict()["totals"]
+    assert h200["predicted_total_us"] < h100["predicted_total_us"]
+    for total in (h100, h200):
+        low, us, high = (total[f"predicted_total_{name}us"] for name in ("low_", "", "high_"))
+        assert low < us < high
+        assert us > total["lost_us"] > 0
+    assert (none["predicted_launches"], none["launches"]) == (0, 2)
+    assert none["predicted_total_us"] is None
+    ratio = h100["predicted_total_us"] / h200["predicted_total_us"]
+    assert [row[-1] for row in rows(found, 0)] == [f"{ratio:.2f}", "1.00", "-"]
+    assert [row[0] for row in rows(found, 1)] == ["add"]
+
+
+@pytest.mark.slow
+def test_a_gpu_without_times_is_named(found: DryTraces) -> None:
+    """It is not the fastest, and not left out."""
+    first, *others = found.to_document().answer
+    assert first.endswith(" times that on H100 SXM.")
+    assert "are predicted on H200 SXM" in first
+    assert others[-1] == "For MI300X no time is predicted."
+    said = found.to_document().sections[0].sentences
+    assert "MI300X: Of launches of add no time is known: they are in no sum." in said
+
+
+@pytest.mark.slow
+def test_a_program_that_launches_nothing_says_so_once(tmp_path: Path) -> None:
+    """There is no table of kernels, and its status is that of the program."""
+    script = tmp_path / "none.py"
+    script.write_text("raise SystemExit(3)", encoding="utf-8")
+    done = run("trace", "--dry-run", "--gpu", "h100,a100", "--", sys.executable, str(script))
+    assert done.returncode == 3
+    assert done.stdout.count("No kernel of Triton was launched.") == 1
+
+
+def test_a_program_is_launched_on_one_gpu() -> None:
+    """Several are refused without a dry run, before anything runs."""
+    with pytest.raises(InputError, match="add --dry-run"):
+        trace_program(["false"], gpu="h100,h200")
