@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import NamedKernel
-    from occupancy_lab.kernel import Kernel
+    from occupancy_lab.kernel import Kernel, Relaunch
     from occupancy_lab.launch import Launch
     from occupancy_lab.values import Config, Failure, Problem
 
@@ -65,6 +65,9 @@ class Asked:
     """What `load_function` finds the function by; None where only this process has it."""
     matrix: Matrix | None = None
     """What a kernel of a matrix made it from; None where none did."""
+    relaunch: Relaunch | None = field(default=None, compare=False, repr=False)
+    """What gives the launch with other keywords, its grid worked out anew; None where nothing is
+    known but the launch."""
 
     @property
     def compilation(self) -> Compilation:

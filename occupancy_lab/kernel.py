@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import functools
 import importlib.util
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from occupancy_lab.values import Problem
+
+    Relaunch = Callable[[Mapping[str, Any]], Launch]
 
 
 class Grid(enum.Enum):
@@ -361,6 +364,8 @@ class Variant:
     launch: Launch
     tuned: Mapping[str, Any] = field(default_factory=dict)
     """What the autotuner's configuration sets, by name; empty where nothing is tuned."""
+    relaunch: Relaunch | None = field(default=None, compare=False, repr=False)
+    """What gives the launch with other keywords, its grid and heuristics worked out anew."""
 
 
 def variants(
@@ -386,12 +391,38 @@ def variants(
             found = keywords | setting, grid, {**tuned, **setting}
             yield from variants(kernel.fn, arguments, *found)
     elif kind == "Heuristics":
+        given = dict(keywords)
+
+        def relaunch(changes: Mapping[str, Any]) -> Launch:
+            (again,) = variants(kernel, arguments, {**given, **changes}, grid)
+            return again.launch
+
         named = {**dict(zip(kernel.arg_names, arguments, strict=False)), **keywords}
         for name, work_out in vars(kernel)["values"].items():
             named[name] = keywords[name] = work_out(named)
-        yield from variants(kernel.fn, arguments, keywords, grid, tuned)
+        several = triton_class(kernel.fn) == "Autotuner"
+        for one in variants(kernel.fn, arguments, keywords, grid, tuned):
+            yield one if several else dataclasses.replace(one, relaunch=relaunch)
     else:
-        yield Variant(kernel, launch_of(kernel, arguments, keywords, grid), tuned)
+        yield variant(kernel, arguments, keywords, grid, tuned)
+
+
+def variant(
+    function: Any,
+    arguments: Sequence[Any],
+    keywords: Mapping[str, Any],
+    grid: Any = None,
+    tuned: Mapping[str, Any] = MappingProxyType({}),
+) -> Variant:
+    """Return the launch `function[grid](*arguments, **keywords)` of a JITFunction.
+
+    *tuned* and what is raised are as `variants` has them.
+    """
+
+    def relaunch(changes: Mapping[str, Any]) -> Launch:
+        return launch_of(function, arguments, {**keywords, **changes}, grid)
+
+    return Variant(function, relaunch({}), tuned, relaunch)
 
 
 def _configurations(

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import launched_kernels
 import pytest
+import triton
 from records import make_record
 
 from occupancy_lab import kernels
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import TUTORIAL_KERNEL
-from occupancy_lab.kernel import Grid, Pointer, kernel_names, load_kernel
+from occupancy_lab.kernel import Grid, Pointer, kernel_names, load_kernel, variants
+from occupancy_lab.launch import tensor
 from occupancy_lab.values import Config, Problem
 
 OWN_KERNEL = '''
@@ -184,3 +186,25 @@ def test_names_that_tables_would_misread_are_refused(tmp_path: Path, name: str) 
     path.write_text(OWN_KERNEL.replace('"scale",\n    title', f"{name!r},\n    title"))
     with pytest.raises(InputError, match="calls its kernel"):
         load_kernel(str(path))
+
+
+def test_a_launch_again_has_its_grid_and_heuristics_anew() -> None:
+    """A launch with another block has the programs and the constexprs that the line gives it.
+
+    What an autotuner sets may be changed too; heuristics around an autotuner are worked out before.
+    """
+    x = tensor((1000,), "float32")
+    grid = lambda named: (-(-named["n"] // named["BLOCK"]),)  # noqa: E731 - a launch line's
+    tuned = launched_kernels.tuned_add
+    for kernel, keywords in ((tuned, {}), (tuned.fn, {"BLOCK": 256})):
+        first, *_ = variants(kernel, (x, x, 1024), keywords, grid)
+        assert (first.launch.grid, first.launch.keywords["EVEN"]) == ((4,), True)
+        assert first.relaunch is not None
+        again = first.relaunch({"BLOCK": 2048})
+        assert (again.grid, again.keywords["BLOCK"], again.keywords["EVEN"]) == ((1,), 2048, False)
+    outside = triton.heuristics({"EVEN": lambda named: named["n"] == 1})(
+        triton.autotune([triton.Config({"BLOCK": 256})], key=["n"])(tuned.fn.fn)
+    )
+    (found,) = variants(outside, (x, x, 1024), {}, grid)
+    assert found.relaunch is not None
+    assert found.relaunch({"BLOCK": 512}).keywords["EVEN"] is False

@@ -196,7 +196,7 @@ def _asked(
 
 def _case(asked: Asked, compiler: Compiler) -> Case:
     """Return the case of *asked*: its record, the same in one stage, and what was recorded."""
-    single = changed(asked, "num_stages", 1)
+    single = changed(asked, {"num_stages": 1})
     compiler.compile([one.compilation for one in (asked, single) if one is not None])
     record = compile_record(asked, compiler, counted=True)
     one_stage = None if single is None else compile_record(single, compiler)

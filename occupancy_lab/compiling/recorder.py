@@ -25,7 +25,7 @@ from occupancy_lab.compiling.notes import Began, Compiled, Notes, ScriptLaunch, 
 from occupancy_lab.compiling.offline import offline
 from occupancy_lab.compiling.written import written_parameters
 from occupancy_lab.errors import EmptyGridError, OccupancyLabError
-from occupancy_lab.kernel import Variant, innermost, variants
+from occupancy_lab.kernel import Variant, innermost, variant, variants
 from occupancy_lab.launch import (
     BoundLaunch,
     Plain,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from occupancy_lab.compiling.assumptions import Assumed, Value
     from occupancy_lab.compiling.dry_gpu import Device
     from occupancy_lab.compiling.store import Store
+    from occupancy_lab.launch import Launch
 
 USUAL: Mapping[str, Value] = MappingProxyType({})
 
@@ -221,19 +222,34 @@ class Recorder:
     def to_compile(
         self, index: int, changes: Mapping[str, Plain]
     ) -> Compilation | Resources | Failure:
-        """Return the launch that is *index* with *changes* of keywords, or what is known of it."""
+        """Return the launch that is *index* with *changes*, by name, or what is known of it."""
         found = list(self._found.values())[index]
         if not isinstance(found, Variant):
             gone = "it was launched by another process, which has ended"
             return Failure(Status.COMPILE_FAILED, gone) if changes else found
-        keywords = {**found.launch.keywords, **changes}
-        launch = dataclasses.replace(found.launch, keywords=keywords)
+        names = found.function.arg_names[: len(found.launch.arguments)]
+        passed = zip(names, found.launch.arguments, strict=True)
+        arguments = tuple(changes.get(name, value) for name, value in passed)
+        keywords = {name: changes[name] for name in changes if name not in names}
+        keywords = {**found.launch.keywords, **keywords}
+        launch = dataclasses.replace(found.launch, arguments=arguments, keywords=keywords)
         target, title = self._device.target, found.function.__name__
         try:
             resource_key(found.function, launch, target)
         except OccupancyLabError as error:
             return failure_of(error)
         return Compilation(found.function, launch, target, title=title)
+
+    def relaunched(self, index: int, changes: Mapping[str, Plain]) -> Launch | str:
+        """Return the launch that is *index* with *changes* of keywords, or why there is none."""
+        found = list(self._found.values())[index]
+        if not isinstance(found, Variant) or found.relaunch is None:
+            return "its grid is not known but for the launch itself"
+        try:
+            launch = found.relaunch(changes)
+        except OccupancyLabError as error:
+            return str(error)
+        return _in_plain(Variant(found.function, launch)).launch
 
     def _outcome_of(self, variant: Variant) -> Resources | Failure:
         try:
@@ -269,12 +285,12 @@ class Recorder:
             return _Compiled(self, Variant(function, launch_of(function, args, kwargs)))
         _check_arguments(function, args, kwargs)
         try:
-            variant = Variant(function, launch_of(function, args, kwargs, grid))
+            found = variant(function, args, kwargs, grid)
         except EmptyGridError:  # Triton compiles the kernel, and launches nothing
             return _Compiled(self, Variant(function, launch_of(function, args, kwargs)))
-        self.note(*self._with_values([variant], args, kwargs))
+        self.note(*self._with_values([found], args, kwargs))
         self._forget_written(function, args, kwargs)
-        return _Compiled(self, variant)
+        return _Compiled(self, found)
 
     def _launched_tuned(self, tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Stand for Autotuner.run."""

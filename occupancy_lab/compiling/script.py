@@ -45,7 +45,7 @@ from occupancy_lab.errors import (
 )
 from occupancy_lab.files import read_bytes
 from occupancy_lab.kernel import is_triton_function, kernel_file, load_file
-from occupancy_lab.launch import Plain  # noqa: TC001 - `from_line` reads the fields' types
+from occupancy_lab.launch import Launch, Plain
 from occupancy_lab.text.document import literal
 from occupancy_lab.values import Failure, Resources, Status
 from occupancy_lab.workers import signals
@@ -150,10 +150,15 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """One of the launches of a Run, with *changes* to its keywords."""
+    """One of the launches of a Run, with *changes* to what it passes, by name."""
 
     index: int
     changes: Mapping[str, Plain]
+
+
+@dataclass(frozen=True, slots=True)
+class Relaunch(Changed):
+    """A launch of the Run before that is asked for with its changes, its grid worked out anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +332,7 @@ class Script:
     def _compiles(self, part: Sequence[Changed]) -> Compile:
         return Compile(tuple(part), self._request.store, self._compile_timeout)
 
-    def _ask(self, asked: Compile) -> str | None:
+    def _ask(self, asked: Compile | Relaunch) -> str | None:
         """Return the answer of the process; "" where it died, None where nothing came of it."""
         try:
             return self._child.ask(to_line(asked))
@@ -347,10 +352,19 @@ class Script:
         outcomes: tuple[Resources | Failure, ...] = from_line(tuple[Resources | Failure, ...], line)
         return outcomes
 
+    def relaunched(self, index: int, changes: Mapping[str, Plain]) -> Launch:
+        """Return the launch that is *index* with *changes* of keywords, its grid worked out anew.
+
+        Raises InputError where that cannot be done.
+        """
+        line = None if self._child.closed else self._ask(Relaunch(index, changes))
+        found: Launch | str = from_line(Launch | str, line) if line else "its process has ended"
+        return refuse(found) if isinstance(found, str) else found
+
     def resources(self, index: int, changes: Mapping[str, Plain] | None = None) -> Resources:
         """Return what one program of the launch takes that is *index* in `launches`.
 
-        *changes* are keywords of the launch that are to be others.
+        *changes* are arguments and options of the launch that are to be others.
 
         Raises CompileError where it cannot be compiled or takes longer than it may, and InputError
         for keywords that Triton does not take.
@@ -366,8 +380,10 @@ _recorders: list[Recorder] = []
 
 
 def answer_line(line: str) -> str:
-    """Return the answer to a line that is a Run or a Compile."""
-    asked: Run | Compile = from_line(Run | Compile, line)
+    """Return the answer to a line that is a Run, a Compile or a Relaunch."""
+    asked: Run | Compile | Relaunch = from_line(Run | Compile | Relaunch, line)
+    if isinstance(asked, Relaunch):
+        return to_line(_recorders[0].relaunched(asked.index, asked.changes))
     return to_line(_compile(asked) if isinstance(asked, Compile) else _run(asked))
 
 

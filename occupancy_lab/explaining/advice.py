@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.asked import ask
 from occupancy_lab.explaining.case import Alternative, Alternatives
-from occupancy_lab.explaining.compiled import DIVISIBILITY, WIDEST_ACCESS
-from occupancy_lab.explaining.facts import number_headers, numbers
-from occupancy_lab.explaining.neighbours import (
-    best_of,
-    comparable,
-    have_times,
-    predicted_us,
-    rank,
-)
+from occupancy_lab.explaining.commands import explain_command, tune_command
+from occupancy_lab.explaining.compiled import DIVISIBILITY
+from occupancy_lab.explaining.neighbours import WIDEST_ACCESS, comparable, predicted_us
 from occupancy_lab.explaining.timing import recorded_change
-from occupancy_lab.inputs import DEFAULT_ROWS, NamedKernel
+from occupancy_lab.explaining.tried import in_one_sentence, neighbour_tables, of_neighbours
+from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.kernel import Grid, load_kernel
-from occupancy_lab.text.document import Section, Table
-from occupancy_lab.text.words import (
-    change,
-    change_words,
-    listed,
-    microseconds,
-    percent,
-    said_of_each,
-)
+from occupancy_lab.launch import ALIGNMENT, Pointer
+from occupancy_lab.text.document import Section, literal
+from occupancy_lab.text.words import change, listed, microseconds, said_of_each
 from occupancy_lab.values import NOTICEABLE
 
 if TYPE_CHECKING:
@@ -37,7 +25,6 @@ if TYPE_CHECKING:
 
     from occupancy_lab.asked import Asked
     from occupancy_lab.explaining.case import Case
-    from occupancy_lab.explaining.neighbours import Neighbour
     from occupancy_lab.record import Record
     from occupancy_lab.sweeping.recorded import RecordedLaunch
     from occupancy_lab.values import Config, Problem
@@ -184,48 +171,6 @@ def _single(case: Case) -> Config:
     return dataclasses.replace(case.config, num_stages=1)
 
 
-def _command(command: str, case: Case, **options: object) -> str:
-    problem = case.problem
-    options = {
-        "cols": options.pop("cols", problem.cols),
-        "rows": None if problem.rows == DEFAULT_ROWS else problem.rows,
-        "dtype": None if problem.dtype == "float32" else problem.dtype,
-        "gpu": case.record.gpu.key,
-        "triton": case.triton,
-        **options,
-    }
-    if case.kernel_name is None:
-        given = (f"{name}={value!r}" for name, value in options.items() if value is not None)
-        return f"`occupancy_lab.{command}(kernel=KERNEL, {', '.join(given)})`"
-    words = " ".join(
-        f"--{name.replace('_', '-')} {shlex.quote(str(value))}"
-        for name, value in options.items()
-        if value is not None
-    )
-    return f"`occupancy-lab {command} {words}`"
-
-
-def explain_command(case: Case, *, kernel: str | None = None, **changes: int) -> str:
-    """Return the explain command of *case* with another *kernel*, cols or knobs of the launch."""
-    name = kernel or case.kernel_name
-    found = case.kernel if name == case.kernel_name else load_kernel(str(name))
-    problem = dataclasses.replace(case.problem, cols=changes.pop("cols", case.problem.cols))
-    usual = dataclasses.asdict(found.default_config(problem, case.architecture.max_shared))
-    knobs = dataclasses.asdict(dataclasses.replace(case.config, **changes))
-    return _command(
-        "explain",
-        case,
-        cols=problem.cols,
-        kernel=None if name in {"softmax", None} else name,
-        **{knob: value for knob, value in knobs.items() if value != usual[knob]},
-    )
-
-
-def tune_command(case: Case) -> str:
-    """Return the command that ranks every configuration for the problem and the GPU of *case*."""
-    return _command("tune", case, kernel=None if case.alike else case.kernel_name)
-
-
 def launch_instead(case: Case) -> tuple[Alternative, Change] | None:
     """Return the fastest launch that was recorded; None where it is not noticeably faster.
 
@@ -326,11 +271,15 @@ def _brings(found: Change | None) -> str:
 
 def _wider_loads(case: Case) -> Iterator[Advice]:
     padded, own = case.padded, case.record.prediction
-    if padded is None or padded.prediction is None or own is None or padded.matrix is None:
+    if padded is None or padded.prediction is None or own is None:
         return
     found = Change(padded.prediction.us / own.us - 1, "predicted", own.noticeable)
     more = (padded.resources.local_bytes or 0) > (case.record.resources.local_bytes or 0)
-    if found.is_faster and not more:
+    if not found.is_faster or more:
+        return
+    if padded.matrix is None:
+        yield from _if_aligned(case.record, padded, found)
+    else:
         cols = padded.matrix.problem.cols
         yield Advice(
             f"If the matrix can be padded with -inf to {cols} columns (stride and n_cols both:"
@@ -338,6 +287,28 @@ def _wider_loads(case: Case) -> Iterator[Advice]:
             f" {explain_command(case, cols=cols)}",
             found,
         )
+
+
+def _if_aligned(record: Record, other: Record, found: Change) -> Iterator[Advice]:
+    """Say what loads gain where the arguments of *other* are multiples of 16, and wider."""
+    loads = record.resources.load_bytes or 0, other.resources.load_bytes or 0
+    if loads[1] <= loads[0]:
+        return
+    now = record.arguments
+    rounded = [
+        f"{literal(name)} at a multiple of {ALIGNMENT} bytes"
+        if isinstance(value, Pointer)
+        else f"{literal(name)} {value} instead of {now[name]}"
+        for name, value in other.arguments.items()
+        if value != now[name]
+    ]
+    yield Advice(
+        f"If the launch can pass {listed(rounded)}, a load of a thread is up to {loads[1]} B wide"
+        f" instead of {loads[0]}, as Triton then knows that {ALIGNMENT} divides it:"
+        f" {microseconds(predicted_us(other))} instead of {microseconds(predicted_us(record))}"
+        f"{_brings(found)}.",
+        found,
+    )
 
 
 def _row_kernel(case: Case) -> Iterator[Advice]:
@@ -360,16 +331,27 @@ def _row_kernel(case: Case) -> Iterator[Advice]:
 
 def advice(case: Case) -> tuple[Advice, ...]:
     """Return what is worth trying, what is known to bring most first."""
-    if case.record.matrix is None:
-        return ()
-    kinds = (_wider_loads, _row_kernel)
+    kinds = (_wider_loads,) if case.record.matrix is None else (_wider_loads, _row_kernel)
     found = [one for kind in kinds for one in kind(case) if one.worth_it]
     return tuple(sorted(found, key=lambda one: 0.0 if one.change is None else one.change.share))
+
+
+def first_advice(case: Case) -> Iterator[str]:
+    """Say first which neighbour of a launch of any kernel is the fastest, and what else brings.
+
+    Nothing of a matrix, whose other kernels `what_instead` names.
+    """
+    if case.record.matrix is None:
+        if found := in_one_sentence(case):
+            yield found
+        yield from (f"**{case.title}**: {one.sentence}" for one in advice(case))
 
 
 def _others(case: Case) -> Iterator[Advice]:
     """Return what is worth trying besides the launch to take instead, and its kernel."""
     found, instead = advice(case), launch_instead(case)
+    if case.record.matrix is None:
+        return iter(())
     if instead is None:
         return iter(found)
     command, other = _alternative(case, instead[0]), f"--kernel {instead[0].kernel}"
@@ -385,121 +367,8 @@ def what_to_try(cases: Sequence[Case]) -> Section:
     """Return what changes with another setting, and what else there is, each with its command."""
     found = tuple(cases)
     sentences = (
-        *said_of_each(found, _of_neighbours),
+        *said_of_each(found, of_neighbours),
         *said_of_each(found, lambda case: tuple(one.sentence for one in _others(case))),
         "`--full` has the arithmetic, memory and stages; `--words` explains the terms.",
     )
-    return Section("What to try", _neighbour_tables(cases), sentences)
-
-
-def _neighbour_tables(cases: Sequence[Case]) -> tuple[Table, ...]:
-    """Return the predicted times beside each other where all have one, else each one's numbers."""
-    having = [case for case in cases if case.neighbours]
-    if having and all(map(_timed, cases)):
-        names = dict.fromkeys(one.words for case in having for one in case.neighbours)
-        rows = tuple((name, *(_time_of(case, name) for case in cases)) for name in names)
-        rows = tuple(row for row in rows if any(cell != "-" for cell in row[1:]))
-        headers = ("predicted with", *(case.title for case in cases))
-        return (Table(headers, rows, prose=True),) if rows else ()
-    return tuple(_numbers_table(case, title=len(cases) > 1) for case in having)
-
-
-def _timed(case: Case) -> bool:
-    return have_times([case.record, *(one.record for one in case.neighbours if one.record)])
-
-
-def _time_of(case: Case, words: str) -> str:
-    one = next((one for one in case.neighbours if one.words == words), None)
-    if one is None or one.reason:
-        return "-"
-    if one.record is None:
-        return one.status
-    own = predicted_us(case.record)
-    longer = predicted_us(one.record) / own - 1
-    prediction = case.record.prediction
-    error = None if prediction is None else prediction.error
-    spills, before = one.record.resources.local_bytes, case.record.resources.local_bytes
-    local = f", {spills} B in local memory" if spills != before else ""
-    return f"{microseconds(predicted_us(one.record))} ({change_words(longer, error)}){local}"
-
-
-def _numbers_table(case: Case, *, title: bool) -> Table:
-    headers = number_headers((case.record.gpu,))
-    rows = [("as launched", *numbers(case.record))]
-    for one in case.neighbours:
-        if one.record is None:
-            rows.append((one.words, *["-"] * (len(headers) - 1), one.status))
-        elif not one.reason:
-            rows.append((one.words, *numbers(one.record)))
-    return Table(("", *headers), tuple(rows), f"**{case.title}**" if title else "")
-
-
-def _of_neighbours(case: Case) -> Iterator[str]:
-    yield from dict.fromkeys(one.reason for one in case.neighbours if one.reason)
-    best, own = best_of(case.record, case.neighbours), case.record.prediction
-    if best is not None and best.record is not None:
-        if _timed(case):
-            yield _faster(case, best, best.record)
-        else:
-            yield _better(case, best.record)
-        return
-    if _timed(case) and own is not None:
-        if case.neighbours:
-            yield (
-                f"None of these is predicted to be faster by {own.noticeable:.0%} or more"
-                f"{_but_spills(case)}."
-            )
-        return
-    warps = f"{case.architecture.warp_word}s"
-    shown = [rank(one.record) for one in case.neighbours if one.record and not one.reason]
-    if any(resident > rank(case.record)[1] for _, resident in shown):
-        yield f"None of these spills less, and what keeps more {warps} resident spills more."
-    elif shown:
-        yield f"None of these keeps more {warps} resident or spills less."
-
-
-def _but_spills(case: Case) -> str:
-    """Say where one is predicted to be faster, and spills more than the launch."""
-    own = case.record.prediction
-    faster = [
-        one.words
-        for one in case.neighbours
-        if one.record is not None
-        and own is not None
-        and predicted_us(one.record) / own.us - 1 <= -own.noticeable
-    ]
-    return f" without more local memory than now, which {listed(faster)} takes" if faster else ""
-
-
-def _faster(case: Case, best: Neighbour, record: Record) -> str:
-    own, other = predicted_us(case.record), predicted_us(record)
-    command = ""
-    if record.matrix is not None and not record.matrix.options:
-        config = dataclasses.asdict(record.matrix.config)
-        command = f": {explain_command(case, **config)}"
-    return (
-        f"{best.words} is predicted to be faster: {microseconds(other)} against"
-        f" {microseconds(own)} ({change(other / own - 1)}){command or '.'}"
-    )
-
-
-def _better(case: Case, record: Record) -> str:
-    most = rank(record)
-    alike = [one.words for one in case.neighbours if one.record and rank(one.record) == most]
-    own, other = case.calculation, record.calculation
-    spills, fewer = own.resources.local_bytes or 0, other.resources.local_bytes or 0
-    shares = percent(own.occupancy.occupancy), percent(other.occupancy.occupancy)
-    gains = []
-    if fewer < spills:
-        gains.append(f"{fewer} B in local memory instead of {spills}")
-    if other.occupancy.occupancy > own.occupancy.occupancy:
-        gains.append(f"an occupancy of {shares[1]} instead of {shares[0]}")
-    loss = ""
-    if other.occupancy.occupancy < own.occupancy.occupancy:
-        loss = f", at an occupancy of {shares[1]} instead of {shares[0]}"
-    have = "has" if len(alike) == 1 else "have"
-    return (
-        f"{listed(alike)} {have} {listed(gains)}{loss}; whether it is faster, a measurement says:"
-        f" more resident {case.architecture.warp_word}s help where loads are waited for, not where"
-        " memory or the tensor cores are busy."
-    )
+    return Section("What to try", neighbour_tables(cases), sentences)

@@ -109,7 +109,8 @@ class Case:
     """The same launch with one setting changed."""
     recorded: Recorded = field(default=Recorded(), kw_only=True)
     padded: Record | None = field(default=None, kw_only=True)
-    """The launch on a matrix padded for wider loads; None where that is no use."""
+    """The launch on a matrix padded for wider loads, of any kernel with whole numbers and addresses
+    that are multiples of 16; None where that is no use."""
     row_kernel: Record | None = field(default=None, kw_only=True)
     """The launch with one program per row and the same warps; None where it is not compiled."""
     asked_kernel: str | None = field(default="", kw_only=True)

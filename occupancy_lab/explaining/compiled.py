@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from occupancy_lab.explaining.neighbours import WIDEST_ACCESS
 from occupancy_lab.kernel import Grid
 from occupancy_lab.text.document import Section, Table
 from occupancy_lab.text.words import compared, count, known, said_of_each
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.values import Problem
 
-WIDEST_ACCESS = 16
-"""Bytes of the widest global load or store of one thread, on both vendors' GPUs here."""
 DIVISIBILITY = 16
 """Triton looks at whether a whole-number argument is a multiple of this, and at nothing finer."""
 

@@ -36,7 +36,13 @@ def asked_of(found: Sequence[Variant], gpus: Sequence[Gpu], name: str | None = N
     asked for.
     """
     return [
-        Asked(variant.function, _own_options(variant, gpu, gpus), gpu, name)
+        Asked(
+            variant.function,
+            _own_options(variant, gpu, gpus),
+            gpu,
+            name,
+            relaunch=variant.relaunch,
+        )
         for gpu, variant in itertools.product(gpus, found)
     ]
 

@@ -9,14 +9,29 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.explaining.advice import wanted_besides, what_to_try, with_alternatives
+from occupancy_lab.explaining.advice import (
+    PADDED,
+    first_advice,
+    wanted_besides,
+    what_to_try,
+    with_alternatives,
+)
 from occupancy_lab.explaining.case import Case, with_recorded
 from occupancy_lab.explaining.compiled import what_fits, what_was_compiled
 from occupancy_lab.explaining.duration import the_duration
 from occupancy_lab.explaining.formula import the_tutorial
 from occupancy_lab.explaining.launch import the_launch, the_memory
 from occupancy_lab.explaining.limits import answer_in_short, the_limits, the_next_step
-from occupancy_lab.explaining.neighbours import Neighbour, changed, changes, comparable, first_of
+from occupancy_lab.explaining.neighbours import (
+    Neighbour,
+    aligned,
+    block_changes,
+    changed,
+    changes,
+    comparable,
+    first_of,
+    same_work,
+)
 from occupancy_lab.explaining.short import launch_title, the_launch_in_short, write_short
 from occupancy_lab.explaining.source import SourceView
 from occupancy_lab.explaining.variants import write_variants
@@ -179,11 +194,13 @@ def make_cases(
     ]
     wanted: list[tuple[int, Any, Asked]] = []
     for place, (one, case) in enumerate(zip(asked, made, strict=True)):
-        for name, value in changes(case.record):
-            other = changed(one, name, value)
-            if other is not None:
-                wanted.append((place, (name, value), other))
-        wanted += [(place, named, other) for named, other in wanted_besides(case).items()]
+        both = (*changes(case.record), *block_changes(case.record))
+        asked_so = ((change, changed(one, change)) for change in both)
+        wanted += [(place, _key(change), other) for change, other in asked_so if other is not None]
+        besides = wanted_besides(case)
+        if case.record.matrix is None and (wider := aligned(one, case.record)) is not None:
+            besides[PADDED] = wider
+        wanted += [(place, named, other) for named, other in besides.items()]
     others = [other for *_, other in wanted]
     runs = compile_runs(others, compiler)
     if not all(case.record.matrix for case in made):
@@ -194,27 +211,33 @@ def make_cases(
     return tuple(_completed(case, one) for case, one in zip(made, found, strict=True))
 
 
+def _key(change: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple(change.items())
+
+
 def _completed(case: Case, found: Mapping[Any, Record | Failed]) -> Case:
-    settings = dict(changes(case.record))
-    neighbours = []
-    for named, run in found.items():
-        if named[0] in settings and _told_apart(case.record, run):
-            name, value = named
-            neighbours.append(Neighbour.of(case.record, name, value, run))
-    single = found.get(("num_stages", 1))
-    if case.record.num_stages == 1:
-        single = case.record
+    """Return *case* with what it is compared with, as it compiled."""
+    record, besides = case.record, dict(found)
+    neighbours = [
+        Neighbour.of(record, change, run)
+        for change in changes(record)
+        if (run := besides.pop(_key(change), None)) is not None and _told_apart(record, run)
+    ]
+    neighbours += [
+        Neighbour.of(record, change, run)
+        for change in block_changes(record)
+        if isinstance(run := besides.pop(_key(change), None), Record) and same_work(record, run)
+    ]
+    single = found.get(_key({"num_stages": 1})) if record.num_stages > 1 else record
     case = dataclasses.replace(
         case,
         neighbours=tuple(neighbours),
         single_stage=single if isinstance(single, Record) else None,
     )
-    besides = {
-        named: run
-        for named, run in found.items()
-        if named[0] not in settings and isinstance(run, Record)
-    }
-    return with_alternatives(with_recorded(case), besides)
+    compiled = {named: run for named, run in besides.items() if isinstance(run, Record)}
+    if record.matrix is None:
+        return dataclasses.replace(case, padded=compiled.get(PADDED))
+    return with_alternatives(with_recorded(case), compiled)
 
 
 def _told_apart(record: Record, other: Record | Failed) -> bool:
@@ -252,6 +275,7 @@ def write_full(cases: Sequence[Case], failures: Sequence[Failed] = ()) -> Docume
     return Document(
         launch_title(cases),
         (
+            *(sentence for case in cases for sentence in first_advice(case)),
             *(answer_in_short(case) for case in cases),
             *(f"**{one.title}**: {literal(one.failure.reason)}." for one in failures),
         ),

@@ -1,29 +1,47 @@
-"""The neighbours of a launch: other num_warps, num_stages, ... compiled, and what they change."""
+"""The neighbours of a launch: other num_warps, num_stages, blocks ..., and which is better."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.asked import Asked, ask
 from occupancy_lab.errors import InputError
 from occupancy_lab.inputs import NamedKernel
+from occupancy_lab.launch import ALIGNMENT, Descriptor, Pointer
+from occupancy_lab.options import CAPS, KNOBS, NAMES
 from occupancy_lab.record import Record
+from occupancy_lab.text.words import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from occupancy_lab.record import Failed
+    from occupancy_lab.work.counts import Amount
+
+BLOCK = re.compile(r"BLOCK|TILE|GROUP(_SIZE)?_?[MN]$", re.IGNORECASE)
+"""The constexprs that are named as those are that say what a program works on at a time."""
+
+
+WIDEST_ACCESS = 16
+"""Bytes of the widest global load or store of one thread, on both vendors' GPUs here."""
+FIXED = ("launch", "code")
+"""The parts of a time that no setting makes shorter."""
+MOST_ROUNDED = 1.1
+"""A whole number that a multiple of 16 stands for, over itself: more of it is another problem."""
+SAMPLED = 0.02
+"""How far bytes may be apart that were counted of some of the programs for all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A launch with one setting changed, as it compiled; without a record it has a status."""
+    """A launch with other settings, as it compiled; without a record it has a status."""
 
-    name: str
-    value: int
+    changes: Mapping[str, Any]
+    """The settings that differ, by name; None is an option that is left out."""
     record: Record | None
     status: str = ""
     reason: str = ""
@@ -32,14 +50,31 @@ class Neighbour:
     @property
     def words(self) -> str:
         """The change: "num_warps 4"."""
-        return f"{self.name} {self.value}"
+        return listed([_setting_words(name, value) for name, value in self.changes.items()])
+
+    def instead_of(self, record: Record) -> str:
+        """Return the change beside what *record* has: "num_warps 4 instead of 8"."""
+        now = listed([f"{setting_of(record, name)}" for name in self.changes])
+        return f"{self.words} instead of {now}"
 
     @classmethod
-    def of(cls, record: Record, name: str, value: int, run: Record | Failed) -> Neighbour:
-        """Return what became of *record* with another *value* of *name*."""
+    def of(cls, record: Record, changes: Mapping[str, Any], run: Record | Failed) -> Neighbour:
+        """Return what became of *record* with *changes*."""
         if not isinstance(run, Record):
-            return cls(name, value, None, run.failure.status)
-        return cls(name, value, run, reason=_no_effect(record, run, name))
+            return cls(changes, None, run.failure.status)
+        name = next(iter(changes)) if len(changes) == 1 else ""
+        return cls(changes, run, reason=_no_effect(record, run, name) if name else "")
+
+
+def _setting_words(name: str, value: Any) -> str:
+    return f"no {name}" if value is None else f"{name} {value}"
+
+
+def setting_of(record: Record, name: str) -> Any:
+    """Return the value of an option or an argument of a launch; None where it has none."""
+    if name in KNOBS:
+        return getattr(record, name)
+    return record.options.get(name, record.arguments.get(name))
 
 
 def predicted_us(record: Record) -> float:
@@ -48,10 +83,12 @@ def predicted_us(record: Record) -> float:
 
 
 def have_times(records: Sequence[Record]) -> bool:
-    """Tell whether predicted times set all of *records*, launches of one kernel, apart."""
-    return all(
-        record.prediction is not None and comparable(records[0], record) for record in records
-    )
+    """Tell whether predicted times set those of *records*, launches of one kernel, apart.
+
+    Those without a time are left out; it is False where all are.
+    """
+    timed = [record for record in records if record.prediction is not None]
+    return bool(timed) and all(comparable(timed[0], record) for record in timed)
 
 
 def sees_stages(record: Record) -> bool:
@@ -72,9 +109,9 @@ def comparable(one: Record, other: Record) -> bool:
 
 
 def first_of(records: Sequence[Record]) -> Record:
-    """Return the one of *records* that is predicted to be the fastest.
+    """Return the one of *records* that is predicted to be the fastest, of those with a time.
 
-    Where not all have a time it is the one that spills least, and then keeps most warps resident.
+    Where none has one it is the one that spills least, and then keeps most warps resident.
     """
     if have_times(records):
         return min(records, key=predicted_us)
@@ -84,9 +121,9 @@ def first_of(records: Sequence[Record]) -> Record:
 def best_of(record: Record, neighbours: Sequence[Neighbour]) -> Neighbour | None:
     """Return the one of *neighbours* that is predicted to be fastest, where noticeably faster.
 
-    It adds no local memory: times of launches that spill are predicted worst. Where not all have a
-    time it is the one that spills least and then has most warps, where that is
-    better than the launch. None where none is.
+    It adds no local memory: times of launches that spill are predicted worst. Where the launch has
+    no time it is the one that spills least and then has most warps, where that is better than the
+    launch. None where none is.
     """
     ranked = [(one.record, one) for one in neighbours if one.record is not None]
     own = record.prediction
@@ -108,42 +145,113 @@ def rank(record: Record) -> tuple[int, float]:
     return -(record.resources.local_bytes or 0), record.occupancy.occupancy
 
 
-def changes(record: Record) -> Iterator[tuple[str, int]]:
-    """Return what to change: half and twice the warps, no stage ahead, a stage fewer and more.
+def changes(record: Record) -> Iterator[dict[str, Any]]:
+    """Return what to change of a launch, by what bounds it and what it is short of.
 
-    Where registers alone limit, a cap on them too (NVIDIA), or a wave more per SIMD (AMD). What
-    the launch passes by position is left as it is.
+    Always half and twice the warps, no stage ahead, a stage fewer and more; more stages where
+    latency bounds it, and where it spills four times the warps and no cap on registers. Where
+    registers alone limit, a cap on them (NVIDIA), or a wave more per SIMD (AMD). What the launch
+    passes by position is left as it is.
     """
-    fixed = [*record.arguments][: len(record.launch.arguments)]
-    for name, value in _changes(record):
-        if name not in fixed:
-            yield name, value
+    fixed = _by_position(record)
+    for change in (*_warps_and_stages(record), *_caps(record)):
+        if not fixed & change.keys():
+            yield change
 
 
-def _changes(record: Record) -> Iterator[tuple[str, int]]:
+def _by_position(record: Record) -> set[str]:
+    return {*[*record.arguments][: len(record.launch.arguments)]}
+
+
+def _warps_and_stages(record: Record) -> Iterator[dict[str, Any]]:
     warps, stages = record.num_warps, record.num_stages
-    for value in (warps // 2, warps * 2):
+    spills = bool(record.resources.local_bytes)
+    waits = record.prediction is not None and record.prediction.bound == "latency"
+    for value in (warps // 2, warps * 2, *([warps * 4] if spills else [])):
         if 1 <= value <= record.gpu.architecture.max_warps_per_program:
-            yield "num_warps", value
-    for value in dict.fromkeys((1, stages - 1, stages + 1)):
+            yield {"num_warps": value}
+    for value in dict.fromkeys((1, stages - 1, stages + 1, *([stages + 2] if waits else []))):
         if value >= 1 and value != stages:
-            yield "num_stages", value
+            yield {"num_stages": value}
+
+
+def _caps(record: Record) -> Iterator[dict[str, Any]]:
+    if record.resources.local_bytes:
+        yield from ({name: None} for name in CAPS if record.options.get(name))
     if record.occupancy.limiters == ("registers",):
         for step in record.calculation.next_steps:
             if step.resource == "registers" and step.option is not None:
                 name, _, most = step.option.partition("=")
-                yield name, int(most)
+                yield {name: int(most)}
 
 
-def changed(asked: Asked, name: str, value: int) -> Asked | None:
-    """Return *asked* with another *value* of a setting; None where it cannot be launched so."""
+def block_changes(record: Record) -> Iterator[dict[str, Any]]:
+    """Return other shapes of a launch's blocks: each half and twice, and with as many more warps.
+
+    Where there is one alone, four times as large too. A larger block reads less again and has more
+    to do at once, and a smaller one makes more programs. There is none where starting the launch
+    bounds it, and none without a time, as what it does is then not known either; whether another
+    one does the same, `same_work` tells.
+    """
+    own, counts = record.prediction, record.counts
+    if own is None or own.low_us is None or counts is None or own.bound in FIXED:
+        return
+    if counts.unknowns or any(isinstance(one, Descriptor) for one in record.arguments.values()):
+        return
+    blocks, most = _blocks(record), record.gpu.architecture.max_warps_per_program
+    by_position = _by_position(record)
+    for name, block in blocks.items():
+        for times in (0.5, 2) if len(blocks) > 1 else (0.5, 2, 4):
+            warps = int(record.num_warps * times)
+            yield {name: int(block * times)}
+            if 1 <= warps <= most and "num_warps" not in by_position:
+                yield {name: int(block * times), "num_warps": warps}
+
+
+def _blocks(record: Record) -> dict[str, int]:
+    """Return the constexprs that say how large a block is, and may be halved and doubled."""
+    by_position = _by_position(record)
+    named = (name for name in record.constexprs if BLOCK.search(name) and name not in by_position)
+    found = ((name, record.arguments[name]) for name in named)
+    return {name: one for name, one in found if type(one) is int and one.bit_count() == 1 < one}
+
+
+def same_work(record: Record, other: Record) -> bool:
+    """Tell whether two launches read and write the same bytes of each tensor, as they count."""
+    if record.counts is None or other.counts is None:
+        return False
+    sampled = any(one.counts.walked < one.counts.programs for one in (record, other) if one.counts)
+    most = SAMPLED if sampled else 0.0
+    mine, its = (
+        {one.tensor: (one.read, one.written) for one in found.footprints}
+        for found in (record.counts, other.counts)
+    )
+    return mine.keys() == its.keys() and all(
+        _alike(one, another, most)
+        for name in mine
+        for one, another in zip(mine[name], its[name], strict=True)
+    )
+
+
+def _alike(one: Amount, other: Amount, most: float) -> bool:
+    if one.high is None or other.high is None:
+        return False
+    pairs = ((one.low, other.low), (one.high, other.high))
+    return all(abs(a - b) <= most * max(a, b) for a, b in pairs)
+
+
+def changed(asked: Asked, changes: Mapping[str, Any]) -> Asked | None:
+    """Return *asked* with other settings; None where it cannot be launched so.
+
+    Its grid is worked out anew where an argument of the kernel is among them.
+    """
     matrix = asked.matrix
     if matrix is None:
-        keywords = {**asked.launch.keywords, name: value}
-        launch = dataclasses.replace(asked.launch, keywords=keywords)
-        return dataclasses.replace(asked, launch=launch)
-    knobs: dict[str, Any] = {name: value} if name in {"num_warps", "num_stages"} else {}
-    options = matrix.options if knobs else {**matrix.options, name: value}
+        return _relaunched(asked, changes)
+    knobs: dict[str, Any] = {name: changes[name] for name in changes if name in KNOBS}
+    others = {name: value for name, value in changes.items() if name not in knobs}
+    options = {**matrix.options, **others}
+    options = {name: value for name, value in options.items() if value is not None}
     config = dataclasses.replace(matrix.config, **knobs)
     try:
         named = NamedKernel(asked.name, matrix.kernel)
@@ -151,6 +259,64 @@ def changed(asked: Asked, name: str, value: int) -> Asked | None:
     except InputError:
         return None
     return None if other.why_not() is not None else other
+
+
+def _relaunched(asked: Asked, changes: Mapping[str, Any]) -> Asked | None:
+    launch, options = asked.launch, {*NAMES}
+    own = {name: value for name, value in changes.items() if name not in options}
+    if own:
+        if asked.relaunch is None:
+            return None
+        try:
+            found = asked.relaunch(changes)
+        except Exception:  # noqa: BLE001 - heuristics and grids are the user's own code
+            return None
+        known = {name: getattr(launch, name) for name in ("work", "typical", "values")}
+        passed = {name: found.keywords[name] for name in launch.keywords if name in found.keywords}
+        launch = dataclasses.replace(found, keywords=passed, **known)
+    left_out = {name for name, value in changes.items() if value is None}
+    keywords = {**launch.keywords, **changes}
+    keywords = {name: value for name, value in keywords.items() if name not in left_out}
+    return dataclasses.replace(asked, launch=dataclasses.replace(launch, keywords=keywords))
+
+
+def aligned(asked: Asked, record: Record) -> Asked | None:
+    """Return *asked* with whole numbers and addresses that are multiples of 16.
+
+    None where its loads are as wide as they get, no time tells what that brings, or there is
+    nothing to round up by so little that the problem stays the same.
+    """
+    load_bytes, launch = record.resources.load_bytes, asked.launch
+    if load_bytes is None or load_bytes >= WIDEST_ACCESS or record.prediction is None:
+        return None
+    values = {
+        name: _rounded(value)
+        for name, value in record.arguments.items()
+        if name not in record.constexprs and name not in launch.typical
+    }
+    values = {name: value for name, value in values.items() if value != record.arguments[name]}
+    if not values:
+        return None
+    names = [*record.arguments]
+    arguments = tuple(
+        values.get(name, value) for name, value in zip(names, launch.arguments, strict=False)
+    )
+    keywords = {name: values.get(name, value) for name, value in launch.keywords.items()}
+    given = {*names[: len(arguments)], *keywords}
+    if not values.keys() <= given:
+        return None
+    rounded = dataclasses.replace(launch, arguments=arguments, keywords=keywords)
+    return dataclasses.replace(asked, launch=rounded)
+
+
+def _rounded(value: Any) -> Any:
+    """Return a whole number or an address as one of which Triton knows that 16 divides it."""
+    if isinstance(value, Pointer):
+        return dataclasses.replace(value, aligned=True)
+    if type(value) is not int or value <= 1:
+        return value
+    up = -(-value // ALIGNMENT) * ALIGNMENT
+    return up if up <= value * MOST_ROUNDED else value
 
 
 def _no_effect(record: Record, other: Record, name: str) -> str:

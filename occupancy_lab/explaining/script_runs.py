@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import itertools
 from dataclasses import dataclass
@@ -62,7 +63,12 @@ def script_runs(
         launches = dict(pairs)
         first = next(iter(launches.values()))
         function = _stand_in(first.bound)
-        found = [Variant(function, one.bound.launch, one.tuned) for one in launches.values()]
+        found = [
+            Variant(
+                function, one.bound.launch, one.tuned, functools.partial(script.relaunched, index)
+            )
+            for index, one in launches.items()
+        ]
         compiler: Any = _ScriptCompiler(script, launches)
         try:
             yield first, explain_asked(asked_of(found, [script.gpu]), compiler, assume)
@@ -113,15 +119,16 @@ class _ScriptCompiler:
         """Return the nearest launch of the script, with what *launch* has otherwise."""
 
         def changes(index: int) -> dict[str, Any]:
-            before = self._launches[index].bound.launch.keywords
-            after = launch.keywords
-            return {name: after[name] for name in after if after[name] != before.get(name, changes)}
+            bound = self._launches[index].bound
+            passed = zip(bound.arguments, bound.launch.arguments, launch.arguments, strict=False)
+            before, after = bound.launch.keywords, launch.keywords
+            return {
+                **{name: new for name, old, new in passed if new != old},
+                **{name: after[name] for name in after if after[name] != before.get(name, changes)},
+                **{name: None for name in before if name not in after},
+            }
 
-        def distance(index: int) -> tuple[bool, int]:
-            other = self._launches[index].bound.launch.arguments != launch.arguments
-            return other, len(changes(index))
-
-        nearest = min(self._launches, key=distance)
+        nearest = min(self._launches, key=lambda index: len(changes(index)))
         return Changed(nearest, changes(nearest))
 
 

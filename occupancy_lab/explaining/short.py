@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from occupancy_lab.explaining.advice import what_instead, what_to_try
+from occupancy_lab.explaining.advice import first_advice, what_instead, what_to_try
 from occupancy_lab.explaining.duration import time_sentence
 from occupancy_lab.explaining.facts import launch_facts, launched_words, told
 from occupancy_lab.explaining.limits import held_in_short, step_sentences
@@ -166,6 +166,7 @@ def write_short(cases: Sequence[Case], failures: Sequence[Failed] = ()) -> Docum
     return Document(
         launch_title(cases),
         (
+            *(sentence for case in cases for sentence in first_advice(case)),
             *(f"{held_in_short(case.calculation, case.title)}." for case in cases),
             *(f"**{one.title}**: {literal(one.failure.reason)}." for one in failures),
         ),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def spilling_resources(keywords: Mapping[str, Any], _target: Target) -> Resources:
     """Return what spills less with more warps of which fewer are resident."""
     warps = keywords.get("num_warps", 4)
-    registers, spilled = {2: (255, 640), 4: (168, 208), 8: (255, 0)}[warps]
+    registers, spilled = {2: (255, 640), 4: (168, 208), 8: (255, 0), 16: (128, 0)}[warps]
     limited = keywords.get("maxnreg", registers)
     spilled += 4 * (registers - limited)
     stages = keywords.get("num_stages", 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import launched_kernels
@@ -11,11 +12,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from stand_ins import dry
 
-from occupancy_lab.explaining.neighbours import best_of, changes, predicted_us, rank
+from occupancy_lab.explaining.neighbours import (
+    best_of,
+    changes,
+    first_of,
+    predicted_us,
+    rank,
+    same_work,
+)
 from occupancy_lab.launch import tensor
 from occupancy_lab.text.words import listed
 from occupancy_lab.throughput.calibrations import UNCONFIRMED_ERROR
-from occupancy_lab.values import Resources
+from occupancy_lab.values import Part, Prediction, Resources
+from occupancy_lab.work.counts import NOTHING, Amount, Counts, Footprint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -68,25 +77,86 @@ def test_what_is_tried(gpu: str, asked: dict[str, Any], found: list[tuple[str, i
     """Half and twice the warps of a program, one stage, and a stage fewer and more are tried."""
     outcome = constant(n_regs=16)
     run = dry(launched_kernels.transpose, gpu, outcome, X, X, 64, 64, BLOCK=64, **asked)
-    assert list(changes(run.records[0])) == found
+    assert [pair for one in changes(run.records[0]) for pair in one.items()] == found
 
 
 @pytest.mark.parametrize(("gpu", "name"), [("h100", "maxnreg"), ("mi300x", "waves_per_eu")])
 def test_registers_that_limit_are_capped(gpu: str, name: str) -> None:
     """Where registers alone limit, a neighbour has the cap that lets one more program in."""
     run = tried(constant(n_regs=168), gpu)
-    (cap,) = (one.value for one in run.neighbours if one.name == name)
+    (cap,) = (one.changes[name] for one in run.neighbours if name in one.changes)
     if name == "maxnreg":
         assert cap == 128
     else:
         assert cap == run.record.calculation.occupancy.warps_per_multiprocessor // 4 + 1
 
 
+def test_a_launch_that_spills_is_given_more_room() -> None:
+    """Four times the warps are tried where it spills, and the launch without its cap."""
+    keywords: dict[str, Any] = {"maxnreg": 64, "num_warps": 4}
+    found = [one.words for one in tried(constant(local_bytes=8), **keywords).neighbours]
+    assert {"num_warps 8", "num_warps 16", "no maxnreg"} <= {*found}
+    calm = [one.words for one in tried(constant(), **keywords).neighbours]
+    assert not {"num_warps 16", "no maxnreg"} & {*calm}
+
+
+def timed(us: float, bound: str = "latency", low_us: float | None = 1.0) -> Prediction:
+    """Return a predicted time of which one part is the longest."""
+    parts = (Part(bound, us), Part("issue", us / 2))
+    return Prediction(us, None, None, parts, "", calibrated=True, low_us=low_us, high_us=us * 2)
+
+
+def test_a_launch_that_waits_is_given_more_stages() -> None:
+    """Where latency bounds a launch, two stages more are tried as well."""
+    record = tried(constant()).record
+    for bound, stages in (("latency", [1, 2, 4, 5]), ("issue", [1, 2, 4])):
+        own = dataclasses.replace(record, prediction=timed(9.0, bound))
+        assert [one["num_stages"] for one in changes(own) if "num_stages" in one] == stages
+
+
+def test_the_first_is_the_fastest_of_those_with_a_time() -> None:
+    """A launch without a time does not make the others' places go by their occupancy."""
+    record = tried(constant()).record
+    slow, fast = (dataclasses.replace(record, prediction=timed(us)) for us in (9.0, 8.0))
+    assert first_of([slow, record, fast]) is fast
+
+
+@st.composite
+def _footprints(draw: st.DrawFn) -> tuple[Footprint, ...]:
+    number = st.sampled_from([0, 4096, 4100, 8192]).map(Amount.of)
+    names = draw(st.sets(st.sampled_from(["x", "y"])))
+    return tuple(Footprint(name, draw(number), draw(number), NOTHING, NOTHING) for name in names)
+
+
+@given(one=_footprints(), other=_footprints(), walked=st.sampled_from([4, 8]))
+def test_the_same_work_is_the_same_bytes_of_each_tensor(
+    one: tuple[Footprint, ...], other: tuple[Footprint, ...], walked: int
+) -> None:
+    """A launch does what another does where it touches as much, up to 2 % where that is a guess."""
+    first, second = (
+        dataclasses.replace(
+            tried(constant()).record, counts=Counts(8, number, footprints=footprints)
+        )
+        for number, footprints in ((8, one), (walked, other))
+    )
+    close = 0.02 if walked < 8 else 0.0
+    mine, its = (
+        {found.tensor: (found.read.low, found.written.low) for found in some}
+        for some in (one, other)
+    )
+    expected = mine.keys() == its.keys() and all(
+        abs(a - b) <= close * max(a, b)
+        for name in mine
+        for a, b in zip(mine[name], its[name], strict=True)
+    )
+    assert same_work(first, second) is expected
+
+
 def test_what_is_given_by_position_is_not_changed() -> None:
     """An argument by position that has the name of an option leaves that option alone."""
     run = dry(named_by_position, "h100", constant(), X, 3, 64)
     (found,) = run.cases
-    assert {one.name for one in found.neighbours} == {"num_warps"}
+    assert {name for one in found.neighbours for name in one.changes} == {"num_warps"}
     assert "# named_by_position" in run.to_markdown()
 
 
@@ -128,7 +198,7 @@ def test_no_effect_has_its_reason(gpu: str, changed: dict[str, Any], reason: str
 
 def test_warps_have_an_effect_with_the_same_instructions() -> None:
     """Other num_warps is another launch even where each warp runs the same instructions."""
-    found = {one.name: one.reason for one in tried(constant()).neighbours}
+    found = {name: one.reason for one in tried(constant()).neighbours for name in one.changes}
     assert found["num_warps"] == ""
     assert found["num_stages"]
 

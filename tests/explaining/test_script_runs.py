@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from in_process import run
 
 from occupancy_lab.compiling.script import Script
@@ -47,6 +48,30 @@ def test_each_launch_line_has_a_dry_run(tmp_path: Path) -> None:
     assert (first.place, second.place) == (f"{path}:16", f"{path}:17")
     assert "# double, grid 4, on H100 SXM" in text
     assert "num_warps 8" in text
+
+
+@pytest.mark.slow
+def test_a_neighbour_has_the_grid_that_the_script_would_give_it(tmp_path: Path) -> None:
+    """Blocks of another size have another grid, which the script's own function works out.
+
+    A fixed grid leaves larger blocks as they are, which do the same, and smaller ones do not.
+    """
+    path = tmp_path / "bench.py"
+    text = SCRIPT.replace("1000", "10000000").replace("(4,)", "(78125,)").replace("256", "128")
+    grid = 'lambda named: (triton.cdiv(10000000, named["BLOCK"]),)'
+    text = text.replace(f"double[{grid}](x, 10000000)", f"double.fn[{grid}](x, 10000000, BLOCK=64)")
+    path.write_text(text, encoding="utf-8")
+    with Script(f"{path}:main", find_gpu("h100"), None) as script:
+        found = [(run.cases[0], run.to_markdown()) for _, run in script_runs(script)]
+    (free, page), (fixed, _) = found
+    grids = {
+        one.changes["BLOCK"]: one.record.launch.grid
+        for one in free.neighbours
+        if "BLOCK" in one.changes
+    }
+    assert grids == {size: (-(-10000000 // size),) for size in (32, 128, 256)}
+    assert "- **H100 SXM**: BLOCK 256 " in page
+    assert all(one.changes.get("BLOCK", 128) >= 128 for one in fixed.neighbours)
 
 
 def test_nothing_that_compiles_is_a_failure(tmp_path: Path) -> None:

@@ -1,0 +1,203 @@
+"""What the neighbours of a launch say: their times in a table, and the best in a sentence."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from occupancy_lab.explaining.commands import explain_command
+from occupancy_lab.explaining.facts import number_headers, numbers
+from occupancy_lab.explaining.neighbours import best_of, have_times, predicted_us, rank
+from occupancy_lab.options import NAMES
+from occupancy_lab.text.document import Table, literal
+from occupancy_lab.text.words import (
+    change,
+    change_words,
+    listed,
+    microseconds,
+    percent,
+    prediction_words,
+)
+from occupancy_lab.throughput.launch_time import PARTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from occupancy_lab.explaining.case import Case
+    from occupancy_lab.explaining.neighbours import Neighbour
+    from occupancy_lab.record import Record
+    from occupancy_lab.values import Prediction
+
+
+def neighbour_tables(cases: Sequence[Case]) -> tuple[Table, ...]:
+    """Return the predicted times beside each other where all have one, else each one's numbers."""
+    having = [case for case in cases if case.neighbours]
+    if having and all(map(_timed, cases)):
+        names = dict.fromkeys(one.words for case in having for one in case.neighbours)
+        rows = tuple(
+            (name, *(_time_of(case, name) for case in cases))
+            for name in names
+            if any(one.words == name for case in having for one in _shown(case))
+        )
+        rows = tuple(row for row in rows if any(cell != "-" for cell in row[1:]))
+        headers = ("predicted with", *(case.title for case in cases))
+        return (Table(headers, rows, prose=True),) if rows else ()
+    return tuple(_numbers_table(case, title=len(cases) > 1) for case in having)
+
+
+def _timed(case: Case) -> bool:
+    """Tell whether a launch has a time, and those of its neighbours can be set beside it."""
+    others = (one.record for one in case.neighbours if one.record is not None)
+    return case.record.prediction is not None and have_times([case.record, *others])
+
+
+def _shown(case: Case) -> list[Neighbour]:
+    """Return the neighbours without those with other blocks that are not noticeably faster."""
+    own = case.record.prediction
+    if own is None or own.low_us is None:
+        return list(case.neighbours)
+    most = own.us * (1 - own.noticeable)
+    return [
+        one
+        for one in case.neighbours
+        if one.changes.keys() <= {*NAMES} or (one.record and predicted_us(one.record) <= most)
+    ]
+
+
+def in_one_sentence(case: Case) -> str:
+    """Say which neighbour is the fastest, with its time and why, or that none is faster.
+
+    It is "" of a launch whose time has no range, or that has no neighbours.
+    """
+    own, best = case.record.prediction, best_of(case.record, case.neighbours)
+    if own is None or own.low_us is None or not case.neighbours:
+        return ""
+    if best is None or best.record is None or best.record.prediction is None:
+        some = [one for one in case.neighbours if one.record is not None and not one.reason]
+        near = "the launch near it" if len(some) == 1 else f"{len(some)} launches near it"
+        return (
+            f"**{case.title}**: {'None of ' if len(some) > 1 else 'Not even '}{near} is predicted"
+            f" to be faster than {microseconds(own.us)} by {own.noticeable:.0%} or"
+            f" more{_but_spills(case)}."
+        )
+    found = best.record.prediction
+    doubt = "" if best.changes.keys() <= {*NAMES} else " (if the kernel may be launched so)"
+    return (
+        f"**{case.title}**: {literal(best.instead_of(case.record))}{doubt}:"
+        f" {prediction_words(found)} predicted instead of {microseconds(own.us)}"
+        f"{_why_faster(own, found)}."
+    )
+
+
+def _why_faster(own: Prediction, other: Prediction) -> str:
+    """Name the part of a time that shrinks most: ", with 12 us instead of 52 us of latency"."""
+    now, then = ({part.name: part.us for part in one.parts} for one in (own, other))
+    name = max(now, key=lambda name: now[name] - then.get(name, 0.0))
+    if now[name] <= then.get(name, 0.0):
+        return ""
+    times = f"{microseconds(then.get(name, 0.0))} instead of {microseconds(now[name])}"
+    return f", with {times} for {PARTS.get(name, name).partition(':')[0]}"
+
+
+def _time_of(case: Case, words: str) -> str:
+    one = next((one for one in case.neighbours if one.words == words), None)
+    if one is None or one.reason:
+        return "-"
+    if one.record is None:
+        return one.status
+    if one.record.prediction is None:
+        return "not known"
+    own = predicted_us(case.record)
+    longer = predicted_us(one.record) / own - 1
+    prediction = case.record.prediction
+    error = None if prediction is None else prediction.error
+    spills, before = one.record.resources.local_bytes, case.record.resources.local_bytes
+    local = f", {spills} B in local memory" if spills != before else ""
+    return f"{microseconds(predicted_us(one.record))} ({change_words(longer, error)}){local}"
+
+
+def _numbers_table(case: Case, *, title: bool) -> Table:
+    headers = number_headers((case.record.gpu,))
+    rows = [("as launched", *numbers(case.record))]
+    for one in case.neighbours:
+        if one.record is None:
+            rows.append((one.words, *["-"] * (len(headers) - 1), one.status))
+        elif not one.reason:
+            rows.append((one.words, *numbers(one.record)))
+    return Table(("", *headers), tuple(rows), f"**{case.title}**" if title else "")
+
+
+def of_neighbours(case: Case) -> Iterator[str]:
+    """Say which changes have no effect, which is better, and what the table leaves out."""
+    yield from dict.fromkeys(one.reason for one in case.neighbours if one.reason)
+    best, own = best_of(case.record, case.neighbours), case.record.prediction
+    if own is not None and in_one_sentence(case):
+        if left := len(case.neighbours) - len(_shown(case)):
+            shapes = (
+                "Another shape of its blocks" if left == 1 else f"{left} other shapes of its blocks"
+            )
+            yield f"{shapes}, compiled too, would not be faster by {own.noticeable:.0%}."
+        return
+    if best is not None and best.record is not None:
+        yield _faster(case, best, best.record) if _timed(case) else _better(case, best.record)
+        return
+    if _timed(case) and own is not None:
+        if case.neighbours:
+            yield (
+                f"None of these is predicted to be faster by {own.noticeable:.0%} or more"
+                f"{_but_spills(case)}."
+            )
+        return
+    warps = f"{case.architecture.warp_word}s"
+    shown = [rank(one.record) for one in case.neighbours if one.record and not one.reason]
+    if any(resident > rank(case.record)[1] for _, resident in shown):
+        yield f"None of these spills less, and what keeps more {warps} resident spills more."
+    elif shown:
+        yield f"None of these keeps more {warps} resident or spills less."
+
+
+def _but_spills(case: Case) -> str:
+    """Say where one is predicted to be faster, and spills more than the launch."""
+    own = case.record.prediction
+    faster = [
+        one.words
+        for one in case.neighbours
+        if one.record is not None
+        and own is not None
+        and predicted_us(one.record) / own.us - 1 <= -own.noticeable
+    ]
+    return f" without more local memory than now, which {listed(faster)} takes" if faster else ""
+
+
+def _faster(case: Case, best: Neighbour, record: Record) -> str:
+    own, other = predicted_us(case.record), predicted_us(record)
+    command = ""
+    if record.matrix is not None and not record.matrix.options:
+        config = dataclasses.asdict(record.matrix.config)
+        command = f": {explain_command(case, **config)}"
+    return (
+        f"{best.words} is predicted to be faster: {microseconds(other)} against"
+        f" {microseconds(own)} ({change(other / own - 1)}){command or '.'}"
+    )
+
+
+def _better(case: Case, record: Record) -> str:
+    most = rank(record)
+    alike = [one.words for one in case.neighbours if one.record and rank(one.record) == most]
+    own, other = case.calculation, record.calculation
+    spills, fewer = own.resources.local_bytes or 0, other.resources.local_bytes or 0
+    shares = percent(own.occupancy.occupancy), percent(other.occupancy.occupancy)
+    gains = []
+    if fewer < spills:
+        gains.append(f"{fewer} B in local memory instead of {spills}")
+    if other.occupancy.occupancy > own.occupancy.occupancy:
+        gains.append(f"an occupancy of {shares[1]} instead of {shares[0]}")
+    loss = ""
+    if other.occupancy.occupancy < own.occupancy.occupancy:
+        loss = f", at an occupancy of {shares[1]} instead of {shares[0]}"
+    have = "has" if len(alike) == 1 else "have"
+    return (
+        f"{listed(alike)} {have} {listed(gains)}{loss}; whether it is faster, a measurement says:"
+        f" more resident {case.architecture.warp_word}s help where loads are waited for, not where"
+        " memory or the tensor cores are busy."
+    )
