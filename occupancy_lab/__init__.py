@@ -87,7 +87,11 @@ if TYPE_CHECKING:
     from occupancy_lab.tuning import early_config_prune as early_config_prune
     from occupancy_lab.tuning import perf_model as perf_model
     from occupancy_lab.tuning import tune as tune
+    from occupancy_lab.tuning.by_size import tune_sizes as tune_sizes
     from occupancy_lab.tuning.search import tune_launches as tune_launches
+    from occupancy_lab.tuning.tuned import UntunedWarning as UntunedWarning
+    from occupancy_lab.tuning.tuned import tuned as tuned
+    from occupancy_lab.tuning.tuned_file import TunedFile as TunedFile
     from occupancy_lab.values import Config as Config
     from occupancy_lab.values import Measurement as Measurement
     from occupancy_lab.values import Occupancy as Occupancy

@@ -93,6 +93,8 @@ def measure(*, form: str, no_cache: bool, no_resume: bool, **asked: Any) -> None
         NOTHING_REMEMBERED,
         NOTHING_KEPT,
         Ignored(("--top",), beside="--json", without="--measure"),
+        Ignored(("--top",), beside="--sizes"),
+        Ignored(("--output", "--search"), without="--sizes"),
     ),
 )
 @any_launch_options
@@ -101,6 +103,13 @@ def measure(*, form: str, no_cache: bool, no_resume: bool, **asked: Any) -> None
 @click.option(
     "--gpu", metavar="NAME", help="h100, mi300x, ... [default: the GPU at hand, or h100]."
 )
+@click.option(
+    "--sizes",
+    type=File(exists=True),
+    help="A CSV file: its first line names arguments, and each other has their values at a size.",
+)
+@click.option("--output", type=File(), help="Write the choice at each size to a file, as JSON.")
+@click.option("--search", is_flag=True, help="Look beyond the configurations given too.")
 @triton_option
 @grid_options
 @click.option("--measure", is_flag=True, help="Launch the best predicted, and choose among them.")
@@ -122,12 +131,27 @@ def tune(  # noqa: PLR0913 - an argument for each option that is not passed on
     no_resume: bool,
     quiet: bool,
     top: int,
+    output: str | None,
     **asked: Any,
 ) -> None:
     """Choose a configuration by prediction; with --measure launch only the best predicted.
 
-    Of FILE.py:FUNCTION, of those that --constexpr, --num-warps and --num-stages give.
+    Of FILE.py:FUNCTION, of those that --constexpr, --num-warps and --num-stages give; at each size
+    of --sizes, for `@occupancy_lab.tuned` to launch.
     """
+    if launch is not None and asked["sizes"] is not None:
+        from occupancy_lab.files import check_outputs, export
+        from occupancy_lab.tuning.by_size import tune_sizes
+
+        check_outputs({"--output": output}, inputs={"--sizes": asked["sizes"]})
+        given = of_launch(launch, asked, "gpu", "sizes", "search", "output")
+        if not quiet:
+            given["progress"] = show_status
+        found = tune_sizes(**given, cache=not no_cache)
+        if output is not None:
+            export(Path(output), found.to_json() + "\n")
+        print_answer(found, form)
+        return
     if launch is not None:
         from occupancy_lab.tuning.search import tune_launches
 

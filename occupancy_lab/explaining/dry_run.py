@@ -177,7 +177,7 @@ def explain_launch(  # noqa: PLR0913 - one argument per option of the command li
     if name is None and not compiler.environment.is_running:
         msg = "another Triton runs in a process of its own, which finds a kernel by its file only"
         raise InputError(msg)
-    asked = asked_of(_variants_of(kernel, lines), [one for one, _ in gpus], name)
+    asked = asked_of(variants_of(kernel, lines), [one for one, _ in gpus], name)
     return explain_asked(asked, compiler, read_assumed(assume, innermost(kernel).arg_names))
 
 
@@ -198,7 +198,7 @@ def _of_line(kernel: Any, line: LaunchLine) -> Iterator[Variant]:
         yield dataclasses.replace(variant, launch=launch)
 
 
-def _variants_of(kernel: Any, lines: Sequence[LaunchLine]) -> list[Variant]:
+def variants_of(kernel: Any, lines: Sequence[LaunchLine]) -> list[Variant]:
     """Return the launches of *lines*; InputError where the user's own code for them fails."""
     try:
         return [variant for line in lines for variant in _of_line(kernel, line)]

@@ -1,0 +1,401 @@
+"""`tune --sizes`: the configuration of a kernel that is predicted to be fastest at each size."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.compiling import store_directory
+from occupancy_lab.compiling.compiler import Compiler
+from occupancy_lab.compiling.process import COMPILE_TIMEOUT
+from occupancy_lab.errors import few_of, quoted, refuse
+from occupancy_lab.explaining.dry_run import asked_of, variants_of
+from occupancy_lab.explaining.duration import why_no_time
+from occupancy_lab.inputs import chosen_gpus
+from occupancy_lab.kernel import Variant, innermost, load_function, triton_class, variants
+from occupancy_lab.launch import TRITON_DTYPES, Dtype, Pointer, constant_text, plain
+from occupancy_lab.notation import Parameters
+from occupancy_lab.options import KNOBS
+from occupancy_lab.record import Failed, Record, compile_runs, with_counts
+from occupancy_lab.signature import read_assumed
+from occupancy_lab.tuning.digest import source_digest
+from occupancy_lab.tuning.sizes import SizedLaunches, launches_at, read_sizes, with_values
+from occupancy_lab.tuning.space import free_tiles, larger, neighbours, tile_names
+from occupancy_lab.tuning.tuned_file import LeftOut, TunedFile, TunedLaunch
+from occupancy_lab.values import Work
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.inputs import AskedGpus
+    from occupancy_lab.signature import LaunchLine, Words
+    from occupancy_lab.tuning.sizes import AskedSizes
+    from occupancy_lab.tuning.space import Settings
+    from occupancy_lab.tuning.tuned_file import Size
+
+SEARCHED = 60
+"""Configurations that a search compiles for a GPU, at the most, besides those that are given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A configuration at a size."""
+
+    size: Size
+    config: Settings
+    variant: Variant
+
+
+def tune_sizes(  # noqa: PLR0913 - one argument per option of the command line
+    kernel: Any,
+    sizes: AskedSizes,
+    *,
+    search: bool = False,
+    gpu: AskedGpus | None = None,
+    assume: Words = (),
+    triton: str | None = None,
+    cache: bool = True,
+    compile_timeout: float | None = COMPILE_TIMEOUT,
+    retry_failed: bool = False,
+    progress: Callable[[str], None] = lambda _sentence: None,
+    **described: Any,
+) -> TunedFile:
+    """Return the configuration of *kernel* that is predicted to be fastest, by GPU and size.
+
+    Nothing is launched. What is compared are the configurations of the kernel's autotuner or, of
+    one without, the values of constexprs and options that are given.
+
+    Args:
+        kernel: A function of Triton, or "file.py:function", whose code is run on import.
+        sizes: The path of a CSV file whose first line names arguments of the kernel and whose other
+            lines have a size each, or the arguments of each size by name.
+        search: Whether to look beyond those configurations.
+        gpu: GPUs or targets, as `explain` takes them.
+        assume: What is assumed of values that nobody knows, as `explain_launch` takes it.
+        triton: Another Triton to compile with, as `explain` takes it.
+        cache: Whether to use the store of compiled resources.
+        compile_timeout: Seconds that a compile, or the import of a kernel's file, may take.
+        retry_failed: Whether to compile again what the store says cannot be compiled.
+        progress: Told what takes long before it is done, and "" after it.
+        described: signature, constexprs, num_warps, num_stages, options, grid, bytes_read and
+            bytes_written, as `explain_launch` takes them; an entry of the signature may calculate
+            with the arguments of a size, "M" or "2 * K".
+
+    Raises:
+        InputError: something is missing or wrong, a configuration is not right at every size, or no
+            time is predicted at any size on any of the GPUs.
+    """
+    gpus = chosen_gpus(gpu)
+    compiler = Compiler(
+        store_directory() if cache else None,
+        triton=triton,
+        here={found.target for found, present in gpus if present},
+        timeout=compile_timeout,
+        retry_failed=retry_failed,
+        progress=progress,
+    )
+    name = kernel if isinstance(kernel, str) else None
+    if name is not None:
+        with closing(compiler):
+            compiler.check_file(name)
+        kernel, _ = load_function(name)
+    elif not compiler.environment.is_running:
+        refuse("another Triton runs in a process of its own, which finds a kernel by its file only")
+    kernel = getattr(kernel, "untuned", kernel)
+    if search and triton_class(kernel) != "Autotuner":
+        described["num_warps"] = described.get("num_warps") or 4
+        described["num_stages"] = described.get("num_stages") or 3
+    assumed = read_assumed(assume, innermost(kernel).arg_names)
+    tuner = _Tuner(kernel, name, [one for one, _ in gpus], compiler, assumed, described)
+    return tuner.tune(read_sizes(sizes, kernel), search=search)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tuner:
+    """What is tuned, and how it is compiled."""
+
+    kernel: Any
+    name: str | None
+    gpus: Sequence[Gpu]
+    compiler: Compiler
+    assume: Mapping[str, int]
+    described: Mapping[str, Any]
+    sized: dict[str, SizedLaunches] = field(default_factory=dict)
+    """The launch lines of each size, by its text."""
+
+    def tune(self, sizes: Sequence[Size], *, search: bool) -> TunedFile:
+        """Return the best configuration at each of *sizes* on each GPU."""
+        launches = launches_at(self.kernel, sizes, **self._lines())
+        self.sized.update({_text(one.size): one for one in launches})
+        candidates = [one for sized in launches for one in self._candidates(sized)]
+        configs = [one.config for one in candidates]
+        self._check_any_size(candidates)
+        chosen: dict[str, tuple[TunedLaunch, ...]] = {}
+        left_out: list[LeftOut] = []
+        for gpu in self.gpus:
+            runs = self._predicted(candidates, gpu)
+            if search and any(_us(run) for _, run in runs):
+                runs += self._searched(runs, gpu, free_tiles(self.kernel, configs))
+            best, without = _best(sizes, runs, gpu)
+            if best:
+                chosen[gpu.key] = best
+            left_out += without
+        if not chosen:
+            refuse("; ".join(f"{one.gpu}: {one.reason}" for one in left_out))
+        first = launches[0].lines[0]
+        return TunedFile(
+            kernel=innermost(self.kernel).__name__,
+            digest=source_digest(self.kernel),
+            triton=self.compiler.environment.triton,
+            sizes=tuple(sizes[0]),
+            tensors=_tensors(self.kernel, first),
+            constexprs=_passed(self.kernel, candidates[0], first),
+            gpus=chosen,
+            left_out=tuple(left_out),
+        )
+
+    def _lines(self, config: Settings | None = None) -> dict[str, Any]:
+        """Return how launches are described, with the values of *config* where one is given."""
+        given = {"signature": None, "constexprs": (), "options": (), **self.described}
+        if config is None:
+            return given
+        names = {one.name for one in innermost(self.kernel).params} - {*KNOBS}
+        constexprs = {name: value for name, value in config.items() if name in names}
+        options = {one: config[one] for one in config if one not in {*names, *KNOBS}}
+        return {
+            **given,
+            "constexprs": with_values(given["constexprs"], constexprs),
+            "options": with_values(given["options"], options),
+            **{name: [config[name]] for name in KNOBS if name in config},
+        }
+
+    def _candidates(self, sized: SizedLaunches) -> Iterator[Candidate]:
+        """Return the configurations given at a size."""
+        for line in sized.lines:
+            config = _settings(self.kernel, sized, line)
+            for variant in variants_of(self.kernel, [line]):
+                tuned = {name: plain(value) for name, value in variant.tuned.items()}
+                yield Candidate(sized.size, _as_values({**tuned, **config}), variant)
+
+    def _at(self, size: Size, config: Settings) -> Candidate:
+        """Return a configuration, one that is not given among them, at a size."""
+        if triton_class(self.kernel) != "Autotuner":
+            (sized,) = launches_at(self.kernel, [size], **self._lines(config))
+            (variant,) = variants_of(self.kernel, sized.lines)
+            return Candidate(size, config, variant)
+        line = self.sized[_text(size)].lines[0]
+        keywords = {**line.keywords, **config}
+        (variant,) = variants(self.kernel.fn, line.arguments, keywords, line.grid, config)
+        work = Work(line.read_bytes, line.written_bytes)
+        launch = dataclasses.replace(variant.launch, work=work, typical=line.typical)
+        return Candidate(size, config, dataclasses.replace(variant, launch=launch))
+
+    def _predicted(
+        self, candidates: Sequence[Candidate], gpu: Gpu
+    ) -> list[tuple[Candidate, Record | Failed]]:
+        """Return each of *candidates* with what it compiles to for *gpu*, and its time."""
+        found = [one.variant for one in candidates]
+        asked = [one for one in asked_of(found, self.gpus, self.name) if one.gpu is gpu]
+        runs = compile_runs(asked, self.compiler)
+        runs = with_counts(runs, asked, self.compiler, self.assume)
+        return list(zip(candidates, runs, strict=True))
+
+    def _check_any_size(self, candidates: Sequence[Candidate]) -> None:
+        """Raise InputError where one of the values given for a tile is not right at every size.
+
+        Such a launch reads or writes less than one with another tile. Of an autotuner's own
+        configurations its author says that they are right.
+        """
+        configs = [one.config for one in candidates]
+        tiles = [one for one in tile_names(self.kernel) if len({c.get(one) for c in configs}) > 1]
+        if triton_class(self.kernel) == "Autotuner" or not tiles:
+            return
+        each: dict[str, Settings] = {}
+        for one in candidates:
+            each.setdefault(_key(one.config, tiles), one.config)
+        sizes = [one.size for one in self.sized.values()]
+        sizes += filter(None, [larger(sizes[-1], configs, tiles)])
+        asked = [self._at(size, config) for size in sizes for config in each.values()]
+        runs = self._predicted(asked, self.gpus[0])
+        for size in sizes:
+            moved = [
+                (one.config, work)
+                for one, run in runs
+                if one.size == size and (work := _moved(run)) is not None
+            ]
+            most, whole = max(moved, key=_all_moved, default=({}, {}))
+            for config, work in moved:
+                if any(sum(work.get(name, (0, 0))) < sum(whole[name]) for name in whole):
+                    refuse(
+                        f"{_text({name: config[name] for name in tiles})} does not do the whole"
+                        f" work at {_text(size)}: it reads or writes less than"
+                        f" {_text({name: most[name] for name in tiles})}, and what is tuned has to"
+                        f" be right at every size; give {few_of(tiles)} as a column of the sizes"
+                    )
+
+    def _searched(
+        self,
+        given: Sequence[tuple[Candidate, Record | Failed]],
+        gpu: Gpu,
+        tiles: Sequence[str],
+    ) -> list[tuple[Candidate, Record | Failed]]:
+        """Return configurations that are not given: the neighbours of the best, and theirs.
+
+        Each is tried at the sizes at whose best it is; those first that are so at most sizes.
+        """
+        runs, tried = list(given), {_key(one.config) for one, _ in given}
+        grown: set[tuple[str, str]] = set()
+        left = SEARCHED
+        while left:
+            wanted: Counter[str] = Counter()
+            configs: dict[str, Settings] = {}
+            where: dict[str, list[tuple[Size, Record]]] = {}
+            for size, (best, record) in _fastest(runs).items():
+                if (size, _key(best.config)) in grown:
+                    continue
+                grown.add((size, _key(best.config)))
+                for config in neighbours(best.config, tiles if _moved(record) else ()):
+                    key = _key(config)
+                    if key not in tried:
+                        wanted[key] += 1
+                        configs[key] = config
+                        where.setdefault(key, []).append((best.size, record))
+            chosen = [key for key, _ in wanted.most_common(left)]
+            if not chosen:
+                break
+            tried |= {*chosen}
+            left -= len(chosen)
+            pairs = [(key, *at) for key in chosen for at in where[key]]
+            new = [self._at(size, configs[key]) for key, size, _ in pairs]
+            for (candidate, run), (_, _, record) in zip(
+                self._predicted(new, gpu), pairs, strict=True
+            ):
+                if _moved(run) == _moved(record):
+                    runs.append((candidate, run))
+        return runs[len(given) :]
+
+
+def _settings(kernel: Any, sized: SizedLaunches, line: LaunchLine) -> dict[str, Any]:
+    """Return what a configuration sets of a launch line: constexprs of several, and options."""
+    parameters = Parameters.of(kernel)
+    several = {
+        name
+        for name in line.keywords
+        if len({constant_text(one.keywords[name]) for one in sized.lines}) > 1
+    }
+    options = {*KNOBS, *(name for name in line.keywords if name not in parameters.by_name)}
+    return {
+        name: line.keywords[name]
+        for name in line.keywords
+        if name in several | options and name not in sized.size
+    }
+
+
+def _as_values(config: Mapping[str, Any]) -> Settings:
+    for name, value in config.items():
+        if value is not None and type(value) not in {bool, int, float, str}:
+            refuse(
+                f"{name} is {quoted(value)} in a configuration, and a file of them holds numbers,"
+                " truth values and texts alone; leave it to the launch line"
+            )
+    return config
+
+
+def _tensors(kernel: Any, line: LaunchLine) -> dict[str, str]:
+    """Return Triton's name of the dtype of each tensor that a launch line passes."""
+    arguments = zip(innermost(kernel).arg_names, line.arguments, strict=False)
+    passed = {name: plain(value) for name, value in (*arguments, *line.keywords.items())}
+    return {
+        name: TRITON_DTYPES[one.dtype] for name, one in passed.items() if isinstance(one, Pointer)
+    }
+
+
+def _passed(kernel: Any, candidate: Candidate, line: LaunchLine) -> dict[str, Any]:
+    """Return the constexprs that the launch line passes itself, besides sizes."""
+    parameters = Parameters.of(kernel)
+    return {
+        name: str(value) if isinstance(value, Dtype) else value
+        for name, value in line.keywords.items()
+        if parameters.is_constexpr(name)
+        and name not in candidate.config
+        and name not in candidate.size
+    }
+
+
+def _us(run: Record | Failed) -> float | None:
+    return run.prediction.us if isinstance(run, Record) and run.prediction is not None else None
+
+
+def _fastest(
+    runs: Sequence[tuple[Candidate, Record | Failed]],
+) -> dict[str, tuple[Candidate, Record]]:
+    """Return the fastest at each size, the first of several."""
+    found: dict[str, tuple[Candidate, Record]] = {}
+    for candidate, run in runs:
+        size = _text(candidate.size)
+        us = _us(run)
+        if us is None or not isinstance(run, Record):
+            continue
+        if size not in found or us < (_us(found[size][1]) or 0.0):
+            found[size] = candidate, run
+    return found
+
+
+def _best(
+    sizes: Sequence[Size], runs: Sequence[tuple[Candidate, Record | Failed]], gpu: Gpu
+) -> tuple[tuple[TunedLaunch, ...], list[LeftOut]]:
+    """Return what to launch at each size, and where nothing is known and why."""
+    fastest = _fastest(runs)
+    chosen, without = [], []
+    for size in sizes:
+        if _text(size) not in fastest:
+            reason = _why_not([run for one, run in runs if one.size == size], gpu)
+            without.append(LeftOut(gpu.key, reason, size))
+            continue
+        candidate, record = fastest[_text(size)]
+        if (time := record.prediction) is not None:
+            times = (time.us, time.low_us, time.high_us)
+            us, low, high = (None if one is None else round(one, 3) for one in times)
+            chosen.append(TunedLaunch(size, candidate.config, us or 0.0, low, high, time.bound))
+    if not chosen and without:
+        without = [LeftOut(gpu.key, without[0].reason)]
+    return tuple(chosen), without
+
+
+def _why_not(runs: Sequence[Record | Failed], gpu: Gpu) -> str:
+    if gpu.multiprocessors is None:
+        return f"{gpu.title} is an architecture, not a GPU; name a GPU, such as h100"
+    records = [run for run in runs if isinstance(run, Record)]
+    if records:
+        return why_no_time(records[0]).replace("`", "").rstrip(".")
+    failed = next(run for run in runs if isinstance(run, Failed))
+    return f"not one configuration compiles and fits; the first: {failed.failure.reason}"
+
+
+def _moved(run: Record | Failed) -> dict[str, tuple[int, int]] | None:
+    """Return the distinct bytes read and written of each tensor; None where they are not known."""
+    if not isinstance(run, Record) or run.counts is None:
+        return None
+    found = {}
+    for one in run.counts.footprints:
+        read, written = one.read.exact, one.written.exact
+        if read is None or written is None or one.tensor is None:
+            return None
+        found[one.tensor] = (read, written)
+    return found
+
+
+def _all_moved(one: tuple[Settings, Mapping[str, tuple[int, int]]]) -> int:
+    return sum(map(sum, one[1].values()))
+
+
+def _text(size: Size) -> str:
+    return ", ".join(f"{name} {value}" for name, value in size.items())
+
+
+def _key(config: Settings, names: Sequence[str] = ()) -> str:
+    return repr(sorted((name, config.get(name)) for name in names or config))

@@ -1,0 +1,184 @@
+"""The sizes that a kernel is tuned for: what a CSV file has of them, and the launches they make."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from occupancy_lab.errors import InputError, few_of, quoted, refuse, shortened
+from occupancy_lab.expressions import Kind, parse
+from occupancy_lab.files import read_given
+from occupancy_lab.launch import INT64_MAX
+from occupancy_lab.notation import Parameters, read_constant, split
+from occupancy_lab.signature import Words, read_launches
+
+if TYPE_CHECKING:
+    from occupancy_lab.expressions import Expression
+    from occupancy_lab.signature import LaunchLine
+    from occupancy_lab.tuning.tuned_file import Size
+
+AskedSizes: TypeAlias = str | Sequence[Mapping[str, Any]]
+"""The path of a CSV file, or the value of each argument by name, a mapping for each size."""
+
+MOST_SIZES = 10_000
+_ENTRY = re.compile(r"(\s*[^\W\d]\w*\s*=)?(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class SizedLaunches:
+    """The launches of one size."""
+
+    size: Size
+    lines: tuple[LaunchLine, ...]
+
+
+def read_sizes(asked: AskedSizes, kernel: Any) -> list[Size]:
+    """Return the sizes that are *asked*, each the arguments of *kernel* that it sets by name.
+
+    Raises InputError where there is none, a name is no argument that a launch passes, or a value is
+    no whole number; that of a constexpr may be a truth value, a number or a text.
+    """
+    parameters = Parameters.of(kernel)
+    name, rows = _rows(asked)
+    if not rows:
+        refuse(f"{name} has no sizes; its first line names arguments, and each other has a size")
+    if len(rows) > MOST_SIZES:
+        refuse(f"{name} has {len(rows)} sizes; give at most {MOST_SIZES}")
+    names = list(rows[0])
+    for one in names:
+        if one not in parameters.by_name:
+            refuse(
+                f"{name} has the column {quoted(one)}, which {parameters.name} does not take;"
+                f" it takes {few_of([*parameters.by_name])}"
+            )
+        if one in parameters.setters:
+            refuse(
+                f"{name} has the column {shortened(one)}, which the {parameters.setters[one]} of"
+                f" {parameters.name} sets; leave it out"
+            )
+    found: list[Size] = []
+    for row in rows:
+        if list(row) != names:
+            refuse(f"{name} has a size with other arguments than the first: {few_of([*row])}")
+        size = {one: _value(name, one, value, parameters) for one, value in row.items()}
+        if size not in found:
+            found.append(size)
+    return found
+
+
+def _rows(asked: AskedSizes) -> tuple[str, list[Mapping[str, Any]]]:
+    """Return what errors call the sizes, and the texts or values of each."""
+    if not isinstance(asked, str):
+        return "sizes", list(asked)
+    lines = [row for row in csv.reader(io.StringIO(read_given(asked))) if any(map(str.strip, row))]
+    names = [one.strip() for one in lines[0]] if lines else []
+    if len(set(names)) < len(names):
+        refuse(f"{quoted(asked)} names a column twice")
+    for row in lines[1:]:
+        if len(row) != len(names):
+            refuse(
+                f"{quoted(asked)} has {quoted(','.join(row))} under {len(names)} columns:"
+                f" {few_of(names)}"
+            )
+    rows = [dict(zip(names, map(str.strip, row), strict=True)) for row in lines[1:]]
+    return quoted(asked), list(rows)
+
+
+def _value(file: str, name: str, given: Any, parameters: Parameters) -> Any:
+    value = read_constant(name, given) if isinstance(given, str) else given
+    if parameters.is_constexpr(name):
+        fits = value is None or type(value) in {bool, int, float, str}
+        wanted = "a number, True or a text"
+    else:
+        fits = type(value) is int and abs(value) <= INT64_MAX
+        wanted = "a whole number"
+    if not fits:
+        refuse(f"{file} has {quoted(given)} for {shortened(name)}; give {wanted}")
+    return value
+
+
+def launches_at(
+    kernel: Any,
+    sizes: Sequence[Size],
+    *,
+    signature: str | None,
+    constexprs: Words,
+    **described: Any,
+) -> list[SizedLaunches]:
+    """Return the launches of *kernel* at each of *sizes*, described as for `read_launches`.
+
+    An entry of the signature may calculate with arguments that a size sets, "M" or "2 * K". An
+    argument without an entry of its own, in its order or by its name, is passed by name.
+
+    Raises InputError as `read_launches` does, and where the signature passes another value.
+    """
+    parameters = Parameters.of(kernel)
+    found = []
+    for size in sizes:
+        text, passed = _signature_at(signature or "", size)
+        others = {name: value for name, value in size.items() if name not in passed}
+        given = {name: value for name, value in others.items() if parameters.is_constexpr(name)}
+        entries = [text] if text else []
+        entries += [f"{name}={others[name]}" for name in others.keys() - given.keys()]
+        lines = read_launches(
+            kernel,
+            signature=", ".join(entries) or None,
+            constexprs=with_values(constexprs, given),
+            **described,
+        )
+        for line in lines:
+            _check_passed(parameters, line, size)
+        found.append(SizedLaunches(size, lines))
+    return found
+
+
+def _signature_at(signature: str, size: Size) -> tuple[str, set[str]]:
+    """Return *signature* with the numbers of a size, and what of the size it passes."""
+    entries: list[str] = []
+    passed: set[str] = set()
+    for entry in split(signature, "--signature") if signature.strip() else []:
+        match = _ENTRY.fullmatch(entry)
+        name, text = (match[1] or "", match[2]) if match else ("", entry)
+        passed.add(name.strip(" =") or text.strip())
+        try:
+            expression = parse(text)
+        except InputError:
+            expression = None
+        if expression is None or not expression.names or not expression.names <= size.keys():
+            entries.append(entry)
+        else:
+            entries.append(f"{name}{_worked_out(expression, size)!r}")
+    return ", ".join(entries), passed
+
+
+def _worked_out(expression: Expression, size: Size) -> Any:
+    if (name := expression.text.strip()) in size:
+        return size[name]
+    expression.check(dict.fromkeys(expression.names, Kind.NUMBER), Kind.NUMBER)
+    value = expression.evaluate({one: size[one] for one in expression.names})
+    if value is None:
+        refuse(f"{quoted(expression.text)} in --signature comes to no number")
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def with_values(words: Words, given: Mapping[str, Any]) -> Words:
+    """Return *words*, NAME=VALUE or values by name, with what is *given* in place of its own."""
+    if isinstance(words, Mapping):
+        return {**words, **{name: [value] for name, value in given.items()}}
+    texts = [words] if isinstance(words, str) else list(words)
+    kept = [one for one in texts if one.partition("=")[0].strip() not in given]
+    return [*kept, *(f"{name}={value!r}" for name, value in given.items())]
+
+
+def _check_passed(parameters: Parameters, line: LaunchLine, size: Size) -> None:
+    passed = {**dict(zip(parameters.by_name, line.arguments, strict=False)), **line.keywords}
+    for name, value in size.items():
+        if name in passed and passed[name] != value:
+            refuse(
+                f"--signature passes {quoted(passed[name])} as {shortened(name)}, whose size is"
+                f" {quoted(value)}; give {shortened(name)} in its place"
+            )

@@ -1,0 +1,361 @@
+"""`tuned`: launches a kernel with what `tune --output` chose, and times nothing.
+
+A launch that was made before finds its configuration by one look into a dictionary. What the file
+does not answer is launched without it, and a warning says so once. To torch.compile, and to what
+else knows Triton's Autotuner, it is one whose `early_config_prune` leaves one configuration.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+import warnings
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from triton.compiler.errors import CompilationError
+from triton.runtime import driver
+from triton.runtime.autotuner import Autotuner, Config
+from triton.runtime.errors import OutOfResources, PTXASError
+
+from occupancy_lab.errors import InputError, few_of, quoted, refuse
+from occupancy_lab.gpus import find_gpu, present_gpus
+from occupancy_lab.kernel import innermost, is_triton_function
+from occupancy_lab.launch import TRITON_DTYPES, Dtype, dtype_name, plain
+from occupancy_lab.tuning.digest import source_digest
+from occupancy_lab.tuning.tuned_file import TunedFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+NOT_PASSED = inspect.Parameter.empty
+"""What stands for an argument that a launch does not pass."""
+NO_GPU = -1
+"""What stands for the number of the GPU where Triton has no driver."""
+
+
+class UntunedWarning(UserWarning):
+    """A launch does not take its configuration from the file of `tune --output`; it says why."""
+
+
+def tuned(file: str | Path) -> Callable[[Any], Tuned]:
+    """Return a decorator that launches a kernel of Triton with the configurations of *file*.
+
+    It stands in place of `@triton.autotune` or above it, and nothing is timed. A size that is not
+    in the file takes the choice of the nearest one. What the file does not answer (it is another
+    kernel's, the kernel has changed, or the GPU, a dtype or a constexpr is none of the file's) is
+    launched by the autotuner or, without one, with the first configuration, and an UntunedWarning
+    says so once.
+
+    Args:
+        file: What `occupancy-lab tune --output` wrote; a relative path starts at the folder of the
+            file that has the kernel. It is read when the kernel is decorated.
+    """
+
+    def decorate(kernel: Any) -> Tuned:
+        if not is_triton_function(kernel):
+            name = getattr(kernel, "__name__", kernel)
+            refuse(f"tuned is given {quoted(name)}, which is no function that triton.jit made")
+        return Tuned(kernel, file)
+
+    return decorate
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What the file has for a launch."""
+
+    place: int | None = None
+    """Of its configuration among all; None where it has none."""
+    why_not: str = ""
+    is_near: bool = False
+    """Whether it was chosen at another size."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How a launch is made."""
+
+    run: Callable[..., Any]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What is passed besides what the launch line passes."""
+    pre_hook: Callable[[dict[str, Any]], Any] | None = None
+    config: Any = None
+    """Triton's Config of it; None where there is none, or an autotuner chooses."""
+
+
+class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
+    """A kernel with the configurations of a file."""
+
+    def __init__(self, kernel: Any, file: str | Path) -> None:
+        """Take what `tuned` takes."""
+        self.untuned = kernel
+        """The kernel, with its own autotuner where it has one."""
+        self._own = kernel if isinstance(kernel, Autotuner) else None
+        self._jit = innermost(kernel)
+        self._path = str(Path(self._jit.fn.__code__.co_filename).parent / file)
+        self._unreadable = ""
+        try:
+            self._file = TunedFile.read(self._path)
+        except InputError as error:
+            self._unreadable = str(error)
+            self._file = TunedFile("", "", "", (), {}, {}, {})
+        own = [] if self._own is None else list(self._own.configs)
+        self._chosen = self._file.configs if self._file.kernel == self._jit.__name__ else []
+        super().__init__(
+            kernel if self._own is None else kernel.fn,
+            kernel.arg_names,
+            [*own, *map(_config, self._chosen)],
+            key=[],
+            reset_to_zero=None,
+            restore_value=None,
+            prune_configs_by={"early_config_prune": _pruning(self, self._file)},
+        )
+        self._first = len(self.configs) - len(self._chosen)
+        """The place of the first configuration of the file."""
+        self._ways: dict[tuple[Any, ...], _Way] = {}
+        self._warned: set[str] = set()
+        places = {name: place for place, name in enumerate(self.arg_names)}
+        names = (*self._file.sizes, *self._file.constexprs)
+        self._values = [(places.get(name, len(places)), name) for name in names]
+        self._tensors = [(places.get(name, len(places)), name) for name in self._file.tensors]
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Launch it, as `kernel[grid](...)` does."""
+        passed = len(args)
+        key: list[Any] = [_device()]
+        for place, name in self._values:
+            key.append(args[place] if place < passed else kwargs.get(name, NOT_PASSED))
+        for place, name in self._tensors:
+            one = args[place] if place < passed else kwargs.get(name)
+            key.append(getattr(one, "dtype", None))
+        way = self._ways.get(tuple(key))
+        if way is None:
+            return self._first_run(key, args, kwargs)
+        self.best_config = way.config
+        if way.pre_hook is not None:
+            way.pre_hook({**self._named(args, kwargs), **way.settings})
+        return way.run(*args, **kwargs, **way.settings)
+
+    def _named(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        return {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
+
+    def _first_run(self, key: list[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Find out how to launch, keep it for what has the same *key*, and launch so."""
+        device, *told = key
+        named = self._named(args, kwargs)
+        way, why = self._way(device, told, named)
+        chosen = way is not None
+        if way is None:
+            way = self._fallback(why, device, named)
+        if twice := sorted(kwargs.keys() & way.settings.keys()):
+            refuse(f"{few_of(twice)} is tuned by {self._path}, and given too; leave it out")
+        self._ways[tuple(key)] = way
+        try:
+            return self.run(*args, **kwargs)
+        except (OutOfResources, CompilationError, PTXASError) as error:
+            if not chosen or self._own is None:
+                raise
+            said = next(iter(str(error).strip().splitlines()), "")
+            why = f"{way.settings} cannot be launched: {type(error).__name__}: {said}"
+            self._ways[tuple(key)] = self._fallback(why, device, named)
+            return self.run(*args, **kwargs)
+
+    def _way(
+        self, device: int, told: Sequence[Any], named: Mapping[str, Any]
+    ) -> tuple[_Way | None, str]:
+        """Return how the file has a launch made; None where it does not say, and why."""
+        found = self._find(device, told)
+        if found.place is None:
+            return None, found.why_not
+        config = self.configs[found.place]
+        if found.is_near and not self._is_left(config, named):
+            return None, "its early_config_prune drops what was chosen at the nearest size"
+        own = [] if self._own is None else self._own.configs
+        hooks = {one.pre_hook for one in own if _same(one, config)} or {one.pre_hook for one in own}
+        if len(hooks) > 1:
+            return None, "its configurations have several pre_hooks, and none is of what was chosen"
+        settings = self._chosen[found.place - self._first]
+        return _Way(self.fn.run, settings, next(iter(hooks), None), config), ""
+
+    def place_of(self, *told: Any) -> int | None:
+        """Return the place in `configs` of what is chosen for a launch; None, and warn, if none is.
+
+        *told* are the values of its sizes and constexprs, and the dtypes of its tensors.
+        """
+        device = _device()
+        found = self._find(device, told)
+        if found.place is None:
+            self._fallback(found.why_not, device, None)
+        return found.place
+
+    def _find(self, device: int, told: Sequence[Any]) -> _Found:
+        """Return what the file has for a launch that is *told* from others by this."""
+        if self._not_mine:
+            return _Found(why_not=self._not_mine)
+        names = [name for _, name in self._values]
+        defaults = [self._defaults.get(name) for name in names]
+        given = {
+            name: _value(default if value is NOT_PASSED else value)
+            for name, value, default in zip(names, told, defaults, strict=False)
+        }
+        dtypes = zip(self._file.tensors, map(_triton_dtype, told[len(names) :]), strict=True)
+        for mine, its in ((self._file.tensors, dict(dtypes)), (self._file.constexprs, given)):
+            for name, value in mine.items():
+                if its[name] != value:
+                    return _Found(why_not=f"{name} is {its[name]}, and the file is of {value}")
+        gpu = self._gpu(device)
+        if gpu not in self._file.gpus:
+            return _Found(why_not=f"the file has {few_of([*self._file.gpus])}, and this is {gpu}")
+        sizes = {name: given[name] for name in self._file.sizes}
+        choice = self._file.choice(gpu, sizes)
+        if choice is None:
+            return _Found(why_not=f"the file has no launch like {sizes}")
+        place = self._first + self._chosen.index(choice.config)
+        return _Found(place, is_near=choice.sizes != sizes)
+
+    @cached_property
+    def _defaults(self) -> dict[str, Any]:
+        parameters = inspect.signature(self._jit.fn).parameters.values()
+        return {one.name: one.default for one in parameters if one.default is not NOT_PASSED}
+
+    @cached_property
+    def _not_mine(self) -> str:
+        """Why nothing of the file is launched; "" where it is this kernel's."""
+        name = self._jit.__name__
+        if self._unreadable:
+            return self._unreadable
+        if self._file.kernel != name:
+            return f"the file is of the kernel {self._file.kernel}"
+        # Not before now: what a kernel calls may be defined after it.
+        if self._file.digest != source_digest(self._jit):
+            return f"{name} has changed since the file was written"
+        return ""
+
+    def _gpu(self, device: int) -> str:
+        """Return the key of the GPU that is launched on.
+
+        Where Triton compiles for a GPU that is not here, the first of its target in the file.
+        """
+        if device == NO_GPU:
+            return "none"
+        target = driver.active.get_current_target()
+        name = f"sm_{target.arch}" if target.backend == "cuda" else str(target.arch)
+        here = [one for one in present_gpus() if one.gpu.target.name == name]
+        same = [one.gpu.key for one in here if one.index == device]
+        alike = [one for one in self._file.gpus if find_gpu(one).target.name == name]
+        return next(iter([*same, *alike]), name)
+
+    def _is_left(self, config: Any, named: Mapping[str, Any]) -> bool:
+        """Tell whether the autotuner's own early_config_prune leaves *config* for a launch."""
+        prune = None if self._own is None else self._own.early_config_prune
+        if prune is None:
+            return True
+        others = {name: value for name, value in named.items() if name not in self.arg_names}
+        arguments = {name: named[name] for name in named.keys() - others.keys()}
+        return any(_same(one, config) for one in prune([config], arguments, **others))
+
+    def _fallback(self, why: str, device: int, named: Mapping[str, Any] | None) -> _Way:
+        """Return how to launch without the file, and say *why* if that was not said before.
+
+        Raises InputError where no configuration is known and a launch of what is *named* needs one.
+        """
+        config = self.configs[0]
+        if self._own is not None and device != NO_GPU:
+            way, then = _Way(self._own.run), "Triton's autotuner chooses"
+        elif self._own is not None:
+            way = _Way(self.fn.run, config.all_kwargs(), config.pre_hook, config)
+            then = f"{config} is launched"
+        elif self._chosen and config.kwargs.keys() <= set(self.arg_names):
+            way = _Way(self.fn.run, self._chosen[0], None, config)
+            then = f"{config} is launched"
+        else:
+            way, then = _Way(self.fn.run), "it is launched as it is"
+            self._check_complete(why, named)
+        if why not in self._warned:
+            self._warned.add(why)
+            said = f"{self._jit.__name__} is not launched by {self._path}: {why}; {then}"
+            warnings.warn(said, UntunedWarning, stacklevel=5)
+        return way
+
+    def _check_complete(self, why: str, named: Mapping[str, Any] | None) -> None:
+        """Raise InputError where a launch of what is *named* lacks a constexpr."""
+        if named is None or self.fn is not self._jit:
+            return
+        parameters = getattr(self._jit, "params", ())
+        constexprs = [one.name for one in parameters if one.is_constexpr]
+        if missing := [one for one in constexprs if one not in {*named, *self._defaults}]:
+            refuse(f"{self._jit.__name__} has no {few_of(missing)}: {self._path}: {why}")
+
+
+def _device() -> int:
+    """Return the number of the GPU that is launched on."""
+    try:
+        return int(driver.active.get_current_device())
+    except RuntimeError:
+        return NO_GPU
+
+
+def _pruning(tuner: Tuned, file: TunedFile) -> Callable[..., list[Any]]:
+    """Return the `early_config_prune` of *tuner*, which torch.compile can trace.
+
+    It takes what `chosen` returns and does not look inside. A size that torch.compile leaves open
+    is made a number, for which it compiles a graph.
+    """
+    values, tensors = [*file.sizes, *file.constexprs], [*file.tensors]
+    own = tuner.untuned if isinstance(tuner.untuned, Autotuner) else None
+    others = 1 if own is None else len(own.configs)
+    prune_others = None if own is None else own.early_config_prune
+
+    def chosen(*told: Any) -> int | None:
+        return tuner.place_of(*told)
+
+    # What torch.compiler.assume_constant_result sets, without an import of torch.
+    chosen._dynamo_marked_constant = True  # type: ignore[attr-defined] # noqa: SLF001
+
+    def prune(configs: list[Any], named_args: Mapping[str, Any], **kwargs: Any) -> list[Any]:
+        given = {**named_args, **kwargs}
+        told = [given.get(name, NOT_PASSED) for name in values]
+        told = [
+            operator.index(one) if isinstance(one, int) and not isinstance(one, bool) else one
+            for one in told
+        ]
+        passed = [given.get(name) for name in tensors]
+        told += [getattr(one, "dtype", one) for one in passed]  # `warmup` may be given a dtype
+        place = chosen(*told)
+        if place is not None:
+            return [configs[place]]
+        left = configs[:others]
+        return left if prune_others is None else prune_others(left, named_args, **kwargs)
+
+    return prune
+
+
+def _config(settings: Mapping[str, Any]) -> Any:
+    """Return Triton's Config that sets *settings*."""
+    own = inspect.signature(Config).parameters.keys() - {"kwargs", "pre_hook"}
+    options = {name: value for name, value in settings.items() if name in own}
+    return Config({name: settings[name] for name in settings if name not in own}, **options)
+
+
+def _same(one: Any, other: Any) -> bool:
+    mine, its = (
+        {name: _value(value) for name, value in config.all_kwargs().items()}
+        for config in (one, other)
+    )
+    return mine == its
+
+
+def _value(value: Any) -> Any:
+    found = plain(value)
+    return str(found) if isinstance(found, Dtype) else found
+
+
+def _triton_dtype(dtype: Any) -> str | None:
+    """Return Triton's name of the dtype of a tensor; None of what is no tensor that it takes."""
+    try:
+        return None if dtype is None else TRITON_DTYPES[dtype_name(dtype)]
+    except InputError:
+        return None

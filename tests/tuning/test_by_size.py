@@ -1,0 +1,213 @@
+"""`tune --sizes`: the fastest at each size by prediction, what is left out, and the search."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import triton
+import triton.language as tl
+from in_process import run
+
+import occupancy_lab
+from occupancy_lab.errors import InputError
+from occupancy_lab.kernel import load_function
+from occupancy_lab.tuning import by_size
+from occupancy_lab.tuning.digest import source_digest
+from occupancy_lab.tuning.tuned_file import TunedFile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+MATMUL = {
+    "kernel": f"{EXAMPLES / 'matmul.py'}:tuned_matmul",
+    "signature": "*fp16,*fp16,*fp16,M,N,K,K,N,N",
+    "grid": "cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",
+}
+CUBES = [{"M": n, "N": n, "K": n} for n in (1024, 4096)]
+NORM = {
+    "kernel": f"{EXAMPLES / 'layer_norm.py'}:layer_norm",
+    "signature": "*fp16,*fp16,*fp16,*fp16,*fp32,*fp32,N,N,1e-5",
+    "grid": "4096",
+}
+
+
+def test_the_fastest_of_each_size_is_chosen() -> None:
+    """It is what `tune` ranks first at that size, with its time, its range and its bound."""
+    found = occupancy_lab.tune_sizes(sizes=CUBES, gpu="h100,b200,mi300x", **MATMUL)
+    assert found.kernel == "matmul"
+    assert found.sizes == ("M", "N", "K")
+    assert found.tensors == dict.fromkeys(("a_ptr", "b_ptr", "c_ptr"), "fp16")
+    assert found.constexprs == {}
+    assert list(found.gpus) == ["h100"]
+    for size, one in zip(CUBES, found.gpus["h100"], strict=True):
+        n = size["M"]
+        signature = f"*fp16,*fp16,*fp16,{n},{n},{n},{n},{n},{n}"
+        (ranked,) = occupancy_lab.tune_launches(**{**MATMUL, "signature": signature}, gpu="h100")
+        best = ranked.table.iloc[0]
+        assert one.sizes == size
+        assert {name: best[name] for name in one.config} == one.config
+        times = (one.predicted_us, one.predicted_low_us, one.predicted_high_us)
+        names = ("predicted_us", "predicted_low_us", "predicted_high_us")
+        assert times == pytest.approx([best[name] for name in names], abs=1e-3)
+        assert one.bound == best["bound"]
+    assert {one.gpu for one in found.left_out} == {"b200", "mi300x"}
+    assert all("tensor cores take is not modelled" in one.reason for one in found.left_out)
+    assert all(one.sizes is None for one in found.left_out)
+
+
+def test_where_no_gpu_has_a_time_it_is_an_error() -> None:
+    """Nothing is written of GPUs that no time is predicted for; each is named with its reason."""
+    with pytest.raises(InputError, match=r"mi300x: No time is predicted.*; sm_90: sm_90 is an"):
+        occupancy_lab.tune_sizes(sizes=CUBES[:1], gpu="mi300x,sm_90", **MATMUL)
+
+
+def test_warps_are_tuned_for_blocks_that_a_size_sets() -> None:
+    """A constexpr that a size has is the launch line's, and options are the file's."""
+    sizes = [{"N": 781, "BLOCK_SIZE": 1024}, {"N": 8192, "BLOCK_SIZE": 8192}]
+    found = occupancy_lab.tune_sizes(sizes=sizes, gpu="h100", num_warps="1,16", **NORM)
+    small, large = found.gpus["h100"]
+    assert (small.config, large.config) == ({"num_warps": 1}, {"num_warps": 16})
+    assert found.sizes == ("N", "BLOCK_SIZE")
+
+
+def test_a_block_that_does_part_of_the_work_is_refused() -> None:
+    """A row that a block does not hold takes less time and is wrong: at a larger size too."""
+    for sizes in ([{"N": 4096}], [{"N": 512}]):
+        with pytest.raises(InputError, match="BLOCK_SIZE 1024 does not do the whole work at N"):
+            occupancy_lab.tune_sizes(
+                sizes=sizes, gpu="h100", constexprs="BLOCK_SIZE=1024,2048", **NORM
+            )
+
+
+@triton.jit
+def scale(x_ptr, n, FACTOR: tl.constexpr, BLOCK: tl.constexpr):  # noqa: ANN001, ANN201, N803 - a kernel
+    """Multiply n elements."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x_ptr + at, tl.load(x_ptr + at, mask=at < n) * FACTOR, mask=at < n)
+
+
+SCALE: dict[str, Any] = {
+    "signature": "*fp32,n",
+    "grid": "cdiv(n, BLOCK)",
+    "gpu": "h100",
+    "sizes": [{"n": 2**20}],
+}
+
+
+def test_constexprs_with_one_value_are_the_launch_lines() -> None:
+    """The file has them, to tell launches apart; what has several values it sets."""
+    found = occupancy_lab.tune_sizes(
+        scale, constexprs=["FACTOR=3", "BLOCK=64,1024"], num_warps=4, **SCALE
+    )
+    assert found.constexprs == {"FACTOR": 3}
+    (one,) = found.gpus["h100"]
+    assert one.config == {"BLOCK": 1024, "num_warps": 4}
+    assert found.digest == source_digest(scale)
+
+
+def test_what_json_cannot_hold_is_refused() -> None:
+    """A dtype among the values tried would be a text in the file."""
+    with pytest.raises(InputError, match=r"FACTOR is .* in a configuration"):
+        occupancy_lab.tune_sizes(
+            scale, constexprs=["FACTOR=tl.float16,tl.float32", "BLOCK=64"], **SCALE
+        )
+
+
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Return the configurations that are compiled."""
+    found: list[dict[str, Any]] = []
+    predicted = by_size._Tuner._predicted
+
+    def noted(self: Any, candidates: Sequence[Any], gpu: Any) -> Any:
+        found.extend(dict(one.config) for one in candidates)
+        return predicted(self, candidates, gpu)
+
+    monkeypatch.setattr(by_size._Tuner, "_predicted", noted)
+    return found
+
+
+def test_a_search_finds_more_and_ends(
+    monkeypatch: pytest.MonkeyPatch, tried: list[dict[str, Any]]
+) -> None:
+    """From the best given it goes to faster neighbours, no further than it may, and back never."""
+    monkeypatch.setattr(by_size, "SEARCHED", 12)
+    asked = {**MATMUL, "sizes": CUBES[:1], "gpu": "h100"}
+    (given,) = occupancy_lab.tune_sizes(**asked).gpus["h100"]
+    before = len(tried)
+    (found,) = occupancy_lab.tune_sizes(**asked, search=True).gpus["h100"]
+    assert found.predicted_us < given.predicted_us
+    searched = tried[2 * before :]
+    assert 0 < len(searched) <= 12
+    assert found.config in searched
+    assert len({repr(sorted(one.items())) for one in searched}) == len(searched)
+    assert {one["GROUP_M"] for one in searched} == {8}
+
+
+def test_a_search_keeps_a_block_of_one_size(tried: list[dict[str, Any]]) -> None:
+    """Where nobody says that another block is right, only warps and stages are searched."""
+    occupancy_lab.tune_sizes(scale, constexprs=["FACTOR=3", "BLOCK=256"], search=True, **SCALE)
+    assert {one.get("BLOCK") for one in tried} == {None}
+    assert len({one["num_warps"] for one in tried}) > 1
+    assert len({one["num_stages"] for one in tried}) > 1
+
+
+def test_a_search_drops_what_does_other_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A neighbour that moves other bytes than what it came from is no choice, however fast."""
+    monkeypatch.setattr(by_size, "SEARCHED", 6)
+    moved, us = by_size._moved, by_size._us
+
+    def is_given(run: Any) -> bool:
+        return run.arguments["BLOCK"] in {512, 1024}
+
+    monkeypatch.setattr(by_size, "_moved", lambda run: moved(run) if is_given(run) else {})
+    monkeypatch.setattr(by_size, "_us", lambda run: us(run) if is_given(run) else 1e-3)
+    found = occupancy_lab.tune_sizes(
+        scale, constexprs=["FACTOR=3", "BLOCK=512,1024"], search=True, **SCALE
+    )
+    assert found.gpus["h100"][0].config["BLOCK"] in {512, 1024}
+
+
+def test_the_command_writes_what_the_decorator_reads(tmp_path: Path) -> None:
+    """The file is what the function gives, and is of the kernel that it was asked for."""
+    sizes, output = tmp_path / "sizes.csv", tmp_path / "tuned.json"
+    sizes.write_text("M,N,K\n4096,4096,4096\n", encoding="utf-8")
+    words = ("--signature", MATMUL["signature"], "--grid", MATMUL["grid"], "--sizes", str(sizes))
+    asked = ("tune", MATMUL["kernel"], *words, "--quiet")
+    done = run(*asked, "--gpu", "h100,mi300x", "--output", str(output))
+    assert done.returncode == 0, done.stderr
+    assert "matmul: 1 size on H100 SXM" in done.stdout
+    assert "MI300X is left out" in done.stdout
+    file = TunedFile.read(str(output))
+    assert file == occupancy_lab.tune_sizes(sizes=CUBES[1:], gpu="h100,mi300x", **MATMUL)
+    kernel, _ = load_function(MATMUL["kernel"])
+    assert file.digest == source_digest(kernel)
+    assert run(*asked, "--gpu", "h100,mi300x", "--json").stdout == output.read_text("utf-8")
+    done = run(*asked, "--gpu", "mi300x", "--output", str(tmp_path / "none.json"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "mi300x: No time is predicted, as what its tensor cores" in done.stderr
+    assert not (tmp_path / "none.json").exists()
+
+
+REFUSED = {
+    "--output tuned.json": "--output would be ignored without --sizes",
+    "--search": "--search would be ignored without --sizes",
+    "--sizes {sizes} --top 3": "--top would be ignored beside --sizes",
+    "--sizes {sizes} --measure": "--measure has no use for the launch of",
+    "--sizes {sizes} --output {sizes}": "sizes.csv",
+    "--sizes {sizes}": "has the column 'Q', which matmul does not take",
+}
+
+
+@pytest.mark.parametrize(("words", "why"), REFUSED.items())
+def test_what_makes_no_sense_is_one_sentence(tmp_path: Path, words: str, why: str) -> None:
+    """Options without use and sizes that no launch takes are refused."""
+    sizes = tmp_path / "sizes.csv"
+    sizes.write_text("M,Q\n4096,4096\n", encoding="utf-8")
+    done = run("tune", MATMUL["kernel"], *words.format(sizes=sizes).split())
+    assert (done.returncode, done.stdout) == (2, "")
+    assert why in done.stderr
+    assert done.stderr.count("\n") == 1

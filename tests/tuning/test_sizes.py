@@ -1,0 +1,125 @@
+"""The sizes of a CSV file, and the launches that a signature makes of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import triton
+from launched_kernels import layer_norm, matmul
+
+from occupancy_lab.errors import InputError
+from occupancy_lab.tuning.sizes import launches_at, read_sizes, with_values
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SIGNATURE = "*fp16,*fp16,*fp16,*fp16,*fp32,*fp32,N,N,1e-5"
+
+
+def read(folder: Path, text: str, kernel: Any = layer_norm) -> Any:
+    """Return the sizes of a file with *text*."""
+    path = folder / "sizes.csv"
+    path.write_text(text, encoding="utf-8")
+    return read_sizes(str(path), kernel)
+
+
+def test_sizes_are_read_by_name(tmp_path: Path) -> None:
+    """Spaces and empty lines count for nothing, and a size that is there twice is one."""
+    text = " N , BLOCK_SIZE\n\n1024, 1024\n781 , 1024\n1024,1024\n"
+    assert read(tmp_path, text) == [
+        {"N": 1024, "BLOCK_SIZE": 1024},
+        {"N": 781, "BLOCK_SIZE": 1024},
+    ]
+    assert read_sizes([{"N": 5}], layer_norm) == [{"N": 5}]
+
+
+REFUSED = {
+    "": "has no sizes",
+    "N\n": "has no sizes",
+    "M\n5": "has the column 'M', which layer_norm does not take; it takes X, Y",
+    "N,N\n5,6": "names a column twice",
+    "N,stride\n5": "has '5' under 2 columns: N, stride",
+    "N\n5.5": "has '5.5' for N; give a whole number",
+    "N\n*fp16": "N=",
+    "N\nNone": "has 'None' for N; give a whole number",
+    "BLOCK_SIZE\ntl.float16": "for BLOCK_SIZE; give a number, True or a text",
+}
+
+
+@pytest.mark.parametrize(("text", "why"), REFUSED.items(), ids=range(len(REFUSED)))
+def test_what_is_no_size_is_one_sentence(tmp_path: Path, text: str, why: str) -> None:
+    """Each is refused with what is wrong."""
+    with pytest.raises(InputError) as raised:
+        read(tmp_path, text)
+    assert why in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_what_an_autotuner_sets_is_no_size(tmp_path: Path) -> None:
+    """A column of what its configurations set is refused."""
+    tuned = triton.autotune([triton.Config({"BLOCK_SIZE": 64})], key=[])(layer_norm)
+    with pytest.raises(InputError, match="BLOCK_SIZE, which the autotuner of layer_norm sets"):
+        read(tmp_path, "BLOCK_SIZE\n64", tuned)
+
+
+def test_entries_calculate_with_the_size() -> None:
+    """An entry is worked out for each size, and a size without an entry is passed by name."""
+    one, other = launches_at(
+        layer_norm,
+        [{"N": 1000, "BLOCK_SIZE": 1024}, {"N": 64, "BLOCK_SIZE": 64}],
+        signature="*fp16,*fp16,*fp16,*fp16,*fp32,*fp32,2 * N,N,1e-5",
+        constexprs=(),
+        num_warps="2,4",
+        grid="cdiv(N, BLOCK_SIZE)",
+    )
+    assert [line.arguments[6:] for line in one.lines] == [(2000, 1000, 1e-5)] * 2
+    assert [line.keywords["num_warps"] for line in one.lines] == [2, 4]
+    assert {line.keywords["BLOCK_SIZE"] for line in other.lines} == {64}
+    assert {line.grid for line in one.lines + other.lines} == {(1,)}
+    (named,) = launches_at(
+        layer_norm,
+        [{"N": 1000}],
+        signature="X=*fp16, Y=*fp16, W=*fp16, B=*fp16, Mean=*fp32, Rstd=*fp32, stride=N + 24,"
+        " eps=1e-5",
+        constexprs="BLOCK_SIZE=1024",
+    )
+    (line,) = named.lines
+    assert (line.arguments[6], {**line.keywords, "N": 1000}["N"]) == (1024, 1000)
+
+
+def test_a_size_in_another_place_is_refused() -> None:
+    """An entry that passes another size in its place would have the file say what is not."""
+    with pytest.raises(InputError, match="passes '64' as M, whose size is '32'; give M in its"):
+        launches_at(
+            matmul,
+            [{"M": 32, "N": 64, "K": 128}],
+            signature="*fp16,*fp16,*fp16,N,M,K,K,1,N,1,N,1",
+            constexprs={
+                **dict.fromkeys(("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K"), 32),
+                "GROUP_SIZE_M": 8,
+                "ACTIVATION": "",
+            },
+        )
+
+
+@pytest.mark.parametrize(
+    ("signature", "why"),
+    [
+        ("*fp16,*fp16,*fp16,*fp16,*fp32,*fp32,N,M,1e-5", "'N=M'"),
+        ("*fp16,*fp16,*fp16,*fp16,*fp32,*fp32,N and N,N,1e-5", "not a condition"),
+        ("*fp16,*fp16,*fp16,*fp16,*fp32,*fp32,N // 0,N,1e-5", "comes to no number"),
+        ("*fp16,*fp16,*fp16,*fp16,*fp32,*fp32,2048,2048,1e-5", "N is twice in --signature"),
+    ],
+)
+def test_an_entry_that_is_no_number_is_refused(signature: str, why: str) -> None:
+    """Other names, conditions and sizes that are given twice are told."""
+    with pytest.raises(InputError, match=why):
+        launches_at(layer_norm, [{"N": 1000}], signature=signature, constexprs="BLOCK_SIZE=1024")
+
+
+def test_values_take_the_place_of_others() -> None:
+    """A value that is given replaces those of its name, in texts and in a mapping."""
+    assert with_values(["A=1,2", "B = 'x'"], {"A": 4}) == ["B = 'x'", "A=4"]
+    assert with_values("A=1", {"C": "x"}) == ["A=1", "C='x'"]
+    assert with_values({"A": [1, 2], "B": 1}, {"A": 4}) == {"A": [4], "B": 1}

@@ -1,0 +1,93 @@
+"""The file of `tune --output`: what it keeps, and which choice is the nearest."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from occupancy_lab.errors import InputError
+from occupancy_lab.tuning.tuned_file import LeftOut, TunedFile, TunedLaunch
+
+SIZES = st.tuples(st.integers(1, 2**31), st.integers(1, 2**31), st.sampled_from(["a", "b", True]))
+
+
+def launch(m: int, n: int, kind: Any, **config: Any) -> TunedLaunch:
+    """Return a launch of a file."""
+    return TunedLaunch({"M": m, "N": n, "KIND": kind}, config, 2.5, 2.0, None, "latency")
+
+
+def file_of(*launches: TunedLaunch) -> TunedFile:
+    """Return a file with *launches* on an H100."""
+    left = (LeftOut("b200", "no time"), LeftOut("h100", "no loop", {"M": 1, "N": 2, "KIND": "a"}))
+    return TunedFile(
+        *("kernel", "digest", "3.7.1", ("M", "N", "KIND"), {"x": "fp16"}, {"ACT": None}),
+        gpus={"h100": launches},
+        left_out=left,
+    )
+
+
+def test_json_keeps_everything() -> None:
+    """What is written is read as it was, times that are not known included."""
+    file = file_of(launch(1, 2, "a", BLOCK=64, num_warps=4), launch(4, 2, "a", BLOCK=32, FLAG=True))
+    assert TunedFile.of(json.loads(file.to_json()), "tuned.json") == file
+
+
+@given(st.lists(SIZES, min_size=1, max_size=8, unique=True), SIZES)
+def test_the_nearest_is_of_the_nearest_logarithms(
+    known: list[tuple[int, int, Any]], asked: tuple[int, int, Any]
+) -> None:
+    """No other size of the same kind is nearer; one that is in the file is its own nearest."""
+    file = file_of(*(launch(*size) for size in known))
+    found = file.choice("h100", dict(zip(("M", "N", "KIND"), asked, strict=True)))
+
+    def distance(size: Any) -> float:
+        return math.dist(list(map(math.log2, size[:2])), list(map(math.log2, asked[:2])))
+
+    alike = [size for size in known if size[2] == asked[2]]
+    if found is None:
+        assert alike == []
+        return
+    size = tuple(found.sizes.values())
+    assert size[2] == asked[2]
+    assert distance(size) <= min(map(distance, alike)) + 1e-9
+    assert asked not in known or size == asked
+
+
+def test_another_gpu_has_no_choice() -> None:
+    """A GPU that the file lacks has none, whatever the size."""
+    assert file_of(launch(1, 2, "a")).choice("h200", {"M": 1, "N": 2, "KIND": "a"}) is None
+
+
+def test_zero_and_less_are_sizes_too() -> None:
+    """A size that has no logarithm counts as 1."""
+    file = file_of(launch(0, 2, "a", BLOCK=1), launch(64, 2, "a", BLOCK=2))
+    found = file.choice("h100", {"M": -5, "N": 2, "KIND": "a"})
+    assert found is not None
+    assert found.config == {"BLOCK": 1}
+
+
+def test_the_page_has_each_choice_and_what_is_left_out() -> None:
+    """Settings in which choices differ are columns, the others a sentence."""
+    file = file_of(
+        launch(1, 2, "a", BLOCK=64, num_warps=4), launch(4, 2, "a", BLOCK=32, num_warps=4)
+    )
+    page = file.to_markdown()
+    assert page.startswith("# kernel: 2 sizes on H100 SXM\n")
+    assert "B200 is left out: no time." in page
+    assert "H100 SXM has none for M 1, N 2, KIND a: no loop." in page
+    assert "| M   |   N |   KIND |   BLOCK |   predicted us |   bound |" in page
+    assert "Each has num_warps 4." in page
+
+
+@pytest.mark.parametrize("text", ["[]", "{", "3", '{"format": "occupancy-lab tuned"}'])
+def test_another_file_is_one_sentence(tmp_path: Any, text: str) -> None:
+    """What is no such file is refused by its name."""
+    path = tmp_path / "other.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=r"other\.json"):
+        TunedFile.read(str(path))
