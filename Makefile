@@ -79,6 +79,7 @@ endif
 
 bench: $(VENV)/.installed
 	$(BIN)/python tests/benchmark.py
+	$(BIN)/python tests/benchmark_tuned.py
 
 environment: $(VENV)/.installed
 

@@ -102,6 +102,10 @@ MATMUL = """\
 occupancy-lab sweep examples/matmul.py:tuned_matmul --gpu h100,mi300x \\
     --signature "*fp16,*fp16,*fp16,4096,4096,4096,4096,4096,4096" \\
     --grid "cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)\""""
+TUNED = """\
+occupancy-lab tune examples/matmul.py:tuned_matmul --gpu h100,b200,mi300x \\
+    --signature "*fp16,*fp16,*fp16,M,N,K,K,N,N" --grid "cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)" \\
+    --sizes examples/matmul_sizes.csv --output tuned.json"""
 SCRIPT = "occupancy-lab explain examples/matmul.py:main --gpu b200"
 CACHED = "sweep --cols 12672 --gpu h100,mi300x --num-warps 4,8,16,32 --num-stages 1,2 --quiet"
 """What fills the cache that is scanned."""
@@ -117,6 +121,13 @@ def layer_norm() -> str:
 def matmul() -> str:
     """Return the table of a tuned matrix multiplication."""
     return _shown(MATMUL, columns="100")
+
+
+def tuned() -> str:
+    """Return the choices for a matrix multiplication at each size."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "examples").symlink_to(EXAMPLES)
+        return _shown(TUNED, columns="100", folder=Path(folder))
 
 
 def script() -> str:
@@ -437,6 +448,7 @@ COMPILED: Mapping[str, Callable[[], str]] = {
     "dry_run": dry_run,
     "layer_norm": layer_norm,
     "matmul": matmul,
+    "tuned": tuned,
     "script": script,
     "matrix": matrix,
     "scan": scan,
@@ -458,6 +470,7 @@ PAGES: Mapping[Path, tuple[str, ...]] = {
     DOCS / "kernels.md": ("dry_run", "layer_norm", "matmul", "script", "rms_norm", "matrix"),
     DOCS / "scan.md": ("scan",),
     DOCS / "sweep.md": ("versions",),
+    DOCS / "tuning.md": ("tuned",),
     DOCS / "times.md": ("constants", "any_kernel", "lessons"),
     DOCS / "how-it-works.md": ("checks",),
 }

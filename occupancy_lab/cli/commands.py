@@ -165,7 +165,7 @@ def tune(  # noqa: PLR0913 - an argument for each option that is not passed on
     from occupancy_lab.sweeping.run import shown_progress
     from occupancy_lab.tuning import tune as tune_kernels
 
-    matrix = of_matrix(asked, foreign=DESCRIBED)
+    matrix = of_matrix(asked, foreign=(*DESCRIBED, "sizes", "search"))
     with Journal("tune", keep=not no_cache, resume=not no_resume) as journal:
         with shown_progress("compiling", "measuring", quiet=quiet) as (compiling, measuring):
             tuning = tune_kernels(

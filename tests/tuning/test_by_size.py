@@ -202,6 +202,15 @@ REFUSED = {
 }
 
 
+def test_a_matrix_has_no_sizes(tmp_path: Path) -> None:
+    """Sizes are a function's; the kernels of a matrix have --rows and --cols."""
+    sizes = tmp_path / "sizes.csv"
+    sizes.write_text("N\n4096\n", encoding="utf-8")
+    done = run("tune", "--cols", "781", "--sizes", str(sizes))
+    assert done.returncode == 2
+    assert "--sizes describes the launch of a function of Triton" in done.stderr
+
+
 @pytest.mark.parametrize(("words", "why"), REFUSED.items())
 def test_what_makes_no_sense_is_one_sentence(tmp_path: Path, words: str, why: str) -> None:
     """Options without use and sizes that no launch takes are refused."""
