@@ -189,6 +189,12 @@ def check_outputs(
             raise InputError(_both(option, other, path))
 
 
+def check_picture(path: Path | str) -> None:
+    """Raise InputError where the name of a picture ends in no kind of PICTURES."""
+    if Path(path).suffix.lower() not in PICTURES:
+        refuse(f"{path} does not end in .svg or .png, the two kinds of picture there are")
+
+
 def _given(paths: Mapping[str, Path | str | None]) -> dict[str, Path]:
     return {option: Path(path) for option, path in paths.items() if path is not None}
 

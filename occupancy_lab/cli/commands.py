@@ -353,6 +353,12 @@ def scan(directories: tuple[str, ...], gpus: tuple[str, ...], **asked: Any) -> N
 )
 @click.option("--output", type=File(), help="Write it to a file, not to standard error.")
 @click.option("--json", "form", flag_value="json", default="terminal", help="Write JSON.")
+@click.option(
+    "--plot",
+    type=File(),
+    metavar="FILE",
+    help="Draw the kernels under the roofs of the GPU, in a file .svg or .png.",
+)
 @click.option("--no-times", is_flag=True, help="Time no launches, only count them.")
 @click.option(
     "--sample",
@@ -384,6 +390,7 @@ def trace(  # noqa: PLR0913 - an argument for each option
     gpu: str | None,
     output: str | None,
     form: str,
+    plot: str | None,
     no_times: bool,
     sample: int,
     dry_run: bool,
@@ -394,11 +401,12 @@ def trace(  # noqa: PLR0913 - an argument for each option
     """Run PROGRAM, such as `-- python train.py`, and tell which kernels of Triton it launched.
 
     Its streams, its arguments, its signals and its exit status are its own. At its end a table is
-    printed on standard error, of a dry run on standard output: launches, programs against what
-    fits, occupancy, limiter, and the time of each kernel. A dry run of which nothing compiles, or
-    that lacks launches, exits with 1.
+    printed on standard error, of a dry run on standard output: launches, the time of each kernel
+    and what of it is lost, programs against what fits, occupancy, limiter. A dry run of which
+    nothing compiles, or that lacks launches, exits with 1.
     """
-    from occupancy_lab.files import check_outputs, export
+    from occupancy_lab.files import export
+    from occupancy_lab.reporting.trace_files import TraceFiles
     from occupancy_lab.tracing.trace import end_as, trace_program
 
     def write(found: Answer) -> None:
@@ -409,19 +417,24 @@ def trace(  # noqa: PLR0913 - an argument for each option
         with contextlib.redirect_stdout(sys.stdout if dry_run else sys.stderr):
             print_answer(found, form)
 
-    check_outputs({"--output": output})
+    files = TraceFiles(plot)
+    files.check(output, gpu)
     if dry_run:
         from occupancy_lab.tracing.several import dry_traces
 
         asked: dict[str, Any] = {"assume": assume, "timeout": timeout, "progress": show_status}
         found = dry_traces(program, gpu=gpu, **asked)
-        write(found.traces[0].trace if len(found.traces) == 1 else found)
+        first = found.traces[0].trace
+        files.write(first)
+        write(first if len(found.traces) == 1 else found)
         end_as(found.status)
     ended: list[int] = []
     try:
-        write(
-            trace_program(program, gpu=gpu, times=not no_times, sample=sample, ended=ended.append)
+        traced = trace_program(
+            program, gpu=gpu, times=not no_times, sample=sample, ended=ended.append
         )
+        write(traced)
+        files.write(traced)
     except Exception as error:
         if not ended:
             raise

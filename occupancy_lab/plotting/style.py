@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,7 @@ import numpy as np
 from matplotlib.cbook import STEP_LOOKUP_MAP
 from matplotlib.patches import ConnectionPatch
 
-from occupancy_lab.errors import refuse
-from occupancy_lab.files import PICTURES, export
+from occupancy_lab.files import check_picture, export
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -85,14 +85,14 @@ def lined(axes: Axes) -> None:
 def save(figure: Figure, path: Path | str) -> None:
     """Write *figure* to *path*, the same bytes for the same figure, as its suffix says.
 
-    The figure's title and description go with it, for those who cannot see it.
+    The figure's title and description go with it, for those who cannot see it. In an SVG, what has
+    an id has its label as a title, which is shown where the mouse is over it.
 
     Raises InputError where the suffix is neither .svg nor .png, or the file cannot be written.
     """
+    check_picture(path)
     path = Path(path)
     suffix = path.suffix.lower()
-    if suffix not in PICTURES:
-        refuse(f"{path} does not end in .svg or .png, the two kinds of picture there are")
     metadata = {
         "Title": " ".join(figure.get_suptitle().split()),
         "Description": str(figure.get_label()),
@@ -104,7 +104,18 @@ def save(figure: Figure, path: Path | str) -> None:
         figure.savefig(
             drawn, format=suffix.removeprefix("."), metadata=metadata, dpi=_PNG_DOTS_PER_INCH
         )
-    export(path, drawn.getvalue())
+    content = drawn.getvalue()
+    if suffix == ".svg":
+        content = _with_titles(content.decode(), figure).encode()
+    export(path, content)
+
+
+def _with_titles(svg: str, figure: Figure) -> str:
+    """Return *svg* with a title in each group that has the id of an artist of *figure*."""
+    for artist in figure.findobj(lambda one: one.get_gid() is not None):
+        group = f'<g id="{artist.get_gid()}">'
+        svg = svg.replace(group, f"{group}<title>{escape(str(artist.get_label()))}</title>", 1)
+    return svg
 
 
 STEP = 3.0

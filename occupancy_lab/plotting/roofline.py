@@ -1,0 +1,176 @@
+"""A roofline: what kernels compute a second over what they compute per byte, under a GPU's roofs.
+
+Williams, Waterman and Patterson, "Roofline: an insightful visual performance model for multicore
+architectures", Communications of the ACM 52 (2009).
+"""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from occupancy_lab.errors import refuse
+from occupancy_lab.plotting.style import (
+    EXACT,
+    FAINT,
+    INK,
+    MUTED,
+    Placer,
+    describe,
+    head,
+    styled,
+)
+from occupancy_lab.text.words import scaled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from matplotlib.axes import Axes
+
+WIDTH, HEIGHT, DOTS = 9.0, 5.4, 100
+"""Inches, and dots per inch in which labels are placed."""
+MARGIN = 3.0
+"""By how many times the axes reach beyond the points and where the roofs meet."""
+LEAST_SIZE, ALL_SIZE = 25.0, 1600.0
+"""Square points: of a kernel that takes no time, and what all the time adds."""
+NAMED = 6
+"""The kernels of most time, which have their names beside them."""
+LONGEST_NAME = 32
+CAPTION_WIDTH = 140
+"""Characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roof:
+    """A rate that a GPU cannot pass."""
+
+    name: str
+    rate: float
+    """FLOPs a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A kernel under the roofs."""
+
+    name: str
+    intensity: float
+    """FLOPs per byte of device memory."""
+    rate: float
+    """FLOPs a second."""
+    us: float
+    """The time of all its launches."""
+    words: str
+    """What is shown where the mouse is over it."""
+
+
+def draw_roofline(
+    points: Sequence[Point],
+    roofs: Sequence[Roof],
+    bandwidth: float,
+    *,
+    title: str,
+    caption: str,
+) -> Figure:
+    """Return a figure of *points*, each as large as its share of the time, under *roofs*.
+
+    *bandwidth* is the device memory's, bytes a second. In an SVG the words of a point are its
+    title, which a browser shows where the mouse is over it.
+
+    Raises InputError where there is no point or no roof.
+    """
+    if not points or not roofs:
+        refuse(
+            "a roofline needs a kernel whose time, FLOPs and bytes are known, and the GPU's rates"
+        )
+    highest = max(roof.rate for roof in roofs)
+    ridge = highest / bandwidth
+    every = [point.intensity for point in points]
+    left, right = min(*every, ridge) / MARGIN, max(*every, ridge) * MARGIN
+    lowest = min(point.rate for point in points) / MARGIN
+    with styled():
+        figure = Figure(figsize=(WIDTH, HEIGHT), dpi=DOTS, layout="constrained")
+        axes = figure.subplots()
+        axes.set(xscale="log", yscale="log", xlim=(left, right))
+        axes.set_ylim(min(lowest, left * bandwidth), highest * MARGIN)
+        axes.grid(color=FAINT, linewidth=0.5)
+        axes.set_axisbelow(True)
+        _draw_roofs(axes, roofs, bandwidth, left, right)
+        _draw_points(axes, points)
+        axes.set_xlabel("FLOPs per byte of device memory")
+        axes.set_ylabel("FLOPs a second")
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: scaled(value)))
+        head(figure, title, textwrap.fill(caption, CAPTION_WIDTH), 8)
+        figure.draw_without_rendering()
+        _label(axes, points, bandwidth, left)
+    names = ", ".join(point.words for point in points)
+    describe(figure, f"{title}. {caption} {names}")
+    return figure
+
+
+def _draw_roofs(
+    axes: Axes, roofs: Sequence[Roof], bandwidth: float, left: float, right: float
+) -> None:
+    """Draw the bandwidth's roof up to the highest rate, and each rate from there on."""
+    ridge = max(roof.rate for roof in roofs) / bandwidth
+    axes.plot([left, ridge], [left * bandwidth, ridge * bandwidth], color=INK, linewidth=1.6)
+    for roof in roofs:
+        axes.plot([roof.rate / bandwidth, right], [roof.rate] * 2, color=INK, linewidth=1.2)
+        words = f"{roof.name}, {scaled(roof.rate)}FLOP/s"
+        place: dict[str, Any] = {"ha": "right", "va": "bottom", "fontsize": 8, "color": MUTED}
+        axes.text(right, roof.rate, f"{words} ", **place)
+
+
+def _draw_points(axes: Axes, points: Sequence[Point]) -> None:
+    """Draw each point with its words as label; the largest lie below."""
+    total = sum(point.us for point in points)
+    places = sorted(range(len(points)), key=lambda place: points[place].us, reverse=True)
+    for place in places:
+        point = points[place]
+        drawn = axes.scatter(
+            [point.intensity],
+            [point.rate],
+            s=_size(point, total),
+            color=EXACT,
+            alpha=0.65,
+            edgecolors="white",
+            linewidths=0.8,
+            label=point.words,
+            zorder=3,
+        )
+        drawn.set_gid(f"kernel-{place + 1}")
+
+
+def _size(point: Point, total: float) -> float:
+    """Return the area of a point, of whose kind all take *total*, as matplotlib has it."""
+    return LEAST_SIZE + ALL_SIZE * (point.us / total if total else 0.0)
+
+
+def _outlines(axes: Axes, points: Sequence[Point]) -> Iterator[Any]:
+    """Return the pixels of each point's middle and edge."""
+    total, angles = sum(point.us for point in points), np.linspace(0, 2 * np.pi, 16)
+    circle = np.column_stack([np.cos(angles), np.sin(angles)])
+    for point in points:
+        middle = axes.transData.transform([(point.intensity, point.rate)])
+        radius = _size(point, total) ** 0.5 / 2 * DOTS / 72  # an inch has 72 points
+        yield np.concatenate([middle, middle + radius * circle])
+
+
+def _label(axes: Axes, points: Sequence[Point], bandwidth: float, left: float) -> None:
+    """Write beside the bandwidth's roof and the kernels of most time what they are."""
+    ends = [axes.transData.transform(np.column_stack(line.get_data())) for line in axes.lines]
+    lines = [np.linspace(first, last, 120) for first, last in ends]
+    placer = Placer(axes, [*lines, *_outlines(axes, points)])
+    words = f"device memory, {scaled(bandwidth)}B/s"
+    placer.at_point(words, (left * 1.2, left * 1.2 * bandwidth), color=MUTED)
+    most = sorted(points, key=lambda point: point.us, reverse=True)[:NAMED]
+    for point in most:
+        whole, half = len(point.name) <= LONGEST_NAME, LONGEST_NAME // 2
+        name = point.name if whole else f"{point.name[:half]}…{point.name[1 - half :]}"
+        placer.at_point(name, (point.intensity, point.rate), color=INK)

@@ -1,0 +1,59 @@
+"""The files of a trace: refused before a program is run, or there when it has ended."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from in_process import run
+
+STEP = Path(__file__).parents[2] / "examples" / "step.py"
+
+
+@pytest.mark.slow
+def test_a_dry_run_writes_its_files(tmp_path: Path) -> None:
+    """Each file is there beside the page, which is what it is without them."""
+    words = ("trace", "--dry-run", "--gpu", "h100")
+    program = ("--", sys.executable, str(STEP), "3")
+    plain = run(*words, *program)
+    done = run(*words, "--plot", str(tmp_path / "roofline.svg"), *program)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == plain.stdout
+    drawn = (tmp_path / "roofline.svg").read_text("utf-8")
+    assert "<title>matmul: 57.8 us predicted" in drawn
+    assert "<title>layer_norm: 17.8 us predicted" in drawn
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (("--plot", "{in}/a.jpeg"), "does not end in .svg or .png"),
+        (("--plot", "{in}/none/a.svg"), "there is no directory"),
+        (("--plot", "{in}/a.svg", "--output", "{in}/a.svg"), "--output and --plot both name"),
+        (("--plot", "{in}/a.svg", "--gpu", "h100,a100"), "--plot is of one GPU"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_first(
+    tmp_path: Path, given: tuple[str, ...], why: str
+) -> None:
+    """The program is not run: it would be there that it fails."""
+    words = [word.replace("{in}", str(tmp_path)) for word in given]
+    done = run("trace", "--dry-run", *words, "--", sys.executable, str(tmp_path / "none.py"))
+    assert done.returncode == 2
+    assert why in done.stderr
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_a_picture_of_nothing_is_refused(tmp_path: Path) -> None:
+    """A program without a kernel leaves no file, one sentence and no page."""
+    script = tmp_path / "none.py"
+    script.write_text("", encoding="utf-8")
+    plot = tmp_path / "a.svg"
+    done = run(
+        *("trace", "--dry-run", "--gpu", "h100"), "--plot", str(plot), sys.executable, str(script)
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "there is no roofline" in done.stderr
+    assert not plot.exists()
