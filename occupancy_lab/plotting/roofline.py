@@ -85,9 +85,7 @@ def draw_roofline(
     Raises InputError where there is no point or no roof.
     """
     if not points or not roofs:
-        refuse(
-            "a roofline needs a kernel whose time, FLOPs and bytes are known, and the GPU's rates"
-        )
+        refuse("a roofline needs kernels with FLOPs, bytes and a time, and the GPU's rates")
     highest = max(roof.rate for roof in roofs)
     ridge = highest / bandwidth
     every = [point.intensity for point in points]

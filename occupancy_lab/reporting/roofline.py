@@ -30,20 +30,18 @@ def draw_trace(found: Traced) -> Figure:
     from occupancy_lab.plotting.roofline import draw_roofline
 
     gpu, kernels = _on_one_gpu(shown_kernels(found))
-    pairs = [(one, _point(one)) for one in kernels]
-    points = [point for _, point in pairs if point is not None]
+    times = [time for one in kernels if (time := one.time) is not None]
+    basis = "measured" if any(time.measured for time in times) else "predicted"
+    points = [point for one in kernels if (point := _point(one, basis)) is not None]
     if not points or gpu is None or gpu.bandwidth_gbs is None:
         refuse("there is no roofline: of no kernel time, FLOPs and bytes are known")
-    basis = next(time.basis for one in kernels if (time := one.time) is not None)
     caption = (
         f"Each point is a kernel by its {basis} time, as large as its share of all; roofs are the"
         f" rates of {gpu.title}'s data sheet."
     )
     if len(points) < len(kernels):
         without = count(len(kernels) - len(points), "kernel")
-        caption += (
-            f" {without} without FLOPs, or of which they or the time are not known: no point."
-        )
+        caption += f" {without} without FLOPs or a known time left out."
     title = f"{count(len(points), 'kernel')} on {gpu.title}, {basis}"
     roofs = [*_roofs(kernels, gpu)]
     return draw_roofline(points, roofs, gpu.bandwidth_gbs * 1e9, title=title, caption=caption)
@@ -62,12 +60,15 @@ def _on_one_gpu(shown: Sequence[TracedKernel]) -> tuple[Gpu | None, list[TracedK
     return gpus[key], on_it
 
 
-def _point(kernel: TracedKernel) -> Point | None:
-    """Return the launch over the most frequent grid; None where it has no place in the picture."""
+def _point(kernel: TracedKernel, basis: str) -> Point | None:
+    """Return the launch over the most frequent grid by its time of that *basis*.
+
+    None where it has no place in the picture.
+    """
     from occupancy_lab.plotting.roofline import Point
 
     work, time, grid = kernel.work, kernel.time, kernel.grids[0] if kernel.grids else None
-    if work is None or time is None or grid is None or kernel.elsewhere:
+    if work is None or time is None or grid is None or kernel.elsewhere or time.basis != basis:
         return None
     of_grid = grid.measured if time.measured else grid.predicted
     dram = None if work.memory.dram_bytes is None else work.memory.dram_bytes.exact
