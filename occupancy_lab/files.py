@@ -32,6 +32,8 @@ OPEN_FILES = ("/dev/fd/", "/dev/stdin", "/dev/stdout", "/proc/self/fd/")
 """Where the files are that a process has open, such as the pipe of a shell's <(...)."""
 PICTURES = (".svg", ".png")
 """What the names of pictures end in."""
+HTML = (".html", ".htm")
+"""What the names of pages of HTML end in."""
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 """How a text begins that a spreadsheet would work out, or that was quoted because of that."""
 

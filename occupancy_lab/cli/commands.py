@@ -359,6 +359,12 @@ def scan(directories: tuple[str, ...], gpus: tuple[str, ...], **asked: Any) -> N
     metavar="FILE",
     help="Draw the kernels under the roofs of the GPU, in a file .svg or .png.",
 )
+@click.option(
+    "--report",
+    type=File(),
+    metavar="FILE",
+    help="Write a page with the kernels that lose most, explained: .html, or .md with its picture.",
+)
 @click.option("--no-times", is_flag=True, help="Time no launches, only count them.")
 @click.option(
     "--sample",
@@ -391,6 +397,7 @@ def trace(  # noqa: PLR0913 - an argument for each option
     output: str | None,
     form: str,
     plot: str | None,
+    report: str | None,
     no_times: bool,
     sample: int,
     dry_run: bool,
@@ -417,7 +424,7 @@ def trace(  # noqa: PLR0913 - an argument for each option
         with contextlib.redirect_stdout(sys.stdout if dry_run else sys.stderr):
             print_answer(found, form)
 
-    files = TraceFiles(plot)
+    files = TraceFiles(plot, report)
     files.check(output, gpu)
     if dry_run:
         from occupancy_lab.tracing.several import dry_traces

@@ -91,23 +91,26 @@ def save(figure: Figure, path: Path | str) -> None:
     Raises InputError where the suffix is neither .svg nor .png, or the file cannot be written.
     """
     check_picture(path)
-    path = Path(path)
-    suffix = path.suffix.lower()
+    form = Path(path).suffix.lower().removeprefix(".")
+    export(Path(path), svg_text(figure) if form == "svg" else _drawn(figure, form))
+
+
+def svg_text(figure: Figure) -> str:
+    """Return *figure* as the text of an SVG, as `save` writes it."""
+    return _with_titles(_drawn(figure, "svg").decode(), figure)
+
+
+def _drawn(figure: Figure, form: str) -> bytes:
     metadata = {
         "Title": " ".join(figure.get_suptitle().split()),
         "Description": str(figure.get_label()),
     }
-    if suffix == ".svg":
+    if form == "svg":
         metadata["Date"] = None  # type: ignore[assignment] # None is how a date is left out
     drawn = io.BytesIO()
     with styled():
-        figure.savefig(
-            drawn, format=suffix.removeprefix("."), metadata=metadata, dpi=_PNG_DOTS_PER_INCH
-        )
-    content = drawn.getvalue()
-    if suffix == ".svg":
-        content = _with_titles(content.decode(), figure).encode()
-    export(path, content)
+        figure.savefig(drawn, format=form, metadata=metadata, dpi=_PNG_DOTS_PER_INCH)
+    return drawn.getvalue()
 
 
 def _with_titles(svg: str, figure: Figure) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from occupancy_lab.errors import InputError
+from occupancy_lab.files import HTML as ENDINGS
 from occupancy_lab.files import check_outputs, export
 from occupancy_lab.plotting.style import save
 from occupancy_lab.reporting.chapters.accuracy import (
@@ -143,19 +144,20 @@ def run(
         blocks = page.blocks(None)
         return blocks if form is None else document.to_markdown(blocks)
     path = Path(output)
-    named = HTML if path.suffix.lower() in {".html", ".htm"} else MARKDOWN
+    named = HTML if path.suffix.lower() in ENDINGS else MARKDOWN
     html = (form or named) == HTML
     check_outputs(
         {"--output": path},
         inputs={"--file": file},
-        pictures={} if html else {"the folder of pictures": _folder(path)},
+        pictures={} if html else {"the folder of pictures": picture_folder(path)},
     )
     page = make_report(gpu, file=file, progress=progress)
     if html:
         export(path, to_html(page))
         return f"{path} is written.\n"
     write_markdown(page, path)
-    return f"{path} is written, with {count(len(page.pictures), 'picture')} in {_folder(path)}.\n"
+    pictures = count(len(page.pictures), "picture")
+    return f"{path} is written, with {pictures} in {picture_folder(path)}.\n"
 
 
 def write_markdown(page: Page, path: Path) -> None:
@@ -163,7 +165,7 @@ def write_markdown(page: Page, path: Path) -> None:
 
     Raises InputError where something cannot be written.
     """
-    folder = _folder(path)
+    folder = picture_folder(path)
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:
@@ -178,6 +180,6 @@ def write_markdown(page: Page, path: Path) -> None:
     export(path, document.to_markdown(page.blocks(address)))
 
 
-def _folder(path: Path) -> Path:
+def picture_folder(path: Path) -> Path:
     """Return reports/h200 for reports/h200.md, and report-pictures for report."""
     return path.with_suffix("") if path.suffix else path.with_name(f"{path.name}-pictures")

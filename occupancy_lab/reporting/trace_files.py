@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from occupancy_lab.errors import refuse
-from occupancy_lab.files import check_outputs, check_picture
+from occupancy_lab.files import HTML, check_outputs, check_picture
 
 if TYPE_CHECKING:
     from occupancy_lab.tracing.trace import Trace
@@ -19,14 +19,21 @@ class TraceFiles:
 
     plot: str | None = None
     """The picture of the roofline."""
+    report: str | None = None
+    """The report, of markdown or HTML."""
 
     def check(self, output: str | None, gpu: str | None) -> None:
         """Raise InputError, before a program is run, for what cannot be written.
 
         *output* is where the page goes, and *gpu* the GPU, or several with commas.
         """
-        wanted = {"--plot": self.plot}
-        check_outputs({"--output": output, **wanted})
+        from occupancy_lab.reporting.contents import picture_folder
+
+        wanted = {"--plot": self.plot, "--report": self.report}
+        pictures = {}
+        if self.report is not None and Path(self.report).suffix.lower() not in HTML:
+            pictures["the folder of pictures"] = picture_folder(Path(self.report))
+        check_outputs({"--output": output, **wanted}, pictures=pictures)
         if self.plot is not None:
             check_picture(self.plot)
         given = [option for option, path in wanted.items() if path is not None]
@@ -43,3 +50,7 @@ class TraceFiles:
             from occupancy_lab.reporting.roofline import draw_trace
 
             save(draw_trace(found.found), Path(self.plot))
+        if self.report is not None:
+            from occupancy_lab.reporting.trace_report import write_trace_report
+
+            write_trace_report(found, Path(self.report))

@@ -184,7 +184,9 @@ NEEDED = {
     "trace": [("dry_run", "program")],
 }
 """What a command does nothing without, each way."""
-WRITTEN = (*("export_csv", "export_json", "export_markdown", "output", "plot", "junit", "sarif"),)
+WRITTEN = (
+    *("export_csv", "export_json", "export_markdown", "output", "plot", "report", "junit", "sarif"),
+)
 TO_WRITE = [
     *("{out}/file.csv", "{out}/file.html", "{out}/missing/file", "{in}", "{in}/pipe", "x"),
     *("/dev/full", "{in}/loop.py", f"{'x' * 300}/file.csv", "/dev/null/file"),

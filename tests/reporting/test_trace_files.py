@@ -17,12 +17,18 @@ def test_a_dry_run_writes_its_files(tmp_path: Path) -> None:
     words = ("trace", "--dry-run", "--gpu", "h100")
     program = ("--", sys.executable, str(STEP), "3")
     plain = run(*words, *program)
-    done = run(*words, "--plot", str(tmp_path / "roofline.svg"), *program)
+    files = ("--plot", str(tmp_path / "roofline.svg"), "--report", str(tmp_path / "page.md"))
+    done = run(*words, *files, *program)
     assert done.returncode == 0, done.stderr
     assert done.stdout == plain.stdout
     drawn = (tmp_path / "roofline.svg").read_text("utf-8")
     assert "<title>matmul: 57.8 us predicted" in drawn
     assert "<title>layer_norm: 17.8 us predicted" in drawn
+    page = (tmp_path / "page.md").read_text("utf-8")
+    assert "## 1 matmul" in page
+    assert "total = tl.dot(a, b, total)" in page
+    assert "](page/roofline.svg)" in page
+    assert (tmp_path / "page" / "roofline.svg").read_text("utf-8") == drawn
 
 
 @pytest.mark.parametrize(
@@ -31,6 +37,8 @@ def test_a_dry_run_writes_its_files(tmp_path: Path) -> None:
         (("--plot", "{in}/a.jpeg"), "does not end in .svg or .png"),
         (("--plot", "{in}/none/a.svg"), "there is no directory"),
         (("--plot", "{in}/a.svg", "--output", "{in}/a.svg"), "--output and --plot both name"),
+        (("--report", "{in}/a.md", "--plot", "{in}/a/b.svg"), "there is no directory"),
+        (("--report", "{in}/a.html", "--gpu", "h100,a100"), "--report is of one GPU"),
         (("--plot", "{in}/a.svg", "--gpu", "h100,a100"), "--plot is of one GPU"),
     ],
 )

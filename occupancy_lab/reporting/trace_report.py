@@ -1,0 +1,191 @@
+"""The report of a trace: what is lost, the roofline, and the kernels that lose most, explained."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from occupancy_lab.compiling import triton_version
+from occupancy_lab.errors import InputError
+from occupancy_lab.explaining.case import Case
+from occupancy_lab.explaining.duration import the_duration
+from occupancy_lab.explaining.short import limits_with_bars, the_launch_in_short
+from occupancy_lab.explaining.source import SourceView
+from occupancy_lab.files import HTML, export
+from occupancy_lab.plotting.style import svg_text
+from occupancy_lab.record import Record
+from occupancy_lab.reporting.contents import write_markdown
+from occupancy_lab.reporting.page import Chapter, Page, Picture
+from occupancy_lab.reporting.roofline import draw_trace
+from occupancy_lab.text import document
+from occupancy_lab.text.document import Bullets, Section, literal
+from occupancy_lab.text.words import cell, duration, microseconds, percent
+from occupancy_lab.tracing.page import configuration, shown_kernels
+from occupancy_lab.tracing.traced import KernelTime
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from matplotlib.figure import Figure
+
+    from occupancy_lab.reporting.page import Part
+    from occupancy_lab.tracing.trace import Trace
+    from occupancy_lab.tracing.traced import LaunchWork, TracedKernel
+
+MOST_EXPLAINED = 10
+"""The kernels that are explained: those that lose most."""
+ADDRESS = re.compile(r'<img alt="[^"]*" src="picture:([\w-]+)">')
+"""An image of HTML that a picture is to take the place of."""
+
+
+def make_trace_report(found: Trace) -> Page:
+    """Return the report of a trace, a dry run's or that of a program that launched kernels."""
+    page = found.to_document()
+    tables = [table for section in page.sections for table in section.tables]
+    notes = [sentence for section in page.sections for sentence in section.sentences]
+    shown = shown_kernels(found.found)
+    chapters = [Chapter("In short", (Bullets(page.answer), *tables))]
+    figure = _figure(found)
+    if isinstance(figure, str):
+        notes.append(figure)
+    else:
+        picture = Picture("roofline", f"A roofline: {figure.get_suptitle()}", lambda: figure)
+        chapters.append(Chapter("Under the roofs of the GPU", (picture,)))
+    total = KernelTime.total(_times(shown))
+    near, triton = _folder(found), _triton(found)
+    for number, one in enumerate(shown[:MOST_EXPLAINED], 1):
+        blocks = tuple(_without(notes, part) for part in _explained(one, total, near, triton))
+        chapters.append(Chapter(f"{number} {literal(one.kernel)}", blocks))
+    if len(shown) > MOST_EXPLAINED:
+        notes.append(f"The {MOST_EXPLAINED} kernels that lose most are explained, of {len(shown)}.")
+    if notes:
+        chapters.append(Chapter("What the numbers are", (Bullets(tuple(notes)),)))
+    return Page(page.title, tuple(chapters))
+
+
+def _without(notes: Sequence[str], part: Part) -> Part:
+    """Return *part* without the sentences that are among *notes*, which stand at the end."""
+    if not isinstance(part, Section):
+        return part
+    return dataclasses.replace(
+        part, sentences=tuple(one for one in part.sentences if one not in notes)
+    )
+
+
+def _times(shown: tuple[TracedKernel, ...]) -> list[KernelTime]:
+    """Return the measured times, or where there are none the predicted."""
+    times = [one.time for one in shown if one.time is not None]
+    return [one for one in times if one.measured] or times
+
+
+def _figure(found: Trace) -> Figure | str:
+    """Return the roofline, or why there is none as a sentence."""
+    try:
+        return draw_trace(found.found)
+    except InputError as error:
+        return f"{str(error)[0].upper()}{str(error)[1:]}."
+
+
+def _folder(found: Trace) -> Path | None:
+    """Return where the program's file is, beside which a kernel's may be."""
+    words = () if found.outcome is None else found.outcome.command
+    return next((Path(word).parent for word in words if word.endswith(".py")), None)
+
+
+def _triton(found: Trace) -> str:
+    """Return the version of the Triton that compiled the kernels."""
+    versions = (one.triton for one in found.found.processes)
+    return next(filter(None, versions), None) or triton_version()
+
+
+def _explained(
+    kernel: TracedKernel, total: KernelTime | None, near: Path | None, triton: str
+) -> Iterator[Part]:
+    """Return what a kernel loses, its launch, limits and parts, and the lines that cost most."""
+    yield Bullets(tuple(_sentences(kernel, total)))
+    calculation, work = kernel.calculation, kernel.work
+    if calculation is None or work is None:
+        if calculation is not None:
+            yield limits_with_bars((calculation,))
+        return
+    record = _record(kernel, work, triton)
+    case = Case(record)
+    yield the_launch_in_short([case])
+    lines = SourceView((record,), kernel.kernel, near=near).to_document().sections[:1]
+    yield from lines
+    if record.prediction is not None:
+        yield the_duration((case,))
+    yield limits_with_bars((calculation,))
+
+
+def _sentences(kernel: TracedKernel, total: KernelTime | None) -> Iterator[str]:
+    time = kernel.time
+    if time is None or total is None or time.measured != total.measured or not time.launches:
+        yield f"No time is known of its {kernel.launches} launches."
+    else:
+        words = f"{time.launches} launches take {duration(time.us)}, {time.basis}"
+        if total.us:
+            words += f": {percent(time.us / total.us)} of the time of all kernels"
+        yield f"{words}; {microseconds(time.us / time.launches)} each."
+        if time.lost_us is not None and time.light_us is not None:
+            least = time.light_us / max(time.known, 1)
+            yield (
+                f"**{duration(time.lost_us)} of that are lost**: for its bytes and FLOPs, at the"
+                f" rates of the data sheet, a launch needs {cell(least)} us."
+            )
+    if words := configuration(kernel):
+        yield f"Its configuration is {literal(words)}."
+    if kernel.reason is not None:
+        yield f"How it sits is not known: {literal(kernel.reason)}."
+
+
+def _record(kernel: TracedKernel, work: LaunchWork, triton: str) -> Record:
+    """Return the launch over the most frequent grid as a record."""
+    calculation, bound = kernel.calculation, work.bound
+    assert calculation is not None  # noqa: S101 - it has work
+    options = bound.options or kernel.options
+    return Record(
+        kernel=kernel.kernel,
+        launch=bound.launch,
+        arguments={**kernel.constexprs, **bound.arguments},
+        constexprs=tuple(kernel.constexprs),
+        options=options,
+        gpu=calculation.gpu,
+        usual_options={"num_warps": calculation.resources.num_warps},
+        calculation=calculation,
+        plan=kernel.plan(kernel.usual_grid),
+        triton_version=triton,
+        prediction=work.prediction,
+        counts=work.counts,
+        executed=work.executed,
+    )
+
+
+def write_trace_report(found: Trace, path: Path) -> None:
+    """Write the report of *found*: HTML where *path* ends in .html, else markdown.
+
+    The pictures of markdown go into a folder beside it.
+
+    Raises InputError where something cannot be written.
+    """
+    page = make_trace_report(found)
+    if path.suffix.lower() in HTML:
+        export(path, to_html(page))
+    else:
+        write_markdown(page, path)
+
+
+def to_html(page: Page) -> str:
+    """Return *page* as HTML with its pictures as parts of it, which name a kernel on hover."""
+    blocks = page.blocks(lambda picture: f"picture:{picture.name}")
+    drawn = {one.name: _inline(one) for one in page.pictures}
+    return ADDRESS.sub(lambda found: drawn[found[1]], document.html_page(page.title, blocks))
+
+
+def _inline(picture: Picture) -> str:
+    svg = svg_text(picture.draw())
+    style = f'role="img" aria-label="{escape(picture.words)}" style="max-width:100%;height:auto"'
+    return svg[svg.index("<svg ") :].replace("<svg ", f"<svg {style} ", 1)

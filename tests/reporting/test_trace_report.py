@@ -1,0 +1,110 @@
+"""The report of a trace: what is lost first, then each kernel that loses most, explained."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import pytest
+from run_trace import run
+from traced_kernels import LAUNCH, traced_kernel, worked
+
+from occupancy_lab.reporting.trace_report import make_trace_report, to_html
+from occupancy_lab.text.document import to_markdown
+from occupancy_lab.tracing.page import Outcome
+from occupancy_lab.tracing.trace import Trace
+from occupancy_lab.tracing.traced import GridLaunches, Process, Traced
+
+PROGRAM = Path(__file__).parents[1] / "tracing" / "traced_program.py"
+MEASURED = GridLaunches(LAUNCH.grid, 100, samples=5, us=150.0, work=worked())
+PROCESS = Process(
+    pid=1,
+    argv=("train.py",),
+    triton="3.6.0",
+    torch="2.11.0",
+    rank=None,
+    ended=True,
+    seconds=2.0,
+    launching_seconds=1.0,
+    replays=0,
+    launches=1200,
+    overhead_ns=0.0,
+    hot_ns=None,
+    held=0,
+    empty_us=2.0,
+    errors=(),
+)
+
+
+def trace(*names: str, grid: GridLaunches = MEASURED) -> Trace:
+    """Return a trace of kernels of these names, each of which loses more than the next."""
+    kernels = [
+        traced_kernel(name, (dataclasses.replace(grid, launches=100 - place),))
+        for place, name in enumerate(names)
+    ]
+    ended = Outcome(("python", "train.py"), 0, started=True)
+    return Trace(Traced(tuple(kernels), (PROCESS,)), ended)
+
+
+def text(found: Trace) -> str:
+    """Return the report in markdown."""
+    return to_markdown(make_trace_report(found).blocks(None))
+
+
+def test_the_kernels_that_lose_most_are_explained() -> None:
+    """There are ten of them at most, in the order of the table, and the page says how many."""
+    names = [f"kernel_{chr(97 + place)}" for place in range(12)]
+    chapters = [one.title for one in make_trace_report(trace(*names)).chapters]
+    assert chapters[:2] == ["In short", "Under the roofs of the GPU"]
+    assert chapters[2:12] == [f"{place} {name}" for place, name in enumerate(names[:10], 1)]
+    assert chapters[12:] == ["What the numbers are"]
+    assert "- The 10 kernels that lose most are explained, of 12." in text(trace(*names))
+
+
+def test_a_kernel_is_explained_by_what_its_launch_does() -> None:
+    """Time, loss, bytes and limits are there, and the lines with the bytes of the matrices."""
+    page = text(trace("swiglu_kernel"))
+    assert "15.0 ms of the 1.00 s from the first launch to the last are in Triton's kernels" in page
+    assert (
+        "- 100 launches take 15.0 ms, measured: 100% of the time of all kernels; 150 us each."
+        in page
+    )
+    assert "- **6.93 ms of that are lost**:" in page
+    assert "| reads, writes, L2 cache | 180 MB, 90.2 MB, 271 MB" in page
+    assert "(Triton 3.6.0)" in page
+    lines = page.partition("### The lines that cost most")[2]
+    assert lines.partition("###")[0].count("90.2 MB") == 2  # both loads
+    assert "### How long it takes" in page
+    assert "### The limits" in page
+
+
+def test_what_is_not_known_is_no_number() -> None:
+    """A kernel of which nobody knows what it does is in the page with its limits alone."""
+    unknown = dataclasses.replace(MEASURED, us=None, work=None)
+    page = text(trace("swiglu_kernel", grid=unknown))
+    assert "- No time is known of its 100 launches." in page
+    assert "### The limits" in page
+    assert "lost" not in page
+    assert "- There is no roofline: of no kernel time, FLOPs and bytes are known." in page
+
+
+def test_html_names_a_kernel_on_hover_and_runs_nothing() -> None:
+    """The picture is a part of the page, with titles; a name that is HTML is shown as text."""
+    page = to_html(make_trace_report(trace("<script>alert(1)</script>")))
+    assert "<img" not in page
+    assert "<script" not in page
+    assert "<title>&lt;script&gt;alert(1)&lt;/script&gt;: 150 us measured" in page
+    assert page.count("<svg ") == 1
+
+
+@pytest.mark.slow
+def test_a_program_that_launches_has_a_report(tmp_path: Path) -> None:
+    """It has measured times, and the source of the kernel that was launched."""
+    path = tmp_path / "page.html"
+    done = run([sys.executable, str(PROGRAM), "timed"], ["--report", str(path)])
+    assert done.returncode == 0
+    assert b"cannot be told" not in done.stderr
+    page = path.read_text("utf-8")
+    assert "200 launches take 8.00 ms, measured" in page
+    assert "total = tl.load(x_ptr + offsets" in page
