@@ -15,7 +15,7 @@ from occupancy_lab.errors import few_of, quoted, refuse
 from occupancy_lab.explaining.dry_run import asked_of, variants_of
 from occupancy_lab.explaining.duration import why_no_time
 from occupancy_lab.inputs import chosen_gpus
-from occupancy_lab.kernel import Variant, innermost, load_function, triton_class, variants
+from occupancy_lab.kernel import Variant, innermost, load_function, variants
 from occupancy_lab.launch import TRITON_DTYPES, Dtype, Pointer, constant_text, plain
 from occupancy_lab.notation import Parameters
 from occupancy_lab.options import KNOBS
@@ -23,7 +23,15 @@ from occupancy_lab.record import Failed, Record, compile_runs, with_counts
 from occupancy_lab.signature import read_assumed
 from occupancy_lab.tuning.digest import source_digest
 from occupancy_lab.tuning.sizes import SizedLaunches, launches_at, read_sizes, with_values
-from occupancy_lab.tuning.space import free_tiles, larger, neighbours, tile_names
+from occupancy_lab.tuning.space import (
+    as_compared,
+    autotuner_of,
+    free_tiles,
+    larger,
+    neighbours,
+    tile_names,
+    without_autotuner,
+)
 from occupancy_lab.tuning.tuned_file import LeftOut, TunedFile, TunedLaunch
 from occupancy_lab.values import Work
 
@@ -105,8 +113,8 @@ def tune_sizes(  # noqa: PLR0913 - one argument per option of the command line
         kernel, _ = load_function(name)
     elif not compiler.environment.is_running:
         refuse("another Triton runs in a process of its own, which finds a kernel by its file only")
-    kernel = getattr(kernel, "untuned", kernel)
-    if search and triton_class(kernel) != "Autotuner":
+    kernel = as_compared(kernel)
+    if search and autotuner_of(kernel) is None:
         described["num_warps"] = described.get("num_warps") or 4
         described["num_stages"] = described.get("num_stages") or 3
     assumed = read_assumed(assume, innermost(kernel).arg_names)
@@ -183,13 +191,14 @@ class _Tuner:
 
     def _at(self, size: Size, config: Settings) -> Candidate:
         """Return a configuration, one that is not given among them, at a size."""
-        if triton_class(self.kernel) != "Autotuner":
+        if autotuner_of(self.kernel) is None:
             (sized,) = launches_at(self.kernel, [size], **self._lines(config))
             (variant,) = variants_of(self.kernel, sized.lines)
             return Candidate(size, config, variant)
         line = self.sized[_text(size)].lines[0]
         keywords = {**line.keywords, **config}
-        (variant,) = variants(self.kernel.fn, line.arguments, keywords, line.grid, config)
+        kernel = without_autotuner(self.kernel)
+        (variant,) = variants(kernel, line.arguments, keywords, line.grid, config)
         work = Work(line.read_bytes, line.written_bytes)
         launch = dataclasses.replace(variant.launch, work=work, typical=line.typical)
         return Candidate(size, config, dataclasses.replace(variant, launch=launch))
@@ -212,7 +221,7 @@ class _Tuner:
         """
         configs = [one.config for one in candidates]
         tiles = [one for one in tile_names(self.kernel) if len({c.get(one) for c in configs}) > 1]
-        if triton_class(self.kernel) == "Autotuner" or not tiles:
+        if autotuner_of(self.kernel) is not None or not tiles:
             return
         each: dict[str, Settings] = {}
         for one in candidates:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import ast
 import builtins
+import copy
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.kernel import innermost
+from occupancy_lab.kernel import innermost, triton_class
+from occupancy_lab.tuning.autotuner import early_config_prune
 from occupancy_lab.tuning.digest import source_of
 
 if TYPE_CHECKING:
@@ -33,6 +35,42 @@ TILES = (16, 2**16)
 WARPS = (1, 16)
 STAGES = (1, 7)
 """The least and the most of each that are tried."""
+
+
+def autotuner_of(kernel: Any) -> Any | None:
+    """Return the autotuner of *kernel*, which heuristics may be around; None where it has none."""
+    while triton_class(kernel) == "Heuristics":
+        kernel = kernel.fn
+    return kernel if triton_class(kernel) == "Autotuner" else None
+
+
+def as_compared(kernel: Any) -> Any:
+    """Return *kernel* as its own author has it configured: without `tuned`, and nothing ranked.
+
+    What the package's own hooks drop and rank is by the GPU at hand; an early_config_prune of the
+    author's says what is right.
+    """
+    kernel = getattr(kernel, "untuned", kernel)
+    if triton_class(kernel) not in {"Autotuner", "Heuristics"}:
+        return kernel
+    copied = copy.copy(kernel)
+    copied.fn = as_compared(kernel.fn)
+    if triton_class(kernel) == "Autotuner":
+        copied.perf_model = None
+        if kernel.early_config_prune is early_config_prune:
+            copied.early_config_prune = None
+    return copied
+
+
+def without_autotuner(kernel: Any) -> Any:
+    """Return *kernel* with its heuristics alone, for launches whose configuration is given."""
+    if triton_class(kernel) == "Autotuner":
+        return without_autotuner(kernel.fn)
+    if triton_class(kernel) != "Heuristics":
+        return kernel
+    copied = copy.copy(kernel)
+    copied.fn = without_autotuner(kernel.fn)
+    return copied
 
 
 def tile_names(kernel: Any) -> frozenset[str]:

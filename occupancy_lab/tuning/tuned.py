@@ -25,6 +25,7 @@ from occupancy_lab.gpus import find_gpu, present_gpus
 from occupancy_lab.kernel import innermost, is_triton_function
 from occupancy_lab.launch import TRITON_DTYPES, Dtype, dtype_name, plain
 from occupancy_lab.tuning.digest import source_digest
+from occupancy_lab.tuning.space import autotuner_of
 from occupancy_lab.tuning.tuned_file import TunedFile
 
 if TYPE_CHECKING:
@@ -58,6 +59,9 @@ def tuned(file: str | Path) -> Callable[[Any], Tuned]:
         if not is_triton_function(kernel):
             name = getattr(kernel, "__name__", kernel)
             refuse(f"tuned is given {quoted(name)}, which is no function that triton.jit made")
+        if not isinstance(kernel, Autotuner) and autotuner_of(kernel) is not None:
+            name = innermost(kernel).__name__
+            refuse(f"tuned stands above the heuristics of {name}; put it right above autotune")
         return Tuned(kernel, file)
 
     return decorate
@@ -181,13 +185,14 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
         return _Way(self.fn.run, settings, next(iter(hooks), None), config), ""
 
     def place_of(self, *told: Any) -> int | None:
-        """Return the place in `configs` of what is chosen for a launch; None, and warn, if none is.
+        """Return the place in `configs` of what is chosen for a launch; None if none is, and warn.
 
-        *told* are the values of its sizes and constexprs, and the dtypes of its tensors.
+        *told* are the values of its sizes and constexprs, and the dtypes of its tensors. Where
+        there is no GPU, nothing is launched, and there is nothing to warn of.
         """
         device = _device()
         found = self._find(device, told)
-        if found.place is None:
+        if found.place is None and device != NO_GPU:
             self._fallback(found.why_not, device, None)
         return found.place
 

@@ -108,6 +108,45 @@ def test_constexprs_with_one_value_are_the_launch_lines() -> None:
     assert found.digest == source_digest(scale)
 
 
+def heuristic(kernel: Any) -> Any:
+    """Return *kernel* with a FACTOR that depends on its block."""
+    return triton.heuristics({"FACTOR": lambda named: named.get("BLOCK", 2)})(kernel)
+
+
+CONFIGS = [triton.Config({"BLOCK": block}, num_warps=4, num_stages=1) for block in (64, 1024)]
+
+
+@pytest.mark.parametrize("search", [False, True])
+@pytest.mark.parametrize("around", [False, True])
+def test_heuristics_may_stand_anywhere(
+    monkeypatch: pytest.MonkeyPatch, *, around: bool, search: bool
+) -> None:
+    """Around an autotuner and below it they set what no configuration does."""
+    monkeypatch.setattr(by_size, "SEARCHED", 3)
+    if around:
+        kernel = heuristic(triton.autotune(CONFIGS, key=["n"])(scale))
+    else:
+        kernel = triton.autotune(CONFIGS, key=["n"])(heuristic(scale))
+    (one,) = occupancy_lab.tune_sizes(kernel, search=search, **SCALE).gpus["h100"]
+    assert one.config.keys() == {"BLOCK", "num_warps", "num_ctas", "num_stages"}
+    assert one.config["BLOCK"] >= 1024
+
+
+def test_a_decorated_kernel_is_tuned_as_it_was_before(tmp_path: Path) -> None:
+    """Neither `tuned` nor the package's hooks, which know the GPU at hand, leave anything out."""
+    hooks = {
+        "early_config_prune": occupancy_lab.early_config_prune,
+        "perf_model": occupancy_lab.perf_model,
+        "top_k": 1,
+    }
+    below = triton.autotune(CONFIGS, key=["n"], prune_configs_by=hooks)(scale)
+    decorated = occupancy_lab.tuned(tmp_path / "none.json")(below)
+    plain = triton.autotune(CONFIGS, key=["n"])(scale)
+    asked = {**SCALE, "constexprs": "FACTOR=3"}
+    assert occupancy_lab.tune_sizes(decorated, **asked) == occupancy_lab.tune_sizes(plain, **asked)
+    assert below.perf_model is occupancy_lab.perf_model
+
+
 def test_what_json_cannot_hold_is_refused() -> None:
     """A dtype among the values tried would be a text in the file."""
     with pytest.raises(InputError, match=r"FACTOR is .* in a configuration"):

@@ -253,6 +253,39 @@ def test_what_is_no_kernel_is_refused() -> None:
         occupancy_lab.tuned("tuned.json")(grid)
 
 
+@pytest.mark.usefixtures("made")
+def test_heuristics_around_an_autotuner_stay_outside() -> None:
+    """Above them the autotuner would be given what it sets; right above it, all is well."""
+    outside = triton.heuristics({"BLOCK_SIZE": lambda _: 64})(autotuned())
+    with pytest.raises(InputError, match="above the heuristics of double; put it right above"):
+        occupancy_lab.tuned("tuned.json")(outside)
+
+
+def test_heuristics_work_with_what_was_chosen(
+    write: Callable[..., Path], made: list[dict[str, Any]]
+) -> None:
+    """Outside they are worked out before, and inside from the chosen configuration."""
+
+    @triton.jit
+    def fill(x_ptr, n, BLOCK_SIZE: tl.constexpr, EVEN: tl.constexpr, HALF: tl.constexpr):  # noqa: ANN001, ANN202, N803 - a kernel
+        at = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+        tl.store(x_ptr + at, HALF, mask=None if EVEN else at < n)
+
+    seen: list[int] = []
+
+    def half(named: Mapping[str, Any]) -> int:
+        seen.append(named["BLOCK_SIZE"])
+        return int(named["BLOCK_SIZE"]) // 2
+
+    inside = triton.heuristics({"HALF": half})(fill)
+    file = write(kernel={"name": "fill", "digest": source_digest(fill)}, tensors={"x_ptr": "fp32"})
+    tuned = occupancy_lab.tuned(file)(triton.autotune(OWN, key=["n"])(inside))
+    outside = triton.heuristics({"EVEN": lambda named: named["n"] % 1024 == 0})(tuned)
+    outside[grid](X, 2**20)
+    assert seen == [1024]
+    assert blocks(made) == [1024]
+
+
 def test_a_configuration_that_cannot_be_launched_is_tuned(
     write: Callable[..., Path], made: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
