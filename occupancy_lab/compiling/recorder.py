@@ -432,11 +432,12 @@ def _check_arguments(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 def _place() -> str:
-    """Return the file and line of the launch line: the first that is not Triton's or this file."""
+    """Return the file and line of the launch line: the first that is not Triton's or ours."""
     import triton
 
     frame = sys._getframe(1)  # noqa: SLF001 - what inspect.currentframe calls
-    own = (str(Path(triton.__file__).parent), __file__)
+    tuning = Path(__file__).parents[1] / "tuning"  # what launches for `tuned`
+    own = (str(Path(triton.__file__).parent), str(tuning), __file__)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(own):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"

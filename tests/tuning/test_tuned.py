@@ -6,6 +6,7 @@ import json
 import warnings
 from typing import TYPE_CHECKING, Any
 
+import in_process
 import pytest
 import torch
 import triton
@@ -19,6 +20,7 @@ from occupancy_lab.compiling.offline import offline
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.gpus.present import PresentGpu
+from occupancy_lab.kernel import load_file
 from occupancy_lab.tuning import tuned as module
 from occupancy_lab.tuning.digest import source_digest
 
@@ -423,6 +425,48 @@ def test_a_dry_run_has_what_is_launched(write: Callable[..., Path]) -> None:
     (record,) = page.records
     assert record.arguments["BLOCK_SIZE"] == 1024
     assert record.num_warps == 8
+
+
+PROGRAM = """
+import torch, triton, triton.language as tl
+import occupancy_lab
+
+CONFIGS = [triton.Config({"BLOCK_SIZE": block}) for block in (256, 1024)]
+
+@occupancy_lab.tuned("tuned.json")
+@triton.autotune(CONFIGS, key=["n"])
+@triton.jit
+def fill(x_ptr, n, BLOCK_SIZE: tl.constexpr):
+    at = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    tl.store(x_ptr + at, 1.0, mask=at < n)
+
+def main():
+    x = torch.empty(2**20, device="cuda")
+    fill[lambda meta: (triton.cdiv(2**20, meta["BLOCK_SIZE"]),)](x, 2**20)
+"""
+
+
+def test_a_program_is_tuned_and_explained_as_it_launches(tmp_path: Path) -> None:
+    """`tune` sees the kernel beneath; a dry run of the program then has its one configuration."""
+    program, sizes = tmp_path / "program.py", tmp_path / "sizes.csv"
+    program.write_text(PROGRAM, encoding="utf-8")
+    sizes.write_text("n\n1048576\n", encoding="utf-8")
+    explained = ("explain", f"{program}:main", "--gpu", "h100")
+    before = in_process.run(*explained)
+    assert "Line 1 is fill, program.py:16, of 2 configurations" in before.stdout
+    words = ("--signature", "*fp32,n", "--grid", "cdiv(n, BLOCK_SIZE)", "--sizes", str(sizes))
+    output = tmp_path / "tuned.json"
+    done = in_process.run(
+        *("tune", f"{program}:fill", *words, "--gpu", "h100", "--output", str(output), "--quiet")
+    )
+    assert done.returncode == 0, done.stderr
+    load_file.cache_clear()
+    after = in_process.run(*explained)
+    assert "Line 1 is fill, program.py:16." in after.stdout
+    (chosen,) = json.loads(output.read_text("utf-8"))["gpus"]["h100"]
+    block = chosen["config"]["BLOCK_SIZE"]
+    (row,) = (line for line in after.stdout.splitlines() if line.strip().startswith("BLOCK_SIZE"))
+    assert row.split()[1] == str(block)
 
 
 def test_the_interpreter_computes_with_the_first_configuration(
