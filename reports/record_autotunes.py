@@ -617,8 +617,12 @@ def make_dry() -> None:
 
     from occupancy_lab.compiling.offline import OfflineDriver
     from occupancy_lab.gpus import find_gpu
+    from occupancy_lab.gpus.present import PresentGpu
+    from occupancy_lab.tuning import autotuner
 
     gpu = find_gpu("h200")
+    present = (PresentGpu(gpu, gpu.title, {}, 0, gpu),)
+    autotuner.present_gpus = lambda: present
 
     def load_nothing(kernel: Any) -> None:
         most = gpu.architecture.max_shared

@@ -147,14 +147,15 @@ def find_gain(  # noqa: PLR0913 - what a gain depends on
     programs: int,
     after: int | None,
     step: str,
-    capped: bool,
+    cost: str,
     spill_advice: str,
 ) -> Gain:
     """Return what the kernel would gain by its next step, or without its spills.
 
     *programs* are resident per multiprocessor, *after* with the next *step*, in words; None where
-    nothing brings a further one. *capped* is whether the step caps registers, so that only a
-    compile tells what it spills. *spill_advice* is what to do against spills.
+    nothing brings a further one. *cost* is what the step may cost for all that is known without a
+    compile, "it may spill", and "" where a compile shows that it costs nothing. *spill_advice* is
+    what to do against spills.
     """
     speeds = speeds_of(gpu)
     if mix is None:
@@ -171,11 +172,11 @@ def find_gain(  # noqa: PLR0913 - what a gain depends on
         spilled = _without_spills(mix, work, speeds, programs, spill_advice)
         if (spilled.factor or 0) > LEAST:
             return spilled
-    if (more.factor or 0) <= LEAST or not (spills or capped):
+    if (more.factor or 0) <= LEAST or not (spills or cost):
         return more
     if spills:
         return Gain(None, more.by, more.bound)
-    return Gain(None, f"not known before a compile, as it may spill: {more.by}", more.bound)
+    return Gain(None, f"not known before a compile, as {cost}: {more.by}", more.bound)
 
 
 def _without_spills(mix: Mix, work: Pass, speeds: Speeds, programs: int, advice: str) -> Gain:

@@ -265,7 +265,8 @@ def _nearest(fine: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> Iterator
         )
         if number
     ]
-    unless = ", if a compile with as many does not spill" if best.gain is None else ""
+    spills = best.gain is None and best.fewer_registers
+    unless = ", if a compile with as many does not spill" if spills else ""
     after = count(best.next_programs or 0, "program")
     yield (
         f"{_are(len(near))} within {within}. Most is freed by {listed(takes)} fewer in"
@@ -285,8 +286,8 @@ def _worth_nothing(fine: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> It
     bounded = [one for one in fine if one.gain is None and one.bound]
     if capped := [one for one in bounded if not one.local_accesses]:
         yield (
-            f"What {_those(capped, gpus)} would win by a cap on registers only a compile tells, as"
-            " it may spill: `explain` compiles it."
+            f"What {_those(capped, gpus)} would win by more programs only a compile tells, as what"
+            " brings them may cost more: `explain` compiles it."
         )
     if spilling := [one for one in bounded if one.local_accesses]:
         why = "it spills" if len(spilling) == 1 else "they spill"

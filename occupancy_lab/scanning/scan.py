@@ -210,7 +210,7 @@ def on_gpu(
         programs=held.programs_per_multiprocessor,
         after=after if row.local_accesses else named,
         step=step,
-        capped=any(one.option and _caps(row, **_cap(one)) not in alike for one in steps.values()),
+        cost=_cost(row, steps.values(), alike),
         spill_advice=_spill_advice(kernel, gpu),
     )
     free = alike.get((None,) * len(CAPS))
@@ -236,6 +236,16 @@ def _against(
         local = alike.get(_caps(row, **_cap(step))) if _cap(step) else None
         if local is not None and local > (row.local_bytes or 0):
             return f"none, as with {step.option} it has {local} B of local memory"
+    return ""
+
+
+def _cost(row: ScannedKernel, steps: Iterable[NextStep], alike: Mapping[Caps, int | None]) -> str:
+    """Say what a step may cost that no entry of the same code shows to cost nothing; else ""."""
+    for step in steps:
+        if step.resource == "shared":
+            return "fewer stages or a smaller block may take longer"
+        if _caps(row, **_cap(step)) not in alike:
+            return "it may spill"
     return ""
 
 

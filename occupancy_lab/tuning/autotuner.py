@@ -27,7 +27,7 @@ from occupancy_lab.inputs import DEFAULT_GPUS, asked_gpus
 from occupancy_lab.kernel import innermost, variants
 from occupancy_lab.launch import Descriptor
 from occupancy_lab.options import OPTIONS
-from occupancy_lab.record import Failed, Record, compile_runs
+from occupancy_lab.record import Failed, Record, compile_runs, with_counts
 from occupancy_lab.tuning.relative import Placed, relative_times
 from occupancy_lab.values import Work
 
@@ -199,15 +199,16 @@ def perf_model(
 ) -> float:
     """Return a number that is smaller the faster a configuration should be.
 
-    For `prune_configs_by={"perf_model": occupancy_lab.perf_model, "top_k": 8}`. It is the score of
-    `occupancy_lab.tuning.relative`, whose page says what it counts and what it leaves out, and has
-    no unit. What cannot run has infinity, and where the kernel is not known, or cannot be ranked,
-    every configuration has 0: they stay in their order.
+    For `prune_configs_by={"perf_model": occupancy_lab.perf_model, "top_k": 8}`. It is the predicted
+    time of the launch in milliseconds, as `explain` has it. What cannot run has infinity.
+
+    Where one of the configurations has no predicted time, as on AMD or where values steer a loop,
+    it is the score of `occupancy_lab.tuning.relative`, which has no unit. Where the kernel is not
+    known, or cannot be ranked, every configuration has 0: they stay in their order.
 
     `functools.partial(occupancy_lab.perf_model, bytes_read, bytes_written)` says what the launch
-    moves from and to global memory: two numbers, or functions of its arguments by name. It predicts
-    milliseconds for kernels without loops, tensor cores and clusters. Where one of the
-    configurations has no prediction, all are ranked by the score.
+    moves from and to global memory where that is not counted: two numbers, or functions of its
+    arguments by name.
     """
     return 0.0 if _is_traced() else _rank(arguments, bytes_read, bytes_written)
 
@@ -338,17 +339,23 @@ def _try(
     configs: Sequence[Any],
     named_args: Mapping[str, Any],
     keywords: Mapping[str, Any],
-    moved: Work = Work(),  # noqa: B008 - it is frozen
+    moved: Work | None = None,
 ) -> tuple[Gpu, list[Tried]]:
-    """Return the GPU at hand and what becomes of each of *configs*, which move *moved*, on it."""
+    """Return the GPU at hand and what becomes of each of *configs* on it.
+
+    With *moved*, what each moves as far as that is given, each has the time that is predicted.
+    """
     gpu, here = _gpu_at_hand()
     asked = []
     for config in configs:
         one = _variant(function, config, named_args, keywords)
-        asked.append(Asked(one.function, dataclasses.replace(one.launch, work=moved), gpu))
+        launch = dataclasses.replace(one.launch, work=moved or Work())
+        asked.append(Asked(one.function, launch, gpu))
     targets = {gpu.target} if here else ()
     compiler = Compiler(store_directory(), here=targets, threads=True)
     runs = compile_runs(asked, compiler)
+    if moved is not None:
+        runs = with_counts(runs, asked, compiler)
     return gpu, [Tried(config, run) for config, run in zip(configs, runs, strict=True)]
 
 

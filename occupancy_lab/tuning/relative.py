@@ -1,8 +1,8 @@
-"""How long configurations of one launch take beside each other, by what their binaries show.
+"""How long configurations of one launch take beside each other, where no time is predicted.
 
-A binary does not say how often a loop runs, so there is no time in it. But all configurations of a
-launch do the same work, and a pass of the loop does a part of it that the binary does show: the
-multiply-adds of the tensor cores or, without them, the bytes that are moved. So a launch of N
+A binary alone does not say how often a loop runs, so there is no time in it. But all configurations
+of a launch do the same work, and a pass of the loop does a part of it that the binary does show:
+the multiply-adds of the tensor cores or, without them, the bytes that are moved. So a launch of N
 programs that do w in a pass takes, but for a factor that is the same for all,
 
     (full waves x t(P) + t(n)) / (N w)      t: a pass of as many programs on a multiprocessor,

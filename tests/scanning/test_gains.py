@@ -30,10 +30,10 @@ STREAMING = Mix(100, 2, 32, 0, 0, 0, 0, 0)
 """A load and a store of 16 bytes a thread."""
 
 
-def gain_of(mix: Mix, programs: int, after: int | None, *, capped: bool = False) -> Gain:
+def gain_of(mix: Mix, programs: int, after: int | None, *, cost: str = "") -> Gain:
     """Return the gain of a kernel on an H200."""
     resources, words = Resources(64, 4, 32_768), {"step": "the step", "spill_advice": "the advice"}
-    asked = {"programs": programs, "after": after, "capped": capped}
+    asked = {"programs": programs, "after": after, "cost": cost}
     return find_gain(mix, resources, H200, **asked, **words)
 
 
@@ -82,10 +82,10 @@ def test_a_spill_that_costs_nothing_has_no_step_to_gain_by() -> None:
 
 def test_a_cap_on_registers_is_no_gain_before_a_compile() -> None:
     """A step that asks the compiler for fewer registers may spill, so that nothing is claimed."""
-    found = gain_of(STREAMING, 1, 2, capped=True)
+    found = gain_of(STREAMING, 1, 2, cost="it may spill")
     assert found.factor is None
     assert found.by.startswith("not known before a compile, as it may spill: the step: ")
-    assert gain_of(STREAMING, 16, 32, capped=True).factor == 1.0
+    assert gain_of(STREAMING, 16, 32, cost="it may spill").factor == 1.0
 
 
 def test_few_bytes_in_flight_are_short_by_littles_law() -> None:
@@ -120,6 +120,6 @@ def test_what_is_not_known_is_not_a_number(gpu: str, mix: Mix | None) -> None:
     """Without the speed of the GPU, or the instructions, no gain is known, and that is said."""
     resources = Resources(64, 4, 0)
     words = {"step": "the step", "spill_advice": "the advice"}
-    found = find_gain(mix, resources, find_gpu(gpu), programs=1, after=2, capped=False, **words)
+    found = find_gain(mix, resources, find_gpu(gpu), programs=1, after=2, cost="", **words)
     assert found.factor is None
     assert found.by.startswith("not known: ")

@@ -82,7 +82,8 @@ def test_a_step_that_gains_nothing_is_not_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spills", "words"), [(0, "by a cap on registers"), (8, "by more programs")]
+    ("spills", "words"),
+    [(0, "by more programs only a compile tells"), (8, "by more programs is not known")],
 )
 def test_what_is_not_known_names_its_kernels(spills: int, words: str) -> None:
     """One kernel is told from its variants, and of more some names are given."""

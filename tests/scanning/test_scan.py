@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -174,6 +175,22 @@ def test_an_entry_with_the_cap_tells_what_it_spills(cache: Cache) -> None:
     assert (fits["gain"], fits["next_programs"]) == (pytest.approx(1.49, abs=0.01), 2)
     assert spills["next_step"] == "none, as with maxnreg=32 it has 8 B of local memory"
     assert (spills["gain"], spills["next_programs"], spills["fewer_registers"]) == (1.0, None, None)
+
+
+def test_less_shared_memory_is_no_gain_before_a_compile(cache: Cache, copied: Path) -> None:
+    """Fewer stages hide less and smaller blocks read more again: no count shows that they gain."""
+    file = copied / cache.entry("product").name / "product.json"
+    metadata = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(json.dumps(metadata | {"shared": 150_000}), encoding="utf-8")
+    (found,) = find_entries([file.parent]).entries
+    kernel = read_entry(found)
+    assert isinstance(kernel, CachedKernel)
+    assert kernel.mix is not None
+    waiting = dataclasses.replace(kernel.mix, global_bytes=1, copies=0, tensor_instructions=0)
+    (row,) = scan(file.parent, gpu="h100").kernels
+    columns = on_gpu(dataclasses.replace(kernel, mix=waiting), row, find_gpu("h100"), {})
+    assert (columns["gain"], columns["next_programs"]) == (None, 2)
+    assert columns["gain_by"].startswith("not known before a compile, as fewer stages or a smaller")
 
 
 def test_a_kernel_that_spills_has_no_next_step(cache: Cache) -> None:
