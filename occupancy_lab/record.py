@@ -279,7 +279,7 @@ class Record(_Named):
             return record
         fit = self.occupancy.programs_per_multiprocessor
         inside = (found.counts, found.executed, record.memory, self.resources)
-        predicted = predict_launch(*inside, fit, self.gpu)
+        predicted = predict_launch(*inside, fit, self.gpu, num_stages=self.num_stages)
         return dataclasses.replace(record, prediction=predicted or self.prediction)
 
     def row(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import csv
 import re
 import statistics
 from collections import defaultdict
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from compare_work import counts_of, executed_of, memory_of, resources_of
@@ -26,6 +26,8 @@ from occupancy_lab.work.pipes import TENSOR
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
+
+    from occupancy_lab.work.counts import Executed
 
 LEAST_US = 10.0
 """Shorter launches are mostly the launch itself."""
@@ -51,6 +53,16 @@ class Compared:
     low_us: float | None
     high_us: float | None
     bound: str | None
+    counted_us: float | None
+    """The prediction without a replay of the binary, as where that cannot be followed."""
+    counted_low_us: float | None
+    counted_high_us: float | None
+
+    @property
+    def counted(self) -> Compared:
+        """The launch with that prediction in place of its own."""
+        limits = (self.counted_low_us, self.counted_high_us)
+        return replace(self, predicted_us=self.counted_us, low_us=limits[0], high_us=limits[1])
 
     @property
     def error(self) -> float | None:
@@ -79,12 +91,19 @@ def compared(launch: RecordedLaunch) -> Compared | None:
     unknown = bool(counts.unknowns) or (executed is not None and bool(executed.unknowns))
     resources = resources_of(launch)
     fit = occupancy(resources, gpu.architecture).programs_per_multiprocessor
-    found = predict_launch(counts, executed, memory_of(launch), resources, fit, gpu)
+    stages = int(launch.row["num_stages"] or 1)
+
+    def times(executed: Executed | None) -> tuple[tuple[float | None, ...], str | None]:
+        asked = (counts, executed, memory_of(launch), resources, fit, gpu)
+        found = predict_launch(*asked, num_stages=stages)
+        if found is None:
+            return (None, None, None), None
+        known = (found.us, found.low_us or 0.0, found.high_us or 0.0)
+        return tuple(round(one, 3) for one in known), found.bound
+
     kind = _kind(launch.kernel) if dots else "memory"
-    if found is None:
-        return Compared(*named, kind, unknown, us, None, None, None, None)
-    times = (round(one, 3) for one in (found.us, found.low_us or 0.0, found.high_us or 0.0))
-    return Compared(*named, kind, unknown, us, *times, found.bound)
+    predicted, bound = times(executed)
+    return Compared(*named, kind, unknown, us, *predicted, bound, *times(None)[0])
 
 
 def _kind(kernel: str) -> str:
@@ -185,6 +204,13 @@ def summary(rows: Sequence[Compared]) -> Iterator[str]:
                     f" ninth {one.ninth:.1%}, bias {one.bias:+.1%}, inside {one.inside:.0%},"
                     f" covered {one.covered:.1%}"
                 )
+    counted = [one.counted for one in rows if one.use != uses[0]]
+    for dots in (False, True):
+        one = errors(counted, lambda one, dots=dots: (one.kind != "memory") == dots)
+        yield (
+            f"counted, dots {dots}: {one.launches} launches, median {one.median:.1%}, ninth"
+            f" {one.ninth:.1%}, inside {one.inside:.0%}, covered {one.covered:.1%}"
+        )
     choices = first_choices(rows)
     first, five = zip(*choices, strict=True)
     yield (

@@ -328,6 +328,19 @@ def any_kernel() -> str:
             of_kind = {gpu: [row for row in one if row.kind == kind] for gpu, one in some.items()}
             if min(map(len, of_kind.values())) >= 2 * compare_time.FIRST:
                 lines.append(_errors_row(f"- {named}", of_kind))
+    others = [
+        {
+            gpu: [
+                row.counted
+                for row in found
+                if row.use != "tuning" and (row.kind != "memory") == dots
+            ]
+            for gpu, found in rows.items()
+        }
+        for dots in (False, True)
+    ]
+    lines.append(_errors_row("held out and fresh, binary not followed: no dots", others[0]))
+    lines.append(_errors_row("- with dots", others[1]))
     return "\n".join([*lines, "", *map(_choices_sentence, rows, rows.values())])
 
 

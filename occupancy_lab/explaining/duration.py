@@ -119,14 +119,7 @@ def why_no_time(record: Record) -> str:
 
 def _not_modelled(record: Record) -> str:
     """Return why no option would give the launch a predicted time; "" where one may."""
-    resources, gpu = record.resources, record.gpu
-    if resources.num_ctas > 1:
-        return "clusters are not modelled"
-    followed = gpu.target.backend == "cuda"
-    known = followed and gpu.architecture.tensor_multiply_adds is not None
-    if resources.tensor_instructions and not known:
-        return "what its tensor cores take is not modelled"
-    return "what its loop takes is not modelled" if _loops(record) and not followed else ""
+    return "clusters are not modelled" if record.resources.num_ctas > 1 else ""
 
 
 def _loops(record: Record) -> bool:
@@ -135,16 +128,14 @@ def _loops(record: Record) -> bool:
 
 
 def _not_counted(record: Record) -> str:
-    """Return why what the launch executes is not known, without which there is no time; or ""."""
+    """Return why what the launch does is not known, without which there is no time; or ""."""
     if record.matrix is not None or not (_loops(record) or record.resources.tensor_instructions):
         return ""
     if record.plan is None:
         return "no grid is given"
     if record.counts is None:
         return "what it does is not counted"
-    if record.executed is None:
-        return "what its binary executes is not known"
-    endless = record.executed.instructions.high is None
+    endless = any(loop.trips.high is None for loop in record.counts.loops)
     return "how often its loops run is not known" if endless else ""
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from occupancy_lab.gpus import find_device
+from occupancy_lab.throughput.counted_program import counted_program
 from occupancy_lab.values import Part, Prediction
 from occupancy_lab.work.counts import LATENCIES, NOTHING, SECTOR, total
 from occupancy_lab.work.pipes import ISSUE, LSU, SHARED, TENSOR
@@ -100,8 +101,11 @@ RANGES = {
     "other": Range(0.84, 1.17),
     "spills": Range(0.73, 1.22),
     "unknown": Range(0.60, 1.80),
+    "counted": Range(0.89, 1.34),
+    "counted products": Range(0.83, 1.76),
 }
-"""Of launches whose kernels the constants were not fitted to (H100)."""
+"""Of launches whose kernels the constants were not fitted to (H100); counted are those whose binary
+was not replayed, which was tried on the same launches."""
 STRANGER = 1.3
 """How many times farther it is for a GPU of another architecture, of which nobody measured any. Of
 the same one it is no farther: 82% of the launches on an H200, which nothing was fitted to, lie
@@ -162,19 +166,25 @@ def predict_launch(  # noqa: PLR0913, PLR0917 - what a time is made of
     resources: Resources,
     fit: int,
     gpu: Gpu,
+    *,
+    num_stages: int = 1,
 ) -> Prediction | None:
     """Return how long a launch takes on *gpu*, of which *fit* programs fit a multiprocessor.
 
-    None where that is not known: without a binary for an NVIDIA GPU, where a loop may run on
-    without end, and for a GPU whose size, clock, bandwidth or tensor cores are not known.
+    Where its binary was not followed, as on AMD, or has tensor cores of unknown rate, its programs
+    are those of `counted_program`, with *num_stages*. None where a loop may run on without end, and
+    for a GPU whose size, clock, bandwidth or tensor cores are not known.
     """
-    asked = _asked(counts, executed, memory, resources, fit)
     known = None not in {gpu.multiprocessors, gpu.boost_mhz, gpu.bandwidth_gbs}
-    if asked is None or executed is None or not known or not _has_rates(executed, gpu):
+    program, followed = followed_program(executed, gpu), executed
+    if program is None:
+        program, followed = counted_program(counts, resources, num_stages, gpu), None
+    asked = _asked(counts, program, memory, resources, fit)
+    if asked is None or not known:
         return None
     found = _Time(asked, gpu)
     us, parts = found.us(), found.parts()
-    limits = RANGES[_class_of(counts, executed, asked, parts, us)]
+    limits = RANGES[_class_of(counts, followed, asked, parts, us)]
     model = find_device(FITTED_TO)
     wider = 1.0 if model is not None and model.target == gpu.target else STRANGER
     moved = asked.read_bytes + asked.written_bytes
@@ -183,35 +193,36 @@ def predict_launch(  # noqa: PLR0913, PLR0917 - what a time is made of
         gbs=moved / us / 1e3 if moved else None,
         copy_gbs=None,
         parts=parts,
-        basis=_basis(gpu),
+        basis=_basis(gpu, is_followed=followed is not None),
         calibrated=gpu.key in MEASURED,
         low_us=us * limits.low / wider,
         high_us=us * limits.high * wider,
     )
 
 
-def _has_rates(executed: Executed, gpu: Gpu) -> bool:
-    """Tell whether the rate of the tensor cores is known, where the launch uses them."""
+def followed_program(executed: Executed | None, gpu: Gpu) -> Program | None:
+    """Return what a program asks for by a replay of its binary; None where that is not known."""
+    if executed is None or executed.program is None or executed.instructions.high is None:
+        return None
     uses = executed.kinds.get("tensor_instructions", NOTHING) != NOTHING
-    return not uses or gpu.architecture.tensor_multiply_adds is not None
+    return None if uses and gpu.architecture.tensor_multiply_adds is None else executed.program
 
 
-def _basis(gpu: Gpu) -> str:
-    measured = "launches of 96 public kernels on an NVIDIA H100"
-    return measured if gpu.key == FITTED_TO else f"the data sheet and {measured}"
+def _basis(gpu: Gpu, *, is_followed: bool) -> str:
+    found = "launches of 96 public kernels on an NVIDIA H100"
+    found = found if gpu.key == FITTED_TO else f"the data sheet and {found}"
+    return found if is_followed else f"counts, as its instructions are not followed, {found}"
 
 
 def _asked(
     counts: Counts,
-    executed: Executed | None,
+    program: Program | None,
     memory: Memory | None,
     resources: Resources,
     fit: int,
 ) -> Asked | None:
     """Return what a launch asks for; None where that is not known."""
-    if executed is None or memory is None or executed.program is None or not fit:
-        return None
-    if executed.instructions.high is None or not counts.programs:
+    if program is None or memory is None or not fit or not counts.programs:
         return None
     amounts = (memory.dram_read_bytes, memory.dram_written_bytes, memory.l2_bytes)
     if any(one is None or one.high is None for one in amounts):
@@ -221,7 +232,7 @@ def _asked(
     return Asked(
         programs=counts.programs,
         fit=fit,
-        program=executed.program,
+        program=program,
         resources=resources,
         read_bytes=read,
         written_bytes=written,
@@ -305,11 +316,13 @@ class _Time:
 
 
 def _class_of(
-    counts: Counts, executed: Executed, asked: Asked, parts: tuple[Part, ...], us: float
+    counts: Counts, executed: Executed | None, asked: Asked, parts: tuple[Part, ...], us: float
 ) -> str:
-    """Return the class by whose errors the range goes."""
-    if counts.unknowns or executed.unknowns:
+    """Return the class by whose errors the range goes; *executed* is None if not followed."""
+    if counts.unknowns or (executed is not None and executed.unknowns):
         return "unknown"
+    if executed is None:
+        return "counted products" if asked.program.pipes.get(TENSOR) else "counted"
     if (asked.resources.local_bytes or 0) > LEAST_LOCAL_BYTES:
         return "spills"
     if asked.program.pipes.get(TENSOR):

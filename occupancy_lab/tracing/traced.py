@@ -55,7 +55,9 @@ class LaunchWork:
         moved = memory(counts, gpu, local)
         fit = calculation.occupancy.programs_per_multiprocessor
         light = speed_of_light(counts, moved, gpu)
-        prediction = predict_launch(counts, executed, moved, resources, fit, gpu)
+        stages = int(str(bound.options.get("num_stages", 1)))
+        asked = (counts, executed, moved, resources, fit, gpu)
+        prediction = predict_launch(*asked, num_stages=stages)
         return cls(bound, counts, executed, moved, light, prediction)
 
 

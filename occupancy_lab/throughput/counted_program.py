@@ -1,0 +1,178 @@
+"""What a program asks of its multiprocessor where no replay of its binary tells.
+
+That is so on AMD, of Blackwell's tensor cores, and where a binary does what nobody can follow. The
+source says how often its loop runs, what it multiplies and what it moves; the binary's counters say
+how many instructions a pass has. Where several loops are in a kernel, the one that runs most often
+stands for all.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from occupancy_lab.throughput.features import STALL_CYCLES
+from occupancy_lab.work.counts import LATENCIES, Program
+from occupancy_lab.work.memory import dot_tflops
+from occupancy_lab.work.pipes import ISSUE, LSU, SECTORS_OF_WAVEFRONT, TENSOR, WAVEFRONT, XU
+
+if TYPE_CHECKING:
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.values import Resources
+    from occupancy_lab.work.counts import Amount, Arithmetic, Counts
+
+TENSOR_SHARE, OPERAND_SHARE = 1.11, 0.515
+"""Of the data sheet's rate, whose clock is a lower one, what products of matrices reach by
+themselves, and of the passes in which their operands are read from shared memory those that others
+wait for."""
+BASE_CYCLES, PASS_CYCLES = 497.0, 53.1
+"""Of a program before its first load and after its last, and of a pass of its loop, besides what is
+counted."""
+SHUFFLE_CYCLES, BARRIER_CYCLES = 15.0, 26.6
+"""Until a shuffle's result is there, and until all warps are at a barrier."""
+STALL_SHARE, SERIAL_SHARE, AHEAD_SHARE = 1.77, 0.49, 0.534
+"""How many times the cycles that the compiler scheduled a warp takes by itself, the part of the
+busiest pipe's time that nothing of the same program covers, and of a load's latency what a pass of
+a loop waits for that loads num_stages - 1 passes ahead, times that."""
+FLATTENED_SHARE = 0.3
+"""Of the instructions of a loop that Triton made of two, one inside the other, those that a pass
+executes: the median of 48 persistent products of matrices (H100)."""
+XU_CYCLES, LANES = 8.0, 32
+"""As `work.pipes` has them, of 32 results."""
+SPECIAL = ("exp", "log", "sqrt", "div", "sin", "cos", "tanh", "erf")
+"""What the names of operations have in them that go to the special function units."""
+PRODUCT_SIDES = 3
+"""Of the shape of a product: rows, columns and depth."""
+GROUP_ROWS, GROUP_WARPS = 64, 4
+"""The least rows and warps of a product that a group of warps makes at the full rate (Hopper)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Products:
+    """What the products of matrices of a program ask for."""
+
+    cycles: float = 0.0
+    """Of the tensor cores."""
+    operands: float = 0.0
+    """Passes in which shared memory is read for them."""
+    executions: float = 0.0
+
+
+def counted_program(
+    counts: Counts, resources: Resources, num_stages: int, gpu: Gpu
+) -> Program | None:
+    """Return what a program asks for, by *counts* and the counters of *resources*.
+
+    None for clusters, and where an upper limit of its loop or the rate of its tensor cores is not
+    known.
+    """
+    if resources.num_ctas > 1:
+        return None
+    products = _products(counts, resources, gpu)
+    amounts = [one.trips for one in counts.loops] + [one.executions for one in counts.accesses]
+    if products is None or any(one.high is None for one in amounts) or not counts.programs:
+        return None
+    each = 1 / counts.programs
+    loop = max(counts.loops, key=lambda one: _middle(one.trips), default=None)
+    trips = 0.0 if loop is None else _middle(loop.trips) * each
+    passes = max(trips, 1.0) if resources.loop_instructions else 1.0
+    if loop is not None and loop.depth and products.executions and num_stages > 1:
+        passes *= FLATTENED_SHARE
+    looped = resources.loop_instructions or 0
+    warps = resources.num_warps
+    issued = warps * ((resources.instructions or 0) + looped * passes)
+    sectors = sum(_middle(one.sectors) for one in counts.accesses) * each
+    inside = (resources.shared_accesses or 0) + (resources.shuffles or 0)
+    special = sum(
+        _middle(one.flops)
+        for one in counts.arithmetic
+        if any(name in one.operation for name in SPECIAL)
+    )
+    pipes = {
+        ISSUE: issued / gpu.architecture.issue_rate,
+        LSU: sectors / SECTORS_OF_WAVEFRONT
+        + OPERAND_SHARE * products.operands
+        + warps * inside * passes,
+        XU: special * each / LANES * XU_CYCLES / gpu.architecture.schedulers,
+        TENSOR: products.cycles,
+    }
+    stalls = resources.stall_cycles
+    if stalls is None:
+        stalls = round((looped or resources.instructions or 0) * STALL_CYCLES)
+    waits = SHUFFLE_CYCLES * (resources.shuffles or 0) + BARRIER_CYCLES * (
+        resources.barrier_waits or 0
+    )
+    fixed = (
+        BASE_CYCLES
+        + PASS_CYCLES * trips
+        + passes * (STALL_SHARE * stalls + waits)
+        + SERIAL_SHARE * max(pipes.values())
+    )
+    loads = max((_middle(one.executions) * each for one in counts.accesses if one.reads), default=0)
+    ahead = AHEAD_SHARE / (num_stages - 1) if products.executions and num_stages > 1 else 1.0
+    in_turn = 1.0 + max(loads - 1.0, 0.0) * ahead
+    local = ((resources.local_loads or 0) + (resources.local_stores or 0)) * 4 * LANES
+    return Program(
+        pipes={name: cycles for name, cycles in pipes.items() if cycles},
+        alone=tuple(fixed + latency * in_turn for latency in LATENCIES),
+        rounds=None,
+        instructions=(resources.instructions or 0) + looped,
+        local_bytes=local * warps * passes,
+    )
+
+
+def _products(counts: Counts, resources: Resources, gpu: Gpu) -> _Products | None:
+    """Return what the products of a program ask for; None where a rate is not known."""
+    found = _Products()
+    for one in counts.arithmetic:
+        if one.operation != "dot":
+            continue
+        rate = _multiply_adds(one, resources, gpu)
+        if rate is None:
+            return None
+        executions = _middle(one.executions) / counts.programs
+        found = _Products(
+            found.cycles + _middle(one.flops) / counts.programs / 2 / rate,
+            found.operands + executions * _operands(one, resources) / WAVEFRONT,
+            found.executions + executions,
+        )
+    return found
+
+
+def _multiply_adds(one: Arithmetic, resources: Resources, gpu: Gpu) -> float | None:
+    """Return the multiply-adds a cycle that a multiprocessor makes of a product."""
+    tflops, architecture = dot_tflops(gpu, one.dtype), gpu.architecture
+    if tflops is None or not gpu.multiprocessors or not gpu.boost_mhz:
+        return None
+    rate = TENSOR_SHARE * tflops * 1e6 / 2 / gpu.multiprocessors / gpu.boost_mhz
+    whole, part = architecture.warpgroup_multiply_adds, architecture.tensor_multiply_adds
+    if whole and part and not _is_grouped(one, resources):
+        rate *= part / whole
+    return rate
+
+
+def _is_grouped(one: Arithmetic, resources: Resources) -> bool:
+    """Tell whether whole groups of warps make a product, from shared memory."""
+    return one.shape[:1] >= (GROUP_ROWS,) and resources.num_warps % GROUP_WARPS == 0
+
+
+def _operands(one: Arithmetic, resources: Resources) -> float:
+    """Return the bytes of shared memory that warps read for a product.
+
+    Where each warp makes its own part, all warps of a row read the same rows.
+    """
+    if len(one.shape) != PRODUCT_SIDES:
+        return 0.0
+    rows, columns, depth = one.shape
+    item = 1 if "8" in one.dtype else 2 if one.dtype in {"fp16", "bf16"} else 4
+    again = (1.0, 1.0)
+    if not _is_grouped(one, resources):
+        again = max(resources.num_warps / 2, 1.0), min(resources.num_warps, 2.0)
+    return depth * item * (rows * again[0] + columns * again[1])
+
+
+def _middle(amount: Amount) -> float:
+    if amount.high is None or not amount.low:
+        return (amount.high or 0) / 2
+    return math.sqrt(amount.low * amount.high)

@@ -1,0 +1,78 @@
+"""A program without a replay of its binary: what its work follows from, and how near it is."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from compare_time import errors, read
+from compare_work import counts_of, resources_of
+from recorded_work import RecordedLaunch, recorded_launches
+
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.throughput.counted_program import counted_program
+from occupancy_lab.throughput.launch_time import MEASURED
+from occupancy_lab.work.counts import Amount, Program
+
+GPUS = ("h100", "a100", "b200", "mi300x", "rx7900xtx")
+
+
+def matmul() -> RecordedLaunch:
+    """Return a recorded product of matrices with one loop."""
+    return next(one for one in recorded_launches() if one.kernel == "matmul_kernel")
+
+
+def program(gpu: str, num_stages: int = 3) -> Program:
+    """Return a program of the product on a GPU."""
+    launch = matmul()
+    found = counted_program(counts_of(launch), resources_of(launch), num_stages, find_gpu(gpu))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("gpu", GPUS)
+def test_every_gpu_with_tensor_rates_has_a_program(gpu: str) -> None:
+    """Each unit works for some cycles, and slower memory makes the program longer."""
+    found = program(gpu)
+    assert {"issue", "lsu", "tensor"} <= found.pipes.keys()
+    assert min(found.pipes.values()) > 0
+    assert list(found.alone) == sorted(found.alone)
+
+
+def test_the_tensor_cores_work_as_long_as_the_data_sheet_lets_them() -> None:
+    """On a B200 a product takes as much less than on an H100 as the data sheets' rates say."""
+    cycles = []
+    for gpu in map(find_gpu, ("h100", "b200")):
+        rate = (gpu.tensor_fp16_tflops or 0) / (gpu.multiprocessors or 1) / (gpu.boost_mhz or 1)
+        cycles.append(program(gpu.key).pipes["tensor"] * rate)
+    assert cycles[0] == pytest.approx(cycles[1], rel=1e-6)
+
+
+def test_more_stages_hide_more() -> None:
+    """A loop that loads further ahead waits less for each load."""
+    short, long = program("h100", 5), program("h100", 2)
+    assert short.alone[2] - short.alone[0] < long.alone[2] - long.alone[0]
+
+
+def test_what_has_no_end_or_is_a_cluster_has_no_program() -> None:
+    """There is none for a loop without an upper limit of its trips, nor for a cluster."""
+    launch, gpu = matmul(), find_gpu("mi300x")
+    counts, resources = counts_of(launch), resources_of(launch)
+    endless = [dataclasses.replace(one, trips=Amount(1, None)) for one in counts.loops]
+    open_ended = dataclasses.replace(counts, loops=tuple(endless))
+    assert counted_program(open_ended, resources, 3, gpu) is None
+    assert counted_program(counts, resources.replace(num_ctas=2), 3, gpu) is None
+
+
+@pytest.mark.parametrize("gpu", MEASURED)
+@pytest.mark.parametrize(("dots", "median", "ninth"), [(False, 0.10, 0.32), (True, 0.19, 0.47)])
+def test_times_without_a_replay_are_further_off(
+    gpu: str, *, dots: bool, median: float, ninth: float
+) -> None:
+    """Of launches of kernels that nothing was fitted to; seven in ten lie in their range."""
+    counted = [one.counted for one in read(gpu)]
+    found = errors(counted, lambda one: one.use != "tuning" and (one.kind != "memory") == dots)
+    assert found.median <= median
+    assert found.ninth <= ninth
+    assert found.covered >= 0.94
+    assert 0.7 <= found.inside <= 0.9
