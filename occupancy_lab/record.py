@@ -268,19 +268,22 @@ class Record(_Named):
             if grid is None and self.plan.num_programs is not None:
                 grid = (self.plan.num_programs,)
         found = count_launch(texts, self, grid, store, assume=assume, resident=resident)
-        record = dataclasses.replace(
+        return dataclasses.replace(
             self,
             counts=found.counts,
             why_not_counted=found.why_not,
             executed=found.executed,
             why_not_executed=found.why_not_executed,
-        )
-        if self.matrix is not None or found.counts is None:
-            return record
+        ).with_time()
+
+    def with_time(self) -> Record:
+        """Return a copy with the time of what is counted, unless a kernel of a matrix made it."""
+        if self.matrix is not None or self.counts is None:
+            return self
         fit = self.occupancy.programs_per_multiprocessor
-        inside = (found.counts, found.executed, record.memory, self.resources)
+        inside = (self.counts, self.executed, self.memory, self.resources)
         predicted = predict_launch(*inside, fit, self.gpu, num_stages=self.num_stages)
-        return dataclasses.replace(record, prediction=predicted or self.prediction)
+        return dataclasses.replace(self, prediction=predicted or self.prediction)
 
     def row(self) -> dict[str, Any]:
         """Return the record as one flat row of plain values; None is not known.

@@ -202,7 +202,7 @@ def dry(  # noqa: PLR0913 - what a launch line has
         return page
     counted = {"counts": counts, "why_not_counted": None}
     runs = (
-        dataclasses.replace(one, **counted) if isinstance(one, Record) else one  # type: ignore[arg-type]
+        dataclasses.replace(one, **counted).with_time() if isinstance(one, Record) else one  # type: ignore[arg-type]
         for one in page.runs
     )
     return dataclasses.replace(page, runs=tuple(runs))

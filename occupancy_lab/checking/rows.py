@@ -18,7 +18,7 @@ from occupancy_lab.notation import is_constant, literal
 from occupancy_lab.table.columns import RESULTS, kinds_of
 from occupancy_lab.table.rows import read_file
 from occupancy_lab.throughput.calibrations import calibration_for
-from occupancy_lab.values import RATIO_ERROR, Resources, Status, noticeable
+from occupancy_lab.values import Resources, Status, noticeable, ratio_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -83,7 +83,7 @@ class Row:
     def noticeable(self, time: str) -> float:
         """Return the share by which a time in the column *time* differs to be called another."""
         if time != "us" and self.number("predicted_low_us") is not None:
-            return RATIO_ERROR
+            return ratio_error(str(self.values.get("basis") or ""))
         basis = None if time == "us" or self.gpu is None else calibration_for(self.gpu)
         return noticeable(None if basis is None else basis.error)
 

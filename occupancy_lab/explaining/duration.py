@@ -149,6 +149,8 @@ def _unknown(record: Record) -> str:
         return f"the bandwidth of {gpu.title} is not known"
     if record.resources.instructions is None:
         return "the instructions of its binary could not be counted"
+    if record.resources.tensor_instructions:
+        return f"the rate of the tensor cores of {gpu.title} is not known"
     return "no GPU has been calibrated"
 
 

@@ -73,7 +73,13 @@ def in_one_sentence(case: Case) -> str:
     if own is None or own.low_us is None or not case.neighbours:
         return ""
     if best is None or best.record is None or best.record.prediction is None:
-        some = [one for one in case.neighbours if one.record is not None and not one.reason]
+        some = [
+            one
+            for one in case.neighbours
+            if one.record is not None and one.record.prediction is not None and not one.reason
+        ]
+        if not some:
+            return ""
         near = "the launch near it" if len(some) == 1 else f"{len(some)} launches near it"
         return (
             f"**{case.title}**: {'None of ' if len(some) > 1 else 'Not even '}{near} is predicted"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.gpus import find_device
 from occupancy_lab.throughput.counted_program import counted_program
-from occupancy_lab.values import Part, Prediction
+from occupancy_lab.values import NOT_FOLLOWED, Part, Prediction
 from occupancy_lab.work.counts import LATENCIES, NOTHING, SECTOR, total
 from occupancy_lab.work.pipes import ISSUE, LSU, SHARED, TENSOR
 
@@ -211,7 +211,7 @@ def followed_program(executed: Executed | None, gpu: Gpu) -> Program | None:
 def _basis(gpu: Gpu, *, is_followed: bool) -> str:
     found = "launches of 96 public kernels on an NVIDIA H100"
     found = found if gpu.key == FITTED_TO else f"the data sheet and {found}"
-    return found if is_followed else f"counts, as its instructions are not followed, {found}"
+    return found if is_followed else f"what the source does, {NOT_FOLLOWED}, {found}"
 
 
 def _asked(

@@ -25,7 +25,7 @@ from occupancy_lab.text.words import (
 )
 from occupancy_lab.throughput.launch_time import MEASURED, PARTS
 from occupancy_lab.throughput.predict import row_config
-from occupancy_lab.values import RATIO_ERROR
+from occupancy_lab.values import ratio_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -170,7 +170,7 @@ class Tuning(Answer):
     @property
     def error(self) -> float | None:
         """By which share predicted times must differ to be told apart; None where by any."""
-        return self.basis.error if self.ranged is None else RATIO_ERROR
+        return self.basis.error if self.ranged is None else ratio_error(self.ranged)
 
     @property
     def calibrated(self) -> bool:

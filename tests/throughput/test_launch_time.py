@@ -12,6 +12,7 @@ from recorded_work import RecordedLaunch, recorded_launches
 
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.throughput.launch_time import MEASURED, PARTS, predict_launch
+from occupancy_lab.values import NOT_FOLLOWED
 
 if TYPE_CHECKING:
     from occupancy_lab.values import Prediction
@@ -69,7 +70,8 @@ def test_a_binary_that_is_not_followed_has_a_wider_range() -> None:
     followed = predicted(launch)
     assert found is not None
     assert followed is not None
-    assert "not followed" in found.basis
+    assert NOT_FOLLOWED in found.basis
+    assert found.noticeable > followed.noticeable
     assert found.us == pytest.approx(followed.us, rel=0.2)
     widths = [(one.high_us or 0) / (one.low_us or 1) for one in (followed, found)]
     assert widths == sorted(widths)

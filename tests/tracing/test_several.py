@@ -42,7 +42,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> DryTraces:
     """Return the dry runs of a program whose grid is as large as the GPU."""
     script = tmp_path_factory.mktemp("several") / "train.py"
     script.write_text(SCRIPT, encoding="utf-8")
-    return dry_traces((sys.executable, str(script)), gpu="h100,h200,mi300x")
+    return dry_traces((sys.executable, str(script)), gpu="h100,h200,rtx-pro-6000-server")
 
 
 def rows(found: DryTraces, table: int) -> Sequence[Sequence[str]]:
@@ -54,8 +54,8 @@ def rows(found: DryTraces, table: int) -> Sequence[Sequence[str]]:
 def test_each_gpu_is_asked_by_the_program_itself(found: DryTraces) -> None:
     """The grid is that of the GPU's multiprocessors, as the program read its properties."""
     grids = {one.gpu.key: one.shown[0].usual_grid for one in found.traces}
-    assert grids == {"h100": (132,), "h200": (132,), "mi300x": (304,)}
-    assert list(found.table()["gpu"]) == ["h100", "h200", "mi300x"]
+    assert grids == {"h100": (132,), "h200": (132,), "rtx-pro-6000-server": (188,)}
+    assert list(found.table()["gpu"]) == ["h100", "h200", "rtx-pro-6000-server"]
 
 
 @pytest.mark.slow
@@ -80,9 +80,12 @@ def test_a_gpu_without_times_is_named(found: DryTraces) -> None:
     first, *others = found.to_document().answer
     assert first.endswith(" times that on H100 SXM.")
     assert "are predicted on H200 SXM" in first
-    assert others[-1] == "For MI300X no time is predicted."
+    assert others[-1] == "For RTX PRO 6000 Blackwell Server no time is predicted."
     said = found.to_document().sections[0].sentences
-    assert "MI300X: Of launches of add no time is known: they are in no sum." in said
+    assert (
+        "RTX PRO 6000 Blackwell Server: Of launches of add no time is known: they are in no sum."
+        in said
+    )
 
 
 @pytest.mark.slow
