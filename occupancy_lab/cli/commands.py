@@ -365,6 +365,12 @@ def scan(directories: tuple[str, ...], gpus: tuple[str, ...], **asked: Any) -> N
     metavar="FILE",
     help="Write a page with the kernels that lose most, explained: .html, or .md with its picture.",
 )
+@click.option(
+    "--timeline",
+    type=File(),
+    metavar="FILE",
+    help="Write the last launches, one after another, as a Chrome trace, which Perfetto opens.",
+)
 @click.option("--no-times", is_flag=True, help="Time no launches, only count them.")
 @click.option(
     "--sample",
@@ -398,6 +404,7 @@ def trace(  # noqa: PLR0913 - an argument for each option
     form: str,
     plot: str | None,
     report: str | None,
+    timeline: str | None,
     no_times: bool,
     sample: int,
     dry_run: bool,
@@ -424,7 +431,7 @@ def trace(  # noqa: PLR0913 - an argument for each option
         with contextlib.redirect_stdout(sys.stdout if dry_run else sys.stderr):
             print_answer(found, form)
 
-    files = TraceFiles(plot, report)
+    files = TraceFiles(plot, report, timeline)
     files.check(output, gpu)
     if dry_run:
         from occupancy_lab.tracing.several import dry_traces

@@ -11,6 +11,7 @@ import dataclasses
 import os
 import sys
 import threading
+from collections import deque
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 
 USUAL: Mapping[str, Value] = MappingProxyType({})
 
+RECENT = 4096
+"""The launches, the last, whose order is kept."""
 REFUSED = (str, bytes, list, dict, set, complex)
 """Types of Python that Triton takes as constexprs alone; numpy's it takes no more than these."""
 
@@ -118,6 +121,7 @@ class Recorder:
         self._plain: dict[str, ScriptLaunch] = {}
         self._calls = 0
         self._times: dict[str, int] = {}
+        self._recent: deque[str] = deque(maxlen=RECENT)
         self._pruned: dict[tuple[Any, ...], list[Any]] = {}
         self._faults: list[str] = []
         self._missing: dict[Unseen, None] = {}
@@ -147,6 +151,8 @@ class Recorder:
                     )
                     self._found[key] = variant
                 self._times[key] = self._times.get(key, 0) + 1
+                if variant is variants[0]:
+                    self._recent.append(key)
                 if self._notes is not None:
                     index = list(self._found).index(key)
                     if is_new:
@@ -191,6 +197,15 @@ class Recorder:
         return tuple(
             dataclasses.replace(one, times=self._times[key]) for key, one in self._plain.items()
         )
+
+    @property
+    def recent(self) -> tuple[int, ...]:
+        """The last launches of this process in their order, as indices of `launches`.
+
+        Of one that an autotuner would time it is the first that it would try.
+        """
+        places = {key: place for place, key in enumerate(self._plain)}
+        return tuple(places[key] for key in self._recent)
 
     def gather(self) -> tuple[str, ...]:
         """Take in what further processes launched, and return what went wrong there or in threads.

@@ -132,6 +132,8 @@ class Ran:
     """Operations of libraries that cannot be run here, whose launches are missing."""
     assumed: tuple[Assumed, ...]
     """What was assumed of values that only a GPU could tell."""
+    recent: tuple[int, ...] = ()
+    """The last of the launches that its own process made in their order, by their index."""
 
     def why_launches_are_missing(self, what: str) -> Iterator[str]:
         """Return a sentence for each reason why a page of *what* was run may lack launches."""
@@ -443,7 +445,8 @@ def _run(asked: Run) -> Ran:
     elif asked.arguments is None and not launches:
         reason = f"{asked.script} launches no kernel of Triton"
     status, said = _status(error), printed.text[-MOST_PRINTED:]
-    return Ran(launches, said, reason, status, faults, recorder.missing, recorder.assumed)
+    told = (recorder.missing, recorder.assumed, recorder.recent)
+    return Ran(launches, said, reason, status, faults, *told)
 
 
 @contextlib.contextmanager

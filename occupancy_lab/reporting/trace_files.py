@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from occupancy_lab.errors import refuse
-from occupancy_lab.files import HTML, check_outputs, check_picture
+from occupancy_lab.files import HTML, check_outputs, check_picture, export
 
 if TYPE_CHECKING:
     from occupancy_lab.tracing.trace import Trace
@@ -21,6 +22,8 @@ class TraceFiles:
     """The picture of the roofline."""
     report: str | None = None
     """The report, of markdown or HTML."""
+    timeline: str | None = None
+    """The launches one after another, as a Chrome trace."""
 
     def check(self, output: str | None, gpu: str | None) -> None:
         """Raise InputError, before a program is run, for what cannot be written.
@@ -29,7 +32,7 @@ class TraceFiles:
         """
         from occupancy_lab.reporting.contents import picture_folder
 
-        wanted = {"--plot": self.plot, "--report": self.report}
+        wanted = {"--plot": self.plot, "--report": self.report, "--timeline": self.timeline}
         pictures = {}
         if self.report is not None and Path(self.report).suffix.lower() not in HTML:
             pictures["the folder of pictures"] = picture_folder(Path(self.report))
@@ -54,3 +57,7 @@ class TraceFiles:
             from occupancy_lab.reporting.trace_report import write_trace_report
 
             write_trace_report(found, Path(self.report))
+        if self.timeline is not None:
+            from occupancy_lab.tracing.timeline import timeline
+
+            export(Path(self.timeline), json.dumps(timeline(found)))

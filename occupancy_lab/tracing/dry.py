@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 import shlex
 import shutil
@@ -24,6 +25,7 @@ from occupancy_lab.tracing.trace import Trace
 from occupancy_lab.tracing.traced import (
     MOST_COUNTED,
     GridLaunches,
+    Launched,
     LaunchWork,
     Traced,
     TracedKernel,
@@ -81,7 +83,7 @@ def dry_trace(
     how: dict[str, Any] = {"arguments": arguments, "python": python, "assume": given}
     how |= {"timeout": timeout, "progress": progress}
     with Script(file, asked, store_directory(), **how) as script:
-        found = Traced(dry_kernels(script), ())
+        found = dry_kernels(script)
         ran, interrupted = script.ran, script.interrupted
     nothing_compiled = found.kernels and all(one.reason for one in found.kernels)
     status = ran.status or int(bool(nothing_compiled or ran.missing))
@@ -132,7 +134,7 @@ def _python(word: str) -> str:
     return python
 
 
-def dry_kernels(script: Script) -> tuple[TracedKernel, ...]:
+def dry_kernels(script: Script) -> Traced:
     """Return what *script* launches on its GPU, that need not be here."""
     usual = default_options(script.gpu.target)
     choices = Counter(one.call for one in script.launches)
@@ -171,12 +173,37 @@ def dry_kernels(script: Script) -> tuple[TracedKernel, ...]:
         resources = None if calculation is None else calculation.resources
         same = (bound.kernel, repr(constexprs), repr(kernel.options), resources, kernel.choices)
         groups[same].append((kernel, index))
-    found, first = [], []
+    found, first, members = [], [], []
     for group in groups.values():
+        members.append([place for _, place in group])
         grids = merged(grid for same, _ in group for grid in same.grids)
         found.append(dataclasses.replace(group[0][0], grids=grids))
         first.append({same.usual_grid: place for same, place in reversed(group)})
-    return order(_with_work(script, found, first))
+    known = [*_with_work(script, found, first)]
+    of_launch = {
+        place: kernel for kernel, places in zip(known, members, strict=True) for place in places
+    }
+    return Traced(order(known), (), tuple(_recent(script, of_launch)))
+
+
+def _recent(script: Script, kernels: Mapping[int, TracedKernel]) -> Iterator[Launched]:
+    """Return the last launches of *script*, whose *kernels* are given by the launch's index.
+
+    Of an autotuned one it is the configuration that is predicted to be fastest, where any is.
+    """
+    of_call: dict[int, list[Launched]] = defaultdict(list)
+    for index, one in enumerate(script.launches):
+        grid = None if one.bound.launch.grid is None else shortened(one.bound.launch.grid)
+        launches = [each for each in kernels[index].grids if each.grid == grid]
+        of_call[one.call] += [Launched(kernels[index], each, 0) for each in launches]
+
+    def us(one: Launched) -> float:
+        found = one.grid.predicted
+        return math.inf if found is None else found.us / max(found.launches, 1)
+
+    for index in script.ran.recent:
+        if choices := of_call[script.launches[index].call]:
+            yield min(choices, key=us)
 
 
 def _with_work(

@@ -23,6 +23,7 @@ import sys
 import threading
 import time
 import weakref
+from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,7 @@ from .noted import (
     of_inductor,
     of_triton,
     passed,
+    places,
     process_facts,
 )
 
@@ -52,6 +54,8 @@ FIRST = 5
 FLUSH_NS, NEW_NS = 1_000_000_000, 50_000_000
 """How old what is written may get: at a launch that is looked at, at a new kernel."""
 MOST_ERRORS = 20
+RECENT = 4096
+"""The launches of a process, the last, whose order is kept."""
 
 _unusual = 0
 """How many blocks are tuning or capturing now, in any thread."""
@@ -72,6 +76,8 @@ class Session:
         self.errors: list[str] = []
         self.replays = 0
         self.spent = 0
+        self.recent: deque[Any] = deque(maxlen=RECENT)
+        """The cells of the last launches."""
         self._undo: list[Callable[[], None]] = []
         self._lock = threading.RLock()
         self._begin()
@@ -122,6 +128,7 @@ class Session:
         self._begin()
         self.replays = 0
         self.errors = []
+        self.recent.clear()
         for kernel in self.kernels:
             kernel.cells.clear()
             kernel.others = None
@@ -299,7 +306,7 @@ class Session:
 
     def _launcher(self, kernel: Any, run: Any) -> Any:
         """Return what launches as *run* does, and counts."""
-        cells, unusual = kernel.cells, self._unusual
+        cells, unusual, launched = kernel.cells, self._unusual, self.recent.append
 
         def launch(*args: Any) -> Any:
             cell = cells.get(args[:3])
@@ -307,6 +314,7 @@ class Session:
                 return unusual(kernel, run, args)
             result = run(*args)
             cell.count += 1
+            launched(cell)
             return result
 
         made: Any = launch
@@ -340,6 +348,7 @@ class Session:
             # One attribute at a time: no other thread comes between.
             if kind == "count":
                 cell.count += 1
+                self.recent.append(cell)
             elif kind == "tuning":
                 cell.tuning += 1
             elif kind == "captured":
@@ -438,6 +447,7 @@ class Session:
             }
             if ended:
                 counted["hot_ns"] = hot_ns()
+                counted["recent"] = places(self.kernels, self.recent)
             part = self.place / "counts.part"
             part.write_text(json.dumps(counted, default=str), "utf-8")
             part.replace(self.place / "counts.json")
@@ -531,6 +541,7 @@ def hot_ns(rounds: int = 500) -> Any:
         return None
 
     session = Session.__new__(Session)
+    session.recent = deque(maxlen=RECENT)
     kernel = Kernel(0, {})
     kernel.cell((1, 1, 1)).due = sys.maxsize
     launch = session._launcher(kernel, run)

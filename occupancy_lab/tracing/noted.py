@@ -360,6 +360,15 @@ def counts(kernel: Any) -> Any:
     return [{name: getattr(cell, name) for name in names} for cell in cells]
 
 
+def places(kernels: Any, recent: Any) -> Any:
+    """Return of each cell of *recent* its kernel's number and its place in that's `counts`."""
+    found = {}
+    for kernel in kernels:
+        for place, cell in enumerate([*kernel.cells.values(), kernel.others]):
+            found[id(cell)] = kernel.number, place
+    return [found[id(cell)] for cell in list(recent) if id(cell) in found]
+
+
 def process_facts() -> Any:
     """Return what this process is."""
     triton, torch = sys.modules.get("triton"), sys.modules.get("torch")

@@ -24,6 +24,7 @@ from occupancy_lab.tracing.counted import count_kept, kept_files, launch_of
 from occupancy_lab.tracing.traced import (
     MOST_COUNTED,
     GridLaunches,
+    Launched,
     LaunchWork,
     Part,
     Process,
@@ -55,16 +56,23 @@ def read_records(folder: Path, gpu: Gpu | None = None, store: Store | None = Non
     *gpu* is the one that occupancy is for; None takes the one that each kernel was launched on.
     *store* keeps what launches do.
     """
-    processes, found = [], defaultdict(list)
+    processes, found, recent = [], defaultdict(list), []
     for place in sorted(folder.glob("*-*/kernels.jsonl")):
-        process, kernels = _read_process(place.parent)
+        process, kernels, launched = _read_process(place.parent)
         processes.append(process)
+        recent += [(process.pid, *one) for one in launched]
         for kernel in kernels:
             found[_key(kernel)].append((process, kernel))
     present = {one.name: one.gpu for one in present_gpus()}
     kept = store or Store(None)
-    traced = [_traced(group, folder, gpu, present, kept) for group in found.values()]
-    return Traced(order(traced), tuple(processes))
+    traced = {key: _traced(group, folder, gpu, present, kept) for key, group in found.items()}
+    in_order = tuple(
+        Launched(traced[key], one, pid)
+        for pid, key, grid in recent
+        for one in traced[key].grids
+        if one.grid == grid
+    )
+    return Traced(order(traced.values()), tuple(processes), in_order)
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -76,7 +84,10 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
             return
 
 
-def _read_process(place: Path) -> tuple[Process, list[dict[str, Any]]]:
+def _read_process(
+    place: Path,
+) -> tuple[Process, list[dict[str, Any]], list[tuple[Any, tuple[int, ...] | None]]]:
+    """Return a process, its kernels, and of its last launches the kernel's key and the grid."""
     facts, *told = list(_lines(place / "kernels.jsonl")) or [{}]
     kernels = [one for one in told if "passed" not in one]
     try:
@@ -112,7 +123,13 @@ def _read_process(place: Path) -> tuple[Process, list[dict[str, Any]]]:
         empty_us=empty_ns / 1000,
         errors=tuple(counted.get("errors", ())),
     )
-    return process, kernels
+    numbered = {kernel["kernel"]: kernel for kernel in kernels}
+    launched = []
+    for number, cell in counted.get("recent", ()):
+        if number in numbered and cell < len(numbered[number]["grids"]):
+            kernel = numbered[number]
+            launched.append((_key(kernel), kernel["grids"][cell].grid))
+    return process, kernels, launched
 
 
 def _grid_launches(cell: Mapping[str, Any], empty_ns: float) -> GridLaunches:

@@ -387,11 +387,24 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
+class Launched:
+    """A launch in its place among others."""
+
+    kernel: TracedKernel
+    grid: GridLaunches
+    """All launches of the kernel over its grid."""
+    pid: int
+    """The process that made it; 0 in a dry run."""
+
+
+@dataclass(frozen=True, slots=True)
 class Traced:
-    """All that was launched, most time or most launches first."""
+    """All that was launched, which loses most first."""
 
     kernels: tuple[TracedKernel, ...]
     processes: tuple[Process, ...]
+    recent: tuple[Launched, ...] = ()
+    """The last launches of each process in their order; of one that was killed none."""
 
 
 def order(kernels: Iterable[TracedKernel]) -> tuple[TracedKernel, ...]:

@@ -185,7 +185,8 @@ NEEDED = {
 }
 """What a command does nothing without, each way."""
 WRITTEN = (
-    *("export_csv", "export_json", "export_markdown", "output", "plot", "report", "junit", "sarif"),
+    *("export_csv", "export_json", "export_markdown", "output", "plot", "report", "timeline"),
+    *("junit", "sarif"),
 )
 TO_WRITE = [
     *("{out}/file.csv", "{out}/file.html", "{out}/missing/file", "{in}", "{in}/pipe", "x"),
