@@ -56,11 +56,9 @@ SUMMARY = (
     *("chosen_loss", "rank_correlation", "our_seconds", "our_compile_seconds", "compiles"),
     *("full_bench_seconds", "serial_compile_seconds", "full_seconds", "saved"),
     *("saved_compiling", "saved_launching", "best", "best_ms"),
-    *("score_loss_top_1", "score_loss_top_3", "score_loss_top_5", "score_loss_top_8"),
-    "score_correlation",
 )
 COLUMNS = (
-    *("case", "config", "status", "reason", "ranking", "value", "place", "score", "ms", "ms_low"),
+    *("case", "config", "status", "reason", "ranking", "value", "place", "ms", "ms_low"),
     *("ms_high", "slower_than_best"),
 )
 
@@ -325,7 +323,6 @@ class Tune:
         self.case = case
         self.dry = dry
         self.ranking: dict[Any, float] = {}
-        self.scores: dict[Any, float] = {}
         self.kept: list[Any] = []
         self.prune_seconds = math.nan
 
@@ -385,15 +382,12 @@ class Tune:
         return tuner, seconds, number
 
     def _rank_everything(self) -> None:
-        """Ask for the values of all that is kept, however few, and for the scores beside them."""
+        """Ask for the values of all that is kept, however few."""
         import occupancy_lab
 
-        moved = self.case.moved
         if not self.ranking:
-            model = functools.partial(occupancy_lab.perf_model, *(moved or ()))
+            model = functools.partial(occupancy_lab.perf_model, *(self.case.moved or ()))
             self._ask(self._noting(model, self.ranking))
-        if moved:
-            self._ask(self._noting(occupancy_lab.perf_model, self.scores))
 
     def _ask(self, model: Callable[..., float]) -> None:
         kept = {id(one) for one in self.kept}
@@ -507,9 +501,6 @@ def record(case: Case, *, dry: bool) -> tuple[dict[str, Any], list[dict[str, Any
     ranked = sorted(tune.kept, key=lambda one: tune.ranking.get(one, 0.0))
     reasons = noted.dropped
     lost = losses(ranked, times, times[best])
-    # Where the ranking is by predicted time, the score's is beside it.
-    by_score = sorted(tune.kept, key=lambda one: tune.scores.get(one, 0.0))
-    score_lost = losses(by_score, times, times[best]) if tune.scores else {}
     rules = [_rule(why) for why in reasons.values()]
     summary = {
         "case": case.name,
@@ -521,13 +512,11 @@ def record(case: Case, *, dry: bool) -> tuple[dict[str, Any], list[dict[str, Any
         "spilling": rules.count("spilling"),
         "launched": len(ours.configs_timings) if len(tune.kept) > 1 else 1,
         "share_launched": min(len(tune.kept), LAUNCHED) / len(case.configs),
-        "ranking": "predicted time" if case.moved else "score",
+        "ranking": "predicted time",
         "prune_loss": min(times[one] for one in tune.kept) / times[best] - 1,
         **{f"loss_top_{k}": loss for k, loss in lost.items()},
-        **{f"score_loss_top_{k}": loss for k, loss in score_lost.items()},
         "chosen_loss": times[ours.best_config] / times[best] - 1,
         "rank_correlation": correlation(tune.ranking, times),
-        "score_correlation": correlation(tune.scores, times),
         "our_seconds": our_seconds,
         "our_compile_seconds": tune.prune_seconds,
         "compiles": compiles,
@@ -544,7 +533,6 @@ def record(case: Case, *, dry: bool) -> tuple[dict[str, Any], list[dict[str, Any
             "ranking": summary["ranking"],
             "value": tune.ranking.get(one),
             "place": ranked.index(one) + 1 if one in ranked else None,
-            "score": tune.scores.get(one),
             "ms": timings[one][0] if one in timings else None,
             "ms_low": timings[one][1] if one in timings else None,
             "ms_high": timings[one][2] if one in timings else None,

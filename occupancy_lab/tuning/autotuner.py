@@ -28,7 +28,6 @@ from occupancy_lab.kernel import innermost, variants
 from occupancy_lab.launch import Descriptor
 from occupancy_lab.options import OPTIONS
 from occupancy_lab.record import Failed, Record, compile_runs, with_counts
-from occupancy_lab.tuning.relative import Placed, relative_times
 from occupancy_lab.values import Work
 
 if TYPE_CHECKING:
@@ -200,11 +199,10 @@ def perf_model(
     """Return a number that is smaller the faster a configuration should be.
 
     For `prune_configs_by={"perf_model": occupancy_lab.perf_model, "top_k": 8}`. It is the predicted
-    time of the launch in milliseconds, as `explain` has it. What cannot run has infinity.
-
-    Where one of the configurations has no predicted time, as on AMD or where values steer a loop,
-    it is the score of `occupancy_lab.tuning.relative`, which has no unit. Where the kernel is not
-    known, or cannot be ranked, every configuration has 0: they stay in their order.
+    time of the launch in milliseconds, as `explain` has it. What cannot run has infinity, and what
+    has no predicted time, as where values steer a loop without an end, comes after what has one.
+    Where none has one, or the kernel is not known, every configuration has 0: they stay in their
+    order.
 
     `functools.partial(occupancy_lab.perf_model, bytes_read, bytes_written)` says what the launch
     moves from and to global memory where that is not counted: two numbers, or functions of its
@@ -233,8 +231,8 @@ def _rank(
             launches = [_variant(tuner.fn, one, tuner.nargs, keywords).launch for one in configs]
             _ranked[tuner] = [(one, 0.0) for one in launches]  # where what follows fails
             moved = _moved(arguments, bytes_read, bytes_written)
-            gpu, tried = _try(tuner.fn, configs, tuner.nargs, keywords, moved)
-            _ranked[tuner] = list(zip(launches, _times(tried, gpu), strict=True))
+            _, tried = _try(tuner.fn, configs, tuner.nargs, keywords, moved)
+            _ranked[tuner] = list(zip(launches, _times(tried), strict=True))
         return next(time for ranked, time in _ranked[tuner] if launch == ranked)
     except Exception as error:  # noqa: BLE001 - an autotune does not end because of this
         logger.warning("configurations are not ranked: %s: %s", type(error).__name__, error)
@@ -242,7 +240,7 @@ def _rank(
 
 
 _ranked: WeakKeyDictionary[Any, list[tuple[Launch, float]]] = WeakKeyDictionary()
-"""Of each Autotuner the launches that were ranked last, each with its time or score."""
+"""Of each Autotuner the launches that were ranked last, each with its time."""
 
 
 def _sets(config: Any, arguments: Mapping[str, Any]) -> bool:
@@ -263,27 +261,18 @@ def _moved(
     return Work(read, written)
 
 
-def _times(tried: Sequence[Tried], gpu: Gpu) -> list[float]:
-    """Return the predicted milliseconds of each, or the score of each; infinity: it cannot run."""
-    usable = [one.run for one in tried if isinstance(one.run, Record)]
-    times = [one.prediction.us / 1e3 for one in usable if one.prediction is not None]
-    if len(times) < len(usable):
-        times = relative_times([_placed(one) for one in usable], gpu)
-    by_place = iter(times)
-    return [next(by_place) if isinstance(one.run, Record) else math.inf for one in tried]
+def _times(tried: Sequence[Tried]) -> list[float]:
+    """Return the predicted milliseconds of each; infinity: it cannot run.
 
-
-def _placed(record: Record) -> Placed:
-    programs = record.launch.num_programs
-    if programs is None:
-        refuse("how many programs are launched is not known: there is no grid")
-    return Placed(
-        record.resources,
-        record.occupancy.programs_per_multiprocessor,
-        record.calculation.resident_programs,
-        programs,
-        record.num_stages,
-    )
+    What has no time comes after what has one.
+    """
+    predicted = [one.run.prediction if isinstance(one.run, Record) else None for one in tried]
+    known = [one.us / 1e3 for one in predicted if one is not None]
+    last = math.nextafter(max(known), math.inf) if known else 0.0
+    return [
+        math.inf if isinstance(one.run, Failed) else last if found is None else found.us / 1e3
+        for one, found in zip(tried, predicted, strict=True)
+    ]
 
 
 def _calling_tuner(arguments: Mapping[str, Any]) -> tuple[Any, list[Any]]:
