@@ -45,12 +45,11 @@ def _texts(function: Any, seen: set[int]) -> Iterator[str]:
     closure = inspect.getclosurevars(function.fn)
     scope = {**function.fn.__globals__, **closure.nonlocals}
     for name, value in _used(ast.parse(source), scope):
-        constant = getattr(value, "value", None) if _is_triton_constant(value) else value
         if _is_function(value):
             if id(value) not in seen:
                 yield from _texts(value, seen)
-        elif isinstance(constant, PLAIN):
-            yield f"{name} = {constant!r}"
+        elif isinstance(value, PLAIN) or type(value).__name__ == "constexpr":
+            yield f"{name} = {getattr(value, 'value', value)!r}"
 
 
 def source_of(function: Any) -> str:
@@ -61,10 +60,6 @@ def source_of(function: Any) -> str:
         first = re.search(r"^def\s", lines, re.MULTILINE)
         source = lines[first.start() if first else 0 :]
     return str(source)
-
-
-def _is_triton_constant(value: object) -> bool:
-    return type(value).__name__ == "constexpr"
 
 
 def _is_function(value: Any) -> bool:

@@ -97,7 +97,7 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
         """Take what `tuned` takes."""
         self.untuned = kernel
         """The kernel, with its own autotuner where it has one."""
-        self._own = kernel if isinstance(kernel, Autotuner) else None
+        self._own: Any = kernel if isinstance(kernel, Autotuner) else None
         self._jit = innermost(kernel)
         self._path = str(Path(self._jit.fn.__code__.co_filename).parent / file)
         self._unreadable = ""
@@ -138,10 +138,17 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
         way = self._ways.get(tuple(key))
         if way is None:
             return self._first_run(key, args, kwargs)
-        self.best_config = way.config
+        if way.config is not None:
+            self.best_config = way.config
         if way.pre_hook is not None:
             way.pre_hook({**self._named(args, kwargs), **way.settings})
         return way.run(*args, **kwargs, **way.settings)
+
+    def _autotune(self, *args: Any, **kwargs: Any) -> Any:
+        """Launch it as its own autotuner does."""
+        launched = self._own.run(*args, **kwargs)
+        self.best_config = getattr(self._own, "best_config", None)
+        return launched
 
     def _named(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         return {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
@@ -269,7 +276,7 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
         """
         config = self.configs[0]
         if self._own is not None and device != NO_GPU:
-            way, then = _Way(self._own.run), "Triton's autotuner chooses"
+            way, then = _Way(self._autotune), "Triton's autotuner chooses"
         elif self._own is not None:
             way = _Way(self.fn.run, config.all_kwargs(), config.pre_hook, config)
             then = f"{config} is launched"

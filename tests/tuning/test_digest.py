@@ -58,6 +58,7 @@ def load(folder: Path, source: str) -> Any:
     ("old", "new"),
     [
         ("tl.constexpr(2)", "tl.constexpr(3)"),
+        ("tl.constexpr(2)", "tl.constexpr((2, tl.float16))"),
         ("return x * x", "return x + x"),
         ("inner(x) + 1", "inner(x) + 2"),
         ("helper(x) * FACTOR", "helper(x) + FACTOR"),

@@ -206,6 +206,7 @@ def test_what_the_file_does_not_answer_is_tuned(
     assert str(caught[0].message).endswith("; Triton's autotuner chooses")
     assert caught[0].filename == __file__  # where it is launched
     assert below.tunes == 4
+    assert kernel.best_config is below.best_config
     assert {one["warps"] for one in made} == {1}
 
 
