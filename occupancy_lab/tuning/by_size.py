@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -256,36 +255,31 @@ class _Tuner:
 
         Each is tried at the sizes at whose best it is; those first that are so at most sizes.
         """
-        runs, tried = list(given), {_key(one.config) for one, _ in given}
+        runs = list(given)
+        tried = {(_text(one.size), _key(one.config)) for one, _ in runs}
+        compiled = {key for _, key in tried}
         grown: set[tuple[str, str]] = set()
-        left = SEARCHED
-        while left:
-            wanted: Counter[str] = Counter()
-            configs: dict[str, Settings] = {}
-            where: dict[str, list[tuple[Size, Record]]] = {}
+        while True:
+            near: dict[str, list[tuple[Settings, Size, Record]]] = {}
             for size, (best, record) in _fastest(runs).items():
-                if (size, _key(best.config)) in grown:
-                    continue
-                grown.add((size, _key(best.config)))
-                for config in neighbours(best.config, tiles if _moved(record) else ()):
-                    key = _key(config)
-                    if key not in tried:
-                        wanted[key] += 1
-                        configs[key] = config
-                        where.setdefault(key, []).append((best.size, record))
-            chosen = [key for key, _ in wanted.most_common(left)]
+                if (size, _key(best.config)) not in grown:
+                    grown.add((size, _key(best.config)))
+                    for config in neighbours(best.config, tiles if _moved(record) else ()):
+                        if (size, key := _key(config)) not in tried:
+                            near.setdefault(key, []).append((config, best.size, record))
+            left = SEARCHED - len(compiled) + len({_key(one.config) for one, _ in given})
+            new = [key for key in near if key not in compiled]
+            new = sorted(new, key=lambda key: len(near[key]), reverse=True)[:left]
+            chosen = [key for key in near if key in compiled or key in new]
             if not chosen:
-                break
-            tried |= {*chosen}
-            left -= len(chosen)
-            pairs = [(key, *at) for key in chosen for at in where[key]]
-            new = [self._at(size, configs[key]) for key, size, _ in pairs]
-            for (candidate, run), (_, _, record) in zip(
-                self._predicted(new, gpu), pairs, strict=True
-            ):
+                return runs[len(given) :]
+            compiled |= {*chosen}
+            places = [place for key in chosen for place in near[key]]
+            tried |= {(_text(size), _key(config)) for config, size, _ in places}
+            found = self._predicted([self._at(size, config) for config, size, _ in places], gpu)
+            for (candidate, run), (_, _, record) in zip(found, places, strict=True):
                 if _moved(run) == _moved(record):
                     runs.append((candidate, run))
-        return runs[len(given) :]
 
 
 def _settings(kernel: Any, sized: SizedLaunches, line: LaunchLine) -> dict[str, Any]:
