@@ -143,6 +143,7 @@ class _Tuner:
         self._check_any_size(candidates)
         chosen: dict[str, tuple[TunedLaunch, ...]] = {}
         left_out: list[LeftOut] = []
+        basis: dict[str, str] = {}
         for gpu in self.gpus:
             runs = self._predicted(candidates, gpu)
             if search and any(_us(run) for _, run in runs):
@@ -150,6 +151,7 @@ class _Tuner:
             best, without = _best(sizes, runs, gpu)
             if best:
                 chosen[gpu.key] = best
+                basis[gpu.key] = next(_basis(runs))
             left_out += without
         if not chosen:
             refuse("; ".join(f"{one.gpu}: {one.reason}" for one in left_out))
@@ -162,6 +164,7 @@ class _Tuner:
             tensors=_tensors(self.kernel, first),
             constexprs=_passed(self.kernel, candidates[0], first),
             gpus=chosen,
+            basis=basis,
             left_out=tuple(left_out),
         )
 
@@ -331,6 +334,13 @@ def _passed(kernel: Any, candidate: Candidate, line: LaunchLine) -> dict[str, An
 
 def _us(run: Record | Failed) -> float | None:
     return run.prediction.us if isinstance(run, Record) and run.prediction is not None else None
+
+
+def _basis(runs: Sequence[tuple[Candidate, Record | Failed]]) -> Iterator[str]:
+    """Return what the time of each launch that has one rests on."""
+    for _, run in runs:
+        if isinstance(run, Record) and run.prediction is not None:
+            yield run.prediction.basis
 
 
 def _fastest(

@@ -66,6 +66,8 @@ class TunedFile(Answer):
     """The constexprs that the launch line passes itself, each with its only value."""
     gpus: Mapping[str, tuple[TunedLaunch, ...]]
     """What to launch, by the key of the GPU."""
+    basis: Mapping[str, str] = field(default_factory=dict)
+    """What the times rest on, by the key of the GPU."""
     left_out: tuple[LeftOut, ...] = field(default=())
 
     @property
@@ -98,7 +100,11 @@ class TunedFile(Answer):
         sizes = count(len({str(one.sizes) for ones in self.gpus.values() for one in ones}), "size")
         titles = [find_gpu(key).title for key in self.gpus]
         sections = [
-            Section(find_gpu(key).title, (_table(self.sizes, launches),), tuple(_alike(launches)))
+            Section(
+                find_gpu(key).title,
+                (_table(self.sizes, launches),),
+                (*_alike(launches), f"The times rest on {literal(self.basis[key])}."),
+            )
             for key, launches in self.gpus.items()
         ]
         return Document(
@@ -129,6 +135,7 @@ class TunedFile(Answer):
                     str(gpu): tuple(TunedLaunch(**one) for one in launches)
                     for gpu, launches in values["gpus"].items()
                 },
+                basis={str(gpu): str(values["basis"][gpu]) for gpu in values["gpus"]},
                 left_out=tuple(LeftOut(**one) for one in values["left_out"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -36,16 +36,17 @@ NORM = {
 
 def test_the_fastest_of_each_size_is_chosen() -> None:
     """It is what `tune` ranks first at that size, with its time, its range and its bound."""
-    found = occupancy_lab.tune_sizes(sizes=CUBES, gpu="h100,b200,mi300x", **MATMUL)
+    found = occupancy_lab.tune_sizes(sizes=CUBES, gpu="h100,mi300x,sm_90", **MATMUL)
     assert found.kernel == "matmul"
     assert found.sizes == ("M", "N", "K")
     assert found.tensors == dict.fromkeys(("a_ptr", "b_ptr", "c_ptr"), "fp16")
     assert found.constexprs == {}
-    assert list(found.gpus) == ["h100"]
-    for size, one in zip(CUBES, found.gpus["h100"], strict=True):
+    assert list(found.gpus) == ["h100", "mi300x"]
+    pairs = [(gpu, *one) for gpu in found.gpus for one in zip(CUBES, found.gpus[gpu], strict=True)]
+    for gpu, size, one in pairs:
         n = size["M"]
         signature = f"*fp16,*fp16,*fp16,{n},{n},{n},{n},{n},{n}"
-        (ranked,) = occupancy_lab.tune_launches(**{**MATMUL, "signature": signature}, gpu="h100")
+        (ranked,) = occupancy_lab.tune_launches(**{**MATMUL, "signature": signature}, gpu=gpu)
         best = ranked.table.iloc[0]
         assert one.sizes == size
         assert {name: best[name] for name in one.config} == one.config
@@ -53,15 +54,15 @@ def test_the_fastest_of_each_size_is_chosen() -> None:
         names = ("predicted_us", "predicted_low_us", "predicted_high_us")
         assert times == pytest.approx([best[name] for name in names], abs=1e-3)
         assert one.bound == best["bound"]
-    assert {one.gpu for one in found.left_out} == {"b200", "mi300x"}
-    assert all("tensor cores take is not modelled" in one.reason for one in found.left_out)
-    assert all(one.sizes is None for one in found.left_out)
+    (left,) = found.left_out
+    assert (left.gpu, left.sizes) == ("sm_90", None)
+    assert left.reason == "sm_90 is an architecture, not a GPU; name a GPU, such as h100"
 
 
 def test_where_no_gpu_has_a_time_it_is_an_error() -> None:
     """Nothing is written of GPUs that no time is predicted for; each is named with its reason."""
-    with pytest.raises(InputError, match=r"mi300x: No time is predicted.*; sm_90: sm_90 is an"):
-        occupancy_lab.tune_sizes(sizes=CUBES[:1], gpu="mi300x,sm_90", **MATMUL)
+    with pytest.raises(InputError, match=r"h100: No time is predicted.*; sm_90: sm_90 is an"):
+        occupancy_lab.tune_sizes(sizes=CUBES[:1], gpu="h100,sm_90", **{**MATMUL, "grid": None})
 
 
 def test_warps_are_tuned_for_blocks_that_a_size_sets() -> None:
@@ -216,18 +217,18 @@ def test_the_command_writes_what_the_decorator_reads(tmp_path: Path) -> None:
     sizes.write_text("M,N,K\n4096,4096,4096\n", encoding="utf-8")
     words = ("--signature", MATMUL["signature"], "--grid", MATMUL["grid"], "--sizes", str(sizes))
     asked = ("tune", MATMUL["kernel"], *words, "--quiet")
-    done = run(*asked, "--gpu", "h100,mi300x", "--output", str(output))
+    done = run(*asked, "--gpu", "h100,gfx942", "--output", str(output))
     assert done.returncode == 0, done.stderr
     assert "matmul: 1 size on H100 SXM" in done.stdout
-    assert "MI300X is left out" in done.stdout
+    assert "gfx942 is left out" in done.stdout
     file = TunedFile.read(str(output))
-    assert file == occupancy_lab.tune_sizes(sizes=CUBES[1:], gpu="h100,mi300x", **MATMUL)
+    assert file == occupancy_lab.tune_sizes(sizes=CUBES[1:], gpu="h100,gfx942", **MATMUL)
     kernel, _ = load_function(MATMUL["kernel"])
     assert file.digest == source_digest(kernel)
-    assert run(*asked, "--gpu", "h100,mi300x", "--json").stdout == output.read_text("utf-8")
-    done = run(*asked, "--gpu", "mi300x", "--output", str(tmp_path / "none.json"))
+    assert run(*asked, "--gpu", "h100,gfx942", "--json").stdout == output.read_text("utf-8")
+    done = run(*asked, "--gpu", "gfx942", "--output", str(tmp_path / "none.json"))
     assert (done.returncode, done.stdout) == (2, "")
-    assert "mi300x: No time is predicted, as what its tensor cores" in done.stderr
+    assert "gfx942: gfx942 is an architecture, not a GPU" in done.stderr
     assert not (tmp_path / "none.json").exists()
 
 

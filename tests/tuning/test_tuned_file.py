@@ -27,6 +27,7 @@ def file_of(*launches: TunedLaunch) -> TunedFile:
     return TunedFile(
         *("kernel", "digest", "3.7.1", ("M", "N", "KIND"), {"x": "fp16"}, {"ACT": None}),
         gpus={"h100": launches},
+        basis={"h100": "launches of kernels"},
         left_out=left,
     )
 
@@ -82,6 +83,7 @@ def test_the_page_has_each_choice_and_what_is_left_out() -> None:
     assert "H100 SXM has none for M 1, N 2, KIND a: no loop." in page
     assert "| M   |   N |   KIND |   BLOCK |   predicted us |   bound |" in page
     assert "Each has num_warps 4." in page
+    assert "The times rest on launches of kernels." in page
 
 
 @pytest.mark.parametrize("text", ["[]", "{", "3", '{"format": "occupancy-lab tuned"}'])
