@@ -344,8 +344,9 @@ def check(  # noqa: PLR0913 - one argument per option of the command line
     Args:
         condition: "local_bytes == 0 and occupancy >= 0.5", as `sweep --where` takes it, or the
             checks that `read_checks` found.
-        *sources: The rows: a JSON or CSV file of `scan`, `sweep` or `explain --json`; a folder,
-            which is a Triton cache; "file.py:function"; a table of `sweep`, or a list of rows.
+        *sources: The rows: a JSON or CSV file of `scan`, `sweep`, `explain --json` or `trace
+            --json`; a folder, which is a Triton cache; "file.py:function"; a table of `sweep`, or
+            a list of rows.
         where: A condition that says which rows have to meet it; None is all.
         gpu: GPUs, as `explain` takes them, for folders and functions.
         unknown_ok: Whether a row passes whose values are not known.

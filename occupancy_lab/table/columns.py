@@ -274,6 +274,7 @@ _TRACED = {
         processes="processes that launched it",
         devices="devices that it was launched on",
     ),
+    **_like(FLAG, expected="whether it is launched, or predicted to be by its autotuner"),
     **_like(SHARE, tail="how full the last wave of programs is, 0 to 1"),
     **_like(
         AMOUNT,

@@ -115,6 +115,7 @@ class DryTraces(Answer):
         return {
             "command": list(self.command),
             "status": self.status,
+            "rows": [row for one in self.traces for row in one.trace.rows()],
             "totals": [_plain_total(one) for one in self.traces],
             "gpus": {one.gpu.key: one.trace.to_dict() for one in self.traces},
             "document": self.to_document().to_dict(),

@@ -18,7 +18,7 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.text.document import Answer, Document
 from occupancy_lab.tracing import hook, noted, sitecustomize
 from occupancy_lab.tracing.folder import folder_of_records
-from occupancy_lab.tracing.page import Outcome, write_trace
+from occupancy_lab.tracing.page import Outcome, shown_kernels, write_trace
 from occupancy_lab.tracing.records import read_records
 from occupancy_lab.workers import signals
 
@@ -96,7 +96,16 @@ class Trace(Answer):
         """Return a row for each kernel and configuration."""
         import pandas as pd
 
-        return pd.DataFrame([one.row() for one in self.kernels]).convert_dtypes()
+        return pd.DataFrame(self.rows()).convert_dtypes()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row of plain values for each kernel and configuration, as `check` takes them.
+
+        `expected` is false of an autotuned kernel's configurations that are predicted to be slower
+        than another of a dry run.
+        """
+        shown = {id(kernel) for kernel in shown_kernels(self.found)}
+        return [{**one.row(), "expected": id(one) in shown} for one in self.kernels]
 
     def to_document(self) -> Document:
         """Return the table, and what the numbers rest on."""
@@ -109,6 +118,7 @@ class Trace(Answer):
         return {
             "command": None if outcome is None else list(outcome.command),
             "status": None if outcome is None else outcome.status,
+            "rows": self.rows(),
             "kernels": [one.to_dict() for one in self.kernels],
             "processes": [dataclasses.asdict(one) for one in self.found.processes],
             "missing": [] if ran is None else list(ran.missing),

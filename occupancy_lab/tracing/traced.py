@@ -303,7 +303,7 @@ class TracedKernel:
             "predicted_low_us": None if prediction is None else prediction.low_us,
             "predicted_high_us": None if prediction is None else prediction.high_us,
             "bound": None if prediction is None else prediction.bound,
-            "us": self.us,
+            "us": self.us or None,
             "total_us": self.total_us,
             "lost_us": None if time is None else time.lost_us,
             "lost_of": None if time is None or time.lost_us is None else time.basis,

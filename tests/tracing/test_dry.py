@@ -375,3 +375,5 @@ def test_the_page_has_predicted_times() -> None:
     assert f"{total:.0f} us are predicted in Triton's kernels (" in page
     assert f"us of them are predicted to be lost, {lost:.1f} us of these in matmul." in page
     assert "is shown that is predicted to be fastest" in page
+    expected = [row["predicted_us"] for row in found.rows() if row["expected"]]
+    assert sorted(expected) == sorted([min(products), times["layer_norm"]])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from in_process import run
 
+from occupancy_lab.checking import check
 from occupancy_lab.errors import InputError
 from occupancy_lab.tracing.several import DryTraces, dry_traces
 from occupancy_lab.tracing.trace import trace_program
@@ -72,6 +73,17 @@ def test_the_totals_are_side_by_side(found: DryTraces) -> None:
     ratio = h100["predicted_total_us"] / h200["predicted_total_us"]
     assert [row[-1] for row in rows(found, 0)] == [f"{ratio:.2f}", "1.00", "-"]
     assert [row[0] for row in rows(found, 1)] == ["add"]
+
+
+@pytest.mark.slow
+def test_check_takes_the_rows_of_all_gpus(found: DryTraces, tmp_path: Path) -> None:
+    """A condition is held to each GPU's row; a time that is not known breaks it."""
+    path = tmp_path / "trace.json"
+    path.write_text(found.to_json(), encoding="utf-8")
+    findings = check("lost_us < 1e9", str(path)).findings
+    assert [(one.row.values["gpu"], one.kind) for one in findings] == [
+        (found.traces[-1].gpu.key, "not known")
+    ]
 
 
 @pytest.mark.slow
