@@ -50,6 +50,8 @@ def tuned(file: str | Path) -> Callable[[Any], Tuned]:
     launched by the autotuner or, without one, with the first configuration, and an UntunedWarning
     says so once.
 
+    Several decorators, one above the other, take the first of their files that has the launch.
+
     Args:
         file: What `occupancy-lab tune --output` wrote; a relative path starts at the folder of the
             file that has the kernel. It is read when the kernel is decorated.
@@ -95,8 +97,9 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
 
     def __init__(self, kernel: Any, file: str | Path) -> None:
         """Take what `tuned` takes."""
-        self.untuned = kernel
+        self.untuned = getattr(kernel, "untuned", kernel)
         """The kernel, with its own autotuner where it has one."""
+        self._author: Any = self.untuned if isinstance(self.untuned, Autotuner) else None
         self._own: Any = kernel if isinstance(kernel, Autotuner) else None
         self._jit = innermost(kernel)
         self._path = str(Path(self._jit.fn.__code__.co_filename).parent / file)
@@ -115,7 +118,7 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
             key=[],
             reset_to_zero=None,
             restore_value=None,
-            prune_configs_by={"early_config_prune": _pruning(self, self._file)},
+            prune_configs_by={"early_config_prune": _pruning(self, self._file, self._own)},
         )
         self._first = len(self.configs) - len(self._chosen)
         """The place of the first configuration of the file."""
@@ -184,7 +187,7 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
         config = self.configs[found.place]
         if found.is_near and not self._is_left(config, named):
             return None, "its early_config_prune drops what was chosen at the nearest size"
-        own = [] if self._own is None else self._own.configs
+        own = [] if self._author is None else self._author.configs
         hooks = {one.pre_hook for one in own if _same(one, config)} or {one.pre_hook for one in own}
         if len(hooks) > 1:
             return None, "its configurations have several pre_hooks, and none is of what was chosen"
@@ -262,7 +265,7 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
 
     def _is_left(self, config: Any, named: Mapping[str, Any]) -> bool:
         """Tell whether the autotuner's own early_config_prune leaves *config* for a launch."""
-        prune = None if self._own is None else self._own.early_config_prune
+        prune = None if self._author is None else self._author.early_config_prune
         if prune is None:
             return True
         others = {name: value for name, value in named.items() if name not in self.arg_names}
@@ -286,7 +289,8 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
         else:
             way, then = _Way(self.fn.run), "it is launched as it is"
             self._check_complete(why, named)
-        if why not in self._warned:
+        # Another file beneath may have the launch, and says so itself where it has not.
+        if why not in self._warned and not isinstance(self._own, Tuned):
             self._warned.add(why)
             said = f"{self._jit.__name__} is not launched by {self._path}: {why}; {then}"
             warnings.warn(said, UntunedWarning, stacklevel=5)
@@ -310,14 +314,13 @@ def _device() -> int:
         return NO_GPU
 
 
-def _pruning(tuner: Tuned, file: TunedFile) -> Callable[..., list[Any]]:
+def _pruning(tuner: Tuned, file: TunedFile, own: Any) -> Callable[..., list[Any]]:
     """Return the `early_config_prune` of *tuner*, which torch.compile can trace.
 
     It takes what `chosen` returns and does not look inside. A size that torch.compile leaves open
     is made a number, for which it compiles a graph.
     """
     values, tensors = [*file.sizes, *file.constexprs], [*file.tensors]
-    own = tuner.untuned if isinstance(tuner.untuned, Autotuner) else None
     others = 1 if own is None else len(own.configs)
     prune_others = None if own is None else own.early_config_prune
 

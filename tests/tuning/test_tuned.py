@@ -381,6 +381,29 @@ def test_constexprs_of_the_launch_line_tell_launches_apart(
     assert blocks(made) == [1024, 1024, 64]
 
 
+@pytest.mark.parametrize("wrapped", [True, False], ids=["autotuned", "alone"])
+def test_files_of_several_dtypes_are_stacked(
+    write: Callable[..., Path], made: list[dict[str, Any]], tmp_path: Path, *, wrapped: bool
+) -> None:
+    """The first file that has a launch counts, and one warning says that none has."""
+    half = tmp_path / "half.json"
+    halves = dict.fromkeys(("x_ptr", "y_ptr"), "fp16")
+    write(tensors=halves, gpus={"h100": [launch(2**20, 2048)]}).rename(half)
+    below = autotuned() if wrapped else double
+    kernel = occupancy_lab.tuned(half)(occupancy_lab.tuned(write())(below))
+    assert kernel.untuned is below
+    kernel[grid](X, X, 2**20)
+    kernel[grid](X.half(), X.half(), 2**20)
+    assert blocks(made) == [1024, 2048]
+    with pytest.warns(UntunedWarning, match="x_ptr is fp64, and the file is of fp32") as caught:
+        kernel[grid](X.double(), X.double(), 2**20)
+    assert len(caught) == 1
+    assert blocks(made)[-1] == (64 if wrapped else 256)
+    if wrapped:
+        (config,) = kernel.early_config_prune(kernel.configs, {"x_ptr": X, "y_ptr": X, "n": 2**20})
+        assert config.kwargs == {"BLOCK_SIZE": 1024}
+
+
 @pytest.mark.usefixtures("made")
 def test_torch_compile_launches_what_was_chosen(
     write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
