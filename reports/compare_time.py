@@ -21,6 +21,7 @@ from recorded_work import DATA, RecordedLaunch, recorded_launches
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.throughput.launch_time import predict_launch
+from occupancy_lab.values import RATIO_ERROR
 from occupancy_lab.work.pipes import TENSOR
 
 if TYPE_CHECKING:
@@ -171,23 +172,51 @@ def errors(rows: Iterable[Compared], chosen: Callable[[Compared], bool] = lambda
     )
 
 
+def _problems(rows: Iterable[Compared]) -> list[list[Compared]]:
+    """Return the configurations of each problem of a kernel that have a predicted time."""
+    found: dict[tuple[str, str], list[Compared]] = defaultdict(list)
+    for one in rows:
+        if one.predicted_us is not None:
+            found[one.kernel, one.problem].append(one)
+    return list(found.values())
+
+
 def first_choices(rows: Iterable[Compared]) -> list[tuple[float, float]]:
     """Return what the first choice of each problem loses, and the best of the first five.
 
     A problem is a kernel's with three configurations or more; what is lost is a share of the time
     of its fastest configuration.
     """
-    problems: dict[tuple[str, str], list[Compared]] = defaultdict(list)
-    for one in rows:
-        if one.predicted_us is not None:
-            problems[one.kernel, one.problem].append(one)
     found = []
-    for some in problems.values():
+    for some in _problems(rows):
         if len(some) < LEAST_CONFIGURATIONS:
             continue
         best = min(one.us for one in some)
         ordered = sorted(some, key=lambda one: one.predicted_us or 0.0)
         found.append((ordered[0].us / best - 1, min(one.us for one in ordered[:FIRST]) / best - 1))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Advised:
+    """A launch, and the configuration of its problem that is predicted to be the fastest."""
+
+    launch: Compared
+    advice: Compared
+
+    @property
+    def change(self) -> float:
+        """How much longer the advised one took, as a share: negative where it was faster."""
+        return self.advice.us / self.launch.us - 1
+
+
+def advised(rows: Iterable[Compared]) -> list[Advised]:
+    """Return the launches for which another configuration is predicted to be noticeably faster."""
+    found = []
+    for some in _problems(rows):
+        best = min(some, key=lambda one: one.predicted_us or 0.0)
+        most = (best.predicted_us or 0.0) / (1 - RATIO_ERROR)
+        found += [Advised(one, best) for one in some if (one.predicted_us or 0.0) >= most]
     return found
 
 
@@ -217,6 +246,18 @@ def summary(rows: Sequence[Compared]) -> Iterator[str]:
         f"{len(choices)} problems: the first choice loses {statistics.mean(first):.1%}, at worst"
         f" {max(first):.1%}; the best of five {statistics.mean(five):.1%}"
     )
+    for words, some in (
+        ("all", rows),
+        ("not fitted to", [row for row in rows if row.use != "tuning"]),
+    ):
+        tried = advised(some)
+        yield (
+            f"{len(tried)} launches of kernels ({words}) with a configuration that is predicted to"
+            f" be faster: it is in {sum(one.change < 0 for one in tried) / len(tried):.1%}, by"
+            f" {-statistics.median(one.change for one in tried):.0%} in the median, at worst"
+            f" {max(one.change for one in tried):+.1%}, and in its range in"
+            f" {sum(one.advice.is_inside for one in tried) / len(tried):.0%}"
+        )
 
 
 def main() -> None:
