@@ -114,7 +114,7 @@ def why_no_time(record: Record) -> str:
         (record.plan is None, "no grid is given"),
     )
     why = next((why for missed, why in missing if missed), _unknown(record))
-    return f"No time is predicted, as {why}"
+    return f"No time is predicted, as {why or 'no GPU has been calibrated'}"
 
 
 def _not_modelled(record: Record) -> str:
@@ -129,17 +129,18 @@ def _loops(record: Record) -> bool:
 
 def _not_counted(record: Record) -> str:
     """Return why what the launch does is not known, without which there is no time; or ""."""
-    if record.matrix is not None or not (_loops(record) or record.resources.tensor_instructions):
+    if record.matrix is not None:
         return ""
-    if record.plan is None:
-        return "no grid is given"
-    if record.counts is None:
-        return "what it does is not counted"
-    endless = any(loop.trips.high is None for loop in record.counts.loops)
-    return "how often its loops run is not known" if endless else ""
+    if record.counts is not None:
+        endless = any(loop.trips.high is None for loop in record.counts.loops)
+        return "how often its loops run is not known" if endless else _unknown(record)
+    if not (_loops(record) or record.resources.tensor_instructions):
+        return ""
+    return "no grid is given" if record.plan is None else "what it does is not counted"
 
 
 def _unknown(record: Record) -> str:
+    """Return what is not known of the GPU or the binary, without which there is no time; or ""."""
     gpu = record.gpu
     if gpu.multiprocessors is None:
         return f"{gpu.title} is an architecture, not a GPU; its size, clock and bandwidth are open"
@@ -151,7 +152,7 @@ def _unknown(record: Record) -> str:
         return "the instructions of its binary could not be counted"
     if record.resources.tensor_instructions:
         return f"the rate of the tensor cores of {gpu.title} is not known"
-    return "no GPU has been calibrated"
+    return ""
 
 
 def _reasons(timed: Timing) -> Iterator[str]:
