@@ -147,6 +147,7 @@ def _takes_least(first: Record, records: Sequence[Record]) -> str:
     least = first.prediction
     if least is None:
         return ""
+    unknown = sum(one.prediction is None for one in records)
     close = [
         one
         for one in records
@@ -158,4 +159,6 @@ def _takes_least(first: Record, records: Sequence[Record]) -> str:
     if close:
         are = "is" if len(close) == 1 else "are"
         others = f"; {count(len(close), 'other')} {are} within {least.noticeable:.0%} of that"
+    if unknown:
+        others += f"; no time is predicted of {count(unknown, 'other')}"
     return f"is predicted to take least, {microseconds(least.us)}{error_words(least.error)}{others}"

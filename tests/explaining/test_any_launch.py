@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from stand_ins import dry
 
 from occupancy_lab.explaining.neighbours import predicted_us
+from occupancy_lab.explaining.variants import write_variants
 from occupancy_lab.text.words import microseconds
 from occupancy_lab.values import Resources
 
@@ -97,6 +99,15 @@ def test_the_full_page_has_the_arithmetic(check_golden: Callable[[str, str], Non
     """The full page of a launch has each limit's arithmetic."""
     found = matmul("h200", grid=(512,)).to_markdown(full=True)
     check_golden("launch_matmul_h200_full.md", found)
+
+
+def test_a_configuration_without_a_time_does_not_rank_the_others_by_occupancy() -> None:
+    """The fastest of those with a time is named, and of how many others none is predicted."""
+    one, other = tuned("h100", read=800_000, written=400_000).records
+    page = write_variants([one, dataclasses.replace(other, prediction=None)]).to_markdown()
+    assert "BLOCK 256, num_warps 4 is predicted to take least" in page
+    assert "; no time is predicted of 1 other." in page
+    assert "resident" not in page
 
 
 @pytest.mark.parametrize(
