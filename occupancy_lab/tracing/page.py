@@ -81,7 +81,7 @@ def write_trace(found: Traced, outcome: Outcome | None) -> Document:
             for number, one in enumerate(shown, 1)
             if len(one.kernel) > LONGEST_NAME
         ),
-        *(() if total is None else _times_sentences(shown, total)),
+        *(() if total is None else _times_sentences(found, shown, total)),
         *_legend(gpus),
         *_tuning_sentences(found),
         *_gpu_sentences(shown),
@@ -230,7 +230,9 @@ def _lost(time: KernelTime | None) -> float:
     return 0.0 if time is None else time.lost_us or 0.0
 
 
-def _times_sentences(shown: Sequence[TracedKernel], total: KernelTime) -> Iterator[str]:
+def _times_sentences(
+    found: Traced, shown: Sequence[TracedKernel], total: KernelTime
+) -> Iterator[str]:
     """Say what the times are, what they rest on, and which of them is a finding."""
     caches = "" if total.measured else ", the L2 cache empty"
     yield (
@@ -239,15 +241,16 @@ def _times_sentences(shown: Sequence[TracedKernel], total: KernelTime) -> Iterat
         " byte of device memory moved once; lost us the time of all its launches above that; share"
         " that of the time of all kernels; bound what is predicted to take longest by itself."
     )
-    strange = [*_strange_sentences(shown)] if total.measured else []
+    events_us = max((one.empty_us for one in found.processes), default=0.0)
+    strange = [*_strange_sentences(shown, events_us)] if total.measured else []
     yield from strange
     gpus = {
         one.calculation.gpu.key: (one.calculation.gpu, one.prediction)
         for one in shown
         if one.calculation is not None and one.prediction is not None
     }
-    for gpu, found in gpus.values() if strange or not total.measured else ():
-        yield range_sentence(gpu, found.basis, calibrated=found.calibrated)
+    for gpu, one in gpus.values() if strange or not total.measured else ():
+        yield range_sentence(gpu, one.basis, calibrated=one.calibrated)
     yield from untimed(shown, measured=total.measured)
 
 
@@ -272,14 +275,17 @@ def untimed(shown: Sequence[TracedKernel], *, measured: bool = False) -> Iterato
         )
 
 
-def _strange_sentences(shown: Sequence[TracedKernel]) -> Iterator[str]:
-    """Name the kernels whose measured time is not the predicted one."""
+def _strange_sentences(shown: Sequence[TracedKernel], events_us: float) -> Iterator[str]:
+    """Name the kernels whose measured time is not the predicted one.
+
+    A predicted time is as events see it, and *events_us* of that were taken off a measured one.
+    """
     for one in [each for each in shown if not each.elsewhere][:MOST_COMPARED]:
         us, predicted = (one.grids[0].us if one.grids else None), one.prediction
         if us is None or predicted is None or None in {predicted.low_us, predicted.high_us}:
             continue
         low, high = predicted.low_us or 0.0, predicted.high_us or math.inf
-        if low <= us <= high:
+        if us <= high and us + events_us >= low:
             continue
         why = (
             "something that a prediction does not know of, as other clocks, another process or"

@@ -157,7 +157,8 @@ def _answer(traces: Sequence[DryTrace]) -> Iterator[str]:
         )
         near = [title for title in others if times[title].low_us < least.high_us]
         if near:
-            yield f"The ranges of {listed([first, *near])} overlap: either may be faster."
+            which = "either may be faster" if len(near) == 1 else "any of them may be the fastest"
+            yield f"The ranges of {listed([first, *near])} overlap: {which}."
     if without:
         yield f"For {listed(without)} no time is predicted."
     if not any(one.launches for one in traces):
