@@ -30,6 +30,9 @@ WIDEST_ACCESS = 16
 """Bytes of the widest global load or store of one thread, on both vendors' GPUs here."""
 FIXED = ("launch", "code")
 """The parts of a time that no setting makes shorter."""
+MOST_ELEMENTS = 1 << 15
+"""Of the two largest blocks together, above which none is made larger: a compile takes long, and
+the registers of a program's threads do not hold them."""
 MOST_ROUNDED = 1.1
 """A whole number that a multiple of 16 stands for, over itself: more of it is another problem."""
 SAMPLED = 0.02
@@ -203,6 +206,9 @@ def block_changes(record: Record) -> Iterator[dict[str, Any]]:
     for name, block in blocks.items():
         for times in (0.5, 2) if len(blocks) > 1 else (0.5, 2, 4):
             warps = int(record.num_warps * times)
+            sizes = sorted({**blocks, name: int(block * times)}.values())
+            if times > 1 and math.prod(sizes[-2:]) > MOST_ELEMENTS:
+                continue
             yield {name: int(block * times)}
             if 1 <= warps <= most and "num_warps" not in by_position:
                 yield {name: int(block * times), "num_warps": warps}

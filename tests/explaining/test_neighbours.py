@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import TYPE_CHECKING, Any
 
 import launched_kernels
@@ -14,6 +15,7 @@ from stand_ins import dry
 
 from occupancy_lab.explaining.neighbours import (
     best_of,
+    block_changes,
     changes,
     first_of,
     predicted_us,
@@ -112,6 +114,42 @@ def test_a_launch_that_waits_is_given_more_stages() -> None:
     for bound, stages in (("latency", [1, 2, 4, 5]), ("issue", [1, 2, 4])):
         own = dataclasses.replace(record, prediction=timed(9.0, bound))
         assert [one["num_stages"] for one in changes(own) if "num_stages" in one] == stages
+
+
+@given(
+    sizes=st.lists(st.sampled_from([1, 3, 2, 16, 128, 256, 4096, 32768]), min_size=1, max_size=3),
+    bound=st.sampled_from(["latency", "launch"]),
+    warps=st.sampled_from([1, 4, 32]),
+)
+def test_blocks_are_halved_and_doubled(sizes: list[int], bound: str, warps: int) -> None:
+    """Each block is halved and doubled, with the warps too, as far as a launch can be so.
+
+    None is made so large that its compile takes long, and none of a launch that mostly starts.
+    """
+    record = tried(constant()).record
+    blocks = {f"BLOCK_{place}": size for place, size in enumerate(sizes)}
+    named = dataclasses.replace(
+        record,
+        arguments={**blocks, "N": 8},
+        constexprs=(*blocks, "N"),
+        launch=dataclasses.replace(record.launch, arguments=()),
+        options={"num_warps": warps},
+        prediction=timed(9.0, bound),
+        counts=Counts(8, 8),
+    )
+    found = list(block_changes(named))
+    for one in found:
+        ((name, block), *rest) = one.items()
+        times = block / blocks[name]
+        assert times in {0.5, 2, 4}
+        assert block == int(block) >= 1
+        assert times < 1 or math.prod(sorted({**blocks, name: block}.values())[-2:]) <= 1 << 15
+        assert rest in ([], [("num_warps", warps * times)])
+        assert all(1 <= value <= 32 for _, value in rest)
+    small = [name for name, size in blocks.items() if size in {2, 16}]
+    usable = bound != "launch" and max(sizes) <= 256
+    assert not usable or {name for one in found for name in one} >= {*small}
+    assert bound != "launch" or not found
 
 
 def test_the_first_is_the_fastest_of_those_with_a_time() -> None:
