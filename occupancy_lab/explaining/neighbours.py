@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from occupancy_lab.record import Failed
     from occupancy_lab.work.counts import Amount
 
-BLOCK = re.compile(r"BLOCK|TILE|GROUP(_SIZE)?_?[MN]$", re.IGNORECASE)
+BLOCK = re.compile(r"BLOCK|TILE", re.IGNORECASE)
 """The constexprs that are named as those are that say what a program works on at a time."""
 
 
@@ -189,7 +189,7 @@ def _caps(record: Record) -> Iterator[dict[str, Any]]:
 
 
 def block_changes(record: Record) -> Iterator[dict[str, Any]]:
-    """Return other shapes of a launch's blocks: each half and twice, and with as many more warps.
+    """Return other shapes of a launch's blocks: each half and twice, this with twice the warps too.
 
     Where there is one alone, four times as large too. A larger block reads less again and has more
     to do at once, and a smaller one makes more programs. There is none where starting the launch
@@ -210,7 +210,7 @@ def block_changes(record: Record) -> Iterator[dict[str, Any]]:
             if times > 1 and math.prod(sizes[-2:]) > MOST_ELEMENTS:
                 continue
             yield {name: int(block * times)}
-            if 1 <= warps <= most and "num_warps" not in by_position:
+            if times > 1 and warps <= most and "num_warps" not in by_position:
                 yield {name: int(block * times), "num_warps": warps}
 
 
