@@ -51,8 +51,6 @@ class _Limits:
     """Bytes of an instruction."""
     instruction_cache_bytes: int
     """The instruction cache that the warps of a multiprocessor share, bytes."""
-    l2_load_bytes: int
-    """Bytes that a multiprocessor loads from the L2 cache per cycle, where all load."""
     max_cluster_programs: int | None = None
     """Resident CTAs of clusters per multiprocessor; None where it is not known."""
     max_cluster_size: int | None = None

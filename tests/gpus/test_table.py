@@ -167,11 +167,11 @@ def test_rdna_devices_count_wgps() -> None:
 
 def test_doubt_is_told() -> None:
     """A vendor's round number is doubtful, one that a device reported is not."""
-    caches = ("instruction_bytes", "instruction_cache_bytes", "l2_load_bytes")
+    caches = ("instruction_bytes", "instruction_cache_bytes")
     rates = tuple(name for name in RATES if getattr(devices()["mi355x"], name) is not None)
     assert devices()["mi355x"].doubtful == (*caches, "bandwidth_gbs", "boost_mhz", *rates)
     assert devices()["a100"].doubtful == ("instruction_cache_bytes",)
-    assert devices()["h100"].doubtful == ("max_cluster_programs", "l2_load_bytes")
+    assert devices()["h100"].doubtful == ("max_cluster_programs",)
     assert "max_waves_per_simd" in devices()["mi100"].doubtful
 
 
