@@ -185,10 +185,10 @@ def _compared_code(launch: RecordedLaunch) -> Iterator[Compared]:
 
 
 @functools.cache
-def comparisons(gpu: str = "h100") -> tuple[Compared, ...]:
-    """Return all comparisons of a recording."""
+def comparisons(gpu: str = "h100", every: int = 1) -> tuple[Compared, ...]:
+    """Return the comparisons of a recording, of every so many of its counted launches."""
     launches = [one for one in recorded_launches(gpu) if one.is_counted or one.instructions]
-    return tuple(found for one in launches for found in compared(one))
+    return tuple(found for one in launches[::every] for found in compared(one))
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,9 +204,9 @@ class Reached:
     """The other launches."""
 
 
-def reached(quantity: str, gpu: str = "h100") -> Reached:
-    """Return how near the lab comes to a quantity of the recorded launches."""
-    some = [one for one in comparisons(gpu) if one.quantity == quantity]
+def reached(quantity: str, gpu: str = "h100", every: int = 1) -> Reached:
+    """Return how near the lab comes to a quantity of every so many of the counted launches."""
+    some = [one for one in comparisons(gpu, every) if one.quantity == quantity]
     known = [one for one in some if not one.unknown]
     shares = (
         sum(one.within(share) for one in known) / len(known) if known else 0.0
