@@ -22,6 +22,7 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.throughput.launch_time import predict_launch
 from occupancy_lab.values import RATIO_ERROR
+from occupancy_lab.work.memory import speed_of_light
 from occupancy_lab.work.pipes import TENSOR
 
 if TYPE_CHECKING:
@@ -58,6 +59,13 @@ class Compared:
     """The prediction without a replay of the binary, as where that cannot be followed."""
     counted_low_us: float | None
     counted_high_us: float | None
+    roofline_us: float | None
+    """The least time of its bytes and FLOPs at the rates of the data sheet."""
+
+    @property
+    def roofline(self) -> Compared:
+        """The launch with that time in place of the prediction."""
+        return replace(self, predicted_us=self.roofline_us, low_us=None, high_us=None)
 
     @property
     def counted(self) -> Compared:
@@ -104,7 +112,9 @@ def compared(launch: RecordedLaunch) -> Compared | None:
 
     kind = _kind(launch.kernel) if dots else "memory"
     predicted, bound = times(executed)
-    return Compared(*named, kind, unknown, us, *predicted, bound, *times(None)[0])
+    light = speed_of_light(counts, memory_of(launch), gpu).us
+    least = None if light is None else round(light, 3)
+    return Compared(*named, kind, unknown, us, *predicted, bound, *times(None)[0], least)
 
 
 def _kind(kernel: str) -> str:

@@ -328,27 +328,25 @@ def any_kernel() -> str:
             of_kind = {gpu: [row for row in one if row.kind == kind] for gpu, one in some.items()}
             if min(map(len, of_kind.values())) >= 2 * compare_time.FIRST:
                 lines.append(_errors_row(f"- {named}", of_kind))
-    others = [
-        {
-            gpu: [
-                row.counted
-                for row in found
-                if row.use != "tuning" and (row.kind != "memory") == dots
-            ]
-            for gpu, found in rows.items()
+    tried = {gpu: [row for row in found if row.use != "tuning"] for gpu, found in rows.items()}
+    for dots, words in ((False, "no dots"), (True, "dots")):
+        some = {
+            gpu: [row for row in found if (row.kind != "memory") == dots]
+            for gpu, found in tried.items()
         }
-        for dots in (False, True)
-    ]
-    lines.append(_errors_row("held out and fresh, binary not followed: no dots", others[0]))
-    lines.append(_errors_row("- with dots", others[1]))
+        named = f"held out and fresh, {words}"
+        counted = {gpu: [row.counted for row in found] for gpu, found in some.items()}
+        lines.append(_errors_row(f"{named}, binary not followed", counted))
+        roofline = {gpu: [row.roofline for row in found] for gpu, found in some.items()}
+        lines.append(_errors_row(f"{named}, the data sheet's roofline", roofline))
     return "\n".join([*lines, "", *map(_choices_sentence, rows, rows.values())])
 
 
 def _errors_row(words: str, rows: Mapping[str, Sequence[compare_time.Compared]]) -> str:
     cells = []
     for found in map(compare_time.errors, rows.values()):
-        shares = (found.median, found.ninth, found.inside)
-        cells += [str(found.launches), *(f"{one:.0%}" for one in shares)]
+        shares = [f"{one:.0%}" for one in (found.median, found.ninth, found.inside)]
+        cells += [str(found.launches), *shares[:2], shares[2] if found.inside else "-"]
     return f"| {words} | {' | '.join(cells)} |"
 
 
