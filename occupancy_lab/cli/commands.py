@@ -371,6 +371,15 @@ def scan(directories: tuple[str, ...], gpus: tuple[str, ...], **asked: Any) -> N
     metavar="FILE",
     help="Write the last launches, one after another, as a Chrome trace, which Perfetto opens.",
 )
+@click.option(
+    "--actions",
+    type=Number(min=0, max=LONGEST_TIMEOUT),
+    default=30,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to compile other settings of the kernels that lose most, to tell what would"
+    " bring most: of 5 kernels, in a --report of 10; 0 leaves it out.",
+)
 @click.option("--no-times", is_flag=True, help="Time no launches, only count them.")
 @click.option(
     "--sample",
@@ -405,6 +414,7 @@ def trace(  # noqa: PLR0913 - an argument for each option
     plot: str | None,
     report: str | None,
     timeline: str | None,
+    actions: float,
     no_times: bool,
     sample: int,
     dry_run: bool,
@@ -421,6 +431,7 @@ def trace(  # noqa: PLR0913 - an argument for each option
     """
     from occupancy_lab.files import export
     from occupancy_lab.reporting.trace_files import TraceFiles
+    from occupancy_lab.tracing.actions import MOST_EXPLAINED, MOST_TRIED, Effort
     from occupancy_lab.tracing.trace import end_as, trace_program
 
     def write(found: Answer) -> None:
@@ -433,10 +444,13 @@ def trace(  # noqa: PLR0913 - an argument for each option
 
     files = TraceFiles(plot, report, timeline)
     files.check(output, gpu)
+    effort = Effort(actions, MOST_TRIED if report is None else MOST_EXPLAINED)
     if dry_run:
         from occupancy_lab.tracing.several import dry_traces
 
         asked: dict[str, Any] = {"assume": assume, "timeout": timeout, "progress": show_status}
+        if gpu is None or "," not in gpu:
+            asked["effort"] = effort
         found = dry_traces(program, gpu=gpu, **asked)
         first = found.traces[0].trace
         files.write(first)

@@ -64,6 +64,8 @@ class Advice:
 
     sentence: str
     change: Change | None = None
+    words: str = ""
+    """What to change, where it is of what the launch passes: "stride 2064 instead of 2050"."""
 
     @property
     def worth_it(self) -> bool:
@@ -302,12 +304,14 @@ def _if_aligned(record: Record, other: Record, found: Change) -> Iterator[Advice
         for name, value in other.arguments.items()
         if value != now[name]
     ]
+    words = listed(rounded)
     yield Advice(
-        f"If the launch can pass {listed(rounded)}, a load of a thread is up to {loads[1]} B wide"
+        f"If the launch can pass {words}, a load of a thread is up to {loads[1]} B wide"
         f" instead of {loads[0]}, as Triton then knows that {ALIGNMENT} divides it:"
         f" {microseconds(predicted_us(other))} instead of {microseconds(predicted_us(record))}"
         f"{_brings(found)}.",
         found,
+        words,
     )
 
 
@@ -342,9 +346,8 @@ def first_advice(case: Case) -> Iterator[str]:
     Nothing of a matrix, whose other kernels `what_instead` names.
     """
     if case.record.matrix is None:
-        if found := in_one_sentence(case):
-            yield found
-        yield from (f"**{case.title}**: {one.sentence}" for one in advice(case))
+        said = [in_one_sentence(case), *(one.sentence for one in advice(case))]
+        yield from (f"**{case.title}**: {sentence}" for sentence in said if sentence)
 
 
 def _others(case: Case) -> Iterator[Advice]:

@@ -62,21 +62,31 @@ def script_runs(
     for _, pairs in lines:
         launches = dict(pairs)
         first = next(iter(launches.values()))
-        function = _stand_in(first.bound)
-        found = [
-            Variant(
-                function, one.bound.launch, one.tuned, functools.partial(script.relaunched, index)
-            )
-            for index, one in launches.items()
-        ]
-        compiler: Any = _ScriptCompiler(script, launches)
         try:
-            yield first, explain_asked(asked_of(found, [script.gpu]), compiler, assume)
+            yield first, explain_launches(script, launches, assume)
         except (CompileError, DoesNotFitError) as error:
             yield first, error
 
 
-def _stand_in(bound: BoundLaunch) -> Any:
+def explain_launches(
+    script: Script,
+    launches: Mapping[int, ScriptLaunch],
+    assume: Mapping[str, int] = MappingProxyType({}),
+) -> Explanation:
+    """Return the dry run of *launches* of one kernel of *script*, by their index there.
+
+    Raises CompileError and DoesNotFitError where the first fails so, and all others fail.
+    """
+    function = stand_in(next(iter(launches.values())).bound)
+    found = [
+        Variant(function, one.bound.launch, one.tuned, functools.partial(script.relaunched, index))
+        for index, one in launches.items()
+    ]
+    compiler: Any = _ScriptCompiler(script, launches)
+    return explain_asked(asked_of(found, [script.gpu]), compiler, assume)
+
+
+def stand_in(bound: BoundLaunch) -> Any:
     """Return what has the name and the parameters of a kernel, as a JITFunction has them."""
     either = inspect.Parameter.POSITIONAL_OR_KEYWORD
     arguments, constexprs = bound.arguments, bound.constexprs

@@ -82,16 +82,14 @@ def in_one_sentence(case: Case) -> str:
             return ""
         near = "the launch near it" if len(some) == 1 else f"{len(some)} launches near it"
         return (
-            f"**{case.title}**: {'None of ' if len(some) > 1 else 'Not even '}{near} is predicted"
-            f" to be faster than {microseconds(own.us)} by {own.noticeable:.0%} or"
-            f" more{_but_spills(case)}."
+            f"{'None of ' if len(some) > 1 else 'Not even '}{near} is predicted to be faster than"
+            f" {microseconds(own.us)} by {own.noticeable:.0%} or more{_but_spills(case)}."
         )
     found = best.record.prediction
     doubt = "" if best.changes.keys() <= {*NAMES} else " (if the kernel may be launched so)"
     return (
-        f"**{case.title}**: {literal(best.instead_of(case.record))}{doubt}:"
-        f" {prediction_words(found)} predicted instead of {microseconds(own.us)}"
-        f"{_why_faster(own, found)}."
+        f"{literal(best.instead_of(case.record))}{doubt}: {prediction_words(found)} predicted"
+        f" instead of {microseconds(own.us)}{_why_faster(own, found)}."
     )
 
 

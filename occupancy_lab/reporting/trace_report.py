@@ -23,6 +23,7 @@ from occupancy_lab.reporting.roofline import draw_trace
 from occupancy_lab.text import document
 from occupancy_lab.text.document import Bullets, Section, literal
 from occupancy_lab.text.words import cell, duration, microseconds, percent
+from occupancy_lab.tracing.actions import MOST_EXPLAINED
 from occupancy_lab.tracing.page import configuration, shown_kernels
 from occupancy_lab.tracing.traced import KernelTime
 
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from occupancy_lab.tracing.trace import Trace
     from occupancy_lab.tracing.traced import LaunchWork, TracedKernel
 
-MOST_EXPLAINED = 10
-"""The kernels that are explained: those that lose most."""
 ADDRESS = re.compile(r'<img alt="[^"]*" src="picture:([\w-]+)">')
 """An image of HTML that a picture is to take the place of."""
 
@@ -136,6 +135,11 @@ def _sentences(kernel: TracedKernel, total: KernelTime | None) -> Iterator[str]:
                 f"**{duration(time.lost_us)} of that are lost**: for its bytes and FLOPs, at the"
                 f" rates of the data sheet, a launch needs {cell(least)} us."
             )
+    if kernel.action is not None:
+        sentence, saved = kernel.action.sentence, kernel.saved_us
+        if saved:
+            sentence = f"What brings most: {sentence} Over all launches: {duration(saved)}."
+        yield sentence
     if words := configuration(kernel):
         yield f"Its configuration is {literal(words)}."
     if kernel.reason is not None:

@@ -16,10 +16,12 @@ from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.compiling.script import Changed
 from occupancy_lab.compiling.store import store_directory
 from occupancy_lab.errors import DoesNotFitError, InputError, quoted, refuse
+from occupancy_lab.explaining.script_runs import explain_launches
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import chosen_gpus
 from occupancy_lab.launch import Pointer
 from occupancy_lab.occupancy.calculator import calculate, check_fits
+from occupancy_lab.tracing.actions import NOTHING, Effort, with_actions
 from occupancy_lab.tracing.page import Outcome
 from occupancy_lab.tracing.trace import Trace
 from occupancy_lab.tracing.traced import (
@@ -43,18 +45,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from occupancy_lab.compiling.script import Script
+    from occupancy_lab.explaining.case import Case
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.launch import BoundLaunch
 
 _HAS_TORCH = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
 
 
-def dry_trace(
+def dry_trace(  # noqa: PLR0913 - one argument per option of the command line
     command: Sequence[str],
     *,
     gpu: str | Gpu | None = None,
     assume: Sequence[str] = (),
     timeout: float = 120.0,
+    effort: Effort = NOTHING,
     progress: Callable[[str], None] = lambda _said: None,
 ) -> Trace:
     """Return what *command*, `python FILE.py ...`, would launch on *gpu*, without a GPU.
@@ -64,8 +68,9 @@ def dry_trace(
     at hand, or the H100. *assume* is what values are taken to be that only a GPU could tell, each
     `bool=true`, `int=64`, `float=0.5` or, for a single line, `file.py:12=64`.
 
-    *timeout* is how many seconds it may take; after that it is stopped where it is. *progress* is
-    told what is done, and "" when that is done.
+    *timeout* is how many seconds it may take; after that it is stopped where it is. *effort* is
+    what is compiled to find what would bring most. *progress* is told what is done, and "" when
+    that is done.
 
     The outcome's status is the program's, or 1 where launches are missing or none compiles. After
     an interrupt what there is is returned, with the status of the interrupt.
@@ -83,7 +88,7 @@ def dry_trace(
     how: dict[str, Any] = {"arguments": arguments, "python": python, "assume": given}
     how |= {"timeout": timeout, "progress": progress}
     with Script(file, asked, store_directory(), **how) as script:
-        found = dry_kernels(script)
+        found = dry_kernels(script, effort)
         ran, interrupted = script.ran, script.interrupted
     nothing_compiled = found.kernels and all(one.reason for one in found.kernels)
     status = ran.status or int(bool(nothing_compiled or ran.missing))
@@ -134,8 +139,11 @@ def _python(word: str) -> str:
     return python
 
 
-def dry_kernels(script: Script) -> Traced:
-    """Return what *script* launches on its GPU, that need not be here."""
+def dry_kernels(script: Script, effort: Effort = NOTHING) -> Traced:
+    """Return what *script* launches on its GPU, that need not be here.
+
+    *effort* is what is compiled to find what would bring most.
+    """
     usual = default_options(script.gpu.target)
     choices = Counter(one.call for one in script.launches)
     groups: dict[Any, list[tuple[TracedKernel, int]]] = defaultdict(list)
@@ -183,7 +191,17 @@ def dry_kernels(script: Script) -> Traced:
     of_launch = {
         place: kernel for kernel, places in zip(known, members, strict=True) for place in places
     }
-    return Traced(order(known), (), tuple(_recent(script, of_launch)))
+    usual_launch = {
+        id(one): of_grid[one.usual_grid] for one, of_grid in zip(known, first, strict=True)
+    }
+
+    def case_of(kernel: TracedKernel) -> Case | None:
+        index = usual_launch[id(kernel)]
+        launches = {index: script.launches[index]}
+        return None if script.interrupted else explain_launches(script, launches).cases[0]
+
+    traced = Traced(order(known), (), tuple(_recent(script, of_launch)))
+    return with_actions(traced, case_of, effort)
 
 
 def _recent(script: Script, kernels: Mapping[int, TracedKernel]) -> Iterator[Launched]:

@@ -71,6 +71,7 @@ def write_trace(found: Traced, outcome: Outcome | None) -> Document:
     total = KernelTime.total(times.values())
     answer = (
         *(() if total is None else (_lost_sentence(found, shown, times, total),)),
+        *_action_sentence(shown),
         _summary(found),
         *_timing_sentences(found, measured=measured),
     )
@@ -83,6 +84,7 @@ def write_trace(found: Traced, outcome: Outcome | None) -> Document:
         ),
         *(() if total is None else _times_sentences(found, shown, total)),
         *_legend(gpus),
+        *_tried_sentences(found, shown),
         *_tuning_sentences(found),
         *_gpu_sentences(shown),
         *_grid_sentences(found),
@@ -134,7 +136,51 @@ def _tables(
         )
         for number, one in zip(numbers, shown, strict=True)
     )
-    return (*first, Table(("", "programs", "limiter", "configuration"), last, prose=True))
+    where = Table(("", "programs", "limiter", "configuration"), last, prose=True)
+    return (*first, where, *_actions(shown))
+
+
+def _actions(shown: Sequence[TracedKernel]) -> Iterator[Table]:
+    """Return what brings most to each kernel of which a launch near it is faster."""
+    rows = tuple(
+        (str(number), literal(one.action.change), one.action.times, cell(one.saved_us))
+        for number, one in enumerate(shown, 1)
+        if one.action is not None and one.action.change
+    )
+    if rows:
+        yield Table(("", "what brings most", "predicted", "saves us"), rows, prose=True)
+
+
+def _action_sentence(shown: Sequence[TracedKernel]) -> Iterator[str]:
+    """Say which change of which kernel saves most of the program's time."""
+    most = max(shown, key=lambda one: one.saved_us or 0.0)
+    if most.action is not None and most.saved_us:
+        yield (
+            f"What brings most: {literal(most.action.change)} in {literal(most.kernel)}, predicted"
+            f" to save {duration(most.saved_us)}."
+        )
+
+
+def _tried_sentences(found: Traced, shown: Sequence[TracedKernel]) -> Iterator[str]:
+    """Say what the actions rest on, and which kernels have none."""
+    if any(one.action is not None and one.action.change for one in shown):
+        yield (
+            "What brings most is the fastest of the launches near one, as `explain` compiles and"
+            " predicts them; saves us is its share of the time of all launches of the kernel."
+        )
+    alone = [
+        str(number)
+        for number, one in enumerate(shown, 1)
+        if one.action is not None and not one.action.change
+    ]
+    if alone:
+        which = f"kernel {alone[0]}" if len(alone) == 1 else f"kernels {listed(alone)}"
+        yield f"Near {which} `explain` finds no launch that is predicted to be noticeably faster."
+    if found.untried:
+        yield (
+            f"Of {_named(found.untried)} nothing was tried, as the time for that was over:"
+            " `--actions SECONDS` gives more, and what is compiled is kept."
+        )
 
 
 def _one_of_each_tuner(kernels: Sequence[TracedKernel]) -> list[TracedKernel]:

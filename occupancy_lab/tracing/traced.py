@@ -17,6 +17,7 @@ from occupancy_lab.work.memory import local_memory, memory, speed_of_light, work
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from occupancy_lab.explaining.action import Action
     from occupancy_lab.launch import BoundLaunch
     from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.values import LaunchPlan, Prediction, Target
@@ -197,6 +198,8 @@ class TracedKernel:
     """In a dry run, what Triton distinguishes of each argument that is no constexpr."""
     elsewhere: bool = False
     """Whether it was launched on another GPU than that of `calculation`."""
+    action: Action | None = None
+    """What brings most to its most frequent launch; None where nothing was tried."""
 
     @property
     def launches(self) -> int:
@@ -264,6 +267,12 @@ class TracedKernel:
             return dataclasses.replace(measured, known=0, light_us=None, lost_us=None)
         return measured
 
+    @property
+    def saved_us(self) -> float | None:
+        """What the action saves of the time of all launches; None where nothing was tried."""
+        time = self.time
+        return None if self.action is None or time is None else self.action.share * time.us
+
     def row(self) -> dict[str, Any]:
         """Return the kernel as one flat row of plain values, with the plan of its usual grid."""
         found, prediction, work, time = self.calculation, self.prediction, self.work, self.time
@@ -307,6 +316,8 @@ class TracedKernel:
             "total_us": self.total_us,
             "lost_us": None if time is None else time.lost_us,
             "lost_of": None if time is None or time.lost_us is None else time.basis,
+            "action": None if self.action is None else self.action.change or None,
+            "saved_us": self.saved_us,
             "timed_launches": self.samples,
             "processes": len({part.pid for part in self.parts}),
             "devices": len({(part.pid, part.device) for part in self.parts}),
@@ -324,6 +335,7 @@ class TracedKernel:
             "constexprs": dict(self.constexprs),
             "target": None if self.target is None else str(self.target),
             "gpu_source": self.gpu_source,
+            "tried": None if self.action is None else self.action.to_dict(),
             "grids": [self._grid(one) for one in self.grids],
             "parts": [
                 {**dataclasses.asdict(part), "grids": [self._grid(one) for one in part.grids]}
@@ -405,6 +417,8 @@ class Traced:
     processes: tuple[Process, ...]
     recent: tuple[Launched, ...] = ()
     """The last launches of each process in their order; of one that was killed none."""
+    untried: tuple[str, ...] = ()
+    """Kernels of which nothing was tried, as the time for that was over."""
 
 
 def order(kernels: Iterable[TracedKernel]) -> tuple[TracedKernel, ...]:

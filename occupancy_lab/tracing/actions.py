@@ -1,0 +1,72 @@
+"""What would bring most to the kernels of a trace that lose most: launches near them, compiled."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from occupancy_lab.errors import OccupancyLabError
+from occupancy_lab.explaining.action import best_action
+from occupancy_lab.tracing.page import shown_kernels
+from occupancy_lab.tracing.traced import KernelTime
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from occupancy_lab.explaining.case import Case
+    from occupancy_lab.tracing.traced import Traced, TracedKernel
+
+MOST_TRIED, MOST_EXPLAINED = 5, 10
+"""The kernels of a page, and of a report, of which launches near theirs are compiled."""
+WORTH_TRYING = 0.01
+"""The share of the time of all kernels that one must lose for launches near it to be compiled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much is compiled to find what brings most."""
+
+    seconds: float = 0.0
+    """After so many nothing of a further kernel is compiled; with 0 nothing is."""
+    kernels: int = MOST_TRIED
+    """Of how many kernels, those that lose most."""
+
+
+NOTHING = Effort()
+
+
+def with_actions(
+    found: Traced, case_of: Callable[[TracedKernel], Case | None], effort: Effort
+) -> Traced:
+    """Return *found* with the action of the kernels that lose most, as far as *effort* goes.
+
+    *case_of* compiles the launches near a kernel's most frequent one; it gives None, or raises an
+    OccupancyLabError, where none can be.
+    """
+    if not effort.seconds:
+        return found
+    shown = shown_kernels(found)
+    total = KernelTime.total(one.time for one in shown)
+    worth = [one for one in shown if total and _lost(one) > WORTH_TRYING * total.us]
+    until = time.monotonic() + effort.seconds
+    tried: dict[int, TracedKernel] = {}
+    untried = []
+    for one in worth[: effort.kernels]:
+        if time.monotonic() > until:
+            untried.append(one.kernel)
+            continue
+        try:
+            case = case_of(one)
+        except OccupancyLabError:
+            continue
+        action = None if case is None else best_action(case)
+        tried[id(one)] = dataclasses.replace(one, action=action)
+    kernels = tuple(tried.get(id(one), one) for one in found.kernels)
+    return dataclasses.replace(found, kernels=kernels, untried=tuple(untried))
+
+
+def _lost(kernel: TracedKernel) -> float:
+    time = kernel.time
+    return 0.0 if time is None else time.lost_us or 0.0

@@ -1,0 +1,151 @@
+"""What brings most to kernels of a trace is what `explain` says of them, as far as time goes."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from traced_kernels import LAUNCH, traced_kernel, worked
+
+from occupancy_lab.compiling.script import Script
+from occupancy_lab.errors import CompileError
+from occupancy_lab.explaining.action import Action
+from occupancy_lab.explaining.script_runs import script_runs
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.reporting.trace_report import make_trace_report
+from occupancy_lab.text.document import to_markdown
+from occupancy_lab.text.words import cell, duration
+from occupancy_lab.tracing import actions
+from occupancy_lab.tracing.actions import Effort, with_actions
+from occupancy_lab.tracing.dry import dry_trace
+from occupancy_lab.tracing.page import write_trace
+from occupancy_lab.tracing.trace import Trace
+from occupancy_lab.tracing.traced import GridLaunches, Traced
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ACTION = Action("BLOCK 2 instead of 1", "BLOCK 2 instead of 1: 25 us.", 100.0, 25.0, "25 us")
+GRID = GridLaunches(LAUNCH.grid, 100, work=worked())
+PREDICTION = worked().prediction
+assert PREDICTION is not None
+TOTAL_US = 100 * PREDICTION.us
+
+
+def traced(*names: str) -> Traced:
+    """Return a trace of kernels of these names, each of which loses more than the next."""
+    return Traced(
+        tuple(
+            traced_kernel(name, (dataclasses.replace(GRID, launches=100 - place),))
+            for place, name in enumerate(names)
+        ),
+        (),
+    )
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the list of the kernels that are tried, each of which has the same action."""
+    monkeypatch.setattr(actions, "best_action", lambda _case: ACTION)
+    return []
+
+
+def trying(asked: list[str], failing: str = "") -> Any:
+    """Return what notes in *asked* the kernels that are tried."""
+
+    def case_of(kernel: Any) -> Any:
+        asked.append(kernel.kernel)
+        if kernel.kernel == failing:
+            raise CompileError(failing)
+        return kernel
+
+    return case_of
+
+
+def test_those_that_lose_most_are_tried(asked: list[str]) -> None:
+    """They are as many as asked for; what fails has no action, and the next has its own."""
+    found = with_actions(traced(*"abcd"), trying(asked, "b"), Effort(60, 3))
+    assert asked == ["a", "b", "c"]
+    assert [one.action is not None for one in found.kernels] == [True, False, True, False]
+    assert found.kernels[0].saved_us == pytest.approx(0.75 * TOTAL_US)
+    assert not found.untried
+
+
+def test_nothing_is_tried_unasked_nor_where_nothing_is_lost(asked: list[str]) -> None:
+    """Without seconds nothing is compiled, and what takes its least time is left alone."""
+    assert with_actions(traced("a"), trying(asked), Effort()) == traced("a")
+    least = worked().light.us
+    idle = traced_kernel("idle", (dataclasses.replace(GRID, us=least),))
+    with_actions(Traced((idle,), ()), trying(asked), Effort(60))
+    assert asked == []
+
+
+def test_where_time_is_over_the_page_names_what_was_not_tried(
+    asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel that is begun is done, and no further one is begun."""
+    clock = iter((0.0, 1.0, 31.0, 32.0))
+    monkeypatch.setattr(actions.time, "monotonic", lambda: next(clock))
+    found = with_actions(traced(*"abc"), trying(asked), Effort(30))
+    assert asked == ["a"]
+    assert found.untried == ("b", "c")
+    assert "Of b and c nothing was tried, as the time for that was over" in str(
+        write_trace(found, None).sections[0].sentences
+    )
+
+
+def test_a_page_and_a_report_say_what_brings_most(asked: list[str]) -> None:
+    """The answer has the change that saves most, the table each, and JSON both numbers."""
+    found = with_actions(traced("a", "b"), trying(asked), Effort(60, 1))
+    page = write_trace(found, None)
+    saved = duration(0.75 * TOTAL_US)
+    assert page.answer[1] == (
+        f"What brings most: BLOCK 2 instead of 1 in a, predicted to save {saved}."
+    )
+    assert page.sections[0].tables[-1].rows == (
+        ("1", "BLOCK 2 instead of 1", "25 us", cell(0.75 * TOTAL_US)),
+    )
+    report = to_markdown(make_trace_report(Trace(found)).blocks(None))
+    assert f"What brings most: {ACTION.sentence} Over all launches: {saved}." in report
+    row = found.kernels[0].row()
+    assert (row["action"], row["saved_us"]) == (ACTION.change, pytest.approx(0.75 * TOTAL_US))
+    assert found.kernels[1].row()["action"] is None
+
+
+PROGRAM = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def scale(x, y, n, BLOCK: tl.constexpr):
+    where = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + where, tl.load(x + where, mask=where < n) * 2, mask=where < n)
+
+
+def main():
+    n = 1 << 24
+    x, y = torch.empty((2, n), device="cuda")
+    for _ in range(3):
+        scale[lambda named: (triton.cdiv(n, named["BLOCK"]),)](x, y, n, BLOCK=64)
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.slow
+def test_a_dry_run_says_what_explain_says(tmp_path: Path) -> None:
+    """The action of a kernel is the first sentence of its launch's explanation."""
+    path = tmp_path / "train.py"
+    path.write_text(PROGRAM, encoding="utf-8")
+    found = dry_trace(["python", str(path)], gpu="h100", effort=Effort(600))
+    action = found.kernels[0].action
+    assert action is not None
+    assert action.change.startswith("BLOCK ")
+    with Script(f"{path}:main", find_gpu("h100"), None) as script:
+        ((_, run),) = script_runs(script)
+        assert f"**H100 SXM**: {action.sentence}" == run.to_document().answer[0]
