@@ -374,7 +374,7 @@ def scan(directories: tuple[str, ...], gpus: tuple[str, ...], **asked: Any) -> N
 @click.option(
     "--actions",
     type=Number(min=0, max=LONGEST_TIMEOUT),
-    default=30,
+    default=60,
     show_default=True,
     metavar="SECONDS",
     help="How long to compile other settings of the kernels that lose most, to tell what would"
@@ -459,7 +459,13 @@ def trace(  # noqa: PLR0913 - an argument for each option
     ended: list[int] = []
     try:
         traced = trace_program(
-            program, gpu=gpu, times=not no_times, sample=sample, ended=ended.append
+            program,
+            gpu=gpu,
+            times=not no_times,
+            sample=sample,
+            effort=effort,
+            ended=ended.append,
+            progress=show_status,
         )
         write(traced)
         files.write(traced)

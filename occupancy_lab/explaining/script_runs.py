@@ -89,10 +89,16 @@ def explain_launches(
 def stand_in(bound: BoundLaunch) -> Any:
     """Return what has the name and the parameters of a kernel, as a JITFunction has them."""
     either = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    arguments, constexprs = bound.arguments, bound.constexprs
+    arguments = bound.arguments
+    usual = ("annotation_type", "do_not_specialize", "do_not_specialize_on_alignment")
     return SimpleNamespace(
         __name__=bound.kernel,
-        params=[SimpleNamespace(name=name, is_constexpr=name in constexprs) for name in arguments],
+        params=[
+            SimpleNamespace(
+                name=name, is_constexpr=name in bound.constexprs, **dict.fromkeys(usual)
+            )
+            for name in arguments
+        ],
         signature=inspect.Signature(
             [inspect.Parameter(name, either, default=value) for name, value in arguments.items()]
         ),

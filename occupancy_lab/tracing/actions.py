@@ -7,10 +7,10 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from occupancy_lab.errors import OccupancyLabError
 from occupancy_lab.explaining.action import best_action
 from occupancy_lab.tracing.page import shown_kernels
 from occupancy_lab.tracing.traced import KernelTime
+from occupancy_lab.workers import signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,8 +42,8 @@ def with_actions(
 ) -> Traced:
     """Return *found* with the action of the kernels that lose most, as far as *effort* goes.
 
-    *case_of* compiles the launches near a kernel's most frequent one; it gives None, or raises an
-    OccupancyLabError, where none can be.
+    *case_of* compiles the launches near a kernel's most frequent one; it gives None, or raises
+    what it may, where none can be. After an interrupt the rest is left.
     """
     if not effort.seconds:
         return found
@@ -51,20 +51,22 @@ def with_actions(
     total = KernelTime.total(one.time for one in shown)
     worth = [one for one in shown if total and _lost(one) > WORTH_TRYING * total.us]
     until = time.monotonic() + effort.seconds
+    wanted = worth[: effort.kernels]
     tried: dict[int, TracedKernel] = {}
-    untried = []
-    for one in worth[: effort.kernels]:
-        if time.monotonic() > until:
-            untried.append(one.kernel)
-            continue
+    while wanted and time.monotonic() <= until:
+        one = wanted[0]
         try:
             case = case_of(one)
-        except OccupancyLabError:
-            continue
-        action = None if case is None else best_action(case)
-        tried[id(one)] = dataclasses.replace(one, action=action)
+            action = None if case is None else best_action(case)
+            tried[id(one)] = dataclasses.replace(one, action=action)
+        except KeyboardInterrupt:
+            signals.arrived()
+            break
+        except Exception:  # noqa: BLE001, S110 - what was launched is told without it
+            pass
+        del wanted[0]
     kernels = tuple(tried.get(id(one), one) for one in found.kernels)
-    return dataclasses.replace(found, kernels=kernels, untried=tuple(untried))
+    return dataclasses.replace(found, kernels=kernels, untried=tuple(one.kernel for one in wanted))
 
 
 def _lost(kernel: TracedKernel) -> float:

@@ -10,10 +10,11 @@ from occupancy_lab.compiling.texts import texts_of
 from occupancy_lab.errors import InputError
 from occupancy_lab.files import read_bytes
 from occupancy_lab.launch import INT64_MAX, BoundLaunch, Descriptor, Launch, Pointer, dtype_name
+from occupancy_lab.options import NAMES
 from occupancy_lab.work.counting import Counted, count_launch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from occupancy_lab.compiling.store import Store
@@ -52,20 +53,28 @@ def count_kept(  # noqa: PLR0913 - what counts depend on
     *resident* and *store* are as `count_launch` takes them.
     """
     try:
-        run = launch_of(metadata["name"], passed, grid)
+        run = launch_of(metadata, passed, grid)
     except (InputError, KeyError, TypeError) as error:
         return Counted(why_not=f"an argument cannot be read: {error}")
     texts = _texts(folder, metadata, target)
     return count_launch(texts, run, grid, store, assume={}, resident=resident)
 
 
-def launch_of(name: str, passed: Mapping[str, Any], grid: tuple[int, ...]) -> BoundLaunch:
-    """Return the launch of the kernel *name* that *passed* was noted of.
+def launch_of(
+    metadata: Mapping[str, Any],
+    passed: Mapping[str, Any],
+    grid: tuple[int, ...],
+    constexprs: Collection[str] = (),
+) -> BoundLaunch:
+    """Return the launch of the kernel with Triton's *metadata* that *passed* was noted of.
 
     Raises InputError, KeyError or TypeError where that is damaged.
     """
     arguments = {parameter: _argument(value) for parameter, value in passed.items()}
-    return BoundLaunch(name, Launch((), arguments, grid), arguments, (), {})
+    declared = tuple(name for name in arguments if name in constexprs)
+    options = {name: metadata[name] for name in NAMES if metadata.get(name) is not None}
+    launch = Launch((), arguments, grid)
+    return BoundLaunch(metadata["name"], launch, arguments, declared, options)
 
 
 def _texts(folder: Path, metadata: Mapping[str, Any], target: Target | None) -> Texts | None:

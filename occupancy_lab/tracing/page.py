@@ -163,22 +163,20 @@ def _action_sentence(shown: Sequence[TracedKernel]) -> Iterator[str]:
 
 def _tried_sentences(found: Traced, shown: Sequence[TracedKernel]) -> Iterator[str]:
     """Say what the actions rest on, and which kernels have none."""
-    if any(one.action is not None and one.action.change for one in shown):
+    tried = [(str(number), one.action) for number, one in enumerate(shown, 1) if one.action]
+    if any(action.change for _, action in tried):
         yield (
             "What brings most is the fastest of the launches near one, as `explain` compiles and"
             " predicts them; saves us is its share of the time of all launches of the kernel."
         )
-    alone = [
-        str(number)
-        for number, one in enumerate(shown, 1)
-        if one.action is not None and not one.action.change
-    ]
-    if alone:
+    if alone := [number for number, action in tried if not action.change]:
         which = f"kernel {alone[0]}" if len(alone) == 1 else f"kernels {listed(alone)}"
-        yield f"Near {which} `explain` finds no launch that is predicted to be noticeably faster."
+        yield f"Near {which} no launch is predicted to be noticeably faster."
+    if tried and found.processes:
+        yield "Other shapes of blocks were not tried: a --dry-run of the program tries those too."
     if found.untried:
         yield (
-            f"Of {_named(found.untried)} nothing was tried, as the time for that was over:"
+            f"There was no time left to try launches near {_named(found.untried)}:"
             " `--actions SECONDS` gives more, and what is compiled is kept."
         )
 

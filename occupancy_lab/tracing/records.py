@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import json
 from collections import defaultdict
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ from occupancy_lab.errors import BinaryError, refuse
 from occupancy_lab.files import read_bytes
 from occupancy_lab.gpus import bare_gpus, find_device, present_gpus, usual_gpus
 from occupancy_lab.occupancy.calculator import calculate, check_fits
+from occupancy_lab.tracing.actions import NOTHING, Effort, with_actions
+from occupancy_lab.tracing.again import case_of_kept
 from occupancy_lab.tracing.counted import count_kept, kept_files, launch_of
 from occupancy_lab.tracing.traced import (
     MOST_COUNTED,
@@ -38,8 +41,7 @@ from occupancy_lab.tracing.traced import (
 from occupancy_lab.values import Resources, Target
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.occupancy.calculator import Calculation
@@ -50,11 +52,19 @@ kernel. On an H200 (2026-11-22) it takes 1.25 us around nothing, 2.85 us around 
 by torch.profiler, and 12.90 us around one of 10.72 us."""
 
 
-def read_records(folder: Path, gpu: Gpu | None = None, store: Store | None = None) -> Traced:
+def read_records(
+    folder: Path,
+    gpu: Gpu | None = None,
+    directory: Path | None = None,
+    *,
+    effort: Effort = NOTHING,
+    progress: Callable[[str], None] = lambda _said: None,
+) -> Traced:
     """Return what the processes whose records are in *folder* launched.
 
-    *gpu* is the one that occupancy is for; None takes the one that each kernel was launched on.
-    *store* keeps what launches do.
+    *gpu* is the one that occupancy is for; None takes the one that each kernel was launched on. The
+    store at *directory* keeps what launches do. *effort* is what is compiled to find what would
+    bring most, of which *progress* is told, and "" after it.
     """
     processes, found, recent = [], defaultdict(list), []
     for place in sorted(folder.glob("*-*/kernels.jsonl")):
@@ -64,15 +74,25 @@ def read_records(folder: Path, gpu: Gpu | None = None, store: Store | None = Non
         for kernel in kernels:
             found[_key(kernel)].append((process, kernel))
     present = {one.name: one.gpu for one in present_gpus()}
-    kept = store or Store(None)
-    traced = {key: _traced(group, folder, gpu, present, kept) for key, group in found.items()}
+    store = Store(directory)
+    traced = {key: _traced(group, folder, gpu, present, store) for key, group in found.items()}
     in_order = tuple(
         Launched(traced[key], one, pid)
         for pid, key, grid in recent
         for one in traced[key].grids
         if one.grid == grid
     )
-    return Traced(order(traced.values()), tuple(processes), in_order)
+    kept = {id(traced[key]): _kept(folder, group[0][1]) for key, group in found.items()}
+    return with_actions(
+        Traced(order(traced.values()), tuple(processes), in_order),
+        lambda one: case_of_kept(one, kept[id(one)], directory, progress),
+        effort,
+    )
+
+
+def _kept(folder: Path, kernel: Mapping[str, Any]) -> Path:
+    """Return where the files of a *kernel* are that Triton made of it."""
+    return Path(folder, "files", kernel.get("kept", "-"))
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -163,7 +183,7 @@ def _traced(
     store: Store,
 ) -> TracedKernel:
     first = group[0][1]
-    kept = folder / "files" / first.get("kept", "-")
+    kept = _kept(folder, first)
     metadata = {**first.get("metadata", {}), **_metadata(kept)}
     target = _target(metadata)
     calculation, reason, source = None, None, "not known"
@@ -205,7 +225,7 @@ def _traced(
 
 
 def _work(  # noqa: PLR0913 - what counts depend on
-    group: Iterable[tuple[Process, dict[str, Any]]],
+    group: Sequence[tuple[Process, dict[str, Any]]],
     kept: Path,
     metadata: Mapping[str, Any],
     calculation: Calculation,
@@ -224,7 +244,8 @@ def _work(  # noqa: PLR0913 - what counts depend on
     )
     if counted.counts is None:
         return None
-    return LaunchWork.of(launch_of(metadata["name"], passed, grid), counted, calculation)
+    constexprs = group[0][1].get("constexprs", {})
+    return LaunchWork.of(launch_of(metadata, passed, grid, constexprs), counted, calculation)
 
 
 def _metadata(kept: Path) -> dict[str, Any]:

@@ -12,11 +12,12 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from occupancy_lab.compiling.store import Store, store_directory
+from occupancy_lab.compiling.store import store_directory
 from occupancy_lab.errors import InputError, quoted, refuse
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.text.document import Answer, Document
 from occupancy_lab.tracing import hook, noted, sitecustomize
+from occupancy_lab.tracing.actions import NOTHING, Effort
 from occupancy_lab.tracing.folder import folder_of_records
 from occupancy_lab.tracing.page import Outcome, shown_kernels, write_trace
 from occupancy_lab.tracing.records import read_records
@@ -76,7 +77,7 @@ class Trace(Answer):
             sys.meta_path.remove(self._finder)
         self._session.close()
         try:
-            self._found = read_records(self._records, self._asked, Store(store_directory()))
+            self._found = read_records(self._records, self._asked, store_directory())
         finally:
             self._folder.close()
 
@@ -162,18 +163,21 @@ def _settings(*, times: bool, sample: int) -> dict[str, Any]:
     return {"times": times, "sample": sample}
 
 
-def trace_program(
+def trace_program(  # noqa: PLR0913 - one argument per option of the command line
     command: Sequence[str],
     *,
     gpu: str | Gpu | None = None,
     times: bool = True,
     sample: int = hook.SAMPLE,
+    effort: Effort = NOTHING,
     ended: Callable[[int], None] = lambda _status: None,
+    progress: Callable[[str], None] = lambda _said: None,
 ) -> Trace:
     """Run *command*, with this process's standard streams, and return what it launched.
 
     Signals are passed on to it, and it decides what becomes of them. *ended* is told its status, as
-    an Outcome has it, before anything is read.
+    an Outcome has it, before anything is read. *effort* is what is compiled then to find what would
+    bring most, of which *progress* is told, and "" after it.
 
     Raises InputError where the GPU is not known or the command cannot be run.
     """
@@ -190,7 +194,8 @@ def trace_program(
         status = _run(command, environment)
         ended(status)
         outcome = Outcome(tuple(command), status, (folder / sitecustomize.STARTED).exists())
-        return Trace(read_records(folder, asked, Store(store_directory())), outcome)
+        read: dict[str, Any] = {"effort": effort, "progress": progress}
+        return Trace(read_records(folder, asked, store_directory(), **read), outcome)
 
 
 def _run(command: Sequence[str], environment: dict[str, str]) -> int:

@@ -90,9 +90,22 @@ def test_where_time_is_over_the_page_names_what_was_not_tried(
     found = with_actions(traced(*"abc"), trying(asked), Effort(30))
     assert asked == ["a"]
     assert found.untried == ("b", "c")
-    assert "Of b and c nothing was tried, as the time for that was over" in str(
+    assert "There was no time left to try launches near b and c:" in str(
         write_trace(found, None).sections[0].sentences
     )
+
+
+def test_an_interrupt_leaves_the_rest(asked: list[str]) -> None:
+    """What was tried until then is told, and so is the trace."""
+
+    def case_of(kernel: Any) -> Any:
+        if kernel.kernel == "b":
+            raise KeyboardInterrupt
+        return trying(asked)(kernel)
+
+    found = with_actions(traced(*"abc"), case_of, Effort(60))
+    assert (asked, found.untried) == (["a"], ("b", "c"))
+    assert found.kernels[0].action == ACTION
 
 
 def test_a_page_and_a_report_say_what_brings_most(asked: list[str]) -> None:

@@ -347,6 +347,7 @@ def speed() -> Any:
 WHAT = {
     "once": lambda: launch(1),
     "some": lambda: (launch(5), launch(2, 4), launch(1, 1, 512, num_warps=8)),
+    "wasteful": lambda: add[(1 << 14,)](X, X, (1 << 22) - 8, BLOCK=256, num_warps=16),
     "tuned": lambda: [tuned[(16,)](X, X, 4096) for _ in range(4)],
     "empty": lambda: add[(0,)](X, X, 4096, BLOCK=256),
     "fails": fails,
