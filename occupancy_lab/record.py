@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 from contextlib import closing
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -21,7 +22,7 @@ from occupancy_lab.table.columns import RESOURCES
 from occupancy_lab.throughput.launch_time import predict_launch
 from occupancy_lab.throughput.predict import PlannedLaunch, predict
 from occupancy_lab.values import Failure, Status, Work
-from occupancy_lab.work.counting import count_launch
+from occupancy_lab.work.counting import Counted, Counting, count_launches
 from occupancy_lab.work.doubts import doubts
 from occupancy_lab.work.memory import (
     MEMORY,
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
     from occupancy_lab.asked import Asked, Matrix
     from occupancy_lab.compiling.compiler import Compiler
-    from occupancy_lab.compiling.store import Store
     from occupancy_lab.compiling.texts import Texts
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import NamedKernel
@@ -260,14 +260,17 @@ class Record(_Named):
         """Return a copy that holds *measurement*."""
         return dataclasses.replace(self, measurement=measurement)
 
-    def with_counts(self, texts: Texts | None, store: Store, assume: Mapping[str, int]) -> Record:
-        """Return a copy with what the launch does, by its kernel's *texts*, or why that is open."""
+    def counting(self, texts: Texts | None, assume: Mapping[str, int]) -> Counting:
+        """Return what the launch is counted by, with its kernel's *texts*."""
         grid, resident = self.launch.grid, None
         if self.plan is not None:
             resident = self.plan.resident_programs
             if grid is None and self.plan.num_programs is not None:
                 grid = (self.plan.num_programs,)
-        found = count_launch(texts, self, grid, store, assume=assume, resident=resident)
+        return Counting(texts, self, grid, assume, resident)
+
+    def with_counts(self, found: Counted) -> Record:
+        """Return a copy with what the launch does, or why that is open, and the time of that."""
         return dataclasses.replace(
             self,
             counts=found.counts,
@@ -459,10 +462,13 @@ def with_counts(
     asked: Sequence[Asked | None],
     compiler: Compiler,
     assume: Mapping[str, int] = MappingProxyType({}),
+    *,
+    jobs: int | None = None,
 ) -> list[Record | Failed]:
     """Return *runs* with what each of them does, as *compiler* compiled *asked*.
 
-    Of what failed nothing need be asked. *assume* is as `count_launch` takes it.
+    Of what failed nothing need be asked. *assume* is as `count_launch` takes it. They are counted
+    in *jobs* forks of this process, one a core, or in itself with 1.
     """
     wanted = [
         one.compilation
@@ -471,10 +477,10 @@ def with_counts(
     ]
     with closing(compiler):
         texts = iter(compiler.texts(wanted))
-    return [
-        run.with_counts(next(texts), compiler.store, assume) if isinstance(run, Record) else run
-        for run in runs
-    ]
+    counted = [run.counting(next(texts), assume) for run in runs if isinstance(run, Record)]
+    jobs = jobs or len(os.sched_getaffinity(0))
+    found = iter(count_launches(counted, compiler.store, jobs))
+    return [run.with_counts(next(found)) if isinstance(run, Record) else run for run in runs]
 
 
 def compile_record(
@@ -497,7 +503,7 @@ def compile_record(
     if not counted:
         return found
     (texts,) = compiler.texts([asked.compilation])
-    return found.with_counts(texts, compiler.store, assume)
+    return found.with_counts(*count_launches([found.counting(texts, assume)], compiler.store))
 
 
 def matrix_record(asked: Asked, resources: Resources, *, triton: str) -> MatrixRecord:

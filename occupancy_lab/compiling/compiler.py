@@ -11,6 +11,7 @@ import functools
 import hashlib
 import itertools
 import os
+import re
 import sys
 from dataclasses import dataclass
 from functools import partial
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
     Outcome = Resources | Failure
     Found = Resources | Compiled | Failure
 
+TORCH = re.compile(rb"^\s*(import|from) torch\b", re.MULTILINE)
+"""A file that imports torch, which takes seconds."""
 INTERRUPTED = Failure(Status.INTERRUPTED, "interrupted before it was compiled")
 """What became of a launch that was not compiled before Ctrl-C."""
 
@@ -161,6 +164,8 @@ class Compiler:
         if known is not None and known.exists():
             return
         with self._said(f"importing {file.name} ..."):
+            if self._forks(sys.executable) and TORCH.search(file.read_bytes()):
+                import torch  # noqa: F401 - for the fork and for this process at once
             failure = self._process(sys.executable).import_file(file, self._timeout)
         if failure is not None:
             refuse(_why_not_imported(file, failure))
@@ -341,7 +346,8 @@ class Compiler:
             ((name, request),) = requests.items()
             yield name, self._process(python).compile(request, self._timeout)
         else:
-            yield from compile_here(requests, self._jobs, self._timeout, python)
+            forked = self._forks(python)
+            yield from compile_here(requests, self._jobs, self._timeout, python, forked=forked)
 
     def _keep(self, name: str, outcome: Found) -> Outcome:
         """Put an outcome into the store, unless another try may well give another; return it."""
@@ -359,8 +365,12 @@ class Compiler:
 
     def _process(self, python: str) -> CompileProcess:
         if python not in self._processes:
-            self._processes[python] = CompileProcess(python)
+            self._processes[python] = CompileProcess(python, forked=self._forks(python))
         return self._processes[python]
+
+    def _forks(self, python: str) -> bool:
+        """Whether what compiles with *python* may be a fork, in which no driver works."""
+        return python == sys.executable and not self._here
 
     @contextlib.contextmanager
     def _said(self, what: str) -> Iterator[None]:

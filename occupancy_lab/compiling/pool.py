@@ -40,13 +40,19 @@ def compile_here(
     jobs: int,
     timeout: float | None,
     python: str = sys.executable,
+    *,
+    forked: bool = False,
 ) -> Generator[tuple[str, Outcome]]:
     """Compile *requests* in *jobs* processes and give each name with its outcome when it is there.
 
-    *python* compiles with its own Triton. However the caller ends, no process is left behind.
+    *python* compiles with its own Triton, or, *forked*, forks of this process do. However the
+    caller ends, no process is left behind.
     """
-    processes = [CompileProcess(python) for _ in range(min(jobs, len(requests)))]
-    return distribute(
+    processes = [CompileProcess(python, forked=forked) for _ in range(min(jobs, len(requests)))]
+    if forked:
+        for process in processes:
+            process.start()
+    yield from distribute(
         requests, processes, lambda process, request: process.compile(request, timeout)
     )
 

@@ -22,6 +22,7 @@ from occupancy_lab.kernel import innermost, load_file, load_function
 from occupancy_lab.launch import Launch  # noqa: TC001 - `from_line` reads the fields' types
 from occupancy_lab.values import Failure, Resources, Status, Target
 from occupancy_lab.workers.child import Child, from_line, serve, to_line
+from occupancy_lab.workers.forked import ForkedChild
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,15 +60,23 @@ class Request:
 class CompileProcess:
     """One compiling process, started when it is first needed and again after it died."""
 
-    def __init__(self, python: str = sys.executable) -> None:
-        """Compile with the interpreter *python* and the Triton of its environment."""
-        self._child = Child("occupancy_lab.compiling.process", python=python)
+    def __init__(self, python: str = sys.executable, *, forked: bool = False) -> None:
+        """Compile with the interpreter *python* and the Triton of its environment.
+
+        Or, *forked*, in a fork of this process, which no GPU's driver works in.
+        """
+        module = "occupancy_lab.compiling.process"
+        self._child = ForkedChild(main) if forked else Child(module, python=python)
 
     def compile(self, request: Request, timeout: float | None) -> Resources | Compiled | Failure:
         """Return what *request* compiles to, within *timeout* seconds a try."""
         kind = Resources | Compiled | Failure
         outcome: Resources | Compiled | Failure = self._ask(request, kind, timeout)
         return outcome
+
+    def start(self) -> None:
+        """Start the process before it is needed."""
+        self._child.start()
 
     def import_file(self, file: Path, timeout: float | None) -> Failure | None:
         """Import a kernel *file* in the process, and return why that cannot be done, or None."""

@@ -344,7 +344,7 @@ def _try(
     compiler = Compiler(store_directory(), here=targets, threads=True)
     runs = compile_runs(asked, compiler)
     if moved is not None:
-        runs = with_counts(runs, asked, compiler)
+        runs = with_counts(runs, asked, compiler, jobs=1)  # the program has threads and a GPU
     return gpu, [Tried(config, run) for config, run in zip(configs, runs, strict=True)]
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import BinaryError, TtirError
 from occupancy_lab.work.counts import Counts, Executed  # noqa: TC001 - `from_line` reads the types
 from occupancy_lab.workers.child import from_line, to_line
+from occupancy_lab.workers.forked import in_forks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
 COUNTERS = 10
 """Goes up whenever other numbers are counted of the same launch, so that older ones are not taken
 from a store."""
+FEW = 4
+"""Launches below which they are counted here: a fork takes as long as a count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,100 @@ class Counted:
     why_not_executed: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """A launch that is to be counted."""
+
+    texts: Texts | None
+    """Of its kernel."""
+    run: BoundLaunch
+    grid: tuple[int, ...] | None
+    assume: Mapping[str, int]
+    """What is assumed of tensors and arguments, by the names of parameters."""
+    resident: int | None
+    """Programs that run at once; None where that is not known."""
+
+    @property
+    def why_not(self) -> str | None:
+        """Why it cannot be counted; None where it can be tried."""
+        if self.texts is None:
+            return "its kernel's TTIR is not at hand"
+        return "no grid is given" if self.grid is None else None
+
+    @property
+    def _unknown(self) -> frozenset[str]:
+        return frozenset(self.run.launch.typical.keys() - self.run.constexprs)
+
+    @property
+    def _known(self) -> dict[str, Any]:
+        arguments = self.run.arguments.items()
+        return {name: value for name, value in arguments if name not in self._unknown}
+
+    @property
+    def _values(self) -> dict[str, tuple[int, ...]]:
+        values = self.run.launch.values.items()
+        return {name: held for name, held in values if name not in self.assume}
+
+    def key(self) -> dict[str, Any]:
+        """Return what a store keeps its counts by."""
+        texts, grid = self.texts, self.grid
+        assert texts is not None  # noqa: S101 - `why_not` says so
+        assert grid is not None  # noqa: S101
+        return {
+            "counters": COUNTERS,
+            "ttir": hashlib.sha256(texts.ttir.encode()).hexdigest(),
+            "cubin": None if texts.cubin is None else hashlib.sha256(texts.cubin).hexdigest(),
+            "arguments": repr(self._known),
+            "values": hashlib.sha256(repr(sorted(self._values.items())).encode()).hexdigest(),
+            "grid": list(grid),
+            "assume": dict(self.assume),
+            "resident": self.resident,
+        }
+
+    def kept(self, store: Store) -> Counted | None:
+        """Return what *store* has of it; None where it has nothing."""
+        if self.why_not is not None:
+            return Counted(why_not=self.why_not)
+        kept = store.get_counted(self.key())
+        with contextlib.suppress(ValueError):  # another hand was there
+            return None if kept is None else from_line(Counted, kept)
+        return None
+
+    def count(self) -> Counted:
+        """Return what it does; reads no store."""
+        texts, grid, values = self.texts, self.grid, self._values
+        if texts is None or grid is None:
+            return Counted(why_not=self.why_not)
+        given: dict[str, Any] = {"values": values, "resident": self.resident}
+        found = _counted(texts.ttir, self._known, grid, assume=self.assume, **given)
+        if found.counts is None:
+            return found
+        numbers = {name: one for name, one in self.assume.items() if name in self._unknown}
+        return _with_executed(found, texts, self._known | numbers, grid, **given)
+
+
+def count_launches(wanted: Sequence[Counting], store: Store, jobs: int = 1) -> list[Counted]:
+    """Return what each of *wanted* does, out of *store* or counted, in *jobs* forks, and kept."""
+    found = {place: kept for place, one in enumerate(wanted) if (kept := one.kept(store))}
+    missing = [place for place in range(len(wanted)) if place not in found]
+    if jobs == 1 or len(missing) < FEW:
+        found |= {place: wanted[place].count() for place in missing}
+    else:
+        from occupancy_lab.work import executed, walk  # noqa: F401 - for all forks at once
+
+        calls = {place: partial(_counted_line, wanted[place]) for place in missing}
+        for place, (answer, words) in in_forks(calls, jobs, None):
+            died = Counted(why_not=f"the process that counted it died: {words}")
+            found[place] = from_line(Counted, answer) if answer else died
+    for place in missing:
+        store.put_counted(wanted[place].key(), to_line(found[place]))
+    return [found[place] for place in range(len(wanted))]
+
+
+def _counted_line(one: Counting) -> str:
+    return to_line(one.count())
+
+
 def count_launch(  # noqa: PLR0913 - what counts depend on
     texts: Texts | None,
     run: BoundLaunch,
@@ -43,49 +142,16 @@ def count_launch(  # noqa: PLR0913 - what counts depend on
     assume: Mapping[str, int],
     resident: int | None,
 ) -> Counted:
-    """Return what the launch *run* does, of whose kernel these are the *texts*, over *grid*.
-
-    It is taken from *store*, or counted and kept there. *assume* has what is assumed of tensors and
-    arguments, by the names of parameters; *resident* programs run at once, None where that is not
-    known.
-    """
-    if texts is None:
-        return Counted(why_not="its kernel's TTIR is not at hand")
-    if grid is None:
-        return Counted(why_not="no grid is given")
-    unknown = run.launch.typical.keys() - run.constexprs
-    known = {name: value for name, value in run.arguments.items() if name not in unknown}
-    values = {name: held for name, held in run.launch.values.items() if name not in assume}
-    key = {
-        "counters": COUNTERS,
-        "ttir": hashlib.sha256(texts.ttir.encode()).hexdigest(),
-        "cubin": None if texts.cubin is None else hashlib.sha256(texts.cubin).hexdigest(),
-        "arguments": repr(known),
-        "values": hashlib.sha256(repr(sorted(values.items())).encode()).hexdigest(),
-        "grid": list(grid),
-        "assume": dict(assume),
-        "resident": resident,
-    }
-    kept = store.get_counted(key)
-    if kept is not None:
-        try:
-            return from_line(Counted, kept)  # type: ignore[no-any-return] # it is one
-        except ValueError:
-            pass  # another hand was there
-    found = _counted(texts.ttir, known, grid, values, assume=assume, resident=resident)
-    if found.counts is not None:
-        numbers = {name: value for name, value in assume.items() if name in unknown}
-        found = _with_executed(found, texts, known | numbers, grid, values, resident=resident)
-    store.put_counted(key, to_line(found))
-    return found
+    """Return what the launch *run* does, as `count_launches` does, of a Counting's fields."""
+    return count_launches([Counting(texts, run, grid, assume, resident)], store)[0]
 
 
 def _counted(  # noqa: PLR0913 - as `count_launch`
     ttir: str,
     arguments: Mapping[str, Any],
     grid: tuple[int, ...],
-    values: Mapping[str, Sequence[int]],
     *,
+    values: Mapping[str, Sequence[int]],
     assume: Mapping[str, int],
     resident: int | None,
 ) -> Counted:
@@ -109,8 +175,8 @@ def _with_executed(  # noqa: PLR0913 - as `count_launch`
     texts: Texts,
     arguments: Mapping[str, Any],
     grid: tuple[int, ...],
-    values: Mapping[str, Sequence[int]],
     *,
+    values: Mapping[str, Sequence[int]],
     resident: int | None,
 ) -> Counted:
     from occupancy_lab.work.executed import execute

@@ -11,6 +11,7 @@ as lines of JSON, what compilers print is captured, and tasks are distributed ov
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import ctypes
 import dataclasses
@@ -35,13 +36,12 @@ import typing
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Protocol, TypeVar
 
 from occupancy_lab.workers import signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
-    from concurrent.futures import Future
 
 BOOTSTRAP = """
 import importlib, importlib.util, os, sys
@@ -165,6 +165,12 @@ class Child:
                 self._forget(died=answer is not None)
             return answer
 
+    def start(self) -> None:
+        """Start the process now: a fork may not be made in the middle of a thread's import."""
+        with self._asking, contextlib.suppress(OSError, ValueError):
+            if not self.closed and self._process is None:
+                self._start()
+
     def interrupt(self, timeout: float) -> str:
         """Interrupt what is being answered and return the answer; "" where none comes in time."""
         process = self._process
@@ -191,28 +197,44 @@ class Child:
 
     def _start(self) -> _Process:
         """Start the process and wait until it is ready, or dead."""
-        made = command(self._server, python=self._python)
-        self._process = process = _Process(made, self._environment)
+        folder = Path(tempfile.gettempdir(), FOLDER + secrets.token_hex(8))
+        self._process = process = _Process(self._open(folder), folder)
         if self.closed:  # meanwhile, by a thread that saw no process to kill
             process.kill()
         process.wait_until_ready()
         return process
 
+    def _open(self, folder: Path) -> Opened:
+        """Start the process, with *folder* for its temporary files, which it makes itself."""
+        return subprocess.Popen(  # noqa: S603 - the caller's own interpreter
+            command(self._server, python=self._python),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=os.environ | dict(self._environment) | {"TMPDIR": str(folder)},
+            start_new_session=True,  # Ctrl-C is for the process that asked
+        )
+
+
+class Opened(Protocol):
+    """What subprocess.Popen has of a process."""
+
+    pid: int
+    stdin: IO[bytes] | None
+    stdout: IO[bytes] | None
+    stderr: IO[bytes] | None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return its exit status once it has ended; raise TimeoutExpired after *timeout* s."""
+
 
 class _Process:
     """A process that was started, with its pipes and its folder for temporary files."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        self.folder = Path(tempfile.gettempdir(), FOLDER + secrets.token_hex(8))
-        self._process = subprocess.Popen(  # noqa: S603 - the caller's own interpreter
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=os.environ | dict(environment) | {"TMPDIR": str(self.folder)},
-            start_new_session=True,  # Ctrl-C is for the process that asked
-        )
-        self.pid = self._process.pid
+    def __init__(self, process: Opened, folder: Path) -> None:
+        self.folder = folder
+        self._process = process
+        self.pid = process.pid
         self._tail = b""
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
@@ -473,26 +495,35 @@ def distribute(
 
     However the caller ends, every worker is closed.
     """
-    from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+    waiting = collections.deque(tasks.items())
+    finished: queue.SimpleQueue[tuple[Name, Outcome | None, BaseException | None]]
+    finished = queue.SimpleQueue()
 
-    free = list(workers)
-    waiting = list(reversed(list(tasks.items())))
-    running: dict[Future[Outcome], tuple[Name, Worker]] = {}
-    with ThreadPoolExecutor(max(len(workers), 1)) as threads:
-        try:
-            while waiting or running:
-                while waiting and free:
-                    name, task = waiting.pop()
-                    worker = free.pop()
-                    running[threads.submit(do, worker, task)] = name, worker
-                done, _ = wait(running, return_when=FIRST_COMPLETED)
-                for future in done:
-                    name, worker = running.pop(future)
-                    free.append(worker)
-                    yield name, future.result()
-        except KeyboardInterrupt:
-            signals.arrived()
-            raise
-        finally:
-            for worker in workers:
-                worker.close()
+    def work(worker: Worker) -> None:
+        with contextlib.suppress(IndexError):
+            while True:
+                name, task = waiting.popleft()
+                try:
+                    finished.put((name, do(worker, task), None))
+                except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+                    finished.put((name, None, error))
+
+    # No ThreadPoolExecutor, which starts no thread once a script has come to its end.
+    threads = [threading.Thread(target=work, args=(worker,), daemon=True) for worker in workers]
+    try:
+        for thread in threads:
+            thread.start()
+        for _ in tasks:
+            name, outcome, error = finished.get()
+            if error is not None:
+                raise error
+            yield name, typing.cast("Outcome", outcome)
+    except KeyboardInterrupt:
+        signals.arrived()
+        raise
+    finally:
+        waiting.clear()
+        for worker in workers:
+            worker.close()
+        for thread in threads:
+            thread.join()

@@ -51,7 +51,7 @@ class Compiles:
         self.outcome = outcome
 
     def __call__(
-        self, requests: Mapping[str, Request], jobs: int, _timeout: float | None, _python: str
+        self, requests: Mapping[str, Request], jobs: int, *_how: object, **_more: object
     ) -> Iterator[tuple[str, Resources | Failure]]:
         """Give each request the same outcome."""
         self.jobs.append(jobs)
@@ -123,7 +123,7 @@ def test_progress_is_ended_whatever_happens(
     assert said == ["compiling 2 launches of transpose ...", ""]
     assert counted == [(0, 2), (1, 2), (2, 2)]
 
-    def fail(*_: object) -> Iterator[Any]:
+    def fail(*_: object, **_how: object) -> Iterator[Any]:
         yield from ()
         raise KeyboardInterrupt
 

@@ -164,8 +164,8 @@ def test_interrupt_while_compiling_gives_all_columns(
     module = sys.modules["occupancy_lab.compiling.compiler"]
     real = module.compile_here
 
-    def interrupted(*asked: Any) -> Iterator[Any]:
-        yield from itertools.islice(real(*asked), 2)
+    def interrupted(*asked: Any, **how: Any) -> Iterator[Any]:
+        yield from itertools.islice(real(*asked, **how), 2)
         raise Interrupted(signal.SIGTERM)
 
     monkeypatch.setattr(module, "compile_here", interrupted)
