@@ -285,6 +285,11 @@ def _times_sentences(
         " byte of device memory moved once; lost us the time of all its launches above that; share"
         " that of the time of all kernels; bound what is predicted to take longest by itself."
     )
+    if steered := [one.kernel for one in shown if one.work and one.work.is_steered]:
+        yield (
+            f"What {_named(steered)} does, values decide that are not known: least is of all that it"
+            " may do."
+        )
     events_us = max((one.empty_us for one in found.processes), default=0.0)
     strange = [*_strange_sentences(shown, events_us)] if total.measured else []
     yield from strange

@@ -43,6 +43,11 @@ class LaunchWork:
     prediction: Prediction | None
     """How long it takes; None where that is left open."""
 
+    @property
+    def is_steered(self) -> bool:
+        """Whether values that are not known decide what it has to move or compute."""
+        return self.light.us != self.light.most_us
+
     @classmethod
     def of(
         cls, bound: BoundLaunch, counted: Counted, calculation: Calculation
@@ -118,7 +123,8 @@ class KernelTime:
     known: int
     """How many of the launches have a speed of light."""
     light_us: float | None
-    """The speed of light of those; None where there is none."""
+    """The speed of light of those, of all that they may do where values steer that; None where
+    there is none."""
     lost_us: float | None
     """The time of those above it, us. It is 0 where caches had what they read."""
 
@@ -138,7 +144,7 @@ class KernelTime:
     ) -> KernelTime:
         """Return that of so many *launches* of *work*, whose least, mean and most *times* are."""
         low, us, high = (launches * one for one in times)
-        least = None if work is None else work.light.us
+        least = None if work is None else work.light.most_us
         light = None if least is None else launches * least
         lost = None if light is None else max(us - light, 0.0)
         known = 0 if light is None else launches

@@ -65,10 +65,10 @@ class Memory:
         return None if read is None or written is None else read + written
 
     @property
-    def least_bytes(self) -> int:
+    def once_bytes(self) -> Amount:
         """The bytes of device memory if each is moved once, or as many as the user said."""
         known = (self.once_read_bytes, self.once_written_bytes)
-        return sum(one.low for one in known if one is not None)
+        return total(one for one in known if one is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +141,9 @@ class SpeedOfLight:
     """The times of its bytes and of its FLOPs by kind, each as if there were nothing else."""
     unknown: tuple[str, ...] = ()
     """The parts that the GPU's data sheet has no rate for: they could take longer."""
+    most_us: float | None = None
+    """The least time of the most that it may do, where values steer that; else `us`. None where
+    there is no most, or no rate is known."""
 
     def part_us(self, name: str) -> float | None:
         """Return the time of a part by itself; None where there is none, or it is not known."""
@@ -281,29 +284,32 @@ def speed_of_light(counts: Counts | None, moved: Memory, gpu: Gpu) -> SpeedOfLig
     multiplied; of everything else that of FP32, which is twice as high for 16 bits.
     """
     parts, unknown = [], []
+    most: float | None = 0.0
     for name, work, rate in _demands(counts, moved, gpu):
-        if not work:
+        if work == NOTHING:
             continue
         if rate is None:
             unknown.append(name)
-        else:
-            parts.append(Part(name, work / rate / 1e3))
+            continue
+        if work.low:
+            parts.append(Part(name, work.low / rate / 1e3))
+        most = None if work.high is None or most is None else max(most, work.high / rate / 1e3)
     longest = max(parts, key=lambda part: part.us, default=None)
     us, binds = (None, None) if longest is None else (longest.us, longest.name)
-    return SpeedOfLight(us, binds, tuple(parts), tuple(unknown))
+    return SpeedOfLight(us, binds, tuple(parts), tuple(unknown), most or None)
 
 
 def _demands(
     counts: Counts | None, moved: Memory, gpu: Gpu
-) -> Iterator[tuple[str, int, float | None]]:
+) -> Iterator[tuple[str, Amount, float | None]]:
     """Return each part's name, its bytes or FLOPs, and its rate, 1e9 a second."""
-    yield MEMORY, moved.least_bytes, gpu.bandwidth_gbs
+    yield MEMORY, moved.once_bytes, gpu.bandwidth_gbs
     if counts is None:
         return
     for dtype, flops in counts.dot_flops.items():
-        yield f"{dtype} {TENSOR}", flops.low, _giga(dot_tflops(gpu, dtype))
+        yield f"{dtype} {TENSOR}", flops, _giga(dot_tflops(gpu, dtype))
     for dtype, flops in counts.other_flops.items():
-        yield dtype, flops.low, _giga(other_tflops(gpu, dtype))
+        yield dtype, flops, _giga(other_tflops(gpu, dtype))
 
 
 def _giga(tera: float | None) -> float | None:

@@ -153,7 +153,7 @@ def test_spilled_registers_go_to_memory_where_they_do_not_fit() -> None:
     assert more / 1e6 == pytest.approx(578, rel=0.1)
     assert (found.written_within_bytes.low - bare.written_within_bytes.low) / 1e6 > 600
     assert found.l2_bytes == bare.l2_bytes + local.loaded + local.stored
-    assert found.least_bytes == bare.least_bytes
+    assert found.once_bytes == bare.once_bytes
     few = dataclasses.replace(local, frames=60_000_000, frames_at_once=15_000_000)
     kept = memory(counts, H100, few)
     assert kept.dram_read_bytes == bare.dram_read_bytes
@@ -213,6 +213,19 @@ def test_rows_are_bound_by_memory() -> None:
     light = speed_of_light(counts, memory(counts, H100), H100)
     assert light.binds == "memory"
     assert light.us == pytest.approx(2 * 32 * MIB / 3352.3e9 * 1e6)
+
+
+def test_what_values_steer_has_a_least_and_a_most() -> None:
+    """Of FLOPs that values may leave out the least time has none, and the most has all of them."""
+    counts = rows(64, 64, 8)
+    exact = speed_of_light(counts, memory(counts, H100), H100)
+    assert exact.most_us == exact.us
+    for high, most in ((10**12, pytest.approx(1011, rel=0.01)), (None, None)):
+        dots = Arithmetic(Place("k.py", 1), "dot", "fp16", Amount(0, high), Amount.of(1))
+        steered = dataclasses.replace(counts, arithmetic=(dots,))
+        light = speed_of_light(steered, memory(steered, H100), H100)
+        assert light.us == exact.us
+        assert light.most_us == most
 
 
 def test_a_rate_that_is_not_known_is_named() -> None:
