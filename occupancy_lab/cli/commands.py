@@ -342,7 +342,7 @@ def scan(directories: tuple[str, ...], gpus: tuple[str, ...], **asked: Any) -> N
     ignored=(
         Ignored(("--no-times",), beside="--dry-run"),
         Ignored(("--sample",), beside="--no-times"),
-        Ignored(("--sample",), beside="--dry-run"),
+        Ignored(("--sample", "--profile"), beside="--dry-run"),
     ),
 )
 @click.option(
@@ -389,6 +389,14 @@ def scan(directories: tuple[str, ...], gpus: tuple[str, ...], **asked: Any) -> N
     help="Time one launch in so many of each kernel and grid, after the first 5.",
 )
 @click.option(
+    "--profile",
+    type=Number(min=0, max=LONGEST_TIMEOUT),
+    default=0,
+    metavar="SECONDS",
+    help="Have torch.profiler note what else the GPU does, for so many seconds from the first"
+    " launch on: the shares of other kernels, copies and waiting.",
+)
+@click.option(
     "--dry-run", is_flag=True, help="Launch nothing: run a script for --gpu on fake tensors."
 )
 @click.option(
@@ -417,6 +425,7 @@ def trace(  # noqa: PLR0913 - an argument for each option
     actions: float,
     no_times: bool,
     sample: int,
+    profile: float,
     dry_run: bool,
     assume: tuple[str, ...],
     timeout: float,
@@ -463,6 +472,7 @@ def trace(  # noqa: PLR0913 - an argument for each option
             gpu=gpu,
             times=not no_times,
             sample=sample,
+            profile=profile,
             effort=effort,
             ended=ended.append,
             progress=show_status,

@@ -40,6 +40,7 @@ from .noted import (
     places,
     process_facts,
 )
+from .profiled import Profile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -66,9 +67,16 @@ class Session:
     """Notes launches in a folder, from `install` or the first `patch` until `close`."""
 
     def __init__(
-        self, folder: str, *, times: bool = True, sample: int = SAMPLE, whole: bool = False
+        self,
+        folder: str,
+        *,
+        times: bool = True,
+        sample: int = SAMPLE,
+        profile: float = 0.0,
+        whole: bool = False,
     ) -> None:
         self.folder = folder
+        self.profile = Profile(profile) if profile else None
         self.whole = whole
         self.sample = sample
         self.timer = Timer() if times else None
@@ -134,6 +142,7 @@ class Session:
             kernel.others = None
         if self.timer is not None:
             self.timer = Timer()
+        self.profile = None
 
     # Where launches go through
 
@@ -380,6 +389,8 @@ class Session:
 
     def _due(self, kernel: Any, cell: Any, rest: Any) -> Any:
         """Return the events that time a launch whose turn has come; None where it is not timed."""
+        if self.profile is not None and not _unusual:
+            self.profile.look()
         self.last = clock()
         self.first = self.first or self.last
         first = cell.count < FIRST
@@ -448,6 +459,7 @@ class Session:
             if ended:
                 counted["hot_ns"] = hot_ns()
                 counted["recent"] = places(self.kernels, self.recent)
+                counted["profile"] = self.profile and self.profile.facts
             part = self.place / "counts.part"
             part.write_text(json.dumps(counted, default=str), "utf-8")
             part.replace(self.place / "counts.json")
@@ -457,6 +469,9 @@ class Session:
         if self.closed:
             return
         self.closed = True
+        with self.guarded():
+            if self.profile is not None and patient:
+                self.profile.end()
         with self.guarded():
             if self.timer is not None and patient:
                 self.timer.wait()

@@ -19,7 +19,7 @@ from occupancy_lab.text.words import (
     percent,
     range_sentence,
 )
-from occupancy_lab.tracing.traced import KernelTime, order
+from occupancy_lab.tracing.traced import GpuTime, KernelTime, order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,6 +35,8 @@ MOST_ASSUMED = 10
 """Assumptions that are shown."""
 MOST_COMPARED = 10
 """Kernels whose measured time is held against the predicted one."""
+MOST_OTHERS = 3
+"""Kernels that are not Triton's of which the time is told."""
 MOST_NAMED = 5
 """Processes, and kernels of a sentence, that are named each."""
 
@@ -72,6 +74,7 @@ def write_trace(found: Traced, outcome: Outcome | None) -> Document:
     answer = (
         *(() if total is None else (_lost_sentence(found, shown, times, total),)),
         *_action_sentence(shown),
+        *_gpu_time_sentence(found),
         _summary(found),
         *_timing_sentences(found, measured=measured),
     )
@@ -268,6 +271,28 @@ def _lost_sentence(
     if len(times) > 1:
         words += f", {duration(lost)} of these in {literal(most.kernel)}"
     return f"{words}."
+
+
+def _gpu_time_sentence(found: Traced) -> Iterator[str]:
+    """Say what the GPUs did besides, and for how long they waited."""
+    time = GpuTime.total(one.gpu_time for one in found.processes)
+    if time is None or not time.span_us:
+        return
+    waited = max(time.span_us - time.busy_us, 0.0)
+    shares = [
+        f"{percent(us / time.span_us)} {words}"
+        for us, words in (
+            (time.triton_us, "in Triton's kernels"),
+            (time.others_us, "in other kernels"),
+            (time.copies_us, "in copies"),
+            (waited, "waiting"),
+        )
+    ]
+    yield f"Of {duration(time.span_us)} that torch.profiler saw, the GPU was {listed(shares)}."
+    longest = sorted(time.others, key=lambda name: time.others[name], reverse=True)[:MOST_OTHERS]
+    if longest:
+        words = [f"{literal(name)} {duration(time.others[name])}" for name in longest]
+        yield f"The other kernels that took longest: {listed(words)}."
 
 
 def _lost(time: KernelTime | None) -> float:

@@ -26,6 +26,7 @@ from occupancy_lab.tracing.again import case_of_kept
 from occupancy_lab.tracing.counted import count_kept, kept_files, launch_of
 from occupancy_lab.tracing.traced import (
     MOST_COUNTED,
+    GpuTime,
     GridLaunches,
     Launched,
     LaunchWork,
@@ -41,7 +42,7 @@ from occupancy_lab.tracing.traced import (
 from occupancy_lab.values import Resources, Target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.occupancy.calculator import Calculation
@@ -142,6 +143,7 @@ def _read_process(
         held=counted.get("held", 0),
         empty_us=empty_ns / 1000,
         errors=tuple(counted.get("errors", ())),
+        gpu_time=_gpu_time(counted.get("profile"), {kernel["name"] for kernel in kernels}),
     )
     numbered = {kernel["kernel"]: kernel for kernel in kernels}
     launched = []
@@ -150,6 +152,20 @@ def _read_process(
             kernel = numbered[number]
             launched.append((_key(kernel), kernel["grids"][cell].grid))
     return process, kernels, launched
+
+
+def _gpu_time(profile: Mapping[str, Any] | None, names: Collection[str]) -> GpuTime | None:
+    """Return what `profiled.summed` gave, by whether a kernel is one of Triton's *names*."""
+    if not profile:
+        return None
+    us = {name: ns / 1000 for name, (_, ns) in profile["kernels"].items()}
+    return GpuTime(
+        span_us=profile["span_ns"] / 1000,
+        busy_us=profile["busy_ns"] / 1000,
+        triton_us=sum(us[name] for name in us if name in names),
+        copies_us=profile["copies_ns"] / 1000,
+        others={name: us[name] for name in sorted(us) if name not in names},
+    )
 
 
 def _grid_launches(cell: Mapping[str, Any], empty_ns: float) -> GridLaunches:

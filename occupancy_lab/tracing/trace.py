@@ -16,7 +16,7 @@ from occupancy_lab.compiling.store import store_directory
 from occupancy_lab.errors import InputError, quoted, refuse
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.text.document import Answer, Document
-from occupancy_lab.tracing import hook, noted, sitecustomize
+from occupancy_lab.tracing import hook, noted, profiled, sitecustomize
 from occupancy_lab.tracing.actions import NOTHING, Effort
 from occupancy_lab.tracing.folder import folder_of_records
 from occupancy_lab.tracing.page import Outcome, shown_kernels, write_trace
@@ -169,6 +169,7 @@ def trace_program(  # noqa: PLR0913 - one argument per option of the command lin
     gpu: str | Gpu | None = None,
     times: bool = True,
     sample: int = hook.SAMPLE,
+    profile: float = 0.0,
     effort: Effort = NOTHING,
     ended: Callable[[int], None] = lambda _status: None,
     progress: Callable[[str], None] = lambda _said: None,
@@ -176,16 +177,17 @@ def trace_program(  # noqa: PLR0913 - one argument per option of the command lin
     """Run *command*, with this process's standard streams, and return what it launched.
 
     Signals are passed on to it, and it decides what becomes of them. *ended* is told its status, as
-    an Outcome has it, before anything is read. *effort* is what is compiled then to find what would
-    bring most, of which *progress* is told, and "" after it.
+    an Outcome has it, before anything is read. With *profile* torch.profiler notes what its GPU
+    does for so many seconds from its first launch on. *effort* is what is compiled at its end to
+    find what would bring most, of which *progress* is told, and "" after it.
 
     Raises InputError where the GPU is not known or the command cannot be run.
     """
-    asked, settings = _gpu(gpu), _settings(times=times, sample=sample)
+    asked, settings = _gpu(gpu), {**_settings(times=times, sample=sample), "profile": profile}
     with folder_of_records() as folder:
         start = folder / "start"
         start.mkdir()
-        for module in (hook, noted, sitecustomize):
+        for module in (hook, noted, profiled, sitecustomize):
             shutil.copy(str(module.__file__), start)
         (folder / "settings.json").write_text(json.dumps(settings), "utf-8")
         before = os.environ.get("PYTHONPATH")

@@ -374,6 +374,40 @@ def _filling(plan: LaunchPlan | None) -> dict[str, float | None]:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuTime:
+    """What GPUs did of a time, as torch.profiler noted it; two things at a time count as both."""
+
+    span_us: float
+    """From the first thing that they did to the last."""
+    busy_us: float
+    """How much of that they did anything."""
+    triton_us: float
+    """Of kernels of Triton."""
+    copies_us: float
+    """Of copies, and of memory that is set."""
+    others: Mapping[str, float]
+    """Of each other kernel by its name."""
+
+    @property
+    def others_us(self) -> float:
+        """Of all kernels that are not Triton's."""
+        return sum(self.others.values())
+
+    @classmethod
+    def total(cls, times: Iterable[GpuTime | None]) -> GpuTime | None:
+        """Return the sum of *times*; None of none."""
+        known = [one for one in times if one is not None]
+        if not known:
+            return None
+        others: dict[str, float] = defaultdict(float)
+        for name, us in (pair for one in known for pair in one.others.items()):
+            others[name] += us
+        names = ("span_us", "busy_us", "triton_us", "copies_us")
+        sums = {name: sum(getattr(one, name) for one in known) for name in names}
+        return cls(**sums, others=dict(others))
+
+
+@dataclass(frozen=True, slots=True)
 class Process:
     """A process that launched kernels."""
 
@@ -402,6 +436,8 @@ class Process:
     """What two events take around a kernel, which is taken off each launch's time."""
     errors: tuple[str, ...]
     """What went wrong in noting."""
+    gpu_time: GpuTime | None = None
+    """What its GPUs did; None where no profiler noted it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ class _NoTorch:
             raise ModuleNotFoundError(name=name)
 
 
-WITH_TORCH = {"timed", "slows", "waits_long", "few", "graph", "in_block"}
+WITH_TORCH = {"profiled", "timed", "slows", "waits_long", "few", "graph", "in_block"}
 if __name__ in {"__main__", "__mp_main__"} and sys.argv[1] not in WITH_TORCH:
     sys.meta_path.insert(0, _NoTorch)
 
@@ -255,6 +255,50 @@ def timed() -> None:
     Gpu.host += 1e6
 
 
+class Noted:
+    """An event of Kineto, as torch 2.11 has them."""
+
+    def __init__(self, kind: str, name: str, start: int, took: int, device: Any = 0) -> None:
+        for what, value in (
+            ("activity_type", kind),
+            ("device_type", "DeviceType.CPU" if kind == "cuda_runtime" else "DeviceType.CUDA"),
+            ("name", name),
+            ("start_ns", start),
+            ("duration_ns", took),
+            ("device_index", device),
+        ):
+            setattr(self, what, lambda value=value: value)
+
+
+NOTED = [
+    Noted("cuda_runtime", "cudaLaunchKernel", 0, 5000),
+    Noted("kernel", "add", 1000, 4000),
+    Noted("kernel", "sm90_xmma_gemm_f16f16_f16f32_f32_tn_n", 5000, 3000),
+    Noted("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 6000, 1000),  # beside the kernel
+    Noted("gpu_user_annotation", "ProfilerStep#1", 1000, 9000),
+    Noted("kernel", "at::cuda::(anonymous namespace)::spin_kernel(long)", 8000, 900),
+    Noted("gpu_memset", "Memset (Device)", 9000, 1000),
+    Noted("kernel", "add", 10000, 1000),
+]
+"""What the GPU did for 10 us: 5 us of Triton, 3 of others, 2 of copies, and 1 us of nothing."""
+
+
+def profiled() -> None:
+    """Launch 20 kernels under a profiler that saw NOTED."""
+    from torch import profiler
+
+    def profile(activities: Any) -> Any:
+        assert activities == [profiler.ProfilerActivity.CUDA]
+        results = SimpleNamespace(events=lambda: NOTED)
+        noting = SimpleNamespace(kineto_results=results)
+        return SimpleNamespace(start=bool, stop=bool, profiler=noting)
+
+    modelled(lambda _: 40)
+    profiler.profile = profile
+    launch(20)
+    Gpu.host += 1e6
+
+
 def slows() -> None:
     """Launch 300 kernels on a GPU that slows from 10 to 12 us, with no time to time more launches.
 
@@ -359,6 +403,7 @@ WHAT = {
     "spawns": spawns,
     "waits": waits,
     "timed": timed,
+    "profiled": profiled,
     "slows": slows,
     "waits_long": waits_long,
     "few": few,

@@ -1,0 +1,102 @@
+"""What else a traced program's GPU does: the sums of what torch.profiler notes of it.
+
+As hook.py, this is loaded by the program's own Python, and imports only the standard library.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any
+
+COPIES = ("Memcpy", "Memset")
+"""How the names begin that CUPTI gives to copies and to memory that is set."""
+OWN = "spin_kernel"
+"""What keeps the GPU busy for a launch that is timed: torch.cuda._sleep."""
+clock = time.perf_counter_ns
+
+
+class Profile:
+    """Has torch.profiler note all that the GPU does, from the first launch on for some seconds.
+
+    It begins and ends in the main thread, as a profiler can be ended only where it began.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.facts: Any = None
+        """What `summed` gives, once it has ended."""
+        self._profiler: Any = None
+        self._until = 0.0
+
+    def look(self) -> None:
+        """Begin at the first launch, and end where its time is over."""
+        if self.facts is not None or threading.current_thread() is not threading.main_thread():
+            return
+        if self._profiler is not None:
+            if clock() > self._until:
+                self.end()
+            return
+        torch = sys.modules.get("torch")
+        if torch is None or not torch.cuda.is_initialized():
+            return
+        self.facts = {}  # where it fails it is not tried again
+        from torch import profiler
+
+        self._profiler = profiler.profile(activities=[profiler.ProfilerActivity.CUDA])
+        self._profiler.start()
+        self._until = clock() + self.seconds * 1e9
+        self.facts = None
+
+    def end(self) -> None:
+        """End it, and add up what it noted."""
+        profiler, self._profiler = self._profiler, None
+        if profiler is None:
+            return
+        self.facts = {}
+        profiler.stop()
+        self.facts = summed(profiler.profiler.kineto_results.events())
+
+
+def summed(events: Any) -> Any:
+    """Return the sums of what GPUs did by *events*, Kineto's: of kernels, of copies, and in all.
+
+    Where two things run at a time, `busy_ns` has it once; `span_ns` is from the first to the last.
+    """
+    kernels: dict[str, list[int]] = {}
+    intervals: dict[Any, list[Any]] = {}
+    copies = 0
+    for event in events:
+        kind = event.activity_type() if hasattr(event, "activity_type") else "kernel"
+        on_gpu = str(event.device_type()).endswith("CUDA")
+        if not on_gpu or kind not in {"kernel", "gpu_memcpy", "gpu_memset"}:
+            continue
+        name, start, took = event.name(), event.start_ns(), event.duration_ns()
+        if OWN in name:
+            continue
+        intervals.setdefault(event.device_index(), []).append((start, start + took))
+        if name.startswith(COPIES):
+            copies += took
+        else:
+            found = kernels.setdefault(name, [0, 0])
+            found[0] += 1
+            found[1] += took
+    return {
+        "kernels": kernels,
+        "copies_ns": copies,
+        "busy_ns": sum(_covered(one) for one in intervals.values()),
+        "span_ns": sum(max(end for _, end in one) - min(one)[0] for one in intervals.values()),
+    }
+
+
+def _covered(intervals: Any) -> Any:
+    """Return how much of a line *intervals* cover."""
+    covered = until = 0
+    for start, end in sorted(intervals):
+        covered += max(0, end - max(start, until))
+        until = max(until, end)
+    return covered
