@@ -57,6 +57,7 @@ def written(*kernels: TracedKernel, seconds: float | None = None) -> Document:
         replays=0,
         held=0,
         hot_ns=None,
+        gpu_time=None,
     )
     everything: Any = SimpleNamespace(**vars(process), empty_us=2.0, ended=True, errors=())
     return write_trace(Traced(kernels, (everything,)), None)
