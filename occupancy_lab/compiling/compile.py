@@ -88,6 +88,14 @@ def triton_version() -> str:
     return version("triton")
 
 
+def hash_triton() -> None:
+    """Have Triton hash its own files, 0.4 s, which every fork of this process then has."""
+    from triton.runtime import cache
+
+    with contextlib.suppress(AttributeError):  # older versions have it elsewhere
+        cache.triton_key()
+
+
 def resource_key(function: Any, launch: Launch, target: Target) -> dict[str, Any]:
     """Return everything that can change what *launch* compiles to, as plain JSON values.
 

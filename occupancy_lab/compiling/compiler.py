@@ -22,6 +22,7 @@ from occupancy_lab.compiling.compile import (
     compile_launch,
     compile_together,
     failure_of,
+    hash_triton,
     resource_key,
     triton_version,
 )
@@ -260,6 +261,8 @@ class Compiler:
         self._counted(0, len(missing))
         if not missing:
             return
+        if self._forks(self.environment.python):
+            hash_triton()
         own = {name: one for name, one in missing.items() if one.name is None}
         others = {name: one for name, one in missing.items() if name not in own}
         with (

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.asked import Asked, ask
 from occupancy_lab.errors import InputError
+from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.launch import ALIGNMENT, Descriptor, Pointer
 from occupancy_lab.options import CAPS, KNOBS, NAMES
@@ -28,6 +29,8 @@ BLOCK = re.compile(r"BLOCK|TILE", re.IGNORECASE)
 
 WIDEST_ACCESS = 16
 """Bytes of the widest global load or store of one thread, on both vendors' GPUs here."""
+CROWDED = 0.75
+"""Of the registers that a thread may have: from there on, half the warps spill."""
 FIXED = ("launch", "code")
 """The parts of a time that no setting makes shorter."""
 MOST_ELEMENTS = 1 << 15
@@ -151,8 +154,10 @@ def rank(record: Record) -> tuple[int, float]:
 def changes(record: Record) -> Iterator[dict[str, Any]]:
     """Return what to change of a launch, by what bounds it and what it is short of.
 
-    Always half and twice the warps, no stage ahead, a stage fewer and more; more stages where
-    latency bounds it, and where it spills four times the warps and no cap on registers. Where
+    Half the warps, unless the registers of twice as many threads are taken already, and twice the
+    warps; no stage ahead, a stage fewer and more; more stages where latency bounds it, and where
+    it spills four times the warps and no cap on registers. Where stages change nothing, one other
+    number shows that. Where
     registers alone limit, a cap on them (NVIDIA), or a wave more per SIMD (AMD). What the launch
     passes by position is left as it is.
     """
@@ -170,12 +175,28 @@ def _warps_and_stages(record: Record) -> Iterator[dict[str, Any]]:
     warps, stages = record.num_warps, record.num_stages
     spills = bool(record.resources.local_bytes)
     waits = record.prediction is not None and record.prediction.bound == "latency"
-    for value in (warps // 2, warps * 2, *([warps * 4] if spills else [])):
+    limits = record.gpu.architecture
+    if isinstance(limits, CudaArchitecture):
+        most = limits.max_registers_per_thread
+    else:
+        most = limits.max_vgprs
+    crowded = record.resources.n_regs >= CROWDED * most
+    fewer = [] if crowded else [warps // 2]
+    for value in (*fewer, warps * 2, *([warps * 4] if spills else [])):
         if 1 <= value <= record.gpu.architecture.max_warps_per_program:
             yield {"num_warps": value}
-    for value in dict.fromkeys((1, stages - 1, stages + 1, *([stages + 2] if waits else []))):
-        if value >= 1 and value != stages:
-            yield {"num_stages": value}
+    others = dict.fromkeys((1, stages - 1, stages + 1, *([stages + 2] if waits else [])))
+    found = [value for value in others if value >= 1 and value != stages]
+    for value in found if _pipelines(record) else found[:1]:
+        yield {"num_stages": value}
+
+
+def _pipelines(record: Record) -> bool:
+    """Tell whether num_stages may change the binary: it multiplies tiles, or loads ahead."""
+    counts = record.counts
+    if counts is None or record.matrix is not None or "num_stages" in record.constexprs:
+        return True
+    return bool(counts.dot_flops or counts.not_counted or record.resources.async_copies)
 
 
 def _caps(record: Record) -> Iterator[dict[str, Any]]:

@@ -108,6 +108,30 @@ def timed(us: float, bound: str = "latency", low_us: float | None = 1.0) -> Pred
     return Prediction(us, None, None, parts, "", calibrated=True, low_us=low_us, high_us=us * 2)
 
 
+@pytest.mark.parametrize(("gpu", "registers"), [("h100", 192), ("mi300x", 384)])
+def test_half_the_warps_of_a_full_register_file_are_not_tried(gpu: str, registers: int) -> None:
+    """Where a thread has three quarters of the registers that it may have, half the warps spill."""
+    for n_regs, halved in ((registers - 1, True), (registers, False)):
+        (record,) = dry(
+            launched_kernels.transpose, gpu, constant(n_regs=n_regs), X, X, 64, 64, BLOCK=64
+        ).records
+        assert ({"num_warps": 2} in changes(record)) is halved
+
+
+def test_stages_are_tried_once_where_they_change_nothing() -> None:
+    """A kernel that multiplies no tiles and loads nothing ahead shows that with one launch."""
+    (record,) = dry(launched_kernels.transpose, "h100", constant(), X, X, 64, 64, BLOCK=64).records
+    stages = [one for one in changes(record) if "num_stages" in one]
+    assert len(stages) == 3
+    counted = dataclasses.replace(record, counts=Counts(1, 1))
+    assert [one for one in changes(counted) if "num_stages" in one] == stages[:1]
+    ahead = dataclasses.replace(record.resources, async_copies=8)
+    loading = dataclasses.replace(
+        counted, calculation=dataclasses.replace(record.calculation, resources=ahead)
+    )
+    assert [one for one in changes(loading) if "num_stages" in one] == stages
+
+
 def test_a_launch_that_waits_is_given_more_stages() -> None:
     """Where latency bounds a launch, two stages more are tried as well."""
     record = tried(constant()).record
