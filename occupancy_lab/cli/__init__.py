@@ -6,6 +6,7 @@ import atexit
 import gc
 import re
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -179,6 +180,13 @@ def _print_words(context: click.Context, _option: click.Parameter, asked: bool) 
     help="Say what the terms mean, and nothing else, whatever is asked beside it.",
 )
 @click.option("--source", is_flag=True, help="Show what each line of the kernel's source does.")
+@click.option(
+    "--plot",
+    type=File(),
+    metavar="FILE",
+    help="Draw the configurations, or the launches near one, under the roofs of the GPU, in a file"
+    " .svg or .png.",
+)
 @compile_timeout_option
 @retry_option
 @format_options
@@ -191,6 +199,7 @@ def explain(  # noqa: PLR0913 - an argument for each option that is not passed o
     no_cache: bool,
     full: bool,
     source: bool,
+    plot: str | None,
     **asked: Any,
 ) -> None:
     """Compile a kernel and explain how it sits on a GPU: limits, programs, time, advice.
@@ -203,8 +212,13 @@ def explain(  # noqa: PLR0913 - an argument for each option that is not passed o
     from occupancy_lab.explaining import explain as explain_kernel
     from occupancy_lab.explaining.script_runs import ScriptExplanation
 
+    if plot is not None:
+        from occupancy_lab.files import check_outputs, check_picture
+
+        check_outputs({"--plot": plot})
+        check_picture(plot)
     one_of = ("num_warps", "num_stages")
-    given = of_matrix(asked, one_of) if launch is None else of_launch(launch, asked)
+    given = of_matrix(asked, one_of) if launch is None else of_launch(launch, asked, "plot")
     explanation = explain_kernel(
         **given, gpu=gpus or None, cache=not no_cache, progress=show_status
     )
@@ -212,6 +226,11 @@ def explain(  # noqa: PLR0913 - an argument for each option that is not passed o
         print_answer(explanation.source, form)
     else:
         print_answer(explanation, form, explanation.to_document(full=full))
+    if plot is not None:
+        from occupancy_lab.plotting.style import save
+        from occupancy_lab.reporting.roofline import draw_explanation
+
+        save(draw_explanation(explanation), Path(plot))
     if isinstance(explanation, ScriptExplanation) and explanation.has_failed:
         sys.exit(1)
 

@@ -37,7 +37,7 @@ def neighbour_tables(cases: Sequence[Case]) -> tuple[Table, ...]:
         rows = tuple(
             (name, *(_time_of(case, name) for case in cases))
             for name in names
-            if any(one.words == name for case in having for one in _shown(case))
+            if any(one.words == name for case in having for one in worth_showing(case))
         )
         rows = tuple(row for row in rows if any(cell != "-" for cell in row[1:]))
         headers = ("predicted with", *(case.title for case in cases))
@@ -51,7 +51,7 @@ def _timed(case: Case) -> bool:
     return case.record.prediction is not None and have_times([case.record, *others])
 
 
-def _shown(case: Case) -> list[Neighbour]:
+def worth_showing(case: Case) -> list[Neighbour]:
     """Return the neighbours without those with other blocks that are not noticeably faster."""
     own = case.record.prediction
     if own is None or own.low_us is None:
@@ -136,7 +136,7 @@ def of_neighbours(case: Case) -> Iterator[str]:
     yield from dict.fromkeys(one.reason for one in case.neighbours if one.reason)
     best, own = best_of(case.record, case.neighbours), case.record.prediction
     if own is not None and in_one_sentence(case):
-        if left := len(case.neighbours) - len(_shown(case)):
+        if left := len(case.neighbours) - len(worth_showing(case)):
             shapes = (
                 "Another shape of its blocks" if left == 1 else f"{left} other shapes of its blocks"
             )

@@ -36,6 +36,9 @@ WIDTH, HEIGHT, DOTS = 9.0, 5.4, 100
 """Inches, and dots per inch in which labels are placed."""
 MARGIN = 3.0
 """By how many times the axes reach beyond the points and where the roofs meet."""
+LEAST_RANGE = 30.0
+"""How many times the highest roof is above the lowest rate of the axis, at the least: two decades
+have two numbers beside them."""
 LEAST_SIZE, ALL_SIZE = 25.0, 1600.0
 """Square points: of a kernel that takes no time, and what all the time adds."""
 NAMED = 6
@@ -95,7 +98,7 @@ def draw_roofline(
         figure = Figure(figsize=(WIDTH, HEIGHT), dpi=DOTS, layout="constrained")
         axes = figure.subplots()
         axes.set(xscale="log", yscale="log", xlim=(left, right))
-        axes.set_ylim(min(lowest, left * bandwidth), highest * MARGIN)
+        axes.set_ylim(min(lowest, left * bandwidth, highest / LEAST_RANGE), highest * MARGIN)
         axes.grid(color=FAINT, linewidth=0.5)
         axes.set_axisbelow(True)
         _draw_roofs(axes, roofs, bandwidth, left, right)

@@ -1,4 +1,4 @@
-"""The roofline of a trace: its kernels, measured or predicted, under the roofs of their GPU."""
+"""The rooflines of a trace and of an explanation: launches under the roofs of their GPU."""
 
 from __future__ import annotations
 
@@ -6,7 +6,19 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from occupancy_lab.errors import refuse
-from occupancy_lab.text.words import cell, count, duration, microseconds, scaled
+from occupancy_lab.explaining.facts import setting, settings_of
+from occupancy_lab.explaining.neighbours import predicted_us
+from occupancy_lab.explaining.tried import worth_showing
+from occupancy_lab.explaining.variants import varying
+from occupancy_lab.text.words import (
+    cell,
+    count,
+    duration,
+    listed,
+    microseconds,
+    prediction_words,
+    scaled,
+)
 from occupancy_lab.tracing.page import shown_kernels
 from occupancy_lab.work.memory import TENSOR, dot_tflops, other_tflops
 
@@ -15,9 +27,13 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
+    from occupancy_lab.explaining.explanation import Explanation
+    from occupancy_lab.explaining.script_runs import ScriptExplanation
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.plotting.roofline import Point, Roof
+    from occupancy_lab.record import Record
     from occupancy_lab.tracing.traced import Traced, TracedKernel
+    from occupancy_lab.work.counts import Counts
 
 
 def draw_trace(found: Traced) -> Figure:
@@ -43,7 +59,7 @@ def draw_trace(found: Traced) -> Figure:
         without = count(len(kernels) - len(points), "kernel")
         caption += f" {without} without FLOPs or a known time left out."
     title = f"{count(len(points), 'kernel')} on {gpu.title}, {basis}"
-    roofs = [*_roofs(kernels, gpu)]
+    roofs = [*_roofs([one.work.counts for one in kernels if one.work is not None], gpu)]
     return draw_roofline(points, roofs, gpu.bandwidth_gbs * 1e9, title=title, caption=caption)
 
 
@@ -87,16 +103,89 @@ def _point(kernel: TracedKernel, basis: str) -> Point | None:
     return Point(kernel.kernel, flops / dram, flops / us * 1e6, time.us, words)
 
 
-def _roofs(kernels: Sequence[TracedKernel], gpu: Gpu) -> Iterator[Roof]:
-    """Return the rates of what *kernels* compute, each once, the highest first."""
+def draw_explanation(found: Explanation | ScriptExplanation) -> Figure:
+    """Return the roofline of what is explained on one GPU, by predicted times.
+
+    There is a point for each configuration, or of one launch for it and each launch near it.
+
+    Raises InputError for several GPUs, and where of no launch time, FLOPs and bytes are known.
+    """
+    from occupancy_lab.explaining.explanation import Explanation
+    from occupancy_lab.plotting.roofline import draw_roofline
+
+    explained = (found,) if isinstance(found, Explanation) else found.runs
+    alone = len(explained) == 1
+    named = [pair for one in explained for pair in _named(one, alone=alone)]
+    gpus = {record.gpu.key: record.gpu for _, record in named}
+    if len(gpus) > 1:
+        refuse(f"--plot is of one GPU, and this is of {listed([*gpus])}: name one with --gpu")
+    points = [point for name, one in named if (point := _point_of(name, one)) is not None]
+    gpu = next(iter(gpus.values()), None)
+    if not points or gpu is None or gpu.bandwidth_gbs is None:
+        refuse("there is no roofline: of no launch time, FLOPs and bytes are known")
+    caption = (
+        f"Each point is a launch by its predicted time{_knobs(explained) if alone else ''}; roofs"
+        f" are the rates of {gpu.title}'s data sheet."
+    )
+    if len(points) < len(named):
+        without = f"{len(named) - len(points)} of {len(named)} launches"
+        caption += f" {without} are left out, without FLOPs or a predicted time."
+    kernels = listed([*dict.fromkeys(record.kernel for _, record in named)])
+    roofs = [*_roofs([one.counts for _, one in named if one.counts is not None], gpu)]
+    title = f"{kernels} on {gpu.title}, predicted"
+    return draw_roofline(points, roofs, gpu.bandwidth_gbs * 1e9, title=title, caption=caption)
+
+
+def _named(explained: Explanation, *, alone: bool) -> Iterator[tuple[str, Record]]:
+    """Return the launches of an explanation with what names each, the fastest first.
+
+    One launch comes before those near it, which are left out where it is not explained *alone*.
+    """
+    if explained.is_one_launch:
+        for case in explained.cases:
+            yield "as launched" if alone else case.record.kernel, case.record
+            near = [(one.words, one.record) for one in worth_showing(case) if not one.reason]
+            found = [(words, record) for words, record in near if alone and record is not None]
+            yield from sorted(found, key=lambda pair: predicted_us(pair[1]))
+        return
+    knobs = varying([settings_of(record) for record in explained.records])
+    for record in sorted(explained.records, key=predicted_us):
+        words = ", ".join(setting(settings_of(record), knob) for knob in knobs)
+        yield words if alone else f"{record.kernel} {words}", record
+
+
+def _knobs(explained: Sequence[Explanation]) -> str:
+    """Say what the numbers are that name the configurations of a launch; "" of one alone."""
+    found = [record for one in explained if not one.is_one_launch for record in one.records]
+    knobs = varying([settings_of(record) for record in found])
+    return f", named by {', '.join(knobs)}" if knobs else ""
+
+
+def _point_of(name: str, record: Record) -> Point | None:
+    """Return a launch by its predicted time; None where it has no place in the picture."""
+    from occupancy_lab.plotting.roofline import Point
+
+    memory, counts, prediction = record.memory, record.counts, record.prediction
+    dram = None if memory is None or memory.dram_bytes is None else memory.dram_bytes.exact
+    flops = None if counts is None else counts.flops.exact
+    if prediction is None or not flops or not dram:
+        return None
+    rate = flops / prediction.us * 1e6
+    words = (
+        f"{name}: {prediction_words(prediction)} predicted; {scaled(rate)}FLOP/s,"
+        f" {flops / dram:.3g} FLOPs a byte"
+    )
+    return Point(name, flops / dram, rate, 1.0, words)
+
+
+def _roofs(counted: Sequence[Counts], gpu: Gpu) -> Iterator[Roof]:
+    """Return the rates of what launches compute, each once, the highest first."""
     from occupancy_lab.plotting.roofline import Roof
 
     rates: dict[str, float | None] = {}
-    for one in kernels:
-        if one.work is not None:
-            counts = one.work.counts
-            rates |= {f"{dtype} {TENSOR}": dot_tflops(gpu, dtype) for dtype in counts.dot_flops}
-            rates |= {dtype: other_tflops(gpu, dtype) for dtype in counts.other_flops}
+    for counts in counted:
+        rates |= {f"{dtype} {TENSOR}": dot_tflops(gpu, dtype) for dtype in counts.dot_flops}
+        rates |= {dtype: other_tflops(gpu, dtype) for dtype in counts.other_flops}
     names: dict[float, list[str]] = {}
     for name, rate in rates.items():
         if rate is not None:

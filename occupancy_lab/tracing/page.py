@@ -312,8 +312,8 @@ def _times_sentences(
     )
     if steered := [one.kernel for one in shown if one.work and one.work.is_steered]:
         yield (
-            f"What {_named(steered)} does depends on values that are not known: least is of all that"
-            " it may do."
+            f"What {_named(steered)} does depends on values that are not known: least is of all"
+            " that it may do."
         )
     events_us = max((one.empty_us for one in found.processes), default=0.0)
     strange = [*_strange_sentences(shown, events_us)] if total.measured else []

@@ -1,15 +1,18 @@
-"""The roofline of a trace: each kernel by its own counts and time, and what has none left out."""
+"""The rooflines: each launch by its own counts and time, and what has none left out."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import TYPE_CHECKING
 
+import launched_kernels
 import pytest
 from traced_kernels import BYTES, traced_kernel, worked
 
+from occupancy_lab import dry_run, tensor
 from occupancy_lab.errors import InputError
-from occupancy_lab.reporting.roofline import draw_trace
+from occupancy_lab.explaining import explain
+from occupancy_lab.reporting.roofline import draw_explanation, draw_trace
 from occupancy_lab.tracing.traced import GridLaunches, Traced
 
 if TYPE_CHECKING:
@@ -54,3 +57,42 @@ def test_a_trace_without_numbers_has_no_roofline(changes: dict[str, float | None
     """It is refused in one sentence."""
     with pytest.raises(InputError, match="there is no roofline"):
         drawn(traced_kernel("a", (dataclasses.replace(MEASURED, **changes),)))  # type: ignore[arg-type]
+
+
+ADDED = tensor((1 << 22,), "float32")
+
+
+@pytest.mark.slow
+def test_an_explanation_has_a_point_for_the_launch_and_each_near_it() -> None:
+    """They lie by what each does and is predicted to take, the launch first, then the fastest."""
+    grid = lambda named: (-(-(1 << 22) // named["BLOCK"]),)  # noqa: E731 - as a launch line has it
+    lab = dry_run(launched_kernels.tuned_add.fn.fn, "h100")
+    found = lab[grid](ADDED, ADDED, 1 << 22, EVEN=True, BLOCK=64)
+    figure = draw_explanation(found)
+    points = figure.axes[0].collections
+    names = [str(one.get_label()).partition(":")[0] for one in points]
+    (case,) = found.cases
+    assert names[0] == "as launched"
+    assert {"num_warps 2", "BLOCK 128"} <= {*names}
+    ((intensity, rate),) = points[0].get_offsets().tolist()
+    flops, prediction = 1 << 22, case.record.prediction
+    assert prediction is not None
+    assert intensity == pytest.approx(flops / (3 * 4 * flops))  # two are read, one is written
+    assert rate == pytest.approx(flops / prediction.us * 1e6)
+
+
+@pytest.mark.slow
+def test_configurations_are_named_by_what_they_differ_in() -> None:
+    """The caption says which numbers a name is made of."""
+    lab = dry_run(launched_kernels.tuned_add, "h100")
+    figure = draw_explanation(lab[(1 << 12,)](ADDED, ADDED, 1 << 22))
+    labels = [str(one.get_label()).partition(":")[0] for one in figure.axes[0].collections]
+    assert len(labels) == len({*labels}) > 1
+    assert "named by BLOCK, num_warps; roofs" in " ".join(figure.get_label().split())
+    assert "1024, 8" in labels
+
+
+def test_several_gpus_have_no_roofline_together() -> None:
+    """The sentence names them, and the option that chooses one."""
+    with pytest.raises(InputError, match=r"of h100 and mi300x: name one with --gpu"):
+        draw_explanation(explain(256, gpu="h100,mi300x"))
