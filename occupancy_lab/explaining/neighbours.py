@@ -30,7 +30,7 @@ BLOCK = re.compile(r"BLOCK|TILE", re.IGNORECASE)
 WIDEST_ACCESS = 16
 """Bytes of the widest global load or store of one thread, on both vendors' GPUs here."""
 CROWDED = 0.75
-"""Of the registers that a thread may have: from there on, half the warps spill."""
+"""Of the registers that a thread may have: with so many, twice as much to do spills."""
 FIXED = ("launch", "code")
 """The parts of a time that no setting makes shorter."""
 MOST_ELEMENTS = 1 << 15
@@ -175,13 +175,7 @@ def _warps_and_stages(record: Record) -> Iterator[dict[str, Any]]:
     warps, stages = record.num_warps, record.num_stages
     spills = bool(record.resources.local_bytes)
     waits = record.prediction is not None and record.prediction.bound == "latency"
-    limits = record.gpu.architecture
-    if isinstance(limits, CudaArchitecture):
-        most = limits.max_registers_per_thread
-    else:
-        most = limits.max_vgprs
-    crowded = record.resources.n_regs >= CROWDED * most
-    fewer = [] if crowded else [warps // 2]
+    fewer = [] if _is_crowded(record) else [warps // 2]
     for value in (*fewer, warps * 2, *([warps * 4] if spills else [])):
         if 1 <= value <= record.gpu.architecture.max_warps_per_program:
             yield {"num_warps": value}
@@ -189,6 +183,16 @@ def _warps_and_stages(record: Record) -> Iterator[dict[str, Any]]:
     found = [value for value in others if value >= 1 and value != stages]
     for value in found if _pipelines(record) else found[:1]:
         yield {"num_stages": value}
+
+
+def _is_crowded(record: Record) -> bool:
+    """Tell whether a thread that has twice as much to do at once would spill."""
+    limits = record.gpu.architecture
+    if isinstance(limits, CudaArchitecture):
+        most = limits.max_registers_per_thread
+    else:
+        most = limits.max_vgprs
+    return record.resources.n_regs >= CROWDED * most
 
 
 def _pipelines(record: Record) -> bool:
@@ -215,7 +219,8 @@ def block_changes(record: Record) -> Iterator[dict[str, Any]]:
     Where there is one alone, four times as large too. A larger block reads less again and has more
     to do at once, and a smaller one makes more programs. There is none where starting the launch
     bounds it, and none without a time, as what it does is then not known either; whether another
-    one does the same, `same_work` tells.
+    one does the same, `same_work` tells. Where registers are full, no tile is larger with as many
+    warps; BLOCK_K is not one, as what is added up over it stays as large.
     """
     own, counts = record.prediction, record.counts
     if own is None or own.low_us is None or counts is None or own.bound in FIXED:
@@ -230,7 +235,8 @@ def block_changes(record: Record) -> Iterator[dict[str, Any]]:
             sizes = sorted({**blocks, name: int(block * times)}.values())
             if times > 1 and math.prod(sizes[-2:]) > MOST_ELEMENTS:
                 continue
-            yield {name: int(block * times)}
+            if times < 1 or name.endswith("K") or not _is_crowded(record):
+                yield {name: int(block * times)}
             if times > 1 and warps <= most and "num_warps" not in by_position:
                 yield {name: int(block * times), "num_warps": warps}
 

@@ -178,6 +178,25 @@ def test_blocks_are_halved_and_doubled(sizes: list[int], bound: str, warps: int)
     assert bound != "launch" or not found
 
 
+def test_no_tile_is_doubled_where_registers_are_full() -> None:
+    """It would spill without twice the warps; a block that a sum goes over is no tile."""
+    blocks = {"BLOCK_M": 64, "BLOCK_K": 64}
+    for n_regs, doubled in ((32, True), (255, False)):
+        record = tried(constant(n_regs=n_regs)).record
+        named = dataclasses.replace(
+            record,
+            arguments=blocks,
+            constexprs=(*blocks,),
+            launch=dataclasses.replace(record.launch, arguments=()),
+            prediction=timed(9.0, "tensor"),
+            counts=Counts(8, 8),
+        )
+        found = list(block_changes(named))
+        assert ({"BLOCK_M": 128} in found) is doubled
+        assert {"BLOCK_M": 128, "num_warps": 8} in found
+        assert {"BLOCK_K": 128} in found
+
+
 def test_the_first_is_the_fastest_of_those_with_a_time() -> None:
     """A launch without a time does not make the others' places go by their occupancy."""
     record = tried(constant()).record
