@@ -264,7 +264,8 @@ def evaluate(*, full: bool, form: str, **asked: Any) -> None:
 @click.option(
     "--file",
     type=File(exists=True),
-    help="Rows that sweep --measure --export-csv wrote [default: what was recorded].",
+    help="Rows that sweep --measure --export-csv wrote, or what trace --json wrote [default: what"
+    " was recorded].",
 )
 @click.option(
     "--output",
@@ -279,7 +280,10 @@ def evaluate(*, full: bool, form: str, **asked: Any) -> None:
 )
 @click.option("--json", "as_json", is_flag=True, hidden=True)
 def report(*, output: str | None, form: str | None, as_json: bool, **asked: Any) -> None:
-    """Write what was measured on a GPU, beside what was predicted, as a page with pictures."""
+    """Write what was measured on a GPU, beside what was predicted, as a page with pictures.
+
+    Of what `trace --json` wrote it is the page of the trace.
+    """
     if as_json:
         refuse(
             "a report is a page and has no JSON; `occupancy-lab evaluate --json` has its numbers"
@@ -491,7 +495,8 @@ def trace(  # noqa: PLR0913 - an argument for each option
 @click.option(
     "--rows",
     type=File(exists=True),
-    help="A CSV or JSON file that `sweep` or `scan` exported; the page has its rows too.",
+    help="A CSV or JSON file that `sweep` or `scan` exported, or what `trace --json` wrote; the"
+    " page has its rows too.",
 )
 def explore(output: str, rows: str | None) -> None:
     """Write one HTML page on which an SM or CU, its cliffs and real kernels can be played with.

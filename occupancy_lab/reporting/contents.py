@@ -6,14 +6,15 @@ A page is markdown with its pictures beside it, or one HTML file that holds them
 from __future__ import annotations
 
 import base64
+import json
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from occupancy_lab.errors import InputError
+from occupancy_lab.errors import InputError, refuse
 from occupancy_lab.files import HTML as ENDINGS
-from occupancy_lab.files import check_outputs, export
+from occupancy_lab.files import check_outputs, export, read_given, read_json
 from occupancy_lab.plotting.style import save
 from occupancy_lab.reporting.chapters.accuracy import (
     accuracy_sentence,
@@ -33,6 +34,7 @@ from occupancy_lab.reporting.page import Chapter, Page
 from occupancy_lab.reporting.source import file_source, recorded_source
 from occupancy_lab.text import document
 from occupancy_lab.text.words import count
+from occupancy_lab.workers.child import from_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,16 +56,45 @@ def make_report(
 
     Args:
         gpu: Name of the GPU; None takes an H200, or the only one of *file*.
-        file: A CSV file that `sweep --measure --export-csv` wrote; None takes what was recorded
-            and comes with the lab.
+        file: A CSV file that `sweep --measure --export-csv` wrote, or what `trace --json` wrote;
+            None takes what was recorded and comes with the lab.
         progress: Called with the compiles that are done and those to do, where a page needs any.
 
     Raises:
         InputError: no launches were measured on that GPU or predicted for it, or *file* cannot be
             read.
     """
+    is_file = file is not None and Path(file).is_file()  # a pipe can be read once
+    if file is not None and is_file and (page := _trace_page(file)) is not None:
+        return page
     source = recorded_source(gpu, progress) if file is None else file_source(file, gpu)
     return write_page(source)
+
+
+def _trace_page(file: str) -> Page | None:
+    """Return the page of what `trace --json` wrote to *file*; None where it holds anything else.
+
+    It has the sentence, the tables and the notes: what draws and explains each kernel is not in the
+    file. Raises InputError where it cannot be read.
+    """
+    text = read_given(file)
+    plain = read_json(text, file) if text.lstrip()[:1] == "{" else None
+    if not isinstance(plain, dict) or not {"command", "document"} <= plain.keys():
+        return None
+    try:
+        found: document.Document = from_line(document.Document, json.dumps(plain["document"]))
+    except ValueError as error:
+        refuse(f"{file} is damaged: {error}")
+    tables = [table for section in found.sections for table in section.tables]
+    notes = (
+        *(sentence for section in found.sections for sentence in section.sentences),
+        "The roofline, and each kernel explained, are in what `trace --report` writes.",
+    )
+    chapters = (
+        Chapter("In short", (document.Bullets(found.answer), *tables)),
+        Chapter("What the numbers are", (document.Bullets(notes),)),
+    )
+    return Page(found.title, chapters)
 
 
 def write_page(source: Source) -> Page:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import sys
 from pathlib import Path
 
 import pytest
 from in_process import run
+from traced_kernels import LAUNCH, traced_kernel, worked
+
+from occupancy_lab.exploring.model import read_rows
+from occupancy_lab.tracing.trace import Trace
+from occupancy_lab.tracing.traced import GridLaunches, Traced
 
 STEP = Path(__file__).parents[2] / "examples" / "step.py"
 
@@ -65,3 +72,38 @@ def test_a_picture_of_nothing_is_refused(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert "there is no roofline" in done.stderr
     assert not plot.exists()
+
+
+def told() -> Trace:
+    """Return a trace of two kernels that nobody ran."""
+    grid = GridLaunches(LAUNCH.grid, 100, work=worked())
+    fewer = dataclasses.replace(grid, launches=50)
+    return Trace(Traced((traced_kernel("a", (grid,)), traced_kernel("b", (fewer,))), ()))
+
+
+def test_the_json_of_a_trace_has_a_report_and_rows_to_explore(tmp_path: Path) -> None:
+    """The report has its sentences and tables; the page to play with takes each kernel."""
+    found, path = told(), tmp_path / "step.json"
+    path.write_text(found.to_json(), encoding="utf-8")
+    done = run("report", "--file", str(path), "--format", "markdown")
+    assert done.returncode == 0, done.stderr
+    page = found.to_document()
+    for sentence in (*page.answer, *page.sections[0].sentences):
+        assert f"- {sentence}" in done.stdout
+    for table in page.sections[0].tables:
+        assert all(cell in done.stdout for row in table.rows for cell in row)
+    rows = read_rows(path)
+    assert [(one["kernel"], one["gpu"], one["num_warps"]) for one in rows] == [
+        ("a", "h100", 4),
+        ("b", "h100", 4),
+    ]
+    assert rows[0]["predicted_us"] == worked().prediction.us  # type: ignore[union-attr]
+
+
+def test_a_damaged_trace_has_no_report(tmp_path: Path) -> None:
+    """It is refused in one sentence that names the file."""
+    path = tmp_path / "step.json"
+    path.write_text(json.dumps({"command": [], "document": {"title": 1}}), encoding="utf-8")
+    done = run("report", "--file", str(path))
+    assert done.returncode == 2
+    assert "step.json is damaged" in done.stderr
