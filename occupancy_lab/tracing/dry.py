@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 import shlex
 import shutil
@@ -42,12 +41,14 @@ from occupancy_lab.workers import signals
 from occupancy_lab.workers.child import run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
+    from occupancy_lab.compiling.notes import ScriptLaunch
     from occupancy_lab.compiling.script import Script
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.launch import BoundLaunch
+    from occupancy_lab.values import Failure
 
 _HAS_TORCH = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
 
@@ -144,116 +145,139 @@ def dry_kernels(script: Script, effort: Effort = NOTHING) -> Traced:
 
     *effort* is what is compiled to find what would bring most.
     """
-    usual = default_options(script.gpu.target)
     choices = Counter(one.call for one in script.launches)
-    groups: dict[Any, list[tuple[TracedKernel, int]]] = defaultdict(list)
-    for index, outcome in enumerate(script.outcomes()):
-        one = script.launches[index]
-        bound = one.bound
-        constexprs = {name: str(bound.arguments.get(name)) for name in bound.constexprs}
-        options = {**usual, **bound.options}
-        calculation, reason = None, None
-        if isinstance(outcome, Resources):
-            try:
-                calculation = calculate(outcome, script.gpu)
-                check_fits(calculation)
-            except (DoesNotFitError, InputError) as error:
-                reason = str(error)
-        else:
-            reason = outcome.reason
-        grid = None if bound.launch.grid is None else shortened(bound.launch.grid)
-        kernel = TracedKernel(
-            kernel=bound.kernel,
-            hash="",
-            launched_by="triton",
-            options=unusual(options),
-            constexprs=constexprs,
-            target=script.gpu.target,
-            calculation=calculation,
-            reason=reason,
-            gpu_source="for which it was run dry",
-            grids=(GridLaunches(grid, one.times),),
-            parts=(),
-            choices=choices[one.call],
-            tuned=frozenset(one.tuned),
-            arguments=_classes(bound),
-        )
-        resources = None if calculation is None else calculation.resources
-        same = (bound.kernel, repr(constexprs), repr(kernel.options), resources, kernel.choices)
-        groups[same].append((kernel, index))
-    found, first, members = [], [], []
-    for group in groups.values():
-        members.append([place for _, place in group])
-        grids = merged(grid for same, _ in group for grid in same.grids)
-        found.append(dataclasses.replace(group[0][0], grids=grids))
-        first.append({same.usual_grid: place for same, place in reversed(group)})
-    known = [*_with_work(script, found, first)]
-    of_launch = {
-        place: kernel for kernel, places in zip(known, members, strict=True) for place in places
-    }
-    usual_launch = {
-        id(one): of_grid[one.usual_grid] for one, of_grid in zip(known, first, strict=True)
-    }
+    outcomes = script.outcomes()
+    kernels = [
+        _kernel(script, one, outcome, choices[one.call])
+        for one, outcome in zip(script.launches, outcomes, strict=True)
+    ]
+    alike: dict[Any, list[int]] = defaultdict(list)
+    for index, one in enumerate(kernels):
+        resources = None if one.calculation is None else one.calculation.resources
+        settings = repr(one.constexprs), repr(one.options)
+        alike[one.kernel, settings, resources, one.choices].append(index)
+    kernels = _with_work(script, kernels, [*alike.values()])
+    chosen = _chosen(script, kernels)
+    expectations = {*chosen.values()}
+    found: dict[int, TracedKernel] = {}
+    for indices in alike.values():
+        for expected in (True, False):
+            some = [one for one in indices if (one in expectations) == expected]
+            if some:
+                grids = merged(grid for one in some for grid in kernels[one].grids)
+                kernel = dataclasses.replace(kernels[some[0]], grids=grids, expected=expected)
+                found |= dict.fromkeys(some, kernel)
+    rows = {id(one): one for one in found.values()}
 
     def case_of(kernel: TracedKernel) -> Case | None:
-        index = usual_launch[id(kernel)]
+        index = next(
+            place
+            for place, one in found.items()
+            if one is kernel and kernels[place].usual_grid == kernel.usual_grid
+        )
         launches = {index: script.launches[index]}
         return None if script.interrupted else explain_launches(script, launches).cases[0]
 
-    traced = Traced(order(known), (), tuple(_recent(script, of_launch)))
+    recent = (chosen[script.launches[index].call] for index in script.ran.recent)
+    launched = (Launched(found[one], kernels[one].grids[0], 0) for one in recent)
+    traced = Traced(order([*rows.values()]), (), tuple(launched))
     return with_actions(traced, case_of, effort)
 
 
-def _recent(script: Script, kernels: Mapping[int, TracedKernel]) -> Iterator[Launched]:
-    """Return the last launches of *script*, whose *kernels* are given by the launch's index.
+def _kernel(
+    script: Script, launch: ScriptLaunch, outcome: Resources | Failure, choices: int
+) -> TracedKernel:
+    """Return one launch of *script* as it sits on its GPU."""
+    bound, calculation, reason = launch.bound, None, None
+    if isinstance(outcome, Resources):
+        try:
+            calculation = calculate(outcome, script.gpu)
+            check_fits(calculation)
+        except (DoesNotFitError, InputError) as error:
+            reason = str(error)
+    else:
+        reason = outcome.reason
+    grid = None if bound.launch.grid is None else shortened(bound.launch.grid)
+    return TracedKernel(
+        kernel=bound.kernel,
+        hash="",
+        launched_by="triton",
+        options=unusual({**default_options(script.gpu.target), **bound.options}),
+        constexprs={name: str(bound.arguments.get(name)) for name in bound.constexprs},
+        target=script.gpu.target,
+        calculation=calculation,
+        reason=reason,
+        gpu_source="for which it was run dry",
+        grids=(GridLaunches(grid, launch.times),),
+        parts=(),
+        choices=choices,
+        arguments=_classes(bound),
+    )
 
-    Of an autotuned one it is the configuration that is predicted to be fastest, where any is.
+
+def _chosen(script: Script, kernels: Sequence[TracedKernel]) -> dict[int, int]:
+    """Return of each launch line at each size which configuration it is expected to launch.
+
+    It is that which is predicted to be fastest. Where not all that fit have a time it is that with
+    least local memory, and then most occupancy.
     """
-    of_call: dict[int, list[Launched]] = defaultdict(list)
+    calls: dict[int, list[int]] = defaultdict(list)
     for index, one in enumerate(script.launches):
-        grid = None if one.bound.launch.grid is None else shortened(one.bound.launch.grid)
-        launches = [each for each in kernels[index].grids if each.grid == grid]
-        of_call[one.call] += [Launched(kernels[index], each, 0) for each in launches]
+        calls[one.call].append(index)
 
-    def us(one: Launched) -> float:
-        found = one.grid.predicted
-        return math.inf if found is None else found.us / max(found.launches, 1)
+    def rank(index: int) -> tuple[Any, ...]:
+        found = kernels[index].calculation
+        if found is None or kernels[index].reason is not None:
+            return (True,)
+        return False, found.resources.local_bytes or 0, -found.occupancy.occupancy
 
-    for index in script.ran.recent:
-        if choices := of_call[script.launches[index].call]:
-            yield min(choices, key=us)
+    chosen = {}
+    for call, group in calls.items():
+        fit = [one for one in group if not rank(one)[0]]
+        times = {one: found.us for one in fit if (found := kernels[one].prediction) is not None}
+        known = fit and len(times) == len(fit)
+        chosen[call] = min(fit, key=times.__getitem__) if known else min(group, key=rank)
+    return chosen
 
 
 def _with_work(
-    script: Script,
-    kernels: Sequence[TracedKernel],
-    first: Sequence[Mapping[tuple[int, ...] | None, int]],
-) -> Iterator[TracedKernel]:
-    """Return *kernels* with what their launches do that are *first* of each grid in the script."""
-    wanted = {
-        (place, grid.grid): first[place][grid.grid]
-        for place, one in enumerate(kernels)
-        if one.calculation is not None
-        for grid in one.grids[:MOST_COUNTED]
-    }
-    texts = script.texts([Changed(index, {}) for index in wanted.values()])
-    known = dict(zip(wanted, texts, strict=True))
-
-    def work(place: int, grid: tuple[int, ...] | None) -> LaunchWork | None:
-        calculation = kernels[place].calculation
-        if calculation is None or (place, grid) not in known:
-            return None
-        bound, resident = script.launches[wanted[place, grid]].bound, calculation.resident_programs
+    script: Script, kernels: Sequence[TracedKernel], alike: Sequence[Sequence[int]]
+) -> list[TracedKernel]:
+    """Return *kernels* with what the first launch of each grid does, of those that are *alike*."""
+    wanted: dict[int, list[int]] = {}
+    for indices in alike:
+        grids = merged(grid for one in indices for grid in kernels[one].grids)
+        usual = {one.grid for one in grids[:MOST_COUNTED]}
+        of_grid: dict[Any, list[int]] = defaultdict(list)
+        for one in indices:
+            if kernels[one].calculation is not None and kernels[one].usual_grid in usual:
+                of_grid[kernels[one].usual_grid, _sizes(script, one)].append(one)
+        wanted |= {same[0]: same for same in of_grid.values()}
+    texts = script.texts([Changed(index, {}) for index in wanted])
+    found = list(kernels)
+    for (index, same), text in zip(wanted.items(), texts, strict=True):
+        bound, calculation = script.launches[index].bound, kernels[index].calculation
+        if calculation is None:
+            continue
+        resident = calculation.resident_programs
         counted = count_launch(
-            *(known[place, grid], bound, bound.launch.grid, script.store),
-            assume={},
-            resident=resident,
+            text, bound, bound.launch.grid, script.store, assume={}, resident=resident
         )
-        return LaunchWork.of(bound, counted, calculation)
+        work = LaunchWork.of(bound, counted, calculation)
+        for one in same:
+            grids = tuple(dataclasses.replace(grid, work=work) for grid in kernels[one].grids)
+            found[one] = dataclasses.replace(kernels[one], grids=grids)
+    return found
 
-    for place, one in enumerate(kernels):
-        grids = (dataclasses.replace(each, work=work(place, each.grid)) for each in one.grids)
-        yield dataclasses.replace(one, grids=tuple(grids))
+
+def _sizes(script: Script, index: int) -> str:
+    """Return the numbers that an autotuned launch passes; "" of another."""
+    launch = script.launches[index]
+    if not launch.tuned:
+        return ""
+    others = launch.bound.arguments.keys() - launch.tuned.keys()
+    sizes = {name: launch.bound.arguments[name] for name in sorted(others)}
+    return repr([one for one in sizes.values() if type(one) is int])
 
 
 def _classes(bound: BoundLaunch) -> dict[str, str]:

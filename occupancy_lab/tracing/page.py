@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from occupancy_lab.occupancy.calculator import limiter_words
 from occupancy_lab.text.document import Document, Section, Table, literal
@@ -99,11 +99,8 @@ def write_trace(found: Traced, outcome: Outcome | None) -> Document:
 
 
 def shown_kernels(found: Traced) -> tuple[TracedKernel, ...]:
-    """Return the kernels of *found* with one configuration of each autotuner, as `order` has them.
-
-    It is the one that is predicted to be fastest, with the launches of all.
-    """
-    return order(_one_of_each_tuner(found.kernels))
+    """Return the kernels of *found* that are launched, or expected to be, as `order` has them."""
+    return order([one for one in found.kernels if one.expected])
 
 
 def _tables(
@@ -182,41 +179,6 @@ def _tried_sentences(found: Traced, shown: Sequence[TracedKernel]) -> Iterator[s
             f"There was no time left to try launches near {_named(found.untried)}:"
             " `--actions SECONDS` gives more, and what is compiled is kept."
         )
-
-
-def _one_of_each_tuner(kernels: Sequence[TracedKernel]) -> list[TracedKernel]:
-    """Return *kernels* with one configuration of each autotuner, with the launches of all."""
-    groups: dict[Any, list[TracedKernel]] = {}
-    for one in kernels:
-        fixed = [
-            (name, value)
-            for name, value in {**one.options, **one.constexprs}.items()
-            if name not in one.tuned
-        ]
-        key = (
-            id(one) if one.choices == 1 else (one.kernel, one.choices, repr((fixed, one.arguments)))
-        )
-        groups.setdefault(key, []).append(one)
-    return [group[0] if len(group) == 1 else _first_of(group) for group in groups.values()]
-
-
-def _first_of(group: Sequence[TracedKernel]) -> TracedKernel:
-    """Return the configuration that is predicted to be fastest.
-
-    Where not all that fit have a time it is that with least local memory, and then most occupancy.
-    """
-    fit = [one for one in group if one.calculation is not None and one.reason is None]
-    times = {id(one): one.prediction.us for one in fit if one.prediction is not None}
-    if fit and len(times) == len(fit):
-        return min(fit, key=lambda one: times[id(one)])
-
-    def rank(one: TracedKernel) -> tuple[Any, ...]:
-        found = one.calculation
-        if found is None or one.reason is not None:
-            return (True,)
-        return False, found.resources.local_bytes or 0, -found.occupancy.occupancy
-
-    return min(group, key=rank)
 
 
 def _distinction(kernel: TracedKernel, shown: Sequence[TracedKernel]) -> str:
@@ -453,12 +415,12 @@ def _programs(kernel: TracedKernel) -> str:
 
 
 def _summary(found: Traced) -> str:
-    names = {one.kernel for one in found.kernels}
-    launches = round(sum(one.launches / one.choices for one in found.kernels))
+    shown = shown_kernels(found)
+    names, launches = {one.kernel for one in shown}, sum(one.launches for one in shown)
     words = [
         (
             f"{launches} launch{'' if launches == 1 else 'es'} of {count(len(names), 'kernel')}"
-            f" in {count(len(found.kernels), 'configuration')}"
+            f" in {count(len(shown), 'configuration')}"
         )
     ]
     if tuning := sum(one.tuning for one in found.kernels):
@@ -521,7 +483,7 @@ def _gpu_sentences(shown: Sequence[TracedKernel]) -> Iterator[str]:
 
 
 def _grid_sentences(found: Traced) -> Iterator[str]:
-    several = [one for one in found.kernels if len(one.grids) > 1]
+    several = [one for one in shown_kernels(found) if len(one.grids) > 1]
     if several:
         words = [f"{literal(one.kernel)} {len(one.grids)}" for one in several[:MOST_NAMED]]
         more = f" and {len(several) - MOST_NAMED} more" if len(several) > MOST_NAMED else ""

@@ -19,7 +19,7 @@ from occupancy_lab.text.document import Answer, Document
 from occupancy_lab.tracing import hook, noted, profiled, sitecustomize
 from occupancy_lab.tracing.actions import NOTHING, Effort
 from occupancy_lab.tracing.folder import folder_of_records
-from occupancy_lab.tracing.page import Outcome, shown_kernels, write_trace
+from occupancy_lab.tracing.page import Outcome, write_trace
 from occupancy_lab.tracing.records import read_records
 from occupancy_lab.workers import signals
 
@@ -105,8 +105,7 @@ class Trace(Answer):
         `expected` is false of an autotuned kernel's configurations that are predicted to be slower
         than another of a dry run.
         """
-        shown = {id(kernel) for kernel in shown_kernels(self.found)}
-        return [{**one.row(), "expected": id(one) in shown} for one in self.kernels]
+        return [{**one.row(), "expected": one.expected} for one in self.kernels]
 
     def to_document(self) -> Document:
         """Return the table, and what the numbers rest on."""

@@ -198,8 +198,8 @@ class TracedKernel:
     """The launches of each process and device."""
     choices: int = 1
     """In a dry run, the autotuner's configurations of which this may be the one launched."""
-    tuned: frozenset[str] = frozenset()
-    """What those set, by name."""
+    expected: bool = True
+    """Whether it is launched, or of those predicted to be: false of slower configurations."""
     arguments: Mapping[str, str] = field(default_factory=dict)
     """In a dry run, what Triton distinguishes of each argument that is no constexpr."""
     elsewhere: bool = False
