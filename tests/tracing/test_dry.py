@@ -377,3 +377,30 @@ def test_the_page_has_predicted_times() -> None:
     assert "is shown that is predicted to be fastest" in page
     expected = [row["predicted_us"] for row in found.rows() if row["expected"]]
     assert sorted(expected) == sorted([min(products), times["layer_norm"]])
+
+
+@pytest.mark.slow
+def test_each_size_of_an_autotuned_kernel_has_its_fastest_configuration(tmp_path: Path) -> None:
+    """A product of many blocks is expected to run with large ones, and a small one with small."""
+    script = tmp_path / "train.py"
+    examples = Path(__file__).parents[2] / "examples"
+    script.write_text(
+        f"import sys\nsys.path.insert(0, {str(examples)!r})\n"
+        "import torch\nfrom matmul import multiply\n"
+        "for n, times in ((4096, 2), (512, 3)):\n"
+        "    a = torch.randn((n, n), device='cuda', dtype=torch.float16)\n"
+        "    for _ in range(times):\n"
+        "        multiply(a, a)\n",
+        encoding="utf-8",
+    )
+    found = dry_trace(["python", str(script)], gpu="h100").kernels
+    large, small = sorted((one for one in found if one.expected), key=lambda one: one.launches)
+    assert [large.launches, small.launches] == [2, 3]
+    blocks = [int(one.constexprs["BLOCK_M"]) for one in (large, small)]
+    assert blocks[0] > blocks[1]
+    for expected in (large, small):
+        same = [grid for one in found for grid in one.grids if grid.launches == expected.launches]
+        times = [grid.predicted.us for grid in same if grid.predicted is not None]
+        assert len(times) == 4
+        assert expected.grids[0].predicted is not None
+        assert expected.grids[0].predicted.us == min(times)
