@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
+from occupancy_lab.compiling.attention import attention
 from occupancy_lab.compiling.gpu_presence import gpu_presence
 from occupancy_lab.compiling.held import MOST_TOLD
 from occupancy_lab.errors import refuse
@@ -38,6 +39,8 @@ ALIGNMENT = 512
 """Bytes that an address is a multiple of, as those of torch's allocator are."""
 DL_CUDA, DL_FLOAT = 2, 2
 """A device and a dtype as DLPack numbers them."""
+OTHERS = {"aten::_to_copy", "aten::copy_", "aten::allclose", "aten::_fused_rms_norm"}
+"""Operations that a GPU has a kernel for and the CPU has none, but a composition of others."""
 WITHOUT_TRITON = {"aten", "prims", "c10d", "_c10d_functional", "inductor", "torchvision"}
 """Namespaces of operations that launch no kernel of Triton."""
 ACROSS = {"copy_", "index", "_unsafe_index", "index_put", "index_put_", "_index_put_impl_"}
@@ -186,6 +189,10 @@ def _kind(tensor: torch.Tensor) -> str:
     return "float" if _is_float(tensor) else "bool" if tensor.dtype == torch.bool else "int"
 
 
+def _cpu_has(op: Any) -> bool:
+    return torch._C._dispatch_has_computed_kernel_for_dispatch_key(op.name(), "CPU")
+
+
 def _tensors(values: Any) -> list[torch.Tensor]:
     return [one for one in tree_leaves(values) if isinstance(one, torch.Tensor)]
 
@@ -267,7 +274,7 @@ class GpuTensors:
                 results = [one for one in results if not _is_float(one)]
             if not all(map(_is_small, results)) or (unknown and not results):
                 return None
-            if any(one.numel() > MOST_KNOWN for one in unknown):
+            if any(one.numel() > MOST_KNOWN for one in unknown) or not _cpu_has(op):
                 return None
         try:
             name = op._schema.name.partition("::")[2]
@@ -499,16 +506,6 @@ def _check_devices(name: str, tensors: Sequence[torch.Tensor]) -> None:
         raise RuntimeError(msg)
 
 
-def _attention(query: Any, key: Any, value: Any, *others: Any, **kwargs: Any) -> Any:
-    """Do scaled_dot_product_attention, whose own choice of a kernel asks the GPU."""
-    usual: tuple[Any, ...] = (None, 0.0, False)
-    mask, dropout, causal = (*others, *usual[len(others) :])
-    scale, enable_gqa = kwargs.get("scale"), kwargs.get("enable_gqa", False)
-    op = _aten._scaled_dot_product_attention_math.default
-    found = op(query, key, value, mask, dropout, causal, None, scale=scale, enable_gqa=enable_gqa)
-    return found[0]
-
-
 @contextlib.contextmanager
 def gpu_tensors(assumptions: Assumptions, unseen: Callable[[str], None]) -> Iterator[None]:
     """Have torch make tensors on "cuda" in the block without a GPU, as GpuTensors does."""
@@ -532,7 +529,7 @@ def gpu_tensors(assumptions: Assumptions, unseen: Callable[[str], None]) -> Iter
             for name in _names():
                 named.impl(name, partial(_call, kernels, name), "CUDA", allow_override=True)
             for key in ("CUDA", "AutogradCUDA"):
-                named.impl("scaled_dot_product_attention", _attention, key, allow_override=True)
+                named.impl("scaled_dot_product_attention", attention, key, allow_override=True)
             others.fallback(kernels.call, "CUDA")
         with gpu_presence(), mock.patch.object(overload, "redispatch", redispatch_here):
             yield
@@ -542,8 +539,8 @@ def gpu_tensors(assumptions: Assumptions, unseen: Callable[[str], None]) -> Iter
 
 
 def _names() -> Iterator[str]:
-    """Return the operations of torch that the CPU or CUDA has a kernel for."""
-    names = {"aten::_to_copy", "aten::copy_", "aten::allclose"}
+    """Return the operations of torch that the CPU or a GPU has a kernel for."""
+    names = set(OTHERS)
     for key in ("CPU", "CUDA"):
         names |= set(torch._C._dispatch_get_registrations_for_dispatch_key(key))
     names.discard("aten::scaled_dot_product_attention")

@@ -17,6 +17,8 @@ HELPERS = "torch._inductor.runtime.triton_helpers"
 HEURISTICS = "torch._inductor.runtime.triton_heuristics"
 ENVIRONMENT = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
 """Has Inductor load its kernels here: its own processes would compile them for a GPU at hand."""
+CACHE_TAG = "occupancy-lab, attention of the GPU"
+"""Keeps what is compiled here apart in Inductor's cache, whose keys know nothing of a dry run."""
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -92,6 +94,8 @@ def compiled_models(note: Callable[..., None]) -> Iterator[None]:
         stack.callback(sys.meta_path.remove, finder)
         guards: Any = torch._C._dynamo.guards  # noqa: SLF001 - where Inductor finds it
         stack.enter_context(mock.patch.object(guards, "_empty_strided_cuda", empty, create=True))
+        config: Any = torch.compiler.config
+        stack.enter_context(config.patch(cache_key_tag=CACHE_TAG))
         stack.enter_context(mock.patch.dict(os.environ, ENVIRONMENT))
         yield
 
