@@ -139,6 +139,8 @@ class Launch:
     )
     """What small tensors of whole numbers hold, by name, as far as that is known: of launches that
     differ in nothing else, of the first."""
+    warm: bool = field(default=False, kw_only=True)
+    """Whether it comes right after the same launch, which left in the L2 cache what fits."""
 
     @property
     def num_programs(self) -> int | None:

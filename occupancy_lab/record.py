@@ -29,6 +29,7 @@ from occupancy_lab.work.memory import (
     intensity,
     local_memory,
     moved,
+    repeated,
     speed_of_light,
     work_columns,
 )
@@ -159,7 +160,10 @@ class Record(_Named):
 
     @property
     def memory(self) -> Memory | None:
-        """What it moves, as it was said or else counted; None where neither is known."""
+        """What it moves, as it was said or else counted; None where neither is known.
+
+        A warm launch finds a share of that in the L2 cache.
+        """
         work = self.launch.work
         if self.matrix is not None and self.counts is not None:
             work = Work()  # its kernel says them of the whole matrix, whatever a cache serves
@@ -167,7 +171,10 @@ class Record(_Named):
         local = None
         if self.counts is not None:
             local = local_memory(self.executed, self.resources, self.counts.programs, resident)
-        return moved(self.counts, work, self.gpu, local)
+        found = moved(self.counts, work, self.gpu, local)
+        if found is None or not self.launch.warm:
+            return found
+        return repeated(found, self.counts, self.gpu)
 
     @property
     def speed_of_light(self) -> SpeedOfLight | None:
@@ -281,18 +288,20 @@ class Record(_Named):
 
     def with_time(self) -> Record:
         """Return a copy with the time of what is counted, unless a kernel of a matrix made it."""
-        if self.matrix is not None or self.counts is None:
+        if self.matrix is not None:
             return self
-        fit = self.occupancy.programs_per_multiprocessor
-        inside = (self.counts, self.executed, self.memory, self.resources)
-        predicted = predict_launch(*inside, fit, self.gpu, num_stages=self.num_stages)
-        return dataclasses.replace(self, prediction=predicted or self.prediction)
+        found = None if self.launch.warm else self.prediction
+        if self.counts is not None:
+            fit = self.occupancy.programs_per_multiprocessor
+            inside = (self.counts, self.executed, self.memory, self.resources)
+            found = predict_launch(*inside, fit, self.gpu, num_stages=self.num_stages) or found
+        return dataclasses.replace(self, prediction=found)
 
     def row(self) -> dict[str, Any]:
         """Return the record as one flat row of plain values; None is not known.
 
-        `us`, `us_low` and `us_high` are there where it was measured, and what the tutorial's
-        formula says of a kernel of a matrix.
+        `us`, `us_low` and `us_high` are there where it was measured, `warm` where it is, and what
+        the tutorial's formula says of a kernel of a matrix.
         """
         resources, occupancy, plan = self.resources, self.occupancy, self.plan
         prediction, measurement = self.prediction, self.measurement
@@ -325,6 +334,7 @@ class Record(_Named):
             "least_us": self.least_us,
             **work_columns(self.counts, self.memory, self.gpu, self.executed),
             "triton_version": self.triton_version,
+            **({"warm": True} if self.launch.warm else {}),
             **({name: getattr(measurement, name) for name in times} if measurement else {}),
         }
 

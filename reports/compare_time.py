@@ -22,7 +22,7 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.throughput.launch_time import predict_launch
 from occupancy_lab.values import RATIO_ERROR
-from occupancy_lab.work.memory import speed_of_light
+from occupancy_lab.work.memory import repeated, speed_of_light
 from occupancy_lab.work.pipes import TENSOR
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from occupancy_lab.work.counts import Executed
+    from occupancy_lab.work.memory import Memory
 
 LEAST_US = 10.0
 """Shorter launches are mostly the launch itself."""
@@ -40,7 +41,10 @@ LEAST_CONFIGURATIONS, FIRST = 3, 5
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A launch with its predicted and its recorded time, both with an empty L2 cache."""
+    """A launch with its predicted and its recorded time, both with an empty L2 cache.
+
+    Those that begin with warm are right after the same launch.
+    """
 
     id: str
     use: str
@@ -61,6 +65,16 @@ class Compared:
     counted_high_us: float | None
     roofline_us: float | None
     """The least time of its bytes and FLOPs at the rates of the data sheet."""
+    warm_us: float
+    warm_predicted_us: float | None
+    warm_low_us: float | None
+    warm_high_us: float | None
+
+    @property
+    def warm(self) -> Compared:
+        """The launch with its times right after the same one in place of those."""
+        limits = {"low_us": self.warm_low_us, "high_us": self.warm_high_us}
+        return replace(self, us=self.warm_us, predicted_us=self.warm_predicted_us, **limits)
 
     @property
     def roofline(self) -> Compared:
@@ -88,8 +102,8 @@ class Compared:
 
 def compared(launch: RecordedLaunch) -> Compared | None:
     """Return a launch with its times; None where it was not timed."""
-    us = launch.number("cold_us")
-    if us is None:
+    us, warm_us = launch.number("cold_us"), launch.number("warm_us")
+    if us is None or warm_us is None:
         return None
     gpu = find_gpu(launch.gpu)
     named = (launch.id, launch.use, launch.kernel, CONFIGURATION.sub("", launch.trial).strip())
@@ -102,8 +116,12 @@ def compared(launch: RecordedLaunch) -> Compared | None:
     fit = occupancy(resources, gpu.architecture).programs_per_multiprocessor
     stages = int(launch.row["num_stages"] or 1)
 
-    def times(executed: Executed | None) -> tuple[tuple[float | None, ...], str | None]:
-        asked = (counts, executed, memory_of(launch), resources, fit, gpu)
+    cold = memory_of(launch)
+
+    def times(
+        executed: Executed | None, memory: Memory = cold
+    ) -> tuple[tuple[float | None, ...], str | None]:
+        asked = (counts, executed, memory, resources, fit, gpu)
         found = predict_launch(*asked, num_stages=stages)
         if found is None:
             return (None, None, None), None
@@ -112,9 +130,11 @@ def compared(launch: RecordedLaunch) -> Compared | None:
 
     kind = _kind(launch.kernel) if dots else "memory"
     predicted, bound = times(executed)
-    light = speed_of_light(counts, memory_of(launch), gpu).us
+    warm, _ = times(executed, repeated(cold, counts, gpu))
+    light = speed_of_light(counts, cold, gpu).us
     least = None if light is None else round(light, 3)
-    return Compared(*named, kind, unknown, us, *predicted, bound, *times(None)[0], least)
+    found = (us, *predicted, bound, *times(None)[0], least, warm_us, *warm)
+    return Compared(*named, kind, unknown, *found)
 
 
 def _kind(kernel: str) -> str:
@@ -243,6 +263,12 @@ def summary(rows: Sequence[Compared]) -> Iterator[str]:
                     f" ninth {one.ninth:.1%}, bias {one.bias:+.1%}, inside {one.inside:.0%},"
                     f" covered {one.covered:.1%}"
                 )
+        one = errors(row.warm for row in rows if row.use == use)
+        yield (
+            f"{use:8} warm {one.launches:4} launches, median {one.median:.1%}, ninth"
+            f" {one.ninth:.1%}, bias {one.bias:+.1%}, inside {one.inside:.0%}, covered"
+            f" {one.covered:.1%}"
+        )
     counted = [one.counted for one in rows if one.use != uses[0]]
     for dots in (False, True):
         one = errors(counted, lambda one, dots=dots: (one.kind != "memory") == dots)

@@ -328,6 +328,8 @@ def any_kernel() -> str:
             of_kind = {gpu: [row for row in one if row.kind == kind] for gpu, one in some.items()}
             if min(map(len, of_kind.values())) >= 2 * compare_time.FIRST:
                 lines.append(_errors_row(f"- {named}", of_kind))
+        warm = {gpu: [row.warm for row in one] for gpu, one in some.items()}
+        lines.append(_errors_row("- all, right after the same launch", warm))
     tried = {gpu: [row for row in found if row.use != "tuning"] for gpu, found in rows.items()}
     for dots, words in ((False, "no dots"), (True, "dots")):
         some = {
@@ -339,7 +341,8 @@ def any_kernel() -> str:
         lines.append(_errors_row(f"{named}, binary not followed", counted))
         roofline = {gpu: [row.roofline for row in found] for gpu, found in some.items()}
         lines.append(_errors_row(f"{named}, the data sheet's roofline", roofline))
-    return "\n".join([*lines, "", *map(_choices_sentence, rows, rows.values())])
+    choices = map(_choices_sentence, rows, rows.values())
+    return "\n".join([*lines, "", _warm_sentence(tried), *choices])
 
 
 def _errors_row(words: str, rows: Mapping[str, Sequence[compare_time.Compared]]) -> str:
@@ -348,6 +351,18 @@ def _errors_row(words: str, rows: Mapping[str, Sequence[compare_time.Compared]])
         shares = [f"{one:.0%}" for one in (found.median, found.ninth, found.inside)]
         cells += [str(found.launches), *shares[:2], shares[2] if found.inside else "-"]
     return f"| {words} | {' | '.join(cells)} |"
+
+
+def _warm_sentence(rows: Mapping[str, Sequence[compare_time.Compared]]) -> str:
+    found = []
+    for gpu, some in rows.items():
+        one = compare_time.errors(dataclasses.replace(row, us=row.warm_us) for row in some)
+        both = f"{one.median:.0%} by half, {one.ninth:.0%} by nine in ten"
+        found.append(f"{both} on an {gpu.upper()}")
+    return _paragraph(
+        "Times that are predicted with an empty cache are further off what held out and fresh"
+        f" kernels take right after the same launch: {' and '.join(found)}."
+    )
 
 
 def _choices_sentence(gpu: str, rows: Sequence[compare_time.Compared]) -> str:

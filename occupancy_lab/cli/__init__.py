@@ -17,6 +17,7 @@ from occupancy_lab.cli import commands
 from occupancy_lab.cli.options import (
     NOTHING_KEPT,
     NOTHING_REMEMBERED,
+    OF_LAUNCH,
     VIEWED,
     Command,
     File,
@@ -170,6 +171,11 @@ def _print_words(context: click.Context, _option: click.Parameter, asked: bool) 
 @click.option("--num-warps", type=Integers(), help="Warps per program; several of a FILE.")
 @click.option("--num-stages", type=Integers(), help="Pipeline stages; several of a FILE.")
 @click.option("--measure", is_flag=True, help="Launch and time it too; needs the GPU here.")
+@click.option(
+    "--warm",
+    is_flag=True,
+    help="Predict the time right after the same launch, not with an empty L2 cache; of a FILE.",
+)
 @full_option
 @click.option(
     "--words",
@@ -217,8 +223,10 @@ def explain(  # noqa: PLR0913 - an argument for each option that is not passed o
 
         check_outputs({"--plot": plot})
         check_picture(plot)
-    one_of = ("num_warps", "num_stages")
-    given = of_matrix(asked, one_of) if launch is None else of_launch(launch, asked, "plot")
+    if launch is None:
+        given = of_matrix(asked, ("num_warps", "num_stages"), (*OF_LAUNCH, "warm"))
+    else:
+        given = of_launch(launch, asked, "plot", "warm")
     explanation = explain_kernel(
         **given, gpu=gpus or None, cache=not no_cache, progress=show_status
     )

@@ -336,7 +336,8 @@ view_options = together(
 
 DESCRIBED = ("signature", "constexprs", "options", "grid", "bytes_read", "bytes_written", "assume")
 """What `described_options` give."""
-_OF_LAUNCH = tuple(name for name in DESCRIBED if name != "options")
+OF_LAUNCH = tuple(name for name in DESCRIBED if name != "options")
+"""Those of them that a matrix has no use for."""
 _OF_ANY = (*DESCRIBED, "num_warps", "num_stages", "triton", "compile_timeout", "retry_failed")
 _OF_EITHER = {"launch", "gpus", "no_cache", "form", "full", "source", "quiet", "top"}
 _USUAL = ("rows", "dtype", "kernel", "block_size", "num_warps", "num_stages", "options")
@@ -370,7 +371,7 @@ def of_launch(launch: str, asked: Mapping[str, Any], *others: str) -> dict[str, 
 def of_matrix(
     asked: Mapping[str, Any],
     single: Collection[str] = (),
-    foreign: Collection[str] = _OF_LAUNCH,
+    foreign: Collection[str] = OF_LAUNCH,
 ) -> dict[str, Any]:
     """Return what was *asked* of a matrix, without what was left to its default.
 

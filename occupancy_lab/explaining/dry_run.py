@@ -29,8 +29,12 @@ if TYPE_CHECKING:
     from occupancy_lab.signature import LaunchLine, Words
 
 
-def asked_of(found: Sequence[Variant], gpus: Sequence[Gpu], name: str | None = None) -> list[Asked]:
-    """Return the launches *found* on each of *gpus*; *name* is what `load_function` finds them by.
+def asked_of(
+    found: Sequence[Variant], gpus: Sequence[Gpu], name: str | None = None, *, warm: bool = False
+) -> list[Asked]:
+    """Return the launches *found* on each of *gpus*, *warm* or not, as `Launch` has it.
+
+    *name* is what `load_function` finds them by.
 
     An option of one vendor's compiler alone is passed to that vendor's only, where GPUs of both are
     asked for.
@@ -38,7 +42,7 @@ def asked_of(found: Sequence[Variant], gpus: Sequence[Gpu], name: str | None = N
     return [
         Asked(
             variant.function,
-            _own_options(variant, gpu, gpus),
+            dataclasses.replace(_own_options(variant, gpu, gpus), warm=warm),
             gpu,
             name,
             relaunch=variant.relaunch,
@@ -113,6 +117,7 @@ def explain_launch(  # noqa: PLR0913 - one argument per option of the command li
     bytes_read: Any = None,
     bytes_written: Any = None,
     assume: Words = (),
+    warm: bool = False,
     gpu: AskedGpus | None = None,
     triton: str | None = None,
     cache: bool = True,
@@ -136,6 +141,8 @@ def explain_launch(  # noqa: PLR0913 - one argument per option of the command li
         bytes_written: Bytes that it has to write.
         assume: What is assumed of values that nobody knows before it runs: "cu_seqlens=1024", the
             name of a tensor, for all that it holds, or of an argument without a value.
+        warm: Whether the time is that right after the same launch, which left in the L2 cache what
+            fits; else it is empty.
         gpu: GPUs or targets, as `explain` takes them.
         triton: Another Triton to compile with, as `explain` takes it.
         cache: Whether to use the store of compiled resources.
@@ -177,7 +184,7 @@ def explain_launch(  # noqa: PLR0913 - one argument per option of the command li
     if name is None and not compiler.environment.is_running:
         msg = "another Triton runs in a process of its own, which finds a kernel by its file only"
         raise InputError(msg)
-    asked = asked_of(variants_of(kernel, lines), [one for one, _ in gpus], name)
+    asked = asked_of(variants_of(kernel, lines), [one for one, _ in gpus], name, warm=warm)
     return explain_asked(asked, compiler, read_assumed(assume, innermost(kernel).arg_names))
 
 

@@ -134,7 +134,8 @@ def _not_counted(record: Record) -> str:
     if record.counts is not None:
         endless = any(loop.trips.high is None for loop in record.counts.loops)
         return "how often its loops run is not known" if endless else _unknown(record)
-    if not (_loops(record) or record.resources.tensor_instructions):
+    counted = _loops(record) or record.resources.tensor_instructions or record.launch.warm
+    if not counted:
         return ""
     return "no grid is given" if record.plan is None else "what it does is not counted"
 

@@ -50,20 +50,20 @@ def _assumed(script: Script, assume: Words) -> dict[str, int]:
 
 
 def script_runs(
-    script: Script, assume: Mapping[str, int] = MappingProxyType({})
+    script: Script, assume: Mapping[str, int] = MappingProxyType({}), *, warm: bool = False
 ) -> Iterator[tuple[ScriptLaunch, Explanation | LaunchError]]:
     """Return the first launch of each launch line that *script* came by, and the line's dry run.
 
     The script must be open while an explanation is made: its process compiles the neighbours. Of a
     line of which nothing compiles and fits it is what its first launch fails with. *assume* is as
-    `explain_asked` takes it.
+    `explain_asked` takes it, *warm* as `explain_launch`.
     """
     lines = itertools.groupby(enumerate(script.launches), key=lambda pair: pair[1].call)
     for _, pairs in lines:
         launches = dict(pairs)
         first = next(iter(launches.values()))
         try:
-            yield first, explain_launches(script, launches, assume)
+            yield first, explain_launches(script, launches, assume, warm=warm)
         except (CompileError, DoesNotFitError) as error:
             yield first, error
 
@@ -72,6 +72,8 @@ def explain_launches(
     script: Script,
     launches: Mapping[int, ScriptLaunch],
     assume: Mapping[str, int] = MappingProxyType({}),
+    *,
+    warm: bool = False,
 ) -> Explanation:
     """Return the dry run of *launches* of one kernel of *script*, by their index there.
 
@@ -83,7 +85,7 @@ def explain_launches(
         for index, one in launches.items()
     ]
     compiler: Any = _ScriptCompiler(script, launches)
-    return explain_asked(asked_of(found, [script.gpu]), compiler, assume)
+    return explain_asked(asked_of(found, [script.gpu], warm=warm), compiler, assume)
 
 
 def stand_in(bound: BoundLaunch) -> Any:
@@ -327,11 +329,13 @@ def explain_script(  # noqa: PLR0913 - one argument per option of the command li
     compile_timeout: float | None = COMPILE_TIMEOUT,
     progress: Callable[[str], None] = lambda _sentence: None,
     assume: Words = (),
+    warm: bool = False,
 ) -> ScriptExplanation:
     """Run `file.py:function` without a GPU and explain each launch that it makes.
 
     Nothing is launched: tensors on "cuda" have a shape, a dtype and strides, and small ones values.
-    *assume* is as `explain_launch` takes it, of the parameters of any kernel that is launched.
+    *assume* is as `explain_launch` takes it, of the parameters of any kernel that is launched, and
+    so is *warm*, of each launch.
 
     Raises InputError, with the line of the script, for what cannot be done so, and where it makes
     no launch.
@@ -342,7 +346,7 @@ def explain_script(  # noqa: PLR0913 - one argument per option of the command li
         options: dict[str, Any] = {"compile_timeout": compile_timeout, "progress": progress}
         with Script(name, one, directory, **options) as script:
             ran.append(script.ran)
-            for first, run in script_runs(script, _assumed(script, assume)):
+            for first, run in script_runs(script, _assumed(script, assume), warm=warm):
                 lines.append(ScriptLine(first, run, one))
                 if isinstance(run, Explanation):
                     pages.append(run.to_document())

@@ -224,6 +224,12 @@ def work_sentences(record: Record) -> Iterator[str]:
     if counts is not None:
         yield from _waste(record, counts)
         yield from _unknown(counts)
+    memory = record.memory
+    if memory is not None and memory.kept is not None:
+        yield (
+            f"Right after the same launch {percent(memory.kept)} of what it touches is in the L2"
+            " cache: bytes of device memory and times are of that."
+        )
     if record.why_not_counted is not None:
         yield f"What it does is not counted: {literal(record.why_not_counted)}."
     if record.why_not_executed is not None and record.gpu.target.backend == "cuda":

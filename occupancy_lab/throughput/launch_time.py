@@ -37,12 +37,16 @@ MEASURED = (FITTED_TO, "h200")
 LAUNCH_US = 5.07
 """A launch that does nothing, as CUDA's events see it, with the time until its last bytes are
 written."""
+WARM_LAUNCH_US = 4.3
+"""The same right after another one of the same kernel."""
 DISPATCH_US = 0.00058
 """From the start of one program to the next, of the whole GPU."""
 START_CYCLES = 133.0
 """Of a program, before its first instruction and after its last."""
 L2_CYCLES, MEMORY_CYCLES = 594.0, 878.0
 """Until a load is there from the L2 cache and from device memory, with others under way."""
+IDLE_L2_CYCLES = 300.0
+"""Likewise from the L2 cache where none goes on to device memory, as the launch before left all."""
 BANDWIDTH_SHARE, WRITTEN_WEIGHT = 0.839, 0.806
 """Of the data sheet's bandwidth what reads reach, and how much of a read's time a write takes."""
 L2_BYTES, PORT_BYTES, MEMORY_PORT_BYTES = 60.8, 64.0, 60.0
@@ -53,7 +57,8 @@ LOCAL_BYTES = 43.0
 SHARED_FACTOR = 1.42
 """How many times its passes an access to shared memory keeps lsu busy."""
 CODE_CYCLES, CODE_BYTES = 34.0, 128
-"""For fetching so many bytes of code that no cache has yet."""
+"""For fetching so many bytes of code that no cache has yet. Right after the same launch the L2 has
+them: that takes as much less as a load from there does."""
 TENSOR_CLOCK, TENSOR_SHARE = 0.886, 0.4
 """The part of its clock that the GPU keeps where the tensor cores work for more than this share of
 the issued instructions' cycles: power limits it."""
@@ -129,6 +134,8 @@ class Asked:
     l2_bytes: float
     missed: float
     """The share of what it reads that the L2 cache does not have."""
+    kept: float | None
+    """As `Memory` has it."""
 
     def own(self) -> dict[str, float]:
         """Return the cycles of each pipe of its multiprocessor."""
@@ -138,7 +145,8 @@ class Asked:
 
     def alone(self) -> float:
         """Return the cycles that it takes with a multiprocessor to itself."""
-        latency = L2_CYCLES + (MEMORY_CYCLES - L2_CYCLES) * self.missed
+        cached = L2_CYCLES + (IDLE_L2_CYCLES - L2_CYCLES) * (self.kept or 0.0)
+        latency = cached + (MEMORY_CYCLES - cached) * self.missed
         first, middle, last = LATENCIES
         low, between, high = self.program.alone
         if latency < middle:
@@ -238,6 +246,7 @@ def _asked(
         written_bytes=written,
         l2_bytes=through,
         missed=min(read / max(_middle(wanted) * SECTOR, read, 1.0), 1.0),
+        kept=memory.kept,
     )
 
 
@@ -252,6 +261,7 @@ class _Time:
         works = self.own.get(TENSOR, 0.0) > TENSOR_SHARE * self.own.get(ISSUE, 0.0)
         self.mhz = mhz * (TENSOR_CLOCK if works else 1.0)
         self.boost_mhz = mhz
+        self.launch_us = LAUNCH_US if asked.kept is None else WARM_LAUNCH_US
 
     def outside(self, active: int) -> dict[str, float]:
         """Return a program's cycles of what *active* multiprocessors share."""
@@ -276,12 +286,13 @@ class _Time:
 
     def us(self) -> float:
         """Return the time of the launch."""
-        return LAUNCH_US + self.code_us() + self.rounds_us()
+        return self.launch_us + self.code_us() + self.rounds_us()
 
     def code_us(self) -> float:
         """Return the time until the code is there."""
         size = self.asked.program.instructions * self.gpu.architecture.instruction_bytes
-        return size / CODE_BYTES * CODE_CYCLES / self.mhz
+        warm = 1.0 if self.asked.kept is None else L2_CYCLES / MEMORY_CYCLES
+        return size / CODE_BYTES * CODE_CYCLES * warm / self.mhz
 
     def rounds_us(self) -> float:
         """Return the time of all rounds."""
@@ -306,7 +317,7 @@ class _Time:
         even = asked.programs / places
         busiest = max(self.own.values(), default=0.0)
         found = {
-            "launch": LAUNCH_US,
+            "launch": self.launch_us,
             "code": self.code_us(),
             "latency": max(even, 1.0) * (asked.alone() - busiest) / self.mhz,
             **{name: each * cycles / self.mhz for name, cycles in units.items()},

@@ -17,6 +17,7 @@ from occupancy_lab.text.words import (
     listed,
     microseconds,
     percent,
+    prediction_words,
     range_sentence,
 )
 from occupancy_lab.tracing.traced import GpuTime, KernelTime, order
@@ -329,6 +330,8 @@ def _strange_sentences(shown: Sequence[TracedKernel], events_us: float) -> Itera
             if us > high
             else "tensors that are in the L2 cache before it can be why"
         )
+        if us < low and one.work is not None and one.work.warm is not None:
+            why += f"; right after the same launch {prediction_words(one.work.warm)} are predicted"
         yield (
             f"{literal(one.kernel)} took {microseconds(us)}, outside the predicted"
             f" {cell(low)} to {microseconds(high)}: {why}."

@@ -12,7 +12,13 @@ from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.options import OPTIONS
 from occupancy_lab.throughput.launch_time import predict_launch
 from occupancy_lab.values import Work
-from occupancy_lab.work.memory import local_memory, memory, speed_of_light, work_columns
+from occupancy_lab.work.memory import (
+    local_memory,
+    memory,
+    repeated,
+    speed_of_light,
+    work_columns,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -42,6 +48,8 @@ class LaunchWork:
     light: SpeedOfLight
     prediction: Prediction | None
     """How long it takes; None where that is left open."""
+    warm: Prediction | None
+    """The same right after the same launch, which left in the L2 cache what fits."""
 
     @property
     def is_steered(self) -> bool:
@@ -62,9 +70,11 @@ class LaunchWork:
         fit = calculation.occupancy.programs_per_multiprocessor
         light = speed_of_light(counts, moved, gpu)
         stages = int(str(bound.options.get("num_stages", 1)))
-        asked = (counts, executed, moved, resources, fit, gpu)
-        prediction = predict_launch(*asked, num_stages=stages)
-        return cls(bound, counts, executed, moved, light, prediction)
+        cold, warm = (
+            predict_launch(counts, executed, one, resources, fit, gpu, num_stages=stages)
+            for one in (moved, repeated(moved, counts, gpu))
+        )
+        return cls(bound, counts, executed, moved, light, cold, warm)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,9 @@ matrices and a group norm, whose programs are never quite in step."""
 RECENT, STAYS = 0.79, 0.42
 """Of the L2 cache: what came last, and what of that is written and still there when a launch ends.
 From what Nsight Compute counted on an H100 of launches that write 20 MB and more."""
+FORGOTTEN = 2.0
+"""How many times what the cache keeps a launch touches where the next finds nothing of it there: on
+GPUs with two partitions the whole L2 cache. From the times of repeated launches on an H100."""
 WARP = 32
 MEMORY = "memory"
 """The part of a speed of light that is bytes of device memory."""
@@ -57,6 +60,9 @@ class Memory:
     """Likewise what it has to take."""
     given: bool = False
     """Whether the user said bytes of device memory."""
+    kept: float | None = None
+    """The share of its bytes that the same launch right before it left in the last cache; None
+    where no launch came before."""
 
     @property
     def dram_bytes(self) -> Amount | None:
@@ -167,7 +173,7 @@ def moved(
     None where neither says anything. The rest is as `memory` takes it.
     """
     found = Memory(*(None,) * 6) if counts is None else memory(counts, gpu, local)
-    said: dict[str, Amount | None] = {
+    said: dict[str, Any] = {
         name: Amount.of(number)
         for name, number in (
             ("dram_read_bytes", given.read_bytes),
@@ -218,6 +224,47 @@ def capacity(gpu: Gpu) -> int | None:
     if gpu.infinity_cache_bytes is not None or gpu.l2_bytes is None:
         return gpu.infinity_cache_bytes
     return gpu.l2_bytes // (2 if gpu.target.name in PARTITIONED else 1)
+
+
+def repeated(moved: Memory, counts: Counts | None, gpu: Gpu) -> Memory:
+    """Return what a launch moves right after the same one, from what it has *moved* otherwise.
+
+    Of a launch that touches no more than the last cache keeps all is there for the next, of others
+    less, and nothing from FORGOTTEN on: that is neither read again nor written to device memory.
+    Where the size of the cache is not known, nothing of it is taken to be there.
+    """
+    room, touched = capacity(gpu), moved.once_bytes.high
+    if counts is not None and not moved.given:
+        touched = total(map(_touched, counts.footprints)).high
+    if room is None or touched is None:
+        return replace(moved, kept=0.0)
+    kept = min(max((FORGOTTEN - touched / room) / (FORGOTTEN - 1), 0.0), 1.0)
+
+    def left(amount: Amount | None, once: Amount | None) -> Amount | None:
+        if amount is None or once is None:
+            return amount
+        there = once.scaled(kept)
+        high = None if amount.high is None or there.high is None else amount.high - there.high
+        return Amount(amount.low - there.low, high)
+
+    read, written = moved.once_read_bytes, moved.once_written_bytes
+    taken = left(moved.dram_written_bytes, written)
+    return replace(
+        moved,
+        dram_read_bytes=left(moved.dram_read_bytes, read),
+        dram_written_bytes=taken,
+        written_within_bytes=taken,
+        once_read_bytes=left(read, read),
+        once_written_bytes=left(written, written),
+        kept=kept,
+    )
+
+
+def _touched(tensor: Footprint) -> Amount:
+    """Return the bytes of a tensor that are read or written, taken to be the same ones."""
+    read, written = tensor.read_whole, tensor.written_whole
+    most = None if read.high is None or written.high is None else max(read.high, written.high)
+    return Amount(max(read.low, written.low), most)
 
 
 def _came(tensor: Footprint, given: Amount, counts: Counts, gpu: Gpu) -> int:

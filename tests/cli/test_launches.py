@@ -62,6 +62,20 @@ def test_explain_prints_json() -> None:
     assert values["document"]["title"].startswith("transpose, grid 64 x 32")
 
 
+def test_the_time_right_after_the_same_launch_is_asked_for() -> None:
+    """--warm is of the launch and of all near it; there is no such time of what is not counted."""
+    done = run("explain", *LAUNCH, *MOVED, "--warm", "--json")
+    (row,) = values_of(done.stdout)["records"]
+    assert (row["warm"], row["predicted_us"]) == (True, None)
+    assert "what it does is not counted" in run("explain", *LAUNCH, *MOVED, "--warm").stdout
+    asked = {"signature": TYPES, "constexprs": "BLOCK=64", "grid": "64x32", "gpu": "h100"}
+    found = dry_run.explain_launch(launched_kernels.transpose, **asked, warm=True)
+    near = [one.record for one in found.cases[0].neighbours if one.record is not None]
+    assert near
+    assert all(record.launch.warm for record in near)
+    assert run("explain", "--cols", "781", "--warm").returncode == 2
+
+
 def test_several_values_are_a_table() -> None:
     """Values with commas are a configuration each, and one that fails has its reason."""
     done = run("explain", *LAUNCH, "--num-warps", "4,8,16")

@@ -66,6 +66,20 @@ def test_bytes_that_come_again_are_said() -> None:
     assert "times over" not in page(large, read=1, written=1)
 
 
+def test_a_launch_right_after_the_same_is_faster_and_says_so() -> None:
+    """It has the bytes that the L2 cache does not have, a shorter time, and a column of its own."""
+    (cold,) = norm("h100", counts=PLAIN).records
+    asked = dataclasses.replace(cold.launch, warm=True)
+    warm = dataclasses.replace(cold, launch=asked).with_time()
+    assert cold.prediction is not None
+    assert warm.prediction is not None
+    assert warm.prediction.us < cold.prediction.us
+    assert 0 < warm.row()["dram_read_bytes"] < cold.row()["dram_read_bytes"]
+    assert (warm.row()["warm"], "warm" in cold.row()) == (True, False)
+    (said,) = set(work_sentences(warm)) - set(work_sentences(cold))
+    assert "72% of what it touches" in said
+
+
 def test_shares_are_between_nothing_and_all() -> None:
     """Shares of lanes and sectors are not known where an amount is not exact, nor of nothing."""
     assert used_lanes(PLAIN) == used_sectors(PLAIN) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,7 @@ from recorded_work import RecordedLaunch, recorded_launches
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.throughput.launch_time import MEASURED, PARTS, predict_launch
 from occupancy_lab.values import NOT_FOLLOWED
+from occupancy_lab.work.memory import repeated
 
 if TYPE_CHECKING:
     from occupancy_lab.values import Prediction
@@ -52,6 +54,19 @@ def test_more_bandwidth_is_faster_and_other_gpus_are_less_certain() -> None:
     assert widths[0] == pytest.approx(widths[1])
     assert widths[1] < widths[2]
     assert [one.calibrated for one in known] == [True, True, False]
+
+
+def test_right_after_the_same_launch_it_is_faster() -> None:
+    """What fits the L2 cache takes the time that it took so, and the range holds it."""
+    launch = launch_of("triton_poi_fused_clone_transpose_view_11")
+    counts, gpu = counts_of(launch), find_gpu("h100")
+    inside = (counts, executed_of(launch), repeated(memory_of(launch), counts, gpu))
+    found, cold = predict_launch(*inside, resources_of(launch), 8, gpu), predicted(launch)
+    assert found is not None
+    assert cold is not None
+    assert found.us < 0.8 * cold.us
+    assert "bandwidth" not in {part.name for part in found.parts}
+    assert (found.low_us or 0) <= (launch.number("warm_us") or 0) <= (found.high_us or 0)
 
 
 def test_what_is_not_known_has_no_time() -> None:
@@ -106,10 +121,36 @@ def test_times_are_near_on_kernels_that_nothing_was_fitted_to(
     assert found.covered >= (0.97 if kind is None else 0.9)
 
 
+@pytest.mark.parametrize(
+    ("gpu", "use", "median", "ninth"),
+    [
+        ("h100", "tuning", 0.07, 0.23),
+        ("h100", "held out", 0.12, 0.30),
+        ("h100", "fresh", 0.09, 0.26),
+        ("h200", "tuning", 0.08, 0.23),
+        ("h200", "held out", 0.12, 0.33),
+        ("h200", "fresh", 0.08, 0.26),
+    ],
+)
+def test_times_right_after_the_same_launch_are_as_near(
+    gpu: str, use: str, median: float, ninth: float
+) -> None:
+    """Of launches above 10 us, and nearer than the times with an empty cache are to them."""
+    some = [one for one in read(gpu) if one.use == use]
+    found = errors(one.warm for one in some)
+    assert found.median <= median
+    assert found.ninth <= ninth
+    cold = errors(replace(one, us=one.warm_us) for one in some)
+    assert found.median < cold.median
+    assert found.ninth < cold.ninth
+
+
 @pytest.mark.parametrize("gpu", MEASURED)
-def test_eight_in_ten_times_lie_in_their_range(gpu: str) -> None:
-    """Of the launches of kernels that nothing was fitted to."""
-    found = errors(read(gpu), lambda one: one.use != "tuning")
+@pytest.mark.parametrize("warm", [False, True])
+def test_eight_in_ten_times_lie_in_their_range(gpu: str, *, warm: bool) -> None:
+    """Of the launches of kernels that nothing was fitted to, also right after the same launch."""
+    rows = [one.warm if warm else one for one in read(gpu)]
+    found = errors(rows, lambda one: one.use != "tuning")
     assert 0.77 <= found.inside <= 0.9
 
 

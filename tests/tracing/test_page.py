@@ -154,6 +154,7 @@ def test_a_measured_time_outside_the_predicted_range_is_a_finding(factor: float,
     sentences = " ".join(written(kernel).sections[0].sentences)
     assert ("outside the predicted" in sentences) == (why != "")
     assert why in sentences
+    assert ("; right after the same launch" in sentences) == (factor < 1)
     low = (prediction.low_us or 0.0) - 1.0
     near = traced_kernel("a", (GridLaunches((8,), 100, samples=5, us=low, work=worked()),))
     assert "outside" not in " ".join(written(near).sections[0].sentences)  # 2 us are the events'

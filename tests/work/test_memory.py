@@ -14,6 +14,7 @@ from occupancy_lab.values import Resources, Work
 from occupancy_lab.work.counts import Amount, Arithmetic, Counts, Footprint, Place
 from occupancy_lab.work.memory import (
     FARTHEST,
+    FORGOTTEN,
     MOST_LOST,
     Memory,
     capacity,
@@ -23,6 +24,7 @@ from occupancy_lab.work.memory import (
     memory,
     moved,
     other_tflops,
+    repeated,
     speed_of_light,
 )
 
@@ -131,6 +133,35 @@ def test_what_is_written_last_stays_in_the_cache() -> None:
     kept = product.dram_written_bytes.low - product.written_within_bytes.low
     assert 6e6 < kept < 12e6
     assert memory(counts, MI300X).written_within_bytes is None
+
+
+@given(size=st.floats(0.1, 4), in_place=st.booleans())
+def test_the_same_launch_again_finds_what_the_cache_keeps(size: float, *, in_place: bool) -> None:
+    """All of what fits is there, nothing of twice as much, and between them a part.
+
+    What is read and written in place takes its room once.
+    """
+    cached = capacity(H100) or 0
+    whole = round(size * cached / (1 if in_place else 2))
+    tensors = (("x", whole, whole),) if in_place else (("x", whole, 0), ("y", 0, whole))
+    counts = Counts(1, 4, footprints=tuple(footprint(*one) for one in tensors))
+    cold = memory(counts, H100)
+    found = repeated(cold, counts, H100)
+    kept = min(max(FORGOTTEN - size, 0), 1)
+    assert (cold.kept, found.kept) == (None, pytest.approx(kept, abs=1e-6))
+    for name in ("dram_read_bytes", "dram_written_bytes", "once_read_bytes", "once_written_bytes"):
+        left = getattr(found, name).exact
+        assert left == pytest.approx((1 - kept) * getattr(cold, name).exact, abs=10)
+    assert found.l2_bytes == cold.l2_bytes
+
+
+def test_a_cache_of_no_known_size_keeps_nothing() -> None:
+    """Nor is anything there of bytes of which nobody knows how many there are."""
+    counts = rows(64, 64, 132)
+    unknown = dataclasses.replace(H100, l2_bytes=None)
+    endless = dataclasses.replace(memory(counts, H100), once_read_bytes=Amount(1, None), given=True)
+    for cold, gpu in ((memory(counts, unknown), unknown), (endless, H100)):
+        assert repeated(cold, counts, gpu) == dataclasses.replace(cold, kept=0.0)
 
 
 def test_spilled_registers_go_to_memory_where_they_do_not_fit() -> None:
