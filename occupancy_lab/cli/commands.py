@@ -444,6 +444,7 @@ def trace(  # noqa: PLR0913 - an argument for each option
     """
     from occupancy_lab.files import export
     from occupancy_lab.reporting.trace_files import TraceFiles
+    from occupancy_lab.text.document import spans
     from occupancy_lab.tracing.actions import MOST_EXPLAINED, MOST_TRIED, Effort
     from occupancy_lab.tracing.trace import end_as, trace_program
 
@@ -468,6 +469,9 @@ def trace(  # noqa: PLR0913 - an argument for each option
         first = found.traces[0].trace
         files.write(first)
         write(first if len(found.traces) == 1 else found)
+        if output is not None:
+            for sentence in found.failures():
+                print_note("".join(piece.text for piece in spans(sentence)))
         end_as(found.status)
     ended: list[int] = []
     try:

@@ -475,6 +475,11 @@ def _gpu_sentences(shown: Sequence[TracedKernel]) -> Iterator[str]:
         if one.calculation is not None
     }
     yield from sorted(said)
+    yield from unknown_resources(shown)
+
+
+def unknown_resources(shown: Sequence[TracedKernel]) -> Iterator[str]:
+    """Say of which kernels it is not known what they take, and why: they do not compile, say."""
     reasons: dict[str, list[TracedKernel]] = {}
     for one in shown:
         if one.reason is not None:

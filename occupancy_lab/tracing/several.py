@@ -16,6 +16,7 @@ from occupancy_lab.tracing.page import (
     missing,
     short_name,
     shown_kernels,
+    unknown_resources,
     untimed,
 )
 from occupancy_lab.tracing.traced import KernelTime
@@ -75,6 +76,18 @@ class DryTraces(Answer):
         """The first exit status that is not 0, as that of each GPU's run is."""
         found = (one.trace.outcome.status for one in self.traces if one.trace.outcome is not None)
         return next((status for status in found if status), 0)
+
+    def failures(self) -> Iterator[str]:
+        """Say what keeps the runs from their end or their launches, and why nothing compiles."""
+        for one in self.traces:
+            outcome = one.trace.outcome
+            if outcome is None or outcome.ran is None:
+                continue
+            sentences = tuple(outcome.ran.why_launches_are_missing("program"))
+            if outcome.status and not sentences:
+                sentences = tuple(unknown_resources(one.shown))
+            several = len(self.traces) > 1
+            yield from (f"{one.gpu.title}: {each}" if several else each for each in sentences)
 
     def table(self) -> pd.DataFrame:
         """Return a row for each kernel and configuration on each GPU."""

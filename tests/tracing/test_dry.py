@@ -15,6 +15,7 @@ from run_trace import TOOL, grids, run
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.tracing.dry import dry_trace
+from occupancy_lab.tracing.several import dry_traces
 
 SCRIPT = """
 import sys
@@ -60,6 +61,18 @@ def test_a_dry_run_says_which_line_stopped_it(tmp_path: Path) -> None:
     found = dry_trace(["python", str(script), "1024"], gpu="mi300x")
     assert found.kernels[0].launches == 3
     assert f"{script.name}:19: RuntimeError: Expected all tensors to be on" in str(found)
+
+
+@pytest.mark.slow
+def test_why_a_program_went_no_further_is_printed_where_the_page_is_not(tmp_path: Path) -> None:
+    """With --output its error is on standard error, as Python has it, and the file has it too."""
+    script, file = tmp_path / "train.py", tmp_path / "trace.json"
+    script.write_text("import torch\n\nraise ValueError('no_data & *none*')\n", encoding="utf-8")
+    found = run(["python", str(script)], ["--dry-run", "--json", "--output", str(file)])
+    assert (found.returncode, found.stdout) == (1, b"")
+    assert json.loads(file.read_text("utf-8"))["kernels"] == []
+    why = f"occupancy-lab: The program went no further: {script}:3: ValueError: no_data & *none*;"
+    assert found.stderr.decode().startswith(why)
 
 
 KERNEL = (
@@ -263,10 +276,11 @@ def test_a_dry_run_of_which_nothing_compiles_fails(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     broken = KERNEL.replace("    where =", "    tl.static_assert(BLOCK < 512)\n    where =")
     script.write_text(f"{broken}launch(1)\n", encoding="utf-8")
-    found = dry_trace(["python", str(script)], gpu="h100")
-    assert found.outcome is not None
-    assert found.outcome.status == 1
-    assert "cannot compile add" in str(found)
+    runs = dry_traces(["python", str(script)], gpu="h100")
+    assert runs.status == 1
+    assert "cannot compile add" in str(runs.traces[0].trace)
+    (why,) = runs.failures()
+    assert "cannot compile add" in why
     wide = "add[(1,)](torch.zeros(1, device='cuda'), 1, BLOCK=256)\n"
     script.write_text(f"{broken}launch(1)\n{wide}", encoding="utf-8")
     found = dry_trace(["python", str(script)], gpu="h100")
