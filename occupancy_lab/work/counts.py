@@ -349,6 +349,8 @@ class SharedAccess:
     is_known: bool
     """Whether its addresses and its condition are: else all threads of a warp may want the same, or
     each another word of the same bank."""
+    cache_passes: Amount = NOTHING
+    """Of a copy of 4 bytes a thread the cycles of the L1 cache, through which it goes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -390,6 +390,7 @@ class _Run:
             bytes=moved,
             wavefronts=passes,
             is_known=number not in unknown and all(one.is_known for one in known),
+            cache_passes=_amount(known, executions, "cache_passes", "cache_passes"),
         )
 
     def _lines(self, executions: Mapping[int, Amount]) -> tuple[ExecutedLine, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from occupancy_lab.compiling.sass import BULK_COPIES
 from occupancy_lab.work import operations
-from occupancy_lab.work.counts import LATENCIES, Program
+from occupancy_lab.work.counts import LATENCIES, NOTHING, Program
 from occupancy_lab.work.pipes import (
     ISSUE,
     LSU,
@@ -31,12 +31,9 @@ if TYPE_CHECKING:
     from occupancy_lab.work.slices import Code
     from occupancy_lab.work.warps import Followed
 
-WIDE_COPY = 16
-"""Bytes a thread of a copy to shared memory that passes the L1 cache by."""
-SECTOR_CYCLES, LINE_CYCLES, OPERAND_SHARE = 1.05, 0.5, 0.5
-"""Cycles of lsu for a sector of a copy through the L1 cache, for a cache line of a load, and the
-part of the reads of a product's operands that others wait for: an H100, from the products of
-matrices of Triton's tutorials."""
+LINE_CYCLES, OPERAND_SHARE = 0.5, 0.5
+"""Cycles of lsu for a cache line of a load, and the part of the reads of a product's operands that
+others wait for: an H100, from the products of matrices of Triton's tutorials."""
 SAME = 1.02
 """How much more than the mean one program may execute where all are taken to do the same."""
 TYPICAL = 0.5
@@ -98,11 +95,12 @@ def lsu_cycles(
     """Return for how many cycles each access of a warp keeps lsu busy, by its number in the code.
 
     Of global memory that is a cycle for four sectors, of shared memory the passes that it takes,
-    and of a copy from one to the other whichever is longer.
+    and of a copy from one to the other whichever is longer, unless it goes through the L1 cache.
     """
     found = {
-        one.instruction: _middle(one.wavefronts) / _middle(one.executions)
+        one.instruction: _middle(passes) / _middle(one.executions)
         for one in shared
+        for passes in (one.wavefronts if one.cache_passes == NOTHING else one.cache_passes,)
         if one.operation != "product" and _middle(one.executions)
     }
     for one in accesses:
@@ -111,8 +109,7 @@ def lsu_cycles(
             continue
         sectors = _middle(one.sectors) / times
         if one.operation == "copy":
-            narrow = one.thread_bytes < WIDE_COPY
-            own = sectors * SECTOR_CYCLES if narrow else sectors / SECTORS_OF_WAVEFRONT
+            own = sectors / SECTORS_OF_WAVEFRONT
             found[one.instruction] = max(own, found.get(one.instruction, 0.0))
         else:
             lines = LINE_CYCLES * _middle(one.lines) / times

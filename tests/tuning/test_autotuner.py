@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import functools
 import inspect
@@ -12,8 +11,6 @@ import math
 import os
 import subprocess
 import sys
-from collections import defaultdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import launched_kernels
@@ -35,7 +32,7 @@ from occupancy_lab.launch import Launch, tensor
 from occupancy_lab.record import record_of
 from occupancy_lab.throughput.predict import row_resources
 from occupancy_lab.tuning import autotuner
-from occupancy_lab.values import RATIO_ERROR, Resources
+from occupancy_lab.values import Resources
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -559,84 +556,3 @@ def test_what_has_no_time_comes_after_what_has_one(
         assert max(said[0], said[2]) < said[1] < math.inf
     else:
         assert said == [0.0] * 3
-
-
-ROOT = Path(__file__).parents[2]
-
-
-def test_the_table_of_autotunes_is_that_recorded() -> None:
-    """Each number of the table in docs/autotune.md is that of the recorded autotunes, rounded."""
-    text = (ROOT / "docs" / "autotune.md").read_text()
-    shown = text.split("<!-- autotunes")[1].split("<!-- end of autotunes")[0]
-    with (ROOT / "reports" / "data" / "autotunes-h200-summary.csv").open() as file:
-        recorded = [row for row in csv.DictReader(file) if row["status"] == "ok"]
-    lines = [line.strip("| ").split(" | ") for line in shown.splitlines()[3:] if line[:2] == "| "]
-    assert len(lines) == len(recorded) > 8
-    for line, row in zip(lines, recorded, strict=True):
-        seconds = [row["our_seconds"], row["full_seconds"]]
-        losses = [float(row[f"loss_top_{k}"]) for k in (1, 3, 5, 8)]
-        assert line == [
-            *(row[name] for name in ("case", "configs", "kept", "launched")),
-            *(f"{float(one):.1f}" if one else "not tried" for one in seconds),
-            *(f"{100 * loss:.1f} %" for loss in losses),
-        ]
-        assert float(row["prune_loss"]) == 0
-
-
-def _recorded_times() -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]]]:
-    """Return the milliseconds of each configuration of each case, and its predicted us."""
-    times: dict[str, dict[str, float]] = defaultdict(dict)
-    predicted: dict[str, dict[str, float]] = defaultdict(dict)
-    data = ROOT / "reports" / "data"
-    with (data / "autotunes-h200.csv").open() as file:
-        for row in csv.DictReader(file):
-            if row["ms"]:
-                times[row["case"]][row["config"]] = float(row["ms"])
-    with (data / "autotunes-h200-times.csv").open() as file:
-        for row in csv.DictReader(file):
-            predicted[row["case"]][row["config"]] = float(row["predicted_us"])
-    return times, predicted
-
-
-def test_a_step_to_a_neighbour_that_is_predicted_to_be_faster_is_faster() -> None:
-    """From any recorded configuration the first of those with one block, or num_warps, otherwise.
-
-    It is what explain says first: where that is predicted to be faster by 10 %, it was, in all.
-    """
-    times, predicted = _recorded_times()
-    steps = []
-    for case, known in predicted.items():
-        for one, us in known.items():
-            mine = {*one.split(", ")}
-            differing = {other: mine - {*other.split(", ")} for other in known if other != one}
-            near = [
-                other
-                for other, settings in differing.items()
-                if sum(not setting.startswith("num_warps ") for setting in settings) <= 1
-            ]
-            best = min([one, *near], key=known.__getitem__)
-            if known[best] <= (1 - RATIO_ERROR) * us:
-                steps.append(times[case][best] / times[case][one])
-    assert len(steps) > 100
-    assert max(steps) < 1
-
-
-def test_the_table_of_predicted_orders_is_that_of_the_recorded_times() -> None:
-    """Each number of the second table is what the first by predicted time lose by recorded times.
-
-    Three in four first choices are within 5 %, and the best of three within 5 % in all.
-    """
-    text = (ROOT / "docs" / "autotune.md").read_text()
-    shown = text.split("<!-- orders")[1].split("<!-- end of orders")[0]
-    lines = [line.strip("| ").split(" | ") for line in shown.splitlines()[3:] if line[:2] == "| "]
-    times, predicted = _recorded_times()
-    first = []
-    assert len(lines) == len(predicted) == 12
-    for line, (case, ranked) in zip(lines, predicted.items(), strict=True):
-        order = sorted(ranked, key=ranked.__getitem__)
-        best = min(times[case].values())
-        losses = [min(times[case][one] for one in order[:k]) / best - 1 for k in (1, 3, 5, 8)]
-        assert line == [case, *(f"{100 * loss:.1f} %" for loss in losses)]
-        first.append(losses[0])
-        assert losses[1] < 0.05
-    assert sum(loss < 0.05 for loss in first) >= 9

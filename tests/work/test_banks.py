@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from occupancy_lab.work.banks import wavefronts
+from occupancy_lab.work.banks import passes_of_pairs, wavefronts
 
 LANES = np.arange(32)
 
@@ -78,3 +78,36 @@ def test_known_patterns(address: Any, size: int, expected: int) -> None:
     everyone = np.ones((1, 32), bool)
     assert wavefronts(address[None, :], everyone, size, is_load=True) == expected
     assert wavefronts(address[None, :], ~everyone, size, is_load=True) == 0
+
+
+@given(
+    st.lists(st.integers(0, 400), min_size=64, max_size=64),
+    st.lists(st.integers(0, 400), min_size=64, max_size=64),
+    st.lists(st.booleans(), min_size=64, max_size=64),
+)
+def test_a_copy_through_the_cache_takes_two_lines_at_a_time(
+    source: list[int], words: list[int], asks: list[bool]
+) -> None:
+    """Each two lines that a warp copies from are written in as many passes as they need alone."""
+    expected = 0
+    for first in (0, 32):
+        lanes = [lane for lane in range(first, first + 32) if asks[lane]]
+        lines = sorted({source[lane] // 32 for lane in lanes})
+        for place in range(0, len(lines), 2):
+            banks: dict[int, set[int]] = {}
+            for lane in lanes:
+                if source[lane] // 32 in lines[place : place + 2]:
+                    banks.setdefault(words[lane] % 32, set()).add(words[lane])
+            expected += max(map(len, banks.values()))
+    given: Any = (np.array([source]) * 4, np.array([words]) * 4, np.array([asks]))
+    assert passes_of_pairs(*given) == expected
+
+
+@pytest.mark.parametrize(
+    ("lanes_of_line", "stride", "expected"), [(8, 1, 2), (1, 1, 16), (8, 16, 16), (32, 16, 16)]
+)
+def test_lines_and_banks_of_a_copy(lanes_of_line: int, stride: int, expected: int) -> None:
+    """Threads in a row copy two lines a cycle; those of one bank wait for each other in a pair."""
+    source = (LANES // lanes_of_line * 128 + LANES % lanes_of_line * 4)[None, :]
+    address = (4 * stride * LANES)[None, :]
+    assert passes_of_pairs(source, address, np.ones((1, 32), bool)) == expected

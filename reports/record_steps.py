@@ -1,0 +1,311 @@
+"""Holds a dry trace of training steps against a real one, and its lost time against Nsight Compute.
+
+`python reports/record_steps.py --output FOLDER --gpu h100` runs each of PROGRAMS under
+`occupancy-lab trace` on the NVIDIA GPU at hand, dry for the same GPU, and once under Nsight
+Compute. It writes steps-<gpu>.csv, a row for each kernel of a program: the launches of both traces,
+the measured and the predicted time of all of them, the least time that `trace` says, and the time
+and the "speed of light" that Nsight Compute counted: the share of its peak at which the busier of
+the multiprocessors and the memory works. `--table` prints the table of docs/trace.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import csv
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+ROOT = Path(__file__).resolve().parents[1]
+STEPS = 12
+FIRST = 5
+SPEED_OF_LIGHT = (
+    "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+    "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
+    "gpu__time_duration.sum",
+)
+COLUMNS = (
+    *("program", "kernel", "configurations", "launches", "dry_launches", "measured_us"),
+    *("predicted_us", "predicted_low_us", "predicted_high_us", "least_us", "dry_least_us"),
+    *("ncu_us", "ncu_speed_of_light"),
+)
+
+
+def llama() -> Callable[[], Any]:
+    """Return a training step of two layers of a Llama of transformers with Liger's kernels."""
+    import torch
+    import transformers
+    from liger_kernel.transformers import apply_liger_kernel_to_llama
+
+    apply_liger_kernel_to_llama()
+    config = transformers.LlamaConfig(
+        hidden_size=2048,
+        intermediate_size=5632,
+        num_hidden_layers=2,
+        num_attention_heads=16,
+        num_key_value_heads=4,
+        vocab_size=32000,
+    )
+    model = transformers.LlamaForCausalLM(config).cuda().bfloat16()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    tokens = torch.randint(0, 32000, (8, 1024), device="cuda")
+
+    def step() -> None:
+        model(input_ids=tokens, labels=tokens).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def linear_attention(name: str) -> Callable[[], Any]:
+    """Return a step through a layer of flash-linear-attention, forward and backward."""
+    import fla.layers
+    import torch
+
+    layer = getattr(fla.layers, name)(hidden_size=1024, num_heads=8).cuda().bfloat16()
+    x = torch.randn(4, 2048, 1024, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+
+    def step() -> None:
+        output = layer(x)
+        (output[0] if isinstance(output, tuple) else output).sum().backward()
+
+    return step
+
+
+def recorded(name: str) -> Callable[[], Any]:
+    """Return a step of a program of record_trace.py."""
+    import record_trace
+
+    return record_trace.PROGRAMS[name].made()
+
+
+PROGRAMS: dict[str, Callable[[], Callable[[], Any]]] = {
+    "llama": llama,
+    "transformer": partial(recorded, "transformer"),
+    "compiled": partial(recorded, "compiled"),
+    "liger": partial(recorded, "liger"),
+    "autotuned": partial(recorded, "autotuned"),
+    "GatedLinearAttention": partial(linear_attention, "GatedLinearAttention"),
+    "DeltaNet": partial(linear_attention, "DeltaNet"),
+}
+
+
+def run_program(name: str, steps: int, *, profiled: bool) -> None:
+    """Run *steps* of a program, the last of them *profiled* if asked."""
+    import torch
+
+    step = PROGRAMS[name]()
+    for number in range(steps):
+        if profiled and number == steps - 1:
+            torch.cuda.synchronize()
+            torch.cuda.cudart().cudaProfilerStart()
+        step()
+    torch.cuda.synchronize()
+
+
+def start(folder: Path, name: str, mode: str, gpu: str) -> subprocess.Popen[bytes]:
+    """Start a program in a way: trace, dry or ncu."""
+    own = [
+        sys.executable,
+        __file__,
+        "--program",
+        name,
+        "--steps",
+        str(3 if mode == "ncu" else STEPS),
+    ]
+    lab = [sys.executable, "-m", "occupancy_lab", "trace", "--json"]
+    lab += ["--output", str(folder / f"{name}-{mode}.json")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+    if mode == "trace":
+        words = [*lab, "--", *own]
+    elif mode == "dry":
+        words = [*lab, "--dry-run", "--gpu", gpu, "--timeout", "400", "--", *own]
+        environment["CUDA_VISIBLE_DEVICES"] = ""
+    else:
+        from work_ncu import OPTIONS, find_ncu
+
+        words = [find_ncu() or "ncu", *OPTIONS, "--metrics", ",".join(SPEED_OF_LIGHT)]
+        kernels = "|".join(kernels_of(folder / f"{name}-trace.json"))
+        words += ["--kernel-name", f"regex:^({kernels})$", "--launch-count", "80"]
+        words += [*own, "--profiled"]
+    with (folder / f"{name}-{mode}.log").open("wb") as log:
+        return subprocess.Popen(words, stdout=log, stderr=log, env=environment)  # noqa: S603 - this file
+
+
+def rows_of(folder: Path, name: str) -> list[dict[str, Any]]:
+    """Return the rows of a program."""
+    traced, dry = (kernels_of(folder / f"{name}-{mode}.json") for mode in ("trace", "dry"))
+    counted = counts_of(folder / f"{name}-ncu.log")
+    rows = []
+    for kernel in dict.fromkeys([*traced, *dry]):
+        real, made = traced.get(kernel, {}), dry.get(kernel, {})
+        us, share = counted.get(kernel, (None, None))
+        rows.append(
+            {
+                "program": name,
+                "kernel": kernel,
+                "configurations": real.get("configurations"),
+                "launches": real.get("launches"),
+                "dry_launches": made.get("launches"),
+                "measured_us": real.get("total_us"),
+                "predicted_us": made.get("predicted_us"),
+                "predicted_low_us": made.get("predicted_low_us"),
+                "predicted_high_us": made.get("predicted_high_us"),
+                "least_us": real.get("least_us"),
+                "dry_least_us": made.get("least_us"),
+                "ncu_us": us,
+                "ncu_speed_of_light": share,
+            }
+        )
+    return rows
+
+
+def kernels_of(path: Path) -> dict[str, dict[str, Any]]:
+    """Return the sums over the launches of each kernel in what `trace --json` wrote."""
+    rows = json.loads(path.read_text("utf-8"))["rows"] if path.exists() else []
+    found: dict[str, dict[str, Any]] = collections.defaultdict(dict)
+    for row in rows:
+        if row.get("expected") is False:
+            continue
+        launches = row["launches"]
+        one = found[row["kernel"]]
+        one["configurations"] = one.get("configurations", 0) + 1
+        one["launches"] = one.get("launches", 0) + launches
+        sums = {
+            "total_us": row["total_us"],
+            "least_us": _times(row["speed_of_light_us"], launches),
+            **{
+                column: _times(row[column], launches)
+                for column in ("predicted_us", "predicted_low_us", "predicted_high_us")
+            },
+        }
+        for column, value in sums.items():
+            if value is not None:
+                one[column] = one.get(column, 0.0) + value
+    return found
+
+
+def write(folder: Path, gpu: str, names: Sequence[str]) -> None:
+    """Write the rows of all programs."""
+    with (folder / f"steps-{gpu}.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        for row in (row for name in names for row in rows_of(folder, name)):
+            writer.writerow({k: f"{v:.5g}" if isinstance(v, float) else v for k, v in row.items()})
+
+
+def _times(value: float | None, launches: int) -> float | None:
+    return None if value is None else value * launches
+
+
+def counts_of(path: Path) -> dict[str, tuple[float, float]]:
+    """Return the median time and speed of light that Nsight Compute counted of each kernel."""
+    from work_ncu import read_counts
+
+    found: dict[str, list[Mapping[str, Any]]] = collections.defaultdict(list)
+    for row in read_counts(path.read_text("utf-8", errors="replace")) if path.exists() else []:
+        found[re.split(r"[(<]", row["kernel"])[0].strip()].append(row["counts"])
+    *shares, duration = SPEED_OF_LIGHT
+    return {
+        kernel: (
+            statistics.median(one.get(duration, 0.0) / 1e3 for one in counts),
+            statistics.median(max(one.get(share, 0.0) for share in shares) / 100 for one in counts),
+        )
+        for kernel, counts in found.items()
+    }
+
+
+def table(folder: Path, gpus: Sequence[str]) -> str:
+    """Return the table of docs/trace.md: the sums over the kernels that have both times."""
+    lines = [
+        "| | kernels | launches | dry | measured ms | predicted ms | off | of the first five |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for gpu in gpus:
+        programs: dict[str, list[dict[str, Any]]] = collections.defaultdict(list)
+        with (folder / f"steps-{gpu}.csv").open(encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                programs[row["program"]].append(row)
+        for name, rows in programs.items():
+            both = [row for row in rows if row["measured_us"] and row["predicted_us"]]
+            measured, predicted = (
+                sum(float(row[f"{kind}_us"]) for row in both) for kind in ("measured", "predicted")
+            )
+            launches, dry = (
+                sum(int(row[column] or 0) for row in rows)
+                for column in ("launches", "dry_launches")
+            )
+            first = [
+                {id(row) for row in sorted(both, key=lambda row: -float(row[column]))[:FIRST]}
+                for column in ("measured_us", "predicted_us")
+            ]
+            cells = (
+                *(f"{gpu.upper()}: {name}", len(both), launches, dry, f"{measured / 1e3:.1f}"),
+                *(f"{predicted / 1e3:.1f}", f"{predicted / measured - 1:+.1%}".replace("%", " %")),
+                len(first[0] & first[1]) if len(both) >= FIRST else "-",
+            )
+            lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Run all programs in turns, the dry runs beside them, and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--gpu", default="h100")
+    parser.add_argument("--seconds", type=float, default=240.0)
+    parser.add_argument("--programs", default=",".join(PROGRAMS))
+    parser.add_argument("--modes", default="dry,trace,ncu")
+    parser.add_argument("--table", help="print what the tables of these GPUs in data/ say, and end")
+    parser.add_argument("--program", help=argparse.SUPPRESS)
+    parser.add_argument("--profiled", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--steps", type=int, default=STEPS, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.program:
+        run_program(asked.program, asked.steps, profiled=asked.profiled)
+        return
+    if asked.table:
+        print(table(ROOT / "reports" / "data", asked.table.split(",")), end="")
+        return
+    asked.output.mkdir(parents=True, exist_ok=True)
+    names, modes, end = (
+        asked.programs.split(","),
+        asked.modes.split(","),
+        time.time() + asked.seconds,
+    )
+    dry = [start(asked.output, name, "dry", asked.gpu) for name in names if "dry" in modes]
+    for mode in [one for one in modes if one != "dry"]:
+        for name in names:
+            if (left := end - time.time()) > 0:
+                wait(start(asked.output, name, mode, asked.gpu), left, f"{name} {mode}")
+    for name, one in zip(names, dry, strict=False):
+        wait(one, end - time.time(), f"{name} dry")
+    write(asked.output, asked.gpu, names)
+    print(table(asked.output, [asked.gpu]))
+
+
+def wait(one: subprocess.Popen[bytes], seconds: float, name: str) -> None:
+    """Wait for a process, and end it after that time."""
+    try:
+        status: Any = one.wait(max(seconds, 1))
+    except subprocess.TimeoutExpired:
+        one.kill()
+        status = "stopped"
+    if status:
+        print(f"{name}: {status}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

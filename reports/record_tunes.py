@@ -1,0 +1,648 @@
+"""Records what advice brings: autotunes beside predicted times, and first sentences followed.
+
+`python reports/record_tunes.py --output FOLDER` runs each of GROUPS on the NVIDIA GPU at hand, all
+at once and without timing anything first: of every autotune the time of each configuration is
+predicted, and of every other launch the change is found that `explain` says first. Then, one group
+after the other, every configuration of these autotunes is timed, and each of those launches with
+and without its change. It writes
+
+- tunes-<gpu>.csv, a row for each configuration that was timed. `chosen` marks what `tuned` launches
+  by the file of --tuned, which `tune --output` wrote without a GPU;
+- followed-<gpu>.csv, a row for each launch: its change, and both times, predicted and measured.
+
+Times are those of triton.testing.do_bench, which empties the L2 cache before each launch. With
+--dry the predictions are made without a GPU, for that of --gpu; a later run on that GPU times what
+is predicted in its FOLDER and predicts nothing. `--table` prints the table of docs/tuning.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import csv
+import functools
+import io
+import itertools
+import json
+import math
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+import traceback
+import warnings
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+ROOT = Path(__file__).resolve().parents[1]
+DATA = ROOT / "reports" / "data"
+for _folder in ("reports", "."):
+    sys.path.insert(0, str(ROOT / _folder))  # where the lab is not installed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+WARMUP_MS, REP_MS = 4, 16
+"""What triton.testing.do_bench takes for a configuration."""
+TURNS = 3
+"""Times that a launch and the changed one are timed in turns."""
+MOST_PER_KERNEL = 3
+"""Launches of a kernel whose first sentence is followed."""
+FEWEST_US = 6.0
+"""Launches that are predicted to be shorter are not followed: starting them takes most."""
+TOPS = (1, 3, 5)
+FEWEST = 2
+"""Configurations of which one is chosen."""
+TUNES = (
+    *("group", "tune", "kernel", "problem", "config", "predicted_us", "predicted_low_us"),
+    *("predicted_high_us", "us", "chosen"),
+)
+FOLLOWED = (
+    *("group", "kernel", "launch", "change", "before_predicted_us", "predicted_us"),
+    *("predicted_low_us", "predicted_high_us", "before_us", "us"),
+)
+
+
+def tensor(*shape: int, dtype: Any) -> Any:
+    """Return a random tensor on the GPU."""
+    import torch
+
+    return torch.randn(shape, device=DEVICE).to(dtype)
+
+
+DEVICE = "cuda"
+
+
+def matmuls(dtype: str, part: int, tuned: str) -> Iterator[Callable[[], Any]]:
+    """Yield a third of the products of data/tuned-matmul-sizes.csv."""
+    import torch
+    import triton
+    import tuned_kernels
+
+    import occupancy_lab
+
+    kind = getattr(torch, dtype)
+    kernel = tuned_kernels.tuned_matmul
+    by_file = occupancy_lab.tuned(tuned)(kernel) if tuned and dtype == "float16" else None
+    sizes = (DATA / "tuned-matmul-sizes.csv").read_text().split()[1:]
+    for line in sizes[part::3]:
+        m, n, k = map(int, line.split(","))
+
+        def grid(meta: Mapping[str, int], m: int = m, n: int = n) -> tuple[int]:
+            return (triton.cdiv(m, meta["BLOCK_M"]) * triton.cdiv(n, meta["BLOCK_N"]),)
+
+        def call(m: int = m, n: int = n, k: int = k, grid: Any = grid) -> None:
+            a, b = tensor(m, k, dtype=kind), tensor(k, n, dtype=kind)
+            given = (a, b, tensor(m, n, dtype=kind), m, n, k, k, n, n)
+            kernel[grid](*given)
+            if by_file is not None:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error", occupancy_lab.UntunedWarning)
+                    by_file[grid](*given)
+                Hooks.now.chose(by_file.best_config)
+
+        yield call
+
+
+def attentions(head: int) -> Iterator[Callable[[], Any]]:
+    """Yield attentions of several lengths."""
+    import torch
+    import triton
+    import tuned_kernels
+
+    for length, heads in ((512, 128), (1024, 64), (2048, 64), (4096, 32), (8192, 16)):
+
+        def call(length: int = length, heads: int = heads) -> None:
+            q, k, v, out = (tensor(heads, length, head, dtype=torch.float16) for _ in range(4))
+            tuned_kernels.tuned_attention[
+                lambda meta: (triton.cdiv(length, meta["BLOCK_M"]), heads)
+            ](q, k, v, out, head**-0.5, length, HEAD_DIM=head)
+
+        yield call
+
+
+def norms(dtype: str) -> Iterator[Callable[[], Any]]:
+    """Yield layer norms and group norms."""
+    import torch
+    import tuned_kernels
+
+    kind = getattr(torch, dtype)
+    for rows, cols in (
+        (8192, 1024),
+        (4096, 2048),
+        (4096, 4096),
+        (4096, 8192),
+        (1024, 16384),
+        (512, 5120),
+    ):
+
+        def layer(rows: int = rows, cols: int = cols) -> None:
+            x, w = tensor(rows, cols, dtype=kind), tensor(cols, dtype=kind)
+            tuned_kernels.tuned_layer_norm[(rows,)](x, torch.empty_like(x), w, w, cols, cols, 1e-5)
+
+        yield layer
+    for images, channels, pixels, groups in (
+        *((16, 256, 4096, 32), (8, 512, 1024, 8), (64, 128, 1024, 32), (2, 320, 16384, 32)),
+    ):
+
+        def group(
+            images: int = images,
+            channels: int = channels,
+            pixels: int = pixels,
+            groups: int = groups,
+        ) -> None:
+            x, w = tensor(images, channels, pixels, dtype=kind), tensor(channels, dtype=kind)
+            size = channels // groups * pixels
+            tuned_kernels.tuned_group_norm[(images * groups,)](
+                x, torch.empty_like(x), w, w, size, pixels, channels, groups, 1e-5
+            )
+
+        yield group
+
+
+def rows_of(dtype: str) -> Iterator[Callable[[], Any]]:
+    """Yield cross entropies and softmaxes."""
+    import torch
+    import triton
+    import tuned_kernels
+
+    kind = getattr(torch, dtype)
+    for rows, words in ((4096, 4096), (2048, 32000), (1024, 50257), (512, 128256), (8192, 8192)):
+
+        def loss(rows: int = rows, words: int = words) -> None:
+            labels = torch.randint(0, words, (rows,), device=DEVICE)
+            out = torch.empty(rows, device=DEVICE)
+            x = tensor(rows, words, dtype=kind)
+            tuned_kernels.tuned_cross_entropy[(rows,)](x, labels, out, words)
+
+        yield loss
+    for rows, cols in ((4096, 1024), (8192, 4096), (4096, 781), (2048, 12288), (65536, 256)):
+
+        def softmax(rows: int = rows, cols: int = cols) -> None:
+            x, block = tensor(rows, cols, dtype=kind), triton.next_power_of_2(cols)
+            tuned_kernels.tuned_softmax[(rows,)](x, torch.empty_like(x), cols, BLOCK=block)
+
+        yield softmax
+
+
+def public(name: str, *arguments: Any) -> Iterator[Callable[[], Any]]:
+    """Yield the calls of a group of work_launches.py."""
+    import work_launches
+
+    made = getattr(work_launches, name)
+    trials = made(*arguments)() if arguments else made()
+    for _, call in trials:
+        yield call
+
+
+GROUPS: dict[str, Callable[..., Iterator[Callable[[], Any]]]] = {
+    **{
+        f"matmul {dtype} {part}": functools.partial(matmuls, dtype, part)
+        for dtype, part in itertools.product(("float16", "bfloat16", "float32"), range(3))
+    },
+    **{f"attention {head}": functools.partial(attentions, head) for head in (64, 128)},
+    **{f"norms {dtype}": functools.partial(norms, dtype) for dtype in ("float16", "float32")},
+    **{f"rows {dtype}": functools.partial(rows_of, dtype) for dtype in ("float16", "float32")},
+    **{
+        f"fla {name}": functools.partial(public, "fla", name)
+        for name in ("chunk_gla", "chunk_delta_rule", "chunk_retention")
+    },
+    "fla layers": functools.partial(public, "fla_layers"),
+    "liger norms": functools.partial(public, "liger_norms"),
+    "liger pointwise": functools.partial(public, "liger_pointwise"),
+    "liger losses": functools.partial(public, "liger_losses"),
+    "tutorials": functools.partial(public, "simple_tutorials"),
+    "layer norm": functools.partial(public, "layer_norm"),
+    "own reductions": functools.partial(public, "own_reductions"),
+    "own memory": functools.partial(public, "own_memory"),
+}
+
+
+def words(config: Any) -> str:
+    """Return what a configuration sets."""
+    named = {**config.kwargs, "num_warps": config.num_warps, "num_stages": config.num_stages}
+    return ", ".join(f"{name} {value}" for name, value in named.items())
+
+
+class Hooks:
+    """Stands between a program and Triton: predicts in one run, and times in the next."""
+
+    now: Hooks
+
+    def __init__(self, group: str, file: Path, *, predicts: bool, dry: bool) -> None:
+        """Note what *group* launches in *file*, in a run that *predicts* or times."""
+        Hooks.now = self
+        self.group, self.file, self.predicts, self.dry = group, file, predicts, dry
+        self.bench = _made_up if dry else functools.partial(_bench, warmup=WARMUP_MS, rep=REP_MS)
+        self.number = self.launches = self.tuning = 0
+        self.per_kernel: collections.Counter[str] = collections.Counter()
+        self.changes: dict[str, dict[str, Any]] = {}
+        if not predicts:
+            for row in read(file):
+                if row["kind"] == "followed":
+                    self.changes[row["launch"]] = row
+
+    def note(self, kind: str, **columns: Any) -> None:
+        """Write a row."""
+        with self.file.open("a", encoding="utf-8") as file:
+            file.write(
+                json.dumps({"kind": kind, "group": self.group, **columns}, default=str) + "\n"
+            )
+
+    def install(self) -> None:
+        """Watch every autotune and every other launch of this process from now on."""
+        from triton.runtime import Autotuner
+        from triton.runtime.jit import JITFunction
+
+        prune, tune, bench = Autotuner.prune_configs, Autotuner.run, Autotuner._bench  # noqa: SLF001
+        launch = JITFunction.run
+        hooks = self
+
+        def pruned(tuner: Any, keywords: Any) -> Any:
+            left = prune(tuner, keywords)
+            hooks.number += 1
+            if hooks.predicts and len(left) > 1:
+                with hooks.quietly():
+                    hooks.predict(tuner, left, keywords)
+                return left[:1]
+            return left
+
+        def tuned(tuner: Any, *arguments: Any, **keywords: Any) -> Any:
+            hooks.tuning += 1
+            try:
+                return tune(tuner, *arguments, **keywords)
+            finally:
+                hooks.tuning -= 1
+
+        def timed(tuner: Any, *arguments: Any, config: Any, **meta: Any) -> Any:
+            found = bench(tuner, *arguments, config=config, **meta)
+            ms = found[0] if isinstance(found, list | tuple) else found
+            hooks.note(
+                "timed",
+                tune=hooks.number,
+                config=words(config),
+                us=None if math.isinf(ms) else 1e3 * ms,
+            )
+            return found
+
+        def launched(
+            function: Any, *arguments: Any, grid: Any, warmup: bool, **keywords: Any
+        ) -> Any:
+            if not warmup and not hooks.tuning:
+                with hooks.quietly():
+                    hooks.follow(launch, function, arguments, grid, keywords)
+            return launch(function, *arguments, grid=grid, warmup=warmup, **keywords)
+
+        Autotuner.prune_configs, Autotuner.run, JITFunction.run = pruned, tuned, launched
+        Autotuner.do_bench = property(lambda _: self.bench, lambda *_: None)
+        if not self.predicts:
+            Autotuner._bench = timed  # noqa: SLF001 - where a configuration is known
+
+    @contextlib.contextmanager
+    def quietly(self) -> Iterator[None]:
+        """Note what fails in the block, in which nothing is watched."""
+        self.tuning += 1
+        try:
+            yield
+        except Exception:  # noqa: BLE001 - the program goes on
+            self.note("problem", why=traceback.format_exc())
+        finally:
+            self.tuning -= 1
+
+    def predict(self, tuner: Any, configs: Sequence[Any], keywords: Mapping[str, Any]) -> None:
+        """Note the predicted time of each configuration of a tune."""
+        from occupancy_lab.kernel import innermost
+        from occupancy_lab.record import Record
+        from occupancy_lab.tuning.autotuner import _try
+        from occupancy_lab.values import Work
+
+        _, tried = _try(tuner.fn, configs, tuner.nargs, keywords, Work())
+        given = {**tuner.nargs, **keywords}
+        sizes = {name: value for name, value in given.items() if type(value) is int}
+        problem = ", ".join(f"{name} {value}" for name, value in sizes.items())
+        for one in tried:
+            time = one.run.prediction if isinstance(one.run, Record) else None
+            why = "" if isinstance(one.run, Record) else one.run.failure.reason
+            self.note(
+                *("tune",),
+                tune=self.number,
+                kernel=innermost(tuner.fn).__name__,
+                problem=problem,
+                config=words(one.config),
+                why=why[:120],
+                **times(time),
+            )
+
+    def follow(self, launch: Any, function: Any, arguments: Any, grid: Any, keywords: Any) -> None:
+        """Note what is said first of a launch, or time it with and without that."""
+        name = function.__name__
+        shapes = [
+            (tuple(one.shape), str(getattr(one, "dtype", ""))) if hasattr(one, "shape") else one
+            for one in arguments
+        ]
+        key = f"{name} {zlib.crc32(repr((shapes, keywords)).encode()):08x}"
+        if self.predicts:
+            if self.per_kernel[name] < MOST_PER_KERNEL and key not in self.changes:
+                self.changes[key] = {}
+                if found := first_change(function, arguments, keywords, grid):
+                    self.per_kernel[name] += 1
+                    self.note("followed", launch=key, kernel=name, **found)
+            return
+        row = self.changes.pop(key, None)
+        if row is None:
+            return
+        changes = {**keywords, **row["changes"]}
+        changes = {name: value for name, value in changes.items() if value is not None}
+        both = (
+            lambda: launch(function, *arguments, grid=grid, warmup=False, **keywords),
+            lambda: launch(function, *arguments, grid=tuple(row["grid"]), warmup=False, **changes),
+        )
+        found = [[self.bench(one, quantiles=(0.5,)) for one in both] for _ in range(TURNS)]
+        before, after = (1e3 * statistics.median(_first(one[n]) for one in found) for n in (0, 1))
+        self.note("both", launch=key, before_us=before, us=after)
+
+    def chose(self, config: Any) -> None:
+        """Note what `tuned` launched of the tune before."""
+        self.note("chosen", tune=self.number, config=words(config))
+
+
+def times(prediction: Any) -> dict[str, Any]:
+    """Return the columns of a predicted time."""
+    found = (None,) * 3
+    if prediction is not None:
+        found = prediction.us, prediction.low_us, prediction.high_us
+    return dict(zip(("predicted_us", "predicted_low_us", "predicted_high_us"), found, strict=True))
+
+
+def first_change(function: Any, arguments: Any, keywords: Any, grid: Any) -> dict[str, Any] | None:
+    """Return the change that `explain` says first of a launch; None where there is none."""
+    from occupancy_lab.asked import Asked
+    from occupancy_lab.compiling import store_directory
+    from occupancy_lab.compiling.compiler import Compiler
+    from occupancy_lab.explaining.explanation import explain_asked, make_cases
+    from occupancy_lab.explaining.neighbours import best_of
+    from occupancy_lab.explaining.tried import in_one_sentence
+    from occupancy_lab.kernel import variants
+    from occupancy_lab.tuning.autotuner import _gpu_at_hand
+
+    gpu, here = _gpu_at_hand()
+    (one,) = variants(function, arguments, keywords, grid)
+    asked = Asked(one.function, one.launch, gpu, relaunch=one.relaunch)
+    compiler = Compiler(store_directory(), here={gpu.target} if here else (), threads=True)
+    (record,) = explain_asked([asked], compiler).records
+    if record.prediction is None or record.prediction.us < FEWEST_US:
+        return None
+    (case,) = make_cases([asked], [record], compiler)
+    best = best_of(record, case.neighbours)
+    if best is None or best.record is None or not in_one_sentence(case):
+        return None
+    return {
+        "change": best.instead_of(record),
+        "changes": dict(best.changes),
+        "grid": best.record.launch.grid,
+        "before_predicted_us": record.prediction.us,
+        **times(best.record.prediction),
+    }
+
+
+def _bench(call: Callable[[], Any], quantiles: Sequence[float], **options: Any) -> Any:
+    import triton
+
+    return triton.testing.do_bench(call, quantiles=quantiles, **options)
+
+
+def _made_up(call: Callable[[], Any], quantiles: Sequence[float], **_: Any) -> list[float]:
+    del call
+    return [1.0 for _ in quantiles]
+
+
+def _first(found: Any) -> float:
+    return float(found[0] if isinstance(found, list | tuple) else found)
+
+
+def read(file: Path) -> list[dict[str, Any]]:
+    """Return the whole rows of a file."""
+    found = []
+    for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
+        with contextlib.suppress(ValueError):  # it was cut off
+            found.append(json.loads(line))
+    return found
+
+
+def run_group(asked: argparse.Namespace) -> None:
+    """Run a group in this process."""
+    if asked.dry:
+        make_dry(asked.gpu)
+    hooks = Hooks(asked.group, asked.file, predicts=asked.predicts, dry=asked.dry)
+    hooks.install()
+    import foreign_kernels
+
+    foreign_kernels.TUTORIALS = asked.tutorials
+    group = GROUPS[asked.group]
+    calls = group(asked.tuned) if asked.group.startswith("matmul") else group()
+    for call in calls:
+        if time.time() > asked.until:
+            hooks.note("problem", why="no time left")
+            break
+        try:
+            call()
+        except Exception:  # noqa: BLE001 - the next one may work
+            hooks.note("problem", why=traceback.format_exc())
+
+
+def make_dry(name: str) -> None:
+    """Have Triton compile for a GPU that is not here, and launch nothing."""
+    global DEVICE  # noqa: PLW0603 - where tensors are made
+    import foreign_kernels
+    from triton.compiler import CompiledKernel
+    from triton.runtime import driver
+
+    from occupancy_lab.compiling.offline import OfflineDriver
+    from occupancy_lab.gpus import find_gpu
+    from occupancy_lab.gpus.present import PresentGpu
+    from occupancy_lab.tuning import autotuner
+
+    gpu = find_gpu(name)
+    autotuner.present_gpus = lambda: (PresentGpu(gpu, gpu.title, {}, 0, gpu),)
+    DEVICE = foreign_kernels.DEVICE = "cpu"
+    driver.set_active(OfflineDriver(gpu.target))
+    CompiledKernel._init_handles = lambda _: None  # noqa: SLF001 - what loads it
+    CompiledKernel.run = property(lambda _: lambda *_, **__: None)
+
+
+def export(folder: Path, gpu: str, names: Sequence[str]) -> None:
+    """Write both tables, and print them in short."""
+    rows = [row for name in names for row in read(folder / f"{slug(name)}.jsonl")]
+    of = {
+        kind: [row for row in rows if row["kind"] == kind] for kind in ("tune", "timed", "followed")
+    }
+    chosen = {(row["group"], row["tune"]): row["config"] for row in rows if row["kind"] == "chosen"}
+    measured = {(row["group"], row["tune"], row["config"]): row["us"] for row in of["timed"]}
+    both = {(row["group"], row["launch"]): row for row in rows if row["kind"] == "both"}
+    tuned = [
+        {**row, "us": us, "chosen": chosen.get((row["group"], row["tune"])) == row["config"] or ""}
+        for row in of["tune"]
+        if (us := measured.get((row["group"], row["tune"], row["config"])))
+    ]
+    followed = [
+        {**row, **both[row["group"], row["launch"]]}
+        for row in of["followed"]
+        if (row["group"], row["launch"]) in both
+    ]
+    for name, columns, table in (("tunes", TUNES, tuned), ("followed", FOLLOWED, followed)):
+        with (folder / f"{name}-{gpu}.csv").open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, columns, extrasaction="ignore", lineterminator="\n")
+            writer.writeheader()
+            writer.writerows({k: cell(v) for k, v in row.items()} for row in table)
+    problems = collections.Counter(
+        f"{row['group']}: {row['why'].strip().splitlines()[-1][:150]}"
+        for row in rows
+        if row["kind"] == "problem"
+    )
+    for why, number in problems.most_common(20):
+        print(f"    {number} x {why}")
+    print(table(folder, [gpu]))
+
+
+def table(folder: Path, gpus: Sequence[str]) -> str:
+    """Return the tables of docs/tuning.md: what was lost, and what came of following advice."""
+    lines = [
+        "| | tunes | configurations | first slower by | at most | best of 3 | best of 5 |",
+        "|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for gpu in gpus:
+        tunes: dict[Any, list[dict[str, Any]]] = collections.defaultdict(list)
+        for row in rows_of(folder / f"tunes-{gpu}.csv"):
+            tunes[kind_of(row["group"]), row["group"], row["tune"]].append(row)
+        kinds = dict.fromkeys(kind for kind, *_ in tunes)
+        for kind in (*kinds, ""):
+            some = [rows for (own, *_), rows in tunes.items() if kind in {own, ""}]
+            found = [one for rows in some if (one := lost(rows)) is not None]
+            means = [
+                percent(statistics.fmean(map(math.log1p, one))) for one in zip(*found, strict=True)
+            ]
+            most = percent(math.log1p(max(one[0] for one in found)))
+            configurations = sum(map(len, some))
+            name = f"{gpu.upper()}: {kind or 'all'}"
+            cells = (name, len(found), configurations, means[0], most, *means[1:])
+            lines.append(f"| {' | '.join(map(str, cells))} |")
+    lines += ["", "| | launches | faster | within the range |", "|---|--:|--:|--:|"]
+    for gpu in gpus:
+        rows = rows_of(folder / f"followed-{gpu}.csv")
+        faster = sum(row["us"] < row["before_us"] for row in rows)
+        inside = sum(
+            row["predicted_low_us"] <= row["us"] <= row["predicted_high_us"] for row in rows
+        )
+        lines.append(f"| {gpu.upper()} | {len(rows)} | {faster} | {inside} |")
+    return "\n".join(lines) + "\n"
+
+
+def kind_of(group: str) -> str:
+    """Return what a group's tunes are of: the kernels, and their dtype or library."""
+    return re.sub(r" \d$", "", group)
+
+
+def percent(logarithm: float) -> str:
+    """Return how much more a ratio is than 1, of its logarithm."""
+    return f"{math.expm1(logarithm):.1%}".replace("%", " %")
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a table, times as numbers; none where there is no file."""
+    with path.open(encoding="utf-8") if path.exists() else io.StringIO() as file:
+        return [
+            {name: number(text) if name.endswith("us") else text for name, text in row.items()}
+            for row in csv.DictReader(file)
+        ]
+
+
+def number(text: str) -> float | None:
+    """Return the number of a cell; None where it is empty."""
+    return float(text) if text else None
+
+
+def lost(rows: Sequence[Mapping[str, Any]]) -> tuple[float, ...] | None:
+    """Return how much slower than the fastest the best of the first of TOPS is by prediction.
+
+    None where less than two were timed, or nothing was predicted.
+    """
+    timed = [(row["predicted_us"], row["us"]) for row in rows if row["us"]]
+    ranked = [us for _, us in sorted(one for one in timed if one[0])]
+    if len(timed) < FEWEST or not ranked:
+        return None
+    best = min(us for _, us in timed)
+    return tuple(min(ranked[:top]) / best - 1 for top in TOPS)
+
+
+def cell(value: Any) -> Any:
+    """Return a value as a file has it."""
+    return f"{value:.5g}" if isinstance(value, float) else value
+
+
+def slug(group: str) -> str:
+    """Return the name of a group's file."""
+    return group.replace(" ", "-")
+
+
+def main() -> None:
+    """Run every group twice, in processes of their own."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--table", help="print what the tables of these GPUs in data/ say, and end")
+    parser.add_argument("--seconds", type=float, default=400.0)
+    parser.add_argument("--tutorials", type=Path, default=Path("tutorials"))
+    parser.add_argument("--gpu", default="h100", help="in the names of the files")
+    parser.add_argument("--groups", default=",".join(GROUPS))
+    parser.add_argument("--tuned", default="", help="what `tune --output` wrote of tuned_matmul")
+    parser.add_argument("--dry", action="store_true")
+    parser.add_argument("--predict-only", action="store_true", help="time nothing now")
+    parser.add_argument("--group", help=argparse.SUPPRESS)
+    parser.add_argument("--file", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
+    parser.add_argument("--predicts", action="store_true", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.table:
+        print(table(DATA, asked.table.split(",")), end="")
+        return
+    if asked.group:
+        run_group(asked)
+        return
+    asked.output.mkdir(parents=True, exist_ok=True)
+    end, names = time.time() + asked.seconds, asked.groups.split(",")
+    only = asked.dry or asked.predict_only
+    half = end if only else time.time() + 0.45 * asked.seconds
+
+    def start(group: str, until: float, *own: str) -> subprocess.Popen[bytes]:
+        file = asked.output / f"{slug(group)}.jsonl"
+        own = ("--group", group, "--file", str(file), "--until", str(until), *own)
+        words = [sys.executable, __file__, *sys.argv[1:], *own]
+        with file.with_suffix(".log").open("ab") as log:
+            return subprocess.Popen(  # noqa: S603 - this file
+                words,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            )
+
+    made = [name for name in names if read(asked.output / f"{slug(name)}.jsonl")]
+    running = [start(name, half, "--predicts") for name in names if name not in made]
+    for one in running:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            one.wait(max(half + 20 - time.time(), 1))
+        one.kill()
+    print(f"predicted, {end - time.time():.0f} s left", flush=True)
+    for name in [] if only else names:
+        one = start(name, end)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            one.wait(max(end + 5 - time.time(), 1))
+        one.kill()
+    print(f"timed, {end - time.time():.0f} s left", flush=True)
+    export(asked.output, asked.gpu, names)
+
+
+if __name__ == "__main__":
+    main()

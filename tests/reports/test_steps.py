@@ -1,0 +1,40 @@
+"""What reports/record_steps.py recorded of training steps, dry and on a GPU."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+import record_steps
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / "reports" / "data"
+GPUS = ("h100", "h200")
+
+
+def test_the_table_of_steps_is_that_recorded() -> None:
+    """docs/trace.md has what the recorded steps on both GPUs say."""
+    text = (ROOT / "docs" / "trace.md").read_text(encoding="utf-8")
+    shown = text.split("--table h100,h200 -->\n")[1].split("<!-- end of steps -->")[0]
+    assert shown == record_steps.table(DATA, GPUS)
+
+
+@pytest.mark.parametrize("gpu", GPUS)
+def test_a_dry_run_has_the_launches_and_the_time_of_a_training_step(gpu: str) -> None:
+    """Every launch is there, the sum is off by less than 15 %, and the longest come first."""
+    with (DATA / f"steps-{gpu}.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert all(row["launches"] == row["dry_launches"] for row in rows)
+    for program in ("llama", "transformer", "liger"):
+        times = [
+            (float(row["measured_us"]), float(row["predicted_us"]))
+            for row in rows
+            if row["program"] == program and row["measured_us"]
+        ]
+        measured, predicted = map(sum, zip(*times, strict=True))
+        assert predicted == pytest.approx(measured, rel=0.15)
+        first, expected = (
+            set(sorted(times, key=lambda one, n=n: -one[n])[:5]) for n in (0, 1)
+        )
+        assert len(first & expected) >= 4

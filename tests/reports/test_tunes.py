@@ -1,0 +1,98 @@
+"""What reports/record_tunes.py makes of tunes, with launches that are not made."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import record_tunes
+
+from occupancy_lab.throughput.launch_time import RATIO_ERROR
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.slow
+def test_a_tune_is_predicted_without_a_gpu(tmp_path: Path) -> None:
+    """Each configuration of a small group has a time, or why it has none, and another run stays."""
+    own = ("--output", str(tmp_path), "--dry", "--groups", "norms float16", "--seconds", "6")
+    words = [sys.executable, "reports/record_tunes.py", *own]
+    subprocess.run(words, cwd=ROOT, check=True, capture_output=True, timeout=300)
+    rows = record_tunes.read(tmp_path / "norms-float16.jsonl")
+    found = [row for row in rows if row["kind"] == "tune"]
+    assert len(found) >= 20
+    assert all(row["predicted_us"] or row["why"] for row in found)
+    assert {row["kernel"] for row in found} <= {"layer_norm_in_blocks", "group_norm"}
+
+
+def test_what_is_lost_is_of_the_first_by_prediction() -> None:
+    """The first that was timed counts, and the best of three, without what has no prediction."""
+    rows = [
+        {"predicted_us": 3.0, "us": 10.0},
+        {"predicted_us": 1.0, "us": 15.0},
+        {"predicted_us": None, "us": 9.0},
+        {"predicted_us": 2.0, "us": 12.0},
+    ]
+    assert record_tunes.lost(rows) == pytest.approx((15 / 9 - 1, 10 / 9 - 1, 10 / 9 - 1))
+    assert record_tunes.lost(rows[:1]) is None
+    assert record_tunes.lost([{**row, "predicted_us": None} for row in rows]) is None
+
+
+def test_the_tables_of_tuning_are_those_recorded() -> None:
+    """docs/tuning.md has what the recorded tunes and launches on both GPUs say."""
+    text = (ROOT / "docs" / "tuning.md").read_text(encoding="utf-8")
+    shown = text.split("--table h100,h200 -->\n")[1].split("<!-- end of tunes -->")[0]
+    assert shown == record_tunes.table(record_tunes.DATA, ("h100", "h200"))
+
+
+def test_advice_is_right_as_often_as_is_said() -> None:
+    """Of tunes in 16 bits the first choice loses little; of launches nearly all were faster."""
+    tunes: dict[tuple[str, str], list[dict[str, float]]] = {}
+    followed = []
+    for gpu in ("h100", "h200"):
+        for row in record_tunes.rows_of(record_tunes.DATA / f"tunes-{gpu}.csv"):
+            if "float16" in row["group"] or row["group"].startswith("attention"):
+                tunes.setdefault((gpu + row["group"], row["tune"]), []).append(row)
+        followed += record_tunes.rows_of(record_tunes.DATA / f"followed-{gpu}.csv")
+    losses = [found for rows in tunes.values() if (found := record_tunes.lost(rows))]
+    assert len(losses) > 150
+    assert sum(first for first, *_ in losses) / len(losses) < 0.02
+    assert max(best for *_, best in losses) < 0.04
+    assert sum(row["us"] < row["before_us"] for row in followed) > 0.9 * len(followed) > 30
+
+
+def test_a_step_to_a_neighbour_that_is_predicted_to_be_faster_is_faster() -> None:
+    """From nearly any recorded configuration of 16 bits the best of those near it is a gain.
+
+    Those near it have one setting, or num_warps besides, otherwise: it is what explain says first.
+    """
+    tunes: dict[tuple[str, str], dict[str, tuple[float, float]]] = {}
+    for row in record_tunes.rows_of(record_tunes.DATA / "tunes-h100.csv"):
+        if "float16" in row["group"] and row["predicted_us"]:
+            times = row["predicted_us"], row["us"]
+            tunes.setdefault((row["group"], row["tune"]), {})[row["config"]] = times
+    steps = []
+    for known in tunes.values():
+        for one, (predicted, us) in known.items():
+            best = min(near(one, known), key=lambda other, known=known: known[other][0])
+            if known[best][0] <= (1 - RATIO_ERROR) * predicted:
+                steps.append(known[best][1] / us)
+    assert len(steps) > 500
+    assert sum(step < 1 for step in steps) > 0.97 * len(steps)
+
+
+def near(one: str, known: Iterable[str]) -> list[str]:
+    """Return the configurations of *known* in which one setting, and num_warps, is otherwise."""
+    mine = {*one.split(", ")}
+    differing = {other: mine - {*other.split(", ")} for other in known}
+    return [
+        other
+        for other, settings in differing.items()
+        if sum(not setting.startswith("num_warps ") for setting in settings) <= 1
+    ]
