@@ -493,11 +493,11 @@ def export(folder: Path, gpu: str, names: Sequence[str]) -> None:
         for row in of["followed"]
         if (row["group"], row["launch"]) in both
     ]
-    for name, columns, table in (("tunes", TUNES, tuned), ("followed", FOLLOWED, followed)):
+    for name, columns, found in (("tunes", TUNES, tuned), ("followed", FOLLOWED, followed)):
         with (folder / f"{name}-{gpu}.csv").open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, columns, extrasaction="ignore", lineterminator="\n")
             writer.writeheader()
-            writer.writerows({k: cell(v) for k, v in row.items()} for row in table)
+            writer.writerows({k: cell(v) for k, v in row.items()} for row in found)
     problems = collections.Counter(
         f"{row['group']}: {row['why'].strip().splitlines()[-1][:150]}"
         for row in rows

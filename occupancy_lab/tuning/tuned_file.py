@@ -103,7 +103,11 @@ class TunedFile(Answer):
             Section(
                 find_gpu(key).title,
                 (_table(self.sizes, launches),),
-                (*_alike(launches), f"The times rest on {literal(self.basis[key])}."),
+                (
+                    *_alike(launches),
+                    *_range(launches),
+                    f"The times rest on {literal(self.basis[key])}.",
+                ),
             )
             for key, launches in self.gpus.items()
         ]
@@ -173,16 +177,32 @@ def _answer(file: TunedFile) -> Iterator[str]:
 def _table(sizes: Sequence[str], launches: Sequence[TunedLaunch]) -> Table:
     """Return a table of *launches*, a row each, with the settings in which they differ."""
     names = _settings(launches, alike=False)
+    several = not any(_range(launches))
     rows = []
     for one in launches:
         low, high = one.predicted_low_us, one.predicted_high_us
         time = cell(one.predicted_us)
-        if low is not None and high is not None:
+        if several and low is not None and high is not None:
             time += f" ({cell(low)} to {cell(high)})"
         values = [*(one.sizes[name] for name in sizes), *(one.config.get(name) for name in names)]
         rows.append((*(literal(str(value)) for value in values), time, one.bound))
-    headers = (*map(literal, (*sizes, *names)), "predicted us", "bound")
+    headers = (*map(literal, (*sizes, *names)), "us", "bound")
     return Table(headers, tuple(rows))
+
+
+def _range(launches: Sequence[TunedLaunch]) -> Iterator[str]:
+    """Say in which range the times of all *launches* are, where it is as wide for each."""
+    shares = {
+        (
+            f"{one.predicted_low_us / one.predicted_us:.2f}",
+            f"{one.predicted_high_us / one.predicted_us:.2f}",
+        )
+        for one in launches
+        if one.predicted_low_us is not None and one.predicted_high_us is not None
+    }
+    if len(shares) == 1:
+        ((low, high),) = shares
+        yield f"us is predicted; eight in ten launches should take {low} to {high} times that."
 
 
 def _settings(launches: Sequence[TunedLaunch], *, alike: bool) -> list[str]:

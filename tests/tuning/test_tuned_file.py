@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from typing import Any
@@ -81,9 +82,23 @@ def test_the_page_has_each_choice_and_what_is_left_out() -> None:
     assert page.startswith("# kernel: 2 sizes on H100 SXM\n")
     assert "B200 is left out: no time." in page
     assert "H100 SXM has none for M 1, N 2, KIND a: no loop." in page
-    assert "| M   |   N |   KIND |   BLOCK |   predicted us |   bound |" in page
+    assert "| M   |   N |   KIND |   BLOCK |   us |   bound |" in page
     assert "Each has num_warps 4." in page
     assert "The times rest on launches of kernels." in page
+
+
+def test_ranges_that_are_alike_are_one_sentence() -> None:
+    """Where they are as wide for each launch the table has the times alone, else each its own."""
+    one, other = (
+        dataclasses.replace(launch(m, 2, "a", BLOCK=64), predicted_us=us, predicted_high_us=high)
+        for m, us, high in ((1, 2.5, 4.0), (2, 5.0, 8.0))
+    )
+    other = dataclasses.replace(other, predicted_low_us=4.0)
+    page = file_of(one, other).to_markdown()
+    assert "us is predicted; eight in ten launches should take 0.80 to 1.60 times that." in page
+    assert "(" not in page.split("KIND |")[1].split("Each has")[0]
+    wider = dataclasses.replace(other, predicted_high_us=9.0)
+    assert "5.00 (4.00 to 9.00)" in file_of(one, wider).to_markdown()
 
 
 @pytest.mark.parametrize("text", ["[]", "{", "3", '{"format": "occupancy-lab tuned"}'])
