@@ -20,7 +20,7 @@ from occupancy_lab.gpus import find_device
 from occupancy_lab.throughput.counted_program import counted_program
 from occupancy_lab.values import NOT_FOLLOWED, Part, Prediction
 from occupancy_lab.work.counts import LATENCIES, NOTHING, SECTOR, total
-from occupancy_lab.work.pipes import ISSUE, TENSOR
+from occupancy_lab.work.pipes import ISSUE, LSU, SHARED, TENSOR
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,6 +54,8 @@ L2_BYTES, PORT_BYTES, MEMORY_PORT_BYTES = 60.8, 64.0, 60.0
 that one takes (Jia et al. 2018), and the most that it takes from device memory."""
 LOCAL_BYTES = 43.0
 """The same of local memory that the L1 cache does not hold."""
+SHARED_FACTOR = 1.42
+"""How many times its passes an access to shared memory keeps lsu busy."""
 CODE_CYCLES, CODE_BYTES = 34.0, 128
 """For fetching so many bytes of code that no cache has yet. Right after the same launch the L2 has
 them: that takes as much less as a load from there does."""
@@ -134,6 +136,12 @@ class Asked:
     """The share of what it reads that the L2 cache does not have."""
     kept: float | None
     """As `Memory` has it."""
+
+    def own(self) -> dict[str, float]:
+        """Return the cycles of each pipe of its multiprocessor."""
+        found = {one: busy for one, busy in self.program.pipes.items() if one != SHARED}
+        found[LSU] = found.get(LSU, 0.0) + SHARED_FACTOR * self.program.pipes.get(SHARED, 0.0)
+        return found
 
     def alone(self) -> float:
         """Return the cycles that it takes with a multiprocessor to itself."""
@@ -247,7 +255,7 @@ class _Time:
 
     def __init__(self, asked: Asked, gpu: Gpu) -> None:
         self.asked, self.gpu = asked, gpu
-        self.own = asked.program.pipes
+        self.own = asked.own()
         self.size = gpu.multiprocessors or 1
         mhz = float(gpu.boost_mhz or 1)
         works = self.own.get(TENSOR, 0.0) > TENSOR_SHARE * self.own.get(ISSUE, 0.0)

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from occupancy_lab.gpus import Architecture
 
-ISSUE, FMA, ALU, XU, FP64, UNIFORM, TENSOR, LSU = (
-    *("issue", "fma", "alu", "xu", "fp64", "uniform", "tensor", "lsu"),
+ISSUE, FMA, ALU, XU, FP64, UNIFORM, TENSOR, LSU, SHARED = (
+    *("issue", "fma", "alu", "xu", "fp64", "uniform", "tensor", "lsu", "shared"),
 )
-"""The pipes, and the schedulers before them."""
+"""The pipes, the schedulers before them, and what of lsu are accesses to shared memory."""
 SCHEDULERS = 4
 WAVEFRONT, SECTORS_OF_WAVEFRONT = 128, 4
 """Bytes that lsu moves a cycle: 32 banks of 4 bytes (Programming Guide, "Shared Memory"), or 4
@@ -73,6 +73,11 @@ def pipe_of(word: int, architecture: Architecture) -> tuple[str | None, float]:
     if opcode in _UNIFORM and opcode not in _FIXED:
         return UNIFORM, OTHER_CYCLES
     return _FIXED.get(opcode, (ALU, OTHER_CYCLES))
+
+
+def is_shared(word: int) -> bool:
+    """Tell whether an instruction loads from or stores to shared memory."""
+    return word & 0x1FF in _SHARED
 
 
 def wavefronts(word: int) -> float:

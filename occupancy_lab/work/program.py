@@ -16,6 +16,8 @@ from occupancy_lab.work.pipes import (
     LSU,
     SCHEDULERS,
     SECTORS_OF_WAVEFRONT,
+    SHARED,
+    is_shared,
     pipe_of,
 )
 from occupancy_lab.work.replay import Replay
@@ -132,7 +134,8 @@ def _pipes(  # noqa: PLR0913 - what it is made of
             found[ISSUE] += times / SCHEDULERS
             pipe, busy = pipe_of(word, architecture)
             if pipe == LSU:
-                found[LSU] += times * cycles.get(number, busy)
+                name = SHARED if is_shared(word) else LSU
+                found[name] += times * cycles.get(number, busy)
             elif pipe is not None:
                 found[pipe] += times * busy / SCHEDULERS
     operands = sum(_middle(one.wavefronts) for one in shared if one.operation == "product")
