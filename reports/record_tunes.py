@@ -640,8 +640,9 @@ def main() -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             one.wait(max(end + 5 - time.time(), 1))
         one.kill()
-    print(f"timed, {end - time.time():.0f} s left", flush=True)
-    export(asked.output, asked.gpu, names)
+    if not only:
+        print(f"timed, {end - time.time():.0f} s left", flush=True)
+        export(asked.output, asked.gpu, names)
 
 
 if __name__ == "__main__":

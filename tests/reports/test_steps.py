@@ -34,7 +34,5 @@ def test_a_dry_run_has_the_launches_and_the_time_of_a_training_step(gpu: str) ->
         ]
         measured, predicted = map(sum, zip(*times, strict=True))
         assert predicted == pytest.approx(measured, rel=0.15)
-        first, expected = (
-            set(sorted(times, key=lambda one, n=n: -one[n])[:5]) for n in (0, 1)
-        )
+        first, expected = (set(sorted(times, key=lambda one, n=n: -one[n])[:5]) for n in (0, 1))
         assert len(first & expected) >= 4
