@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.throughput.features import stack
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from occupancy_lab.throughput.calibrations import Constants
     from occupancy_lab.throughput.features import Features
@@ -45,7 +45,7 @@ DRIFT_ROUNDS = 100.0
 """Rounds after which half of the programs that began together no longer load together; it came
 closest on the tuning shapes."""
 HIDING_STAGES = 3
-"""The least num_stages that hide a load, as `cycle_time` says."""
+"""The least num_stages that hide a load, as `cycle_times` says."""
 FULLEST = 0.9999
 """The most of the schedulers and of the memory that is taken to be busy: at 1 the waiting time is
 infinite, and where the rate is bisected it is tried beyond."""
@@ -170,8 +170,8 @@ def _issue_us(f: Features, c: Constants) -> Any:
     return np.maximum((scheduled + piped) / f.clock_mhz, to_l2)
 
 
-def cycle_time(rate: Any, f: Features, c: Constants, row: RowTimes) -> Any:
-    """Return the time in us from a program's row to its next, where *rate* rows per us pass.
+def cycle_times(f: Features, c: Constants, row: RowTimes) -> Callable[[Any], Any]:
+    """Return a function: the time in us from a program's row to its next, of the rows per us.
 
     Programs that began together load together, until they drift apart, and each waits for the
     loads of all; those of the second round wait for what the first round writes, too. In a launch
@@ -186,13 +186,19 @@ def cycle_time(rate: Any, f: Features, c: Constants, row: RowTimes) -> Any:
     together = (f.programs - 1.0) / (1.0 + (rounds - 1.0) / DRIFT_ROUNDS)
     late = np.minimum(rounds - 1.0, 1.0) / rounds
     load = c.latency_us + (row.read + late * (row.memory - row.read)) * (1.0 + together)
-    others = np.minimum(rate * row.issue * (f.programs - 1.0) / f.programs, FULLEST)
-    at_once = np.where(rounds > 1.0, 0.0, c.at_once_share * (f.programs - 1.0))
-    issue = row.issue * np.maximum(1.0 / (1.0 - others**CROWDING), 1.0 + at_once)
-    compute = row.compute + issue + c.exchange_us * f.exchanges + _pass_us(f, c)
+    others = f.programs - 1.0
+    at_once = 1.0 + np.where(rounds > 1.0, 0.0, c.at_once_share * others)
+    exchange, passing = c.exchange_us * f.exchanges, _pass_us(f, c)
     hidden = np.maximum(f.num_stages - 1.0, 1.0)
-    used = np.minimum(rate * row.memory, FULLEST)
-    return np.maximum(compute, (load + compute) / hidden) / (1.0 - used**SATURATION)
+
+    def cycle_time(rate: Any) -> Any:
+        busy = np.minimum(rate * row.issue * others / f.programs, FULLEST)
+        issue = row.issue * np.maximum(1.0 / (1.0 - busy**CROWDING), at_once)
+        compute = row.compute + issue + exchange + passing
+        used = np.minimum(rate * row.memory, FULLEST)
+        return np.maximum(compute, (load + compute) / hidden) / (1.0 - used**SATURATION)
+
+    return cycle_time
 
 
 def _pass_us(f: Features, c: Constants) -> Any:
@@ -208,9 +214,10 @@ def row_rate(f: Features, c: Constants, row: RowTimes) -> Any:
 
     low = np.zeros_like(row.memory)
     high = 1.0 / np.maximum(np.maximum(row.memory, row.issue), TINY)
+    cycle_time = cycle_times(f, c, row)
     for _ in range(BISECTIONS):
         rate = (low + high) / 2.0
-        slow = cycle_time(rate, f, c, row) * rate > f.programs
+        slow = cycle_time(rate) * rate > f.programs
         high = np.where(slow, rate, high)
         low = np.where(slow, low, rate)
     return (low + high) / 2.0
@@ -231,7 +238,7 @@ def launch_times(f: Features, c: Constants) -> LaunchTimes:
         total=fixed + average * a_row + tail,
         fixed=fixed,
         dispatch=average * dispatch,
-        latency=average * cycle_time(0.0, f, c.replace(at_once_share=0.0), row) / f.programs,
+        latency=average * cycle_times(f, c.replace(at_once_share=0.0), row)(0.0) / f.programs,
         issue=average * row.issue,
         bandwidth=average * row.memory,
         tail=tail,

@@ -21,7 +21,7 @@ from occupancy_lab.throughput.calibrations import Constants
 from occupancy_lab.throughput.features import stack
 from occupancy_lab.throughput.model import (
     LaunchTimes,
-    cycle_time,
+    cycle_times,
     launch_times,
     overfull_us,
     row_rate,
@@ -154,7 +154,7 @@ def test_exchanges_are_waited_for(launch: GuessedLaunch, exchanges: int) -> None
     found = launch.features
     sharing = dataclasses.replace(found, exchanges=exchanges)
     row = row_times(found, CONSTANTS)
-    alone, together = (float(cycle_time(0.0, f, CONSTANTS, row)) for f in (found, sharing))
+    alone, together = (float(cycle_times(f, CONSTANTS, row)(0.0)) for f in (found, sharing))
     # What is loaded ahead is there when others answer: copies hide no exchange, and need no more.
     waits = exchanges * CONSTANTS.exchange_us
     assert alone <= together <= alone + waits * (1 + ROUNDING)
@@ -279,7 +279,7 @@ def test_all_of_one_round_compute_at_once(launch: GuessedLaunch, rounds: int) ->
     work = found.programs * found.multiprocessors
     once, often = (dataclasses.replace(found, work=work * times) for times in (1, rounds))
     row = row_times(once, CONSTANTS)
-    alone, together = (cycle_time(0.0, some, CONSTANTS, row) for some in (often, once))
+    alone, together = (cycle_times(some, CONSTANTS, row)(0.0) for some in (often, once))
     waiting = CONSTANTS.at_once_share * (found.programs - 1) * row.issue
     assert together - alone == pytest.approx(waiting, abs=1e-9)
 
@@ -289,7 +289,7 @@ def test_a_pass_that_hides_a_load_is_longer(launch: GuessedLaunch, num_stages: i
     """From 3 stages on a pass takes its program pass_us more, and with fewer nothing."""
     found = dataclasses.replace(launch.features, num_stages=num_stages)
     row = row_times(found, CONSTANTS)
-    none, some = (cycle_time(0.0, found, CONSTANTS.replace(pass_us=us), row) for us in (0.0, 9.0))
+    none, some = (cycle_times(found, CONSTANTS.replace(pass_us=us), row)(0.0) for us in (0.0, 9.0))
     if num_stages > 2:
         assert 9.0 / (num_stages - 1) <= (some - none) * (1 + ROUNDING) <= 9.0 * (1 + 2 * ROUNDING)
     else:
