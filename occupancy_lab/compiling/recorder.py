@@ -52,6 +52,10 @@ REFUSED = (str, bytes, list, dict, set, complex)
 """Types of Python that Triton takes as constexprs alone; numpy's it takes no more than these."""
 
 
+BEFORE_ARGUMENTS = 6
+"""What Triton's launcher takes between the grid and the kernel's own arguments."""
+
+
 class _Compiled:
     """Stands for the CompiledKernel that a launch or a warmup returns; compiles when asked."""
 
@@ -71,6 +75,10 @@ class _Compiled:
 
     def _init_handles(self) -> None:
         """Do nothing: nothing is loaded."""
+
+    def run(self, x: int, y: int, z: int, *others: object) -> None:
+        """Note a launch as Triton's launcher is called, with the grid first and arguments last."""
+        self[x, y, z](*others[BEFORE_ARGUMENTS:])
 
     def __getitem__(self, grid: Any) -> Callable[..., None]:
         """Return what notes a launch of the kernel as it was compiled."""

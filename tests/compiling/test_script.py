@@ -154,6 +154,13 @@ def warmed():
     kernel[(programs * properties["multiprocessor_count"], 1, 1)](x, x, x, 4096)
 
 
+def relaunched():
+    x = torch.empty(4096, device="cuda", dtype=torch.bfloat16)
+    kernel = add[(4,)](x, x, x, 4096, BLOCK=1024)
+    before = 8, 1, 1, 0, kernel.function, kernel.packed_metadata, None, None, None
+    kernel.run(*before, x, x, x, 4096, 1024)
+
+
 def benched():
     x = torch.rand(128, device="cuda")
     times = triton.testing.do_bench(lambda: add[(1,)](x, x, x, 128, BLOCK=128), quantiles=[0.2, 1])
@@ -390,6 +397,13 @@ def test_a_kernel_that_was_warmed_up_tells_its_registers(ask: Callable[..., Ran]
     programs = 65536 // (int(registers) * 32 * 2) * 132
     assert kernels(ran.launches) == [("add", (programs, 1, 1), 1, None)]
     assert ran.launches[0].bound.options == {"num_warps": 2}
+
+
+def test_a_launcher_of_a_compiled_kernel_is_a_launch(ask: Callable[..., Ran]) -> None:
+    """What a library launches again by `run`, as Triton's own launcher is called, is there too."""
+    ran = ask("relaunched")
+    assert ran.failure is None
+    assert kernels(ran.launches) == [("add", (4,), 1, None), ("add", (8, 1, 1), 1, None)]
 
 
 def test_a_benchmark_calls_once_and_has_no_time(ask: Callable[..., Ran]) -> None:
