@@ -90,6 +90,12 @@ class Device:
             arch=self.target.arch,
         )
 
+    def nvsmi(self, attributes: Sequence[str]) -> list[int | None]:
+        """Return what triton.testing.nvsmi answers: the clocks of its multiprocessors, MHz."""
+        clocks = {f"clocks.{one}.sm": self.clock_mhz for one in ("max", "current")}
+        known = Properties(clocks, self.title)
+        return [known[name] if name in known else getattr(known, name) for name in attributes]
+
     def _properties(self, **values: Any) -> Properties:
         return Properties(values, self.title)
 
@@ -370,6 +376,7 @@ def offline_torch(
             "assert_close": _answer(),
             "do_bench": do_bench,
             "do_bench_cudagraph": do_bench,
+            "nvsmi": device.nvsmi,
         },
         torch.autograd: {"_engine_run_backward": run_here},
         torch._tensor_str: {  # noqa: SLF001

@@ -758,6 +758,7 @@ assert torch._C._cuda_getCurrentRawStream(0) == 0 and torch.cuda.mem_get_info()[
 properties = torch.cuda.get_device_properties(0)
 assert properties.total_memory > 2**30 and properties.max_threads_per_block == 1024
 assert properties.clock_rate > 10**6 and not properties.is_integrated
+assert triton.testing.nvsmi(["clocks.max.sm"]) == [properties.clock_rate // 1000]
 assert not hasattr(properties, "no_such")
 with torch.cuda.stream(stream), torch.cuda.graph(graph):
     x = torch.ones(16).cuda()
