@@ -45,6 +45,7 @@ GPUS = ("h100", "b200", "mi300x")
 TIMEOUT = 900.0
 """Seconds that a program may take."""
 RECORDED_ON = "h200"
+NO = False
 USUAL_STAGES = "3"
 LAUNCHES = Path(__file__).parent / "data" / "launches-h200.csv"
 VERSIONS = {"torch": torch.__version__, "triton": triton_version()}
@@ -167,6 +168,50 @@ def packed_linear() -> None:
         layer(random(rows, 1024, dtype=torch.float16))
 
 
+def fine_tuning() -> None:
+    """Call unsloth's norms, activations, loss and rotary embedding, forward and backward."""
+    import unsloth  # noqa: F401 - it patches what its kernels use
+    from unsloth.kernels import cross_entropy_loss, geglu, layernorm, rms_layernorm, swiglu
+    from unsloth.kernels.rope_embedding import Fast_RoPE_Embedding
+
+    half = torch.float16
+    x, w = (random(*shape, dtype=half, grad=True) for shape in ((512, 2048), (2048,)))
+    rms_layernorm.Fast_RMS_Layernorm.apply(x, w, 1e-6, NO).sum().backward()
+    layernorm.Fast_Layernorm.apply(x, w, w, 1e-6).sum().backward()
+    e, g = random(2, 256, 2048, dtype=half), random(2, 256, 2048, dtype=half)
+    three = [random(512, 2048, dtype=half) for _ in range(3)]
+    swiglu.swiglu_fg_kernel(e, g)
+    swiglu.swiglu_DWf_DW_dfg_kernel(*three)
+    for kind in ("exact", "approx"):
+        getattr(geglu, f"geglu_{kind}_forward_kernel")(e, g)
+        getattr(geglu, f"geglu_{kind}_backward_kernel")(*three)
+    logits, labels = random(512, 32000, grad=True), torch.randint(0, 32000, (512,), device="cuda")
+    cross_entropy_loss.Fast_CrossEntropyLoss.apply(logits, labels, 0, 0).sum().backward()
+    angles = random(256, 64, dtype=half)
+    q = random(2, 256, 16, 64, dtype=half, grad=True)
+    Fast_RoPE_Embedding.apply(q, angles, angles).sum().backward()
+
+
+def memory_efficient() -> None:
+    """Call xformers' norms, rotary embedding and gathers."""
+    import xformers.ops as operations
+    from xformers.ops.fmha import attn_bias
+    from xformers.ops.rmsnorm import rms_norm, rms_norm_add
+
+    half = torch.float16
+    x, w = random(512, 2048, dtype=half), random(2048, dtype=half)
+    rms_norm(x, w)
+    rms_norm_add(x, x.clone(), w)
+    lengths = {"q_seqlen": [1] * 4, "kv_padding": 256, "kv_seqlen": [100, 31, 16, 200]}
+    bias = attn_bias.BlockDiagonalCausalWithOffsetPaddedKeysMask.from_seqlens(**lengths)
+    q, k, cache = (random(1, n, h, 64, dtype=half) for n, h in ((4, 8), (4, 2), (1024, 2)))
+    operations.rope_padded(q, k, k, cache, cache, bias)
+    operations.index_select_cat([x], [torch.arange(0, 512, 2, device="cuda")])
+    whole, some = random(64, 16, 128, dtype=half), random(8, 16, 128, dtype=half)
+    scale = random(128, dtype=half)
+    operations.scaled_index_add(whole, torch.arange(8, device="cuda"), some, scale, 0.5)
+
+
 def fifty_operators() -> None:
     """Call operators of torch that FlagGems has kernels for."""
     import flag_gems
@@ -255,6 +300,8 @@ PROGRAMS: dict[str, Callable[[], None]] = {
     "torchao: blockwise fp8, int8, mxfp8": low_precision,
     "gemlite: 4 bits": packed_linear,
     "conch: paged attention, norms": paged_attention,
+    "unsloth: norms, activations, loss, rope": fine_tuning,
+    "xformers: norms, rope, gathers": memory_efficient,
     "FlagGems: 59 operators": fifty_operators,
     "transformers: Llama with Liger": partial(transformer, "Llama"),
     "transformers: Mixtral with Liger": partial(transformer, "Mixtral", num_local_experts=4),
@@ -278,6 +325,8 @@ KINDS = {
     "torchao: ": "torchao, in blockwise fp8, int8 and mxfp8",
     "gemlite: ": "gemlite, of 4 bits",
     "conch: ": "conch, with paged attention",
+    "unsloth: ": "unsloth, forward and backward",
+    "xformers: ": "xformers, without its attention",
     "a custom_op": "a custom_op and a triton_op, under torch.compile too",
 }
 """What the table of docs/trace.md calls programs, by the beginning of their names."""
