@@ -120,7 +120,7 @@ import multiprocessing
 if __name__ == "__main__":
     context = multiprocessing.get_context("spawn")
     context.Process(target=launch, args=(1,)).start()
-    with context.Pool(2) as pool:
+    with context.Pool(1) as pool:
         pool.map(launch, [2, 3])
 """,
     "forkserver": """
@@ -128,7 +128,7 @@ import multiprocessing
 
 if __name__ == "__main__":
     context = multiprocessing.get_context("forkserver")
-    with context.Pool(2) as pool:
+    with context.Pool(1) as pool:
         pool.map(launch, [1, 2, 3])
 """,
     "atexit": """
@@ -192,7 +192,6 @@ subprocess.run([sys.executable, "-c", ""])
         ("launch(1)", "sys.exit(3)", 3, "ends the script with status 3"),
         ("", "sys.exit('no')", 1, "ends the script with status no"),
         ("launch(1)", "torch.zeros(1, device='cuda').numpy()", 1, "can't convert cuda:0"),
-        ("", "raise KeyError('own')", 1, "KeyError: 'own'"),
     ],
 )
 def test_the_status_of_a_dry_run_is_the_programs(
