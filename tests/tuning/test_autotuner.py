@@ -536,10 +536,10 @@ def test_what_has_no_time_comes_after_what_has_one(
     """What can run is before what cannot; where nothing has a time, all stay in their order."""
     counted = autotuner.with_counts
 
-    def without(*asked: Any) -> list[Any]:
+    def without(*asked: Any, **others: Any) -> list[Any]:
         return [
             dataclasses.replace(one, prediction=None) if place in lacking else one
-            for place, one in enumerate(counted(*asked))
+            for place, one in enumerate(counted(*asked, **others))
         ]
 
     monkeypatch.setattr(autotuner, "with_counts", without)
