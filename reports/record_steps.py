@@ -24,6 +24,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from record_tunes import write_rows
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -199,11 +201,8 @@ def kernels_of(path: Path) -> dict[str, dict[str, Any]]:
 
 def write(folder: Path, gpu: str, names: Sequence[str]) -> None:
     """Write the rows of all programs."""
-    with (folder / f"steps-{gpu}.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        for row in (row for name in names for row in rows_of(folder, name)):
-            writer.writerow({k: f"{v:.5g}" if isinstance(v, float) else v for k, v in row.items()})
+    rows = (row for name in names for row in rows_of(folder, name))
+    write_rows(folder / f"steps-{gpu}.csv", COLUMNS, rows)
 
 
 def _times(value: float | None, launches: int) -> float | None:

@@ -44,7 +44,7 @@ for _folder in ("reports", "."):
     sys.path.insert(0, str(ROOT / _folder))  # where the lab is not installed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 WARMUP_MS, REP_MS = 4, 16
 """What triton.testing.do_bench takes for a configuration."""
@@ -164,7 +164,7 @@ def norms(dtype: str) -> Iterator[Callable[[], Any]]:
         yield group
 
 
-def rows_of(dtype: str) -> Iterator[Callable[[], Any]]:
+def losses_and_softmaxes(dtype: str) -> Iterator[Callable[[], Any]]:
     """Yield cross entropies and softmaxes."""
     import torch
     import triton
@@ -206,7 +206,10 @@ GROUPS: dict[str, Callable[..., Iterator[Callable[[], Any]]]] = {
     },
     **{f"attention {head}": functools.partial(attentions, head) for head in (64, 128)},
     **{f"norms {dtype}": functools.partial(norms, dtype) for dtype in ("float16", "float32")},
-    **{f"rows {dtype}": functools.partial(rows_of, dtype) for dtype in ("float16", "float32")},
+    **{
+        f"rows {dtype}": functools.partial(losses_and_softmaxes, dtype)
+        for dtype in ("float16", "float32")
+    },
     **{
         f"fla {name}": functools.partial(public, "fla", name)
         for name in ("chunk_gla", "chunk_delta_rule", "chunk_retention")
@@ -233,12 +236,11 @@ class Hooks:
 
     now: Hooks
 
-    def __init__(self, group: str, file: Path, *, predicts: bool, dry: bool) -> None:
+    def __init__(self, group: str, file: Path, *, predicts: bool) -> None:
         """Note what *group* launches in *file*, in a run that *predicts* or times."""
         Hooks.now = self
-        self.group, self.file, self.predicts, self.dry = group, file, predicts, dry
-        self.bench = _made_up if dry else functools.partial(_bench, warmup=WARMUP_MS, rep=REP_MS)
-        self.number = self.launches = self.tuning = 0
+        self.group, self.file, self.predicts = group, file, predicts
+        self.number = self.tuning = 0
         self.per_kernel: collections.Counter[str] = collections.Counter()
         self.changes: dict[str, dict[str, Any]] = {}
         if not predicts:
@@ -280,13 +282,9 @@ class Hooks:
 
         def timed(tuner: Any, *arguments: Any, config: Any, **meta: Any) -> Any:
             found = bench(tuner, *arguments, config=config, **meta)
-            ms = found[0] if isinstance(found, list | tuple) else found
-            hooks.note(
-                "timed",
-                tune=hooks.number,
-                config=words(config),
-                us=None if math.isinf(ms) else 1e3 * ms,
-            )
+            ms = _first(found)
+            us = None if math.isinf(ms) else 1e3 * ms
+            hooks.note("timed", tune=hooks.number, config=words(config), us=us)
             return found
 
         def launched(
@@ -298,7 +296,7 @@ class Hooks:
             return launch(function, *arguments, grid=grid, warmup=warmup, **keywords)
 
         Autotuner.prune_configs, Autotuner.run, JITFunction.run = pruned, tuned, launched
-        Autotuner.do_bench = property(lambda _: self.bench, lambda *_: None)
+        Autotuner.do_bench = property(lambda _: _bench, lambda *_: None)
         if not self.predicts:
             Autotuner._bench = timed  # noqa: SLF001 - where a configuration is known
 
@@ -328,7 +326,7 @@ class Hooks:
             time = one.run.prediction if isinstance(one.run, Record) else None
             why = "" if isinstance(one.run, Record) else one.run.failure.reason
             self.note(
-                *("tune",),
+                "tune",
                 tune=self.number,
                 kernel=innermost(tuner.fn).__name__,
                 problem=problem,
@@ -361,7 +359,7 @@ class Hooks:
             lambda: launch(function, *arguments, grid=grid, warmup=False, **keywords),
             lambda: launch(function, *arguments, grid=tuple(row["grid"]), warmup=False, **changes),
         )
-        found = [[self.bench(one, quantiles=(0.5,)) for one in both] for _ in range(TURNS)]
+        found = [[_bench(one, quantiles=(0.5,)) for one in both] for _ in range(TURNS)]
         before, after = (1e3 * statistics.median(_first(one[n]) for one in found) for n in (0, 1))
         self.note("both", launch=key, before_us=before, us=after)
 
@@ -409,15 +407,10 @@ def first_change(function: Any, arguments: Any, keywords: Any, grid: Any) -> dic
     }
 
 
-def _bench(call: Callable[[], Any], quantiles: Sequence[float], **options: Any) -> Any:
+def _bench(call: Callable[[], Any], quantiles: Sequence[float]) -> Any:
     import triton
 
-    return triton.testing.do_bench(call, quantiles=quantiles, **options)
-
-
-def _made_up(call: Callable[[], Any], quantiles: Sequence[float], **_: Any) -> list[float]:
-    del call
-    return [1.0 for _ in quantiles]
+    return triton.testing.do_bench(call, quantiles=quantiles, warmup=WARMUP_MS, rep=REP_MS)
 
 
 def _first(found: Any) -> float:
@@ -437,7 +430,7 @@ def run_group(asked: argparse.Namespace) -> None:
     """Run a group in this process."""
     if asked.dry:
         make_dry(asked.gpu)
-    hooks = Hooks(asked.group, asked.file, predicts=asked.predicts, dry=asked.dry)
+    hooks = Hooks(asked.group, asked.file, predicts=asked.predicts)
     hooks.install()
     import foreign_kernels
 
@@ -493,11 +486,8 @@ def export(folder: Path, gpu: str, names: Sequence[str]) -> None:
         for row in of["followed"]
         if (row["group"], row["launch"]) in both
     ]
-    for name, columns, found in (("tunes", TUNES, tuned), ("followed", FOLLOWED, followed)):
-        with (folder / f"{name}-{gpu}.csv").open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, columns, extrasaction="ignore", lineterminator="\n")
-            writer.writeheader()
-            writer.writerows({k: cell(v) for k, v in row.items()} for row in found)
+    write_rows(folder / f"tunes-{gpu}.csv", TUNES, tuned)
+    write_rows(folder / f"followed-{gpu}.csv", FOLLOWED, followed)
     problems = collections.Counter(
         f"{row['group']}: {row['why'].strip().splitlines()[-1][:150]}"
         for row in rows
@@ -578,9 +568,13 @@ def lost(rows: Sequence[Mapping[str, Any]]) -> tuple[float, ...] | None:
     return tuple(min(ranked[:top]) / best - 1 for top in TOPS)
 
 
-def cell(value: Any) -> Any:
-    """Return a value as a file has it."""
-    return f"{value:.5g}" if isinstance(value, float) else value
+def write_rows(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write these *columns* of *rows*, numbers with five digits."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, columns, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        for row in rows:
+            writer.writerow({k: f"{v:.5g}" if isinstance(v, float) else v for k, v in row.items()})
 
 
 def slug(group: str) -> str:

@@ -95,7 +95,7 @@ def lsu_cycles(
     """Return for how many cycles each access of a warp keeps lsu busy, by its number in the code.
 
     Of global memory that is a cycle for four sectors, of shared memory the passes that it takes,
-    and of a copy from one to the other whichever is longer, unless it goes through the L1 cache.
+    and of a copy from one to the other whichever is longer, or of 4 bytes a thread `cache_passes`.
     """
     found = {
         one.instruction: _middle(passes) / _middle(one.executions)
