@@ -129,3 +129,33 @@ def transpose(x_ptr, y_ptr, M, N, BLOCK: tl.constexpr):
     inside = (rows[:, None] < M) & (cols[None, :] < N)
     block = tl.load(x_ptr + rows[:, None] * N + cols[None, :], mask=inside)
     tl.store(y_ptr + cols[None, :] * M + rows[:, None], block, mask=inside)
+
+
+@triton.jit
+def sum_in_parts(x_ptr, parts_ptr, n_rows, n_cols, rows_per_program, BLOCK: tl.constexpr):
+    """Add up columns: each program the rows that are its own, into a row of parts."""
+    pid = tl.program_id(0)
+    cols = tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for row in range(pid * rows_per_program, min((pid + 1) * rows_per_program, n_rows)):
+        x = tl.load(x_ptr + row * n_cols + cols, mask=cols < n_cols, other=0.0)
+        total += x.to(tl.float32)
+    tl.store(parts_ptr + pid * n_cols + cols, total, mask=cols < n_cols)
+
+
+@triton.jit
+def scale_in_turns(x_ptr, y_ptr, n_rows, n_cols, BLOCK: tl.constexpr):
+    """Double rows, of which each program takes every so many-th."""
+    cols = tl.arange(0, BLOCK)
+    for row in range(tl.program_id(0), n_rows, tl.num_programs(0)):
+        x = tl.load(x_ptr + row * n_cols + cols, mask=cols < n_cols, other=0.0)
+        tl.store(y_ptr + row * n_cols + cols, 2 * x, mask=cols < n_cols)
+
+
+@triton.jit
+def scale_a_row(x_ptr, y_ptr, n_cols, BLOCK: tl.constexpr):
+    """Double the row of a program."""
+    start = tl.program_id(0).to(tl.int64) * n_cols
+    cols = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + start + cols, mask=cols < n_cols, other=0.0)
+    tl.store(y_ptr + start + cols, 2 * x, mask=cols < n_cols)

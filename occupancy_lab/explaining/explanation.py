@@ -20,6 +20,7 @@ from occupancy_lab.explaining.case import Case, with_recorded
 from occupancy_lab.explaining.compiled import what_fits, what_was_compiled
 from occupancy_lab.explaining.duration import the_duration
 from occupancy_lab.explaining.formula import the_tutorial
+from occupancy_lab.explaining.grids import grid_changes
 from occupancy_lab.explaining.launch import the_launch, the_memory
 from occupancy_lab.explaining.limits import answer_in_short, the_limits, the_next_step
 from occupancy_lab.explaining.neighbours import (
@@ -30,8 +31,8 @@ from occupancy_lab.explaining.neighbours import (
     changes,
     comparable,
     first_of,
-    same_work,
 )
+from occupancy_lab.explaining.same_work import same_input, same_work
 from occupancy_lab.explaining.short import launch_title, the_launch_in_short, write_short
 from occupancy_lab.explaining.source import SourceView
 from occupancy_lab.explaining.variants import write_variants
@@ -194,8 +195,8 @@ def make_cases(
     ]
     wanted: list[tuple[int, Any, Asked]] = []
     for place, (one, case) in enumerate(zip(asked, made, strict=True)):
-        both = (*changes(case.record), *block_changes(case.record))
-        asked_so = ((change, changed(one, change)) for change in both)
+        tried = (*changes(case.record), *block_changes(case.record), *grid_changes(case.record))
+        asked_so = ((change, changed(one, change)) for change in tried)
         wanted += [(place, _key(change), other) for change, other in asked_so if other is not None]
         besides = wanted_besides(case)
         if case.record.matrix is None and (wider := aligned(one, case.record)) is not None:
@@ -223,11 +224,13 @@ def _completed(case: Case, found: Mapping[Any, Record | Failed]) -> Case:
         for change in changes(record)
         if (run := besides.pop(_key(change), None)) is not None and _told_apart(record, run)
     ]
-    neighbours += [
-        Neighbour.of(record, change, run)
-        for change in block_changes(record)
-        if isinstance(run := besides.pop(_key(change), None), Record) and same_work(record, run)
-    ]
+    for proposed, is_the_same in ((block_changes, same_work), (grid_changes, same_input)):
+        neighbours += [
+            Neighbour.of(record, change, run)
+            for change in proposed(record)
+            if isinstance(run := besides.pop(_key(change), None), Record)
+            and is_the_same(record, run)
+        ]
     single = found.get(_key({"num_stages": 1})) if record.num_stages > 1 else record
     case = dataclasses.replace(
         case,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.asked import Asked, ask
 from occupancy_lab.errors import InputError
+from occupancy_lab.explaining.grids import GRID, regridded
 from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.launch import ALIGNMENT, Descriptor, Pointer
@@ -21,11 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from occupancy_lab.record import Failed
-    from occupancy_lab.work.counts import Amount
 
 BLOCK = re.compile(r"BLOCK|TILE", re.IGNORECASE)
 """The constexprs that are named as those are that say what a program works on at a time."""
-
 
 WIDEST_ACCESS = 16
 """Bytes of the widest global load or store of one thread, on both vendors' GPUs here."""
@@ -38,8 +37,6 @@ MOST_ELEMENTS = 1 << 15
 the registers of a program's threads do not hold them."""
 MOST_ROUNDED = 1.1
 """A whole number that a multiple of 16 stands for, over itself: more of it is another problem."""
-SAMPLED = 0.02
-"""How far bytes may be apart that were counted of some of the programs for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +57,7 @@ class Neighbour:
 
     def instead_of(self, record: Record) -> str:
         """Return the change beside what *record* has: "num_warps 4 instead of 8"."""
-        now = listed([f"{setting_of(record, name)}" for name in self.changes])
+        now = listed([_shown(setting_of(record, name)) for name in self.changes])
         return f"{self.words} instead of {now}"
 
     @classmethod
@@ -73,11 +70,18 @@ class Neighbour:
 
 
 def _setting_words(name: str, value: Any) -> str:
-    return f"no {name}" if value is None else f"{name} {value}"
+    return f"no {name}" if value is None else f"{name} {_shown(value)}"
+
+
+def _shown(value: Any) -> str:
+    """Return a setting as text, a grid as 264x8."""
+    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def setting_of(record: Record, name: str) -> Any:
-    """Return the value of an option or an argument of a launch; None where it has none."""
+    """Return the value of an option or an argument of a launch, or its grid; None without one."""
+    if name == GRID:
+        return record.launch.grid
     if name in KNOBS:
         return getattr(record, name)
     return record.options.get(name, record.arguments.get(name))
@@ -249,36 +253,14 @@ def _blocks(record: Record) -> dict[str, int]:
     return {name: one for name, one in found if type(one) is int and one.bit_count() == 1 < one}
 
 
-def same_work(record: Record, other: Record) -> bool:
-    """Tell whether two launches read and write the same bytes of each tensor, as they count."""
-    if record.counts is None or other.counts is None:
-        return False
-    sampled = any(one.counts.walked < one.counts.programs for one in (record, other) if one.counts)
-    most = SAMPLED if sampled else 0.0
-    mine, its = (
-        {one.tensor: (one.read, one.written) for one in found.footprints}
-        for found in (record.counts, other.counts)
-    )
-    return mine.keys() == its.keys() and all(
-        _alike(one, another, most)
-        for name in mine
-        for one, another in zip(mine[name], its[name], strict=True)
-    )
-
-
-def _alike(one: Amount, other: Amount, most: float) -> bool:
-    if one.high is None or other.high is None:
-        return False
-    pairs = ((one.low, other.low), (one.high, other.high))
-    return all(abs(a - b) <= most * max(a, b) for a, b in pairs)
-
-
 def changed(asked: Asked, changes: Mapping[str, Any]) -> Asked | None:
     """Return *asked* with other settings; None where it cannot be launched so.
 
     Its grid is worked out anew where an argument of the kernel is among them.
     """
     matrix = asked.matrix
+    if GRID in changes:
+        return regridded(asked, changes)
     if matrix is None:
         return _relaunched(asked, changes)
     knobs: dict[str, Any] = {name: changes[name] for name in changes if name in KNOBS}

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.explaining.commands import explain_command
 from occupancy_lab.explaining.facts import number_headers, numbers
+from occupancy_lab.explaining.grids import GRID
 from occupancy_lab.explaining.neighbours import best_of, have_times, predicted_us, rank
+from occupancy_lab.explaining.same_work import grown_tensors
 from occupancy_lab.options import NAMES
 from occupancy_lab.text.document import Table, literal
 from occupancy_lab.text.words import (
@@ -86,11 +88,26 @@ def in_one_sentence(case: Case) -> str:
             f" {microseconds(own.us)} by {own.noticeable:.0%} or more{_but_spills(case)}."
         )
     found = best.record.prediction
-    doubt = "" if best.changes.keys() <= {*NAMES} else " (if the kernel may be launched so)"
-    return (
-        f"{literal(best.instead_of(case.record))}{doubt}: {prediction_words(found)} predicted"
-        f" instead of {microseconds(own.us)}{_why_faster(own, found)}."
-    )
+    times = f"{prediction_words(found)} predicted instead of {microseconds(own.us)}"
+    why = f"{_few_programs(case.record, best)}{_why_faster(own, found)}"
+    return f"{literal(best.instead_of(case.record))}{_doubt(case.record, best)}: {times}{why}."
+
+
+def _doubt(record: Record, best: Neighbour) -> str:
+    """Say of what the launch passes that the kernel must take it so, and what has to grow."""
+    if best.changes.keys() <= {*NAMES} or best.record is None:
+        return ""
+    grown = grown_tensors(record, best.record) if GRID in best.changes else []
+    room = f", and {listed([*map(literal, grown)])} grows with the grid" if grown else ""
+    return f" (if the kernel may be launched so{room})"
+
+
+def _few_programs(record: Record, best: Neighbour) -> str:
+    """Say how few of the places for programs are taken, where a larger grid takes more."""
+    plan = record.plan
+    if GRID not in best.changes or plan is None or plan.waves is None:
+        return ""
+    return f", as {plan.num_programs} programs take {percent(plan.waves)} of the places for them"
 
 
 def _why_faster(own: Prediction, other: Prediction) -> str:
@@ -136,11 +153,15 @@ def of_neighbours(case: Case) -> Iterator[str]:
     yield from dict.fromkeys(one.reason for one in case.neighbours if one.reason)
     best, own = best_of(case.record, case.neighbours), case.record.prediction
     if own is not None and in_one_sentence(case):
-        if left := len(case.neighbours) - len(worth_showing(case)):
-            shapes = (
-                "Another shape of its blocks" if left == 1 else f"{left} other shapes of its blocks"
-            )
-            yield f"{shapes}, compiled too, would not be faster by {own.noticeable:.0%}."
+        hidden = [one for one in case.neighbours if one not in worth_showing(case)]
+        grids = sum(GRID in one.changes for one in hidden)
+        shapes = len(hidden) - grids
+        left = [
+            *([f"{shapes} other shape{'s' if shapes > 1 else ''} of its blocks"] if shapes else []),
+            *([f"{grids} larger grid{'s' if grids > 1 else ''}"] if grids else []),
+        ]
+        if left:
+            yield f"{listed(left)}, compiled too, would not be faster by {own.noticeable:.0%}."
         return
     if best is not None and best.record is not None:
         yield _faster(case, best, best.record) if _timed(case) else _better(case, best.record)

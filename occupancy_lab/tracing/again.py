@@ -50,7 +50,8 @@ def case_of_kept(
     function = stand_in(bound)
     function.cache_key = hashlib.sha256(ttir.encode()).hexdigest()
     function.warmup = partial(_warm_up, ttir, dict(bound.arguments))
-    launch = Launch((), {**bound.arguments, **options}, bound.launch.grid)
+    keywords, values = {**bound.arguments, **options}, bound.launch.values
+    launch = Launch((), keywords, bound.launch.grid, values=values)
     compiler = Compiler(directory, progress=progress)
     run = explain_asked([Asked(function, launch, gpu)], compiler)
     same = isinstance(run.runs[0], Record) and run.runs[0].resources == calculation.resources
@@ -60,7 +61,8 @@ def case_of_kept(
 def _warm_up(ttir: str, noted: Mapping[str, Any], *, grid: Any, **given: Any) -> Any:
     """Return Triton's CompiledKernel of *ttir* with the options and the arguments that are *given*.
 
-    Those that 16 divides, and did not as they were *noted*, are marked so in the text.
+    Those that 16 divides, and did not as they were *noted*, are marked so in the text, and those
+    that it no longer divides are not.
     """
     from triton import compile as compile_file
     from triton.runtime import driver
@@ -68,13 +70,11 @@ def _warm_up(ttir: str, noted: Mapping[str, Any], *, grid: Any, **given: Any) ->
     del grid
     options = {name: value for name, value in given.items() if name not in noted}
     for name, value in given.items():
-        if name in noted and _divided(value) and not _divided(noted[name]):
-            ttir = re.sub(
-                rf"(%{re.escape(name)}: (?:!tt\.ptr<\w+>|i32|i64)) loc",
-                rf"\1 {{{DIVISIBLE}}} loc",
-                ttir,
-                count=1,
-            )
+        if name not in noted or _divided(value) == _divided(noted[name]):
+            continue
+        parameter, mark = rf"(%{re.escape(name)}: (?:!tt\.ptr<\w+>|i32|i64))", f" {{{DIVISIBLE}}}"
+        before, after = ("", mark) if _divided(value) else (mark, "")
+        ttir = re.sub(rf"{parameter}{re.escape(before)} loc", rf"\1{after} loc", ttir, count=1)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "kernel.ttir")
         path.write_text(ttir, "utf-8")

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling.texts import texts_of
-from occupancy_lab.errors import InputError
 from occupancy_lab.files import read_bytes
 from occupancy_lab.launch import INT64_MAX, BoundLaunch, Descriptor, Launch, Pointer, dtype_name
 from occupancy_lab.options import NAMES
 from occupancy_lab.work.counting import Counted, count_launch
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     from occupancy_lab.compiling.store import Store
@@ -37,27 +37,30 @@ def kept_files(folder: Path) -> dict[str, Any]:
     return found
 
 
-def count_kept(  # noqa: PLR0913 - what counts depend on
-    folder: Path,
-    metadata: Mapping[str, Any],
-    target: Target | None,
-    passed: Mapping[str, Any],
+def count_kept(
+    run: BoundLaunch,
+    texts: Texts | None,
     *,
-    grid: tuple[int, ...],
+    values: Mapping[str, Sequence[int]],
     resident: int | None,
     store: Store,
-) -> Counted:
-    """Return what a launch over *grid* does of the kernel in *folder*, or why that is not known.
+) -> tuple[BoundLaunch, Counted]:
+    """Return what a launch does that was noted, or why that is not known, and the launch.
 
-    *metadata* are Triton's of the kernel, *passed* is what `noted.passed` noted of the launch;
-    *resident* and *store* are as `count_launch` takes them.
+    *values* are what its small tensors of whole numbers had when it was made. Where what it does
+    depends on values, the launch that is returned has those that it only reads. *resident* and
+    *store* are as `count_launch` takes them.
     """
-    try:
-        run = launch_of(metadata, passed, grid)
-    except (InputError, KeyError, TypeError) as error:
-        return Counted(why_not=f"an argument cannot be read: {error}")
-    texts = _texts(folder, metadata, target)
-    return count_launch(texts, run, grid, store, assume={}, resident=resident)
+    assumed: dict[str, Any] = {"assume": {}, "resident": resident}
+    found = count_launch(texts, run, run.launch.grid, store, **assumed)
+    if found.counts is None or not found.counts.unknowns:
+        return run, found
+    written = {one.tensor for one in found.counts.footprints if one.written.high != 0}
+    read = {name: tuple(of) for name, of in values.items() if name not in written}
+    if not read:
+        return run, found
+    known = replace(run, launch=replace(run.launch, values=read))
+    return known, count_launch(texts, known, run.launch.grid, store, **assumed)
 
 
 def launch_of(
@@ -77,7 +80,7 @@ def launch_of(
     return BoundLaunch(metadata["name"], launch, arguments, declared, options)
 
 
-def _texts(folder: Path, metadata: Mapping[str, Any], target: Target | None) -> Texts | None:
+def texts_of_kept(folder: Path, metadata: Mapping[str, Any], target: Target | None) -> Texts | None:
     """Return the texts of a kernel; None where they, or the metadata, are gone."""
     if target is None:
         return None

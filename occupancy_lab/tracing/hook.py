@@ -28,9 +28,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .noted import (
+    MOST_COPIES,
     Kernel,
     Timer,
     clock,
+    copies,
     counts,
     device_facts,
     keep,
@@ -86,6 +88,8 @@ class Session:
         self.spent = 0
         self.recent: deque[Any] = deque(maxlen=RECENT)
         """The cells of the last launches."""
+        self._copies: list[Any] = []
+        """Of a first launch each: its kernel's number, its grid, and copies of small tensors."""
         self._undo: list[Callable[[], None]] = []
         self._lock = threading.RLock()
         self._begin()
@@ -137,6 +141,7 @@ class Session:
         self.replays = 0
         self.errors = []
         self.recent.clear()
+        self._copies.clear()
         for kernel in self.kernels:
             kernel.cells.clear()
             kernel.others = None
@@ -390,7 +395,7 @@ class Session:
     def _due(self, kernel: Any, cell: Any, rest: Any) -> Any:
         """Return the events that time a launch whose turn has come; None where it is not timed."""
         if self.profile is not None and not _unusual:
-            self.profile.look()
+            self.spent -= self.profile.look()  # seconds to start, which is no noting
         self.last = clock()
         self.first = self.first or self.last
         first = cell.count < FIRST
@@ -427,10 +432,22 @@ class Session:
         if cell.told or kind == "tuning":
             return
         cell.told = True
-        given = passed(kernel.described.get("parameters"), rest)
+        parameters = kernel.described.get("parameters")
+        given = passed(parameters, rest)
         if given is not None:
             with self._lock:
                 self._append({"kernel": kernel.number, "grid": cell.grid, "passed": given})
+        if kind == "count" and not _unusual and len(self._copies) < MOST_COPIES:
+            copied = copies(parameters, rest)
+            if copied:
+                self._copies.append((kernel.number, cell.grid, copied))
+
+    def _tell_values(self) -> None:
+        """Append what was in the small tensors that first launches were given."""
+        for number, grid, copied in self._copies:
+            values = {name: list(map(int, one.tolist())) for name, one in copied.items()}
+            self._append({"kernel": number, "grid": grid, "values": values})
+        self._copies.clear()
 
     def _append(self, values: Any) -> None:
         assert self.place is not None  # noqa: S101 - for the type checker
@@ -476,6 +493,9 @@ class Session:
             if self.timer is not None and patient:
                 self.timer.wait()
             self.flush(ended=True)
+        with self.guarded():
+            if patient:
+                self._tell_values()
         if not self.whole:
             self._restore()
 

@@ -28,6 +28,8 @@ MOST_PENDING = 64
 """Pairs of events that wait to be read."""
 KEPT = frozenset({".json", ".cubin", ".ptx", ".ttir", ".ttgir", ".hsaco", ".amdgcn"})
 """How the names of the files of a kernel end that are read when the program has ended."""
+MOST_VALUES, MOST_COPIES = 1 << 13, 64
+"""Whole numbers of a tensor that are copied, and the copies of a process: 4 MiB in all."""
 BEFORE = (1, 6)
 """Arguments of a launcher behind the grid and before the kernel's own: the stream alone of
 inductor's; of Triton's also function, metadata of the launch and of the kernel, and two hooks."""
@@ -290,6 +292,35 @@ def passed(parameters: Any, rest: Any) -> Any:
     values = rest[-len(parameters) :]
     found = {name: seen(value) for name, value in zip(parameters, values, strict=True)}
     return {name: value for name, value in found.items() if value is not None}
+
+
+def copies(parameters: Any, rest: Any) -> Any:
+    """Return copies on the GPU of the small tensors of whole numbers that a launcher is given.
+
+    They are made in the launch's own stream, so that nothing waits for them, and are by parameter.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not parameters or len(rest) - len(parameters) not in BEFORE:
+        return {}
+    named = zip(parameters, rest[-len(parameters) :], strict=True)
+    small = {name: part for name, value in named if (part := whole_numbers(value)) is not None}
+    if not small or torch.cuda.current_stream().cuda_stream != rest[0]:
+        return {}
+    with torch.no_grad():
+        return {name: part.clone() for name, part in small.items()}
+
+
+def whole_numbers(value: Any) -> Any:
+    """Return what is from a tensor's address to the end of its storage on a GPU.
+
+    None of what is no tensor of torch there, of floats, and of more than MOST_VALUES numbers.
+    """
+    if not getattr(value, "is_cuda", False) or type(value).__name__ not in {"Tensor", "Parameter"}:
+        return None
+    if value.is_floating_point() or value.is_complex():
+        return None
+    places = value.untyped_storage().nbytes() // value.element_size() - value.storage_offset()
+    return value.detach().as_strided((places,), (1,)) if 0 < places <= MOST_VALUES else None
 
 
 def seen(value: Any) -> Any:

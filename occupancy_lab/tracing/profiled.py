@@ -33,17 +33,20 @@ class Profile:
         self._profiler: Any = None
         self._until = 0.0
 
-    def look(self) -> None:
-        """Begin at the first launch, and end where its time is over."""
+    def look(self) -> Any:
+        """Begin at the first launch, and end where its time is over; return what that took, ns."""
+        before = clock()
         if self.facts is not None or threading.current_thread() is not threading.main_thread():
-            return
+            return 0
+        torch = sys.modules.get("torch")
         if self._profiler is not None:
             if clock() > self._until:
                 self.end()
-            return
-        torch = sys.modules.get("torch")
-        if torch is None or not torch.cuda.is_initialized():
-            return
+        elif torch is not None and torch.cuda.is_initialized():
+            self._begin()
+        return clock() - before
+
+    def _begin(self) -> None:
         self.facts = {}  # where it fails it is not tried again
         from torch import profiler
 

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.compiling.cubin import read_sizes
 from occupancy_lab.compiling.resources import read_resources
 from occupancy_lab.compiling.store import Store
-from occupancy_lab.errors import BinaryError, refuse
+from occupancy_lab.errors import BinaryError, InputError, refuse
 from occupancy_lab.files import read_bytes
 from occupancy_lab.gpus import bare_gpus, find_device, present_gpus, usual_gpus
 from occupancy_lab.occupancy.calculator import calculate, check_fits
 from occupancy_lab.tracing.actions import NOTHING, Effort, with_actions
 from occupancy_lab.tracing.again import case_of_kept
-from occupancy_lab.tracing.counted import count_kept, kept_files, launch_of
+from occupancy_lab.tracing.counted import count_kept, kept_files, launch_of, texts_of_kept
 from occupancy_lab.tracing.traced import (
     MOST_COUNTED,
     GpuTime,
@@ -110,7 +110,7 @@ def _read_process(
 ) -> tuple[Process, list[dict[str, Any]], list[tuple[Any, tuple[int, ...] | None]]]:
     """Return a process, its kernels, and of its last launches the kernel's key and the grid."""
     facts, *told = list(_lines(place / "kernels.jsonl")) or [{}]
-    kernels = [one for one in told if "passed" not in one]
+    kernels = [one for one in told if not one.keys() & {"passed", "values"}]
     try:
         counted = json.loads((place / "counts.json").read_text("utf-8"))
     except (OSError, ValueError):  # killed before the first flush
@@ -121,11 +121,12 @@ def _read_process(
     for kernel in kernels:
         cells = counted["kernels"].get(str(kernel["kernel"]), [])
         kernel["grids"] = [_grid_launches(cell, empty_ns) for cell in cells]
-        kernel["passed"] = {
-            shortened(one["grid"]): one["passed"]
-            for one in told
-            if "passed" in one and one["kernel"] == kernel["kernel"]
-        }
+        for what in ("passed", "values"):
+            kernel[what] = {
+                shortened(one["grid"]): one[what]
+                for one in told
+                if what in one and one["kernel"] == kernel["kernel"]
+            }
         launches += sum(one.launches + one.tuning for one in kernel["grids"])
     process = Process(
         pid=facts.get("pid", 0),
@@ -250,18 +251,23 @@ def _work(  # noqa: PLR0913 - what counts depend on
     store: Store,
 ) -> LaunchWork | None:
     """Return what the first launch over *grid* does that a process of *group* noted."""
-    given = (kernel["passed"].get(grid) for _, kernel in group)
-    passed = next((one for one in given if one is not None), None)
+    given = (
+        (kernel["passed"][grid], kernel["values"].get(grid, {}))
+        for _, kernel in group
+        if grid in kernel["passed"]
+    )
+    passed, values = next(given, (None, {}))
     if grid is None or passed is None:
         return None
-    resident = calculation.resident_programs
-    counted = count_kept(
-        kept, metadata, calculation.gpu.target, passed, grid=grid, resident=resident, store=store
-    )
-    if counted.counts is None:
-        return None
     constexprs = group[0][1].get("constexprs", {})
-    return LaunchWork.of(launch_of(metadata, passed, grid, constexprs), counted, calculation)
+    try:
+        run = launch_of(metadata, passed, grid, constexprs)
+    except (InputError, KeyError, TypeError):  # the record is damaged
+        return None
+    texts = texts_of_kept(kept, metadata, calculation.gpu.target)
+    resident = calculation.resident_programs
+    run, counted = count_kept(run, texts, values=values, resident=resident, store=store)
+    return None if counted.counts is None else LaunchWork.of(run, counted, calculation)
 
 
 def _metadata(kept: Path) -> dict[str, Any]:

@@ -20,8 +20,8 @@ from occupancy_lab.explaining.neighbours import (
     first_of,
     predicted_us,
     rank,
-    same_work,
 )
+from occupancy_lab.explaining.same_work import same_work
 from occupancy_lab.launch import tensor
 from occupancy_lab.text.words import listed
 from occupancy_lab.throughput.calibrations import UNCONFIRMED_ERROR

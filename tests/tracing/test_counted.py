@@ -7,11 +7,21 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
 from recorded_work import recorded_launches
 
+from occupancy_lab.compiling.held import MOST_TOLD
 from occupancy_lab.compiling.store import Store
-from occupancy_lab.tracing.counted import count_kept
-from occupancy_lab.tracing.noted import inductor_parameters, passed
+from occupancy_lab.compiling.texts import Texts
+from occupancy_lab.errors import InputError
+from occupancy_lab.tracing.counted import count_kept, launch_of, texts_of_kept
+from occupancy_lab.tracing.noted import (
+    MOST_VALUES,
+    copies,
+    inductor_parameters,
+    passed,
+    whole_numbers,
+)
 from occupancy_lab.values import Target
 
 if TYPE_CHECKING:
@@ -71,19 +81,22 @@ def test_inductors_static_launcher_passes_no_constants() -> None:
 LAUNCH = next(one for one in recorded_launches() if one.kernel == "swiglu_kernel" and one.executed)
 
 
+def noted(launch: Any) -> dict[str, Any]:
+    """Return what is noted of the arguments of a recorded launch."""
+    values = {
+        name: tensor(value.dtype, 1 << 30) if hasattr(value, "dtype") else value
+        for name, value in launch.arguments.items()
+    }
+    return passed([*values], (*TRITON, *values.values())) or {}
+
+
 def kept(folder: Path) -> Any:
     """Return what is counted of a recorded launch whose files are in *folder*."""
     numbers = {name: int(LAUNCH.row[name]) for name in ("num_warps", "num_ctas", "shared")}
     metadata = {"name": LAUNCH.kernel, **numbers}
-    values = {
-        name: tensor("torch.float16", 1 << 30) if hasattr(value, "dtype") else value
-        for name, value in LAUNCH.arguments.items()
-    }
-    noted = passed([*values], (*TRITON, *values.values()))
-    target = Target("cuda", "90", 32)
-    return count_kept(
-        folder, metadata, target, noted, grid=LAUNCH.grid, resident=2112, store=Store(None)
-    )
+    texts = texts_of_kept(folder, metadata, Target("cuda", "90", 32))
+    run = launch_of(metadata, noted(LAUNCH), LAUNCH.grid)
+    return count_kept(run, texts, values={}, resident=2112, store=Store(None))[1]
 
 
 def test_a_launch_is_counted_from_its_files(tmp_path: Path) -> None:
@@ -98,10 +111,70 @@ def test_a_launch_is_counted_from_its_files(tmp_path: Path) -> None:
     assert executed == pytest.approx(LAUNCH.executed, rel=0.01)
 
 
-def test_a_damaged_note_is_a_reason(tmp_path: Path) -> None:
-    """An argument that nobody can read leaves a reason."""
-    for noted in ({"x": {"dtype": "float99", "storage_bytes": 1, "aligned": True}}, {"x": {}}):
-        found = count_kept(
-            tmp_path, {"name": "k"}, None, noted, grid=(1,), resident=None, store=Store(None)
-        )
-        assert "cannot be read" in found.why_not
+def test_a_damaged_note_is_an_error() -> None:
+    """An argument that nobody can read makes no launch."""
+    for damaged in ({"dtype": "float99", "storage_bytes": 1, "aligned": True}, {}):
+        with pytest.raises((InputError, KeyError)):
+            launch_of({"name": "k"}, {"x": damaged}, (1,))
+
+
+def test_values_that_steer_a_loop_make_the_counts_exact() -> None:
+    """Where sizes of groups are in a tensor, its values say how often loops run."""
+    launch = next(one for one in recorded_launches() if one.kernel == "grouped_matmul_kernel")
+    run = launch_of({"name": launch.kernel}, noted(launch), launch.grid)
+    texts = Texts(launch.kernel, "cuda", 4, 1, 0, launch.ttir)
+    given: dict[str, Any] = {"resident": None, "store": Store(None)}
+    sizes = (256, 256, 128) * 4
+    unknown, without = count_kept(run, texts, values={}, **given)
+    known, having = count_kept(run, texts, values={"group_gemm_sizes": sizes}, **given)
+    assert (dict(unknown.launch.values), dict(known.launch.values)) == (
+        {},
+        {"group_gemm_sizes": sizes},
+    )
+    assert without.counts is not None
+    assert having.counts is not None
+    assert without.counts.flops.exact is None
+    assert having.counts.dot_flops["fp16"].exact == 4 * 2 * 256 * 256 * 128
+
+
+class Tensor:
+    """What a small tensor of torch on a GPU tells: a class of that name, as torch's has."""
+
+    is_cuda = True
+
+    def __init__(self, values: torch.Tensor) -> None:
+        self.inner = values
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+@pytest.mark.parametrize(
+    ("made", "found"),
+    [
+        (torch.arange(6), [0, 1, 2, 3, 4, 5]),
+        (torch.arange(6)[2:4], [2, 3, 4, 5]),
+        (torch.tensor([True, False]), [1, 0]),
+        (torch.arange(6.0), None),
+        (torch.zeros(MOST_VALUES + 1, dtype=torch.int64), None),
+        (torch.zeros(0, dtype=torch.int64), None),
+    ],
+)
+def test_small_whole_numbers_are_copied(made: torch.Tensor, found: list[int] | None) -> None:
+    """What lies behind an address to the end of its storage is copied; floats and more are not."""
+    part = whole_numbers(Tensor(made))
+    assert (None if part is None else [int(one) for one in part]) == found
+    assert whole_numbers(made) is None  # on the CPU
+    assert MOST_VALUES == MOST_TOLD
+
+
+def test_copies_are_made_in_the_stream_of_the_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are by parameter; of a launch in another stream there are none."""
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=7))
+    numbers = torch.arange(3)
+    rest = (*TRITON, Tensor(numbers), Tensor(torch.ones(3)), 30)
+    found = copies(["ids", "x", "n"], rest)
+    numbers += 1  # as the program goes on
+    assert {name: one.tolist() for name, one in found.items()} == {"ids": [0, 1, 2]}
+    assert copies(["ids", "x", "n"], (8, *rest[1:])) == {}
+    assert copies(["ids", "x"], rest) == copies(None, rest) == {}

@@ -1,0 +1,100 @@
+"""A launch that leaves places for programs empty is tried over larger grids, for the same work."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import launched_kernels
+import pytest
+
+from occupancy_lab import dry_run, tensor
+from occupancy_lab.explaining.grids import grid_changes, regridded
+
+if TYPE_CHECKING:
+    from occupancy_lab.explaining.explanation import Explanation
+    from occupancy_lab.explaining.neighbours import Neighbour
+
+ROWS, COLS = 8192, 2048
+X = tensor((ROWS, COLS), "bfloat16")
+PARTS = tensor((132, COLS), "float32")
+
+
+def summed(programs: int = 132, rows: int | None = None) -> Explanation:
+    """Return the dry run of sums in parts, over as many programs."""
+    lab = dry_run(launched_kernels.sum_in_parts, "h100")
+    share = -(-ROWS // programs) if rows is None else rows
+    return lab[(programs,)](X, PARTS, ROWS, COLS, share, BLOCK=2048, num_warps=8)
+
+
+def scaled(kernel: Any, programs: int, *numbers: int) -> Explanation:
+    """Return the dry run of a kernel that doubles rows, over as many programs."""
+    return dry_run(kernel, "h100")[(programs,)](X, X, *numbers, BLOCK=2048, num_warps=8)
+
+
+def larger(run: Explanation) -> list[Neighbour]:
+    """Return the larger grids that do the same work as a launch."""
+    (case,) = run.cases
+    return [one for one in case.neighbours if "grid" in one.changes]
+
+
+@pytest.mark.slow
+def test_the_share_of_a_program_shrinks_as_the_grid_grows() -> None:
+    """The rows of a program are those of all over the programs, and what they write grows."""
+    run = summed()
+    found = {one.words: one for one in larger(run)}
+    (record,) = run.records
+    most = record.calculation.resident_programs or 0
+    shares = {programs: -(-ROWS // programs) for programs in (264, 528, most)}
+    words = [f"grid {size} and rows_per_program {share}" for size, share in shares.items()]
+    assert [*found] == words
+    for one in found.values():
+        assert one.record is not None
+        assert one.record.plan is not None
+        assert one.record.plan.num_programs == one.changes["grid"][0] <= most
+    first = run.to_document().answer[0]
+    assert " instead of 132 and 63 (if" in first
+    assert "and parts_ptr grows with the grid" in first
+    assert "as 132 programs take" in first
+
+
+@pytest.mark.slow
+def test_a_kernel_that_asks_for_its_programs_takes_more_of_them() -> None:
+    """Without a number that says what each does, the grid alone changes; nothing else grows."""
+    run = scaled(launched_kernels.scale_in_turns, 132, ROWS, COLS)
+    found = larger(run)
+    assert found
+    assert {*map(frozenset, (one.changes for one in found))} == {frozenset({"grid"})}
+    assert "grows with the grid" not in run.to_document().answer[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("programs", [64, 4096])
+def test_other_work_is_no_larger_grid(programs: int) -> None:
+    """More programs of a kernel that does a row in each do more rows; a full GPU has no places."""
+    assert larger(scaled(launched_kernels.scale_a_row, programs, COLS)) == []
+
+
+@pytest.mark.slow
+def test_rows_that_would_be_left_out_are_no_larger_grid() -> None:
+    """Where the share of a program has nothing to do with the grid, both cannot change at once."""
+    run = summed(rows=70)
+    (record,) = run.records
+    assert {*map(frozenset, grid_changes(record))} == {frozenset({"grid"})}
+    assert all(one.record is not None for one in larger(run))
+    faster = [one.record.prediction for one in larger(run) if one.record is not None]
+    own = record.prediction
+    assert own is not None
+    assert all(one is None or one.us > own.us * (1 - own.noticeable) for one in faster)
+
+
+def test_a_number_that_is_not_passed_stays() -> None:
+    """A default of the kernel that the launch leaves out cannot be changed by it."""
+    asked = summed().asked[0]
+    assert regridded(asked, {"grid": (264,), "another": 3}) is None
+    changed = regridded(asked, {"grid": (264,), "rows_per_program": 32})
+    assert changed is not None
+    assert changed.launch.grid == (264,)
+    assert changed.launch == dataclasses.replace(
+        asked.launch, grid=(264,), arguments=(*asked.launch.arguments[:4], 32)
+    )
