@@ -1,0 +1,160 @@
+"""Does by hand what `occupancy-lab trace` says brings most to kernels of a library, and times both.
+
+`python reports/record_actions.py --output FOLDER --gpu h100` runs programs of record_steps.py under
+`occupancy-lab trace` on the NVIDIA GPU at hand. Of each kernel in PLACES, which are Liger's, it
+makes the change that the trace names in the function that launches the kernel, and runs the program
+again. It writes actions-<gpu>.csv: what the trace said that the launch would take, and what the
+launch took before and after. `--table` prints the table of docs/trace.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import importlib
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from record_steps import PROGRAMS, STEPS, run_program
+from record_tunes import write_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+ROOT = Path(__file__).resolve().parents[1]
+PLACES: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "_rms_norm_backward_kernel": (("rms_norm", "rms_norm_backward"),),
+    "_layer_norm_backward_kernel": (("layer_norm", "layer_norm_backward"),),
+    "liger_cross_entropy_kernel": (
+        ("cross_entropy", "cross_entropy_forward"),
+        ("fused_linear_cross_entropy", "fused_linear_cross_entropy_forward"),
+    ),
+}
+"""By kernel the modules of liger_kernel.ops and their functions that launch it."""
+CHANGES = (
+    (r"grid (?P<now>\d+)", r"(\.multi_processor_count)\b", r"\1 * {now} // {before}"),
+    (r"num_warps (?P<now>\d+)", r"(?<=\bnum_warps=)[^,\n]+(?=,\n)", "{now}"),
+    (r"BLOCK_SIZE (?P<now>\d+)", r"(?<=\bBLOCK_SIZE=)[^,\n]+(?=,\n)", "{now}"),
+)
+"""What an action says, what that is in the function's source, and what is put there."""
+COLUMNS = (
+    *("program", "kernel", "action", "launches", "predicted_us", "said_us", "said_low_us"),
+    *("said_high_us", "before_us", "after_us"),
+)
+
+
+def change_source(kernel: str, action: str) -> None:
+    """Make the change that *action* names in the functions that launch *kernel*."""
+    now, _, before = action.partition(" instead of ")
+    for module_name, function_name in PLACES[kernel]:
+        module = importlib.import_module(f"liger_kernel.ops.{module_name}")
+        source = inspect.getsource(getattr(module, function_name))
+        for said, place, there in CHANGES:
+            found = re.search(said, now)
+            if found is not None:
+                first = re.findall(r"\d+", before)[0]
+                source = re.sub(place, there.format(now=found["now"], before=first), source)
+        exec(compile(source, module.__file__ or "", "exec"), vars(module))  # noqa: S102 - its own source
+
+
+def trace(folder: Path, program: str, kernel: str = "", action: str = "") -> dict[str, Any]:
+    """Return what a trace of a program says of each kernel, with *action* done by hand if given."""
+    path = folder / f"{program}-{kernel or 'before'}.json"
+    own = [sys.executable, __file__, "--program", program, "--kernel", kernel, "--action", action]
+    actions = ["--actions", "0" if action else "300"]
+    words = [sys.executable, "-m", "occupancy_lab", "trace", "--json", "--output", str(path)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+    with path.with_suffix(".log").open("wb") as log:
+        subprocess.run(  # noqa: S603 - this file
+            [*words, *actions, "--", *own], stdout=log, stderr=log, env=environment, check=False
+        )
+    return json.loads(path.read_text("utf-8")) if path.exists() else {"rows": [], "kernels": []}
+
+
+def rows_of(folder: Path, program: str) -> Iterator[dict[str, Any]]:
+    """Return a row for each kernel of a program for which the trace named an action."""
+    before = trace(folder, program)
+    for one in before["kernels"]:
+        tried, kernel = one.get("tried") or {}, one["kernel"]
+        if not tried.get("change"):
+            continue
+        after: dict[str, Any] = {}
+        if kernel in PLACES:
+            found = trace(folder, program, kernel, tried["change"])["kernels"]
+            after = max(
+                (other for other in found if other["kernel"] == kernel),
+                key=lambda other: other["launches"],
+                default={},
+            )
+        low, high = re.findall(r"\(([\d.]+) to ([\d.]+)\)", tried["times"])[0]
+        yield {
+            "program": program,
+            "kernel": kernel,
+            "action": tried["change"],
+            "launches": one["launches"],
+            "predicted_us": tried["now_us"],
+            "said_us": tried["us"],
+            "said_low_us": low,
+            "said_high_us": high,
+            "before_us": one["us"],
+            "after_us": after.get("us"),
+        }
+
+
+def table(folder: Path, gpus: Sequence[str]) -> str:
+    """Return the table of docs/trace.md."""
+    lines = [
+        "| | kernel | what the trace names | said us | before us | after us | in the range |",
+        "|---|---|---|--:|--:|--:|---|",
+    ]
+    for gpu in gpus:
+        with (folder / f"actions-{gpu}.csv").open(encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                if not row["after_us"]:
+                    continue
+                low, high, after = (
+                    float(row[name]) for name in ("said_low_us", "said_high_us", "after_us")
+                )
+                cells = (
+                    *(f"{gpu.upper()}: {row['program']}", f"`{row['kernel']}`", row["action"]),
+                    f"{float(row['said_us']):.1f} ({low:.1f} to {high:.1f})",
+                    *(f"{float(row['before_us']):.1f}", f"{after:.1f}"),
+                    "yes" if low <= after <= high else "faster" if after < low else "slower",
+                )
+                lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Run each program, and again with each change, and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--gpu", default="h100")
+    parser.add_argument("--programs", default="llama,transformer,liger")
+    parser.add_argument("--table", help="print what the tables of these GPUs in data/ say, and end")
+    parser.add_argument("--program", choices=[*PROGRAMS], help=argparse.SUPPRESS)
+    parser.add_argument("--kernel", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--action", default="", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.program:
+        if asked.action:
+            change_source(asked.kernel, asked.action)
+        run_program(asked.program, STEPS, profiled=False)
+        return
+    if asked.table:
+        print(table(ROOT / "reports" / "data", asked.table.split(",")), end="")
+        return
+    asked.output.mkdir(parents=True, exist_ok=True)
+    rows = [row for name in asked.programs.split(",") for row in rows_of(asked.output, name)]
+    write_rows(asked.output / f"actions-{asked.gpu}.csv", COLUMNS, rows)
+    print(table(asked.output, [asked.gpu]))
+
+
+if __name__ == "__main__":
+    main()
