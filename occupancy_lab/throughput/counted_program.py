@@ -73,7 +73,7 @@ def counted_program(
     amounts = [one.trips for one in counts.loops] + [one.executions for one in counts.accesses]
     if products is None or any(one.high is None for one in amounts) or not counts.programs:
         return None
-    each = 1 / counts.programs
+    each = 1 / working_programs(counts)  # of those alone: the others take next to no time
     loop = max(counts.loops, key=lambda one: _middle(one.trips), default=None)
     trips = 0.0 if loop is None else _middle(loop.trips) * each
     passes = max(trips, 1.0) if resources.loop_instructions else 1.0
@@ -122,6 +122,17 @@ def counted_program(
     )
 
 
+def working_programs(counts: Counts) -> int:
+    """Return how many programs run a loop or write anything; all of them where that is not known.
+
+    The others find that there is nothing to do for them, and end.
+    """
+    does = [one.entered for one in counts.loops if not one.depth]
+    does += [one.executions for one in counts.accesses if one.writes]
+    most = max((counts.programs if one.high is None else one.high for one in does), default=0)
+    return min(most or counts.programs, counts.programs)
+
+
 def _products(counts: Counts, resources: Resources, gpu: Gpu) -> _Products | None:
     """Return what the products of a program ask for; None where a rate is not known."""
     found = _Products()
@@ -131,9 +142,10 @@ def _products(counts: Counts, resources: Resources, gpu: Gpu) -> _Products | Non
         rate = _multiply_adds(one, resources, gpu)
         if rate is None:
             return None
-        executions = _middle(one.executions) / counts.programs
+        programs = working_programs(counts)
+        executions = _middle(one.executions) / programs
         found = _Products(
-            found.cycles + _middle(one.flops) / counts.programs / 2 / rate,
+            found.cycles + _middle(one.flops) / programs / 2 / rate,
             found.operands + executions * _operands(one, resources) / WAVEFRONT,
             found.executions + executions,
         )

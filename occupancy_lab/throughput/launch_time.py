@@ -13,11 +13,11 @@ data sheets; docs/times.md has what is met on kernels that they were not fitted 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from occupancy_lab.gpus import find_device
-from occupancy_lab.throughput.counted_program import counted_program
+from occupancy_lab.throughput.counted_program import counted_program, working_programs
 from occupancy_lab.values import NOT_FOLLOWED, Part, Prediction
 from occupancy_lab.work.counts import LATENCIES, NOTHING, SECTOR, total
 from occupancy_lab.work.pipes import ISSUE, LSU, SHARED, TENSOR
@@ -47,7 +47,7 @@ L2_CYCLES, MEMORY_CYCLES = 594.0, 878.0
 """Until a load is there from the L2 cache and from device memory, with others under way."""
 IDLE_L2_CYCLES = 300.0
 """Likewise from the L2 cache where none goes on to device memory, as the launch before left all."""
-BANDWIDTH_SHARE, WRITTEN_WEIGHT = 0.839, 0.806
+BANDWIDTH_SHARE, WRITTEN_WEIGHT = 0.81, 0.806
 """Of the data sheet's bandwidth what reads reach, and how much of a read's time a write takes."""
 L2_BYTES, PORT_BYTES, MEMORY_PORT_BYTES = 60.8, 64.0, 60.0
 """Bytes a cycle and multiprocessor from the L2 cache where all ask for them; where few do, the most
@@ -61,7 +61,7 @@ CODE_CYCLES, CODE_BYTES = 34.0, 128
 them: that takes as much less as a load from there does."""
 TENSOR_CLOCK, TENSOR_SHARE = 0.886, 0.4
 """The part of its clock that the GPU keeps where the tensor cores work for more than this share of
-the issued instructions' cycles: power limits it."""
+the issued instructions' cycles: power limits it. Device memory keeps its own."""
 OVERLAP = 3.26
 """The exponent of the norm."""
 UNIFIED_KIB: Mapping[str, int] = {"sm_80": 192, "sm_86": 128, "sm_89": 128, "sm_120": 128}
@@ -190,6 +190,8 @@ def predict_launch(  # noqa: PLR0913, PLR0917 - what a time is made of
     asked = _asked(counts, program, memory, resources, fit)
     if asked is None or not known:
         return None
+    if followed is None:
+        asked = replace(asked, programs=working_programs(counts))
     found = _Time(asked, gpu)
     us, parts = found.us(), found.parts()
     limits = RANGES[_class_of(counts, followed, asked, parts, us)]
@@ -260,27 +262,35 @@ class _Time:
         mhz = float(gpu.boost_mhz or 1)
         works = self.own.get(TENSOR, 0.0) > TENSOR_SHARE * self.own.get(ISSUE, 0.0)
         self.mhz = mhz * (TENSOR_CLOCK if works else 1.0)
-        self.boost_mhz = mhz
         self.launch_us = LAUNCH_US if asked.kept is None else WARM_LAUNCH_US
 
-    def outside(self, active: int) -> dict[str, float]:
-        """Return a program's cycles of what *active* multiprocessors share."""
+    def outside(self, active: int, each: float, most: float) -> dict[str, float]:
+        """Return the cycles of what *active* multiprocessors share.
+
+        They have *each* programs in the mean, and the busiest one has *most*.
+        """
         asked, programs = self.asked, self.asked.programs
         share = self.size / active
-        bandwidth = (self.gpu.bandwidth_gbs or 1.0) * BANDWIDTH_SHARE * 1e3 / self.boost_mhz
+        bandwidth = (self.gpu.bandwidth_gbs or 1.0) * BANDWIDTH_SHARE * 1e3 / self.mhz
         moved = asked.read_bytes + WRITTEN_WEIGHT * asked.written_bytes
+        through, memory = asked.l2_bytes / programs, moved / programs
         return {
-            "l2": asked.l2_bytes / programs / min(PORT_BYTES, L2_BYTES * share),
-            "bandwidth": moved / programs / min(MEMORY_PORT_BYTES, bandwidth / active),
-            "dispatch": DISPATCH_US * active * self.mhz,
+            "l2": through * max(most / PORT_BYTES, each / (L2_BYTES * share)),
+            "bandwidth": memory * max(most / MEMORY_PORT_BYTES, each * active / bandwidth),
+            "dispatch": each * DISPATCH_US * active * self.mhz,
         }
 
-    def round_us(self, at_once: int, active: int) -> float:
-        """Return how long *at_once* programs take on each of *active* multiprocessors."""
+    def round_us(self, at_once: int, active: int, each: float) -> float:
+        """Return how long the programs of *active* multiprocessors take.
+
+        The busiest one has *at_once* of them. What all share does the work of *each*, their mean:
+        device memory does not wait for multiprocessors that have a program less.
+        """
         spilled = self.asked.spilled(self.gpu, at_once)
         alone = self.asked.alone() + spilled
-        units = [*self.own.values(), *self.outside(active).values(), spilled]
-        most = sum((at_once * one) ** OVERLAP for one in units)
+        own = [at_once * one for one in (*self.own.values(), spilled)]
+        units = (*own, *self.outside(active, each, at_once).values())
+        most = sum(one**OVERLAP for one in units)
         inside = max(self.own.values(), default=0.0) ** OVERLAP  # is in its time alone
         return float((alone**OVERLAP + max(most - inside, 0.0)) ** (1 / OVERLAP)) / self.mhz
 
@@ -298,12 +308,15 @@ class _Time:
         """Return the time of all rounds."""
         asked = self.asked
         at_once = min(asked.fit, math.ceil(asked.programs / self.size))
-        if asked.program.rounds is not None:
-            return asked.program.rounds * self.round_us(at_once, min(asked.programs, self.size))
+        rounds = asked.program.rounds
+        if rounds is not None:
+            active = min(asked.programs, self.size)
+            return rounds * self.round_us(at_once, active, asked.programs / active / rounds)
         full, left = divmod(asked.programs, asked.fit * self.size)
-        found = full * self.round_us(asked.fit, self.size) if full else 0.0
+        found = full * self.round_us(asked.fit, self.size, asked.fit) if full else 0.0
         if left:
-            found += self.round_us(math.ceil(left / self.size), min(left, self.size))
+            active = min(left, self.size)
+            found += self.round_us(math.ceil(left / self.size), active, left / active)
         return found
 
     def parts(self) -> tuple[Part, ...]:
@@ -312,16 +325,17 @@ class _Time:
         active = min(asked.programs, self.size)
         each = asked.programs / active
         spilled = asked.spilled(self.gpu, asked.fit)
-        units = {**self.own, **self.outside(active), "local": spilled}
-        places = active * min(asked.fit, math.ceil(asked.programs / active))
-        even = asked.programs / places
+        own = {**self.own, "local": spilled}
+        at_once = min(asked.fit, math.ceil(asked.programs / active))
+        even = each / at_once
         busiest = max(self.own.values(), default=0.0)
         found = {
             "launch": self.launch_us,
             "code": self.code_us(),
             "latency": max(even, 1.0) * (asked.alone() - busiest) / self.mhz,
-            **{name: each * cycles / self.mhz for name, cycles in units.items()},
-            "tail": self.rounds_us() - even * self.round_us(places // active, active),
+            **{name: each * cycles / self.mhz for name, cycles in own.items()},
+            **{name: one / self.mhz for name, one in self.outside(active, each, each).items()},
+            "tail": self.rounds_us() - even * self.round_us(at_once, active, at_once),
         }
         return tuple(Part(name, found[name]) for name in PARTS if found.get(name, 0.0) > 0)
 

@@ -10,7 +10,7 @@ from compare_work import counts_of, resources_of
 from recorded_work import RecordedLaunch, recorded_launches
 
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.throughput.counted_program import counted_program
+from occupancy_lab.throughput.counted_program import counted_program, working_programs
 from occupancy_lab.throughput.launch_time import MEASURED
 from occupancy_lab.work.counts import Amount, Program
 
@@ -52,6 +52,20 @@ def test_more_stages_hide_more() -> None:
     """A loop that loads further ahead waits less for each load."""
     short, long = program("h100", 5), program("h100", 2)
     assert short.alone[2] - short.alone[0] < long.alone[2] - long.alone[0]
+
+
+def test_programs_without_work_do_not_count() -> None:
+    """Of a grid with room for others those work that come to the loop, or store; all, if none."""
+    counts = counts_of(matmul())
+    half = counts.programs // 2
+    loops = tuple(dataclasses.replace(one, entered=Amount.of(half)) for one in counts.loops)
+    reads = tuple(one for one in counts.accesses if not one.writes)
+    assert working_programs(counts) == counts.programs
+    assert working_programs(dataclasses.replace(counts, loops=loops)) == counts.programs
+    assert working_programs(dataclasses.replace(counts, loops=loops, accesses=reads)) == half
+    assert (
+        working_programs(dataclasses.replace(counts, loops=(), accesses=reads)) == counts.programs
+    )
 
 
 def test_what_has_no_end_or_is_a_cluster_has_no_program() -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from occupancy_lab.values import Prediction
 
 COPY = "_swiglu_backward_kernel"
+BYTES = ("dram_read_bytes", "dram_written_bytes", "l2_bytes")
 
 
 def launch_of(kernel: str) -> RecordedLaunch:
@@ -54,6 +55,25 @@ def test_more_bandwidth_is_faster_and_other_gpus_are_less_certain() -> None:
     assert widths[0] == pytest.approx(widths[1])
     assert widths[1] < widths[2]
     assert [one.calibrated for one in known] == [True, True, False]
+
+
+def test_device_memory_does_not_wait_for_the_last_program() -> None:
+    """One program more than a GPU has multiprocessors moves little more, and takes little more."""
+    launch, gpu = launch_of(COPY), find_gpu("h100")
+    counts, executed, moved = counts_of(launch), executed_of(launch), memory_of(launch)
+    size = gpu.multiprocessors or 1
+    times = []
+    for programs in (size, size + 1):
+        share = programs / counts.programs
+        some = replace(counts, programs=programs)
+        bytes_ = {name: getattr(moved, name).scaled(share * 50) for name in BYTES}
+        found = predict_launch(
+            some, executed, replace(moved, **bytes_), resources_of(launch), 8, gpu
+        )
+        assert found is not None
+        assert found.bound == "bandwidth"
+        times.append(found.us)
+    assert times[0] < times[1] < 1.1 * times[0]
 
 
 def test_right_after_the_same_launch_it_is_faster() -> None:
