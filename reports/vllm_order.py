@@ -4,11 +4,12 @@
 model_executor/layers/fused_moe, of a clone or a wheel (0.33.0 here), reads the text of its kernel
 `fused_moe_kernel` and the tuned configurations of SHAPES there, and predicts, without a GPU, the
 two launches of a layer with each configuration: the tuned ones of its GPU, for all sizes, and
---sample of the space that vLLM's tuner searches (benchmarks/kernels/benchmark_moe.py). Each problem
-is a row of the CSV.
+--sample of the space that vLLM's tuner searches (benchmarks/kernels/benchmark_moe.py), on AMD those
+that it times of them. Each problem is a row of the CSV.
 
-Experts are drawn for each token from a seed, all alike, as the tuner draws them. vLLM timed a whole
-layer, of which the two launches are the part that depends on the configuration.
+Experts are drawn for each token from a seed, all alike, as the tuner draws them. The tuner repeats
+a whole layer in a CUDA graph with the same experts, and empties no cache: a launch finds there what
+the layer before has left. The two launches are the part of it that depends on the configuration.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_function
 from occupancy_lab.launch import Dtype, Launch, Pointer
 from occupancy_lab.record import Record, compile_runs, with_counts
+from occupancy_lab.throughput.launch_time import predict_launch
+from occupancy_lab.work.memory import repeated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -68,6 +71,10 @@ COLUMNS = ("gpu", "experts", "intermediate", "hidden", "top_k", "tokens")
 
 SECONDS = 20.0
 """That a compile may take: some blocks of the space take many minutes, and spill."""
+
+LDS_BYTES = 65536
+LARGE, LEAST_BLOCK, LEAST_WARPS = 2048, 64, 4
+"""Rows and columns of a product for which the tuner times no smaller blocks on AMD."""
 
 Config = dict[str, int]
 
@@ -146,6 +153,58 @@ def _tuned(folder: Path, key: str, shape: Sequence[int]) -> Mapping[int, Config]
     return {int(size): config for size, config in found.items() if size.isdigit()}
 
 
+def is_searched(shape: Sequence[int], tokens: int, config: Config) -> bool:
+    """Tell whether the tuner times a configuration on AMD: prune_rocm_configs for either launch."""
+    _, intermediate, hidden, top_k = shape
+    return any(
+        _is_kept(tokens * top_k, columns, depth, config)
+        for columns, depth in ((2 * intermediate, hidden), (hidden, intermediate))
+    )
+
+
+def _is_kept(rows: int, columns: int, depth: int, config: Config) -> bool:
+    tall, wide, deep = (config[f"BLOCK_SIZE_{side}"] for side in "MNK")
+    side, group = config["matrix_instr_nonkdim"], config["GROUP_SIZE_M"]
+    sides = ((rows, tall), (columns, wide))
+    is_large = min(rows, columns) >= LARGE
+    return (
+        side <= min(tall, wide, 16 if min(rows, columns) < 32 else 32)  # noqa: PLR2004
+        and all(side < size or side == block for size, block in sides)
+        and all(block <= 2 * size or block == 16 for size, block in sides)  # noqa: PLR2004
+        and depth % deep == 0
+        and (group == 1 or group * tall <= rows)
+        and 2 * deep * (tall + wide) <= LDS_BYTES
+        and (
+            not is_large
+            or (min(tall, wide, deep) >= LEAST_BLOCK and config["num_warps"] >= LEAST_WARPS)
+        )
+    )
+
+
+def configurations(
+    key: str,
+    tuned: Mapping[tuple[int, ...], Mapping[int, Config]],
+    shape: tuple[int, ...],
+    tokens: int,
+    sample: int,
+) -> dict[str, Config]:
+    """Return by their texts the *tuned* configurations of a GPU and a *sample* of the others.
+
+    They are those that the tuner times for *tokens* of a layer of *shape*.
+    """
+    space = AMD_SPACE if key == "mi300x" else NVIDIA_SPACE
+    ranges = [(name, of.split(",")) for name, of in (one.split("=") for one in space.split())]
+    each = [[(name, int(value)) for value in values] for name, values in ranges]
+    every = [dict(one) for one in itertools.product(*each)]
+    known = [tuned[one][size] for one in tuned for size in TOKENS]
+    if key == "mi300x":
+        every, known = (
+            [one for one in some if is_searched(shape, tokens, one)] for some in (every, known)
+        )
+    drawn = random.Random(1).sample(every, sample)  # noqa: S311
+    return {" ".join(f"{k}={v}" for k, v in one.items()): one for one in (*known, *drawn)}
+
+
 def order(
     folder: Path, key: str, sizes: Sequence[int], sample: int, cache: Path
 ) -> Iterator[dict[str, Any]]:
@@ -154,16 +213,10 @@ def order(
     function, _ = load_function(name)
     gpu = find_gpu(key)
     dtype = "float16" if key == "mi300x" else "bfloat16"  # as the tuner has it
-    space = AMD_SPACE if key == "mi300x" else NVIDIA_SPACE
-    ranges = [(name, of.split(",")) for name, of in (one.split("=") for one in space.split())]
-    each = [[(name, int(value)) for value in values] for name, values in ranges]
-    every = [dict(one) for one in itertools.product(*each)]
-    drawn = random.Random(1).sample(every, sample)  # noqa: S311
     tuned = {shape: _tuned(folder, key, shape) for shape in SHAPES[key]}
-    known = [tuned[shape][tokens] for shape in tuned for tokens in TOKENS]
-    named = {" ".join(f"{k}={v}" for k, v in one.items()): one for one in (*known, *drawn)}
-    configs = [*named.values()]
     for shape, tokens in itertools.product(tuned, sizes):
+        named = configurations(key, tuned, shape, tokens, sample)
+        configs = [*named.values()]
         pairs = (_launches(shape, tokens, one, dtype) for one in configs)
         asked = [Asked(function, one, gpu, name) for pair in pairs for one in pair]
         compiler = Compiler(cache, timeout=SECONDS)
@@ -184,8 +237,25 @@ def order(
 
 
 def _us(runs: Sequence[object]) -> float:
-    times = [one.prediction.us for one in runs if isinstance(one, Record) and one.prediction]
-    return sum(times) if len(times) == len(runs) else math.inf
+    """Return the time of a layer's launches right after the same layer; infinite: not known."""
+    known = [one for one in runs if isinstance(one, Record) and one.counts and one.memory]
+    if len(known) < len(runs):
+        return math.inf
+    times = [_after(one, [other for other in known if other is not one]) for one in known]
+    return math.inf if None in times else sum(time for time in times if time is not None)
+
+
+def _after(run: Record, others: Sequence[Record]) -> float | None:
+    """Return the time of a launch after the same one and *others*; None where it is not known."""
+    if run.counts is None or run.memory is None:
+        return None
+    between = sum(one.memory.once_bytes.high or 0 for one in others if one.memory)
+    found = predict_launch(
+        *(run.counts, run.executed, repeated(run.memory, run.counts, run.gpu, between)),
+        *(run.resources, run.occupancy.programs_per_multiprocessor, run.gpu),
+        num_stages=run.num_stages,
+    )
+    return None if found is None else found.us
 
 
 def main() -> None:

@@ -226,8 +226,10 @@ def capacity(gpu: Gpu) -> int | None:
     return gpu.l2_bytes // (2 if gpu.target.name in PARTITIONED else 1)
 
 
-def repeated(moved: Memory, counts: Counts | None, gpu: Gpu) -> Memory:
+def repeated(moved: Memory, counts: Counts | None, gpu: Gpu, between: int = 0) -> Memory:
     """Return what a launch moves right after the same one, from what it has *moved* otherwise.
+
+    Launches in between touched so many other bytes.
 
     Of a launch that touches no more than the last cache keeps all is there for the next, of others
     less, and nothing from FORGOTTEN on: that is neither read again nor written to device memory.
@@ -238,6 +240,7 @@ def repeated(moved: Memory, counts: Counts | None, gpu: Gpu) -> Memory:
         touched = total(map(_touched, counts.footprints)).high
     if room is None or touched is None:
         return replace(moved, kept=0.0)
+    touched += between
     kept = min(max((FORGOTTEN - touched / room) / (FORGOTTEN - 1), 0.0), 1.0)
 
     def left(amount: Amount | None, once: Amount | None) -> Amount | None:

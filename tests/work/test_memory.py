@@ -155,6 +155,15 @@ def test_the_same_launch_again_finds_what_the_cache_keeps(size: float, *, in_pla
     assert found.l2_bytes == cold.l2_bytes
 
 
+def test_launches_in_between_take_room() -> None:
+    """What would be kept alone is lost where others touch as much as the cache has."""
+    cached = capacity(H100) or 0
+    counts = Counts(1, 4, footprints=(footprint("x", cached // 2, 0),))
+    cold = memory(counts, H100)
+    kept = [repeated(cold, counts, H100, cached * more // 4).kept for more in (0, 2, 4, 6, 8)]
+    assert kept == pytest.approx([1.0, 1.0, 0.5, 0.0, 0.0], abs=1e-6)
+
+
 def test_a_cache_of_no_known_size_keeps_nothing() -> None:
     """Nor is anything there of bytes of which nobody knows how many there are."""
     counts = rows(64, 64, 132)
