@@ -238,24 +238,23 @@ def order(
 
 def _us(runs: Sequence[object]) -> float:
     """Return the time of a layer's launches right after the same layer; infinite: not known."""
-    known = [one for one in runs if isinstance(one, Record) and one.counts and one.memory]
+    known = [one for one in runs if isinstance(one, Record)]
     if len(known) < len(runs):
         return math.inf
-    times = [_after(one, [other for other in known if other is not one]) for one in known]
-    return math.inf if None in times else sum(time for time in times if time is not None)
+    return sum(_after(one, [other for other in known if other is not one]) for one in known)
 
 
-def _after(run: Record, others: Sequence[Record]) -> float | None:
-    """Return the time of a launch after the same one and *others*; None where it is not known."""
+def _after(run: Record, others: Sequence[Record]) -> float:
+    """Return the time of a launch after the same one and *others*; infinite: not known."""
     if run.counts is None or run.memory is None:
-        return None
+        return math.inf
     between = sum(one.memory.once_bytes.high or 0 for one in others if one.memory)
     found = predict_launch(
         *(run.counts, run.executed, repeated(run.memory, run.counts, run.gpu, between)),
         *(run.resources, run.occupancy.programs_per_multiprocessor, run.gpu),
         num_stages=run.num_stages,
     )
-    return None if found is None else found.us
+    return math.inf if found is None else found.us
 
 
 def main() -> None:
