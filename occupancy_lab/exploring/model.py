@@ -13,9 +13,11 @@ from occupancy_lab.errors import InputError, refuse
 from occupancy_lab.explaining.formula import VERDICTS, term_reasons
 from occupancy_lab.explaining.limits import LACKING, SENTENCES
 from occupancy_lab.exploring.formulas import OPTIONAL, USAGE, formulas
+from occupancy_lab.exploring.roofline import LAUNCH, rooflines
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.gpus.table import architectures, bare_gpus, devices
 from occupancy_lab.occupancy.tutorial import terms_of
+from occupancy_lab.table.columns import COLUMNS
 from occupancy_lab.table.rows import read_file
 from occupancy_lab.table.view import to_cell
 from occupancy_lab.text.words import LIMITS, resource_word
@@ -48,6 +50,7 @@ def page_data(rows: Path | str | None = None) -> dict[str, Any]:
         if family == len(families):
             families.append(formula)
         limits[name] = {"family": family, **_architecture(architecture)}
+    own = None if rows is None else read_rows(Path(rows))
     compiled = files("occupancy_lab.exploring").joinpath("kernels.json")
     return {
         "version": __version__,
@@ -66,7 +69,8 @@ def page_data(rows: Path | str | None = None) -> dict[str, Any]:
         "verdicts": dict(VERDICTS),
         "lacking": dict(LACKING),
         "kernels": json.loads(compiled.read_text(encoding="utf-8")),
-        "own": None if rows is None else read_rows(Path(rows)),
+        "own": own,
+        "rooflines": None if own is None else rooflines(own),
     }
 
 
@@ -97,7 +101,6 @@ def _reason(term: str, architecture: Architecture) -> str:
 _SHOWN = ("kernel", "gpu", "rows", "cols", "dtype", "BLOCK_SIZE", "num_stages", "constexprs")
 """Columns of a file of rows that the page shows, where there are such."""
 _NEEDED = ("n_regs", "shared", "num_warps")
-_TIMES = ("predicted_us", "us")
 _NAMES = ("kernel", "function", "name")
 
 
@@ -132,7 +135,10 @@ def _row(read: Rows, place: int, row: Mapping[str, Any]) -> dict[str, Any] | Non
         least = int(column == "num_warps")
         if not isinstance(value, int) or not least <= value <= MOST:
             read.refuse(place, column, f"a whole number from {least} to {MOST}")
-    times = {one: row[one] for one in _TIMES if row.get(one) is not None}
+    for column in LAUNCH:
+        if isinstance(row.get(column), list | dict):
+            read.refuse(place, column, COLUMNS[column].words)
+    launch = {one: row[one] for one in LAUNCH if row.get(one) is not None}
     label = next((str(row[one]) for one in _NAMES if row.get(one)), "kernel")
     shown = {one: str(to_cell(row[one]))[:LONGEST_LABEL] for one in _SHOWN if row.get(one)}
-    return {**shown, "gpu": gpu.key, "kernel": label[:LONGEST_LABEL], **numbers, **times}
+    return {**shown, "gpu": gpu.key, "kernel": label[:LONGEST_LABEL], **numbers, **launch}

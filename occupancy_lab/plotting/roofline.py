@@ -72,6 +72,50 @@ class Point:
     """What is shown where the mouse is over it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """From where to where the axes reach: FLOPs per byte, and FLOPs a second."""
+
+    left: float
+    right: float
+    bottom: float
+    top: float
+
+    @classmethod
+    def around(cls, points: Sequence[Point], roofs: Sequence[Roof], bandwidth: float) -> Frame:
+        """Return the frame that has *points* and where *roofs* meet that of *bandwidth*."""
+        rates = [point.rate for point in points]
+        highest = max(roof.rate for roof in roofs)
+        every = [*(point.intensity for point in points), highest / bandwidth]
+        left, right = min(every) / MARGIN, max(every) * MARGIN
+        bottom = min(min(rates) / MARGIN, left * bandwidth, highest / LEAST_RANGE)
+        return cls(left, right, bottom, max(highest, *rates) * MARGIN)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A roof as it is drawn: FLOPs per byte and FLOPs a second where it starts and ends."""
+
+    words: str
+    start: tuple[float, float]
+    end: tuple[float, float]
+
+
+def roof_lines(roofs: Sequence[Roof], bandwidth: float, frame: Frame) -> Iterator[Line]:
+    """Return the bandwidth's roof up to the highest rate, and each rate from there on."""
+    left, right, highest = frame.left, frame.right, max(roof.rate for roof in roofs)
+    words = f"device memory, {scaled(bandwidth)}B/s"
+    yield Line(words, (left, left * bandwidth), (highest / bandwidth, highest))
+    for roof in roofs:
+        words = f"{roof.name}, {scaled(roof.rate)}FLOP/s"
+        yield Line(words, (roof.rate / bandwidth, roof.rate), (right, roof.rate))
+
+
+def area(share: float) -> float:
+    """Return the square points of a kernel that takes this *share* of all the time."""
+    return LEAST_SIZE + ALL_SIZE * share
+
+
 def draw_roofline(
     points: Sequence[Point],
     roofs: Sequence[Roof],
@@ -89,19 +133,16 @@ def draw_roofline(
     """
     if not points or not roofs:
         refuse("a roofline needs kernels with FLOPs, bytes and a time, and the GPU's rates")
-    highest = max(roof.rate for roof in roofs)
-    ridge = highest / bandwidth
-    every = [point.intensity for point in points]
-    left, right = min(*every, ridge) / MARGIN, max(*every, ridge) * MARGIN
-    lowest = min(point.rate for point in points) / MARGIN
+    frame = Frame.around(points, roofs, bandwidth)
+    lines = [*roof_lines(roofs, bandwidth, frame)]
     with styled():
         figure = Figure(figsize=(WIDTH, HEIGHT), dpi=DOTS, layout="constrained")
         axes = figure.subplots()
-        axes.set(xscale="log", yscale="log", xlim=(left, right))
-        axes.set_ylim(min(lowest, left * bandwidth, highest / LEAST_RANGE), highest * MARGIN)
+        axes.set(xscale="log", yscale="log")
+        axes.set(xlim=(frame.left, frame.right), ylim=(frame.bottom, frame.top))
         axes.grid(color=FAINT, linewidth=0.5)
         axes.set_axisbelow(True)
-        _draw_roofs(axes, roofs, bandwidth, left, right)
+        _draw_roofs(axes, lines)
         _draw_points(axes, points)
         axes.set_xlabel("FLOPs per byte of device memory")
         axes.set_ylabel("FLOPs a second")
@@ -109,23 +150,20 @@ def draw_roofline(
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: scaled(value)))
         head(figure, title, textwrap.fill(caption, CAPTION_WIDTH), 8)
         figure.draw_without_rendering()
-        _label(axes, points, bandwidth, left)
+        _label(axes, points, lines[0])
     names = ", ".join(point.words for point in points)
     describe(figure, f"{title}. {caption} {names}")
     return figure
 
 
-def _draw_roofs(
-    axes: Axes, roofs: Sequence[Roof], bandwidth: float, left: float, right: float
-) -> None:
-    """Draw the bandwidth's roof up to the highest rate, and each rate from there on."""
-    ridge = max(roof.rate for roof in roofs) / bandwidth
-    axes.plot([left, ridge], [left * bandwidth, ridge * bandwidth], color=INK, linewidth=1.6)
-    for roof in roofs:
-        axes.plot([roof.rate / bandwidth, right], [roof.rate] * 2, color=INK, linewidth=1.2)
-        words = f"{roof.name}, {scaled(roof.rate)}FLOP/s"
+def _draw_roofs(axes: Axes, lines: Sequence[Line]) -> None:
+    """Draw the bandwidth's roof, which comes first, and each rate with its words."""
+    for number, line in enumerate(lines):
+        xs, ys = zip(line.start, line.end, strict=True)
+        axes.plot(xs, ys, color=INK, linewidth=1.2 if number else 1.6)
+    for line in lines[1:]:
         place: dict[str, Any] = {"ha": "right", "va": "bottom", "fontsize": 8, "color": MUTED}
-        axes.text(right, roof.rate, f"{words} ", **place)
+        axes.text(*line.end, f"{line.words} ", **place)
 
 
 def _draw_points(axes: Axes, points: Sequence[Point]) -> None:
@@ -150,7 +188,7 @@ def _draw_points(axes: Axes, points: Sequence[Point]) -> None:
 
 def _size(point: Point, total: float) -> float:
     """Return the area of a point, of whose kind all take *total*, as matplotlib has it."""
-    return LEAST_SIZE + ALL_SIZE * (point.us / total if total else 0.0)
+    return area(point.us / total if total else 0.0)
 
 
 def _outlines(axes: Axes, points: Sequence[Point]) -> Iterator[Any]:
@@ -163,13 +201,13 @@ def _outlines(axes: Axes, points: Sequence[Point]) -> Iterator[Any]:
         yield np.concatenate([middle, middle + radius * circle])
 
 
-def _label(axes: Axes, points: Sequence[Point], bandwidth: float, left: float) -> None:
+def _label(axes: Axes, points: Sequence[Point], memory: Line) -> None:
     """Write beside the bandwidth's roof and the kernels of most time what they are."""
     ends = [axes.transData.transform(np.column_stack(line.get_data())) for line in axes.lines]
     lines = [np.linspace(first, last, 120) for first, last in ends]
     placer = Placer(axes, [*lines, *_outlines(axes, points)])
-    words = f"device memory, {scaled(bandwidth)}B/s"
-    placer.at_point(words, (left * 1.2, left * 1.2 * bandwidth), color=MUTED)
+    left, rate = memory.start
+    placer.at_point(memory.words, (left * 1.2, rate * 1.2), color=MUTED)
     most = sorted(points, key=lambda point: point.us, reverse=True)[:NAMED]
     for point in most:
         whole, half = len(point.name) <= LONGEST_NAME, LONGEST_NAME // 2

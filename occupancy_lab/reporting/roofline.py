@@ -23,7 +23,7 @@ from occupancy_lab.tracing.page import shown_kernels
 from occupancy_lab.work.memory import TENSOR, dot_tflops, other_tflops
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from matplotlib.figure import Figure
 
@@ -59,7 +59,7 @@ def draw_trace(found: Traced) -> Figure:
         without = count(len(kernels) - len(points), "kernel")
         caption += f" {without} without FLOPs or a known time left out."
     title = f"{count(len(points), 'kernel')} on {gpu.title}, {basis}"
-    roofs = [*_roofs([one.work.counts for one in kernels if one.work is not None], gpu)]
+    roofs = _roofs([one.work.counts for one in kernels if one.work is not None], gpu)
     return draw_roofline(points, roofs, gpu.bandwidth_gbs * 1e9, title=title, caption=caption)
 
 
@@ -131,7 +131,7 @@ def draw_explanation(found: Explanation | ScriptExplanation) -> Figure:
         without = f"{len(named) - len(points)} of {len(named)} launches"
         caption += f" {without} are left out, without FLOPs or a predicted time."
     kernels = listed([*dict.fromkeys(record.kernel for _, record in named)])
-    roofs = [*_roofs([one.counts for _, one in named if one.counts is not None], gpu)]
+    roofs = _roofs([one.counts for _, one in named if one.counts is not None], gpu)
     title = f"{kernels} on {gpu.title}, predicted"
     return draw_roofline(points, roofs, gpu.bandwidth_gbs * 1e9, title=title, caption=caption)
 
@@ -178,17 +178,30 @@ def _point_of(name: str, record: Record) -> Point | None:
     return Point(name, flops / dram, rate, 1.0, words)
 
 
-def _roofs(counted: Sequence[Counts], gpu: Gpu) -> Iterator[Roof]:
+def _roofs(counted: Sequence[Counts], gpu: Gpu) -> list[Roof]:
     """Return the rates of what launches compute, each once, the highest first."""
+    dots = {dtype for counts in counted for dtype in counts.dot_flops}
+    others = {dtype for counts in counted for dtype in counts.other_flops}
+    return roofs_of(gpu, dots, others)
+
+
+def roofs_of(gpu: Gpu, dots: Iterable[str], others: Iterable[str]) -> list[Roof]:
+    """Return the data sheet's rates, each once, the highest first.
+
+    Each is named by what is computed at it: the dtypes of *dots* in tensor cores, and of *others*
+    outside them. A dtype whose rate is not known has none.
+    """
     from occupancy_lab.plotting.roofline import Roof
 
-    rates: dict[str, float | None] = {}
-    for counts in counted:
-        rates |= {f"{dtype} {TENSOR}": dot_tflops(gpu, dtype) for dtype in counts.dot_flops}
-        rates |= {dtype: other_tflops(gpu, dtype) for dtype in counts.other_flops}
-    names: dict[float, list[str]] = {}
-    for name, rate in rates.items():
-        if rate is not None:
-            names.setdefault(rate, []).append(name)
-    for rate in sorted(names, reverse=True):
-        yield Roof(" and ".join(sorted(names[rate])), rate * 1e12)
+    named: dict[float, tuple[set[str], set[str]]] = {}
+    for place, (dtypes, rate_of) in enumerate([(dots, dot_tflops), (others, other_tflops)]):
+        for dtype in dtypes:
+            if (rate := rate_of(gpu, dtype)) is not None:
+                named.setdefault(rate, (set(), set()))[place].add(dtype)
+    found = []
+    for rate in sorted(named, reverse=True):
+        in_cores, outside = named[rate]
+        names = [f"{listed(sorted(in_cores))} {TENSOR}"] if in_cores else []
+        names += [listed(sorted(outside))] if outside else []
+        found.append(Roof(" and ".join(names), rate * 1e12))
+    return found

@@ -98,6 +98,7 @@ def test_rows_that_were_not_read_are_left_out(tmp_path: Path) -> None:
         ("a.json", [{**ROW, "n_regs": "x"}], "row 1: "),
         ("a.json", [{**ROW, "us": "nan"}], "row 1: us is 'nan'"),
         ("a.json", [{**ROW, "n_regs": [1]}], "row 1: "),
+        ("a.json", [{**ROW, "flops": [1]}], "row 1: flops is '[1]'; a whole number, 0 or more"),
         ("a.json", [{**ROW, "n_regs": 2**31}], "row 1: n_regs is '2147483648'; a whole number fr"),
         ("a.json", 3, "has no row"),
         ("a.json", [{**ROW, "n_regs": 10**400}], "row 1: n_regs is '1000"),

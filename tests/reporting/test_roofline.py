@@ -12,7 +12,8 @@ from traced_kernels import BYTES, traced_kernel, worked
 from occupancy_lab import dry_run, tensor
 from occupancy_lab.errors import InputError
 from occupancy_lab.explaining import explain
-from occupancy_lab.reporting.roofline import draw_explanation, draw_trace
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.reporting.roofline import draw_explanation, draw_trace, roofs_of
 from occupancy_lab.tracing.traced import GridLaunches, Traced
 
 if TYPE_CHECKING:
@@ -57,6 +58,16 @@ def test_a_trace_without_numbers_has_no_roofline(changes: dict[str, float | None
     """It is refused in one sentence."""
     with pytest.raises(InputError, match="there is no roofline"):
         drawn(traced_kernel("a", (dataclasses.replace(MEASURED, **changes),)))  # type: ignore[arg-type]
+
+
+def test_dtypes_of_one_rate_share_a_roof() -> None:
+    """A roof names all that is computed at its rate, in tensor cores and outside them."""
+    roofs = roofs_of(find_gpu("h100"), ("fp16", "bf16", "fp64", "fp4"), ("fp32", "fp64"))
+    assert [(roof.name, roof.rate) for roof in roofs] == [
+        ("bf16 and fp16 tensor cores", pytest.approx(989.4e12)),
+        ("fp64 tensor cores and fp32", pytest.approx(66.9e12)),
+        ("fp64", pytest.approx(33.5e12)),
+    ]
 
 
 ADDED = tensor((1 << 22,), "float32")

@@ -183,15 +183,15 @@ export function heatMap(rows, kernel, choose) {
   return table(["warps", ...heads], body, { class: "heatmap" });
 }
 
-/** Return the table of a file's rows; a button calls *choose*. */
+/** Return the table of a file's rows; a button calls *choose* with the place of its row. */
 export function ownTable(rows, architectureOf, choose) {
-  const body = rows.map((row) => {
+  const body = rows.map((row, place) => {
     const usage = usageOf(row);
     const architecture = architectureOf(row.gpu);
     const programs = programsOf(architecture, usage);
     const button = html(
       "button",
-      { type: "button", onclick: () => choose(row, usage) },
+      { type: "button", onclick: () => choose(place) },
       row.kernel,
     );
     const details = ["cols", "dtype", "num_stages", "constexprs"]

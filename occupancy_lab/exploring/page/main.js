@@ -10,6 +10,7 @@ import {
   change,
   data,
   gpus,
+  ownChosen,
   page,
   saidOf,
   schedule,
@@ -19,6 +20,7 @@ import {
 } from "./page.js";
 import { NONE, drawSide, gpuSelect, makePanels } from "./panels.js";
 import { drawTime, nextPass, play, showWhole } from "./player.js";
+import { drawRoofline } from "./roofline.js";
 import { drawKernels, drawOwn } from "./shelf.js";
 import { commandOf, stateOf, usageOf } from "./state.js";
 import { timelineLegend } from "./timeline.js";
@@ -26,7 +28,7 @@ import { timelineLegend } from "./timeline.js";
 const prefersDark = matchMedia("(prefers-color-scheme: dark)");
 let themeTurned = false;
 
-const drawn = { kernels: null, time: null, lesson: null, sides: 0 };
+const drawn = { kernels: null, roofline: null, time: null, lesson: null, sides: 0 };
 
 /** Draw what has changed. */
 function render() {
@@ -42,10 +44,11 @@ function render() {
   const { programs } = occupancyOf(architectureOf(gpu), usage);
   const keys = {
     kernels: JSON.stringify([gpu, page.state.kernel, page.sort]),
+    roofline: JSON.stringify([gpu, ownChosen()]),
     time: JSON.stringify([gpu, programs, stands(0), page.state.kernel, page.state.overfull]),
     lesson: String(page.state.lesson),
   };
-  const draw = { kernels: drawKernels, time: drawTime, lesson: drawLesson };
+  const draw = { kernels: drawKernels, roofline: drawRoofline, time: drawTime, lesson: drawLesson };
   for (const [name, key] of Object.entries(keys)) {
     if (drawn[name] === key) continue;
     drawn[name] = key;
@@ -60,7 +63,7 @@ function render() {
 /** Draw everything anew, as after a change of width or colours. */
 function renderAll() {
   forgetWidths();
-  Object.assign(drawn, { kernels: null, time: null, lesson: null });
+  Object.assign(drawn, { kernels: null, roofline: null, time: null, lesson: null });
   schedule();
 }
 

@@ -2,7 +2,7 @@
 
 import { byId } from "./dom.js";
 import { Kernels } from "./kernels.js";
-import { FIELDS, addressOf, firstState } from "./state.js";
+import { FIELDS, addressOf, firstState, usageOf } from "./state.js";
 import { Said } from "./words.js";
 
 export const data = JSON.parse(byId("data").textContent);
@@ -20,6 +20,7 @@ export const page = {
   state: firstState(),
   sort: { by: "predicted", down: false },
   time: Infinity,
+  basis: null,
   render() {},
 };
 
@@ -98,5 +99,24 @@ export function setKernel(kernel, others = {}) {
 export function stands(place) {
   const { gpu, usage } = page.state.sides[place];
   const row = kernels.find(gpu, page.state.kernel);
-  return row !== null && Object.keys(FIELDS).every((name) => row.usage[name] === usage[name]);
+  return row !== null && isSameUsage(row.usage, usage);
+}
+
+function isSameUsage(one, other) {
+  return Object.keys(FIELDS).every((name) => one[name] === other[name]);
+}
+
+/** Show a row of the user's own file. */
+export function chooseOwn(own) {
+  const { gpu } = data.own[own];
+  const side = { gpu, usage: usageOf(data.own[own]) };
+  change({ own, sides: [side, ...page.state.sides.slice(1)] });
+}
+
+/** Return which row of the user's own file was chosen, or null where the sliders left it. */
+export function ownChosen() {
+  const { own, sides } = page.state;
+  const row = data.own?.[own];
+  const stand = row?.gpu === sides[0].gpu && isSameUsage(usageOf(row), sides[0].usage);
+  return stand ? own : null;
 }

@@ -5,7 +5,7 @@ import { heatMap, kernelTable, ownTable, rowsShown } from "./kernels.js";
 import {
   ROWS,
   architectureOf,
-  change,
+  chooseOwn,
   data,
   gpus,
   kernels,
@@ -85,14 +85,12 @@ function focusAgain(place, text) {
 /** Draw the rows of the user's own file, where the page has one. */
 export function drawOwn() {
   if (!data.own) return;
-  const choose = (row, usage) =>
-    change({ sides: [{ gpu: row.gpu, usage }, ...page.state.sides.slice(1)] });
   byId("own").replaceChildren(
     html("h3", {}, "Rows of the file"),
     html(
       "div",
       { class: "scroll tall", tabindex: 0, role: "region", "aria-label": "Rows of the file" },
-      ownTable(data.own, architectureOf, choose),
+      ownTable(data.own, architectureOf, chooseOwn),
     ),
   );
 }

@@ -28,6 +28,7 @@ export function firstState() {
     kernel: { kernel: "softmax", cols: 781, dtype: "float32", num_warps: 8, num_stages: 4 },
     overfull: false,
     lesson: 0,
+    own: null,
   };
 }
 
@@ -48,6 +49,7 @@ export function addressOf(state) {
   }
   if (!state.together) parts.push(["apart", "1"]);
   if (state.overfull) parts.push(["toomany", "1"]);
+  if (state.own !== null) parts.push(["row", String(state.own)]);
   if (state.lesson) parts.push(["lesson", String(state.lesson)]);
   return parts.map(([name, value]) => `${name}=${encodeURI(value)}`).join("&");
 }
@@ -64,6 +66,7 @@ export function stateOf(address, gpus) {
     kernel: kernelOf(asked.get("kernel")),
     overfull: asked.get("toomany") === "1",
     lesson: wholeOf(asked.get("lesson")) ?? 0,
+    own: wholeOf(asked.get("row")),
   };
 }
 

@@ -1,0 +1,55 @@
+"""The page in a browser, for every test of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from browser import Page, browser
+
+from occupancy_lab.exploring.page import explore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+AXE = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
+RUN_AXE = "axe.run().then((done) => done.violations.map((one) => [one.id, one.nodes[0].html]))"
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the page, as the command writes it."""
+    return explore(tmp_path_factory.mktemp("page") / "explore.html")
+
+
+@pytest.fixture(scope="module")
+def browsing() -> Iterator[Page]:
+    """Return a page of one browser that all tests share."""
+    with browser() as page:
+        yield page
+
+
+@pytest.fixture
+def page(browsing: Page, file: Path) -> Iterator[Page]:
+    """Give the page as it opens at first; whatever the browser complains of fails the test."""
+    browsing.complaints.clear()
+    browsing.requests.clear()
+    browsing.look(1280, 900)
+    browsing.open(file)
+    yield browsing
+    assert browsing.complaints == []
+    assert all(url.startswith(("file:", "data:", "about:")) for url in browsing.requests)
+
+
+@pytest.fixture
+def violations(page: Page) -> Callable[[], Any]:
+    """Return the function that asks axe-core what is wrong with the page as it stands."""
+    if not AXE.is_file():
+        pytest.skip("no axe-core is installed; `make browser` installs it")
+
+    def ask() -> Any:
+        page.value(f"{AXE.read_text()}; 1")
+        return page.value(RUN_AXE)
+
+    return ask
