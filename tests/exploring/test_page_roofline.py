@@ -142,6 +142,9 @@ def test_of_alike_rows_the_chosen_one_is_marked(page: Page, opened: Callable[...
     opened(NORM, {**NORM, "predicted_us": 30.0})
     page.click("#own tbody tr:last-child button")
     assert page.value(PRESSED) == ["1"]
+    centre = "document.querySelector(\"%s\").getAttribute('cy')"
+    last = "#roofline svg > :last-child"  # above all points
+    assert page.value(centre % last) == page.value(centre % f"{POINT % 1} circle")
 
 
 def test_each_kind_of_times_and_each_gpu_has_its_own_picture(

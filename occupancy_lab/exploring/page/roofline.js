@@ -155,11 +155,21 @@ function pointOf(point, width, { x, y }) {
   );
 }
 
+/** Return a ring that is seen where other points lie over a point. */
+function ringAround(circle) {
+  const [cx, cy, r] = ["cx", "cy", "r"].map((name) => Number(circle.getAttribute(name)));
+  return svg("circle", { cx, cy, r: r + 3, class: "ring" });
+}
+
 /** Mark the point of the row that the sliders stand at, and say what it is. */
 function markChosen({ points }) {
   const chosen = ownChosen();
-  for (const point of byId("roofline").querySelectorAll(".point")) {
-    point.setAttribute("aria-pressed", String(point.dataset.row === String(chosen)));
+  const picture = byId("roofline").querySelector("svg");
+  picture.querySelector(".ring")?.remove();
+  for (const point of picture.querySelectorAll(".point")) {
+    const pressed = point.dataset.row === String(chosen);
+    point.setAttribute("aria-pressed", String(pressed));
+    if (pressed) picture.append(ringAround(point.querySelector("circle")));
   }
   const words = points.find((point) => point.row === chosen)?.words;
   setText(byId("roofline-says"), words ?? "Choose a point and the sliders stand where it stands.");
