@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import functools
@@ -481,7 +482,8 @@ def load_file(path: Path) -> ModuleType:
     sys.modules[module_name] = module
     from occupancy_lab.workers.child import Printed, captured
 
-    printed = Printed()
+    printed, folder = Printed(), str(path.resolve().parent)
+    sys.path.insert(0, folder)  # as Python has it that runs the file
     try:
         with captured() as printed:
             spec.loader.exec_module(module)
@@ -492,6 +494,8 @@ def load_file(path: Path) -> ModuleType:
             msg += f"; it asks for a GPU, which {path.name}:main stands in for, if main() launches"
         raise InputError(msg) from error
     finally:
+        with contextlib.suppress(ValueError):  # the file took it away
+            sys.path.remove(folder)
         if printed.text:
             print(printed.text, end="", file=sys.stderr)  # noqa: T201 - the file prints it
     return module

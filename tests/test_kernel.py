@@ -14,7 +14,7 @@ from occupancy_lab import kernels
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import TUTORIAL_KERNEL
-from occupancy_lab.kernel import Grid, Pointer, kernel_names, load_kernel, variants
+from occupancy_lab.kernel import Grid, Pointer, kernel_names, load_file, load_kernel, variants
 from occupancy_lab.launch import tensor
 from occupancy_lab.values import Config, Problem
 
@@ -208,3 +208,12 @@ def test_a_launch_again_has_its_grid_and_heuristics_anew() -> None:
     (found,) = variants(outside, (x, x, 1024), {}, grid)
     assert found.relaunch is not None
     assert found.relaunch({"BLOCK": 512}).keywords["EVEN"] is False
+
+
+def test_a_file_imports_its_neighbours(tmp_path: Path) -> None:
+    """It sees the folder it is in while it is loaded, as when Python runs it; nobody else does."""
+    (tmp_path / "beside_it.py").write_text("NUMBER = 3\n")
+    (tmp_path / "kernels_of_mine.py").write_text("from beside_it import NUMBER\n")
+    before = [*sys.path]
+    assert load_file(tmp_path / "kernels_of_mine.py").NUMBER == 3
+    assert sys.path == before

@@ -127,7 +127,7 @@ class Mender:
 def _words(row: Row, changes: Mapping[str, Value]) -> str:
     words = listed([_change(row, name, value) for name, value in changes.items()])
     own = any(name not in NAMES for name in changes)
-    return f"{words}, if the kernel may be launched so" if own else words
+    return f"{words}, if the kernel allows it" if own else words
 
 
 def _change(row: Row, name: str, value: Value) -> str:

@@ -22,7 +22,7 @@ from occupancy_lab.explaining.duration import the_duration
 from occupancy_lab.explaining.formula import the_tutorial
 from occupancy_lab.explaining.grids import grid_changes
 from occupancy_lab.explaining.launch import the_launch, the_memory
-from occupancy_lab.explaining.limits import answer_in_short, the_limits, the_next_step
+from occupancy_lab.explaining.limits import answer_in_short, idle_words, the_limits, the_next_step
 from occupancy_lab.explaining.neighbours import (
     Neighbour,
     aligned,
@@ -30,6 +30,7 @@ from occupancy_lab.explaining.neighbours import (
     changed,
     changes,
     comparable,
+    fastest_grids,
     first_of,
 )
 from occupancy_lab.explaining.same_work import same_input, same_work
@@ -196,8 +197,12 @@ def make_cases(
     wanted: list[tuple[int, Any, Asked]] = []
     for place, (one, case) in enumerate(zip(asked, made, strict=True)):
         tried = (*changes(case.record), *block_changes(case.record), *grid_changes(case.record))
-        asked_so = ((change, changed(one, change)) for change in tried)
-        wanted += [(place, _key(change), other) for change, other in asked_so if other is not None]
+        launches = [one]
+        for change in tried:
+            other = changed(one, change)
+            if other is not None and other not in launches:
+                launches.append(other)
+                wanted.append((place, _key(change), other))
         besides = wanted_besides(case)
         if case.record.matrix is None and (wider := aligned(one, case.record)) is not None:
             besides[PADDED] = wider
@@ -224,13 +229,16 @@ def _completed(case: Case, found: Mapping[Any, Record | Failed]) -> Case:
         for change in changes(record)
         if (run := besides.pop(_key(change), None)) is not None and _told_apart(record, run)
     ]
-    for proposed, is_the_same in ((block_changes, same_work), (grid_changes, same_input)):
-        neighbours += [
+    shapes, grids = (
+        [
             Neighbour.of(record, change, run)
             for change in proposed(record)
             if isinstance(run := besides.pop(_key(change), None), Record)
             and is_the_same(record, run)
         ]
+        for proposed, is_the_same in ((block_changes, same_work), (grid_changes, same_input))
+    )
+    neighbours += [*fastest_grids(shapes), *grids]
     single = found.get(_key({"num_stages": 1})) if record.num_stages > 1 else record
     case = dataclasses.replace(
         case,
@@ -279,7 +287,7 @@ def write_full(cases: Sequence[Case], failures: Sequence[Failed] = ()) -> Docume
         launch_title(cases),
         (
             *(sentence for case in cases for sentence in first_advice(case)),
-            *(answer_in_short(case) for case in cases),
+            *(f"{answer_in_short(case)}{idle_words(case)}" for case in cases),
             *(f"**{one.title}**: {literal(one.failure.reason)}." for one in failures),
         ),
         tuple(one for one in written if one.tables or one.sentences),

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
+import itertools
 import math
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from occupancy_lab.asked import Asked
     from occupancy_lab.record import Record
 
+BLOCK = re.compile(r"BLOCK|TILE", re.IGNORECASE)
+"""The constexprs that are named as those are that say what a program works on at a time."""
 GRID = "grid"
 """What the grid is called among the settings of a launch."""
 
@@ -47,7 +49,7 @@ def _shares(record: Record, programs: int, more: int) -> list[dict[str, int]]:
     numbers = {
         name: value
         for name, value in record.arguments.items()
-        if type(value) is int and name not in record.options and value > 1
+        if type(value) is int and value > 1 and not BLOCK.search(name)
     }
     found: dict[str, dict[str, int]] = {}
     for name, share in numbers.items():
@@ -57,16 +59,25 @@ def _shares(record: Record, programs: int, more: int) -> list[dict[str, int]]:
     return [one for one in found.values() if 1 not in one.values()]
 
 
-def regridded(asked: Asked, changes: Mapping[str, Any]) -> Asked | None:
-    """Return *asked* over another grid, with other whole numbers; None where one is not passed."""
-    numbers = {name: value for name, value in changes.items() if name != GRID}
-    launch, names = asked.launch, [one.name for one in asked.function.params]
-    given = names[: len(launch.arguments)]
-    if not numbers.keys() <= {*given, *launch.keywords}:
-        return None
-    arguments = tuple(
-        numbers.get(name, value) for name, value in zip(given, launch.arguments, strict=True)
-    )
-    keywords = {name: numbers.get(name, value) for name, value in launch.keywords.items()}
-    other = dataclasses.replace(launch, arguments=arguments, keywords=keywords, grid=changes[GRID])
-    return dataclasses.replace(asked, launch=other)
+def grids_of_blocks(record: Record, changes: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Return *changes* of a block, with the grids that may cover as much with it.
+
+    In a dimension of the grid, or in several, a whole number of the launch is divided by the block,
+    beside others perhaps: of (M / BLOCK_M) * (N / BLOCK_N) programs there are half as many with
+    twice BLOCK_N.
+    """
+    plan = record.plan
+    if plan is None or plan.grid is None or GRID in record.arguments:
+        return
+    wholes = {one for one in record.arguments.values() if type(one) is int}
+    found: set[tuple[int, ...]] = set()
+    for name, block in changes.items():
+        before = record.arguments.get(name)
+        if type(before) is int:
+            pairs = {(-(-whole // before), -(-whole // block)) for whole in wholes}
+            each = (
+                {size, *(size // old * new for old, new in pairs if old > 1 and size % old == 0)}
+                for size in plan.grid
+            )
+            found |= {*itertools.product(*each)}
+    yield from ({**changes, GRID: grid} for grid in sorted(found - {plan.grid}))

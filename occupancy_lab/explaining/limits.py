@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.explaining.formula import the_tutorial
@@ -39,6 +40,7 @@ SENTENCES: Mapping[str, str] = {
     ),
     "fewer warps": " Fewer {warps} per program let more programs in, not more {warps}.",
     "may spill": "{need} (`{option}`, if that spills nothing)",
+    "compiled so": "{need} (`{option}`: {outcome})",
     "no slot": (
         "Fewer registers or less {shared} bring no program {more}: the {mp} has no {lacking} for"
         " it. More {warps} per program would fill the {mp} further."
@@ -94,6 +96,20 @@ def answer_in_short(case: Case) -> str:
     plan = case.record.plan
     num_programs = None if plan is None else plan.num_programs
     return f"{answer}." if num_programs is None else f"{answer}; num_programs = {num_programs}."
+
+
+def idle_words(case: Case) -> str:
+    """Say how many multiprocessors a launch leaves without a program; "" where none."""
+    plan, number = case.record.plan, case.calculation.gpu.multiprocessors
+    programs = None if plan is None else plan.num_programs
+    each = case.calculation.resources.num_ctas
+    if number is None or programs is None or programs * each >= number:
+        return ""
+    word = case.architecture.multiprocessor_word
+    return (
+        f" {count(programs, 'program')} leave{'s' if programs == 1 else ''}"
+        f" {number - programs * each} of {number} {word}s idle."
+    )
 
 
 def _row(calculation: Calculation, limit: Limit) -> tuple[str, str, str]:
@@ -167,17 +183,24 @@ def _steps_table(calculation: Calculation) -> Table:
     return Table(headers, rows, f"**{calculation.title}**, {count(now, 'program')} now")
 
 
-def _need(calculation: Calculation, step: NextStep) -> str:
+def _need(calculation: Calculation, step: NextStep, outcomes: Mapping[str, str]) -> str:
     """Return the most of a resource that lets a program more in, and how to ask for it."""
     unit = unit_words(calculation, step.resource)
     need = SENTENCES["at most"].format(amount=step.most_for_one_more, unit=unit)
     if step.option is None:
         return need
-    return SENTENCES["may spill"].format(need=need, option=step.option)
+    outcome = outcomes.get(step.option)
+    which = "may spill" if outcome is None else "compiled so"
+    return SENTENCES[which].format(need=need, option=step.option, outcome=outcome)
 
 
-def step_sentences(calculation: Calculation) -> Iterator[str]:
-    """Say what would let one program more in, or why nothing does."""
+def step_sentences(
+    calculation: Calculation, outcomes: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[str]:
+    """Say what would let one program more in, or why nothing does.
+
+    *outcomes* says of options that are compiled what becomes of the kernel with each.
+    """
     fits, architecture = calculation.occupancy, calculation.architecture
     more = fits.programs_per_multiprocessor + 1
     words: dict[str, Any] = {
@@ -200,7 +223,7 @@ def step_sentences(calculation: Calculation) -> Iterator[str]:
         yield SENTENCES["no slot"].format(**words, lacking=lacking)
         return
     needs = [
-        _need(calculation, step)
+        _need(calculation, step, outcomes)
         for step in calculation.next_steps
         if step.resource in fits.limiters and step.most_for_one_more is not None
     ]

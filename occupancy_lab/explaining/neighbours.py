@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.asked import Asked, ask
 from occupancy_lab.errors import InputError
-from occupancy_lab.explaining.grids import GRID, regridded
+from occupancy_lab.explaining.grids import BLOCK, GRID, grids_of_blocks
 from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.launch import ALIGNMENT, Descriptor, Pointer
@@ -22,9 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from occupancy_lab.record import Failed
-
-BLOCK = re.compile(r"BLOCK|TILE", re.IGNORECASE)
-"""The constexprs that are named as those are that say what a program works on at a time."""
 
 WIDEST_ACCESS = 16
 """Bytes of the widest global load or store of one thread, on both vendors' GPUs here."""
@@ -56,17 +52,21 @@ class Neighbour:
         return listed([_setting_words(name, value) for name, value in self.changes.items()])
 
     def instead_of(self, record: Record) -> str:
-        """Return the change beside what *record* has: "num_warps 4 instead of 8"."""
-        now = listed([_shown(setting_of(record, name)) for name in self.changes])
-        return f"{self.words} instead of {now}"
+        """Return each change beside what *record* has: "num_warps 4 instead of 8"."""
+        return listed(
+            [
+                f"{_setting_words(name, value)} instead of {_shown(setting_of(record, name))}"
+                for name, value in self.changes.items()
+            ]
+        )
 
     @classmethod
     def of(cls, record: Record, changes: Mapping[str, Any], run: Record | Failed) -> Neighbour:
         """Return what became of *record* with *changes*."""
         if not isinstance(run, Record):
             return cls(changes, None, run.failure.status)
-        name = next(iter(changes)) if len(changes) == 1 else ""
-        return cls(changes, run, reason=_no_effect(record, run, name) if name else "")
+        alone = len(changes) == 1 and GRID not in changes
+        return cls(changes, run, reason=_no_effect(record, run, *changes) if alone else "")
 
 
 def _setting_words(name: str, value: Any) -> str:
@@ -74,8 +74,8 @@ def _setting_words(name: str, value: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Return a setting as text, a grid as 264x8."""
-    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    """Return a setting as text, a grid as 264 x 8."""
+    return " x ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def setting_of(record: Record, name: str) -> Any:
@@ -150,6 +150,16 @@ def best_of(record: Record, neighbours: Sequence[Neighbour]) -> Neighbour | None
     return best if rank(most) > rank(record) else None
 
 
+def fastest_grids(neighbours: Sequence[Neighbour]) -> Iterator[Neighbour]:
+    """Yield the fastest of those of *neighbours* that differ in the grid alone."""
+    groups: dict[tuple[Any, ...], list[Neighbour]] = {}
+    for one in neighbours:
+        own = ((name, value) for name, value in one.changes.items() if name != GRID)
+        groups.setdefault(tuple(own), []).append(one)
+    for group in groups.values():
+        yield min(group, key=lambda one: predicted_us(one.record) if one.record else math.inf)
+
+
 def rank(record: Record) -> tuple[int, float]:
     """Return what a launch is ranked by where no time is known: spills, then resident warps."""
     return -(record.resources.local_bytes or 0), record.occupancy.occupancy
@@ -218,6 +228,16 @@ def _caps(record: Record) -> Iterator[dict[str, Any]]:
 
 
 def block_changes(record: Record) -> Iterator[dict[str, Any]]:
+    """Return other shapes of a launch's blocks, each over the grid that it has then.
+
+    Without the grid for a launch that works it out itself, and with each that may be meant.
+    """
+    for change in _shapes(record):
+        yield change
+        yield from grids_of_blocks(record, change)
+
+
+def _shapes(record: Record) -> Iterator[dict[str, Any]]:
     """Return other shapes of a launch's blocks: each half and twice, this with twice the warps too.
 
     Where there is one alone, four times as large too. A larger block reads less again and has more
@@ -260,7 +280,7 @@ def changed(asked: Asked, changes: Mapping[str, Any]) -> Asked | None:
     """
     matrix = asked.matrix
     if GRID in changes:
-        return regridded(asked, changes)
+        return _regridded(asked, changes)
     if matrix is None:
         return _relaunched(asked, changes)
     knobs: dict[str, Any] = {name: changes[name] for name in changes if name in KNOBS}
@@ -274,6 +294,33 @@ def changed(asked: Asked, changes: Mapping[str, Any]) -> Asked | None:
     except InputError:
         return None
     return None if other.why_not() is not None else other
+
+
+def _regridded(asked: Asked, changes: Mapping[str, Any]) -> Asked | None:
+    """Return *asked* over another grid, with other settings and whole numbers."""
+    constexprs = {one.name for one in asked.function.params if one.is_constexpr}
+    others = {name: value for name, value in changes.items() if name != GRID}
+    settings = {name: others[name] for name in others if name in constexprs or name in NAMES}
+    numbers = {name: others[name] for name in others if name not in settings}
+    found = _relaunched(asked, settings) if settings else asked
+    found = None if found is None else _passing(found, numbers)
+    if found is None:
+        return None
+    launch = dataclasses.replace(found.launch, grid=changes[GRID])
+    return dataclasses.replace(found, launch=launch)
+
+
+def _passing(asked: Asked, values: Mapping[str, Any]) -> Asked | None:
+    """Return *asked* with other arguments; None where it leaves one of them to its default."""
+    launch, names = asked.launch, [one.name for one in asked.function.params]
+    given = names[: len(launch.arguments)]
+    if not values.keys() <= {*given, *launch.keywords}:
+        return None
+    passed = zip(given, launch.arguments, strict=True)
+    arguments = tuple(values.get(name, value) for name, value in passed)
+    keywords = {name: values.get(name, value) for name, value in launch.keywords.items()}
+    launch = dataclasses.replace(launch, arguments=arguments, keywords=keywords)
+    return dataclasses.replace(asked, launch=launch)
 
 
 def _relaunched(asked: Asked, changes: Mapping[str, Any]) -> Asked | None:
@@ -312,16 +359,7 @@ def aligned(asked: Asked, record: Record) -> Asked | None:
     values = {name: value for name, value in values.items() if value != record.arguments[name]}
     if not values:
         return None
-    names = [*record.arguments]
-    arguments = tuple(
-        values.get(name, value) for name, value in zip(names, launch.arguments, strict=False)
-    )
-    keywords = {name: values.get(name, value) for name, value in launch.keywords.items()}
-    given = {*names[: len(arguments)], *keywords}
-    if not values.keys() <= given:
-        return None
-    rounded = dataclasses.replace(launch, arguments=arguments, keywords=keywords)
-    return dataclasses.replace(asked, launch=rounded)
+    return _passing(asked, values)
 
 
 def _rounded(value: Any) -> Any:

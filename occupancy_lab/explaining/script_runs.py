@@ -233,7 +233,7 @@ class ScriptExplanation(Answer):
         sentences += [f"Assumed: {literal(str(one))}." for one in self._each("assumed")]
         sections = [Section("", (Table(headers, rows),), tuple(sentences))]
         if full or len(self.pages) <= FEW_LINES:
-            for page in self.pages:
+            for page in self._full_pages if full else self.pages:
                 answer = Section(page.title, (), page.answer)
                 sections += [answer, *page.sections]
         else:
@@ -243,6 +243,10 @@ class ScriptExplanation(Answer):
             ("Nothing was launched: its GPU tensors had shapes, and only small ones values.",),
             tuple(sections),
         )
+
+    @property
+    def _full_pages(self) -> tuple[Document, ...]:
+        return tuple(run.to_document(full=True) for run in self.runs)
 
     def to_dict(self) -> dict[str, Any]:
         """Return each launch line with its rows and words as plain values."""

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 from occupancy_lab.explaining.advice import first_advice, what_instead, what_to_try
 from occupancy_lab.explaining.duration import time_sentence
 from occupancy_lab.explaining.facts import launch_facts, launched_words, told
-from occupancy_lab.explaining.limits import held_in_short, step_sentences
+from occupancy_lab.explaining.limits import held_in_short, idle_words, step_sentences
+from occupancy_lab.explaining.tried import cap_outcomes
 from occupancy_lab.explaining.work import work_sentences
 from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.text.document import Document, Section, Table, literal
 from occupancy_lab.text.words import listed, resource_word, said_of_each
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.occupancy.calculator import Calculation
@@ -167,12 +168,18 @@ def write_short(cases: Sequence[Case], failures: Sequence[Failed] = ()) -> Docum
         launch_title(cases),
         (
             *(sentence for case in cases for sentence in first_advice(case)),
-            *(f"{held_in_short(case.calculation, case.title)}." for case in cases),
+            *(
+                f"{held_in_short(case.calculation, case.title)}.{idle_words(case)}"
+                for case in cases
+            ),
             *(f"**{one.title}**: {literal(one.failure.reason)}." for one in failures),
         ),
         (
             the_launch_in_short(cases),
-            limits_with_bars(tuple(case.calculation for case in cases)),
+            limits_with_bars(
+                tuple(case.calculation for case in cases),
+                tuple(cap_outcomes(case) for case in cases),
+            ),
             what_to_try(cases),
         ),
     )
@@ -221,9 +228,15 @@ def _pool(calculation: Calculation, limit: Limit | None) -> str:
     return f"{bar(programs / limit.programs)} {programs} of {limit.programs}{limiter}"
 
 
-def limits_with_bars(calculations: tuple[Calculation, ...]) -> Section:
-    """Return how many of the programs that each limit allows are there, with a bar for each."""
+def limits_with_bars(
+    calculations: tuple[Calculation, ...], outcomes: tuple[Mapping[str, str], ...] = ()
+) -> Section:
+    """Return how many of the programs that each limit allows are there, with a bar for each.
+
+    *outcomes* are of each calculation what `step_sentences` takes.
+    """
     tables = [{one.resource: one for one in case.occupancy.limits} for case in calculations]
+    known = dict(zip(map(id, calculations), outcomes, strict=False))
     rows = []
     for resource in dict.fromkeys(name for table in tables for name in table):
         names = [
@@ -250,7 +263,7 @@ def limits_with_bars(calculations: tuple[Calculation, ...]) -> Section:
     return Section(
         title,
         (Table(headers, tuple(rows), prose=True),),
-        said_of_each(calculations, step_sentences),
+        said_of_each(calculations, lambda one: step_sentences(one, known.get(id(one), {}))),
     )
 
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.explaining.commands import explain_command
 from occupancy_lab.explaining.facts import number_headers, numbers
-from occupancy_lab.explaining.grids import GRID
+from occupancy_lab.explaining.grids import BLOCK, GRID
 from occupancy_lab.explaining.neighbours import best_of, have_times, predicted_us, rank
 from occupancy_lab.explaining.same_work import grown_tensors
-from occupancy_lab.options import NAMES
+from occupancy_lab.options import CAPS, NAMES
 from occupancy_lab.text.document import Table, literal
 from occupancy_lab.text.words import (
     change,
@@ -99,13 +99,13 @@ def _doubt(record: Record, best: Neighbour) -> str:
         return ""
     grown = grown_tensors(record, best.record) if GRID in best.changes else []
     room = f", and {listed([*map(literal, grown)])} grows with the grid" if grown else ""
-    return f" (if the kernel may be launched so{room})"
+    return f" (if the kernel allows it{room})"
 
 
 def _few_programs(record: Record, best: Neighbour) -> str:
     """Say how few of the places for programs are taken, where a larger grid takes more."""
     plan = record.plan
-    if GRID not in best.changes or plan is None or plan.waves is None:
+    if GRID not in best.changes or plan is None or plan.waves is None or plan.waves > 1:
         return ""
     return f", as {plan.num_programs} programs take {percent(plan.waves)} of the places for them"
 
@@ -118,6 +118,22 @@ def _why_faster(own: Prediction, other: Prediction) -> str:
         return ""
     times = f"{microseconds(then.get(name, 0.0))} instead of {microseconds(now[name])}"
     return f", with {times} for {PARTS.get(name, name).partition(':')[0]}"
+
+
+def cap_outcomes(case: Case) -> dict[str, str]:
+    """Return what becomes of a launch with each cap on registers that is compiled, by option."""
+    found = {}
+    for one in case.neighbours:
+        ((name, value), *others) = one.changes.items()
+        if others or name not in CAPS or value is None:
+            continue
+        if one.record is None:
+            found[f"{name}={value}"] = one.status
+        elif spilled := one.record.resources.local_bytes:
+            found[f"{name}={value}"] = f"{spilled} B in local memory"
+        else:
+            found[f"{name}={value}"] = "it spills nothing"
+    return found
 
 
 def _time_of(case: Case, words: str) -> str:
@@ -154,14 +170,19 @@ def of_neighbours(case: Case) -> Iterator[str]:
     best, own = best_of(case.record, case.neighbours), case.record.prediction
     if own is not None and in_one_sentence(case):
         hidden = [one for one in case.neighbours if one not in worth_showing(case)]
-        grids = sum(GRID in one.changes for one in hidden)
-        shapes = len(hidden) - grids
+        shapes = sum(any(map(BLOCK.search, one.changes)) for one in hidden)
+        grids = len(hidden) - shapes
         left = [
             *([f"{shapes} other shape{'s' if shapes > 1 else ''} of its blocks"] if shapes else []),
             *([f"{grids} larger grid{'s' if grids > 1 else ''}"] if grids else []),
         ]
         if left:
             yield f"{listed(left)}, compiled too, would not be faster by {own.noticeable:.0%}."
+        if best is None and case.record.matrix is None and _has_blocks(case.record):
+            yield (
+                "`occupancy-lab tune FILE.py:FUNCTION --sizes FILE --search` looks for blocks and"
+                " warps further away."
+            )
         return
     if best is not None and best.record is not None:
         yield _faster(case, best, best.record) if _timed(case) else _better(case, best.record)
@@ -179,6 +200,10 @@ def of_neighbours(case: Case) -> Iterator[str]:
         yield f"None of these spills less, and what keeps more {warps} resident spills more."
     elif shown:
         yield f"None of these keeps more {warps} resident or spills less."
+
+
+def _has_blocks(record: Record) -> bool:
+    return any(map(BLOCK.search, record.constexprs))
 
 
 def _but_spills(case: Case) -> str:

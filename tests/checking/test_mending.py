@@ -212,7 +212,7 @@ def test_another_block_is_proposed_with_a_doubt() -> None:
     row = compiled(BLOCK_SIZE=4096, n_regs=128)
     found = mend("occupancy >= 0.8", row, compiled(n_regs=32))
     assert found is not None
-    assert found.words == "BLOCK_SIZE 1024 instead of 4096, if the kernel may be launched so"
+    assert found.words == "BLOCK_SIZE 1024 instead of 4096, if the kernel allows it"
 
 
 def test_one_knob_is_named_where_one_does() -> None:

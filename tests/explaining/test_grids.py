@@ -9,7 +9,8 @@ import launched_kernels
 import pytest
 
 from occupancy_lab import dry_run, tensor
-from occupancy_lab.explaining.grids import grid_changes, regridded
+from occupancy_lab.explaining.grids import grid_changes
+from occupancy_lab.explaining.neighbours import changed
 
 if TYPE_CHECKING:
     from occupancy_lab.explaining.explanation import Explanation
@@ -53,7 +54,7 @@ def test_the_share_of_a_program_shrinks_as_the_grid_grows() -> None:
         assert one.record.plan is not None
         assert one.record.plan.num_programs == one.changes["grid"][0] <= most
     first = run.to_document().answer[0]
-    assert " instead of 132 and 63 (if" in first
+    assert " instead of 63 (if" in first
     assert "and parts_ptr grows with the grid" in first
     assert "as 132 programs take" in first
 
@@ -64,7 +65,7 @@ def test_a_kernel_that_asks_for_its_programs_takes_more_of_them() -> None:
     run = scaled(launched_kernels.scale_in_turns, 132, ROWS, COLS)
     found = larger(run)
     assert found
-    assert {*map(frozenset, (one.changes for one in found))} == {frozenset({"grid"})}
+    assert all(one.changes.keys() == {"grid"} for one in found if "BLOCK" not in one.changes)
     assert "grows with the grid" not in run.to_document().answer[0]
 
 
@@ -91,10 +92,42 @@ def test_rows_that_would_be_left_out_are_no_larger_grid() -> None:
 def test_a_number_that_is_not_passed_stays() -> None:
     """A default of the kernel that the launch leaves out cannot be changed by it."""
     asked = summed().asked[0]
-    assert regridded(asked, {"grid": (264,), "another": 3}) is None
-    changed = regridded(asked, {"grid": (264,), "rows_per_program": 32})
-    assert changed is not None
-    assert changed.launch.grid == (264,)
-    assert changed.launch == dataclasses.replace(
+    assert changed(asked, {"grid": (264,), "another": 3}) is None
+    other = changed(asked, {"grid": (264,), "rows_per_program": 32})
+    assert other is not None
+    assert other.launch.grid == (264,)
+    assert other.launch == dataclasses.replace(
         asked.launch, grid=(264,), arguments=(*asked.launch.arguments[:4], 32)
     )
+
+
+@pytest.mark.slow
+def test_another_block_has_the_grid_that_covers_as_much() -> None:
+    """Where the grid is given as numbers, twice a block of columns has half the programs."""
+    x = tensor((8192, 4096), "float16")
+    lab = dry_run(launched_kernels.transpose, "h100")
+    (case,) = lab[(128, 64)](x, x, 8192, 4096, BLOCK=64).cases
+    found = [one.changes for one in case.neighbours if "BLOCK" in one.changes]
+    assert found
+    assert all(one["grid"] == (8192 // one["BLOCK"], 4096 // one["BLOCK"]) for one in found)
+
+
+@pytest.mark.slow
+def test_a_launch_that_works_out_its_grid_is_tried_once_each() -> None:
+    """What its own grid gives is what would be guessed, and no row says it twice."""
+    x = tensor((8192, 4096), "float16")
+    lab = dry_run(launched_kernels.transpose, "h100")
+    tiles = lambda named: (8192 // named["BLOCK"], 4096 // named["BLOCK"])  # noqa: E731 - as a launch line has it
+    (case,) = lab[tiles](x, x, 8192, 4096, BLOCK=64).cases
+    found = [one.changes for one in case.neighbours if "BLOCK" in one.changes]
+    assert found
+    assert not any("grid" in one for one in found)
+
+
+@pytest.mark.slow
+def test_idle_multiprocessors_are_told() -> None:
+    """A launch of fewer programs than there are SMs leaves the others idle, and says how many."""
+    held = scaled(launched_kernels.scale_a_row, 64, COLS).to_document()
+    assert any("64 programs leave 68 of 132 SMs idle." in one for one in held.answer)
+    full = scaled(launched_kernels.scale_a_row, 132, COLS).to_document()
+    assert not any("idle" in one for one in full.answer)
