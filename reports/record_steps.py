@@ -229,8 +229,9 @@ def counts_of(path: Path) -> dict[str, tuple[float, float]]:
 def table(folder: Path, gpus: Sequence[str]) -> str:
     """Return the table of docs/trace.md: the sums over the kernels that have both times."""
     lines = [
-        "| | kernels | launches | dry | measured ms | predicted ms | off | of the first five |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|",
+        "| | kernels | launches | dry | measured ms | predicted ms | off | of the first five"
+        " | points from Nsight Compute's |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for gpu in gpus:
         programs: dict[str, list[dict[str, Any]]] = collections.defaultdict(list)
@@ -254,9 +255,17 @@ def table(folder: Path, gpus: Sequence[str]) -> str:
                 *(f"{gpu.upper()}: {name}", len(both), launches, dry, f"{measured / 1e3:.1f}"),
                 *(f"{predicted / 1e3:.1f}", f"{predicted / measured - 1:+.1%}".replace("%", " %")),
                 len(first[0] & first[1]) if len(both) >= FIRST else "-",
+                f"{statistics.median(points):.1f}" if (points := points_off(rows)) else "-",
             )
             lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines) + "\n"
+
+
+def points_off(rows: Sequence[Mapping[str, str]]) -> list[float]:
+    """Return how far the least over the measured time is from Nsight Compute's, of 100."""
+    names = ("dry_least_us", "measured_us", "ncu_speed_of_light")
+    known = ([float(row[name]) for name in names] for row in rows if all(map(row.get, names)))
+    return [100 * abs(least / measured - counted) for least, measured, counted in known]
 
 
 def main() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import statistics
 from pathlib import Path
 
 import pytest
+import record_actions
 import record_steps
 
 ROOT = Path(__file__).parents[2]
@@ -18,6 +20,24 @@ def test_the_table_of_steps_is_that_recorded() -> None:
     text = (ROOT / "docs" / "trace.md").read_text(encoding="utf-8")
     shown = text.split("--table h100,h200 -->\n")[1].split("<!-- end of steps -->")[0]
     assert shown == record_steps.table(DATA, GPUS)
+
+
+def test_the_table_of_actions_is_that_recorded() -> None:
+    """docs/trace.md has what the actions of a trace brought, each a faster launch."""
+    text = (ROOT / "docs" / "trace.md").read_text(encoding="utf-8")
+    shown = text.split("--table h100,h200 -->\n")[2].split("<!-- end of actions -->")[0]
+    assert shown == record_actions.table(DATA, GPUS)
+    rows = [line.split(" | ") for line in shown.splitlines()[2:]]
+    assert all(float(row[5]) < float(row[4]) for row in rows)
+
+
+@pytest.mark.parametrize("gpu", GPUS)
+def test_lost_time_is_near_what_nsight_compute_counts(gpu: str) -> None:
+    """The least time over the measured is the counted speed of light but for 8 points by half."""
+    with (DATA / f"steps-{gpu}.csv").open(encoding="utf-8") as file:
+        points = record_steps.points_off([*csv.DictReader(file)])
+    assert len(points) >= 18
+    assert statistics.median(points) < 8
 
 
 @pytest.mark.parametrize("gpu", GPUS)
