@@ -229,8 +229,7 @@ def counts_of(path: Path) -> dict[str, tuple[float, float]]:
 def table(folder: Path, gpus: Sequence[str]) -> str:
     """Return the table of docs/trace.md: the sums over the kernels that have both times."""
     lines = [
-        "| | kernels | launches | dry | measured ms | predicted ms | off | of the first five"
-        " | points from Nsight Compute's |",
+        "| | kernels | launches | dry | measured ms | predicted ms | off | first five | ncu |",
         "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for gpu in gpus:
