@@ -53,20 +53,24 @@ def with_actions(
     until = time.monotonic() + effort.seconds
     wanted = worth[: effort.kernels]
     tried: dict[int, TracedKernel] = {}
+    failed: list[str] = []
     while wanted and time.monotonic() <= until:
-        one = wanted[0]
+        one, action = wanted[0], None
         try:
             case = case_of(one)
             action = None if case is None else best_action(case)
-            tried[id(one)] = dataclasses.replace(one, action=action)
         except KeyboardInterrupt:
             signals.arrived()
             break
         except Exception:  # noqa: BLE001, S110 - what was launched is told without it
             pass
+        if action is None:
+            failed.append(one.kernel)
+        tried[id(one)] = dataclasses.replace(one, action=action)
         del wanted[0]
     kernels = tuple(tried.get(id(one), one) for one in found.kernels)
-    return dataclasses.replace(found, kernels=kernels, untried=tuple(one.kernel for one in wanted))
+    untried = tuple(one.kernel for one in wanted)
+    return dataclasses.replace(found, kernels=kernels, untried=untried, failed=tuple(failed))
 
 
 def _lost(kernel: TracedKernel) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import re
 import tempfile
@@ -19,7 +20,7 @@ from occupancy_lab.record import Record
 from occupancy_lab.tracing.counted import kept_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.tracing.traced import TracedKernel
@@ -56,6 +57,28 @@ def case_of_kept(
     run = explain_asked([Asked(function, launch, gpu)], compiler)
     same = isinstance(run.runs[0], Record) and run.runs[0].resources == calculation.resources
     return run.cases[0] if same else None
+
+
+def without_timed(case: Case, kernel: TracedKernel, others: Iterable[TracedKernel]) -> Case:
+    """Return *case*, of *kernel*, without what an autotuner has timed: it chose, by measuring.
+
+    *others* are the kernels of the same program.
+    """
+    timed = [
+        (one.options.get("num_warps"), one.options.get("num_stages"))
+        for one in others
+        if one.tuning and (one.kernel, one.constexprs) == (kernel.kernel, kernel.constexprs)
+    ]
+    return dataclasses.replace(
+        case,
+        neighbours=tuple(
+            one
+            for one in case.neighbours
+            if not one.changes.keys() <= {"num_warps", "num_stages"}
+            or one.record is None
+            or (one.record.num_warps, one.record.num_stages) not in timed
+        ),
+    )
 
 
 def _warm_up(ttir: str, noted: Mapping[str, Any], *, grid: Any, **given: Any) -> Any:

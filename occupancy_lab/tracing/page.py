@@ -167,14 +167,17 @@ def _tried_sentences(found: Traced, shown: Sequence[TracedKernel]) -> Iterator[s
     tried = [(str(number), one.action) for number, one in enumerate(shown, 1) if one.action]
     if any(action.change for _, action in tried):
         yield (
-            "What brings most is the fastest of the launches near one, as `explain` compiles and"
-            " predicts them; saves us is its share of the time of all launches of the kernel."
+            "What brings most is the fastest of the launches that `explain` compiles near a"
+            " kernel's; saves us is as much of the time of all launches of the kernel as it saves"
+            " of the predicted time of one."
         )
     if alone := [number for number, action in tried if not action.change]:
         which = f"kernel {alone[0]}" if len(alone) == 1 else f"kernels {listed(alone)}"
         yield f"Near {which} no launch is predicted to be noticeably faster."
     if tried and found.processes:
         yield "Other shapes of blocks were not tried: a --dry-run of the program tries those too."
+    if found.failed:
+        yield f"No launch near {_named(found.failed)} could be compiled and predicted here."
     if found.untried:
         yield (
             f"There was no time left to try launches near {_named(found.untried)}:"

@@ -22,7 +22,7 @@ from occupancy_lab.files import read_bytes
 from occupancy_lab.gpus import bare_gpus, find_device, present_gpus, usual_gpus
 from occupancy_lab.occupancy.calculator import calculate, check_fits
 from occupancy_lab.tracing.actions import NOTHING, Effort, with_actions
-from occupancy_lab.tracing.again import case_of_kept
+from occupancy_lab.tracing.again import case_of_kept, without_timed
 from occupancy_lab.tracing.counted import count_kept, kept_files, launch_of, texts_of_kept
 from occupancy_lab.tracing.traced import (
     MOST_COUNTED,
@@ -44,6 +44,7 @@ from occupancy_lab.values import Resources, Target
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+    from occupancy_lab.explaining.case import Case
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.occupancy.calculator import Calculation
 
@@ -84,11 +85,12 @@ def read_records(
         if one.grid == grid
     )
     kept = {id(traced[key]): _kept(folder, group[0][1]) for key, group in found.items()}
-    return with_actions(
-        Traced(order(traced.values()), tuple(processes), in_order),
-        lambda one: case_of_kept(one, kept[id(one)], directory, progress),
-        effort,
-    )
+
+    def case_of(kernel: TracedKernel) -> Case | None:
+        case = case_of_kept(kernel, kept[id(kernel)], directory, progress)
+        return None if case is None else without_timed(case, kernel, traced.values())
+
+    return with_actions(Traced(order(traced.values()), tuple(processes), in_order), case_of, effort)
 
 
 def _kept(folder: Path, kernel: Mapping[str, Any]) -> Path:

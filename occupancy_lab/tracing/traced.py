@@ -471,6 +471,8 @@ class Traced:
     """The last launches of each process in their order; of one that was killed none."""
     untried: tuple[str, ...] = ()
     """Kernels of which nothing was tried, as the time for that was over."""
+    failed: tuple[str, ...] = ()
+    """Kernels of which nothing could be tried: their texts are gone, or do not compile here."""
 
 
 def order(kernels: Iterable[TracedKernel]) -> tuple[TracedKernel, ...]:

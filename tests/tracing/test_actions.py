@@ -69,7 +69,9 @@ def test_those_that_lose_most_are_tried(asked: list[str]) -> None:
     assert asked == ["a", "b", "c"]
     assert [one.action is not None for one in found.kernels] == [True, False, True, False]
     assert found.kernels[0].saved_us == pytest.approx(0.75 * TOTAL_US)
-    assert not found.untried
+    assert (found.untried, found.failed) == ((), ("b",))
+    said = write_trace(found, None).to_markdown()
+    assert "No launch near b could be compiled and predicted here." in said
 
 
 def test_nothing_is_tried_unasked_nor_where_nothing_is_lost(asked: list[str]) -> None:
