@@ -48,6 +48,17 @@ class ScriptLaunch:
 
 
 @dataclass(frozen=True, slots=True)
+class Feed:
+    """A launch of which tensors lie in the memory of those of the launch right before it."""
+
+    before: int
+    """The index of that launch."""
+    after: int
+    tensors: tuple[tuple[str, str], ...]
+    """What the one and the other call each."""
+
+
+@dataclass(frozen=True, slots=True)
 class Compiled:
     """What the launch compiles to that is *index* in the same file."""
 

@@ -22,7 +22,15 @@ from occupancy_lab.compiling.compiler import Compilation
 from occupancy_lab.compiling.dry_gpu import offline_torch
 from occupancy_lab.compiling.held import with_values
 from occupancy_lab.compiling.inductor import compiled_models
-from occupancy_lab.compiling.notes import Began, Compiled, Notes, ScriptLaunch, Unseen, read_notes
+from occupancy_lab.compiling.notes import (
+    Began,
+    Compiled,
+    Feed,
+    Notes,
+    ScriptLaunch,
+    Unseen,
+    read_notes,
+)
 from occupancy_lab.compiling.offline import offline
 from occupancy_lab.compiling.written import written_parameters
 from occupancy_lab.errors import EmptyGridError, OccupancyLabError
@@ -45,6 +53,8 @@ if TYPE_CHECKING:
     from occupancy_lab.launch import Launch
 
 USUAL: Mapping[str, Value] = MappingProxyType({})
+
+NO_STORAGES: Mapping[str, Any] = MappingProxyType({})
 
 RECENT = 4096
 """The launches, the last, whose order is kept."""
@@ -130,6 +140,8 @@ class Recorder:
         self._calls = 0
         self._times: dict[str, int] = {}
         self._recent: deque[str] = deque(maxlen=RECENT)
+        self._last: tuple[str, Mapping[str, Any]] = "", NO_STORAGES
+        self._feeds: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {}
         self._pruned: dict[tuple[Any, ...], list[Any]] = {}
         self._faults: list[str] = []
         self._missing: dict[Unseen, None] = {}
@@ -143,8 +155,10 @@ class Recorder:
         self._notes = notes or Notes(self._folder)
         self._notes.write(Began(os.getpid()))
 
-    def note(self, *variants: Variant) -> None:
+    def note(self, *variants: Variant, storages: Mapping[str, Any] = NO_STORAGES) -> None:
         """Count a launch, or all that an autotuner would try for it.
+
+        *storages* are those of its tensors, by the parameters.
 
         Raises InputError where an argument is missing.
         """
@@ -161,6 +175,7 @@ class Recorder:
                 self._times[key] = self._times.get(key, 0) + 1
                 if variant is variants[0]:
                     self._recent.append(key)
+                    self._follow(key, storages)
                 if self._notes is not None:
                     index = list(self._found).index(key)
                     if is_new:
@@ -168,6 +183,19 @@ class Recorder:
                     self._notes.write(index)
                     if is_new:
                         self._notes.write(Compiled(index, self._outcome_of(variant)))
+
+    def _follow(self, key: str, storages: Mapping[str, Any]) -> None:
+        """Keep which tensors of a launch lie in the memory of those of the launch before it."""
+        before, theirs = self._last
+        same = [
+            (its, mine)
+            for mine, one in storages.items()
+            for its, other in theirs.items()
+            if one._cdata == other._cdata  # noqa: SLF001 - what tells storages apart without memory
+        ]
+        if same:
+            self._feeds.setdefault((before, key), tuple(same))
+        self._last = key, storages
 
     def note_fault(self, sentence: str) -> None:
         """Note why a thread or a further process of the script did not come to its end."""
@@ -214,6 +242,15 @@ class Recorder:
         """
         places = {key: place for place, key in enumerate(self._plain)}
         return tuple(places[key] for key in self._recent)
+
+    @property
+    def feeds(self) -> tuple[Feed, ...]:
+        """The launches of this process of which tensors were those of the launch before them."""
+        places = {key: place for place, key in enumerate(self._plain)}
+        return tuple(
+            Feed(places[before], places[after], tensors)
+            for (before, after), tensors in self._feeds.items()
+        )
 
     def gather(self) -> tuple[str, ...]:
         """Take in what further processes launched, and return what went wrong there or in threads.
@@ -311,7 +348,8 @@ class Recorder:
             found = variant(function, args, kwargs, grid)
         except EmptyGridError:  # Triton compiles the kernel, and launches nothing
             return _Compiled(self, Variant(function, launch_of(function, args, kwargs)))
-        self.note(*self._with_values([found], args, kwargs))
+        storages = self._storages(function, args, kwargs)
+        self.note(*self._with_values([found], args, kwargs), storages=storages)
         self._forget_written(function, args, kwargs)
         return _Compiled(self, found)
 
@@ -325,7 +363,8 @@ class Recorder:
             found = list(variants(tuner, args, kwargs, grid))
         except EmptyGridError:
             return _Compiled(self, next(variants(tuner, args, kwargs)))
-        self.note(*self._with_values(found, args, kwargs))
+        storages = self._storages(found[0].function, args, kwargs)
+        self.note(*self._with_values(found, args, kwargs), storages=storages)
         self._forget_written(found[0].function, args, kwargs)
         return _Compiled(self, found[0])
 
@@ -344,7 +383,8 @@ class Recorder:
                 launch = launch_of(function, (), {**named, **keywords}, grid)
                 found.append(Variant(function, launch, keywords if len(configurations) > 1 else {}))
         if found:
-            self.note(*self._with_values(found, (), named))
+            storages = self._storages(function, (), named)
+            self.note(*self._with_values(found, (), named), storages=storages)
             self._forget_written(function, (), named)
 
     @staticmethod
@@ -354,6 +394,17 @@ class Recorder:
         from occupancy_lab.compiling.gpu_tensors import values_of
 
         return with_values(found, args, kwargs, values_of)
+
+    @staticmethod
+    def _storages(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return the storages of the tensors that a launch is given."""
+        named = {**dict(zip(function.arg_names, args, strict=False)), **kwargs}
+        tensors = {name: getattr(value, "base", value) for name, value in named.items()}
+        return {
+            name: one.untyped_storage()
+            for name, one in tensors.items()
+            if hasattr(one, "untyped_storage")
+        }
 
     @staticmethod
     def _forget_written(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

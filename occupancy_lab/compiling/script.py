@@ -31,7 +31,7 @@ from occupancy_lab.compiling.assumptions import (  # noqa: TC001 - `from_line` r
 )
 from occupancy_lab.compiling.compiler import INTERRUPTED, Compilation, Compiler
 from occupancy_lab.compiling.dry_gpu import Device
-from occupancy_lab.compiling.notes import ENDING, ScriptLaunch
+from occupancy_lab.compiling.notes import ENDING, Feed, ScriptLaunch
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.compiling.recorder import Recorder
 from occupancy_lab.compiling.store import Store
@@ -134,6 +134,8 @@ class Ran:
     """What was assumed of values that only a GPU could tell."""
     recent: tuple[int, ...] = ()
     """The last of the launches that its own process made in their order, by their index."""
+    feeds: tuple[Feed, ...] = ()
+    """Those of which tensors were those of the launch right before them."""
 
     def why_launches_are_missing(self, what: str) -> Iterator[str]:
         """Return a sentence for each reason why a page of *what* was run may lack launches."""
@@ -445,7 +447,7 @@ def _run(asked: Run) -> Ran:
     elif asked.arguments is None and not launches:
         reason = f"{asked.script} launches no kernel of Triton"
     status, said = _status(error), printed.text[-MOST_PRINTED:]
-    told = (recorder.missing, recorder.assumed, recorder.recent)
+    told = (recorder.missing, recorder.assumed, recorder.recent, recorder.feeds)
     return Ran(launches, said, reason, status, faults, *told)
 
 

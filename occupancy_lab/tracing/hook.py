@@ -41,6 +41,8 @@ from .noted import (
     passed,
     places,
     process_facts,
+    same_memory,
+    tensors,
 )
 from .profiled import Profile
 
@@ -88,6 +90,8 @@ class Session:
         self.spent = 0
         self.recent: deque[Any] = deque(maxlen=RECENT)
         """The cells of the last launches."""
+        self._last: Any = (None, None, {})
+        """The kernel, the cell and the tensors of the last first launch of a grid."""
         self._copies: list[Any] = []
         """Of a first launch each: its kernel's number, its grid, and copies of small tensors."""
         self._undo: list[Callable[[], None]] = []
@@ -142,6 +146,7 @@ class Session:
         self.errors = []
         self.recent.clear()
         self._copies.clear()
+        self._last = None, None, {}
         for kernel in self.kernels:
             kernel.cells.clear()
             kernel.others = None
@@ -437,10 +442,22 @@ class Session:
         if given is not None:
             with self._lock:
                 self._append({"kernel": kernel.number, "grid": cell.grid, "passed": given})
+        self._tell_same(kernel, cell, tensors(parameters, rest))
         if kind == "count" and not _unusual and len(self._copies) < MOST_COPIES:
             copied = copies(parameters, rest)
             if copied:
                 self._copies.append((kernel.number, cell.grid, copied))
+
+    def _tell_same(self, kernel: Any, cell: Any, given: Any) -> None:
+        """Append which tensors of a first launch were those of the launch right before it."""
+        before, last, theirs = self._last
+        if last is not None and self.recent and self.recent[-1] is last:
+            same = same_memory(theirs, given)
+            if same:
+                after = {"before": before.number, "of": last.grid, "same": same}
+                with self._lock:
+                    self._append({"kernel": kernel.number, "grid": cell.grid, **after})
+        self._last = kernel, cell, given
 
     def _tell_values(self) -> None:
         """Append what was in the small tensors that first launches were given."""

@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 import time
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -308,6 +309,28 @@ def copies(parameters: Any, rest: Any) -> Any:
         return {}
     with torch.no_grad():
         return {name: part.clone() for name, part in small.items()}
+
+
+def tensors(parameters: Any, rest: Any) -> Any:
+    """Return the tensors that a launcher is given, which it does not keep, and their memory."""
+    if not parameters or len(rest) - len(parameters) not in BEFORE:
+        return {}
+    found = {}
+    for name, value in zip(parameters, rest[-len(parameters) :], strict=True):
+        tensor = getattr(value, "base", value)
+        if hasattr(tensor, "untyped_storage"):
+            found[name] = weakref.ref(tensor), tensor.untyped_storage().data_ptr()
+    return found
+
+
+def same_memory(before: Any, after: Any) -> Any:
+    """Return what two launches call what lies in the same memory: what is gone by now does not."""
+    return [
+        (its, mine)
+        for mine, (_, place) in after.items()
+        for its, (tensor, other) in before.items()
+        if place == other and place and tensor() is not None
+    ]
 
 
 def whole_numbers(value: Any) -> Any:

@@ -20,6 +20,7 @@ from occupancy_lab.text.words import (
     prediction_words,
     range_sentence,
 )
+from occupancy_lab.tracing.fusing import fusing_sentences
 from occupancy_lab.tracing.traced import GpuTime, KernelTime, order
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ def write_trace(found: Traced, outcome: Outcome | None) -> Document:
         *(() if total is None else _times_sentences(found, shown, total)),
         *_legend(gpus),
         *_tried_sentences(found, shown),
+        *(() if total is None else fusing_sentences(found.handovers, total.us)),
         *_tuning_sentences(found),
         *_gpu_sentences(shown),
         *_grid_sentences(found),

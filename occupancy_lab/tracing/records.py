@@ -24,6 +24,7 @@ from occupancy_lab.occupancy.calculator import calculate, check_fits
 from occupancy_lab.tracing.actions import NOTHING, Effort, with_actions
 from occupancy_lab.tracing.again import case_of_kept, without_timed
 from occupancy_lab.tracing.counted import count_kept, kept_files, launch_of, texts_of_kept
+from occupancy_lab.tracing.fusing import each_handover
 from occupancy_lab.tracing.traced import (
     MOST_COUNTED,
     GpuTime,
@@ -84,13 +85,29 @@ def read_records(
         for one in traced[key].grids
         if one.grid == grid
     )
+    handovers = each_handover(
+        (_over(traced[before], of), _over(traced[key], grid), same)
+        for key, group in found.items()
+        for _, kernel in group
+        for before, of, grid, same in kernel.get("feeds", ())
+    )
     kept = {id(traced[key]): _kept(folder, group[0][1]) for key, group in found.items()}
 
     def case_of(kernel: TracedKernel) -> Case | None:
         case = case_of_kept(kernel, kept[id(kernel)], directory, progress)
         return None if case is None else without_timed(case, kernel, traced.values())
 
-    return with_actions(Traced(order(traced.values()), tuple(processes), in_order), case_of, effort)
+    return with_actions(
+        Traced(order(traced.values()), tuple(processes), in_order, handovers=handovers),
+        case_of,
+        effort,
+    )
+
+
+def _over(kernel: TracedKernel, grid: tuple[int, ...]) -> tuple[TracedKernel, GridLaunches]:
+    """Return *kernel* with its launches over *grid*, without work where they are not known."""
+    empty = GridLaunches(grid, 0)
+    return kernel, next((one for one in kernel.grids if one.grid == grid), empty)
 
 
 def _kept(folder: Path, kernel: Mapping[str, Any]) -> Path:
@@ -112,7 +129,7 @@ def _read_process(
 ) -> tuple[Process, list[dict[str, Any]], list[tuple[Any, tuple[int, ...] | None]]]:
     """Return a process, its kernels, and of its last launches the kernel's key and the grid."""
     facts, *told = list(_lines(place / "kernels.jsonl")) or [{}]
-    kernels = [one for one in told if not one.keys() & {"passed", "values"}]
+    kernels = [one for one in told if not one.keys() & {"passed", "values", "same"}]
     try:
         counted = json.loads((place / "counts.json").read_text("utf-8"))
     except (OSError, ValueError):  # killed before the first flush
@@ -149,6 +166,15 @@ def _read_process(
         gpu_time=_gpu_time(counted.get("profile"), {kernel["name"] for kernel in kernels}),
     )
     numbered = {kernel["kernel"]: kernel for kernel in kernels}
+    for one in told:
+        if "same" in one and one["before"] in numbered:
+            feed = (
+                _key(numbered[one["before"]]),
+                shortened(one["of"]),
+                shortened(one["grid"]),
+                tuple(map(tuple, one["same"])),
+            )
+            numbered[one["kernel"]].setdefault("feeds", []).append(feed)
     launched = []
     for number, cell in counted.get("recent", ()):
         if number in numbered and cell < len(numbered[number]["grids"]):

@@ -120,6 +120,7 @@ class Trace(Answer):
             "status": None if outcome is None else outcome.status,
             "rows": self.rows(),
             "kernels": [one.to_dict() for one in self.kernels],
+            "handovers": [dataclasses.asdict(one) for one in self.found.handovers],
             "processes": [dataclasses.asdict(one) for one in self.found.processes],
             "missing": [] if ran is None else list(ran.missing),
             "assumed": [] if ran is None else list(map(dataclasses.asdict, ran.assumed)),

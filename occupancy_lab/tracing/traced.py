@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from occupancy_lab.explaining.action import Action
     from occupancy_lab.launch import BoundLaunch
     from occupancy_lab.occupancy.calculator import Calculation
+    from occupancy_lab.tracing.fusing import Handover
     from occupancy_lab.values import LaunchPlan, Prediction, Target
     from occupancy_lab.work.counting import Counted
     from occupancy_lab.work.counts import Counts, Executed
@@ -471,6 +472,8 @@ class Traced:
     """The last launches of each process in their order; of one that was killed none."""
     untried: tuple[str, ...] = ()
     """Kernels of which nothing was tried, as the time for that was over."""
+    handovers: tuple[Handover, ...] = ()
+    """What kernels write and the next one reads."""
     failed: tuple[str, ...] = ()
     """Kernels of which nothing could be tried: their texts are gone, or do not compile here."""
 

@@ -75,9 +75,9 @@ def test_a_launch_that_is_as_fast_as_its_neighbours_is_left_alone() -> None:
 
 @pytest.mark.slow
 def test_a_block_that_does_other_work_is_not_proposed() -> None:
-    """With a fixed grid half a block would leave half of the row, and twice is as good as none."""
+    """With a fixed grid half a block would leave half of the row: it has twice the programs."""
     for one in only(add(BLOCK=256, grid=(N // 256,))).neighbours:
-        assert one.changes.get("BLOCK", 256) >= 256
+        assert one.changes.get("BLOCK", 256) >= 256 or one.changes["grid"] == (N // 128,)
 
 
 @pytest.mark.slow

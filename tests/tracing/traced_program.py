@@ -127,6 +127,22 @@ def launch(times: int, programs: int = 528, block: int = 256, **options: Any) ->
         add[(programs,)](X, X, 4096, BLOCK=block, **options)
 
 
+class Buffer(MockTensor):
+    """A tensor with memory of its own."""
+
+    def untyped_storage(self) -> Any:
+        """Return what tells where it lies."""
+        return SimpleNamespace(data_ptr=lambda: id(self), nbytes=lambda: 4 * 4096)
+
+
+def chained() -> Any:
+    """Launch a kernel on what the launch before it wrote."""
+    one, two, three = (Buffer(tl.float32, [4096]) for _ in range(3))
+    for _ in range(2):
+        add[(16,)](one, two, 4096, BLOCK=256)
+        add[(32,)](three, one, 4096, BLOCK=256)
+
+
 def fails() -> Any:
     """Launch, and fail."""
     launch(2)
@@ -394,6 +410,7 @@ WHAT = {
     "wasteful": lambda: add[(1 << 14,)](X, X, (1 << 22) - 8, BLOCK=256, num_warps=16),
     "tuned": lambda: [tuned[(16,)](X, X, 4096) for _ in range(4)],
     "empty": lambda: add[(0,)](X, X, 4096, BLOCK=256),
+    "chained": chained,
     "fails": fails,
     "status": lambda: (launch(1), sys.exit(7)),
     "killed": lambda: killed(signal.SIGKILL),
