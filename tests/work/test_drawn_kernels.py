@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from occupancy_lab.work.counts import Counts, Place
 
 ARITHMETIC = ("dot", "addf", "mulf", "exp", "reduce", "scan")
-EXAMPLES = int(os.environ.get("OCCUPANCY_LAB_DRAWN_KERNELS", "60"))
+EXAMPLES = int(os.environ.get("OCCUPANCY_LAB_DRAWN_KERNELS", "30"))
 
 Numbers = dict[Any, dict[str, Amount]]
 """Numbers by name of each place: what is there, and its line with those of the calls to it."""
