@@ -178,11 +178,8 @@ def of_neighbours(case: Case) -> Iterator[str]:
         ]
         if left:
             yield f"{listed(left)}, compiled too, would not be faster by {own.noticeable:.0%}."
-        if best is None and case.record.matrix is None and _has_blocks(case.record):
-            yield (
-                "`occupancy-lab tune FILE.py:FUNCTION --sizes FILE --search` looks for blocks and"
-                " warps further away."
-            )
+        if best is None and case.record.matrix is None:
+            yield from _further_away(case.record)
         return
     if best is not None and best.record is not None:
         yield _faster(case, best, best.record) if _timed(case) else _better(case, best.record)
@@ -202,8 +199,17 @@ def of_neighbours(case: Case) -> Iterator[str]:
         yield f"None of these keeps more {warps} resident or spills less."
 
 
-def _has_blocks(record: Record) -> bool:
-    return any(map(BLOCK.search, record.constexprs))
+def _further_away(record: Record) -> Iterator[str]:
+    """Say how blocks are ranked that are further from a launch than its neighbours."""
+    for name in sorted(filter(BLOCK.search, record.constexprs)):
+        block = record.arguments[name]
+        if type(block) is int:
+            several = ",".join(str(block * times) for times in (1, 2, 4, 8))
+            yield (
+                f"`occupancy-lab tune` ranks blocks further away, such as those of `--constexpr"
+                f" {name}={several}`."
+            )
+            return
 
 
 def _but_spills(case: Case) -> str:
