@@ -83,15 +83,11 @@ def fusing_sentences(found: Sequence[Handover], total_us: float) -> Iterator[str
     """Say which neighbours one kernel could be, and what that saves of *total_us*."""
     worth = [one for one in found if one.total_us >= WORTH_FUSING * total_us]
     for one in worth[:MOST_SHOWN]:
-        names = listed(
-            [
-                literal(its) if mine == its else f"{literal(its)} (its {literal(mine)})"
-                for mine, its in one.tensors
-            ]
-        )
+        written, read = ([*map(literal, names)] for names in zip(*one.tensors, strict=True))
+        renamed = f" as {listed(written)}" if written != read else ""
         yield (
-            f"{literal(one.reader)} reads {names} right after {literal(one.writer)} has written it:"
-            f" one kernel for both moves {byte_words(one.moved_bytes)} less,"
-            f" {microseconds(one.us)} at the data sheet's rate and {duration(one.total_us)} in all,"
-            " if nothing else reads that."
+            f"{literal(one.reader)} reads {listed(read)}, which {literal(one.writer)} has written"
+            f" right before{renamed}: one kernel for both moves {byte_words(one.moved_bytes)} less,"
+            f" up to {microseconds(one.us)} at the data sheet's rate and {duration(one.total_us)}"
+            " in all, if nothing else reads that."
         )

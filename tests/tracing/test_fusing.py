@@ -77,8 +77,8 @@ def test_only_what_is_worth_it_is_told() -> None:
     found = [*fusing_sentences([*pairs, small], 1000.0)]
     assert [sentence.partition(" ")[0] for sentence in found] == ["b0", "b1", "b2"]
     assert found[0] == (
-        "b0 reads x (its y) right after a has written it: one kernel for both moves 1.05 MB less,"
-        " 10.0 us at the data sheet's rate and 100 us in all, if nothing else reads that."
+        "b0 reads x, which a has written right before as y: one kernel for both moves 1.05 MB less,"
+        " up to 10.0 us at the data sheet's rate and 100 us in all, if nothing else reads that."
     )
     assert [*fusing_sentences([small], 1000.0)] == []
 
@@ -107,7 +107,7 @@ def test_a_dry_run_tells_what_one_kernel_would_not_move(tmp_path: Path) -> None:
     (one,) = found.found.handovers
     assert (one.writer, one.reader, one.tensors) == ("twice", "more", (("y", "a"),))
     assert (one.launches, one.moved_bytes) == (3, 2 * 4 * (1 << 22))
-    assert "more reads a (its y) right after twice has written it" in " ".join(str(found).split())
+    assert "more reads a, which twice has written right before as y" in " ".join(str(found).split())
     plain = json.loads(found.to_json())["handovers"]
     assert plain == [json.loads(json.dumps(dataclasses.asdict(one)))]
 
