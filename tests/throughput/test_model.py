@@ -88,12 +88,12 @@ def test_more_rows_are_never_faster(launch: GuessedLaunch, rows: int) -> None:
 def test_more_programs_never_pass_fewer_rows(launch: GuessedLaunch, more: int) -> None:
     """More resident programs that spill nothing into a shared cache pass rows no more slowly.
 
-    Where the schedulers are full, they also wait for more others: 0.05 % at the most was found. So
+    Where the schedulers are full, they also wait for more others: 0.1 % at the most was found. So
     do those of a launch whose second round they take away, which then compute together: 5 %.
     """
     few = dataclasses.replace(launch.features, local_bytes=0)
     many = dataclasses.replace(few, programs=few.programs + more)
-    for constants, allowed in ((CONSTANTS.replace(at_once_share=0.0), 0.001), (CONSTANTS, 0.1)):
+    for constants, allowed in ((CONSTANTS.replace(at_once_share=0.0), 0.002), (CONSTANTS, 0.1)):
         rates = (row_rate(some, constants, row_times(some, constants)) for some in (few, many))
         slow, fast = rates
         assert fast >= slow * (1 - allowed)
