@@ -184,12 +184,15 @@ def _steps_table(calculation: Calculation) -> Table:
 
 
 def _need(calculation: Calculation, step: NextStep, outcomes: Mapping[str, str]) -> str:
-    """Return the most of a resource that lets a program more in, and how to ask for it."""
+    """Return the most of a resource that lets a program more in, and how to ask for it.
+
+    What a kernel is to be asked for that spills already is left open.
+    """
     unit = unit_words(calculation, step.resource)
     need = SENTENCES["at most"].format(amount=step.most_for_one_more, unit=unit)
-    if step.option is None:
+    outcome = None if step.option is None else outcomes.get(step.option)
+    if step.option is None or (outcome is None and calculation.resources.local_bytes):
         return need
-    outcome = outcomes.get(step.option)
     which = "may spill" if outcome is None else "compiled so"
     return SENTENCES[which].format(need=need, option=step.option, outcome=outcome)
 
