@@ -12,7 +12,8 @@ and without its change. It writes
 
 Times are those of triton.testing.do_bench, which empties the L2 cache before each launch. With
 --dry the predictions are made without a GPU, for that of --gpu; a later run on that GPU times what
-is predicted in its FOLDER and predicts nothing. `--table` prints the table of docs/tuning.md.
+is predicted in its FOLDER and predicts nothing. Both need the same Triton, as another one compiles
+other programs. `--table` prints the table of docs/tuning.md.
 """
 
 from __future__ import annotations

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from occupancy_lab.gpus import Architecture
 
-ISSUE, FMA, ALU, XU, FP64, UNIFORM, TENSOR, LSU, SHARED = (
-    *("issue", "fma", "alu", "xu", "fp64", "uniform", "tensor", "lsu", "shared"),
+ISSUE, FMA, ALU, XU, FP64, UNIFORM, TENSOR, LSU = (
+    *("issue", "fma", "alu", "xu", "fp64", "uniform", "tensor", "lsu"),
 )
-"""The pipes, the schedulers before them, and what of lsu are accesses to shared memory."""
+"""The schedulers, and the pipes behind them."""
 SCHEDULERS = 4
 WAVEFRONT, SECTORS_OF_WAVEFRONT = 128, 4
 """Bytes that lsu moves a cycle: 32 banks of 4 bytes (Programming Guide, "Shared Memory"), or 4
@@ -33,9 +33,8 @@ HMMA, IMMA, DMMA = 0x03C, 0x037, 0x03F
 
 FMA_CYCLES, OTHER_CYCLES, XU_CYCLES = 1.0, 2.0, 8.0
 """A warp's 32 results at 32, 16 and 4 a cycle and scheduler."""
-_SHARED = frozenset({operations.LDS, operations.STS, operations.LDSM, operations.STSM})
 _LSU = (
-    _SHARED
+    {operations.LDS, operations.STS, operations.LDSM, operations.STSM}
     | {operations.LDG, operations.LD, operations.STG, operations.ST, operations.LDGSTS}
     | {operations.LDL, operations.STL, operations.SHFL, operations.ATOMS, *operations.ATOMICS}
 )
@@ -73,11 +72,6 @@ def pipe_of(word: int, architecture: Architecture) -> tuple[str | None, float]:
     if opcode in _UNIFORM and opcode not in _FIXED:
         return UNIFORM, OTHER_CYCLES
     return _FIXED.get(opcode, (ALU, OTHER_CYCLES))
-
-
-def is_shared(word: int) -> bool:
-    """Tell whether an instruction loads from or stores to shared memory."""
-    return word & 0x1FF in _SHARED
 
 
 def wavefronts(word: int) -> float:
