@@ -318,7 +318,7 @@ def any_kernel() -> str:
     uses = {
         "tuning": "kernels that the constants were fitted to (on an H100)",
         "held out": "held out",
-        "fresh": "fresh: kernels of libraries, recorded after that",
+        "fresh": "fresh: kernels of libraries, recorded later",
     }
     kinds = {"memory": "no dots", "dots": "dots", "matmul": "matmul", "attention": "attention"}
     for use, words in uses.items():
