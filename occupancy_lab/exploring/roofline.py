@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LAUNCH = (
     *("predicted_us", "us", "flops", "intensity", "dram_read_bytes", "dram_written_bytes"),
-    *("launches", "total_us", "expected", "grids", "lost_of"),
+    *("launches", "total_us", "expected", "grids", "lost_of", "num_programs"),
 )
 """The columns of a launch's work and time that the page takes of a row."""
 DOTS = ("fp8", "fp16", "bf16", "tf32", "fp32", "fp64", "i8")

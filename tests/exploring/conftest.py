@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,20 @@ def page(browsing: Page, file: Path) -> Iterator[Page]:
     yield browsing
     assert browsing.complaints == []
     assert all(url.startswith(("file:", "data:", "about:")) for url in browsing.requests)
+
+
+@pytest.fixture
+def opened(page: Page, tmp_path: Path) -> Callable[..., Path]:
+    """Return the function that opens the page of rows and returns its file."""
+
+    def open_rows(*rows: dict[str, Any]) -> Path:
+        (tmp_path / "rows.json").write_text(json.dumps(rows), encoding="utf-8")
+        file = explore(tmp_path / "own.html", rows=tmp_path / "rows.json")
+        page.open(file)
+        page.drawn()
+        return file
+
+    return open_rows
 
 
 @pytest.fixture

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from browser import find_browser
-
-from occupancy_lab.exploring.page import explore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,20 +45,6 @@ PRESSED = (
     "[...document.querySelectorAll('#roofline [aria-pressed=true]')].map((one) => one.dataset.row)"
 )
 POINT = "#roofline .point[data-row='%d']"
-
-
-@pytest.fixture
-def opened(page: Page, tmp_path: Path) -> Callable[..., Path]:
-    """Return the function that opens the page of rows and returns its file."""
-
-    def open_rows(*rows: dict[str, Any]) -> Path:
-        (tmp_path / "rows.json").write_text(json.dumps(rows), encoding="utf-8")
-        file = explore(tmp_path / "own.html", rows=tmp_path / "rows.json")
-        page.open(file)
-        page.drawn()
-        return file
-
-    return open_rows
 
 
 READ = """

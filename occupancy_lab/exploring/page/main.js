@@ -45,7 +45,10 @@ function render() {
   const keys = {
     kernels: JSON.stringify([gpu, page.state.kernel, page.sort]),
     roofline: JSON.stringify([gpu, ownChosen()]),
-    time: JSON.stringify([gpu, programs, stands(0), page.state.kernel, page.state.overfull]),
+    time: JSON.stringify([
+      ...[gpu, programs, stands(0), page.state.kernel, page.state.overfull],
+      ownChosen(),
+    ]),
     lesson: String(page.state.lesson),
   };
   const draw = { kernels: drawKernels, roofline: drawRoofline, time: drawTime, lesson: drawLesson };

@@ -2,8 +2,8 @@
 
 import { byId, html, rich } from "./dom.js";
 import { occupancyOf } from "./evaluate.js";
-import { ROWS, architectureOf, gpus, kernels, page, stands } from "./page.js";
-import { drawTimeline, passTable, scheduleOf, timelineSentences } from "./timeline.js";
+import { ROWS, architectureOf, data, gpus, kernels, ownChosen, page, stands } from "./page.js";
+import { drawTimeline, passTable, scheduleOf, timelineSentences, wavesOf } from "./timeline.js";
 import { microseconds } from "./words.js";
 
 let playing = null;
@@ -14,6 +14,8 @@ function scheduleShown() {
   const row = stands(0) ? kernels.find(gpu, page.state.kernel) : null;
   const { programs } = occupancyOf(architectureOf(gpu), usage);
   if (!multiprocessors || !programs) return null;
+  const own = data.own?.[ownChosen()];
+  if (own?.num_programs) return wavesOf({ row: own, programs, multiprocessors });
   return scheduleOf({ rows: ROWS, programs, multiprocessors, row });
 }
 
@@ -28,7 +30,7 @@ export function drawTime() {
       html(
         "p",
         {},
-        "No launch is drawn where no program fits, or where the number of multiprocessors is not known.",
+        "No launch is drawn where no program fits, where the number of multiprocessors is not known, or where there are more than 400 waves.",
       ),
     );
     byId("timeline").replaceChildren();
@@ -41,7 +43,7 @@ export function drawTime() {
       "p",
       {},
       html("b", {}, `${gpus.get(gpu).title}: `),
-      `${ROWS} rows. `,
+      shown.kernel ? `${shown.kernel}. ` : `${ROWS} rows. `,
       ...rich(sentences.join(" ")),
     ),
   );

@@ -41,8 +41,69 @@ export function scheduleOf({ rows, programs, multiprocessors, row }) {
   };
 }
 
+/** Waves of a launch that are drawn: more are too thin to be seen. */
+const MOST_WAVES = 400;
+
+/**
+ * Return a launch of any kernel as waves of programs, each as long as the others: a row of a file
+ * tells the time of all. Null where there are too many to draw.
+ */
+export function wavesOf({ row, programs, multiprocessors }) {
+  const launched = row.num_programs;
+  const places = programs * multiprocessors;
+  const full = Math.floor(launched / places);
+  const left = launched % places;
+  const waves = full + (left ? 1 : 0);
+  if (waves > MOST_WAVES) return null;
+  const us = row.grids > 1 ? null : (row.us ?? row.predicted_us ?? null);
+  const length = us === null ? 1 : us / waves;
+  const passes = Array.from({ length: waves }, (_, wave) => ({
+    from: wave * length,
+    to: (wave + 1) * length,
+    rows: wave < full ? places : left,
+  }));
+  return {
+    rows: launched,
+    programs,
+    multiprocessors,
+    places,
+    full,
+    left,
+    start: 0,
+    end: waves * length,
+    passes,
+    timed: us !== null,
+    measured: row.us !== undefined,
+    persistent: false,
+    overfull: null,
+    kernel: row.kernel,
+  };
+}
+
+/** Return what the picture shows of a launch of a file's row. */
+function waveSentences({ rows, programs, multiprocessors, places, full, left, end, timed, measured }, word) {
+  const held = `${programs} x ${multiprocessors} ${word}s = ${places}`;
+  const found = [
+    `${count(rows, "program")} ${rows === 1 ? "is" : "are"} launched; ${held} ${full ? "run at once, in waves" : "would run at once"}.`,
+  ];
+  if (full && left)
+    found.push(
+      `${count(full, "full wave")}, then a tail: ${left} of ${places} places (${percent(left / places)}) have a program, and the others are idle.`,
+    );
+  else if (left) found.push(`${left} of ${places} places (${percent(left / places)}) are taken.`);
+  else found.push("Every wave is full, and there is no tail.");
+  const drawn = full ? "; its waves are drawn equally long" : "";
+  found.push(
+    timed
+      ? `${measured ? "It took" : "The model predicts"} ${microseconds(end)}${drawn}.`
+      : "Widths are waves, not time: the row tells none of this grid.",
+  );
+  return found;
+}
+
 /** Return what the picture shows, in sentences; *word* is what a multiprocessor is called. */
 export function timelineSentences(schedule, word, tooMany) {
+  if (schedule.kernel) return waveSentences(schedule, word);
   const {
     rows,
     programs,
@@ -183,8 +244,8 @@ export function timelineLegend() {
     "p",
     { class: "legend" },
     ...swatches({
-      even: "a program has a row",
-      idle: "no row left: idle",
+      even: "a program at work",
+      idle: "nothing left: idle",
       launching: "launching",
       waits: "waits for a place",
       over: "runs on, nearly alone",
@@ -193,7 +254,7 @@ export function timelineLegend() {
 }
 
 /** Return the passes as a table. */
-export function passTable({ passes, places, timed }) {
+export function passTable({ passes, places, timed, kernel }) {
   const at = (time) => (timed ? microseconds(time) : "-");
   const rows = passes.map(({ from, to, rows: done }, pass) => [
     String(pass + 1),
@@ -202,5 +263,6 @@ export function passTable({ passes, places, timed }) {
     String(done),
     percent(done / places),
   ]);
-  return table(["pass", "from", "to", "rows", "places taken"], rows);
+  const [pass, row] = kernel ? ["wave", "programs"] : ["pass", "rows"];
+  return table([pass, "from", "to", row, "places taken"], rows);
 }

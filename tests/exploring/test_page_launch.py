@@ -1,0 +1,75 @@
+"""A row of a file in time: its programs in waves, in a real browser."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from browser import find_browser
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from browser import Page
+
+pytestmark = pytest.mark.skipif(
+    find_browser() is None, reason="no Chromium is installed; `make browser` installs one"
+)
+
+ROW: dict[str, Any] = {
+    "gpu": "h100",
+    "kernel": "matmul",
+    "num_warps": 8,
+    "n_regs": 202,
+    "shared": 147_456,
+    "num_programs": 300,
+    "predicted_us": 60.0,
+}
+CHOOSE = "#own tbody tr:nth-child(%d) button"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said", "waves"),
+    [
+        ({}, "2 full waves, then a tail: 36 of 132 places (27.3%) have a program", 3),
+        ({"num_programs": 264}, "Every wave is full, and there is no tail.", 2),
+        ({"num_programs": 16}, "16 of 132 places (12.1%) are taken.", 1),
+        ({"us": 58.0}, "It took 58.0 us; its waves are drawn equally long.", 3),
+        ({"grids": 2}, "Widths are waves, not time", 3),
+    ],
+)
+def test_programs_run_in_waves(
+    page: Page, opened: Callable[..., Path], changes: dict[str, Any], said: str, waves: int
+) -> None:
+    """The sentence, the table and the picture have as many as the row's programs make."""
+    opened({**ROW, **changes})
+    page.click(CHOOSE % 1)
+    page.drawn()
+    text = page.text("#time-says")
+    assert text.startswith("H100 SXM: matmul. ")
+    assert said in text
+    assert page.value("document.querySelectorAll('#passes tbody tr').length") == waves
+    assert page.value("document.querySelectorAll('#timeline rect').length") == 2 * waves
+
+
+def test_a_row_of_too_many_waves_is_not_drawn(page: Page, opened: Callable[..., Path]) -> None:
+    """A launch whose waves nobody could see has a sentence in place of the picture."""
+    opened({**ROW, "num_programs": 1 << 30})
+    page.click(CHOOSE % 1)
+    page.drawn()
+    assert "more than 400 waves" in page.text("#time-says")
+    assert page.value("document.querySelectorAll('#timeline rect').length") == 0
+
+
+def test_sliders_that_leave_a_row_show_the_compiled_launch_again(
+    page: Page, opened: Callable[..., Path]
+) -> None:
+    """The launch in time is of the row for as long as the sliders stand where it stands."""
+    opened(ROW, {key: ROW[key] for key in ROW if key != "num_programs"})
+    page.click(CHOOSE % 1)
+    page.drawn()
+    assert "matmul" in page.text("#time-says")
+    page.click(CHOOSE % 2)
+    page.drawn()
+    assert "rows." in page.text("#time-says")
