@@ -2,11 +2,11 @@
 
 `python reports/mi300x_launches.py FOLDER` takes a clone of AMD's TraceLens
 (github.com/AMD-AGI/TraceLens, MIT licence; 171dd74 here), in whose tests are traces of an MI300X by
-torch's profiler, and writes launches-mi300x.csv. Of kernels that torch.compile made the traces have
-the shapes of tensors, the grid, blocks, warps and stages, but no source. So each of OPERATIONS,
-which are what the names and shapes of such kernels say, is compiled by the torch that is installed,
-without a GPU, and predicted with the configuration of the trace: it is a row where that is among
-those that torch.compile offers. `--table` prints the rows for docs/times.md.
+torch's profiler, and writes tracelens-mi300x.csv. Of kernels that torch.compile made the traces
+have the shapes of tensors, the grid, blocks, warps and stages, but no source. So each of
+OPERATIONS, which are what the names and shapes of such kernels say, is compiled by the torch that
+is installed, without a GPU, and predicted with the configuration of the trace: it is a row where
+that is among those that torch.compile offers. `--table` prints the rows for docs/times.md.
 
 The profiler's times are those of the kernel alone; predicted ones begin with 5 us for launching it.
 A launch found in the caches what the one before it had left there.
@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-DATA = Path(__file__).resolve().parent / "data" / "launches-mi300x.csv"
+DATA = Path(__file__).resolve().parent / "data" / "tracelens-mi300x.csv"
 GPU = "mi300x"
 PREDICTED = ("predicted_us", "predicted_low_us", "predicted_high_us")
 TRACES = {

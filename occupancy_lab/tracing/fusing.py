@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from occupancy_lab.text.document import literal
 from occupancy_lab.text.words import byte_words, duration, listed, microseconds
+from occupancy_lab.tracing.traced import Handover
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -19,27 +19,6 @@ MOST_SHOWN = 3
 """Pairs of kernels that are told."""
 WORTH_FUSING = 0.01
 """The share of the time of all kernels that fusing must save to be told."""
-
-
-@dataclass(frozen=True, slots=True)
-class Handover:
-    """Tensors that one kernel writes and the next one reads right after it."""
-
-    writer: str
-    reader: str
-    tensors: tuple[tuple[str, str], ...]
-    """Of each what the one and the other call it."""
-    launches: int
-    """How often, at the most."""
-    moved_bytes: int
-    """What is written and read again each time."""
-    us: float
-    """The time of that at the peak bandwidth of the data sheet."""
-
-    @property
-    def total_us(self) -> float:
-        """The time of all launches."""
-        return self.launches * self.us
 
 
 def handover(writer: Side, reader: Side, tensors: Iterable[tuple[str, str]]) -> Handover | None:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from occupancy_lab.explaining.action import Action
     from occupancy_lab.launch import BoundLaunch
     from occupancy_lab.occupancy.calculator import Calculation
-    from occupancy_lab.tracing.fusing import Handover
     from occupancy_lab.values import LaunchPlan, Prediction, Target
     from occupancy_lab.work.counting import Counted
     from occupancy_lab.work.counts import Counts, Executed
@@ -460,6 +459,27 @@ class Launched:
     """All launches of the kernel over its grid."""
     pid: int
     """The process that made it; 0 in a dry run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """Tensors that one kernel writes and the next one reads right after it."""
+
+    writer: str
+    reader: str
+    tensors: tuple[tuple[str, str], ...]
+    """Of each what the one and the other call it."""
+    launches: int
+    """How often, at the most."""
+    moved_bytes: int
+    """What is written and read again each time."""
+    us: float
+    """The time of that at the peak bandwidth of the data sheet."""
+
+    @property
+    def total_us(self) -> float:
+        """The time of all launches."""
+        return self.launches * self.us
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 ROOT = Path(__file__).parent.parent.parent
-ROWS = pd.read_csv(ROOT / "reports" / "data" / "launches-mi300x.csv")
+ROWS = pd.read_csv(ROOT / "reports" / "data" / "tracelens-mi300x.csv")
 ERRORS = (ROWS["predicted_us"] / ROWS["us"] - 1).abs()
 
 

@@ -14,10 +14,10 @@ from traced_kernels import LAUNCH, traced_kernel, worked
 
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.tracing.dry import dry_trace
-from occupancy_lab.tracing.fusing import Handover, fusing_sentences, handover
+from occupancy_lab.tracing.fusing import fusing_sentences, handover
 from occupancy_lab.tracing.noted import same_memory, tensors
 from occupancy_lab.tracing.trace import trace_program
-from occupancy_lab.tracing.traced import GridLaunches, TracedKernel
+from occupancy_lab.tracing.traced import GridLaunches, Handover, TracedKernel
 
 PROGRAM = Path(__file__).with_name("traced_program.py")
 FOOTPRINTS = {one.tensor: one for one in worked().counts.footprints}

@@ -490,7 +490,8 @@ def test_a_program_is_tuned_and_explained_as_it_launches(tmp_path: Path) -> None
     assert "Line 1 is fill, program.py:16." in after.stdout
     (chosen,) = json.loads(output.read_text("utf-8"))["gpus"]["h100"]
     block = chosen["config"]["BLOCK_SIZE"]
-    (row,) = (line for line in after.stdout.splitlines() if line.strip().startswith("BLOCK_SIZE"))
+    lines = after.stdout.splitlines()
+    row = next(line for line in lines if line.strip().startswith("BLOCK_SIZE"))
     assert row.split()[1] == str(block)
 
 
