@@ -141,6 +141,9 @@ class Launch:
     differ in nothing else, of the first."""
     warm: bool = field(default=False, kw_only=True)
     """Whether it comes right after the same launch, which left in the L2 cache what fits."""
+    in_program: bool = field(default=False, kw_only=True)
+    """Whether its time is that in the midst of a program, as a profiler gives it: without what the
+    events of CUDA around it see, and without its last writes, for which nothing waits."""
 
     @property
     def num_programs(self) -> int | None:

@@ -294,7 +294,9 @@ class Record(_Named):
         if self.counts is not None:
             fit = self.occupancy.programs_per_multiprocessor
             inside = (self.counts, self.executed, self.memory, self.resources)
-            found = predict_launch(*inside, fit, self.gpu, num_stages=self.num_stages) or found
+            stages, in_program = self.num_stages, self.launch.in_program
+            timed = predict_launch(*inside, fit, self.gpu, num_stages=stages, in_program=in_program)
+            found = timed or found
         return dataclasses.replace(self, prediction=found)
 
     def row(self) -> dict[str, Any]:

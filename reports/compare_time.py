@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import math
 import re
 import statistics
 from collections import defaultdict
@@ -43,7 +44,8 @@ LEAST_CONFIGURATIONS, FIRST = 3, 5
 class Compared:
     """A launch with its predicted and its recorded time, both with an empty L2 cache.
 
-    Those that begin with warm are right after the same launch.
+    Those that begin with warm are right after the same launch, and those that begin with profiled
+    are the launch's own, as Nsight Compute gives it.
     """
 
     id: str
@@ -69,6 +71,17 @@ class Compared:
     warm_predicted_us: float | None
     warm_low_us: float | None
     warm_high_us: float | None
+    profiled_us: float | None
+    profiled_predicted_us: float | None
+    profiled_low_us: float | None
+    profiled_high_us: float | None
+
+    @property
+    def profiled(self) -> Compared:
+        """The launch with its own times in place of those; it has to be profiled."""
+        limits = {"low_us": self.profiled_low_us, "high_us": self.profiled_high_us}
+        us = self.profiled_us or math.nan
+        return replace(self, us=us, predicted_us=self.profiled_predicted_us, **limits)
 
     @property
     def warm(self) -> Compared:
@@ -119,10 +132,10 @@ def compared(launch: RecordedLaunch) -> Compared | None:
     cold = memory_of(launch)
 
     def times(
-        executed: Executed | None, memory: Memory = cold
+        executed: Executed | None, memory: Memory = cold, *, in_program: bool = False
     ) -> tuple[tuple[float | None, ...], str | None]:
         asked = (counts, executed, memory, resources, fit, gpu)
-        found = predict_launch(*asked, num_stages=stages)
+        found = predict_launch(*asked, num_stages=stages, in_program=in_program)
         if found is None:
             return (None, None, None), None
         known = (found.us, found.low_us or 0.0, found.high_us or 0.0)
@@ -134,7 +147,10 @@ def compared(launch: RecordedLaunch) -> Compared | None:
     light = speed_of_light(counts, cold, gpu).us
     least = None if light is None else round(light, 3)
     found = (us, *predicted, bound, *times(None)[0], least, warm_us, *warm)
-    return Compared(*named, kind, unknown, *found)
+    ns = launch.number("gpu__time_duration.sum")
+    own = (None, None, None) if ns is None else times(executed, in_program=True)[0]
+    profiled = (None if ns is None else ns / 1000, *own)
+    return Compared(*named, kind, unknown, *found, *profiled)
 
 
 def _kind(kernel: str) -> str:
@@ -200,6 +216,11 @@ def errors(rows: Iterable[Compared], chosen: Callable[[Compared], bool] = lambda
         bias=statistics.median(one.error or 0.0 for one in known),
         inside=sum(one.is_inside for one in known) / len(known),
     )
+
+
+def with_events(rows: Iterable[Compared]) -> list[Compared]:
+    """Return what was profiled with the prediction of what two events would see."""
+    return [replace(row, us=row.profiled_us) for row in rows if row.profiled_us is not None]
 
 
 def _problems(rows: Iterable[Compared]) -> list[list[Compared]]:
@@ -268,6 +289,13 @@ def summary(rows: Sequence[Compared]) -> Iterator[str]:
             f"{use:8} warm {one.launches:4} launches, median {one.median:.1%}, ninth"
             f" {one.ninth:.1%}, bias {one.bias:+.1%}, inside {one.inside:.0%}, covered"
             f" {one.covered:.1%}"
+        )
+    profiled = [row.profiled for row in rows if row.profiled_us is not None]
+    for name, some in (("profiled", profiled), ("as with events", with_events(rows))):
+        one = errors(some)
+        yield (
+            f"{name}: {one.launches} launches, median {one.median:.1%}, ninth {one.ninth:.1%},"
+            f" bias {one.bias:+.1%}, inside {one.inside:.0%}, covered {one.covered:.1%}"
         )
     counted = [one.counted for one in rows if one.use != uses[0]]
     for dots in (False, True):

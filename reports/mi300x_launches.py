@@ -8,7 +8,7 @@ OPERATIONS, which are what the names and shapes of such kernels say, is compiled
 is installed, without a GPU, and predicted with the configuration of the trace: it is a row where
 that is among those that torch.compile offers. `--table` prints the rows for docs/times.md.
 
-The profiler's times are those of the kernel alone; predicted ones begin with 5 us for launching it.
+The times of both are a profiler's, those of the kernel alone.
 A launch found in the caches what the one before it had left there.
 """
 

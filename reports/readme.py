@@ -341,6 +341,11 @@ def any_kernel() -> str:
         lines.append(_errors_row(f"{named}, binary not followed", counted))
         roofline = {gpu: [row.roofline for row in found] for gpu, found in some.items()}
         lines.append(_errors_row(f"{named}, the data sheet's roofline", roofline))
+    profiled = {
+        gpu: [row.profiled for row in found if row.profiled_us is not None]
+        for gpu, found in rows.items()
+    }
+    lines.append(_errors_row("all, in the midst of a program", profiled))
     choices = map(_choices_sentence, rows, rows.values())
     return "\n".join([*lines, "", _warm_sentence(tried), *choices])
 

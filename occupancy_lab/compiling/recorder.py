@@ -348,9 +348,7 @@ class Recorder:
             found = variant(function, args, kwargs, grid)
         except EmptyGridError:  # Triton compiles the kernel, and launches nothing
             return _Compiled(self, Variant(function, launch_of(function, args, kwargs)))
-        storages = self._storages(function, args, kwargs)
-        self.note(*self._with_values([found], args, kwargs), storages=storages)
-        self._forget_written(function, args, kwargs)
+        self._note_given([found], args, kwargs)
         return _Compiled(self, found)
 
     def _launched_tuned(self, tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -363,9 +361,7 @@ class Recorder:
             found = list(variants(tuner, args, kwargs, grid))
         except EmptyGridError:
             return _Compiled(self, next(variants(tuner, args, kwargs)))
-        storages = self._storages(found[0].function, args, kwargs)
-        self.note(*self._with_values(found, args, kwargs), storages=storages)
-        self._forget_written(found[0].function, args, kwargs)
+        self._note_given(found, args, kwargs)
         return _Compiled(self, found[0])
 
     def _launched_compiled(
@@ -383,38 +379,25 @@ class Recorder:
                 launch = launch_of(function, (), {**named, **keywords}, grid)
                 found.append(Variant(function, launch, keywords if len(configurations) > 1 else {}))
         if found:
-            storages = self._storages(function, (), named)
-            self.note(*self._with_values(found, (), named), storages=storages)
-            self._forget_written(function, (), named)
+            self._note_given(found, (), named)
 
-    @staticmethod
-    def _with_values(
-        found: list[Variant], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> list[Variant]:
-        from occupancy_lab.compiling.gpu_tensors import values_of
+    def _note_given(
+        self, found: list[Variant], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Note a launch of what it is given; nobody knows the values of what it writes."""
+        from occupancy_lab.compiling.gpu_tensors import forget, values_of
 
-        return with_values(found, args, kwargs, values_of)
-
-    @staticmethod
-    def _storages(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Return the storages of the tensors that a launch is given."""
+        function = found[0].function
         named = {**dict(zip(function.arg_names, args, strict=False)), **kwargs}
         tensors = {name: getattr(value, "base", value) for name, value in named.items()}
-        return {
+        storages = {
             name: one.untyped_storage()
             for name, one in tensors.items()
             if hasattr(one, "untyped_storage")
         }
-
-    @staticmethod
-    def _forget_written(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Take it that nobody knows the values of what a launch writes."""
-        from occupancy_lab.compiling.gpu_tensors import forget
-
-        written = written_parameters(function)
-        for name, value in {**dict(zip(function.arg_names, args, strict=False)), **kwargs}.items():
-            if name in written:
-                forget(value)
+        self.note(*with_values(found, args, kwargs, values_of), storages=storages)
+        for name in written_parameters(function) & named.keys():
+            forget(named[name])
 
     def _follow_forks(self, recording: Callable[[], bool]) -> None:
         """Have the forks of this process keep notes, in files that are there before they are."""

@@ -30,9 +30,14 @@ if TYPE_CHECKING:
 
 
 def asked_of(
-    found: Sequence[Variant], gpus: Sequence[Gpu], name: str | None = None, *, warm: bool = False
+    found: Sequence[Variant],
+    gpus: Sequence[Gpu],
+    name: str | None = None,
+    *,
+    warm: bool = False,
+    in_program: bool = False,
 ) -> list[Asked]:
-    """Return the launches *found* on each of *gpus*, *warm* or not, as `Launch` has it.
+    """Return the launches *found* on each of *gpus*, *warm* and *in_program* as `Launch` has it.
 
     *name* is what `load_function` finds them by.
 
@@ -42,7 +47,7 @@ def asked_of(
     return [
         Asked(
             variant.function,
-            dataclasses.replace(_own_options(variant, gpu, gpus), warm=warm),
+            dataclasses.replace(_own_options(variant, gpu, gpus), warm=warm, in_program=in_program),
             gpu,
             name,
             relaunch=variant.relaunch,

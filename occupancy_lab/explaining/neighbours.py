@@ -333,7 +333,8 @@ def _relaunched(asked: Asked, changes: Mapping[str, Any]) -> Asked | None:
             found = asked.relaunch(changes)
         except Exception:  # noqa: BLE001 - heuristics and grids are the user's own code
             return None
-        known = {name: getattr(launch, name) for name in ("work", "typical", "values", "warm")}
+        kept = ("work", "typical", "values", "warm", "in_program")
+        known = {name: getattr(launch, name) for name in kept}
         passed = {name: found.keywords[name] for name in launch.keywords if name in found.keywords}
         launch = dataclasses.replace(found, keywords=passed, **known)
     left_out = {name for name, value in changes.items() if value is None}

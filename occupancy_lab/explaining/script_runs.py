@@ -74,8 +74,11 @@ def explain_launches(
     assume: Mapping[str, int] = MappingProxyType({}),
     *,
     warm: bool = False,
+    in_program: bool = False,
 ) -> Explanation:
     """Return the dry run of *launches* of one kernel of *script*, by their index there.
+
+    *warm* and *in_program* are as `Launch` has it.
 
     Raises CompileError and DoesNotFitError where the first fails so, and all others fail.
     """
@@ -85,7 +88,8 @@ def explain_launches(
         for index, one in launches.items()
     ]
     compiler: Any = _ScriptCompiler(script, launches)
-    return explain_asked(asked_of(found, [script.gpu], warm=warm), compiler, assume)
+    asked = asked_of(found, [script.gpu], warm=warm, in_program=in_program)
+    return explain_asked(asked, compiler, assume)
 
 
 def stand_in(bound: BoundLaunch) -> Any:
@@ -233,7 +237,8 @@ class ScriptExplanation(Answer):
         sentences += [f"Assumed: {literal(str(one))}." for one in self._each("assumed")]
         sections = [Section("", (Table(headers, rows),), tuple(sentences))]
         if full or len(self.pages) <= FEW_LINES:
-            for page in self._full_pages if full else self.pages:
+            pages = (run.to_document(full=True) for run in self.runs) if full else self.pages
+            for page in pages:
                 answer = Section(page.title, (), page.answer)
                 sections += [answer, *page.sections]
         else:
@@ -243,10 +248,6 @@ class ScriptExplanation(Answer):
             ("Nothing was launched: its GPU tensors had shapes, and only small ones values.",),
             tuple(sections),
         )
-
-    @property
-    def _full_pages(self) -> tuple[Document, ...]:
-        return tuple(run.to_document(full=True) for run in self.runs)
 
     def to_dict(self) -> dict[str, Any]:
         """Return each launch line with its rows and words as plain values."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from occupancy_lab.explaining.advice import first_advice, what_instead, what_to_try
@@ -178,7 +179,7 @@ def write_short(cases: Sequence[Case], failures: Sequence[Failed] = ()) -> Docum
             the_launch_in_short(cases),
             limits_with_bars(
                 tuple(case.calculation for case in cases),
-                tuple(cap_outcomes(case) for case in cases),
+                {case.record.gpu.key: cap_outcomes(case) for case in cases},
             ),
             what_to_try(cases),
         ),
@@ -229,14 +230,14 @@ def _pool(calculation: Calculation, limit: Limit | None) -> str:
 
 
 def limits_with_bars(
-    calculations: tuple[Calculation, ...], outcomes: tuple[Mapping[str, str], ...] = ()
+    calculations: tuple[Calculation, ...],
+    outcomes: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> Section:
     """Return how many of the programs that each limit allows are there, with a bar for each.
 
-    *outcomes* are of each calculation what `step_sentences` takes.
+    *outcomes* are by GPU what `step_sentences` takes.
     """
     tables = [{one.resource: one for one in case.occupancy.limits} for case in calculations]
-    known = dict(zip(map(id, calculations), outcomes, strict=False))
     rows = []
     for resource in dict.fromkeys(name for table in tables for name in table):
         names = [
@@ -263,7 +264,7 @@ def limits_with_bars(
     return Section(
         title,
         (Table(headers, tuple(rows), prose=True),),
-        said_of_each(calculations, lambda one: step_sentences(one, known.get(id(one), {}))),
+        said_of_each(calculations, lambda one: step_sentences(one, outcomes.get(one.gpu.key, {}))),
     )
 
 

@@ -15,6 +15,7 @@ from occupancy_lab.text.document import Table, literal
 from occupancy_lab.text.words import (
     change,
     change_words,
+    count,
     listed,
     microseconds,
     percent,
@@ -169,13 +170,11 @@ def of_neighbours(case: Case) -> Iterator[str]:
     yield from dict.fromkeys(one.reason for one in case.neighbours if one.reason)
     best, own = best_of(case.record, case.neighbours), case.record.prediction
     if own is not None and in_one_sentence(case):
-        hidden = [one for one in case.neighbours if one not in worth_showing(case)]
-        shapes = sum(any(map(BLOCK.search, one.changes)) for one in hidden)
-        grids = len(hidden) - shapes
-        left = [
-            *([f"{shapes} other shape{'s' if shapes > 1 else ''} of its blocks"] if shapes else []),
-            *([f"{grids} larger grid{'s' if grids > 1 else ''}"] if grids else []),
-        ]
+        rows = worth_showing(case)
+        shapes = _of_blocks(case.neighbours) - _of_blocks(rows)
+        grids = len(case.neighbours) - len(rows) - shapes
+        left = [f"{count(shapes, 'other shape')} of its blocks"] if shapes else []
+        left += [count(grids, "larger grid")] if grids else []
         if left:
             yield f"{listed(left)}, compiled too, would not be faster by {own.noticeable:.0%}."
         if best is None and case.record.matrix is None:
@@ -197,6 +196,10 @@ def of_neighbours(case: Case) -> Iterator[str]:
         yield f"None of these spills less, and what keeps more {warps} resident spills more."
     elif shown:
         yield f"None of these keeps more {warps} resident or spills less."
+
+
+def _of_blocks(neighbours: Sequence[Neighbour]) -> int:
+    return sum(any(map(BLOCK.search, one.changes)) for one in neighbours)
 
 
 def _further_away(record: Record) -> Iterator[str]:

@@ -135,14 +135,13 @@ def working_programs(counts: Counts) -> int:
 
 def _products(counts: Counts, resources: Resources, gpu: Gpu) -> _Products | None:
     """Return what the products of a program ask for; None where a rate is not known."""
-    found = _Products()
+    found, programs = _Products(), working_programs(counts)
     for one in counts.arithmetic:
         if one.operation != "dot":
             continue
         rate = _multiply_adds(one, resources, gpu)
         if rate is None:
             return None
-        programs = working_programs(counts)
         executions = _middle(one.executions) / programs
         found = _Products(
             found.cycles + _middle(one.flops) / programs / 2 / rate,

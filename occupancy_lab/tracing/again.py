@@ -52,7 +52,7 @@ def case_of_kept(
     function.cache_key = hashlib.sha256(ttir.encode()).hexdigest()
     function.warmup = partial(_warm_up, ttir, dict(bound.arguments))
     keywords, values = {**bound.arguments, **options}, bound.launch.values
-    launch = Launch((), keywords, bound.launch.grid, values=values)
+    launch = Launch((), keywords, bound.launch.grid, values=values, in_program=True)
     compiler = Compiler(directory, progress=progress)
     run = explain_asked([Asked(function, launch, gpu)], compiler)
     same = isinstance(run.runs[0], Record) and run.runs[0].resources == calculation.resources

@@ -177,7 +177,9 @@ def dry_kernels(script: Script, effort: Effort = NOTHING) -> Traced:
             if one is kernel and kernels[place].usual_grid == kernel.usual_grid
         )
         launches = {index: script.launches[index]}
-        return None if script.interrupted else explain_launches(script, launches).cases[0]
+        if script.interrupted:
+            return None
+        return explain_launches(script, launches, in_program=True).cases[0]
 
     recent = (chosen[script.launches[index].call] for index in script.ran.recent)
     launched = (Launched(found[one], kernels[one].grids[0], 0) for one in recent)

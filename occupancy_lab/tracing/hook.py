@@ -31,6 +31,7 @@ from .noted import (
     MOST_COPIES,
     Kernel,
     Timer,
+    by_parameter,
     clock,
     copies,
     counts,
@@ -437,14 +438,15 @@ class Session:
         if cell.told or kind == "tuning":
             return
         cell.told = True
-        parameters = kernel.described.get("parameters")
-        given = passed(parameters, rest)
-        if given is not None:
-            with self._lock:
-                self._append({"kernel": kernel.number, "grid": cell.grid, "passed": given})
-        self._tell_same(kernel, cell, tensors(parameters, rest))
+        given = by_parameter(kernel.described.get("parameters"), rest)
+        if given is None:
+            self._last = None, None, {}
+            return
+        with self._lock:
+            self._append({"kernel": kernel.number, "grid": cell.grid, "passed": passed(given)})
+        self._tell_same(kernel, cell, tensors(given))
         if kind == "count" and not _unusual and len(self._copies) < MOST_COPIES:
-            copied = copies(parameters, rest)
+            copied = copies(given, rest[0])
             if copied:
                 self._copies.append((kernel.number, cell.grid, copied))
 

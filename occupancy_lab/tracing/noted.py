@@ -283,40 +283,40 @@ def inductor_parameters(kernel: Any) -> Any:
     return list(kernel.src.fn.arg_names)
 
 
-def passed(parameters: Any, rest: Any) -> Any:
-    """Return what a launcher is given behind the grid, by parameter, as JSON takes it.
+def by_parameter(parameters: Any, rest: Any) -> Any:
+    """Return what a launcher is given behind the grid, by parameter.
 
-    None where it is not known which argument is whose. Of a tensor it is what Triton sees of it.
+    None where it is not known which argument is whose.
     """
     if not parameters or len(rest) - len(parameters) not in BEFORE:
         return None
-    values = rest[-len(parameters) :]
-    found = {name: seen(value) for name, value in zip(parameters, values, strict=True)}
+    return dict(zip(parameters, rest[-len(parameters) :], strict=True))
+
+
+def passed(given: Any) -> Any:
+    """Return what a kernel is *given* as JSON takes it: of a tensor what Triton sees of it."""
+    found = {name: seen(value) for name, value in given.items()}
     return {name: value for name, value in found.items() if value is not None}
 
 
-def copies(parameters: Any, rest: Any) -> Any:
-    """Return copies on the GPU of the small tensors of whole numbers that a launcher is given.
+def copies(given: Any, stream: Any) -> Any:
+    """Return copies on the GPU of the small tensors of whole numbers that a kernel is *given*.
 
-    They are made in the launch's own stream, so that nothing waits for them, and are by parameter.
+    They are made in the launch's own *stream*, so that nothing waits for them.
     """
     torch = sys.modules.get("torch")
-    if torch is None or not parameters or len(rest) - len(parameters) not in BEFORE:
-        return {}
-    named = zip(parameters, rest[-len(parameters) :], strict=True)
-    small = {name: part for name, value in named if (part := whole_numbers(value)) is not None}
-    if not small or torch.cuda.current_stream().cuda_stream != rest[0]:
+    parts = {name: whole_numbers(value) for name, value in given.items()}
+    small = {name: part for name, part in parts.items() if part is not None}
+    if torch is None or not small or torch.cuda.current_stream().cuda_stream != stream:
         return {}
     with torch.no_grad():
         return {name: part.clone() for name, part in small.items()}
 
 
-def tensors(parameters: Any, rest: Any) -> Any:
-    """Return the tensors that a launcher is given, which it does not keep, and their memory."""
-    if not parameters or len(rest) - len(parameters) not in BEFORE:
-        return {}
+def tensors(given: Any) -> Any:
+    """Return the tensors that a kernel is *given*, which are not kept alive, and their memory."""
     found = {}
-    for name, value in zip(parameters, rest[-len(parameters) :], strict=True):
+    for name, value in given.items():
         tensor = getattr(value, "base", value)
         if hasattr(tensor, "untyped_storage"):
             found[name] = weakref.ref(tensor), tensor.untyped_storage().data_ptr()

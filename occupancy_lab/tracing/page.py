@@ -87,7 +87,7 @@ def write_trace(found: Traced, outcome: Outcome | None) -> Document:
             for number, one in enumerate(shown, 1)
             if len(one.kernel) > LONGEST_NAME
         ),
-        *(() if total is None else _times_sentences(found, shown, total)),
+        *(() if total is None else _times_sentences(shown, total)),
         *_legend(gpus),
         *_tried_sentences(found, shown),
         *(() if total is None else fusing_sentences(found.handovers, total.us)),
@@ -267,11 +267,9 @@ def _lost(time: KernelTime | None) -> float:
     return 0.0 if time is None else time.lost_us or 0.0
 
 
-def _times_sentences(
-    found: Traced, shown: Sequence[TracedKernel], total: KernelTime
-) -> Iterator[str]:
+def _times_sentences(shown: Sequence[TracedKernel], total: KernelTime) -> Iterator[str]:
     """Say what the times are, what they rest on, and which of them is a finding."""
-    caches = "" if total.measured else ", the L2 cache empty"
+    caches = "" if total.measured else ", as a profiler would give it, the L2 cache empty"
     yield (
         f"us is the mean {total.basis} time of a launch{caches};"
         " least the one that its bytes and FLOPs allow at the rates of the GPU's data sheet, each"
@@ -283,8 +281,7 @@ def _times_sentences(
             f"What {_named(steered)} does depends on values that are not known: least is of all"
             " that it may do."
         )
-    events_us = max((one.empty_us for one in found.processes), default=0.0)
-    strange = [*_strange_sentences(shown, events_us)] if total.measured else []
+    strange = [*_strange_sentences(shown)] if total.measured else []
     yield from strange
     gpus = {
         one.calculation.gpu.key: (one.calculation.gpu, one.prediction)
@@ -317,17 +314,14 @@ def untimed(shown: Sequence[TracedKernel], *, measured: bool = False) -> Iterato
         )
 
 
-def _strange_sentences(shown: Sequence[TracedKernel], events_us: float) -> Iterator[str]:
-    """Name the kernels whose measured time is not the predicted one.
-
-    A predicted time is as events see it, and *events_us* of that were taken off a measured one.
-    """
+def _strange_sentences(shown: Sequence[TracedKernel]) -> Iterator[str]:
+    """Name the kernels whose measured time is not the predicted one."""
     for one in [each for each in shown if not each.elsewhere][:MOST_COMPARED]:
         us, predicted = (one.grids[0].us if one.grids else None), one.prediction
         if us is None or predicted is None or None in {predicted.low_us, predicted.high_us}:
             continue
         low, high = predicted.low_us or 0.0, predicted.high_us or math.inf
-        if us <= high and us + events_us >= low:
+        if low <= us <= high:
             continue
         why = (
             "something that a prediction does not know of, as other clocks, another process or"

@@ -106,9 +106,10 @@ class DryTraces(Answer):
 
     def _sentences(self) -> Iterator[str]:
         yield (
-            "Times are predicted, of all launches one after the other, the L2 cache empty before"
-            " each; the range is from the sum of the least to that of the most that each may take;"
-            " lost is the time above the speed of light; ratio is to the least of these times."
+            "Times are predicted, of all launches one after the other, each as a profiler would"
+            " give it, the L2 cache empty before; the range is from the sum of the least to that of"
+            " the most that each may take; lost is the time above the speed of light; ratio is to"
+            " the least of these times."
         )
         for one in self.traces:
             predictions = (kernel.prediction for kernel in one.shown)

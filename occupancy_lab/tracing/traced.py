@@ -47,7 +47,7 @@ class LaunchWork:
     memory: Memory
     light: SpeedOfLight
     prediction: Prediction | None
-    """How long it takes; None where that is left open."""
+    """How long it takes in the midst of a program; None where that is left open."""
     warm: Prediction | None
     """The same right after the same launch, which left in the L2 cache what fits."""
 
@@ -71,7 +71,9 @@ class LaunchWork:
         light = speed_of_light(counts, moved, gpu)
         stages = int(str(bound.options.get("num_stages", 1)))
         cold, warm = (
-            predict_launch(counts, executed, one, resources, fit, gpu, num_stages=stages)
+            predict_launch(
+                counts, executed, one, resources, fit, gpu, num_stages=stages, in_program=True
+            )
             for one in (moved, repeated(moved, counts, gpu))
         )
         return cls(bound, counts, executed, moved, light, cold, warm)

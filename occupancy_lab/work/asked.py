@@ -8,16 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from occupancy_lab.work import operations
 from occupancy_lab.work.counts import LINE, SECTOR
 from occupancy_lab.work.warps import by_warp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from occupancy_lab.work.threads import Step
 
+COUNTED = ("sectors", "lines", "passes")
+QUARTERS = LINE // SECTOR
 NOWHERE = np.int64(1) << 62
 """An address of no thread, greater than any."""
+KEPT_LINES = 256
+"""Cache lines that a program loads before the L1 cache is taken to have lost a sector: 32 KiB. With
+half as many, or twice, the errors of the recorded launches' times are the same."""
 
 
 @dataclass(slots=True)
@@ -31,14 +37,25 @@ class Asked:
     """Where the addresses are not known, each thread may ask for another; else as many."""
     lines: float = 0.0
     most_lines: float = 0.0
+    passes: float = 0.0
+    most_passes: float = 0.0
+    """Of the L1 cache: each serves one sector of each quarter of a line."""
     tensor: str | None = None
     is_known: bool = True
     """Whether its addresses are."""
+    cached: float = 0.0
+    """Sectors that the L1 cache has from what the same program loaded before."""
 
     def a_time(self, times: float) -> Asked:
         """Return the same of one of so many executions."""
-        names = ("threads", "sectors", "most_sectors", "lines", "most_lines")
+        names = ("threads", "cached", *COUNTED, *(f"most_{name}" for name in COUNTED))
         return replace(self, **{name: getattr(self, name) / times for name in names})
+
+    def add(self, least: Sequence[float], most: Sequence[float]) -> None:
+        """Add what is COUNTED, which is between the *least* and the *most*."""
+        for name, low, high in zip(COUNTED, least, most, strict=True):
+            setattr(self, name, getattr(self, name) + low)
+            setattr(self, f"most_{name}", getattr(self, f"most_{name}") + high)
 
 
 class Asking:
@@ -50,6 +67,8 @@ class Asking:
         self._programs = programs
         self._threads = threads
         self._tensor_at = tensor_at
+        self._loaded: dict[int, int] = {}
+        self._lines = 0
 
     def visit(self, step: Step, address: Any, mask: Any, repeat: int) -> None:
         """Note *repeat* accesses to *address*, None where it is not known, by threads of *mask*.
@@ -66,40 +85,54 @@ class Asking:
         if address is None:
             warps = int(by_warp(mask).any(axis=2).sum()) * same
             asked.is_known = False
-            asked.sectors += warps
-            asked.lines += warps
-            asked.most_sectors += threads
-            asked.most_lines += threads
+            asked.add([warps] * 3, [threads, threads, threads / QUARTERS])
             return
         if asked.tensor is None:
             shape = np.broadcast_shapes(address.shape, mask.shape)
             at = np.broadcast_to(address, shape)[np.broadcast_to(mask, shape)]
             asked.tensor = self._tensor_at(int(at[0]))
         same = repeat * self._programs // max(address.shape[0], mask.shape[0])
-        sectors, lines = (one * same for one in distinct(address, mask))
-        asked.sectors += sectors
-        asked.most_sectors += sectors
-        asked.lines += lines
-        asked.most_lines += lines
+        found = [one * same for one in distinct(address, mask)]
+        asked.add(found, found)
+        if step.word & 0x1FF in operations.LOADS:
+            asked.cached += found[0] * self._cached(address, mask, repeat)
+
+    def _cached(self, address: Any, mask: Any, repeat: int) -> float:
+        """Return the share of its sectors that a program, one for all, loaded shortly before.
+
+        Each of *repeat* loads is of as many others.
+        """
+        own, threads = address[len(address) // 2], mask[len(mask) // 2]
+        if not threads.any():
+            return 0.0
+        wanted = np.unique((own if len(own) == 1 else own[threads]) // SECTOR).tolist()
+        oldest = self._lines - KEPT_LINES
+        missed = [one for one in wanted if self._loaded.get(one, oldest) <= oldest]
+        self._lines += repeat * len({one // QUARTERS for one in missed})
+        self._loaded |= dict.fromkeys(wanted, self._lines)
+        return 1 - len(missed) / len(wanted)
 
 
-def distinct(address: Any, mask: Any) -> tuple[int, int]:
-    """Return the sectors and the lines that warps ask for, each counted once a warp.
+def distinct(address: Any, mask: Any) -> tuple[int, int, int]:
+    """Return the sectors and the lines that warps ask for, each counted once a warp, and passes.
 
     *address* and *mask* are arrays over programs and threads.
     """
     if address.shape[1] == 1:
         shape = (max(address.shape[0], mask.shape[0]), mask.shape[1])
         warps = int(by_warp(np.broadcast_to(mask, shape)).any(axis=2).sum())
-        return warps, warps
+        return warps, warps, warps
     are_all = bool(mask.all())
     sectors = by_warp(address // SECTOR if are_all else np.where(mask, address // SECTOR, NOWHERE))
     if (sectors[..., 1:] < sectors[..., :-1]).any():
         sectors = np.sort(sectors, axis=2)
-    lines = sectors // (LINE // SECTOR)
-    found = [
-        sectors.shape[0] * sectors.shape[1] + int((one[..., 1:] != one[..., :-1]).sum())
-        for one in (sectors, lines)
-    ]
-    nobody = 0 if are_all else int((sectors[..., -1] == NOWHERE).sum())
-    return found[0] - nobody, found[1] - nobody
+    is_first = np.ones(sectors.shape, bool)
+    is_first[..., 1:] = sectors[..., 1:] != sectors[..., :-1]
+    if not are_all:
+        is_first &= sectors != NOWHERE
+    lines = sectors // QUARTERS
+    begins = is_first.copy()
+    begins[..., 1:] &= lines[..., 1:] != lines[..., :-1]
+    of_quarter = [(is_first & (sectors % QUARTERS == one)).sum(axis=2) for one in range(QUARTERS)]
+    passes = np.maximum.reduce(of_quarter)
+    return int(is_first.sum()), int(begins.sum()), int(passes.sum())

@@ -324,9 +324,13 @@ class GlobalAccess:
     """Sectors of 32 bytes that warps ask for, each once an execution."""
     lines: Amount
     """Cache lines of 128 bytes, likewise."""
+    passes: Amount
+    """In which the L1 cache serves them: each serves one sector of each quarter of a line."""
     is_known: bool
     """Whether its addresses are: else all threads of a warp may ask for the same, or each for other
     lines."""
+    cached: float = 0.0
+    """The share of its sectors that the L1 cache has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,6 +373,8 @@ class Program:
     """Of the code that programs go through, each once."""
     local_bytes: float
     """What its warps load from and store to local memory."""
+    cached: float = 0.0
+    """The share of the sectors that it loads which the L1 cache has."""
 
 
 LATENCIES = (300.0, 600.0, 1000.0)

@@ -356,7 +356,9 @@ class _Run:
             threads=amount("threads", "threads"),
             sectors=amount("sectors", "most_sectors"),
             lines=amount("lines", "most_lines"),
+            passes=amount("passes", "most_passes"),
             is_known=all(one.is_known for one in known),
+            cached=min((one.cached / max(one.sectors, 1e-9) for one in known), default=0.0),
         )
 
     def _is_shared(self, word: int) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 from occupancy_lab.compiling.sass import BULK_COPIES
 from occupancy_lab.work import operations
 from occupancy_lab.work.counts import LATENCIES, NOTHING, Program
-from occupancy_lab.work.pipes import ISSUE, LSU, SCHEDULERS, SECTORS_OF_WAVEFRONT, pipe_of
+from occupancy_lab.work.pipes import ISSUE, LSU, SCHEDULERS, pipe_of
 from occupancy_lab.work.replay import Replay
 from occupancy_lab.work.warps import WARP
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from occupancy_lab.work.slices import Code
     from occupancy_lab.work.warps import Followed
 
-LINE_CYCLES, OPERAND_SHARE = 0.5, 0.7
-"""Cycles of lsu for a cache line of a load, and the part of the reads of a product's operands that
-others wait for: an H100, from products of matrices of FP16 and FP32 (TF32)."""
+OPERAND_SHARE = 0.7
+"""The part of the reads of a product's operands that others wait for: an H100, from products of
+matrices of FP16 and FP32 (TF32)."""
 SAME = 1.02
 """How much more than the mean one program may execute where all are taken to do the same."""
 TYPICAL = 0.5
@@ -63,8 +63,9 @@ def program_of(  # noqa: PLR0913 - what it is made of
         if some and any(word & 0x1FF in BULK_COPIES for word in code.words[start : block.stop]):
             executions[start] *= num_warps  # one warp asks for what all wait for
     entered = a_warp(way.entered, typical)
+    cached = {one.instruction: one.cached for one in accesses}
     replay = Replay(
-        code, executions, entered, cycles, num_warps=num_warps, architecture=architecture
+        code, executions, entered, cycles, cached, num_warps=num_warps, architecture=architecture
     )
     mean = {one: _mean(warps, slice(None)) for one, warps in way.executions.items()}
     return Program(
@@ -72,6 +73,7 @@ def program_of(  # noqa: PLR0913 - what it is made of
         alone=tuple(replay.cycles(latency) / weight for latency in LATENCIES),
         rounds=None if weights is None or resident is None else rounds(weights, programs, resident),
         instructions=replay.length,
+        cached=cached_share(accesses),
         local_bytes=sum(
             times * WARP * operations.access_bytes(word)
             for start, times in mean.items()
@@ -81,13 +83,21 @@ def program_of(  # noqa: PLR0913 - what it is made of
     )
 
 
+def cached_share(accesses: Iterable[GlobalAccess]) -> float:
+    """Return the share of the sectors that are loaded or copied which the L1 cache has."""
+    sectors = [
+        (_middle(one.sectors), one.cached) for one in accesses if one.operation in {"load", "copy"}
+    ]
+    return sum(one * share for one, share in sectors) / max(sum(one for one, _ in sectors), 1.0)
+
+
 def lsu_cycles(
     accesses: Iterable[GlobalAccess], shared: Iterable[SharedAccess]
 ) -> dict[int, float]:
     """Return for how many cycles each access of a warp keeps lsu busy, by its number in the code.
 
-    Of global memory that is a cycle for four sectors, of shared memory the passes that it takes,
-    and of a copy from one to the other whichever is longer, or of 4 bytes a thread `cache_passes`.
+    Of global and of shared memory those are the passes that it takes, and of a copy from one to the
+    other whichever are more, or of 4 bytes a thread `cache_passes`.
     """
     found = {
         one.instruction: _middle(passes) / _middle(one.executions)
@@ -99,13 +109,8 @@ def lsu_cycles(
         times = _middle(one.executions)
         if not times:
             continue
-        sectors = _middle(one.sectors) / times
-        if one.operation == "copy":
-            own = sectors / SECTORS_OF_WAVEFRONT
-            found[one.instruction] = max(own, found.get(one.instruction, 0.0))
-        else:
-            lines = LINE_CYCLES * _middle(one.lines) / times
-            found[one.instruction] = max(1.0, lines, sectors / SECTORS_OF_WAVEFRONT)
+        least = found.get(one.instruction, 0.0) if one.operation == "copy" else 1.0
+        found[one.instruction] = max(_middle(one.passes) / times, least)
     return found
 
 

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 NO_SCOREBOARD = 7
 SHARED_CYCLES, SHUFFLE_CYCLES, OTHER_CYCLES = 30.0, 24.0, 30.0
 """Until a result of shared memory, of a shuffle and of all else of unknown latency is there."""
-READ_CYCLES, LOCAL_CYCLES, TENSOR_CYCLES = 14.0, 40.0, 33.0
-"""Until operands are read, local memory is there from L1, and a product's last sums are."""
+READ_CYCLES, CACHED_CYCLES, TENSOR_CYCLES = 14.0, 40.0, 33.0
+"""Until operands are read, what the L1 cache has is there, and a product's last sums are."""
 BULK_CYCLES, BARRIER_CYCLES = 250.0, 20.0
 """What a copy by the TMA unit takes longer than a load, and a barrier at which all warps are."""
 BARRIER, LEFT_BIT, TRY_WAIT = 0x11D, 47, 2
@@ -77,6 +77,8 @@ class Step:
     """For which a warp keeps the pipe busy."""
     latency: float
     """Cycles from then until its result is there; of memory they are the replay's."""
+    cached: float = 0.0
+    """The share of what it loads that the L1 cache has."""
 
 
 def step_of(word: int, architecture: Architecture) -> Step:
@@ -88,7 +90,7 @@ def step_of(word: int, architecture: Architecture) -> Step:
     latency = {
         **dict.fromkeys((operations.LDS, operations.LDSM, operations.ATOMS), SHARED_CYCLES),
         operations.SHFL: SHUFFLE_CYCLES,
-        operations.LDL: LOCAL_CYCLES,
+        operations.LDL: CACHED_CYCLES,
     }.get(opcode, OTHER_CYCLES if result != NO_SCOREBOARD else 0.0)
     return Step(
         stall=max(word >> STALL_BIT & 15, 1),
@@ -156,18 +158,20 @@ class Replay:
         executions: Mapping[int, float],
         entered: Mapping[int, float],
         cycles: Mapping[int, float],
+        cached: Mapping[int, float],
         *,
         num_warps: int,
         architecture: Architecture,
     ) -> None:
         """Take how often a warp executes each block of *code*, and how often it comes to each loop.
 
-        *cycles* has for how long an access to memory keeps lsu busy, by the instruction's number.
+        By the instruction's number, *cycles* has for how long an access to memory keeps lsu busy,
+        and *cached* what share of a load the L1 cache has.
         """
         self._code, self._executions, self._entered = code, executions, entered
         self._steps = {
             start: [
-                replace(one, cycles=cycles[number]) if number in cycles else one
+                replace(one, cycles=cycles.get(number, one.cycles), cached=cached.get(number, 0.0))
                 for number in range(start, block.stop)
                 for one in (step_of(code.words[number], architecture),)
             ]
@@ -312,7 +316,8 @@ class Replay:
 
     def _beside(self, one: Step, done: float) -> float:
         """Do what an instruction does besides, and return when its result is there."""
-        kind, asked = one.kind, done - one.latency + self._latency
+        latency = self._latency + one.cached * (CACHED_CYCLES - self._latency)
+        kind, asked = one.kind, done - one.latency + latency
         if kind == LOAD:
             return asked
         if kind == COPY:

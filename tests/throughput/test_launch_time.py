@@ -7,13 +7,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from compare_time import advised, compared, errors, first_choices, read
+from compare_time import advised, compared, errors, first_choices, read, with_events
 from compare_work import counts_of, executed_of, memory_of, resources_of
 from recorded_work import RecordedLaunch, recorded_launches
 
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.throughput.launch_time import MEASURED, PARTS, TENSOR_CLOCK, predict_launch
+from occupancy_lab.throughput import launch_time
+from occupancy_lab.throughput.launch_time import (
+    EVENTS_US,
+    MEASURED,
+    PARTS,
+    TENSOR_CLOCK,
+    predict_launch,
+)
 from occupancy_lab.values import NOT_FOLLOWED
+from occupancy_lab.work.counts import Amount
 from occupancy_lab.work.memory import repeated
 
 if TYPE_CHECKING:
@@ -87,6 +95,40 @@ def test_right_after_the_same_launch_it_is_faster() -> None:
     assert found.us < 0.8 * cold.us
     assert "bandwidth" not in {part.name for part in found.parts}
     assert (found.low_us or 0) <= (launch.number("warm_us") or 0) <= (found.high_us or 0)
+
+
+def test_in_a_program_it_is_the_time_of_a_profiler() -> None:
+    """The events around a launch are left out, and the writes that the L2 cache still has."""
+    launch, gpu = launch_of(COPY), find_gpu("h100")
+    counts, moved = counts_of(launch), memory_of(launch)
+    inside = (counts, executed_of(launch), moved, resources_of(launch), 8, gpu)
+    found, alone = predict_launch(*inside, in_program=True), predict_launch(*inside)
+    assert found is not None
+    assert alone is not None
+    small = replace(moved, dram_written_bytes=moved.written_within_bytes)
+    written = predict_launch(counts, executed_of(launch), small, resources_of(launch), 8, gpu)
+    assert written is not None
+    assert found.us == pytest.approx(written.us - EVENTS_US)
+    assert found.us <= alone.us - EVENTS_US
+
+
+def test_memory_takes_longer_under_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program waits longer for memory that others keep busy, and not where nothing is moved."""
+    launch, gpu = launch_of(COPY), find_gpu("h100")
+    counts, moved = counts_of(launch), memory_of(launch)
+    nothing = replace(moved, **{name: Amount(0, 0) for name in (*BYTES, "l2_bytes")})
+
+    def times() -> list[float]:
+        some = (
+            predict_launch(counts, executed_of(launch), one, resources_of(launch), 1, gpu)
+            for one in (nothing, moved)
+        )
+        return [0.0 if one is None else one.us for one in some]
+
+    idle, loaded = times()
+    monkeypatch.setattr(launch_time, "LOADED", 0.0)
+    assert times()[0] == pytest.approx(idle)
+    assert times()[1] < 0.9 * loaded
 
 
 def test_what_is_not_known_has_no_time() -> None:
@@ -200,6 +242,19 @@ def test_times_right_after_the_same_launch_are_as_near(
     assert found.ninth < cold.ninth
 
 
+@pytest.mark.parametrize(("gpu", "median", "ninth"), [("h100", 0.07, 0.23), ("h200", 0.085, 0.225)])
+def test_times_in_a_program_are_as_near(gpu: str, median: float, ninth: float) -> None:
+    """Of launches above 10 us under Nsight Compute, and nearer than what events would see."""
+    rows = read(gpu)
+    found = errors(one.profiled for one in rows if one.profiled_us is not None)
+    assert found.median <= median
+    assert found.ninth <= ninth
+    assert found.inside >= 0.77
+    events = errors(with_events(rows))
+    assert found.median < 0.6 * events.median
+    assert found.ninth < 0.8 * events.ninth
+
+
 @pytest.mark.parametrize("gpu", MEASURED)
 @pytest.mark.parametrize("warm", [False, True])
 def test_eight_in_ten_times_lie_in_their_range(gpu: str, *, warm: bool) -> None:
@@ -209,7 +264,7 @@ def test_eight_in_ten_times_lie_in_their_range(gpu: str, *, warm: bool) -> None:
     assert 0.77 <= found.inside <= 0.9
 
 
-@pytest.mark.parametrize(("gpu", "mean", "worst"), [("h100", 0.02, 0.17), ("h200", 0.02, 0.29)])
+@pytest.mark.parametrize(("gpu", "mean", "worst"), [("h100", 0.01, 0.11), ("h200", 0.01, 0.14)])
 def test_the_first_choice_loses_little(gpu: str, mean: float, worst: float) -> None:
     """The configuration that is predicted to be fastest, and the best of five, of each problem."""
     first, five = zip(*first_choices(read(gpu)), strict=True)
@@ -229,7 +284,7 @@ def test_what_is_advised_is_faster(gpu: str) -> None:
     assert len(tried) >= 120
     assert sum(one.change < 0 for one in tried) >= 0.95 * len(tried)
     assert max(one.change for one in tried) <= 0.07
-    assert sum(one.advice.is_inside for one in tried) >= 0.8 * len(tried)
+    assert sum(one.advice.is_inside for one in tried) >= 0.78 * len(tried)
 
 
 @pytest.mark.slow

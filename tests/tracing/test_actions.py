@@ -11,7 +11,7 @@ from traced_kernels import LAUNCH, traced_kernel, worked
 from occupancy_lab.compiling.script import Script
 from occupancy_lab.errors import CompileError
 from occupancy_lab.explaining.action import Action
-from occupancy_lab.explaining.script_runs import script_runs
+from occupancy_lab.explaining.script_runs import explain_launches
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.reporting.trace_report import make_trace_report
 from occupancy_lab.text.document import to_markdown
@@ -162,5 +162,5 @@ def test_a_dry_run_says_what_explain_says(tmp_path: Path) -> None:
     assert action is not None
     assert action.change.startswith("BLOCK ")
     with Script(f"{path}:main", find_gpu("h100"), None) as script:
-        ((_, run),) = script_runs(script)
+        run = explain_launches(script, dict(enumerate(script.launches)), in_program=True)
         assert f"**H100 SXM**: {action.sentence}" == run.to_document().answer[0]

@@ -17,6 +17,7 @@ from occupancy_lab.errors import InputError
 from occupancy_lab.tracing.counted import count_kept, launch_of, texts_of_kept
 from occupancy_lab.tracing.noted import (
     MOST_VALUES,
+    by_parameter,
     copies,
     inductor_parameters,
     passed,
@@ -44,15 +45,16 @@ SEEN = {"dtype": "torch.float16", "storage_bytes": 4096, "aligned": True}
 @pytest.mark.parametrize("before", [TRITON, (7,)])
 def test_arguments_are_those_at_the_end(before: tuple[Any, ...]) -> None:
     """Both launchers pass the kernel's own arguments last; what has no number is left out."""
-    found = passed(["x", "n", "eps", "mode", "y"], (*before, tensor(), 30, 1e-5, "sum", None))
+    rest = (*before, tensor(), 30, 1e-5, "sum", None)
+    found = passed(by_parameter(["x", "n", "eps", "mode", "y"], rest))
     assert found == {"x": SEEN, "n": 30, "eps": 1e-5}
     assert json.loads(json.dumps(found)) == found
 
 
 def test_arguments_of_another_launcher_are_not_guessed() -> None:
     """Where there are more or fewer than the kernel has parameters, nothing is noted."""
-    assert passed(["x", "n"], (7, tensor(), 30, 5)) is None
-    assert passed(None, (7, tensor())) is passed([], (7,)) is None
+    assert by_parameter(["x", "n"], (7, tensor(), 30, 5)) is None
+    assert by_parameter(None, (7, tensor())) is by_parameter([], (7,)) is None
 
 
 def test_a_descriptor_and_a_view_are_seen_as_triton_sees_them() -> None:
@@ -60,7 +62,7 @@ def test_a_descriptor_and_a_view_are_seen_as_triton_sees_them() -> None:
     described = SimpleNamespace(
         base=tensor(), shape=[64, 32], strides=[32, 1], block_shape=[16, 32], padding="zero"
     )
-    found = passed(["a", "b"], (*TRITON, described, tensor(address=514)))
+    found = passed(by_parameter(["a", "b"], (*TRITON, described, tensor(address=514))))
     sizes = {"shape": [64, 32], "strides": [32, 1], "block_shape": [16, 32]}
     assert found == {
         "a": {"base": SEEN, "padding": "zero", **sizes},
@@ -87,7 +89,8 @@ def noted(launch: Any) -> dict[str, Any]:
         name: tensor(value.dtype, 1 << 30) if hasattr(value, "dtype") else value
         for name, value in launch.arguments.items()
     }
-    return passed([*values], (*TRITON, *values.values())) or {}
+    found: dict[str, Any] = passed(values)
+    return found
 
 
 def kept(folder: Path) -> Any:
@@ -172,9 +175,10 @@ def test_copies_are_made_in_the_stream_of_the_launch(monkeypatch: pytest.MonkeyP
     """They are by parameter; of a launch in another stream there are none."""
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=7))
     numbers = torch.arange(3)
-    rest = (*TRITON, Tensor(numbers), Tensor(torch.ones(3)), 30)
-    found = copies(["ids", "x", "n"], rest)
+    given = {"ids": Tensor(numbers), "x": Tensor(torch.ones(3)), "n": 30}
+    found = copies(given, 7)
     numbers += 1  # as the program goes on
     assert {name: one.tolist() for name, one in found.items()} == {"ids": [0, 1, 2]}
-    assert copies(["ids", "x", "n"], (8, *rest[1:])) == {}
-    assert copies(["ids", "x"], rest) == copies(None, rest) == {}
+    assert copies(given, 8) == {}
+    assert by_parameter(["ids", "x"], (*TRITON, *given.values())) is None
+    assert copies({"x": given["x"], "n": 30}, 7) == copies({}, 7) == {}

@@ -15,7 +15,7 @@ from traced_kernels import LAUNCH, traced_kernel, worked
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.tracing.dry import dry_trace
 from occupancy_lab.tracing.fusing import fusing_sentences, handover
-from occupancy_lab.tracing.noted import same_memory, tensors
+from occupancy_lab.tracing.noted import by_parameter, same_memory, tensors
 from occupancy_lab.tracing.trace import trace_program
 from occupancy_lab.tracing.traced import GridLaunches, Handover, TracedKernel
 
@@ -86,16 +86,16 @@ def test_only_what_is_worth_it_is_told() -> None:
 def test_memory_that_is_gone_is_not_the_same() -> None:
     """What lies where a tensor lay that nobody has any more is another tensor."""
     x, y = torch.ones(4), torch.ones(4)
-    names, before = ["x", "y", "n"], (7,)
-    first = tensors(names, (*before, x, y, 3))
-    assert sorted(same_memory(first, tensors(names, (*before, y[:2], x, 3)))) == [
+    first = tensors({"x": x, "y": y, "n": 3})
+    assert sorted(same_memory(first, tensors({"x": y[:2], "y": x, "n": 3}))) == [
         ("x", "y"),
         ("y", "x"),
     ]
     second: Any = {"a": first["y"]}
     del y
     assert same_memory(first, second) == []
-    assert tensors(names, (*before, x, 3)) == {}
+    assert by_parameter(["x", "y", "n"], (7, x, 3)) is None
+    assert tensors({"n": 3}) == {}
 
 
 @pytest.mark.slow

@@ -32,8 +32,8 @@ def test_some_programs_stand_for_all() -> None:
     assert rounds(weights, 800, 8) == pytest.approx(10 * rounds(weights, 80, 8))
 
 
-def access(operation: str, thread_bytes: int, sectors: int, lines: int) -> GlobalAccess:
-    """Return an access of ten warps that asks for so many sectors and lines each time."""
+def access(operation: str, thread_bytes: int, sectors: int, passes: int) -> GlobalAccess:
+    """Return an access of ten warps that asks for so many sectors in so many passes each time."""
     return GlobalAccess(
         place=Place("kernel.py", 1),
         instruction=7,
@@ -43,28 +43,27 @@ def access(operation: str, thread_bytes: int, sectors: int, lines: int) -> Globa
         executions=Amount.of(10),
         threads=Amount.of(320),
         sectors=Amount.of(10 * sectors),
-        lines=Amount.of(10 * lines),
+        lines=Amount.of(10 * sectors),
+        passes=Amount.of(10 * passes),
         is_known=True,
     )
 
 
 @pytest.mark.parametrize(
-    ("operation", "thread_bytes", "sectors", "lines", "cycles"),
+    ("operation", "thread_bytes", "sectors", "passes"),
     [
-        ("load", 16, 16, 4, 4.0),
-        ("load", 4, 4, 1, 1.0),
-        ("load", 2, 32, 32, 16.0),
-        ("store", 16, 16, 4, 4.0),
-        ("copy", 16, 16, 4, 4.0),
-        ("copy", 4, 16, 4, 4.0),
+        ("load", 16, 16, 4),
+        ("load", 4, 4, 1),
+        ("load", 2, 32, 32),
+        ("store", 16, 16, 4),
+        ("copy", 16, 16, 4),
+        ("copy", 4, 16, 4),
     ],
 )
-def test_cycles_of_an_access(
-    operation: str, thread_bytes: int, sectors: int, lines: int, cycles: float
-) -> None:
-    """Four sectors a cycle; lines that lie apart take longer."""
-    found = lsu_cycles([access(operation, thread_bytes, sectors, lines)], [])
-    assert found == {7: pytest.approx(cycles)}
+def test_cycles_of_an_access(operation: str, thread_bytes: int, sectors: int, passes: int) -> None:
+    """A cycle for each pass."""
+    found = lsu_cycles([access(operation, thread_bytes, sectors, passes)], [])
+    assert found == {7: pytest.approx(passes)}
 
 
 def test_bank_conflicts_of_a_copy_outlast_its_sectors() -> None:

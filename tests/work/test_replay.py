@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from compare_work import executed_of
@@ -14,6 +15,9 @@ from occupancy_lab.work.counts import LATENCIES
 from occupancy_lab.work.replay import Replay
 from occupancy_lab.work.slices import BRA, EXIT, read_code
 from occupancy_lab.work.waits import DEPBAR, LDGDEPBAR
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 HOPPER = architectures()["sm_90"]
 NONE = 7
@@ -35,11 +39,16 @@ def code_of(*words: int) -> Any:
     return read_code(data, 90)
 
 
-def replayed(*words: int, num_warps: int = 4, latency: float = 500.0) -> float:
+def replayed(
+    *words: int,
+    num_warps: int = 4,
+    latency: float = 500.0,
+    cached: Mapping[int, float] = MappingProxyType({}),
+) -> float:
     """Return the cycles of a program that executes each instruction once."""
     code = code_of(*words)
     once = dict.fromkeys(code.blocks, 1.0)
-    found = Replay(code, once, {}, {}, num_warps=num_warps, architecture=HOPPER)
+    found = Replay(code, once, {}, {}, cached, num_warps=num_warps, architecture=HOPPER)
     return found.cycles(latency)
 
 
@@ -59,6 +68,14 @@ def test_loads_that_are_asked_for_together_wait_together() -> None:
     together, apart = replayed(LOAD, LOAD, USE), replayed(LOAD, USE, LOAD, USE)
     assert together < 520
     assert apart > 1000
+
+
+def test_what_the_l1_cache_has_is_there_soon() -> None:
+    """A load that it has takes a tenth of the latency of memory, one that it has half of half."""
+    alone = replayed()
+    whole, half, none = (replayed(LOAD, USE, cached={0: share}) for share in (1.0, 0.5, 0.0))
+    assert whole - alone < 0.1 * (none - alone)
+    assert half == pytest.approx((whole + none) / 2)
 
 
 def test_more_warps_share_the_schedulers() -> None:
@@ -87,7 +104,7 @@ def test_passes_of_a_loop_that_are_left_out_take_as_long(monkeypatch: pytest.Mon
     assert code.loops == {0: {0}}
 
     def cycles() -> float:
-        made = Replay(code, executions, {0: 1.0}, {}, num_warps=4, architecture=HOPPER)
+        made = Replay(code, executions, {0: 1.0}, {}, {}, num_warps=4, architecture=HOPPER)
         return made.cycles(500.0)
 
     short = cycles()
