@@ -4,13 +4,14 @@
 `occupancy-lab trace` on the NVIDIA GPU at hand. Of each kernel in PLACES, which are Liger's, it
 makes the change that the trace names in the function that launches the kernel, and runs the program
 again. It writes actions-<gpu>.csv: what the trace said that the launch would take, and what the
-launch took before and after. `--table` prints the table of docs/trace.md.
+launch took before and after. `--predict h100,h200` runs the programs dry again, without a GPU, and
+renews what the tables in data/ say was predicted of the changes that were made; `--table` prints
+the table of docs/trace.md.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import importlib
 import inspect
 import json
@@ -18,10 +19,11 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from record_steps import PROGRAMS, STEPS, run_program
+from record_steps import DATA, DRY_SECONDS, PROGRAMS, STEPS, read_rows, run_program, start, wait
 from record_tunes import write_rows
 
 if TYPE_CHECKING:
@@ -92,19 +94,46 @@ def rows_of(folder: Path, program: str) -> Iterator[dict[str, Any]]:
                 key=lambda other: other["launches"],
                 default={},
             )
-        low, high = re.findall(r"\(([\d.]+) to ([\d.]+)\)", tried["times"])[0]
         yield {
             "program": program,
             "kernel": kernel,
-            "action": tried["change"],
             "launches": one["launches"],
-            "predicted_us": tried["now_us"],
-            "said_us": tried["us"],
-            "said_low_us": low,
-            "said_high_us": high,
+            **said(tried),
             "before_us": one["us"],
             "after_us": after.get("us"),
         }
+
+
+def said(tried: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of what a trace names for a kernel."""
+    low, high = re.findall(r"\(([\d.]+) to ([\d.]+)\)", tried["times"])[0]
+    return {
+        "action": tried["change"],
+        "predicted_us": tried["now_us"],
+        "said_us": tried["us"],
+        "said_low_us": low,
+        "said_high_us": high,
+    }
+
+
+def predict_again(folder: Path, gpu: str) -> None:
+    """Renew what the recorded rows of *gpu* say was predicted, where a dry run names the same."""
+    path = DATA / f"actions-{gpu}.csv"
+    rows = read_rows(path)
+    for program in dict.fromkeys(row["program"] for row in rows):
+        wait(start(folder, program, "dry", gpu), DRY_SECONDS, f"{program} dry")
+        for one in json.loads((folder / f"{program}-dry.json").read_text("utf-8"))["kernels"]:
+            tried = one.get("tried") or {}
+            for row in rows:
+                recorded = (row["program"], row["kernel"], *numbers(row["action"]))
+                if recorded == (program, one["kernel"], *numbers(tried.get("change") or "")):
+                    row.update(said(tried))
+    write_rows(path, COLUMNS, rows)
+
+
+def numbers(action: str) -> list[str]:
+    """Return the numbers that an action has, in whatever order it names them."""
+    return sorted(re.findall(r"\d+", action))
 
 
 def table(folder: Path, gpus: Sequence[str]) -> str:
@@ -114,20 +143,19 @@ def table(folder: Path, gpus: Sequence[str]) -> str:
         "|---|---|---|--:|--:|--:|---|",
     ]
     for gpu in gpus:
-        with (folder / f"actions-{gpu}.csv").open(encoding="utf-8") as file:
-            for row in csv.DictReader(file):
-                if not row["after_us"]:
-                    continue
-                low, high, after = (
-                    float(row[name]) for name in ("said_low_us", "said_high_us", "after_us")
-                )
-                cells = (
-                    *(f"{gpu.upper()}: {row['program']}", f"`{row['kernel']}`", row["action"]),
-                    f"{float(row['said_us']):.1f} ({low:.1f} to {high:.1f})",
-                    *(f"{float(row['before_us']):.1f}", f"{after:.1f}"),
-                    "yes" if low <= after <= high else "faster" if after < low else "slower",
-                )
-                lines.append(f"| {' | '.join(cells)} |")
+        for row in read_rows(folder / f"actions-{gpu}.csv"):
+            if not row["after_us"]:
+                continue
+            low, high, after = (
+                float(row[name]) for name in ("said_low_us", "said_high_us", "after_us")
+            )
+            cells = (
+                *(f"{gpu.upper()}: {row['program']}", f"`{row['kernel']}`", row["action"]),
+                f"{float(row['said_us']):.1f} ({low:.1f} to {high:.1f})",
+                *(f"{float(row['before_us']):.1f}", f"{after:.1f}"),
+                "yes" if low <= after <= high else "faster" if after < low else "slower",
+            )
+            lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -137,6 +165,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path)
     parser.add_argument("--gpu", default="h100")
     parser.add_argument("--programs", default="llama,transformer,liger")
+    parser.add_argument("--predict", help="predict the recorded changes again, and end")
     parser.add_argument("--table", help="print what the tables of these GPUs in data/ say, and end")
     parser.add_argument("--program", choices=[*PROGRAMS], help=argparse.SUPPRESS)
     parser.add_argument("--kernel", default="", help=argparse.SUPPRESS)
@@ -148,7 +177,12 @@ def main() -> None:
         run_program(asked.program, STEPS, profiled=False)
         return
     if asked.table:
-        print(table(ROOT / "reports" / "data", asked.table.split(",")), end="")
+        print(table(DATA, asked.table.split(",")), end="")
+        return
+    if asked.predict:
+        for gpu in asked.predict.split(","):
+            with tempfile.TemporaryDirectory() as folder:
+                predict_again(Path(folder), gpu)
         return
     asked.output.mkdir(parents=True, exist_ok=True)
     rows = [row for name in asked.programs.split(",") for row in rows_of(asked.output, name)]

@@ -5,7 +5,9 @@
 Compute. It writes steps-<gpu>.csv, a row for each kernel of a program: the launches of both traces,
 the measured and the predicted time of all of them, the least time that `trace` says, and the time
 and the "speed of light" that Nsight Compute counted: the share of its peak at which the busier of
-the multiprocessors and the memory works. `--table` prints the table of docs/trace.md.
+the multiprocessors and the memory works. `--predict h100,h200` runs the recorded programs dry
+again, without a GPU, and renews what the tables in data/ say is predicted. `--table` prints the
+table of docs/trace.md.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import re
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from functools import partial
 from pathlib import Path
@@ -30,8 +33,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 ROOT = Path(__file__).resolve().parents[1]
+DATA = ROOT / "reports" / "data"
 STEPS = 12
 FIRST = 5
+DRY_SECONDS = 900.0
 SPEED_OF_LIGHT = (
     "sm__throughput.avg.pct_of_peak_sustained_elapsed",
     "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
@@ -160,13 +165,9 @@ def rows_of(folder: Path, name: str) -> list[dict[str, Any]]:
                 "kernel": kernel,
                 "configurations": real.get("configurations"),
                 "launches": real.get("launches"),
-                "dry_launches": made.get("launches"),
                 "measured_us": real.get("total_us"),
-                "predicted_us": made.get("predicted_us"),
-                "predicted_low_us": made.get("predicted_low_us"),
-                "predicted_high_us": made.get("predicted_high_us"),
+                **predicted(made),
                 "least_us": real.get("least_us"),
-                "dry_least_us": made.get("least_us"),
                 "ncu_us": us,
                 "ncu_speed_of_light": share,
             }
@@ -197,6 +198,35 @@ def kernels_of(path: Path) -> dict[str, dict[str, Any]]:
             if value is not None:
                 one[column] = one.get(column, 0.0) + value
     return found
+
+
+def predict_again(folder: Path, gpu: str) -> None:
+    """Renew what the recorded rows of *gpu* say is predicted, by dry runs that *folder* keeps."""
+    path = DATA / f"steps-{gpu}.csv"
+    rows = read_rows(path)
+    for name in dict.fromkeys(row["program"] for row in rows):
+        wait(start(folder, name, "dry", gpu), DRY_SECONDS, f"{name} dry")
+        made = kernels_of(folder / f"{name}-dry.json")
+        for row in rows:
+            if row["program"] == name and row["kernel"] in made:
+                row.update(predicted(made[row["kernel"]]))
+    write_rows(path, COLUMNS, rows)
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a CSV file."""
+    with path.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def predicted(made: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns that come from the sums of a dry run."""
+    names = ("predicted_us", "predicted_low_us", "predicted_high_us")
+    return {
+        "dry_launches": made.get("launches"),
+        **{name: made.get(name) for name in names},
+        "dry_least_us": made.get("least_us"),
+    }
 
 
 def write(folder: Path, gpu: str, names: Sequence[str]) -> None:
@@ -234,9 +264,8 @@ def table(folder: Path, gpus: Sequence[str]) -> str:
     ]
     for gpu in gpus:
         programs: dict[str, list[dict[str, Any]]] = collections.defaultdict(list)
-        with (folder / f"steps-{gpu}.csv").open(encoding="utf-8") as file:
-            for row in csv.DictReader(file):
-                programs[row["program"]].append(row)
+        for row in read_rows(folder / f"steps-{gpu}.csv"):
+            programs[row["program"]].append(row)
         for name, rows in programs.items():
             both = [row for row in rows if row["measured_us"] and row["predicted_us"]]
             measured, predicted = (
@@ -275,6 +304,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=240.0)
     parser.add_argument("--programs", default=",".join(PROGRAMS))
     parser.add_argument("--modes", default="dry,trace,ncu")
+    parser.add_argument("--predict", help="predict the recorded steps of these GPUs again, and end")
     parser.add_argument("--table", help="print what the tables of these GPUs in data/ say, and end")
     parser.add_argument("--program", help=argparse.SUPPRESS)
     parser.add_argument("--profiled", action="store_true", help=argparse.SUPPRESS)
@@ -284,7 +314,12 @@ def main() -> None:
         run_program(asked.program, asked.steps, profiled=asked.profiled)
         return
     if asked.table:
-        print(table(ROOT / "reports" / "data", asked.table.split(",")), end="")
+        print(table(DATA, asked.table.split(",")), end="")
+        return
+    if asked.predict:
+        for gpu in asked.predict.split(","):
+            with tempfile.TemporaryDirectory() as folder:
+                predict_again(Path(folder), gpu)
         return
     asked.output.mkdir(parents=True, exist_ok=True)
     names, modes, end = (

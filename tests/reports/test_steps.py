@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import statistics
 from pathlib import Path
 
@@ -23,36 +22,35 @@ def test_the_table_of_steps_is_that_recorded() -> None:
 
 
 def test_the_table_of_actions_is_that_recorded() -> None:
-    """docs/trace.md has what the actions of a trace brought, each a faster launch."""
+    """docs/trace.md has what the actions of a trace brought, each a faster launch, most as said."""
     text = (ROOT / "docs" / "trace.md").read_text(encoding="utf-8")
     shown = text.split("--table h100,h200 -->\n")[2].split("<!-- end of actions -->")[0]
     assert shown == record_actions.table(DATA, GPUS)
     rows = [line.split(" | ") for line in shown.splitlines()[2:]]
     assert all(float(row[5]) < float(row[4]) for row in rows)
+    assert sum(row[6] == "yes |" for row in rows) >= 5
 
 
 @pytest.mark.parametrize("gpu", GPUS)
 def test_lost_time_is_near_what_nsight_compute_counts(gpu: str) -> None:
     """The least time over the measured is the counted speed of light but for 8 points by half."""
-    with (DATA / f"steps-{gpu}.csv").open(encoding="utf-8") as file:
-        points = record_steps.points_off([*csv.DictReader(file)])
+    points = record_steps.points_off(record_steps.read_rows(DATA / f"steps-{gpu}.csv"))
     assert len(points) >= 18
     assert statistics.median(points) < 8
 
 
 @pytest.mark.parametrize("gpu", GPUS)
 def test_a_dry_run_has_the_launches_and_the_time_of_a_training_step(gpu: str) -> None:
-    """Every launch is there, the sum is off by less than 15 %, and the longest come first."""
-    with (DATA / f"steps-{gpu}.csv").open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    """Every launch is there, the sum is off by less than 6 %, and the longest come first."""
+    rows = record_steps.read_rows(DATA / f"steps-{gpu}.csv")
     assert all(row["launches"] == row["dry_launches"] for row in rows)
-    for program in ("llama", "transformer", "liger"):
+    for program in {row["program"] for row in rows} - {"autotuned"}:
         times = [
             (float(row["measured_us"]), float(row["predicted_us"]))
             for row in rows
             if row["program"] == program and row["measured_us"]
         ]
         measured, predicted = map(sum, zip(*times, strict=True))
-        assert predicted == pytest.approx(measured, rel=0.15)
+        assert predicted == pytest.approx(measured, rel=0.06)
         first, expected = (set(sorted(times, key=lambda one, n=n: -one[n])[:5]) for n in (0, 1))
         assert len(first & expected) >= 4
