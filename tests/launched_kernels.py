@@ -153,6 +153,39 @@ def scale_in_turns(x_ptr, y_ptr, n_rows, n_cols, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def center_groups(x_ptr, y_ptr, n_rows, n_cols, rows_per_group: tl.constexpr, BLOCK: tl.constexpr):
+    """Take from rows the mean of their group, a group a program."""
+    first = tl.program_id(0) * rows_per_group
+    cols = tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for row in range(first, first + rows_per_group):
+        total += tl.load(x_ptr + row * n_cols + cols, mask=row < n_rows).to(tl.float32)
+    mean = tl.sum(total) / (rows_per_group * n_cols)
+    for row in range(first, first + rows_per_group):
+        tl.store(y_ptr + row * n_cols + cols, tl.load(x_ptr + row * n_cols + cols) - mean)
+
+
+@triton.jit
+def center_rows_in_turns(x_ptr, y_ptr, n_rows, n_cols, BLOCK: tl.constexpr):
+    """Take from each row its mean, block by block; each program takes every so many-th row."""
+    for row in range(tl.program_id(0), n_rows, tl.num_programs(0)):
+        total = tl.zeros((BLOCK,), tl.float32)
+        for start in range(0, n_cols, BLOCK):
+            total += tl.load(x_ptr + row * n_cols + start + tl.arange(0, BLOCK)).to(tl.float32)
+        mean = tl.sum(total) / n_cols
+        for start in range(0, n_cols, BLOCK):
+            at = row * n_cols + start + tl.arange(0, BLOCK)
+            tl.store(y_ptr + at, tl.load(x_ptr + at) - mean)
+
+
+@triton.jit
+def sum_to_one(x_ptr, sum_ptr, n, BLOCK: tl.constexpr):
+    """Add the sum of a program's block to that of all."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(sum_ptr, tl.sum(tl.load(x_ptr + at, mask=at < n, other=0.0).to(tl.float32)))
+
+
+@triton.jit
 def scale_a_row(x_ptr, y_ptr, n_cols, BLOCK: tl.constexpr):
     """Double the row of a program."""
     start = tl.program_id(0).to(tl.int64) * n_cols

@@ -134,6 +134,9 @@ class Footprint:
     written_whole: Amount
     again: tuple[Reuse, ...] | None = None
     """What is read again so late that a cache may have lost it; None where that is not known."""
+    bounds: tuple[int, int] | None = None
+    """Where the first sector touched starts and the last one ends, in bytes of the tensor; None
+    where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +211,9 @@ class Counts:
     unknowns: tuple[Unknown, ...] = ()
     not_counted: Mapping[str, int] = field(default_factory=dict)
     """Operations that nobody knows how to count, with how many of each there are."""
+    reduced: tuple[str, ...] = ()
+    """Tensors to which a program stores what it makes of all that it goes through, such as a mean:
+    programs that go through less store other results."""
 
     @property
     def read_bytes(self) -> Amount:

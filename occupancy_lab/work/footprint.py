@@ -285,7 +285,7 @@ def footprints(
         reads, writes = ([x for x in mine if x.touch.reads], [x for x in mine if x.touch.writes])
         each = distinct(reads, limit), distinct(writes, limit)
         read, written = distinct(reads, limit, SECTOR), distinct(writes, limit, SECTOR)
-        found.append(Footprint(tensor, *each, read, written))
+        found.append(Footprint(tensor, *each, read, written, bounds=_bounds(mine)))
         both = reads and writes
         whole = distinct(mine, limit, SECTOR) if both else read if reads else written
         if whole.is_exact:
@@ -294,6 +294,15 @@ def footprints(
         return tuple(found)
     again = _read_again(several, wholes, Schedule(grid, max(resident, 1)))
     return tuple(replace(one, again=again.get(one.tensor)) for one in found)
+
+
+def _bounds(several: Sequence[Accessed]) -> tuple[int, int] | None:
+    """Return the begin of the first sector that is touched and the end of the last."""
+    sets = [one.sectors for one in several if one.sectors is not None and is_certain(one.touch)]
+    sets = [one for one in sets if len(one.starts)]
+    if not sets or len(sets) < len(several):
+        return None
+    return min(int(one.starts[0]) for one in sets), max(int(one.ends[-1]) for one in sets)
 
 
 def _read_again(

@@ -1,14 +1,15 @@
-"""Which values of a kernel steer it: addresses, masks, loops and branches depend on them."""
+"""What values of a kernel are made of: which steer it, and which are made of all of a program's."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from occupancy_lab.work.module import Operation, Value, operations_of, targets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from occupancy_lab.work.module import Block, Module
 
@@ -20,24 +21,89 @@ STORED = {
     "tt.descriptor_scatter": -1,
 }
 """Which operand is what is stored."""
+LOADS = {"tt.load", "tt.descriptor_load", "tt.descriptor_gather", "tt.atomic_rmw", "tt.atomic_cas"}
+ADDS = {"tt.atomic_rmw", "tt.descriptor_reduce"}
+"""Stores that add to what is there."""
+REDUCES = {"tt.reduce", "tt.scan", "tt.dot", "tt.dot_scaled"}
+LOOPS = {"scf.for", "scf.while"}
+
+Branches = Mapping[str, list[tuple[Operation, int]]]
+"""By block what branches there, and which of its operands are the first that it hands on."""
 
 
 def needed_values(module: Module) -> set[Value]:
     """Return the values of the kernel that an address, a mask, a loop or a branch depends on."""
-    incoming: dict[str, list[tuple[Operation, int]]] = defaultdict(list)
-    todo: list[Value] = []
+    steering = [one for each in operations_of(module.kernel.body) for one in _steering(each)]
+    return {*_sources(steering, _branches(module))}
+
+
+def reduced_tensors(module: Module) -> tuple[str, ...]:
+    """Return the tensors to which a program stores what it makes of all that it goes through.
+
+    A sum, a mean or a maximum, which a loop carries from pass to pass or an operation outside of
+    loops makes: with another share for each program they are others. What is added to memory that
+    all programs share is not one of them.
+    """
+    branches, parameters = _branches(module), set(module.kernel.arguments)
+    found: dict[str, None] = {}
     for operation in operations_of(module.kernel.body):
-        todo += _steering(operation)
+        if operation.name not in STORED or operation.name in ADDS:
+            continue
+        stored = operation.operands[STORED[operation.name]]
+        if any(_is_reduced(one) for one in _sources([stored], branches, through_loads=False)):
+            addresses = _sources(operation.operands[:1], branches)
+            pointers = (one for one in addresses if one in parameters and one.type.pointee)
+            found.update((one.name, None) for one in pointers)
+    return tuple(found)
+
+
+def _is_reduced(value: Value) -> bool:
+    """Tell whether a value is made in all passes of a loop, or by a reduction outside of loops."""
+    made = value.operation
+    if made is not None:
+        is_one = made.name in REDUCES or (made.name in LOOPS and value.type.pointee is None)
+        return is_one and not _is_in_loop(made.block)
+    block = value.block
+    owner = None if block is None or block.region is None else block.region.operation
+    if owner is None or owner.name not in LOOPS or value.type.pointee is not None:
+        return False
+    is_variable = owner.name == "scf.for" and not value.index
+    return not is_variable and not _is_in_loop(owner.block)
+
+
+def _is_in_loop(block: Block | None) -> bool:
+    while block is not None and block.region is not None:
+        owner = block.region.operation
+        if owner is None or owner.name in LOOPS:
+            return owner is not None
+        block = owner.block
+    return False
+
+
+def _branches(module: Module) -> Branches:
+    incoming: dict[str, list[tuple[Operation, int]]] = defaultdict(list)
+    for operation in operations_of(module.kernel.body):
         if operation.name in {"cf.br", "cf.cond_br"}:
             for name, start, _ in targets(operation):
                 incoming[name].append((operation, start))
-    needed: set[Value] = set()
+    return incoming
+
+
+def _sources(
+    values: Sequence[Value], branches: Branches, *, through_loads: bool = True
+) -> Iterator[Value]:
+    """Yield *values* and all that they are made of; what is loaded is made of its address."""
+    todo, found = [*values], set[Value]()
     while todo:
         value = todo.pop()
-        if value not in needed:
-            needed.add(value)
-            todo += _made_of(value) if value.operation else _given(value, incoming)
-    return needed
+        if value in found:
+            continue
+        found.add(value)
+        yield value
+        if value.operation is None:
+            todo += _given(value, branches)
+        elif through_loads or value.operation.name not in LOADS:
+            todo += _made_of(value)
 
 
 def _steering(operation: Operation) -> list[Value]:
@@ -87,7 +153,7 @@ def _argument(operation: Operation, region: int, place: int) -> Value:
 
 
 def _given(  # noqa: PLR0911 - a line for each kind of region
-    value: Value, incoming: dict[str, list[tuple[Operation, int]]]
+    value: Value, branches: Branches
 ) -> list[Value]:
     """Return what the argument of a block is given."""
     block = value.block
@@ -95,7 +161,7 @@ def _given(  # noqa: PLR0911 - a line for each kind of region
         return []
     operation, place = block.region.operation, value.index
     if block is not block.region.blocks[0]:
-        return _passed(block, place, incoming)
+        return _passed(block, place, branches)
     match operation.name:
         case "scf.for" if place:
             found = [operation.operands[2 + place]]
@@ -115,11 +181,9 @@ def _given(  # noqa: PLR0911 - a line for each kind of region
     return []
 
 
-def _passed(
-    block: Block, place: int, incoming: dict[str, list[tuple[Operation, int]]]
-) -> list[Value]:
+def _passed(block: Block, place: int, branches: Branches) -> list[Value]:
     return [
         operation.operands[start + place]
-        for operation, start in incoming[block.name]
+        for operation, start in branches.get(block.name, ())
         if operation.block is not None and operation.block.region is block.region
     ]

@@ -28,7 +28,7 @@ from occupancy_lab.work.counts import (
 from occupancy_lab.work.evaluate import Block, Evaluator, Made, Pointer, numbers_of
 from occupancy_lab.work.footprint import Accessed, accessed, distinct, footprints
 from occupancy_lab.work.module import UNKNOWN_PLACE, Operation, Value, targets
-from occupancy_lab.work.needed import needed_values
+from occupancy_lab.work.needed import needed_values, reduced_tensors
 from occupancy_lab.work.samples import sampled
 from occupancy_lab.work.tiles import Mask, Number, TooLargeError
 
@@ -154,6 +154,7 @@ class Walk:
             tuple(self.branches),
             tuple(self.unknowns.values()),
             self.not_counted,
+            reduced_tensors(self.module),
         )
 
     # Regions

@@ -77,6 +77,16 @@ def test_other_work_is_no_larger_grid(programs: int) -> None:
 
 
 @pytest.mark.slow
+def test_smaller_groups_are_other_work() -> None:
+    """The mean of half a group is another one, although as much is read, written and computed."""
+    lab = dry_run(launched_kernels.center_groups, "h100")
+    run = lab[(128,)](X, X, ROWS, COLS, rows_per_group=64, BLOCK=COLS, num_warps=8)
+    (record,) = run.records
+    assert {"grid": (256,), "rows_per_group": 32} in [*grid_changes(record)]
+    assert larger(run) == []
+
+
+@pytest.mark.slow
 def test_rows_that_would_be_left_out_are_no_larger_grid() -> None:
     """Where the share of a program has nothing to do with the grid, both cannot change at once."""
     run = summed(rows=70)

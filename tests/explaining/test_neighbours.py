@@ -235,6 +235,19 @@ def test_the_same_work_is_the_same_bytes_of_each_tensor(
     assert same_work(first, second) is expected
 
 
+def test_as_many_bytes_elsewhere_are_other_work() -> None:
+    """More programs of a smaller block may read behind a tensor; unknown bounds say nothing."""
+    all_of_it, beyond, unknown = (
+        Footprint("x", *[Amount.of(8192)] * 4, bounds=bounds)
+        for bounds in ((0, 8192), (0, 12288), None)
+    )
+    first, *others = (
+        dataclasses.replace(tried(constant()).record, counts=Counts(8, 8, footprints=(one,)))
+        for one in (all_of_it, all_of_it, beyond, unknown)
+    )
+    assert [same_work(first, one) for one in others] == [True, False, True]
+
+
 def test_what_is_given_by_position_is_not_changed() -> None:
     """An argument by position that has the name of an option leaves that option alone."""
     run = dry(named_by_position, "h100", constant(), X, 3, 64)

@@ -1,0 +1,32 @@
+"""What the values are made of that a kernel stores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import launched_kernels
+import pytest
+
+from occupancy_lab import dry_run, tensor
+
+X = tensor((8192, 2048), "float16")
+PARTS = tensor((128, 2048), "float32")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "arguments", "reduced"),
+    [
+        ("sum_in_parts", (X, PARTS, 8192, 2048, 64), ("parts_ptr",)),
+        ("center_groups", (X, X, 8192, 2048, 64), ("y_ptr",)),
+        ("center_rows_in_turns", (X, X, 8192, 2048), ()),
+        ("scale_in_turns", (X, X, 8192, 2048), ()),
+        ("sum_to_one", (X, PARTS, 8192 * 2048), ()),
+    ],
+)
+def test_what_is_made_of_all_of_a_program(name: str, arguments: Any, reduced: Any) -> None:
+    """Sums and means of all passes; not those of a row in a loop over rows, nor what is added."""
+    run = dry_run(getattr(launched_kernels, name), "h100")[(128,)](*arguments, BLOCK=2048)
+    (record,) = run.records
+    assert record.counts is not None
+    assert record.counts.reduced == reduced
