@@ -44,10 +44,11 @@ def same_input(record: Record, other: Record) -> bool:
         return False
     most = _sampled(one, two)
     mine, its = ({each.tensor: each for each in found.footprints} for found in (one, two))
+    if mine.keys() != its.keys():
+        return False
     grown = {*grown_tensors(record, other)}
     return (
-        mine.keys() == its.keys()
-        and all(_alike(mine[name].read, its[name].read, most) for name in mine)
+        all(_alike(mine[name].read, its[name].read, most) for name in mine)
         and all(_no_less(mine[name].written, its[name].written, most) for name in mine)
         and all(_in_one_place(mine[name], its[name], most) for name in mine.keys() - grown)
         and {*one.reduced} <= grown

@@ -21,7 +21,7 @@ from occupancy_lab.explaining.neighbours import (
     predicted_us,
     rank,
 )
-from occupancy_lab.explaining.same_work import same_work
+from occupancy_lab.explaining.same_work import same_input, same_work
 from occupancy_lab.launch import tensor
 from occupancy_lab.text.words import listed
 from occupancy_lab.throughput.calibrations import UNCONFIRMED_ERROR
@@ -246,6 +246,17 @@ def test_as_many_bytes_elsewhere_are_other_work() -> None:
         for one in (all_of_it, all_of_it, beyond, unknown)
     )
     assert [same_work(first, one) for one in others] == [True, False, True]
+
+
+def test_a_tensor_that_only_a_larger_grid_touches_is_other_work() -> None:
+    """Programs that are more may come to a tensor that the others leave alone."""
+    x, y = (Footprint(name, *[Amount.of(8192)] * 4) for name in "xy")
+    first, more = (
+        dataclasses.replace(tried(constant()).record, counts=Counts(8, 8, footprints=some))
+        for some in ((x,), (x, y))
+    )
+    assert same_input(first, first)
+    assert not same_input(first, more)
 
 
 def test_what_is_given_by_position_is_not_changed() -> None:
