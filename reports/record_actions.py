@@ -19,12 +19,11 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from record_steps import DATA, DRY_SECONDS, PROGRAMS, STEPS, read_rows, run_program, start, wait
-from record_tunes import write_rows
+import record_tunes
+from record_steps import DRY_SECONDS, PROGRAMS, STEPS, predict_each, run_program, start, wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -118,8 +117,8 @@ def said(tried: Mapping[str, Any]) -> dict[str, Any]:
 
 def predict_again(folder: Path, gpu: str) -> None:
     """Renew what the recorded rows of *gpu* say was predicted, where a dry run names the same."""
-    path = DATA / f"actions-{gpu}.csv"
-    rows = read_rows(path)
+    path = record_tunes.DATA / f"actions-{gpu}.csv"
+    rows = record_tunes.rows_of(path)
     for program in dict.fromkeys(row["program"] for row in rows):
         wait(start(folder, program, "dry", gpu), DRY_SECONDS, f"{program} dry")
         for one in json.loads((folder / f"{program}-dry.json").read_text("utf-8"))["kernels"]:
@@ -128,7 +127,7 @@ def predict_again(folder: Path, gpu: str) -> None:
                 recorded = (row["program"], row["kernel"], *numbers(row["action"]))
                 if recorded == (program, one["kernel"], *numbers(tried.get("change") or "")):
                     row.update(said(tried))
-    write_rows(path, COLUMNS, rows)
+    record_tunes.write_rows(path, COLUMNS, rows)
 
 
 def numbers(action: str) -> list[str]:
@@ -143,7 +142,7 @@ def table(folder: Path, gpus: Sequence[str]) -> str:
         "|---|---|---|--:|--:|--:|---|",
     ]
     for gpu in gpus:
-        for row in read_rows(folder / f"actions-{gpu}.csv"):
+        for row in record_tunes.rows_of(folder / f"actions-{gpu}.csv"):
             if not row["after_us"]:
                 continue
             low, high, after = (
@@ -177,16 +176,14 @@ def main() -> None:
         run_program(asked.program, STEPS, profiled=False)
         return
     if asked.table:
-        print(table(DATA, asked.table.split(",")), end="")
+        print(table(record_tunes.DATA, asked.table.split(",")), end="")
         return
     if asked.predict:
-        for gpu in asked.predict.split(","):
-            with tempfile.TemporaryDirectory() as folder:
-                predict_again(Path(folder), gpu)
+        predict_each(predict_again, asked.predict)
         return
     asked.output.mkdir(parents=True, exist_ok=True)
     rows = [row for name in asked.programs.split(",") for row in rows_of(asked.output, name)]
-    write_rows(asked.output / f"actions-{asked.gpu}.csv", COLUMNS, rows)
+    record_tunes.write_rows(asked.output / f"actions-{asked.gpu}.csv", COLUMNS, rows)
     print(table(asked.output, [asked.gpu]))
 
 

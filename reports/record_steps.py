@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import collections
-import csv
 import json
 import os
 import re
@@ -27,13 +26,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from record_tunes import write_rows
+import record_tunes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 ROOT = Path(__file__).resolve().parents[1]
-DATA = ROOT / "reports" / "data"
 STEPS = 12
 FIRST = 5
 DRY_SECONDS = 900.0
@@ -202,21 +200,22 @@ def kernels_of(path: Path) -> dict[str, dict[str, Any]]:
 
 def predict_again(folder: Path, gpu: str) -> None:
     """Renew what the recorded rows of *gpu* say is predicted, by dry runs that *folder* keeps."""
-    path = DATA / f"steps-{gpu}.csv"
-    rows = read_rows(path)
+    path = record_tunes.DATA / f"steps-{gpu}.csv"
+    rows = record_tunes.rows_of(path)
     for name in dict.fromkeys(row["program"] for row in rows):
         wait(start(folder, name, "dry", gpu), DRY_SECONDS, f"{name} dry")
         made = kernels_of(folder / f"{name}-dry.json")
         for row in rows:
             if row["program"] == name and row["kernel"] in made:
                 row.update(predicted(made[row["kernel"]]))
-    write_rows(path, COLUMNS, rows)
+    record_tunes.write_rows(path, COLUMNS, rows)
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a CSV file."""
-    with path.open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+def predict_each(again: Callable[[Path, str], None], gpus: str) -> None:
+    """Call *again* for each of *gpus*, with a folder that is gone afterwards."""
+    for gpu in gpus.split(","):
+        with tempfile.TemporaryDirectory() as folder:
+            again(Path(folder), gpu)
 
 
 def predicted(made: Mapping[str, Any]) -> dict[str, Any]:
@@ -232,7 +231,7 @@ def predicted(made: Mapping[str, Any]) -> dict[str, Any]:
 def write(folder: Path, gpu: str, names: Sequence[str]) -> None:
     """Write the rows of all programs."""
     rows = (row for name in names for row in rows_of(folder, name))
-    write_rows(folder / f"steps-{gpu}.csv", COLUMNS, rows)
+    record_tunes.write_rows(folder / f"steps-{gpu}.csv", COLUMNS, rows)
 
 
 def _times(value: float | None, launches: int) -> float | None:
@@ -264,7 +263,7 @@ def table(folder: Path, gpus: Sequence[str]) -> str:
     ]
     for gpu in gpus:
         programs: dict[str, list[dict[str, Any]]] = collections.defaultdict(list)
-        for row in read_rows(folder / f"steps-{gpu}.csv"):
+        for row in record_tunes.rows_of(folder / f"steps-{gpu}.csv"):
             programs[row["program"]].append(row)
         for name, rows in programs.items():
             both = [row for row in rows if row["measured_us"] and row["predicted_us"]]
@@ -314,12 +313,10 @@ def main() -> None:
         run_program(asked.program, asked.steps, profiled=asked.profiled)
         return
     if asked.table:
-        print(table(DATA, asked.table.split(",")), end="")
+        print(table(record_tunes.DATA, asked.table.split(",")), end="")
         return
     if asked.predict:
-        for gpu in asked.predict.split(","):
-            with tempfile.TemporaryDirectory() as folder:
-                predict_again(Path(folder), gpu)
+        predict_each(predict_again, asked.predict)
         return
     asked.output.mkdir(parents=True, exist_ok=True)
     names, modes, end = (

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import record_actions
 import record_steps
+import record_tunes
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "reports" / "data"
@@ -34,7 +35,7 @@ def test_the_table_of_actions_is_that_recorded() -> None:
 @pytest.mark.parametrize("gpu", GPUS)
 def test_lost_time_is_near_what_nsight_compute_counts(gpu: str) -> None:
     """The least time over the measured is the counted speed of light but for 8 points by half."""
-    points = record_steps.points_off(record_steps.read_rows(DATA / f"steps-{gpu}.csv"))
+    points = record_steps.points_off(record_tunes.rows_of(DATA / f"steps-{gpu}.csv"))
     assert len(points) >= 18
     assert statistics.median(points) < 8
 
@@ -42,7 +43,7 @@ def test_lost_time_is_near_what_nsight_compute_counts(gpu: str) -> None:
 @pytest.mark.parametrize("gpu", GPUS)
 def test_a_dry_run_has_the_launches_and_the_time_of_a_training_step(gpu: str) -> None:
     """Every launch is there, the sum is off by less than 6 %, and the longest come first."""
-    rows = record_steps.read_rows(DATA / f"steps-{gpu}.csv")
+    rows = record_tunes.rows_of(DATA / f"steps-{gpu}.csv")
     assert all(row["launches"] == row["dry_launches"] for row in rows)
     for program in {row["program"] for row in rows} - {"autotuned"}:
         times = [
