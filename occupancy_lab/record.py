@@ -21,7 +21,7 @@ from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.table.columns import RESOURCES
 from occupancy_lab.throughput.launch_time import predict_launch
 from occupancy_lab.throughput.predict import PlannedLaunch, predict
-from occupancy_lab.values import Failure, Status, Work
+from occupancy_lab.values import Failure, Status, Work, time_columns
 from occupancy_lab.work.counting import Counted, Counting, count_launches
 from occupancy_lab.work.doubts import doubts
 from occupancy_lab.work.memory import (
@@ -327,11 +327,8 @@ class Record(_Named):
             "num_programs": None if plan is None else plan.num_programs,
             "waves": None if plan is None else plan.waves,
             **tutorial,
-            "predicted_us": None if prediction is None else prediction.us,
-            "predicted_low_us": None if prediction is None else prediction.low_us,
-            "predicted_high_us": None if prediction is None else prediction.high_us,
+            **time_columns(prediction),
             "predicted_gbs": None if prediction is None else prediction.gbs,
-            "bound": None if prediction is None else prediction.bound,
             "basis": None if prediction is None else prediction.basis,
             "least_us": self.least_us,
             **work_columns(self.counts, self.memory, self.gpu, self.executed),

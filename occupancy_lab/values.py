@@ -522,6 +522,10 @@ class Prediction:
     """The time that eight in ten such launches stay above and below, us: None where it is not
     known, as of kernels whose traffic is described."""
     high_us: float | None = None
+    busiest: Part | None = None
+    """The unit of the GPU that works for longest, and for how long at its peak rate: over the time
+    it is what Nsight Compute calls the Speed Of Light. None for kernels whose traffic is described.
+    """
 
     @property
     def noticeable(self) -> float:
@@ -550,6 +554,8 @@ class Prediction:
             "share_of_copy": self.share_of_copy,
             "bound": self.bound,
             "parts": {part.name: part.us for part in self.parts},
+            "busiest": None if self.busiest is None else self.busiest.name,
+            "busiest_us": None if self.busiest is None else self.busiest.us,
             "basis": self.basis,
             "calibrated": self.calibrated,
             "error": self.error,
@@ -558,3 +564,16 @@ class Prediction:
     def part(self, name: str) -> Part:
         """Return the part called *name*."""
         return next(part for part in self.parts if part.name == name)
+
+
+def time_columns(prediction: Prediction | None) -> dict[str, float | str | None]:
+    """Return the columns of a predicted time, each None where there is none."""
+    found = None if prediction is None else prediction.busiest
+    return {
+        "predicted_us": None if prediction is None else prediction.us,
+        "predicted_low_us": None if prediction is None else prediction.low_us,
+        "predicted_high_us": None if prediction is None else prediction.high_us,
+        "bound": None if prediction is None else prediction.bound,
+        "busiest": None if found is None else found.name,
+        "busiest_us": None if found is None else found.us,
+    }

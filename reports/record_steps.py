@@ -43,8 +43,22 @@ SPEED_OF_LIGHT = (
 COLUMNS = (
     *("program", "kernel", "configurations", "launches", "dry_launches", "measured_us"),
     *("predicted_us", "predicted_low_us", "predicted_high_us", "least_us", "dry_least_us"),
-    *("ncu_us", "ncu_speed_of_light"),
+    *("busiest", "busiest_us", "ncu_us", "ncu_speed_of_light", "ncu_busiest"),
 )
+UNITS = (
+    (r"dram__|fbpa__", "bandwidth"),
+    (r"lts__|l1tex__m_", "l2"),
+    (r"l1tex__", "lsu"),
+    (r"sm__(issue|inst_issued|inst_executed$)", "issue"),
+    (r"sm__\w*(tensor|gmma|hmma)", "tensor"),
+    (r"sm__\w*_xu", "xu"),
+    (r"sm__\w*_(fma|fp16)", "fma"),
+    (r"sm__\w*_alu", "alu"),
+    (r"sm__\w*_lsu|sm__mio", "lsu"),
+)
+"""Beginnings of Nsight Compute's counters, and the lab's names of the units that they count."""
+SHORT_US = 10.0
+"""Kernels below this are hardly bound by a unit."""
 
 
 def llama() -> Callable[[], Any]:
@@ -141,7 +155,8 @@ def start(folder: Path, name: str, mode: str, gpu: str) -> subprocess.Popen[byte
     else:
         from work_ncu import OPTIONS, find_ncu
 
-        words = [find_ncu() or "ncu", *OPTIONS, "--metrics", ",".join(SPEED_OF_LIGHT)]
+        metrics = (*SPEED_OF_LIGHT, *(f"breakdown:{share}" for share in SPEED_OF_LIGHT[:2]))
+        words = [find_ncu() or "ncu", *OPTIONS, "--metrics", ",".join(metrics)]
         kernels = "|".join(kernels_of(folder / f"{name}-trace.json"))
         words += ["--kernel-name", f"regex:^({kernels})$", "--launch-count", "80"]
         words += [*own, "--profiled"]
@@ -156,7 +171,7 @@ def rows_of(folder: Path, name: str) -> list[dict[str, Any]]:
     rows = []
     for kernel in dict.fromkeys([*traced, *dry]):
         real, made = traced.get(kernel, {}), dry.get(kernel, {})
-        us, share = counted.get(kernel, (None, None))
+        us, share, unit = counted.get(kernel, (None, None, None))
         rows.append(
             {
                 "program": name,
@@ -168,6 +183,7 @@ def rows_of(folder: Path, name: str) -> list[dict[str, Any]]:
                 "least_us": real.get("least_us"),
                 "ncu_us": us,
                 "ncu_speed_of_light": share,
+                "ncu_busiest": unit,
             }
         )
     return rows
@@ -191,7 +207,10 @@ def kernels_of(path: Path) -> dict[str, dict[str, Any]]:
                 column: _times(row[column], launches)
                 for column in ("predicted_us", "predicted_low_us", "predicted_high_us")
             },
+            "busiest_us": _times(row["busiest_us"], launches),
         }
+        if (sums["busiest_us"] or 0.0) > one.get("busiest_us", 0.0):
+            one["busiest"] = row["busiest"]
         for column, value in sums.items():
             if value is not None:
                 one[column] = one.get(column, 0.0) + value
@@ -220,7 +239,7 @@ def predict_each(again: Callable[[Path, str], None], gpus: str) -> None:
 
 def predicted(made: Mapping[str, Any]) -> dict[str, Any]:
     """Return the columns that come from the sums of a dry run."""
-    names = ("predicted_us", "predicted_low_us", "predicted_high_us")
+    names = ("predicted_us", "predicted_low_us", "predicted_high_us", "busiest", "busiest_us")
     return {
         "dry_launches": made.get("launches"),
         **{name: made.get(name) for name in names},
@@ -238,8 +257,11 @@ def _times(value: float | None, launches: int) -> float | None:
     return None if value is None else value * launches
 
 
-def counts_of(path: Path) -> dict[str, tuple[float, float]]:
-    """Return the median time and speed of light that Nsight Compute counted of each kernel."""
+def counts_of(path: Path) -> dict[str, tuple[float, float, str | None]]:
+    """Return the median time and speed of light that Nsight Compute counted of each kernel.
+
+    The third is the unit of its busiest counter, where these were asked for.
+    """
     from work_ncu import read_counts
 
     found: dict[str, list[Mapping[str, Any]]] = collections.defaultdict(list)
@@ -250,16 +272,32 @@ def counts_of(path: Path) -> dict[str, tuple[float, float]]:
         kernel: (
             statistics.median(one.get(duration, 0.0) / 1e3 for one in counts),
             statistics.median(max(one.get(share, 0.0) for share in shares) / 100 for one in counts),
+            _busiest(counts[len(counts) // 2]),
         )
         for kernel, counts in found.items()
     }
 
 
+def _busiest(counts: Mapping[str, Any]) -> str | None:
+    """Return the unit of the counter with the highest share of its peak."""
+    shares = {
+        name.split(".")[0]: share
+        for name, share in counts.items()
+        if ".avg.pct_of_peak" in name and "throughput" not in name
+    }
+    for name in sorted(shares, key=lambda one: -shares[one])[:1]:
+        return next((unit for start, unit in UNITS if re.match(start, name)), name)
+    return None
+
+
 def table(folder: Path, gpus: Sequence[str]) -> str:
     """Return the table of docs/trace.md: the sums over the kernels that have both times."""
     lines = [
-        "| | kernels | launches | dry | measured ms | predicted ms | off | first five | ncu |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
+        (
+            "| | kernels | launches | dry | measured ms | predicted ms | off | first five | busy |"
+            " least | unit |"
+        ),
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for gpu in gpus:
         programs: dict[str, list[dict[str, Any]]] = collections.defaultdict(list)
@@ -282,17 +320,29 @@ def table(folder: Path, gpus: Sequence[str]) -> str:
                 *(f"{gpu.upper()}: {name}", len(both), launches, dry, f"{measured / 1e3:.1f}"),
                 *(f"{predicted / 1e3:.1f}", f"{predicted / measured - 1:+.1%}".replace("%", " %")),
                 len(first[0] & first[1]) if len(both) >= FIRST else "-",
-                f"{statistics.median(points):.1f}" if (points := points_off(rows)) else "-",
+                *(points_off(rows, name) for name in ("busiest_us", "dry_least_us")),
+                units_alike(rows),
             )
             lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines) + "\n"
 
 
-def points_off(rows: Sequence[Mapping[str, str]]) -> list[float]:
-    """Return how far the least over the measured time is from Nsight Compute's, of 100."""
-    names = ("dry_least_us", "measured_us", "ncu_speed_of_light")
+def points_off(rows: Sequence[Mapping[str, str]], name: str) -> str:
+    """Return how far a predicted share of the measured time is from Nsight Compute's, of 100."""
+    names = (name, "measured_us", "ncu_speed_of_light")
     known = ([float(row[name]) for name in names] for row in rows if all(map(row.get, names)))
-    return [100 * abs(least / measured - counted) for least, measured, counted in known]
+    points = [100 * abs(us / measured - counted) for us, measured, counted in known]
+    return f"{statistics.median(points):.1f}" if points else "-"
+
+
+def units_alike(rows: Sequence[Mapping[str, str]]) -> str:
+    """Return in how many kernels that take a while the busiest unit is Nsight Compute's."""
+    units = [
+        row["busiest"] == row["ncu_busiest"]
+        for row in rows
+        if row["busiest"] and row["ncu_busiest"] and float(row["ncu_us"]) > SHORT_US
+    ]
+    return f"{sum(units)} of {len(units)}" if units else "-"
 
 
 def main() -> None:

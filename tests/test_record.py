@@ -167,6 +167,8 @@ def test_a_prediction_is_in_the_row_and_in_json() -> None:
         "share_of_copy": predicted.gbs / predicted.copy_gbs,
         "bound": max(plain["prediction"]["parts"], key=plain["prediction"]["parts"].get),
         "parts": {part.name: part.us for part in predicted.parts},
+        "busiest": None,
+        "busiest_us": None,
         "basis": predicted.basis,
         "calibrated": True,
         "error": None,

@@ -100,6 +100,7 @@ def launch_facts(cases: Sequence[Case]) -> tuple[Fact, ...]:
         *((name, partial(_does, words)) for name, words in WORDS.items()),
         ("predicted time", predicted_words),
         ("bound by", bound_words),
+        ("busiest unit", busiest_words),
         ("measured now", _measured_words),
         ("recorded time", recorded_words),
         ("of a plain copy's speed", copy_words),
@@ -281,6 +282,15 @@ def bound_words(case: Case) -> str:
     else:
         words = PARTS[prediction.bound]
     return f"{words}, {microseconds(prediction.part(prediction.bound).us)}"
+
+
+def busiest_words(case: Case) -> str:
+    """Return the unit that works for longest, "L2 cache, 61% of the time"; "-" for not known."""
+    prediction = case.record.prediction
+    if prediction is None or prediction.busiest is None:
+        return "-"
+    unit = prediction.busiest
+    return f"{PARTS[unit.name]}, {percent(unit.us / prediction.us)} of the time"
 
 
 def _measured_words(case: Case) -> str:

@@ -152,6 +152,7 @@ _FOLLOWING = {
         predicted_us="predicted time of a launch, us",
         predicted_low_us="what eight in ten such launches take at the least, us",
         predicted_high_us="what they take at the most, us",
+        busiest_us="how long that unit works at its peak rate, us",
     ),
     **_like(
         AMOUNT,
@@ -161,6 +162,7 @@ _FOLLOWING = {
     **_like(
         TEXT,
         bound="what would take longest alone: latency, issue, bandwidth, tail, tensor, lsu ...",
+        busiest="the unit that works for longest: issue, tensor, lsu, l2, bandwidth ...",
         basis="where the prediction's constants are from",
         triton_version="the Triton that compiled it",
     ),

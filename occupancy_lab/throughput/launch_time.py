@@ -97,6 +97,8 @@ PARTS = {
     "tail": "rounds that are not full, and programs that take longer",
 }
 """The parts of a time and what they are called."""
+BESIDE_UNITS = frozenset({"launch", "dispatch", "code", "latency", "tail"})
+"""Parts in which no unit need be busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +222,7 @@ def predict_launch(  # noqa: PLR0913, PLR0917 - what a time is made of
         calibrated=gpu.key in MEASURED,
         low_us=us * limits.low / wider,
         high_us=us * limits.high * wider,
+        busiest=found.busiest(),
     )
 
 
@@ -354,6 +357,14 @@ class _Time:
             "tail": self.rounds_us() - even * self.round_us(at_once, active, at_once),
         }
         return tuple(Part(name, found[name]) for name in PARTS if found.get(name, 0.0) > 0)
+
+    def busiest(self) -> Part | None:
+        """Return the unit that works for longest, with its time at its peak rate."""
+        moved = self.asked.read_bytes + self.asked.written_bytes
+        peak = moved / (self.gpu.bandwidth_gbs or 1.0) / 1e3
+        units = (Part(one.name, peak) if one.name == "bandwidth" else one for one in self.parts())
+        known = [one for one in units if one.name not in BESIDE_UNITS]
+        return max(known, key=lambda one: one.us, default=None)
 
 
 def _class_of(

@@ -127,9 +127,11 @@ def _tables(
             (name, _launches(one), *_time_cells(times.get(id(one)), total))
             for name, one in zip(names, shown, strict=True)
         )
-        bounds = ["-" if one.prediction is None else one.prediction.bound for one in shown]
-        further = tuple(zip(numbers, bounds, *zip(*sits, strict=True), strict=True))
-        first = [Table(headers, rows), Table(("", "bound", *SITS), further)]
+        further = tuple(
+            (number, *_bound_cells(one, measured=total.measured), *sit)
+            for number, one, sit in zip(numbers, shown, sits, strict=True)
+        )
+        first = [Table(headers, rows), Table(("", "bound", "busiest", "busy", *SITS), further)]
     last = tuple(
         (
             number,
@@ -141,6 +143,17 @@ def _tables(
     )
     where = Table(("", "programs", "limiter", "configuration"), last, prose=True)
     return (*first, where, *_actions(shown))
+
+
+def _bound_cells(kernel: TracedKernel, *, measured: bool) -> tuple[str, str, str]:
+    """Return what bounds a kernel, its busiest unit, and for how much of its time that works."""
+    found = kernel.prediction
+    if found is None:
+        return "-", "-", "-"
+    us = kernel.grids[0].us if measured else found.us
+    if found.busiest is None or not us:
+        return found.bound, "-", "-"
+    return found.bound, found.busiest.name, percent(found.busiest.us / us)
 
 
 def _actions(shown: Sequence[TracedKernel]) -> Iterator[Table]:
@@ -274,7 +287,9 @@ def _times_sentences(shown: Sequence[TracedKernel], total: KernelTime) -> Iterat
         f"us is the mean {total.basis} time of a launch{caches};"
         " least the one that its bytes and FLOPs allow at the rates of the GPU's data sheet, each"
         " byte of device memory moved once; lost us the time of all its launches above that; share"
-        " that of the time of all kernels; bound what is predicted to take longest by itself."
+        " that of the time of all kernels; bound what is predicted to take longest by itself;"
+        " busiest the unit that works for longest, and busy for how much of the time, by the model:"
+        " what Nsight Compute calls the Speed Of Light."
     )
     if steered := [one.kernel for one in shown if one.work and one.work.is_steered]:
         yield (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.options import OPTIONS
 from occupancy_lab.throughput.launch_time import predict_launch
-from occupancy_lab.values import Work
+from occupancy_lab.values import Work, time_columns
 from occupancy_lab.work.memory import (
     local_memory,
     memory,
@@ -326,10 +326,7 @@ class TracedKernel:
                 if work is None
                 else work_columns(work.counts, work.memory, found.gpu, work.executed)
             ),
-            "predicted_us": None if prediction is None else prediction.us,
-            "predicted_low_us": None if prediction is None else prediction.low_us,
-            "predicted_high_us": None if prediction is None else prediction.high_us,
-            "bound": None if prediction is None else prediction.bound,
+            **time_columns(prediction),
             "us": self.us or None,
             "total_us": self.total_us,
             "lost_us": None if time is None else time.lost_us,

@@ -26,7 +26,7 @@ from occupancy_lab.sweeping.run import calculate_row, run
 from occupancy_lab.table.columns import COLUMNS, SWEEP_COLUMNS
 from occupancy_lab.text.document import to_markdown
 from occupancy_lab.text.words import LIMITS
-from occupancy_lab.values import Config, Failure, Problem, Resources, Status
+from occupancy_lab.values import Config, Failure, Part, Problem, Resources, Status
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -178,7 +178,9 @@ def test_no_column_is_silently_empty() -> None:
         runs[0],
         counts=rows(4096, 781, 592),
         executed=executed([place(3), place(20)], 8 * 4096),
-        prediction=dataclasses.replace(runs[0].prediction, low_us=9.1, high_us=11.2),
+        prediction=dataclasses.replace(
+            runs[0].prediction, low_us=9.1, high_us=11.2, busiest=Part("issue", 5.2)
+        ),
     )
     table = make_table(runs)
     assert tuple(table) == SWEEP_COLUMNS
