@@ -118,7 +118,11 @@ class SourceView(Answer):
             costly = _costly(lines)
             text = Text.of(self.function, group[0].kernel, lines, self.near)
             gpus = f", {listed([one.title for one in group])}" if len(alike) > 1 else ""
-            sentences = (*_order_sentences(costly), *_helper_sentences(costly))
+            sentences = (
+                *_order_sentences(costly),
+                *_register_sentences(lines, group[0]),
+                *_helper_sentences(costly),
+            )
             if text is None:
                 file = literal(lines[0].file) if lines else "its file"
                 sentences += (f"Its source is not in {file}.",)
@@ -184,7 +188,7 @@ def _costly(lines: Sequence[Line]) -> tuple[Line, ...]:
     return tuple(one for one in lines[:MOST_COSTLY] if one.cost >= enough)
 
 
-COLUMNS = ("bytes", "width", "FLOPs", "trips", "executed", "spills", "stalls")
+COLUMNS = ("bytes", "width", "FLOPs", "trips", "executed", "live", "spills", "stalls")
 """What a listing has of each line before the line itself."""
 
 
@@ -195,6 +199,7 @@ def _cells(line: Line) -> tuple[str, ...]:
         _words(line.flops, scaled),
         "" if line.trips is None else _words(line.trips, scaled),
         "" if line.instructions is None else _words(line.instructions, scaled),
+        str(line.live_registers) if line.live_registers else "",
         "" if line.local_bytes is None else _words(line.local_bytes, byte_words),
         f"{line.stall_share:.0%}" if (line.stall_share or 0.0) >= LEAST_SHARE else "",
     )
@@ -257,6 +262,17 @@ def _order_sentences(costly: Sequence[Line]) -> Iterator[str]:
         yield (
             "The order is that of stalls: each line's share of the cycles for which warps stand at"
             " their instructions, those until results are there among them."
+        )
+
+
+def _register_sentences(lines: Sequence[Line], record: Record) -> Iterator[str]:
+    """Say where most registers are live, which is why a thread takes so many."""
+    most = max(lines, key=lambda one: one.live_registers or 0, default=None)
+    if most is not None and most.live_registers:
+        yield (
+            "live is how many registers of a thread hold a value that is still needed there, at"
+            f" most: {most.live_registers} of the {record.resources.n_regs} that a thread takes, at"
+            f" line {most.number}."
         )
 
 

@@ -73,8 +73,8 @@ def joined(low: Array, high: Array) -> Array:
 
 
 def move(_: int, values: Sequence[Array]) -> Results:
-    """Return a."""
-    return [values[0]]
+    """Return a, one register or (.64) two."""
+    return [*values]
 
 
 def iadd3(word: int, values: Sequence[Array]) -> Results:

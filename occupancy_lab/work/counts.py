@@ -289,6 +289,8 @@ class ExecutedLine:
     """Bytes of local memory that their threads move, as by spills."""
     tensor_flops: Amount | None = NOTHING
     """Floating-point operations of the tensor cores; None where a product's shape is not known."""
+    live: int = 0
+    """Registers of a thread that hold a value still needed, at most, at these instructions."""
 
 
 @dataclass(frozen=True, slots=True)

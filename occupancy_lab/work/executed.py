@@ -41,6 +41,7 @@ from occupancy_lab.work.counts import (
     total,
 )
 from occupancy_lab.work.line_tables import read_lines
+from occupancy_lab.work.live import live_registers
 from occupancy_lab.work.operations import ATOMICS, LOADS, SHARED_ACCESSES
 from occupancy_lab.work.passed import Passed, parameters_of
 from occupancy_lab.work.products import product_flops
@@ -401,6 +402,8 @@ class _Run:
         often = {start: self._typical(one) for start, one in executions.items()}
         waited = waits(self.code, self.stalls, often, self.threads)
         cycles: Counter[int] = Counter()
+        registers = live_registers(self.code)
+        live: dict[int, int] = {}
         for start, block in self.code.blocks.items():
             if executions[start] == NOTHING:
                 continue
@@ -408,6 +411,7 @@ class _Run:
             for number in range(block.start, block.stop):
                 place = id(self.places[number])
                 counter = counts[place]
+                live[place] = max(live.get(place, 0), registers[number])
                 counter[INSTRUCTIONS] += 1
                 counter[STALLS] += self.stalls[number]
                 stands = self.stalls[number] + waited.get(number, 0.0)
@@ -434,6 +438,7 @@ class _Run:
                 cycles[place],
                 total(kinds[LOCAL_BYTES]),
                 None if NOT_DECODED in kinds else total(kinds[FLOPS]),
+                live[place],
             )
             for place, kinds in found.items()
         ]

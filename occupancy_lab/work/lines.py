@@ -41,6 +41,8 @@ class Line:
     """The bytes a thread of its loads and stores in global memory, narrow ones first."""
     local_bytes: Amount | None = None
     """Bytes of local memory that it moves, as by spills; None where that is not known."""
+    live_registers: int | None = None
+    """Registers of a thread that hold a value still needed there, at most; None for not known."""
     helpers: tuple[str, ...] = ()
     """The lines of helpers that it calls and that do something, as "file.py:12"."""
 
@@ -68,6 +70,7 @@ class Line:
             "stall_share": self.stall_share,
             "thread_bytes": list(self.thread_bytes),
             "local_bytes": None if self.local_bytes is None else self.local_bytes.exact,
+            "live_registers": self.live_registers,
             "helpers": list(self.helpers),
         }
 
@@ -117,6 +120,7 @@ def by_line(
                 stalled / cycles if cycles else None,
                 tuple(sorted(widths)),
                 None if executed is None else total(one.local_bytes for one in ran),
+                max((one.live for one in ran), default=None),
                 tuple({f"{one.file.rpartition('/')[2]}:{one.line}": None for one in inside}),
             )
         )

@@ -88,7 +88,9 @@ FORMS = _forms()
 IADD, IADD64 = Form("viadd", ("a", "b"), ("d",)), Form("add64", ("A", "B"), ("D",))
 HFMA2_MMA = 0x035
 """HFMA2.MMA became IADD and IADD.64 with Blackwell."""
-WIDE_ADD_BIT = 73
+MOV, MOV64 = 0x002, Form("move", ("B",), ("D",))
+"""MOV.64 came with it."""
+WIDE_ADD_BIT, WIDE_MOVE_BIT = 73, 80
 
 S2R, S2UR, CS2R, LDC, ULDC, LDCU = 0x119, 0x1C3, 0x005, 0x182, 0x0B9, 0x1AC
 R2UR, R2UR_BEFORE, P2R, R2P = 0x0CA, 0x1C2, 0x003, 0x004
@@ -107,6 +109,9 @@ ATOMG_FLOAT, ATOMG, ATOMG_CAS, RED, REDG, ATOMS, ATOM = (
 ATOMICS = frozenset({ATOMG, ATOMG_FLOAT, ATOMG_CAS, ATOM, RED, REDG})
 ATOMIC_WIDE_BEFORE, ATOMIC_WIDE, ATOMIC_DOUBLE = frozenset({2, 5, 6}), frozenset({2, 3}), 7
 """The types of 8 bytes of an atomic operation (U64, S64, F64; U64, S64 from Hopper on, F64)."""
+FLOAT_ATOMIC_BYTES = (4, 8, 16, 4, 8, 16, 4, 4), (4, 4, 8, 16, 4, 8, 16, 8)
+"""Bytes of an atomic addition of floats from Hopper on, by bits 73 to 75: of F16 and BF16, x2, x4
+and x8, and where bit 76 is set of F32, x2 and x4, and of F64 (the text of nvdisasm)."""
 IGMMA = 0x1F1
 HGMMA = frozenset({0x1F0, 0x1F1, 0x1F3})
 LDTM = 0x1EE
@@ -151,6 +156,11 @@ def warpgroup_registers(word: int) -> int:
     return 4 * (step + 1) if step < 4 else 8 * (step - 1)
 
 
+def tensor_memory_registers(word: int) -> int:
+    """Return the registers that an access to tensor memory fills or stores."""
+    return 1 << (word >> 83 & 7)
+
+
 def converted_registers(word: int) -> int:
     """Return the registers of the result of a conversion from or to 64 bits."""
     return 2 if word >> 75 & 3 == SIZE_OF_8 else 1
@@ -166,7 +176,7 @@ RESULTS: Mapping[int, Callable[[int], int] | int] = MappingProxyType(
         **dict.fromkeys((ATOMG_FLOAT, ATOMG, ATOMG_CAS, ATOMS, ATOM), 2),
         LDSM: lambda word: 1 << (word >> 72 & 3),
         CS2R: 2,
-        LDTM: 128,
+        LDTM: tensor_memory_registers,
         **dict.fromkeys(HGMMA, warpgroup_registers),
     }
 )
@@ -247,6 +257,8 @@ class Decoder:
         opcode = word & 0x1FF
         if opcode == HFMA2_MMA and self.is_blackwell:
             return IADD64 if word >> WIDE_ADD_BIT & 1 else IADD
+        if opcode == MOV and self.is_blackwell and word >> WIDE_MOVE_BIT & 1:
+            return MOV64
         return FORMS.get(opcode)
 
     def uniform(self, number: int) -> int:
@@ -387,6 +399,8 @@ class Decoder:
     def moved_bytes(self, word: int) -> int:
         """Return the bytes that a thread moves by an access to global memory."""
         opcode, kind = word & 0x1FF, word >> 73 & 7
+        if opcode in {ATOMG_FLOAT, REDG} and self.is_hopper:
+            return FLOAT_ATOMIC_BYTES[word >> 76 & 1][kind]
         if opcode == ATOMG_FLOAT:
             return 8 if kind == ATOMIC_DOUBLE else 4
         if opcode in ATOMICS:

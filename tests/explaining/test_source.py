@@ -129,12 +129,17 @@ def test_lines_of_a_binary_have_widths_and_stalls() -> None:
     (record,) = page.records
     assert record.counts is not None
     run = executed([one.place for one in record.counts.accesses], 100)
-    spilling = tuple(dataclasses.replace(one, local_bytes=Amount.of(3000)) for one in run.lines)
+    spilling = tuple(
+        dataclasses.replace(one, local_bytes=Amount.of(3000), live=90 + place)
+        for place, one in enumerate(run.lines)
+    )
     run = dataclasses.replace(run, lines=spilling)
     found = dataclasses.replace(page, records=(dataclasses.replace(record, executed=run),))
     text = found.to_markdown()
     assert "The order is that of stalls" in text
-    assert re.search(r"line +bytes +width +FLOPs +trips +executed +spills +stalls", text)
+    assert re.search(r"line +bytes +width +FLOPs +trips +executed +live +spills +stalls", text)
+    most = spilling[-1].live
+    assert f"{most} of the {record.resources.n_regs} that a thread takes, at line" in text
     assert re.search(r"#1 .* 3000 B +78% .*tl\.store\(c_ptrs", text)
     assert re.search(r" 16 B .*tl\.load\(a_ptrs", text)
     first = json.loads(found.to_json())["lines"][0]

@@ -1,0 +1,206 @@
+"""Which registers of a thread hold a value that is still needed, at each instruction of a kernel.
+
+Live variables (Aho, Lam, Sethi and Ullman, "Compilers", 9.2.5), from the last instruction back: a
+register is live from where it is written to where it is last read. The instruction at which most
+are live is why a kernel takes as many registers as it does.
+
+Which operands an instruction has is by the text of nvdisasm, whose own life ranges the tests hold
+these against.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from occupancy_lab.work import operations
+from occupancy_lab.work.operations import (
+    STACK,
+    ZERO,
+    Decoder,
+    bits,
+    loaded_registers,
+    matrix_registers,
+    tensor_memory_registers,
+    warpgroup_registers,
+)
+from occupancy_lab.work.products import HMMA, IMMA, QMMA, product_flops
+from occupancy_lab.work.slices import CALL, RET
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from occupancy_lab.work.slices import Code
+
+FIRST, SECOND, THIRD = 24, 32, 64
+"""Where in an instruction the numbers of its sources are."""
+THREAD_REGISTERS = (1 << ZERO) - 1
+GUARD, ALWAYS = 12, 7
+"""Where the number of the predicate is under which an instruction does something, and PT's."""
+REGISTERS, REGISTER_THIRD = 1, frozenset({2, 3, 7})
+"""The form in which all sources are registers, and those in which the third has the second's place:
+a number, a constant or a uniform register has the other."""
+ONE, TWO, THREE, LAST = range(4)
+FFMA2, FMUL2, FADD2, STTM = 0x049, 0x04A, 0x04B, 0x1ED
+_OPERANDS = {
+    ONE: (
+        *(0x003, 0x0CA, 0x0CC, 0x1C2, 0x150, 0x149, 0x1C4),
+        *(operations.LDL, operations.LDS, operations.LDSM),
+    ),
+    LAST: (0x002, 0x00A, 0x013, 0x045, *range(0x104, 0x10A), *range(0x110, 0x114)),
+    TWO: (
+        *(0x007, 0x008, 0x009, 0x00B, 0x00C, 0x017, 0x01A, 0x020, 0x021, 0x028, 0x029, 0x02A),
+        *(0x030, 0x032, 0x034, 0x036, 0x048, FADD2, FMUL2),
+    ),
+    THREE: (
+        *(0x010, 0x011, 0x012, 0x016, 0x019, 0x023, 0x024, 0x025, 0x027, 0x02B, 0x031, 0x035),
+        *(0x03E, 0x046, 0x047, 0x076, FFMA2),
+    ),
+}
+OPERANDS: Mapping[int, int] = MappingProxyType(
+    {opcode: kind for kind, opcodes in _OPERANDS.items() for opcode in opcodes}
+)
+"""The sources of an instruction: its first, its second alone, two, or three of them."""
+PAIRS = frozenset({0x028, 0x029, 0x02A, 0x02B, FFMA2, FMUL2, FADD2})
+"""Instructions of FP64 and of two FP32 at once, whose sources are pairs of registers."""
+SAME_FIRST, SAME_SECOND = 82, 85
+"""Bits of one of two FP32 that say that a source is one register for both."""
+WIDE, SYNCS = 0x025, 0x1A7
+"""IMAD.WIDE adds a pair; SYNCS is an access to a barrier in shared memory."""
+TYPE_BIT, TF32 = 82, 2
+"""Of the numbers that an HMMA multiplies."""
+FLOPS_OF_DEPTH, INTEGER_SUMS = 2 * 16 * 8, 4
+"""Of a warp's product of 16 x 8 results, and its sums in registers of a thread."""
+HGMMA_FIRST, HGMMA_REGISTERS = 4, 6
+"""Registers of the first matrix of a product of warpgroups, in the form that has it in some."""
+
+
+def live_registers(code: Code) -> list[int]:
+    """Return how many registers are live at each instruction of *code*, its results among them.
+
+    The register of the stack always is. A value is taken to go on where an instruction writes its
+    register under a condition.
+    """
+    needed = [registers_read(word, code.decoder) for word in code.words]
+    written = [one & THREAD_REGISTERS for one in code.written]
+    kept = [
+        ~one if word >> GUARD & 7 == ALWAYS else ~0
+        for word, one in zip(code.words, written, strict=True)
+    ]
+    found = [0] * len(code.words)
+    before = dict.fromkeys(code.blocks, 0)
+    ends = {start: code.words[one.stop - 1] & 0x1FF for start, one in code.blocks.items()}
+    returned_to = [code.blocks[start].stop for start, end in ends.items() if end == CALL]
+    changed = True
+    while changed:
+        changed = False
+        for start in sorted(code.blocks, reverse=True):
+            block = code.blocks[start]
+            live = 0
+            behind = (block.stop,) if ends[start] == CALL else ()
+            back = returned_to if ends[start] == RET else ()
+            for other in (*block.successors, *behind, *back):
+                live |= before.get(other, 0)
+            for number in range(block.stop - 1, start - 1, -1):
+                after = live | written[number]
+                live = live & kept[number] | needed[number]
+                found[number] = after | live | 1 << STACK
+            changed = changed or live != before[start]
+            before[start] = live
+    return [one.bit_count() for one in found]
+
+
+def registers_read(word: int, decoder: Decoder) -> int:
+    """Return the registers of a thread that an instruction reads, a bit each."""
+    opcode, form = word & 0x1FF, word >> 9 & 7
+    kind = OPERANDS.get(opcode)
+    if kind is None:
+        return READERS[opcode](word, decoder) if opcode in READERS else 0
+    first = second = pair = 2 if opcode in PAIRS else 1
+    if opcode in {FMUL2, FADD2}:
+        first -= word >> SAME_FIRST & 1
+        second -= word >> SAME_SECOND & 1
+    if decoder.form(word) is operations.MOV64:
+        second = 2
+    if opcode == operations.HFMA2_MMA and decoder.is_blackwell:  # is an addition there
+        kind, first = TWO, 1 + (word >> operations.WIDE_ADD_BIT & 1)
+        second = first
+    found = 0 if kind == LAST else _field(word, FIRST, first)
+    if kind != ONE and form == REGISTERS:
+        found |= _field(word, SECOND, second)
+    if kind == THREE:
+        wide = 2 if opcode == WIDE and form not in REGISTER_THIRD else pair
+        found |= _field(word, THIRD, wide)
+    return found
+
+
+def _field(word: int, place: int, count: int = 1) -> int:
+    """Return *count* registers from the one on whose number is at *place*; none for RZ."""
+    register = word >> place & 255
+    return 0 if register == ZERO else (1 << count) - 1 << register & THREAD_REGISTERS
+
+
+def _address(word: int, decoder: Decoder) -> int:
+    return bits(one for one in decoder.address_registers(word) if one < ZERO)
+
+
+def _shuffled(word: int, _: Decoder) -> int:
+    """Return what a SHFL reads: a value, and a lane and a mask where they are no numbers."""
+    form = word >> 9 & 7
+    lane = _field(word, SECOND) if form in {0, 1, 2} else 0
+    return _field(word, FIRST) | lane | (_field(word, THIRD) if form in {0, 1, 4} else 0)
+
+
+def _added(word: int, decoder: Decoder) -> int:
+    """Return what an atomic operation reads: an address, a value, and one to compare with."""
+    opcode = word & 0x1FF
+    count = max(decoder.moved_bytes(word) // 4, 1)
+    swapped = _field(word, THIRD, count) if opcode == operations.ATOMG_CAS else 0
+    address = _field(word, FIRST) if opcode == operations.ATOMS else _address(word, decoder)
+    return address | _field(word, SECOND, count) | swapped
+
+
+def _multiplied(word: int, _: Decoder) -> int:
+    """Return what a product of a warp reads: two matrices, the first of 16 rows, and their sums."""
+    opcode = word & 0x1FF
+    is_wide = opcode == HMMA and word >> TYPE_BIT & 3 == TF32
+    number_bytes = 4 if is_wide else 2 if opcode == HMMA else 1
+    depth = (product_flops(word) or 0) // FLOPS_OF_DEPTH
+    first = max(depth * number_bytes // 8, 1)
+    sums = matrix_registers(word) if opcode == HMMA else INTEGER_SUMS
+    second = _field(word, SECOND, max(first // 2, 1))
+    return _field(word, FIRST, first) | second | _field(word, THIRD, sums)
+
+
+def _multiplied_by_group(word: int, _: Decoder) -> int:
+    """Return what a product of a warpgroup reads: its sums, and a matrix that is in registers."""
+    first = _field(word, FIRST, HGMMA_FIRST) if word >> 9 & 7 == HGMMA_REGISTERS else 0
+    return first | _field(word, THIRD, warpgroup_registers(word))
+
+
+READERS: Mapping[int, Callable[[int, Decoder], int]] = MappingProxyType(
+    {
+        operations.SHFL: _shuffled,
+        **dict.fromkeys((*operations.ATOMICS, operations.ATOMS), _added),
+        **dict.fromkeys((HMMA, IMMA, QMMA), _multiplied),
+        **dict.fromkeys(operations.HGMMA, _multiplied_by_group),
+        **dict.fromkeys(operations.LOADS, _address),
+        **dict.fromkeys(
+            (operations.STG, operations.ST),
+            lambda word, decoder: (
+                _address(word, decoder) | _field(word, SECOND, loaded_registers(word))
+            ),
+        ),
+        **dict.fromkeys(
+            (operations.STL, operations.STS),
+            lambda word, _: _field(word, FIRST) | _field(word, SECOND, loaded_registers(word)),
+        ),
+        operations.STSM: lambda word, _: (
+            _field(word, FIRST) | _field(word, SECOND, 1 << (word >> 72 & 3))
+        ),
+        operations.LDGSTS: lambda word, decoder: _field(word, 16) | _address(word, decoder),
+        SYNCS: lambda word, _: _field(word, FIRST) | _field(word, SECOND),
+        STTM: lambda word, _: _field(word, SECOND, tensor_memory_registers(word)),
+    }
+)
+"""What accesses to memory, shuffles and products of matrices read."""

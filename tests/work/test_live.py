@@ -1,0 +1,86 @@
+"""Which registers are live at each instruction of a kernel, against nvdisasm."""
+
+from __future__ import annotations
+
+import csv
+import lzma
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from disassembled import instructions, numbers
+from recorded_work import recorded_launches
+
+from occupancy_lab.compiling.cubin import EM_CUDA, kernel_text, read_elf
+from occupancy_lab.work.live import live_registers, registers_read
+from occupancy_lab.work.operations import STACK, ZERO, Decoder, bits, places_of
+from occupancy_lab.work.slices import read_code
+
+DATA = Path(__file__).parent / "data" / "live.csv.xz"
+"""What nvdisasm of CUDA 12.8 printed of recorded kernels (--print-life-ranges), a byte each."""
+WHOLE = ("HGMMA", "IGMMA", "QGMMA", "R2P", "BMSK")
+"""What names registers of which only the first is known from its text, or none is read."""
+
+
+@pytest.mark.slow
+def test_live_registers_are_those_of_nvdisasm() -> None:
+    """Of 207 recorded kernels the most that are live agree, and 99% of all instructions."""
+    cubins = {
+        (gpu, one.binary): (one.kernel, one.cubin)
+        for gpu in ("h100", "h200")
+        for one in recorded_launches(gpu)
+    }
+    kernels = same = executed = 0
+    with lzma.open(DATA, "rt", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            name, cubin = cubins[row["gpu"], row["binary"]]
+            elf = read_elf(cubin, EM_CUDA, "a cubin")
+            found = live_registers(read_code(kernel_text(elf, name).content, 90))
+            expected = bytes.fromhex(row["live"])
+            assert max(found) == max(expected), name
+            assert len(found) - len(expected) in range(16)  # it leaves out what fills a line
+            same += sum(one == other for one, other in zip(found, expected, strict=False))
+            executed += len(expected)
+            kernels += 1
+    assert kernels == 207
+    assert same / executed > 0.993
+
+
+def test_registers_read_are_the_operands() -> None:
+    """What an instruction reads is what its text names and it does not write, in whole vectors."""
+    seen = Counter()
+    for said in instructions():
+        decoder = Decoder(said.arch)
+        found = set(places_of(registers_read(said.word, decoder)))
+        written = decoder.writes(said.word)
+        named = {one for one in numbers(said.operands) if one < ZERO}
+        kind = said.operation.partition(".")[0]
+        if kind in WHOLE:
+            continue
+        assert {one for one in named if not written >> one & 1} <= found, said
+        first = {one for one in found if one - 1 not in found}
+        assert first <= named, said
+        seen[kind] += 1
+    assert len(seen) > 60
+
+
+def test_the_stack_is_always_live() -> None:
+    """A kernel that does nothing has the register of the stack."""
+    nothing = 0x000FEA0003800000_000000000000794D.to_bytes(16, "little")
+    assert live_registers(read_code(nothing, 90)) == [bits([STACK]).bit_count()]
+
+
+@pytest.mark.parametrize(
+    ("word", "count"),
+    [
+        (0xFE2000C10F3960000003006_0079A6, 1),
+        (0xFE2000C10F7960000003006_0079A6, 4),
+        (0xFE2000C10F5960000003006_0079A6, 2),
+        (0xFE2000C10E7960000003006_0079A6, 1),
+        (0xFE2000C10EB960000003006_0079A6, 4),
+    ],
+    ids=["F32", "F32x4", "F32x2", "BF16x2", "BF16x8"],
+)
+def test_an_atomic_addition_of_a_vector_reads_all_of_it(word: int, count: int) -> None:
+    """REDG.E.ADD [R6.64], R48 reads an address and as many registers as its type has."""
+    assert places_of(registers_read(word, Decoder(90))) == [6, 7, *range(48, 48 + count)]
