@@ -219,7 +219,11 @@ def waves_words(case: Case) -> str:
 def _registers(case: Case) -> str:
     resources = case.record.resources
     parts = f", {resources.agprs} of them AGPRs" if resources.agprs else ""
-    return f"{resources.n_regs} per thread{parts} (Triton {case.record.triton_version})"
+    words = f"{resources.n_regs} per thread{parts} (Triton {case.record.triton_version})"
+    fullest = None if case.record.executed is None else case.record.executed.fullest
+    if fullest is None:
+        return words
+    return f"{words}, {fullest.live} live at line {fullest.place.outermost.line}"
 
 
 def _local_memory(case: Case) -> str:

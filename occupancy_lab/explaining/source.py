@@ -120,7 +120,7 @@ class SourceView(Answer):
             gpus = f", {listed([one.title for one in group])}" if len(alike) > 1 else ""
             sentences = (
                 *_order_sentences(costly),
-                *_register_sentences(lines, group[0]),
+                *_register_sentences(group[0]),
                 *_helper_sentences(costly),
             )
             if text is None:
@@ -265,14 +265,14 @@ def _order_sentences(costly: Sequence[Line]) -> Iterator[str]:
         )
 
 
-def _register_sentences(lines: Sequence[Line], record: Record) -> Iterator[str]:
+def _register_sentences(record: Record) -> Iterator[str]:
     """Say where most registers are live, which is why a thread takes so many."""
-    most = max(lines, key=lambda one: one.live_registers or 0, default=None)
-    if most is not None and most.live_registers:
+    fullest = None if record.executed is None else record.executed.fullest
+    if fullest is not None:
         yield (
             "live is how many registers of a thread hold a value that is still needed there, at"
-            f" most: {most.live_registers} of the {record.resources.n_regs} that a thread takes, at"
-            f" line {most.number}."
+            f" most: {fullest.live} of the {record.resources.n_regs} that a thread takes, at line"
+            f" {fullest.place.outermost.line}."
         )
 
 

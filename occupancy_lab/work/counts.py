@@ -415,6 +415,15 @@ class Executed:
         return asdict(self)
 
     @property
+    def fullest(self) -> ExecutedLine | None:
+        """The line at which most registers are live, of several the one that takes longest.
+
+        None where that is not known.
+        """
+        found = max(self.lines, key=lambda one: (one.live, one.cycles), default=None)
+        return None if found is None or not found.live or not found.place.file else found
+
+    @property
     def load_sectors(self) -> Amount:
         """Sectors that loads and copies to shared memory ask for.
 
