@@ -150,7 +150,9 @@ def _bound_cells(kernel: TracedKernel, *, measured: bool) -> tuple[str, str, str
     found = kernel.prediction
     if found is None:
         return "-", "-", "-"
-    us = kernel.grids[0].us if measured else found.us
+    us = found.us
+    if measured:
+        us = (kernel.grids[0].us if kernel.grids else None) or 0.0
     if found.busiest is None or not us:
         return found.bound, "-", "-"
     return found.bound, found.busiest.name, percent(found.busiest.us / us)
