@@ -170,7 +170,8 @@ class Record(_Named):
         resident = None if self.plan is None else self.plan.resident_programs
         local = None
         if self.counts is not None:
-            local = local_memory(self.executed, self.resources, self.counts.programs, resident)
+            given = (self.executed, self.resources, self.counts.programs, resident)
+            local = local_memory(*given, lanes=self.gpu.architecture.warp_size)
         found = moved(self.counts, work, self.gpu, local)
         if found is None or not self.launch.warm:
             return found

@@ -118,7 +118,9 @@ def executed_of(launch: RecordedLaunch) -> Executed | None:
 def memory_of(launch: RecordedLaunch) -> Memory:
     """Return the bytes that the lab counts of a launch, by where they are served."""
     counts, executed = counts_of(launch), executed_of(launch)
-    local = local_memory(executed, resources_of(launch), counts.programs, resident(launch))
+    local = local_memory(
+        executed, resources_of(launch), counts.programs, resident(launch), lanes=32
+    )
     return memory(counts, find_gpu(launch.gpu), local)
 
 

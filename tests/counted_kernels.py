@@ -104,3 +104,17 @@ def two_passes(x, y, n, B: tl.constexpr):
     for start in range(0, n, B):
         tile = tl.load(x + row + start + tl.arange(0, B))
         tl.store(y + row + start + tl.arange(0, B), tile - mean)
+
+
+@triton.jit
+def row_sums(x_ptr, y_ptr, n_cols, limit_ptr, BLOCK: tl.constexpr, BY_VALUE: tl.constexpr):
+    """Sum a row, block by block; how many blocks there are may be in memory."""
+    row = tl.program_id(0)
+    total_ = tl.zeros((BLOCK,), tl.float32)
+    end = n_cols
+    if BY_VALUE:
+        end = tl.load(limit_ptr)
+    for start in range(0, end, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        total_ += tl.load(x_ptr + row * n_cols + cols, mask=cols < n_cols, other=0.0)
+    tl.store(y_ptr + row, tl.sum(total_))

@@ -25,8 +25,12 @@ ENTRY = re.compile(r"^(?:  -|   ) (\.\w+): +(\S+)$", re.MULTILINE)
 """A kernel's own key and its value; those of its arguments are indented further."""
 TARGET = re.compile(r'^\t\.amdgcn_target "[^"\n]*?-(gfx[0-9][\w-]*)[:"]', re.MULTILINE)
 """The gfx name in a target such as amdgcn-amd-amdhsa--gfx90a:sramecc+:xnack-."""
-NEXT_FREE_VGPR = re.compile(r"^\t\t\.amdhsa_next_free_vgpr (\d+)$", re.MULTILINE)
+NEXT_FREE_VGPR = "next_free_vgpr"
 """The directive of which the assembler makes the descriptor's GRANULATED_WORKITEM_VGPR_COUNT."""
+ARGUMENT = re.compile(
+    r"^ +(?:- )?\.offset: +(\d{1,9})\n +\.size: +(\d{1,9})\n +\.value_kind: +(\w+)$", re.MULTILINE
+)
+"""Where one of a kernel's arguments lies, its bytes, and what it is."""
 
 AMDGCN_ACCESS = re.compile(
     r"^[ \t]*(global|flat|buffer|scratch)_(load|store)_(\w+)[ \t]+([^\n;]*)", re.MULTILINE
@@ -85,20 +89,32 @@ def read_amdgcn(assembly: str, kernel_name: str) -> dict[str, Any]:
 
 def kernel_metadata(assembly: str, kernel_name: str) -> Mapping[str, str]:
     """Return the metadata of *kernel_name*: the text of each key."""
+    return dict(ENTRY.findall(_kernel_entry(assembly, kernel_name)))
+
+
+def kernel_arguments(assembly: str, kernel_name: str) -> list[tuple[int, int, str]]:
+    """Return the offset, the bytes and the kind of each argument of *kernel_name*, in order.
+
+    The last ones, whose kinds begin with hidden_, are the runtime's (AMDGPUUsage, Code Object V5).
+    """
+    found = ARGUMENT.findall(_kernel_entry(assembly, kernel_name))
+    return [(int(offset), int(size), kind) for offset, size, kind in found]
+
+
+def _kernel_entry(assembly: str, kernel_name: str) -> str:
+    """Return the text of the metadata of *kernel_name*."""
     metadata, end, _ = assembly.rpartition("\n\t.amdgpu_metadata\n")[2].partition(METADATA_END)
     kernels = KERNELS.search(metadata)
     if not end or kernels is None:
         message = "The amdgcn is cut off: it holds no metadata of kernels."
         raise BinaryError(message)
-    found = [
-        dict(ENTRY.findall(entry))
-        for entry in re.split(r"^(?=  - )", kernels[1], flags=re.MULTILINE)
-    ]
-    names = [kernel[".name"] for kernel in found if ".name" in kernel]
-    if kernel_name not in names:
+    entries = re.split(r"^(?=  - )", kernels[1], flags=re.MULTILINE)
+    named = {dict(ENTRY.findall(entry)).get(".name"): entry for entry in reversed(entries)}
+    if kernel_name not in named:
+        names = [name for name in reversed(named) if name is not None]
         message = f"The amdgcn holds no kernel {kernel_name!r}, only {few_of(names)}."
         raise BinaryError(message)
-    return next(kernel for kernel in found if kernel.get(".name") == kernel_name)
+    return named[kernel_name]
 
 
 def count(kernel: Mapping[str, str], key: str) -> int:
@@ -126,8 +142,7 @@ def allocated_vgprs(assembly: str, kernel_name: str, wavefront_size: int) -> int
     it has: no descriptor says how it is rounded.
     """
     target = TARGET.search(assembly)
-    _, _, behind = assembly.partition(f"\n\t.amdhsa_kernel {kernel_name}\n")
-    used = NEXT_FREE_VGPR.search(behind.partition("\n\t.end_amdhsa_kernel")[0])
+    used = descriptor_number(assembly, kernel_name, NEXT_FREE_VGPR)
     if target is None or used is None:
         message = f"The amdgcn holds no kernel descriptor of {kernel_name!r}, or no target."
         raise BinaryError(message)
@@ -135,7 +150,15 @@ def allocated_vgprs(assembly: str, kernel_name: str, wavefront_size: int) -> int
     if not isinstance(architecture, HipArchitecture) or architecture.warp_size != wavefront_size:
         return None
     granule = architecture.descriptor_granule
-    return max(-(-int(used[1]) // granule), 1) * granule
+    return max(-(-used // granule), 1) * granule
+
+
+def descriptor_number(assembly: str, kernel_name: str, directive: str) -> int | None:
+    """Return the number of an .amdhsa_ *directive* of *kernel_name*; None where it is not there."""
+    _, _, behind = assembly.partition(f"\n\t.amdhsa_kernel {kernel_name}\n")
+    descriptor = behind.partition("\n\t.end_amdhsa_kernel")[0]
+    found = re.search(rf"^\t\t\.amdhsa_{directive} (\d{{1,9}})$", descriptor, re.MULTILINE)
+    return None if found is None else int(found[1])
 
 
 def read_issued(assembly: str, kernel_name: str) -> Issued:

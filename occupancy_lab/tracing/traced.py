@@ -65,7 +65,9 @@ class LaunchWork:
         if counts is None:
             return None
         resources, resident = calculation.resources, calculation.resident_programs
-        local = local_memory(executed, resources, counts.programs, resident)
+        local = local_memory(
+            executed, resources, counts.programs, resident, lanes=gpu.architecture.warp_size
+        )
         moved = memory(counts, gpu, local)
         fit = calculation.occupancy.programs_per_multiprocessor
         light = speed_of_light(counts, moved, gpu)

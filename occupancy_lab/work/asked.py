@@ -10,7 +10,7 @@ import numpy as np
 
 from occupancy_lab.work import operations
 from occupancy_lab.work.counts import LINE, SECTOR
-from occupancy_lab.work.warps import by_warp
+from occupancy_lab.work.warps import WARP, by_warp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -61,12 +61,22 @@ class Asked:
 class Asking:
     """Notes what the accesses of followed programs ask for."""
 
-    def __init__(self, programs: int, threads: int, tensor_at: Callable[[int], str | None]) -> None:
-        """Take the programs, the threads of each, and what says in which tensor an address is."""
+    def __init__(
+        self,
+        programs: int,
+        threads: int,
+        tensor_at: Callable[[int], str | None],
+        lanes: int = WARP,
+    ) -> None:
+        """Take the programs, the threads of each, and what says in which tensor an address is.
+
+        A warp has so many *lanes*.
+        """
         self.by_instruction: dict[int, Asked] = defaultdict(Asked)
         self._programs = programs
         self._threads = threads
         self._tensor_at = tensor_at
+        self._lanes = lanes
         self._loaded: dict[int, int] = {}
         self._lines = 0
 
@@ -83,7 +93,7 @@ class Asking:
         if not threads:
             return
         if address is None:
-            warps = int(by_warp(mask).any(axis=2).sum()) * same
+            warps = int(by_warp(mask, self._lanes).any(axis=2).sum()) * same
             asked.is_known = False
             asked.add([warps] * 3, [threads, threads, threads / QUARTERS])
             return
@@ -92,7 +102,7 @@ class Asking:
             at = np.broadcast_to(address, shape)[np.broadcast_to(mask, shape)]
             asked.tensor = self._tensor_at(int(at[0]))
         same = repeat * self._programs // max(address.shape[0], mask.shape[0])
-        found = [one * same for one in distinct(address, mask)]
+        found = [one * same for one in distinct(address, mask, self._lanes)]
         asked.add(found, found)
         if step.word & 0x1FF in operations.LOADS:
             asked.cached += found[0] * self._cached(address, mask, repeat)
@@ -113,17 +123,18 @@ class Asking:
         return 1 - len(missed) / len(wanted)
 
 
-def distinct(address: Any, mask: Any) -> tuple[int, int, int]:
+def distinct(address: Any, mask: Any, lanes: int = WARP) -> tuple[int, int, int]:
     """Return the sectors and the lines that warps ask for, each counted once a warp, and passes.
 
     *address* and *mask* are arrays over programs and threads.
     """
     if address.shape[1] == 1:
         shape = (max(address.shape[0], mask.shape[0]), mask.shape[1])
-        warps = int(by_warp(np.broadcast_to(mask, shape)).any(axis=2).sum())
+        warps = int(by_warp(np.broadcast_to(mask, shape), lanes).any(axis=2).sum())
         return warps, warps, warps
     are_all = bool(mask.all())
-    sectors = by_warp(address // SECTOR if are_all else np.where(mask, address // SECTOR, NOWHERE))
+    wanted = address // SECTOR if are_all else np.where(mask, address // SECTOR, NOWHERE)
+    sectors = by_warp(wanted, lanes)
     if (sectors[..., 1:] < sectors[..., :-1]).any():
         sectors = np.sort(sectors, axis=2)
     is_first = np.ones(sectors.shape, bool)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from occupancy_lab.compiling.texts import Texts
     from occupancy_lab.launch import BoundLaunch
 
-COUNTERS = 15
+COUNTERS = 16
 """Goes up whenever other numbers are counted of the same launch, so that older ones are not taken
 from a store."""
 FEW = 4
@@ -80,10 +80,11 @@ class Counting:
         assert grid is not None  # noqa: S101
         return {
             "counters": COUNTERS,
-            "ttir": hashlib.sha256(texts.ttir.encode()).hexdigest(),
+            "ttir": _digest(texts.ttir),
             "cubin": None if texts.cubin is None else hashlib.sha256(texts.cubin).hexdigest(),
+            "amdgcn": None if texts.amdgcn is None else _digest(texts.amdgcn),
             "arguments": repr(self._known),
-            "values": hashlib.sha256(repr(sorted(self._values.items())).encode()).hexdigest(),
+            "values": _digest(repr(sorted(self._values.items()))),
             "grid": list(grid),
             "assume": dict(self.assume),
             "resident": self.resident,
@@ -127,6 +128,10 @@ def count_launches(wanted: Sequence[Counting], store: Store, jobs: int = 1) -> l
     for place in missing:
         store.put_counted(wanted[place].key(), to_line(found[place]))
     return [found[place] for place in range(len(wanted))]
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _counted_line(one: Counting) -> str:

@@ -32,7 +32,6 @@ From what Nsight Compute counted on an H100 of launches that write 20 MB and mor
 FORGOTTEN = 2.0
 """How many times what the cache keeps a launch touches where the next finds nothing of it there: on
 GPUs with two partitions the whole L2 cache. From the times of repeated launches on an H100."""
-WARP = 32
 MEMORY = "memory"
 """The part of a speed of light that is bytes of device memory."""
 TENSOR = "tensor cores"
@@ -117,18 +116,24 @@ class LocalMemory:
 
 
 def local_memory(
-    executed: Executed | None, resources: Resources, programs: int, resident: int | None
+    executed: Executed | None,
+    resources: Resources,
+    programs: int,
+    resident: int | None,
+    *,
+    lanes: int,
 ) -> LocalMemory | None:
     """Return what a launch of so many *programs* keeps in local memory; None where nobody knows.
 
-    *resident* of them run at once. Loads and stores are taken to move equally many bytes each.
+    *resident* of them run at once; a warp has so many *lanes*. Loads and stores are taken to move
+    equally many bytes each.
     """
     if executed is None or not resources.local_bytes:
         return None
     loads, stores = (executed.kinds.get(one, NOTHING) for one in ("local_loads", "local_stores"))
     moved = total(one.local_bytes for one in executed.lines).low
     a_warp = moved / max((loads + stores).low, 1)
-    frame = resources.num_warps * WARP * resources.local_bytes
+    frame = resources.num_warps * lanes * resources.local_bytes
     at_once = programs if resident is None else min(programs, resident)
     return LocalMemory(
         loads.scaled(a_warp), stores.scaled(a_warp), programs * frame, at_once * frame

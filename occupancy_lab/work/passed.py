@@ -2,16 +2,19 @@
 
 NVIDIA's kernels read their parameters from bank 0 of the constants. Where each lies, the binary
 says (the attributes EIATTR_KPARAM_INFO and EIATTR_PARAM_CBANK, as `cuobjdump -elf` names them).
+AMD's read them from memory, where the metadata of their assembly says.
 """
 
 from __future__ import annotations
 
 import re
 import struct
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from occupancy_lab.compiling.amdgcn import kernel_arguments
 from occupancy_lab.compiling.cubin import attributes, unpack
 from occupancy_lab.launch import Descriptor, Pointer
 
@@ -35,34 +38,35 @@ MIDDLE = 1 << TENSOR_BITS - 1
 SCRATCH = 1 << 16
 """The number from which on what Triton adds as last parameters lies: scratch memory."""
 WORD_BYTES = 4
+HIDDEN = "hidden_"
+"""What the kinds of arguments begin with that AMD's runtime adds."""
+NO_BANKS: Mapping[int, memoryview] = MappingProxyType({})
 
 
 class Passed:
     """The arguments of a launch as its machine code reads them."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - what a kernel is passed
         self,
-        elf: Elf,
-        name: str,
         parameters: Sequence[str],
         arguments: Mapping[str, Plain],
         values: Mapping[str, Sequence[int]],
+        places: Mapping[int, tuple[int, int]],
+        start: int = 0,
+        banks: Mapping[int, memoryview] = NO_BANKS,
     ) -> None:
         """Take the arguments by name, and the names of the kernel's *parameters* in their order.
 
         A descriptor and a tuple are several parameters of the same name. *values* has what is in
-        tensors of whole numbers, as far as it is known.
+        tensors of whole numbers, as far as it is known. *places* has the offset and the bytes of
+        each parameter by its number, among the constants from *start* on; what is in other *banks*
+        of constants the binary says.
         """
         self.tensors: dict[int, str] = {}
         """The tensors, by the number that their addresses begin with."""
         self._constants: dict[tuple[int, int], int] = {}
-        self._banks = {
-            bank: section.content
-            for bank in (2, 3)
-            if (section := elf.section(f".nv.constant{bank}.{name}")) is not None
-        }
+        self._banks = banks
         self._values: dict[int, Any] = {}
-        start, places = _places(elf, name)
         flat = list(self._flat(parameters, arguments))
         for number, (offset, size) in places.items():
             value = (
@@ -76,6 +80,65 @@ class Passed:
                 content = np.array(values[tensor]).astype(argument.dtype).tobytes()
                 padding = bytes(-len(content) % WORD_BYTES)
                 self._values[number] = np.frombuffer(content + padding, np.uint8)
+
+    @classmethod
+    def of_cubin(
+        cls,
+        elf: Elf,
+        name: str,
+        parameters: Sequence[str],
+        arguments: Mapping[str, Plain],
+        values: Mapping[str, Sequence[int]],
+    ) -> Passed:
+        """Return those of the kernel *name* in a cubin."""
+        banks = {
+            bank: section.content
+            for bank in (2, 3)
+            if (section := elf.section(f".nv.constant{bank}.{name}")) is not None
+        }
+        start, places = _places(elf, name)
+        return cls(parameters, arguments, values, places, start, banks)
+
+    @classmethod
+    def of_amdgcn(  # noqa: PLR0913, PLR0917 - what a kernel is passed
+        cls,
+        assembly: str,
+        name: str,
+        parameters: Sequence[str],
+        arguments: Mapping[str, Plain],
+        values: Mapping[str, Sequence[int]],
+        grid: Sequence[int],
+        threads: int,
+    ) -> Passed:
+        """Return those of the kernel *name* in AMD assembly, which lie in memory from address 0 on.
+
+        Of what the runtime adds the sizes are known: of the *grid*, and the *threads* of a program
+        (LLVM's "User Guide for AMDGPU Backend", Code Object V5 Metadata).
+        """
+        listed = kernel_arguments(assembly, name)
+        own = [(offset, size) for offset, size, kind in listed if not kind.startswith(HIDDEN)]
+        found = cls(parameters, arguments, values, dict(enumerate(own)))
+        sizes = {
+            f"{HIDDEN}{kind}_{axis}": number
+            for place, axis in enumerate("xyz")
+            for kind, number in (
+                ("block_count", grid[place]),
+                ("group_size", (threads, 1, 1)[place]),
+                ("remainder", 0),
+            )
+        }
+        held = {
+            offset + place: sizes[kind] >> 8 * place & 0xFF
+            for offset, size, kind in listed
+            if kind in sizes
+            for place in range(size)
+        }
+        for offset in range(0, max(held, default=-1) + 1, WORD_BYTES):
+            numbers = [held.get(offset + place) for place in range(WORD_BYTES)]
+            if None not in numbers:
+                word = sum((one or 0) << 8 * place for place, one in enumerate(numbers))
+                found._constants[0, offset] = word
+        return found
 
     def set_sizes(self, arch: int, threads: int, grid: Sequence[int]) -> None:
         """Set how many threads a program has, and how many programs are launched."""

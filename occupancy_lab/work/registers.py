@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+FULL = 0xFFFFFFFF
+
+
 class Registers:
     """A value of each register, an array over programs and threads; None is not known at all."""
 
@@ -56,7 +59,11 @@ class Registers:
         if NEVER_WRITTEN >> register & 1:
             return
         before, lanes = self.values[register], self.unknown.get(register)
-        if where is None or where.all():
+        is_part = where is not None and not where.all()
+        are_known = value is not None and before is not None
+        if is_part and are_known and (before.dtype == bool) != (value.dtype == bool):
+            before, value = _masks(before, value)
+        if not is_part:
             self.values[register] = value
             lanes = unknown
         elif value is None:
@@ -78,3 +85,15 @@ class Registers:
             self.unknown[register] = lanes
         else:
             self.unknown.pop(register, None)
+
+
+def _masks(before: Any, value: Any) -> tuple[Any, Any]:
+    """Return a mask of lanes and a word as two masks; no first one where the word is none.
+
+    A scalar register of an AMD GPU has the one or the other, by the way that a wave came.
+    """
+    masks = [
+        one if one.dtype == bool else one != 0 if np.isin(one, (0, FULL)).all() else None
+        for one in (before, value)
+    ]
+    return (None, value) if any(one is None for one in masks) else (masks[0], masks[1])

@@ -147,7 +147,8 @@ class Skipping:
             before, between, now = states
             if _same(before, between) and _same(between, now):
                 continue
-            if register >= PREDICATES or before.shape != between.shape != now.shape:
+            are_masks = bool in {before.dtype, between.dtype, now.dtype}
+            if register >= PREDICATES or are_masks or before.shape != between.shape != now.shape:
                 return 0
             growth = now - between
             if not np.array_equal(growth, between - before):

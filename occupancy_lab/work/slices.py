@@ -90,10 +90,21 @@ class Code:
     """The blocks of each loop by its first one, outer loops first."""
     written: Sequence[int] = field(init=False)
     """The registers that each instruction writes, a bit each."""
+    syncs: frozenset[int] = field(init=False)
+    """The blocks in which the threads of a warp wait for each other."""
+    entry: int = 0
+    lanes: int = 32
 
     def __post_init__(self) -> None:
         """Look up once what every slice asks for."""
         object.__setattr__(self, "written", [self.decoder.writes(one) for one in self.words])
+        syncs = frozenset(one for one in self.blocks if self.words[one] & 0x1FF == BSYNC)
+        object.__setattr__(self, "syncs", syncs)
+
+    @property
+    def slots(self) -> int:
+        """Registers behind those of `operations`: places of local memory."""
+        return len(self.decoder.slots)
 
 
 def read_code(code: bytes | memoryview, arch: int, tables: bytes | memoryview = b"") -> Code:

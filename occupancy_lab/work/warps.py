@@ -20,7 +20,7 @@ from occupancy_lab.work.operations import PREDICATES, SHARED, SHARED_ACCESSES, C
 from occupancy_lab.work.registers import Registers
 from occupancy_lab.work.shared import MOST_BYTES, SharedMemory
 from occupancy_lab.work.skipping import Skipping
-from occupancy_lab.work.slices import ACCESSES, ALWAYS, BSYNC, CALL, EXIT, TRAP
+from occupancy_lab.work.slices import ACCESSES, ALWAYS, CALL, EXIT, TRAP
 from occupancy_lab.work.threads import Step
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Warps:
 
         *assume* is what a condition is that is not known; with None threads go both ways of a jump.
         """
-        self.code = code
+        self.code: Any = code
         self.launched = launched
         self.visits = visits
         self.assume = np.full((1, 1), assume is not False)
@@ -96,7 +96,7 @@ class Warps:
         self.loops = code.loops
         zeros = dict.fromkeys(code.blocks, 0)
         self.followed = Followed(zeros, dict.fromkeys(self.loops, 0))
-        self.registers = Registers(len(code.decoder.slots))
+        self.registers = Registers(code.slots)
         self.mask = np.ones((1, 1), bool)
         """The threads that are followed."""
         self._are_all = True
@@ -115,9 +115,8 @@ class Warps:
 
         After *most* blocks the rest is not followed.
         """
-        blocks, followed = self.code.blocks, self.followed
-        syncs = {start for start in blocks if self.code.words[start] & 0x1FF == BSYNC}
-        pending = {0: np.ones((1, 1), bool)}
+        blocks, syncs, followed = self.code.blocks, self.code.syncs, self.followed
+        pending = {self.code.entry: np.ones((1, 1), bool)}
         for _ in range(most):
             start = min(pending, key=lambda one: (one in syncs, one))
             self.mask = pending.pop(start)
@@ -400,6 +399,6 @@ class Warps:
         )
 
 
-def by_warp(values: Any) -> Any:
+def by_warp(values: Any, lanes: int = WARP) -> Any:
     """Return an array over programs and threads as one over programs, warps and lanes."""
-    return values.reshape(values.shape[0], -1, WARP)
+    return values.reshape(values.shape[0], -1, lanes)

@@ -14,9 +14,10 @@ from occupancy_lab.compiling.texts import Texts, texts_of
 from occupancy_lab.errors import BinaryError
 from occupancy_lab.launch import Launch, Pointer
 from occupancy_lab.values import Target
-from occupancy_lab.work import executed, skipping
+from occupancy_lab.work import followed, skipping
 from occupancy_lab.work.counts import Executed, total
-from occupancy_lab.work.executed import execute, spread
+from occupancy_lab.work.executed import execute
+from occupancy_lab.work.followed import spread
 
 if TYPE_CHECKING:
     from occupancy_lab.work.counts import Amount
@@ -143,7 +144,7 @@ def test_passes_that_are_left_out_change_nothing(
     arguments = dict(zip(names, launch.arguments, strict=True))
     found = execute(texts, arguments, (5,))
     monkeypatch.setattr(skipping, "LEAST", 1 << 40)
-    monkeypatch.setattr(executed, "MOST_BLOCKS_OF_ADDRESSES", 1 << 20)
+    monkeypatch.setattr(followed, "MOST_BLOCKS_OF_ADDRESSES", 1 << 20)
     every = execute(texts, arguments, (5,))
     for one, other in zip(found.accesses, every.accesses, strict=True):
         assert dataclasses.replace(one, cached=other.cached) == other

@@ -185,7 +185,7 @@ def test_spilled_registers_go_to_memory_where_they_do_not_fit() -> None:
     ran = dataclasses.replace(executed([Place("k.py", 1)], 2048), kinds=warps)
     line = dataclasses.replace(ran.lines[0], local_bytes=Amount.of(1_463_500_000))
     ran = dataclasses.replace(ran, lines=(line,))
-    local = local_memory(ran, spilled, 512, 2112)
+    local = local_memory(ran, spilled, 512, 2112, lanes=32)
     assert local is not None
     assert local.frames == local.frames_at_once == 512 * 128 * 6152
     found, bare = memory(counts, H100, local), memory(counts, H100)
@@ -199,8 +199,8 @@ def test_spilled_registers_go_to_memory_where_they_do_not_fit() -> None:
     assert kept.dram_read_bytes == bare.dram_read_bytes
     assert kept.dram_written_bytes == bare.dram_written_bytes + Amount.of(60_000_000)
     assert memory(counts, bare_gpus()["sm_90"], local).dram_read_bytes.high is not None
-    assert local_memory(None, spilled, 512, 2112) is None
-    assert local_memory(ran, Resources(255, 4, 0, local_bytes=0), 512, 2112) is None
+    assert local_memory(None, spilled, 512, 2112, lanes=32) is None
+    assert local_memory(ran, Resources(255, 4, 0, local_bytes=0), 512, 2112, lanes=32) is None
 
 
 def test_what_is_not_known_leaves_limits() -> None:

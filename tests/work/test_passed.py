@@ -25,7 +25,7 @@ def passed(launch: RecordedLaunch, **values: Any) -> Passed:
     """Return what a recorded launch passes."""
     names = parameters_of(launch.ttir, launch.kernel)
     elf = read_elf(launch.cubin, EM_CUDA, "a cubin")
-    return Passed(elf, launch.kernel, names, launch.arguments, values)
+    return Passed.of_cubin(elf, launch.kernel, names, launch.arguments, values)
 
 
 def offsets(ptx: str) -> list[int]:
@@ -76,7 +76,7 @@ def test_loads_find_what_is_in_a_tensor(
     arguments = {**launch.arguments, name: Pointer(dtype, 1 << 20)}
     elf = read_elf(launch.cubin, EM_CUDA, "a cubin")
     names = parameters_of(launch.ttir, launch.kernel)
-    found = Passed(elf, launch.kernel, names, arguments, {name: numbers})
+    found = Passed.of_cubin(elf, launch.kernel, names, arguments, {name: numbers})
     size = np.dtype(dtype).itemsize
     asked = data.draw(st.lists(st.integers(0, len(numbers) - 1), min_size=4, max_size=4))
     address = np.array([asked]) * size + (1 << 40) + MIDDLE

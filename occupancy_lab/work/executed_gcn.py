@@ -1,0 +1,142 @@
+"""What the assembly of a launch on an AMD GPU executes."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING
+
+from occupancy_lab.compiling.amdgcn import (
+    amdgcn_scratch_width,
+    descriptor_number,
+    kernel_metadata,
+    kind_of,
+)
+from occupancy_lab.errors import BinaryError
+from occupancy_lab.work.followed import Mark, Run
+from occupancy_lab.work.gcn import LANES, read_gcn, slice_of
+from occupancy_lab.work.passed import Passed, parameters_of
+from occupancy_lab.work.waves import Waves
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from occupancy_lab.compiling.texts import Texts
+    from occupancy_lab.launch import Plain
+    from occupancy_lab.work.gcn import GcnCode, Instruction
+    from occupancy_lab.work.slices import Slice
+    from occupancy_lab.work.threads import Launched
+    from occupancy_lab.work.warps import Visits, Warps
+
+PRODUCT = re.compile(
+    r"v_(?:mfma|wmma)_(?:scale_)?[a-z]+\d+_(\d+)x(\d+)x(\d+)(?:_(\d+)b(?=_)|[a-z]+\d+(?:_1k)?$)?"
+)
+"""A product of matrices: rows, columns, depth, and how many of them one instruction does."""
+ANY_PRODUCT = re.compile(r"v_(?:mfma|wmma|smfmac|swmmac)_")
+ALONE = frozenset(
+    {"32x32x2f32", "16x16x4f32", "32x32x8f16", "16x16x16f16", "32x32x4bf16", "16x16x8bf16"}
+    | {"32x32x8bf16_1k", "16x16x16bf16_1k", "32x32x8i8", "16x16x16i8", "16x16x4f64"}
+)
+"""What is one product by the names of CDNA 1 and 2; the others there are several small ones."""
+DESCRIBED = ("user_sgpr_count", *(f"system_sgpr_workgroup_id_{axis}" for axis in "xyz"))
+"""What a kernel's descriptor says of the scalar registers with which programs begin."""
+
+
+class GcnRun(Run):
+    """A launch on an AMD GPU."""
+
+    def __init__(  # noqa: PLR0913, PLR0917 - what it is made of
+        self,
+        code: GcnCode,
+        passed: Passed,
+        grid: Sequence[int],
+        threads: int,
+        users: int,
+        axes: Sequence[int],
+    ) -> None:
+        """Take a kernel's code, its arguments and its launch.
+
+        The first scalar registers, so many *users*, are set by the runtime; behind them are the
+        numbers of the program along those *axes* of the grid that are not 0.
+        """
+        self.local = [amdgcn_scratch_width(one.text) or 0 for one in code.instructions]
+        kinds = [
+            ("local_loads" if "load" in one.name else "local_stores")
+            if moved
+            else kind_of(one.text)
+            for one, moved in zip(code.instructions, self.local, strict=True)
+        ]
+        places = [one.place for one in code.instructions]
+        super().__init__(code, passed, places, kinds, grid, threads)
+        self.users, self.axes = users, axes
+
+    @classmethod
+    def of(
+        cls,
+        texts: Texts,
+        assembly: str,
+        arguments: Mapping[str, Plain],
+        grid: Sequence[int],
+        values: Mapping[str, Sequence[int]],
+    ) -> GcnRun:
+        """Return the launch of a kernel on a *grid*, as `executed.execute` takes it.
+
+        Raises:
+            BinaryError: as `execute`.
+        """
+        if int(kernel_metadata(assembly, texts.name).get(".wavefront_size", "0")) != LANES:
+            message = (
+                f"The instructions that {texts.name} executes are not counted: waves of 32 lanes"
+                " are not followed."
+            )
+            raise BinaryError(message)
+        numbers = [descriptor_number(assembly, texts.name, one) for one in DESCRIBED]
+        if None in numbers:
+            message = f"The amdgcn does not say how programs of {texts.name!r} begin."
+            raise BinaryError(message)
+        users, *axes = (one or 0 for one in numbers)
+        threads = texts.num_warps * LANES
+        names = parameters_of(texts.ttir, texts.name)
+        whole = (*grid, 1, 1)[:3]
+        passed = Passed.of_amdgcn(assembly, texts.name, names, arguments, values, whole, threads)
+        code = read_gcn(assembly, texts.name)
+        return cls(code, passed, whole, threads, users, axes)
+
+    def warps(
+        self, needed: Slice, launched: Launched, visits: Visits | None, *, assume: bool | None
+    ) -> Warps:
+        """Return what follows the waves of the programs that are *launched*."""
+        waves = Waves(self.code, needed, launched, visits, assume=assume)
+        waves.begin(self.users, self.axes)
+        return waves
+
+    def needed(self, *, addresses: bool) -> Slice:
+        """Return what of the code is to be computed, for the *addresses* of accesses too."""
+        return slice_of(self.code, self.code.accesses if addresses else frozenset())
+
+    def access_of(self, number: int) -> tuple[str, int] | None:
+        """Return what an instruction does to global memory, and the bytes of a lane, if any."""
+        access: tuple[str, int] | None = self.code.instructions[number].access
+        return access
+
+    def marks(self, often: Mapping[int, float]) -> Sequence[Mark]:
+        """Return what is known of each instruction."""
+        del often
+        return [
+            Mark(local_bytes=LANES * moved, flops=wave_flops(one))
+            for one, moved in zip(self.code.instructions, self.local, strict=True)
+        ]
+
+
+def wave_flops(one: Instruction) -> int | None:
+    """Return the floating-point operations that a wave does by a product of matrices.
+
+    None of one whose size its name does not say: sparse ones, and those of several small matrices
+    by the names that LLVM has for them up to CDNA 2. 0 of all else.
+    """
+    found = PRODUCT.match(one.name)
+    if found is None:
+        return None if ANY_PRODUCT.match(one.name) else 0
+    if not one.name[found.end() :].startswith("_") and one.name.split("_", 3)[3] not in ALONE:
+        return None
+    return 2 * math.prod(int(found[place]) for place in (1, 2, 3)) * int(found[4] or 1)

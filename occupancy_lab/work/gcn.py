@@ -1,0 +1,452 @@
+"""The assembly of a kernel for an AMD GPU as instructions, basic blocks and loops.
+
+Sources: LLVM's "User Guide for AMDGPU Backend" (kernel descriptor, initial state of registers) and
+"AMDGPU Instruction Syntax", and AMD's instruction set guides of CDNA 3 and RDNA 3. Of each line of
+assembly LLVM's comment says which calls of helpers it came by.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from occupancy_lab.compiling.amdgcn import (
+    AMDGCN_ACCESS,
+    END,
+    amdgcn_scratch_width,
+    amdgcn_width,
+    is_scratch,
+    kernel_body,
+    kind_of,
+)
+from occupancy_lab.compiling.flow import natural_loops
+from occupancy_lab.errors import BinaryError
+from occupancy_lab.work.counts import Place
+from occupancy_lab.work.module import UNKNOWN_PLACE
+from occupancy_lab.work.operations import FIRST_PLACE, PREDICATES, UNIFORM
+from occupancy_lab.work.slices import (
+    ALWAYS,
+    EXIT,
+    MOST_INSTRUCTIONS,
+    MOST_VISITS,
+    Block,
+    Jump,
+    Slice,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+VCC, M0, EXEC = 106, 124, 126
+"""Where these begin among the scalar registers, as instructions encode them."""
+SCC, ANY = PREDICATES, PREDICATES + 1
+"""The scalar condition, and whether a lane's bit is set in what a jump by vcc or exec looks at."""
+VECTORS, LAST_VECTOR, LAST_PLACE = UNIFORM, 255, 200
+"""Where the vector registers begin, and the place of the last one: behind the others is none."""
+ACCUMULATION, SCRATCH_WORDS = 256, 1 << 12
+"""Accumulation registers (AGPRs) behind all others, and behind them words of scratch memory."""
+LANES = 64
+"""Of a wave: those of 32, as RDNA has them, are not followed."""
+REGISTER = re.compile(
+    r"(?<![\w.])(?:(s|v|a)(?:(\d+)|\[(\d+):(\d+)\])|(vcc|exec)(_lo|_hi)?|(m0|scc))(?![\w.])"
+)
+TEXT = re.compile(
+    r"^(?:([\w.$]+):|\t\.loc\t(\d+) (\d+) (\d+)[^\n;]*(?:;([^\n]*))?"
+    r"|[ \t]+([a-z]\w*)[ \t]*([^;\n]*))",
+    re.MULTILINE,
+)
+"""A label, a line of the source, or an instruction and its operands."""
+FILE = re.compile(r'^\t\.file\t(\d+) "([^"\n]*)"(?: "([^"\n]*)")?', re.MULTILINE)
+CALLED_FROM = re.compile(r"@\[ ([^\[\]@]*?):(\d+):(\d+) ")
+ATOMIC = re.compile(r"(?:global|flat|buffer)_atomic_")
+WIDE_ATOMIC = re.compile("_x2|_f64|_b64|_u64|_i64")
+OFFSET = re.compile(r"\boffset:(-?(?:0x[0-9a-f]+|\d+))")
+BUFFER = re.compile(r"s\[(\d+):(\d+)\]")
+SPLIT = re.compile(r",\s*(?![^\[]*\])")
+CONDITIONS = {
+    "scc0": (SCC, True),
+    "scc1": (SCC, False),
+    "vccz": (ANY, True),
+    "vccnz": (ANY, False),
+    "execz": (ANY, True),
+    "execnz": (ANY, False),
+}
+UNKNOWN_JUMPS = ("s_setpc", "s_swappc", "s_call", "s_rfe", "s_cbranch_i_fork", "s_cbranch_g_fork")
+NO_RESULT = re.compile(
+    r"s_(?:cmpk?_|bitcmp|waitcnt|wait_|barrier|nop|setprio|sleep|sendmsg|clause|delay_alu|endpgm"
+    r"|branch|cbranch|trap|setreg|icache|dcache|inst_prefetch|set_gpr|store|set_inst|code_end|ttrace"
+    r"|version|setkill|sethalt|atc|incperf|decperf|round_mode|denorm_mode|setvskip)"
+    r"|(?:global|flat|buffer|scratch|tbuffer|image)_(?:store|wb|inv|gl\d|prefetch)"
+    r"|ds_(?:store|write|gws|nop)|exp|v_nop|buffer_(?:wbl2|wbinvl1|gl)|global_(?:wb|inv)"
+)
+"""What has no result among its operands."""
+ATOMIC_RESULT = re.compile(r"\b(?:glc|sc0|th:TH_ATOMIC_RETURN)\b|_rtn")
+SETS_SCC = re.compile(
+    r"s_(?:cmpk?|bitcmp\d|add_[ui]32|addk|sub_[ui]32|addc|subb|(?:add|sub)_co|absdiff|abs|min|max"
+    r"|and|or|xor|not|n?and|n?or|xnor|andn\d|orn\d|and_not\d|or_not\d|lshl|lshr|ashr|lshl\d_add|bfe"
+    r"|bcnt\d|wqm|quadmask)_"
+)
+READS_SCC = re.compile(r"s_(?:addc|subb|(?:add|sub)_co_ci|cselect|cmov)_")
+TWO_RESULTS = re.compile(
+    r"v_(?:(?:add|sub|subrev)(?:c|b|brev)?_co(?:_ci)?_u32|mad_u64_u32|mad_co_u64_u32|mad_i64_i32"
+    r"|mad_co_i64_i32|div_scale_\w+)"
+)
+"""Vector instructions whose second operand is written too: a carry of each lane."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """A line of assembly."""
+
+    name: str
+    """Without the _e32 or _e64 of its encoding."""
+    operands: tuple[str, ...]
+    place: Place
+    writes: tuple[int, ...]
+    reads: tuple[int, ...]
+
+    @property
+    def text(self) -> str:
+        """The instruction as assembly has it."""
+        return f"{self.name} {', '.join(self.operands)}"
+
+    @property
+    def access(self) -> tuple[str, int] | None:
+        """What it does to global memory, and the bytes of a lane; None where it does nothing."""
+        found = AMDGCN_ACCESS.match(self.text)
+        if found is not None and not is_scratch(found[1], found[4]):
+            width = amdgcn_width(found[3])
+            operation = "copy" if kind_of(self.text) == "async_copies" else found[2]
+            return None if width is None else (operation, width)
+        if ATOMIC.match(self.name):
+            return "atomic", 8 if WIDE_ATOMIC.search(self.name) else 4
+        return None
+
+    @property
+    def carries_unread(self) -> bool:
+        """Whether its second operand is a result that no form has: a carry of 64 bits."""
+        return self.name.startswith(("v_mad_u64", "v_mad_i64"))
+
+    @property
+    def is_vector(self) -> bool:
+        """Whether it is executed for the lanes of exec alone."""
+        return not self.name.startswith("s_")
+
+
+@dataclass(frozen=True)
+class GcnCode:
+    """A kernel's instructions, as `slices.Code` has those of an NVIDIA GPU."""
+
+    instructions: Sequence[Instruction]
+    blocks: Mapping[int, Block]
+    loops: Mapping[int, set[int]]
+    syncs: frozenset[int] = frozenset()
+    slots: int = ACCUMULATION + SCRATCH_WORDS
+    entry: int = 0
+    lanes: int = LANES
+
+    @cached_property
+    def accesses(self) -> frozenset[int]:
+        """The instructions that access global memory."""
+        return frozenset(n for n, one in enumerate(self.instructions) if one.access is not None)
+
+    @cached_property
+    def written(self) -> Sequence[int]:
+        """The registers that each instruction writes, a bit each."""
+        return [bits(one.writes) for one in self.instructions]
+
+
+def bits(registers: Sequence[int]) -> int:
+    """Return registers as a bit each."""
+    found = 0
+    for one in registers:
+        found |= 1 << one
+    return found
+
+
+def registers_of(operand: str) -> tuple[int, ...]:
+    """Return the registers that an operand names, the lowest first."""
+    found: list[int] = []
+    for kind, one, first, last, mask, half, other in REGISTER.findall(operand):
+        if kind:
+            numbers = range(int(one or first), int(one or last) + 1)
+            found += (_place(kind, number) for number in numbers)
+        elif mask:
+            start = VCC if mask == "vcc" else EXEC
+            found += (start, start + 1) if not half else (start + (half == "_hi"),)
+        else:
+            found.append(M0 if other == "m0" else SCC)
+    return tuple(found)
+
+
+def _place(kind: str, number: int) -> int:
+    if kind == "v":
+        return LAST_PLACE if number == LAST_VECTOR else VECTORS + number
+    if kind == "a":
+        return FIRST_PLACE + number
+    return number
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """What the address of an access to global memory is the sum of."""
+
+    lane: str
+    """The operand that differs between lanes; off where none does."""
+    base: str
+    """Two scalar registers, of a buffer four: its address and how many bytes it has; else off."""
+    scalar: str
+    offset: int
+
+
+def address_of(one: Instruction) -> Address:
+    """Return how an access makes its address."""
+    operands = [text.split(" ")[0] for text in one.operands]
+    offset = OFFSET.search(one.operands[-1])
+    number = int(offset[1], 0) if offset else 0
+    if one.name.startswith("buffer_"):
+        place = next((n for n, text in enumerate(operands) if BUFFER.fullmatch(text)), 1)
+        return Address(operands[place - 1], operands[place], (*operands, "0")[place + 1], number)
+    place = 0 if "_store" in one.name or not one.writes else 1
+    base = operands[-1] if not one.name.startswith("flat_") else "off"
+    return Address(operands[min(place, len(operands) - 1)], base, "0", number)
+
+
+def address_registers(one: Instruction) -> tuple[int, ...]:
+    """Return the registers of which an access makes its address."""
+    found = address_of(one)
+    return tuple(
+        place for text in (found.lane, found.base, found.scalar) for place in registers_of(text)
+    )
+
+
+def read_gcn(assembly: str, name: str) -> GcnCode:
+    """Return the code of the kernel *name* in *assembly*, of waves of 64 lanes.
+
+    Raises:
+        BinaryError: it is not there, too long, or jumps in a way that is not known.
+    """
+    files = {number: "/".join(filter(None, path)) for number, *path in FILE.findall(assembly)}
+    named = {one.rpartition("/")[2]: one for one in files.values()}
+    labels: dict[str, int] = {}
+    found: list[Instruction] = []
+    jumps: dict[int, tuple[str, str]] = {}
+    place = UNKNOWN_PLACE
+    once: dict[Place, Place] = {}
+    for label, file, line, column, comment, operation, rest in TEXT.findall(
+        kernel_body(assembly, name)
+    ):
+        if label:
+            labels[label] = len(found)
+        elif file:
+            calls = tuple(
+                Place(named.get(one, one), int(row), int(at))
+                for one, row, at in CALLED_FROM.findall(comment)
+            )
+            place = Place(files.get(file, ""), int(line), int(column), calls)
+            place = once.setdefault(place, place) if int(line) else UNKNOWN_PLACE
+        elif operation.startswith(UNKNOWN_JUMPS):
+            message = f"The kernel jumps in a way that is not known ({operation})."
+            raise BinaryError(message)
+        else:
+            if operation.startswith(("s_branch", "s_cbranch", END)):
+                jumps[len(found)] = operation, rest.strip()
+            found.append(_instruction(operation, rest.strip(), place))
+    if not found or len(found) > MOST_INSTRUCTIONS:
+        message = f"The amdgcn holds {len(found)} instructions of {name!r}, none or too many."
+        raise BinaryError(message)
+    blocks = _blocks(len(found), labels, jumps)
+    loops = natural_loops({start: one.successors for start, one in blocks.items()})
+    return GcnCode(found, blocks, loops)
+
+
+def _instruction(operation: str, rest: str, place: Place) -> Instruction:
+    name = re.sub("_e(?:32|64)$", "", operation)
+    operands = tuple(one.strip() for one in SPLIT.split(rest)) if rest else ()
+    results, sources = _sides(name, operands)
+    writes = [one for operand in results for one in registers_of(operand)]
+    reads = [one for operand in sources for one in registers_of(operand)]
+    if SETS_SCC.match(name) or name.endswith(("_saveexec_b64", "_saveexec_b32")):
+        writes.append(SCC)
+    if READS_SCC.match(name):
+        reads.append(SCC)
+    mask = (EXEC, EXEC + 1)
+    if "saveexec" in name or name.startswith("v_cmpx"):
+        writes += mask
+        reads += mask
+    elif name.startswith(("s_cbranch_exec", "s_cbranch_vcc")):
+        reads += mask if "exec" in name else (VCC, VCC + 1)
+        writes.append(ANY)
+    elif not name.startswith("s_"):
+        reads += mask
+    if name.startswith("v_div_fmas"):
+        reads += (VCC, VCC + 1)
+    if name.startswith("v_writelane"):
+        reads += writes
+    spilled = scratch_places(name, operands) if "load" in name or "store" in name else None
+    if spilled and "_store" in name:
+        writes += spilled
+    elif spilled:
+        reads += spilled
+    return Instruction(name, operands, place, tuple(writes), tuple(dict.fromkeys(reads)))
+
+
+def scratch_places(name: str, operands: Sequence[str]) -> tuple[int, ...] | None:
+    """Return the places of the words of scratch memory that a spill moves; None of all else."""
+    text = ", ".join(operands)
+    width = amdgcn_scratch_width(f"{name} {text}")
+    is_first = name.startswith("scratch_store")
+    if not width or width % 4 or operands[0 if is_first else 1] != "off":
+        return None
+    found = OFFSET.search(text)
+    first = (int(found[1], 0) if found else 0) // 4
+    if not 0 <= first <= SCRATCH_WORDS - width // 4:
+        return None
+    return tuple(FIRST_PLACE + ACCUMULATION + first + place for place in range(width // 4))
+
+
+def _sides(name: str, operands: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the operands that are written, and those that are read."""
+    if NO_RESULT.match(name):
+        return (), operands
+    if "_atomic_" in name or (
+        name.startswith("ds_") and not name.startswith(("ds_read", "ds_load"))
+    ):
+        has_result = name.startswith(("ds_bpermute", "ds_permute", "ds_swizzle")) or (
+            ATOMIC_RESULT.search(" ".join((name, *operands))) is not None
+        )
+        return (operands[:1], operands[1:]) if has_result else ((), operands)
+    if " lds" in " ".join(operands) or "_lds_" in name:
+        return (), operands
+    number = 2 if TWO_RESULTS.match(name) else 1
+    own = (
+        operands[:number]
+        if name.startswith(("s_mulk", "s_addk", "v_fmac", "v_dot", "s_cmov"))
+        else ()
+    )
+    return operands[:number], (*operands[number:], *own)
+
+
+def _blocks(
+    length: int, labels: Mapping[str, int], jumps: Mapping[int, tuple[str, str]]
+) -> Mapping[int, Block]:
+    targets = {number: labels.get(target) for number, (_, target) in jumps.items()}
+    starts = {0, *labels.values(), *(number + 1 for number in jumps)}
+    borders = [*sorted(start for start in starts if 0 <= start < length), length]
+    blocks = {}
+    for start, stop in pairwise(borders):
+        block = blocks[start] = Block(start, stop, None)
+        if stop - 1 not in jumps:
+            block.successors.append(stop)
+            continue
+        operation, target = jumps[stop - 1]
+        if operation.startswith(END):
+            block.jump = Jump(EXIT)
+            continue
+        if targets[stop - 1] is None:
+            message = f"The kernel jumps to {target!r}, which is not in it."
+            raise BinaryError(message)
+        condition = CONDITIONS.get(operation.rpartition("_")[2])
+        block.jump = Jump(ALWAYS, targets[stop - 1], () if condition is None else (condition,))
+        block.successors += [stop] * (condition is not None) + [targets[stop - 1] or 0]
+    for block in blocks.values():
+        block.successors = [one for one in block.successors if one in blocks]
+    return blocks
+
+
+def slice_of(code: GcnCode, roots: frozenset[int] = frozenset()) -> Slice:
+    """Return what the conditions of jumps, and the addresses of the accesses *roots*, are made of.
+
+    The accesses are in it themselves.
+    """
+    live = dict.fromkeys(code.blocks, 0)
+    needed: set[int] = set()
+    before = _predecessors(code)
+    left = dict.fromkeys(sorted(code.blocks, reverse=True))
+    visits = 0
+    reads = [bits(one.reads) for one in code.instructions]
+    whole = _whole_writes(code)
+    while left:
+        start = next(iter(left))
+        del left[start]
+        visits += 1
+        if visits > MOST_VISITS * (len(code.blocks) + MOST_VISITS):
+            message = "The kernel's jumps are too entangled to be followed."
+            raise BinaryError(message)
+        block = code.blocks[start]
+        found = 0
+        for other in block.successors:
+            found |= live[other]
+        if block.jump is not None:
+            found |= bits([one for one, _ in block.jump.conditions])
+        for number in range(block.stop - 1, start - 1, -1):
+            written = code.written[number]
+            if number in roots:
+                needed.add(number)
+                found |= bits(address_registers(code.instructions[number])) | 3 << EXEC
+            if written & found:
+                needed.add(number)
+                found = found & ~written if number in whole else found
+                found |= reads[number]
+        if found != live[start]:
+            live[start] = found
+            left.update(dict.fromkeys(before[start]))
+    by_block = {
+        start: [number for number in range(start, block.stop) if number in needed]
+        for start, block in code.blocks.items()
+    }
+    return Slice(by_block, live)
+
+
+def _predecessors(code: GcnCode) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {start: [] for start in code.blocks}
+    for block in code.blocks.values():
+        for other in block.successors:
+            found[other].append(block.start)
+    return found
+
+
+def _whole_writes(code: GcnCode) -> set[int]:
+    """Return the instructions that leave nothing of what was in the registers that they write.
+
+    A vector instruction writes a register for the lanes of exec, so that it has to be known that
+    those are all. They are at the begin, and where exec is set to what it was saved in then.
+    """
+    found: set[int] = set()
+    states: dict[int, frozenset[int]] = {0: frozenset({EXEC})}
+    left = [0]
+    while left:
+        start = left.pop()
+        full = set(states[start])
+        block = code.blocks[start]
+        for number in range(start, block.stop):
+            one = code.instructions[number]
+            if not one.is_vector or EXEC in full:
+                found.add(number)
+            else:
+                found.discard(number)
+            _fill(one, full)
+        for other in block.successors:
+            state = states[other] & full if other in states else frozenset(full)
+            if states.get(other) != state:
+                states[other] = state
+                left.append(other)
+    return found - {
+        n for n, one in enumerate(code.instructions) if one.name.startswith("v_writelane")
+    }
+
+
+def _fill(one: Instruction, full: set[int]) -> None:
+    """Note which scalar registers have a bit set for every lane behind an instruction."""
+    filled: set[int] = set()
+    if "_saveexec_" in one.name:
+        filled = {one.writes[0]} if EXEC in full else set()
+    elif one.name.startswith(("s_or_b", "s_mov_b")):
+        sources = one.operands[1:]
+        if "-1" in sources or any(set(registers_of(text)) & full for text in sources):
+            filled = {one.writes[0]}
+    full.difference_update(one.writes)
+    full.update(filled)

@@ -1,0 +1,129 @@
+"""What launches on AMD's GPUs execute, against what their sources do; nothing here has a GPU.
+
+The assembly and the source are counted by themselves: the bytes that stores write and the products
+of matrices of the one must be those of the other.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import counted_kernels
+import pytest
+import triton
+from compiling.sample import gpu_target
+from counted_kernels import row_sums
+
+from occupancy_lab.compiling.offline import offline
+from occupancy_lab.compiling.texts import Texts, texts_of
+from occupancy_lab.errors import BinaryError
+from occupancy_lab.launch import Launch, Pointer
+from occupancy_lab.values import Target
+from occupancy_lab.work.counts import total
+from occupancy_lab.work.doubts import doubts
+from occupancy_lab.work.executed import execute
+from occupancy_lab.work.ttir import read_ttir
+from occupancy_lab.work.walk import count
+from reports.recorded_work import RecordedLaunch, recorded_launches
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from occupancy_lab.work.counts import Executed
+
+PUBLIC = (
+    *("causal_conv1d_fwd_kernel", "chunk_fwd_kernel_o", "chunk_gla_bwd_kernel_dv"),
+    *("chunk_scaled_dot_kkt_fwd_kernel", "l2norm_bwd_kernel_row", "rotary_embedding_kernel"),
+    *("_swiglu_forward_kernel", "_kldiv_kernel_forward", "_triton_rope"),
+    *("_sparsemax_forward_kernel", "int8_matmul_kernel", "matrix_vector_kernel", "swiglu_kernel"),
+    *("shifted_kernel", "triton_per_fused_cumsum_0", "triton_poi_fused__to_copy_add_2"),
+)
+KERNELS = counted_kernels.__file__
+X = Pointer("float32", 1 << 24)
+
+
+@functools.cache
+def launches() -> dict[str, RecordedLaunch]:
+    """Return a public launch of each kernel's name."""
+    found: dict[str, RecordedLaunch] = {}
+    for one in recorded_launches():
+        found.setdefault(one.kernel, one)
+    return found
+
+
+def executed_of(launch: RecordedLaunch, arch: str, folder: Path) -> Executed:
+    """Compile what Triton made of a public kernel for another GPU, and follow it there."""
+    path = folder / "kernel.ttir"
+    path.write_text(launch.ttir)
+    warps = int(launch.row["num_warps"])
+    made = triton.compile(str(path), target=gpu_target(arch), options={"num_warps": warps})
+    texts = Texts(
+        *(made.metadata.name, "hip", warps, 1, made.metadata.shared),
+        ttir=launch.ttir,
+        amdgcn=made.asm["amdgcn"],
+    )
+    return execute(texts, launch.arguments, launch.grid, values=launch.values)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+@pytest.mark.parametrize("kernel", PUBLIC)
+def test_public_kernels_store_and_multiply_what_their_sources_do(
+    kernel: str, arch: str, tmp_path: Path
+) -> None:
+    """Bytes of stores are the source's, and those of loads no fewer; so are FLOPs of products."""
+    launch = launches()[kernel]
+    found = executed_of(launch, arch, tmp_path)
+    grid = (*launch.grid, 1, 1)[:3]
+    counts = count(read_ttir(launch.ttir), launch.arguments, grid, values=launch.values)
+    assert not found.unknowns
+    assert doubts(counts, found) == ()
+    written = total(
+        one.threads * one.thread_bytes for one in found.accesses if one.operation != "load"
+    )
+    assert written.exact == pytest.approx(counts.written_bytes.exact, rel=1e-3)
+
+
+def row_sums_on(arch: str, *, by_value: bool) -> tuple[Texts, dict[str, object]]:
+    """Return the texts of `row_sums`, with 4 warps and blocks of 256, and its arguments."""
+    limit = Pointer("int32", 4)
+    launch = Launch((X, X, 1003, limit), {"BLOCK": 256, "BY_VALUE": by_value, "num_warps": 4})
+    with offline(Target("hip", arch, 64 if arch.startswith("gfx9") else 32)):
+        made = launch.warm_up(row_sums)
+    texts = texts_of(made.asm, made.metadata, "hip")
+    assert texts is not None
+    return texts, dict(
+        zip(("x_ptr", "y_ptr", "n_cols", "limit_ptr"), launch.arguments, strict=True)
+    )
+
+
+@pytest.mark.parametrize("arch", ["gfx90a", "gfx942"])
+def test_a_loop_runs_as_often_as_its_source_says(arch: str) -> None:
+    """1003 columns are four blocks of 256, of which the last loads 235 numbers."""
+    texts, arguments = row_sums_on(arch, by_value=False)
+    found = execute(texts, arguments, (77,))
+    loads = [one for one in found.accesses if one.operation == "load"]
+    assert {one.tensor for one in loads} == {"x_ptr"}
+    assert total(one.threads for one in loads).exact == 77 * 1003
+    assert total(one.executions for one in loads).low <= 77 * 4 * 4
+    assert [one.tensor for one in found.accesses if one.operation == "store"] == ["y_ptr"]
+    assert {one.place.file for one in found.lines if one.kinds.get("global_accesses")} == {KERNELS}
+    assert found.instructions.is_exact
+
+
+def test_a_loop_by_a_value_of_memory_has_no_upper_limit() -> None:
+    """What the loop executes is a range, and its line is named; a value that is given ends it."""
+    texts, arguments = row_sums_on("gfx942", by_value=True)
+    found = execute(texts, arguments, (77,))
+    assert found.instructions.high is None
+    assert "loop" in {one.steers for one in found.unknowns}
+    known = execute(texts, arguments, (77,), values={"limit_ptr": (1003,)})
+    assert known.instructions.is_exact
+
+
+def test_waves_of_32_lanes_are_not_followed() -> None:
+    """One sentence says so."""
+    texts, arguments = row_sums_on("gfx1100", by_value=False)
+    with pytest.raises(BinaryError, match="waves of 32 lanes are not followed"):
+        execute(texts, arguments, (77,))
