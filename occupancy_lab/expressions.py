@@ -32,6 +32,8 @@ MAX_LENGTH = 1000
 """Characters: some 30 conditions, more than one writes and far fewer than Python's parser takes."""
 MAX_DEPTH = 50
 """Levels of parentheses and operators: Python's own parser stops at 200 parentheses."""
+MOST_LISTED = 12
+"""The names that an error lists, as far as there are no more."""
 MAX_BITS = 1024
 """The most bits of a power of whole numbers: those of the greatest float."""
 
@@ -141,10 +143,21 @@ def _check_depth(text: str, body: ast.expr) -> None:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return which of *known* is most like *name*, or, where none is, which there are."""
+    """Return which of *known* is most like *name*, or, where none is, which there are.
+
+    Of more than 12, as the columns of a table are, it is the three that are most like it.
+    """
     known = list(known)
     close = difflib.get_close_matches(name, known, n=1)
-    return f"the nearest is {close[0]}" if close else f"there are {', '.join(known)}"
+    if close:
+        return f"the nearest is {close[0]}"
+    if len(known) <= MOST_LISTED:
+        return f"there are {', '.join(known)}"
+    first, second, third = difflib.get_close_matches(name, known, n=3, cutoff=0.0)
+    return (
+        f"of {len(known)} the nearest are {first}, {second} and {third}; a row of --json has them"
+        " all"
+    )
 
 
 class _Checker:

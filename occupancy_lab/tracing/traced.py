@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.options import OPTIONS
 from occupancy_lab.throughput.launch_time import predict_launch
-from occupancy_lab.values import Work, time_columns
+from occupancy_lab.values import Work, time_columns, time_lost
 from occupancy_lab.work.memory import (
     local_memory,
     memory,
@@ -158,9 +158,8 @@ class KernelTime:
         low, us, high = (launches * one for one in times)
         least = None if work is None else work.light.most_us
         light = None if least is None else launches * least
-        lost = None if light is None else max(us - light, 0.0)
         known = 0 if light is None else launches
-        return cls(measured, launches, low, us, high, known, light, lost)
+        return cls(measured, launches, low, us, high, known, light, time_lost(us, light))
 
     @classmethod
     def total(cls, times: Iterable[KernelTime | None]) -> KernelTime | None:
