@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _AMOUNTS = tuple(one.name for one in dataclasses.fields(Resources) if one.name != "num_warps")
 TIMES: Mapping[str, str] = {"us": "measured", "predicted_us": "predicted"}
 """The times of a launch, and how each was found; the first that both of two rows have decides."""
+TOTALS: Mapping[str, str] = {"us": "total_us", "predicted_us": "predicted_total_us"}
+"""The columns of a trace that have the time of all launches, by that of one."""
 DETAILS = ("source", "n_regs", "local_bytes", "shared", "entry")
 """The results that tell rows of one label apart, as far as they differ, in this order."""
 SHORT_ENTRY = 8
@@ -79,6 +81,17 @@ class Row:
         value = self.values.get(name)
         usual: Mapping[str, Value] = {} if self.record is None else self.record.usual_options
         return usual.get(name) if value is None else value
+
+    def total(self, time: str) -> float | None:
+        """Return the time of all launches of a trace's row, as *time* has that of one.
+
+        None where it is not known, and of a row of no trace.
+        """
+        total = self.number(TOTALS[time])
+        one, launches = self.number(time), self.number("launches")
+        if total is not None or None in {one, launches} or self.number("grids") != 1:
+            return total
+        return (one or 0.0) * (launches or 0.0)
 
     def noticeable(self, time: str) -> float:
         """Return the share by which a time in the column *time* differs to be called another."""
@@ -145,13 +158,23 @@ class Table:
             }
         )
 
-    def label(self, row: Row) -> str:
-        """Return what to call *row*: the kernel, the GPU, and what tells it from its like."""
+    def label(self, row: Row, before: Row | None = None) -> str:
+        """Return what to call *row*: the kernel, the GPU, and what tells it from its like.
+
+        Beside the same launch *before* a setting that differs has both values.
+        """
         gpu = row.values.get("gpu") or row.values.get("target")
-        knobs = [
-            f"{name} {shortened(shown(row.values[name]))}"
+        old = row if before is None else before
+        pairs = (
+            (name, old.values.get(name), row.values.get(name))
             for name in self.varying.get(row.kernel, ())
-            if row.values.get(name) is not None
+        )
+        knobs = [
+            f"{name} {shortened(shown(new))}"
+            if same_text(was) == same_text(new)
+            else f"{name} {shortened(shown(was))} → {shortened(shown(new))}"
+            for name, was, new in pairs
+            if not was is new is None
         ]
         return ", ".join([row.kernel if gpu is None else f"{row.kernel} on {gpu}", *knobs])
 
@@ -190,6 +213,11 @@ def _varying(rows: Iterable[Row]) -> dict[str, list[str]]:
         ]
         for kernel, named in of_kernels.items()
     }
+
+
+def same_text(value: Value) -> str:
+    """Return a value as a text that is the same whether CSV or JSON held it."""
+    return str(int(value)) if isinstance(value, float) and not value % 1 else str(value)
 
 
 def shown(value: Value) -> str:

@@ -287,6 +287,7 @@ _TRACED = {
     **_like(
         AMOUNT,
         total_us="measured time of all launches, us",
+        predicted_total_us="predicted time of all launches, us",
         saved_us="what `action` is predicted to save of the time of all launches, us",
     ),
     **_like(TEXT, action="the change of a launch that is predicted to bring most"),

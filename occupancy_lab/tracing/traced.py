@@ -251,6 +251,12 @@ class TracedKernel:
         return None if self.total_us is None or not timed else self.total_us / timed
 
     @property
+    def predicted_total_us(self) -> float | None:
+        """The predicted time of all launches whose time is predicted; None where none's is."""
+        found = KernelTime.total(one.predicted for one in self.grids)
+        return None if found is None else found.us
+
+    @property
     def usual_grid(self) -> tuple[int, ...] | None:
         """The most frequent grid; None where it is not known."""
         return self.grids[0].grid if self.grids else None
@@ -328,6 +334,7 @@ class TracedKernel:
             **time_columns(prediction),
             "us": self.us or None,
             "total_us": self.total_us,
+            "predicted_total_us": self.predicted_total_us,
             "lost_us": None if time is None else time.lost_us,
             "lost_of": None if time is None or time.lost_us is None else time.basis,
             "action": None if self.action is None else self.action.change or None,
