@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import itertools
 import os
-import tomllib
 from collections import Counter
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.checking.conditions import Check
 from occupancy_lab.checking.mending import Mend, Mender, compiled_neighbours
-from occupancy_lab.checking.rows import Row, Table, make_rows, read_rows, shown
-from occupancy_lab.errors import InputError, few_of, quoted, refuse
-from occupancy_lab.expressions import Expression, parse
-from occupancy_lab.expressions import nearest as nearest_name
-from occupancy_lab.files import read_bytes
+from occupancy_lab.checking.rows import Row, Table, shown
+from occupancy_lab.checking.sources import load
+from occupancy_lab.errors import few_of, quoted, refuse
 from occupancy_lab.text.document import Answer, Document, Section, literal
 from occupancy_lab.text.words import count
 from occupancy_lab.values import Status
@@ -32,130 +27,10 @@ if TYPE_CHECKING:
     from occupancy_lab.expressions import Value
     from occupancy_lab.inputs import AskedGpus
 
-PYPROJECT = "pyproject.toml"
-TOOL = "occupancy-lab"
-_KEYS = ("condition", "where", "kernels")
-_EXAMPLE = "local_bytes == 0 and occupancy >= 0.5"
 SHOWN = 20
 """The rows that a page shows of each check or kind of change; JSON has them all."""
 MOST_TRIED = 4
 """The rows for which other launches are compiled."""
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """A condition, and which rows have to meet it."""
-
-    name: str
-    """The name in pyproject.toml, or the condition itself."""
-    condition: Expression
-    where: Expression | None = None
-    kernels: tuple[str, ...] = ()
-    """Patterns of the kernels' names, such as "softmax*"; none for all kernels."""
-
-    @classmethod
-    def read(
-        cls,
-        condition: str,
-        *,
-        name: str | None = None,
-        where: str | None = None,
-        kernels: str | Sequence[str] = (),
-    ) -> Check:
-        """Return the check of a *condition*; InputError where it, or *where*, is none."""
-        patterns = (kernels,) if isinstance(kernels, str) else tuple(kernels)
-        with _named(name):
-            chosen = None if where is None else parse(where, _EXAMPLE)
-            return cls(name or condition, parse(condition, _EXAMPLE), chosen, patterns)
-
-    def rows(self, table: Table) -> list[Row]:
-        """Return the rows that have to meet it; one of which that is not known is among them.
-
-        Raises InputError where it names a column that the table has not.
-        """
-        with _named(None if self.name == self.condition.text else self.name):
-            self.condition.check(table.kinds)
-            if self.where is not None:
-                self.where.check(table.kinds)
-        return [row for row in table.rows if self.is_for(row, table)]
-
-    def is_for(self, row: Row, table: Table) -> bool:
-        """Tell whether *row* has to meet it, or may have to for all that is known."""
-        if self.kernels and not any(fnmatchcase(row.kernel, one) for one in self.kernels):
-            return False
-        return self.where is None or table.evaluate(self.where, row.values) is not False
-
-    @property
-    def columns(self) -> list[str]:
-        """The columns that the condition names, in its order."""
-        return sorted(self.condition.names, key=self.condition.text.find)
-
-
-@contextlib.contextmanager
-def _named(name: str | None) -> Iterator[None]:
-    """Put the name of a check before the errors of the block."""
-    try:
-        yield
-    except InputError as error:
-        if name is None:
-            raise
-        msg = f"check {quoted(name)}: {error}"
-        raise InputError(msg) from error
-
-
-def read_checks(names: Sequence[str] = (), folder: Path | None = None) -> list[Check]:
-    """Return the checks called *names*, or all, of the nearest pyproject.toml that has some.
-
-    It is looked for in *folder*, by default the current one, and above. Raises InputError where
-    there is none, or it is wrong.
-    """
-    start = (folder or Path.cwd()).absolute()
-    for path in (one / PYPROJECT for one in (start, *start.parents)):
-        tables = _tables(path)
-        if tables is not None:
-            break
-    else:
-        refuse(
-            f"no {PYPROJECT} here or above has [tool.{TOOL}.checks]; give a condition, such as"
-            f" {_EXAMPLE!r}"
-        )
-    for name in names:
-        if name not in tables:
-            refuse(f"{path} has no check {quoted(name)}; {nearest_name(name, tables)}")
-    return [_check(path, name, tables[name]) for name in dict.fromkeys(names or tables)]
-
-
-def _tables(path: Path) -> Mapping[str, Any] | None:
-    """Return what a pyproject.toml has of checks, by their names; None where it has none."""
-    try:
-        document: Any = tomllib.loads(read_bytes(path).decode())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, RecursionError) as error:
-        msg = f"{path} cannot be read: {getattr(error, 'strerror', None) or error}"
-        raise InputError(msg) from error
-    for key in ("tool", TOOL, "checks"):
-        document = document.get(key)
-        if document is None:
-            return None
-        if not isinstance(document, dict):
-            break
-    if not isinstance(document, dict) or not document:
-        refuse(f"[tool.{TOOL}.checks] of {path} holds no checks, as no-spills = 'local_bytes == 0'")
-    return document
-
-
-def _check(path: Path, name: str, given: Any) -> Check:
-    values = {"condition": given} if isinstance(given, str) else given
-    if not isinstance(values, dict) or not isinstance(values.get("condition"), str):
-        refuse(f"check {quoted(name)} of {path} has no condition, such as {_EXAMPLE!r}")
-    for key, value in values.items():
-        if key not in _KEYS:
-            refuse(f"check {quoted(name)} of {path} has {quoted(key)}; {nearest_name(key, _KEYS)}")
-        several = key == "kernels" and isinstance(value, list)
-        if not all(isinstance(one, str) for one in (value if several else [value])):
-            refuse(f"{key} of check {quoted(name)} of {path} is {quoted(value)}; give a text")
-    return Check.read(name=name, **values)
 
 
 @dataclass(frozen=True)
@@ -380,57 +255,6 @@ def check(  # noqa: PLR0913 - one argument per option of the command line
     passed = {kind for kind, ok in passes.items() if ok}
     checked = _checked(checks, Table.of(kernels), makers, passed)
     return dataclasses.replace(checked, not_compiled=len(rows) - len(kernels))
-
-
-def load(source: Any, *, gpu: AskedGpus | None = None, **launch: Any) -> tuple[list[Row], Any]:
-    """Return the rows of a source that `check` takes, and the Explanation of a function."""
-    if isinstance(source, str | os.PathLike):
-        name = os.fspath(source)
-        if ".py:" in name or name.endswith(".py"):
-            from occupancy_lab.explaining.dry_run import explain_launch
-
-            source = explain_launch(name, gpu=gpu, **launch)
-            return _of_runs(source), source
-        if Path(name).is_dir():
-            return scanned(name, gpu=gpu), None
-        return read_rows(name), None
-    if hasattr(source, "runs"):
-        return _of_runs(source), source
-    if hasattr(source, "columns"):
-        from occupancy_lab.files import plain_rows
-
-        return make_rows(plain_rows(source), "the table"), None
-    found = source if isinstance(source, list | tuple) else source.rows()
-    rows = [one for one in found if isinstance(one, Row)]
-    return rows or make_rows(found, "the rows"), None
-
-
-def scanned(*folders: str, gpu: AskedGpus | None = None) -> list[Row]:
-    """Return the kernels of Triton caches, by default those of Triton and torch.compile."""
-    from occupancy_lab.scanning.scan import scan
-
-    return make_rows(scan(*folders, gpu=gpu).rows(), ", ".join(folders) or "the caches")
-
-
-def _of_runs(found: Any) -> list[Row]:
-    source = _source(found.asked[0].function) if found.asked else None
-    rows = make_rows([{"source": source, **run.to_dict()} for run in found.runs], "the launch")
-    return [
-        dataclasses.replace(row, record=run if hasattr(run, "calculation") else None)
-        for row, run in zip(rows, found.runs, strict=True)
-    ]
-
-
-def _source(function: Any) -> str | None:
-    """Return the file and the line of a kernel's def; None where Python does not know them."""
-    import inspect
-
-    try:
-        lines, first = inspect.getsourcelines(function.fn)
-        above = next(place for place, line in enumerate(lines) if line.lstrip().startswith("def "))
-        return f"{inspect.getsourcefile(function.fn)}:{first + above}"
-    except (OSError, TypeError, AttributeError, StopIteration):
-        return None
 
 
 def _checked(

@@ -21,7 +21,7 @@ from occupancy_lab.checking.changes import (
     launches_differ,
     totals_words,
 )
-from occupancy_lab.checking.check import SHOWN, first_of, load
+from occupancy_lab.checking.check import SHOWN, first_of
 from occupancy_lab.checking.matching import (
     are_traces,
     both_have,
@@ -30,6 +30,7 @@ from occupancy_lab.checking.matching import (
     match_rows,
 )
 from occupancy_lab.checking.rows import TIMES, Row, Table, same_text, shown
+from occupancy_lab.checking.sources import load
 from occupancy_lab.errors import MOST_NAMED, InputError, few_of, quoted, refuse
 from occupancy_lab.expressions import nearest, parse
 from occupancy_lab.text.document import Answer, Document, Section, literal

@@ -36,7 +36,8 @@ from occupancy_lab.text.printing import on_github, print_answer, show_status
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from occupancy_lab.checking.check import Check, Checked
+    from occupancy_lab.checking.check import Checked
+    from occupancy_lab.checking.conditions import Check
 
 _SOURCE = re.compile(r".*\.(json|csv|py|py:\w+)", re.DOTALL)
 """What is a file, or a function in one, and no condition."""
@@ -134,7 +135,7 @@ def _split(
 
 
 def _checks(condition: str | None, names: Sequence[str], where: str | None) -> Sequence[Check]:
-    from occupancy_lab.checking.check import Check, read_checks
+    from occupancy_lab.checking.conditions import Check, read_checks
 
     if condition is not None:
         return (Check.read(condition, where=where),)
@@ -145,7 +146,7 @@ def _checks(condition: str | None, names: Sequence[str], where: str | None) -> S
 
 def _checked(checks: Sequence[Check], sources: Sequence[str], asked: dict[str, Any]) -> Checked:
     from occupancy_lab.checking.check import check as check_rows
-    from occupancy_lab.checking.check import scanned
+    from occupancy_lab.checking.sources import scanned
 
     given = _launch(sources, asked)
     rows: list[Any] = list(sources)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from occupancy_lab.checking import check
-from occupancy_lab.checking.check import Check
+from occupancy_lab.checking.conditions import Check
 from occupancy_lab.checking.mending import Mender
 from occupancy_lab.checking.rows import make_rows
 
