@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.checking.advised import of_launch, of_trace
 from occupancy_lab.checking.conditions import Check
 from occupancy_lab.checking.mending import Mend, Mender, compiled_neighbours
 from occupancy_lab.checking.rows import Row, Table, shown
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from occupancy_lab.asked import Asked
+    from occupancy_lab.checking.advised import Advised
     from occupancy_lab.explaining.explanation import Explanation
     from occupancy_lab.expressions import Value
     from occupancy_lab.inputs import AskedGpus
@@ -77,12 +79,14 @@ class Finding:
         if self.mend is None:
             found = self._nearest
             if found is None:
-                return "Nothing that was compiled would mend it."
+                return f"Nothing that was compiled would mend it.{self._what_brings_most}"
             return (
                 f"Nothing that was compiled meets it without taking longer: {found.words} takes"
                 f" {found.time}."
             )
         values = [f"{name} is {shown(self.mend.values.get(name))}" for name in self.check.columns]
+        if self.mend.sentence:
+            return f"What would mend it: {self.mend.sentence} Then {', '.join(values)}."
         shows = f"{self.mend.words}, compiled: {', '.join(values)}"
         of_cache = self.row.values.get("entry") is not None
         other = f"Another {'entry of the same code' if of_cache else 'launch'} meets it"
@@ -91,6 +95,14 @@ class Finding:
         time = self.mend.time and f"; {self.mend.time}"
         close = self.mend.close and f"; {self.mend.close}, which predictions do not tell apart"
         return f"What would mend it: {shows}{time or close}."
+
+    @property
+    def _what_brings_most(self) -> str:
+        """Say after that what `explain` says first of it; "" where it says nothing."""
+        said = self._mender.advice(self.row)
+        if said is None:
+            return ""
+        return f" What brings most: {said.sentence}" if said.words else f" {said.sentence}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as plain values, for JSON."""
@@ -101,6 +113,7 @@ class Finding:
             "origin": self.row.origin,
             "found": self.found,
             "why": self.why,
+            "advice": self.advice,
             "mend": None if self.mend is None else self.mend.to_dict(),
             "values": dict(self.row.values),
         }
@@ -266,20 +279,28 @@ def _checked(
     """Return what becomes of *checks*; *passes* are the kinds of findings that are let pass."""
     if not table.rows:
         return Checked(tuple(Outcome(one, (), (), 0, ()) for one in checks))
-    left = iter(range(MOST_TRIED))
+    chosen: set[int] = set()
 
     def judge(row: Row) -> tuple[frozenset[int], frozenset[int]]:
         held = {place for place, one in enumerate(checks) if one.is_for(row, table)}
         met = {place for place, one in enumerate(checks) if _kind(one, row, table) is None}
         return frozenset(held), frozenset(met)
 
+    def maker(row: Row) -> tuple[Asked, Explanation] | None:
+        if id(row) in makers and len(chosen) < MOST_TRIED:
+            chosen.add(id(row))
+        return makers[id(row)] if id(row) in chosen else None
+
     def tried(row: Row) -> Iterator[Row]:
-        maker = makers.get(id(row))
-        if maker is not None and next(left, None) is not None:
-            asked, explained = maker
+        if (found := maker(row)) is not None:
+            asked, explained = found
             yield from compiled_neighbours(row, asked, explained.compiler, explained.assume)
 
-    mender = Mender(table.rows, judge, tried)
+    def advised(row: Row) -> Advised | None:
+        found = maker(row)
+        return of_trace(row) if found is None else of_launch(row, *found)
+
+    mender = Mender(table.rows, judge, tried, advised)
     return Checked(tuple(_outcome(one, table, mender, passes) for one in checks))
 
 

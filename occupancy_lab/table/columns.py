@@ -290,7 +290,11 @@ _TRACED = {
         predicted_total_us="predicted time of all launches, us",
         saved_us="what `action` is predicted to save of the time of all launches, us",
     ),
-    **_like(TEXT, action="the change of a launch that is predicted to bring most"),
+    **_like(
+        TEXT,
+        action="the change of a launch that is predicted to bring most",
+        advice="what explain says first of the launch: that change, with its conditions and time",
+    ),
 }
 
 SWEEP_COLUMNS: tuple[str, ...] = (*_CONFIGURATION, *_OUTCOME, *_RESOURCES, *_FOLLOWING, *_WORK)

@@ -339,6 +339,7 @@ class TracedKernel:
             "lost_of": None if time is None or time.lost_us is None else time.basis,
             "action": None if self.action is None else self.action.change or None,
             "saved_us": self.saved_us,
+            "advice": None if self.action is None else self.action.plain,
             "timed_launches": self.samples,
             "processes": len({part.pid for part in self.parts}),
             "devices": len({(part.pid, part.device) for part in self.parts}),
