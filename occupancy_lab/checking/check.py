@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.checking.advised import of_launch, of_trace
 from occupancy_lab.checking.conditions import Check
+from occupancy_lab.checking.matching import with_baseline
 from occupancy_lab.checking.mending import Mend, Mender, compiled_neighbours
-from occupancy_lab.checking.rows import Row, Table, shown
+from occupancy_lab.checking.rows import Row, Table, column_of, shown
 from occupancy_lab.checking.sources import load
 from occupancy_lab.errors import few_of, quoted, refuse
 from occupancy_lab.text.document import Answer, Document, Section, literal
@@ -50,7 +51,7 @@ class Finding:
     @property
     def found(self) -> dict[str, Value]:
         """The values of the columns that the condition names."""
-        return {name: self.row.values.get(name) for name in self.check.columns}
+        return {name: self.row.known.get(name) for name in self.check.columns}
 
     @property
     def mend(self) -> Mend | None:
@@ -69,7 +70,9 @@ class Finding:
         if self.kind == "failed":
             reason = self.row.values.get("reason")
             return f"{self.row.status}: {reason}" if reason else self.row.status
-        return ", ".join(f"{name} is {shown(value)}" for name, value in self.found.items())
+        return ", ".join(
+            f"{name.partition('.')[0]} is {shown(value)}" for name, value in self.found.items()
+        )
 
     @property
     def advice(self) -> str:
@@ -84,7 +87,8 @@ class Finding:
                 f"Nothing that was compiled meets it without taking longer: {found.words} takes"
                 f" {found.time}."
             )
-        values = [f"{name} is {shown(self.mend.values.get(name))}" for name in self.check.columns]
+        columns = [name for name in self.check.columns if name == column_of(name)]
+        values = [f"{name} is {shown(self.mend.values.get(name))}" for name in columns]
         if self.mend.sentence:
             return f"What would mend it: {self.mend.sentence} Then {', '.join(values)}."
         shows = f"{self.mend.words}, compiled: {', '.join(values)}"
@@ -131,6 +135,8 @@ class Outcome:
     """Rows that are not known or failed, and that pass because it was asked so."""
     labels: tuple[str, ...]
     """What to call each of the rows."""
+    new: tuple[str, ...] = ()
+    """What to call those that the baseline lacks, of which it is not known whether they meet it."""
 
     @property
     def sentence(self) -> str:
@@ -144,8 +150,10 @@ class Outcome:
         parts = [f"{kinds[kind]} {said}" for kind, said in words.items() if kinds[kind]]
         if self.let_pass:
             parts.append(f"{self.let_pass} not known or without results, and let pass")
+        if self.new:
+            parts.append(f"{len(self.new)} that the baseline lacks ({literal(few_of(self.new))})")
         if not self.findings:
-            met = len(self.rows) - self.let_pass
+            met = len(self.rows) - self.let_pass - len(self.new)
             parts.insert(0, f"{met} {'meets' if met == 1 else 'meet'} it")
         return f"**{name}**: of {total}, {', '.join(parts)}."
 
@@ -204,6 +212,7 @@ class Checked(Answer):
                     "condition": one.check.condition.text,
                     "rows": len(one.rows),
                     "let_pass": one.let_pass,
+                    "new": list(one.new),
                     "findings": [finding.to_dict() for finding in one.findings],
                 }
                 for one in self.outcomes
@@ -221,6 +230,7 @@ def check(  # noqa: PLR0913 - one argument per option of the command line
     condition: str | Check | Sequence[Check],
     *sources: Any,
     where: str | None = None,
+    baseline: Any = None,
     gpu: AskedGpus | None = None,
     unknown_ok: bool = False,
     failures_ok: bool = False,
@@ -236,6 +246,8 @@ def check(  # noqa: PLR0913 - one argument per option of the command line
             --json`; a folder, which is a Triton cache; "file.py:function"; a table of `sweep`, or
             a list of rows.
         where: A condition that says which rows have to meet it; None is all.
+        baseline: A file, folder or rows. `baseline` in a condition, as in "us <= baseline * 1.05",
+            is the value of the same column and row there; what it lacks is said, and passes.
         gpu: GPUs, as `explain` takes them, for folders and functions.
         unknown_ok: Whether a row passes whose values are not known.
         failures_ok: Whether what did not compile or does not fit passes.
@@ -266,8 +278,36 @@ def check(  # noqa: PLR0913 - one argument per option of the command line
             f"there are no rows to check{place}, which proves nothing; --allow-empty lets that pass"
         )
     passed = {kind for kind, ok in passes.items() if ok}
-    checked = _checked(checks, Table.of(kernels), makers, passed)
+    beside = _beside(checks, kernels, baseline, allow_empty=allow_empty, gpu=gpu)
+    made = zip(kernels, beside, strict=True)
+    makers = {id(new): makers[id(old)] for old, new in made if id(old) in makers}
+    checked = _checked(checks, Table.of(beside), makers, passed)
     return dataclasses.replace(checked, not_compiled=len(rows) - len(kernels))
+
+
+def _beside(
+    checks: Sequence[Check],
+    rows: Sequence[Row],
+    baseline: Any,
+    *,
+    allow_empty: bool,
+    gpu: AskedGpus | None,
+) -> Sequence[Row]:
+    """Return *rows* with those of the baseline; InputError where one is missing or of no use."""
+    asking = [one for one in checks if one.has_baseline]
+    if baseline is None:
+        if asking:
+            text = quoted(asking[0].condition.text)
+            refuse(f"{text} names baseline: give the FILE that has it with --baseline")
+        return rows
+    if not asking:
+        refuse("no condition names baseline, as 'predicted_us <= baseline * 1.05' does")
+    found = with_baseline(rows, load(baseline, gpu=gpu)[0])
+    if not allow_empty and all(row.before is None for row in found):
+        refuse(
+            "the baseline has none of the rows, which proves nothing; --allow-empty lets it pass"
+        )
+    return found
 
 
 def _checked(
@@ -283,7 +323,8 @@ def _checked(
 
     def judge(row: Row) -> tuple[frozenset[int], frozenset[int]]:
         held = {place for place, one in enumerate(checks) if one.is_for(row, table)}
-        met = {place for place, one in enumerate(checks) if _kind(one, row, table) is None}
+        kinds = [one.kind(row, table) for one in checks]
+        met = {place for place, kind in enumerate(kinds) if kind in {None, "new"}}
         return frozenset(held), frozenset(met)
 
     def maker(row: Row) -> tuple[Asked, Explanation] | None:
@@ -313,18 +354,12 @@ def _outcome(one: Check, table: Table, mender: Mender, passes: Collection[str]) 
             f" are {kernels}; --allow-empty lets that pass"
         )
     labels = table.labels(rows)
-    kinds = [_kind(one, row, table) for row in rows]
+    kinds = [one.kind(row, table) for row in rows]
     findings = tuple(
         Finding(one, row, kind, called, mender)
         for row, kind, called in zip(rows, kinds, labels, strict=True)
-        if kind is not None and kind not in passes
+        if kind is not None and kind != "new" and kind not in passes
     )
-    return Outcome(one, tuple(rows), findings, sum(kind in passes for kind in kinds), labels)
-
-
-def _kind(one: Check, row: Row, table: Table) -> str | None:
-    """Return why *row* does not pass; None where it does."""
-    if row.status != Status.OK:
-        return "failed"
-    held = table.evaluate(one.condition, row.values)
-    return None if held is True else "not known" if held is None else "broken"
+    new = tuple(called for kind, called in zip(kinds, labels, strict=True) if kind == "new")
+    let_pass = sum(kind in passes for kind in kinds)
+    return Outcome(one, tuple(rows), findings, let_pass, labels, new)

@@ -9,10 +9,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.checking.rows import BASELINE, column_of
 from occupancy_lab.errors import InputError, quoted, refuse
 from occupancy_lab.expressions import Expression, parse
 from occupancy_lab.expressions import nearest as nearest_name
 from occupancy_lab.files import read_bytes
+from occupancy_lab.values import Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -49,7 +51,8 @@ class Check:
         patterns = (kernels,) if isinstance(kernels, str) else tuple(kernels)
         with _named(name):
             chosen = None if where is None else parse(where, _EXAMPLE)
-            return cls(name or condition, parse(condition, _EXAMPLE), chosen, patterns)
+            held = parse(condition, _EXAMPLE).beside(BASELINE)
+            return cls(name or condition, held, chosen, patterns)
 
     def rows(self, table: Table) -> list[Row]:
         """Return the rows that have to meet it; one of which that is not known is among them.
@@ -57,7 +60,7 @@ class Check:
         Raises InputError where it names a column that the table has not.
         """
         with _named(None if self.name == self.condition.text else self.name):
-            self.condition.check(table.kinds)
+            self.condition.check(table.kinds_in(self.condition))
             if self.where is not None:
                 self.where.check(table.kinds)
         return [row for row in table.rows if self.is_for(row, table)]
@@ -70,8 +73,28 @@ class Check:
 
     @property
     def columns(self) -> list[str]:
-        """The columns that the condition names, in its order."""
-        return sorted(self.condition.names, key=self.condition.text.find)
+        """The columns that the condition names, in its order, each before that of the baseline."""
+        place = self.condition.text.find
+        return sorted(self.condition.names, key=lambda name: (place(column_of(name)), len(name)))
+
+    @property
+    def has_baseline(self) -> bool:
+        """Whether the condition compares with a baseline."""
+        return any(name != column_of(name) for name in self.condition.names)
+
+    def kind(self, row: Row, table: Table) -> str | None:
+        """Return why *row* does not pass: broken, not known, failed, or new; None where it does.
+
+        It is new where the baseline lacks it, and all that the condition asks of it is known.
+        """
+        if row.status != Status.OK:
+            return "failed"
+        held = table.evaluate(self.condition, row.known)
+        if held is not None:
+            return None if held else "broken"
+        own = (row.values.get(name) for name in self.columns if name == column_of(name))
+        new = self.has_baseline and row.before is None and None not in own
+        return "new" if new else "not known"
 
 
 @contextlib.contextmanager

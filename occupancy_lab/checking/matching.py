@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from occupancy_lab.checking.changes import COMPARED, take_alike
 from occupancy_lab.checking.rows import Table, same_text
 from occupancy_lab.options import NAMES
 from occupancy_lab.table.columns import RESULTS
+from occupancy_lab.values import Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -95,3 +97,35 @@ def _groups(
             key = tuple(same_text(row.values.get(name)) for name in columns)
             groups.setdefault(key, ([], []))[place].append(row)
     return [*groups.values()]
+
+
+def with_baseline(rows: Sequence[Row], baseline: Sequence[Row]) -> list[Row]:
+    """Return *rows*, each with the same launch in *baseline*, as `match_rows` finds it.
+
+    Of several that nothing tells apart it has what all of these hold. What failed in the baseline
+    is not in it.
+    """
+    before = Table.of(row for row in baseline if row.status == Status.OK)
+    after = Table.of(rows)
+    matches = [*match_rows(launched(before), launched(after))]
+    matches += match_rows(
+        _not_launched(before), _not_launched(after), common_columns(before, after)
+    )
+    found = {id(row): _agreed(one.before) for one in matches if one.before for row in one.after}
+    return [dataclasses.replace(row, before=found.get(id(row))) for row in rows]
+
+
+def _not_launched(table: Table) -> Table:
+    return Table.of(row for row in table.rows if row.values.get("expected") is False)
+
+
+def _agreed(rows: Sequence[Row]) -> Row:
+    """Return the first of *rows* with the values that all of them hold, the others not known."""
+    first = rows[0]
+    return dataclasses.replace(
+        first,
+        values={
+            name: value if all(row.values.get(name) == value for row in rows) else None
+            for name, value in first.values.items()
+        },
+    )

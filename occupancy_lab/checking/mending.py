@@ -91,13 +91,30 @@ class Mender:
         self._tried = tried
         self._advised = advised
         self._said: dict[int, Advised | None] = {}
+        self._judged: dict[tuple[Problem, int], list[Judged]] = {}
 
     @functools.cached_property
-    def _alike(self) -> dict[Problem | None, list[Judged]]:
-        alike: dict[Problem | None, list[Judged]] = {}
+    def _of_problems(self) -> dict[Problem | None, list[Row]]:
+        found: dict[Problem | None, list[Row]] = {}
         for row in self._rows:
-            alike.setdefault(_problem(row), []).append((row, *self._judge(row)))
-        return alike
+            found.setdefault(_problem(row), []).append(row)
+        return found
+
+    def _alike(self, row: Row) -> list[Judged]:
+        """Return the rows on the same problem, judged by what the baseline has of *row*."""
+        problem = _problem(row)
+        if problem is None:
+            return []
+        key = problem, id(row.before)
+        if key not in self._judged:
+            others = self._of_problems.get(problem, [])
+            self._judged[key] = [self._beside(row, one) for one in others]
+        return self._judged[key]
+
+    def _beside(self, row: Row, other: Row) -> Judged:
+        if other.before is not row.before:
+            other = dataclasses.replace(other, before=row.before)
+        return other, *self._judge(other)
 
     def mend(self, row: Row) -> Mend | None:
         """Return the best launch that meets the checks of *row*; None where none is shown to.
@@ -111,11 +128,10 @@ class Mender:
 
         if (first := self._first(row)) is not None:
             return first
-        problem = _problem(row)
-        found = [*self._mends(row, [] if problem is None else self._alike.get(problem, []))]
+        found = [*self._mends(row, self._alike(row))]
         best = min(found, key=rank, default=None)
         if best is None or (best.slower or 0.0) > 0 or len(best.changes) > 1:
-            for one in self._mends(row, ((one, *self._judge(one)) for one in self._tried(row))):
+            for one in self._mends(row, (self._beside(row, one) for one in self._tried(row))):
                 found.append(one)
                 if (one.slower or 0.0) <= 0:
                     break
@@ -133,7 +149,7 @@ class Mender:
         if said is None or said.row is None:
             return None
         asked, _ = self._judge(row)
-        held, met = self._judge(said.row)
+        _, held, met = self._beside(row, said.row)
         if not asked | held <= met:
             return None
         share = None if times(row, said.row) is None else slower(row, said.row)

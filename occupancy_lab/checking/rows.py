@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _AMOUNTS = tuple(one.name for one in dataclasses.fields(Resources) if one.name != "num_warps")
 TIMES: Mapping[str, str] = {"us": "measured", "predicted_us": "predicted"}
 """The times of a launch, and how each was found; the first that both of two rows have decides."""
+BASELINE = "baseline"
+"""What a condition calls the value of the same column and row in another table."""
 TOTALS: Mapping[str, str] = {"us": "total_us", "predicted_us": "predicted_total_us"}
 """The columns of a trace that have the time of all launches, by that of one."""
 DETAILS = ("source", "n_regs", "local_bytes", "shared", "entry")
@@ -51,6 +53,18 @@ class Row:
     """Where the row is from: "rows.json, row 3"."""
     record: Any = field(default=None, compare=False, repr=False)
     """The Record of a launch that was compiled now."""
+    before: Row | None = field(default=None, compare=False, repr=False)
+    """The same launch in the baseline; None where there is none."""
+
+    @property
+    def known(self) -> Mapping[str, Value]:
+        """What each column holds, and with "baseline." before its name what the baseline's does."""
+        if self.before is None:
+            return self.values
+        return {
+            **self.values,
+            **{f"{BASELINE}.{name}": value for name, value in self.before.values.items()},
+        }
 
     @property
     def status(self) -> str:
@@ -150,13 +164,19 @@ class Table:
 
     def evaluate(self, expression: Expression, values: Mapping[str, Value]) -> Value:
         """Return what a condition that was checked against the kinds comes to for *values*."""
-        known = {name: values.get(name) for name in expression.names}
+        kinds = self.kinds_in(expression)
         return expression.evaluate(
-            {
-                name: str(one) if one is not None and self.kinds[name] is Kind.TEXT else one
-                for name, one in known.items()
-            }
+            {name: _as_kind(values.get(name), kinds[name]) for name in expression.names}
         )
+
+    def kinds_in(self, expression: Expression) -> Mapping[str, Kind]:
+        """Return the kinds of all columns, and of those of the baseline that it names."""
+        of_baseline = {
+            name: self.kinds[column]
+            for name in expression.names
+            if name != (column := column_of(name)) and column in self.kinds
+        }
+        return {**self.kinds, **of_baseline} if of_baseline else self.kinds
 
     def label(self, row: Row, before: Row | None = None) -> str:
         """Return what to call *row*: the kernel, the GPU, and what tells it from its like.
@@ -193,6 +213,19 @@ class Table:
             f"{label}, {row.origin}" if times[label] > 1 else label
             for label, row in zip(found, rows, strict=True)
         )
+
+
+def column_of(name: str) -> str:
+    """Return the column that a name of a condition stands for, here or in the baseline."""
+    return name.removeprefix(f"{BASELINE}.")
+
+
+def _as_kind(value: Value, kind: Kind) -> Value:
+    """Return a value as one of *kind*; None where it is none, as one of another file may be."""
+    if value is None or kind is Kind.TEXT:
+        return None if value is None else str(value)
+    fits = isinstance(value, bool if kind is Kind.CONDITION else int | float)
+    return value if fits else None
 
 
 def _detail(row: Row, name: str) -> str:
