@@ -12,6 +12,7 @@ and `not` follow SQL's logic of three values. `us is None` and `us == None` ask 
 from __future__ import annotations
 
 import ast
+import copy
 import difflib
 import enum
 import math
@@ -32,6 +33,8 @@ MAX_LENGTH = 1000
 """Characters: some 30 conditions, more than one writes and far fewer than Python's parser takes."""
 MAX_DEPTH = 50
 """Levels of parentheses and operators: Python's own parser stops at 200 parentheses."""
+MOST_LISTED = 12
+"""The names that an error lists, as far as there are no more."""
 MAX_BITS = 1024
 """The most bits of a power of whole numbers: those of the greatest float."""
 
@@ -109,6 +112,48 @@ class Expression:
         value: Value = _evaluate(self._body, values)
         return value
 
+    def beside(self, name: str) -> Expression:
+        """Return it with *name* of each comparison as that of its column: "name.column".
+
+        "us <= baseline * 1.05" takes "baseline.us" then. Raises InputError where it is in no
+        comparison, or not with one column alone.
+        """
+        body = _Beside(self.text, name).visit(copy.deepcopy(self._body))
+        return Expression(self.text, _names(body), body)
+
+
+class _Beside(ast.NodeTransformer):
+    """Puts the one other name of a comparison behind a name that stands for its value elsewhere."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self._text = text
+        self._name = name
+        self._column: str | None = None
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        names = _names(node)
+        if self._name in names:
+            others = sorted(names - {self._name})
+            if len(others) != 1:
+                self._refuse(f"here with {' and '.join(others) or 'none'}")
+            self._column = others[0]
+        found = self.generic_visit(node)
+        self._column = None
+        return found
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        if node.id != self._name:
+            return node
+        if self._column is None:
+            self._refuse("here with none")
+        return ast.Name(f"{self._name}.{self._column}", node.ctx)
+
+    def _refuse(self, found: str) -> NoReturn:
+        refuse(
+            f"{quoted(self._text)} is not understood: {self._name} is compared with one column, as"
+            f" in 'predicted_us <= {self._name} * 1.05', and {found}"
+        )
+
 
 def parse(text: str, example: str = "num_warps == 8 and shared > 0") -> Expression:
     """Return the expression that *text* is; errors show *example*.
@@ -126,10 +171,16 @@ def parse(text: str, example: str = "num_warps == 8 and shared > 0") -> Expressi
         msg = f"{quoted(text)} is no expression ({reason}); one is {example!r}"
         raise InputError(msg) from error
     _check_depth(text, body)
+    return Expression(text, _names(body), body)
+
+
+def _names(body: ast.AST) -> frozenset[str]:
+    """Return the names whose values an expression takes: not those of functions."""
     nodes = list(ast.walk(body))
     called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
-    names = {node.id for node in nodes if isinstance(node, ast.Name) and id(node) not in called}
-    return Expression(text, frozenset(names), body)
+    return frozenset(
+        node.id for node in nodes if isinstance(node, ast.Name) and id(node) not in called
+    )
 
 
 def _check_depth(text: str, body: ast.expr) -> None:
@@ -141,10 +192,21 @@ def _check_depth(text: str, body: ast.expr) -> None:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return which of *known* is most like *name*, or, where none is, which there are."""
+    """Return which of *known* is most like *name*, or, where none is, which there are.
+
+    Of more than 12, as the columns of a table are, it is the three that are most like it.
+    """
     known = list(known)
     close = difflib.get_close_matches(name, known, n=1)
-    return f"the nearest is {close[0]}" if close else f"there are {', '.join(known)}"
+    if close:
+        return f"the nearest is {close[0]}"
+    if len(known) <= MOST_LISTED:
+        return f"there are {', '.join(known)}"
+    first, second, third = difflib.get_close_matches(name, known, n=3, cutoff=0.0)
+    return (
+        f"of {len(known)} the nearest are {first}, {second} and {third}; a row of --json has them"
+        " all"
+    )
 
 
 class _Checker:

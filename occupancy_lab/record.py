@@ -21,7 +21,7 @@ from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.table.columns import RESOURCES
 from occupancy_lab.throughput.launch_time import predict_launch
 from occupancy_lab.throughput.predict import PlannedLaunch, predict
-from occupancy_lab.values import Failure, Status, Work, time_columns
+from occupancy_lab.values import Failure, Status, Work, lost_columns, time_columns
 from occupancy_lab.work.counting import Counted, Counting, count_launches
 from occupancy_lab.work.doubts import doubts
 from occupancy_lab.work.memory import (
@@ -308,6 +308,9 @@ class Record(_Named):
         """
         resources, occupancy, plan = self.resources, self.occupancy, self.plan
         prediction, measurement = self.prediction, self.measurement
+        light = self.speed_of_light
+        us = None if measurement is None else measurement.us
+        predicted_us = None if prediction is None else prediction.us
         tutorial: dict[str, Any] = {}
         if self.matrix is not None:
             launched = self.tutorial_plan
@@ -333,6 +336,7 @@ class Record(_Named):
             "basis": None if prediction is None else prediction.basis,
             "least_us": self.least_us,
             **work_columns(self.counts, self.memory, self.gpu, self.executed),
+            **lost_columns(us, predicted_us, None if light is None else light.most_us),
             "triton_version": self.triton_version,
             **({"warm": True} if self.launch.warm else {}),
             **({name: getattr(measurement, name) for name in times} if measurement else {}),

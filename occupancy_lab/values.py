@@ -566,6 +566,20 @@ class Prediction:
         return next(part for part in self.parts if part.name == name)
 
 
+def time_lost(us: float | None, least_us: float | None) -> float | None:
+    """Return the time above the least, us; 0 where caches had what was read, None: not known."""
+    return None if us is None or least_us is None else max(us - least_us, 0.0)
+
+
+def lost_columns(
+    us: float | None, predicted_us: float | None, least_us: float | None
+) -> dict[str, float | str | None]:
+    """Return the columns of the time above the least: the measured time's, else the predicted."""
+    found = time_lost(predicted_us if us is None else us, least_us)
+    basis = "predicted" if us is None else "measured"
+    return {"lost_us": found, "lost_of": None if found is None else basis}
+
+
 def time_columns(prediction: Prediction | None) -> dict[str, float | str | None]:
     """Return the columns of a predicted time, each None where there is none."""
     found = None if prediction is None else prediction.busiest

@@ -205,7 +205,8 @@ def _check(
         msg = f"there are {len(rows)} rows, not {len(expected)}"
         raise LostError(msg)
     for name, row in rows.items():
-        differing = [column for column in SWEEP_COLUMNS if row[column] != expected[name][column]]
+        compiled = [column for column in SWEEP_COLUMNS if column != "lost_us"]  # of the time
+        differing = [column for column in compiled if row[column] != expected[name][column]]
         if differing:
             msg = f"{name} differs in {', '.join(differing)}"
             raise LostError(msg)

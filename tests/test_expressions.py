@@ -212,6 +212,15 @@ def test_any_text_is_a_value_or_an_error(text: str) -> None:
         assert expression.evaluate(row) in {True, False, None}
 
 
+def test_of_many_names_the_nearest_three_are_named() -> None:
+    """Where no name is close and there are many, an error names three and says where all are."""
+    names = dict.fromkeys((f"n_{letter}" for letter in "abcdefghijklm"), Kind.NUMBER)
+    with pytest.raises(
+        InputError, match=r"of 13 the nearest are .*; a row of --json has them all$"
+    ):
+        parse("elsewhere > 1").check(names)
+
+
 def test_nothing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A text that would write a file if it were run writes none."""
     monkeypatch.chdir(tmp_path)

@@ -213,7 +213,8 @@ def test_a_measurement_is_put_beside_the_prediction() -> None:
     assert before.measurement is None
     assert found.prediction == before.prediction
     times = {"us": 12.4, "us_low": 12.2, "us_high": 13.1}
-    assert found.row() == before.row() | times
+    lost = {"lost_us": 12.4 - before.row()["speed_of_light_us"], "lost_of": "measured"}
+    assert found.row() == before.row() | times | lost
     plain = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert plain["measurement"] == dataclasses.asdict(MEASURED)
     assert plain["measurement"]["conditions"]["device"] == "NVIDIA H200"

@@ -12,6 +12,7 @@ from occupancy_lab.text.words import (
     cell,
     count,
     difference_cell,
+    duration,
     listed,
     microseconds,
     percent,
@@ -32,18 +33,22 @@ AMOUNTS: Mapping[str, str] = {
     "static_shared": "static shared B",
 }
 """The amounts that are compared, and what a table calls them."""
+LAUNCHES = "launches"
+"""How often a traced program launches a kernel."""
 CALLED: Mapping[str, str] = {
+    LAUNCHES: LAUNCHES,
     **{name: f"{words} us" for name, words in TIMES.items()},
     **AMOUNTS,
     "programs_per_multiprocessor": "programs",
 }
 """What a table calls the columns whose own name does not say it."""
-COMPARED = (*TIMES, *AMOUNTS, "programs_per_multiprocessor", "occupancy")
+COMPARED = (*TIMES, LAUNCHES, *AMOUNTS, "programs_per_multiprocessor", "occupancy")
 """The columns in which a change counts, where both tables have them; and the status."""
 KINDS: Mapping[str, tuple[str, str]] = {
     "failed": ("failing now", "No longer compile or fit"),
     "slower": ("slower", "Slower"),
     "faster": ("faster", "Faster"),
+    "total": ("with another time in all", "Another time of all launches"),
     "spills": ("spilling more", "Spill more"),
     "crossed": ("crossing a step", "Crossed a step"),
     "set": ("differing as sets", "Nothing tells these rows apart: compared as sets"),
@@ -63,13 +68,14 @@ class Change:
     after: tuple[Row, ...]
 
     @property
-    def order(self) -> tuple[int, float, bool, float, str]:
+    def order(self) -> tuple[int, float, float, bool, float, str]:
         """What changes are sorted by: kind, time, occupancy lost before gained, and size."""
         one, other = self.before[0], self.after[0]
         lost = (one.number("occupancy") or 0.0) - (other.number("occupancy") or 0.0)
         more = sum(abs((other.number(name) or 0.0) - (one.number(name) or 0.0)) for name in AMOUNTS)
         place = [*KINDS].index(self.kind)
-        return place, -abs(slower(one, other)), lost < 0, -abs(lost) * 1e9 - more, self.label
+        longer = -abs(slower(one, other)), -abs(_longer_in_all(one, other))
+        return place, *longer, lost < 0, -abs(lost) * 1e9 - more, self.label
 
     @property
     def words(self) -> str:
@@ -107,6 +113,35 @@ def slower(before: Row, after: Row) -> float:
     return share if abs(share) >= same else 0.0
 
 
+def launches_differ(before: Row, after: Row) -> bool:
+    """Tell whether a traced program launches it another number of times."""
+    numbers = {before.number(LAUNCHES), after.number(LAUNCHES)}
+    return None not in numbers and len(numbers) > 1
+
+
+def more_in_all(before: Row, after: Row) -> float:
+    """Return by which share all launches of a trace take longer; 0 for the same or not known."""
+    if (found := _totals(before, after)) is None:
+        return 0.0
+    name, old, new = found
+    share = new / old - 1
+    return share if abs(share) >= max(before.noticeable(name), after.noticeable(name)) else 0.0
+
+
+def _longer_in_all(before: Row, after: Row) -> float:
+    """Return by how many us all launches take longer; 0 where it is not known."""
+    found = _totals(before, after)
+    return 0.0 if found is None else found[2] - found[1]
+
+
+def _totals(before: Row, after: Row) -> tuple[str, float, float] | None:
+    """Return what `times` does of the time of all launches of a trace."""
+    for name in TIMES:
+        if (old := before.total(name)) and (new := after.total(name)):
+            return name, old, new
+    return None
+
+
 def changed(before: Row, after: Row) -> list[str]:
     """Return the amounts that differ, or are known on one side alone."""
     return [name for name in AMOUNTS if before.values.get(name) != after.values.get(name)]
@@ -118,7 +153,8 @@ def _words(before: Row, after: Row) -> str:
         status = f"{after.status} instead of {before.status}"
         return f"{status}: {reason}" if reason else status
     amounts = [_amount_words(name, before, after) for name in changed(before, after)]
-    words = [*time_words(before, after), *amounts] or ["with the same amounts"]
+    times = [*time_words(before, after), *_total_words(before, after)]
+    words = [*times, *amounts] or ["with the same amounts"]
     return f"{listed(words)}: {_occupancy_words(before, after)}"
 
 
@@ -130,6 +166,26 @@ def time_words(before: Row, after: Row) -> Iterator[str]:
                 yield f"{how} time not known instead of {microseconds(gone)}"
     elif slower(before, after):
         yield difference_words(before, after)
+
+
+def _total_words(before: Row, after: Row) -> Iterator[str]:
+    """Say how all launches of a trace differ: "40 launches instead of 10", and their time."""
+    if launches_differ(before, after):
+        was, now = (int(row.number(LAUNCHES) or 0) for row in (before, after))
+        yield f"{now} launch{'' if now == 1 else 'es'} instead of {was}"
+    elif slower(before, after):
+        return
+    if (found := _totals(before, after)) and more_in_all(before, after):
+        name, old, new = found
+        yield f"in all {totals_words(old, new, name)}"
+
+
+def totals_words(old: float, new: float, time: str) -> str:
+    """Return two times of many launches: "4.48 ms predicted instead of 3.58 ms (+25.0%)"."""
+    if duration(old) == duration(new):
+        return f"{duration(new)} {TIMES[time]}, as before"
+    words = f"{duration(new)} {TIMES[time]} instead of {duration(old)}"
+    return f"{words} ({difference_cell(new, old)})"
 
 
 def difference_words(before: Row, after: Row) -> str:
@@ -166,14 +222,15 @@ def _occupancy_words(before: Row, after: Row) -> str:
     if old is None or new is None:
         return "the programs that fit are not known"
     programs = f"{count(int(new), 'program')} per {word}"
-    if (old, held) == (new, holds):
-        return f"still {programs} ({holds})"
+    if old == new:
+        return f"still {programs} ({holds if held == holds else f'{holds} instead of {held}'})"
+    share = f"still {holds}" if held == holds else f"{holds} instead of {held}"
     fewer = new < old
     limiters = str((after if fewer else before).values.get("limiter") or "").split("+")
     vendor = "" if gpu is None else gpu.vendor
     limited = listed([resource_word(vendor, one) for one in limiters if one in LIMITS] or [""])
     why = f", limited by {limited}" if fewer else f", which {limited} limited before"
-    words = f"{programs} instead of {int(old)} ({holds} instead of {held})"
+    words = f"{programs} instead of {int(old)} ({share})"
     return f"{words}{why if limited else ''}"
 
 
@@ -201,28 +258,37 @@ def kind_of(before: Row, after: Row) -> str:
         return "failed"
     if share := slower(before, after):
         return "slower" if share > 0 else "faster"
+    if more_in_all(before, after) or launches_differ(before, after):
+        return "total"
     if (after.number("local_bytes") or 0.0) > (before.number("local_bytes") or 0.0):
         return "spills"
     old, new = (row.number("programs_per_multiprocessor") for row in (before, after))
     return "other" if old is None or new is None or old == new else "crossed"
 
 
-def take_alike(olds: list[Row], news: list[Row], names: Sequence[str]) -> int:
-    """Take the pairs that are alike in *names* and time out of both; return how many these are."""
+def are_alike(before: Row, after: Row, names: Sequence[str]) -> bool:
+    """Tell whether two rows are alike in *names* and in time."""
+    same = _results(before, names) == _results(after, names)
+    return same and not slower(before, after) and not more_in_all(before, after)
+
+
+def take_alike(olds: list[Row], news: list[Row], names: Sequence[str]) -> list[tuple[Row, Row]]:
+    """Take the pairs that are alike in *names* and time out of both, and return them."""
     by_results: dict[tuple[Value, ...], list[Row]] = {}
     for row in _by_time(news):
         by_results.setdefault(_results(row, names), []).append(row)
-    left, taken = [], set()
+    left, pairs = [], []
     for old in _by_time(olds):
         alike = by_results.get(_results(old, names), [])
-        place = next((n for n, new in enumerate(alike) if not slower(old, new)), None)
+        place = next((n for n, new in enumerate(alike) if are_alike(old, new, names)), None)
         if place is None:
             left.append(old)
         else:
-            taken.add(id(alike.pop(place)))
+            pairs.append((old, alike.pop(place)))
+    taken = {id(new) for _, new in pairs}
     olds[:] = left
     news[:] = [row for row in news if id(row) not in taken]
-    return len(taken)
+    return pairs
 
 
 def _by_time(rows: Sequence[Row]) -> list[Row]:

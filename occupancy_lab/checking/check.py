@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import itertools
 import os
-import tomllib
 from collections import Counter
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.checking.advised import of_launch, of_trace
+from occupancy_lab.checking.conditions import Check
+from occupancy_lab.checking.matching import with_baseline
 from occupancy_lab.checking.mending import Mend, Mender, compiled_neighbours
-from occupancy_lab.checking.rows import Row, Table, make_rows, read_rows, shown
-from occupancy_lab.errors import InputError, few_of, quoted, refuse
-from occupancy_lab.expressions import Expression, parse
-from occupancy_lab.expressions import nearest as nearest_name
-from occupancy_lab.files import read_bytes
+from occupancy_lab.checking.rows import Row, Table, column_of, shown
+from occupancy_lab.checking.sources import load
+from occupancy_lab.errors import few_of, quoted, refuse
 from occupancy_lab.text.document import Answer, Document, Section, literal
 from occupancy_lab.text.words import count
 from occupancy_lab.values import Status
@@ -28,134 +25,15 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from occupancy_lab.asked import Asked
+    from occupancy_lab.checking.advised import Advised
     from occupancy_lab.explaining.explanation import Explanation
     from occupancy_lab.expressions import Value
     from occupancy_lab.inputs import AskedGpus
 
-PYPROJECT = "pyproject.toml"
-TOOL = "occupancy-lab"
-_KEYS = ("condition", "where", "kernels")
-_EXAMPLE = "local_bytes == 0 and occupancy >= 0.5"
 SHOWN = 20
 """The rows that a page shows of each check or kind of change; JSON has them all."""
 MOST_TRIED = 4
 """The rows for which other launches are compiled."""
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """A condition, and which rows have to meet it."""
-
-    name: str
-    """The name in pyproject.toml, or the condition itself."""
-    condition: Expression
-    where: Expression | None = None
-    kernels: tuple[str, ...] = ()
-    """Patterns of the kernels' names, such as "softmax*"; none for all kernels."""
-
-    @classmethod
-    def read(
-        cls,
-        condition: str,
-        *,
-        name: str | None = None,
-        where: str | None = None,
-        kernels: str | Sequence[str] = (),
-    ) -> Check:
-        """Return the check of a *condition*; InputError where it, or *where*, is none."""
-        patterns = (kernels,) if isinstance(kernels, str) else tuple(kernels)
-        with _named(name):
-            chosen = None if where is None else parse(where, _EXAMPLE)
-            return cls(name or condition, parse(condition, _EXAMPLE), chosen, patterns)
-
-    def rows(self, table: Table) -> list[Row]:
-        """Return the rows that have to meet it; one of which that is not known is among them.
-
-        Raises InputError where it names a column that the table has not.
-        """
-        with _named(None if self.name == self.condition.text else self.name):
-            self.condition.check(table.kinds)
-            if self.where is not None:
-                self.where.check(table.kinds)
-        return [row for row in table.rows if self.is_for(row, table)]
-
-    def is_for(self, row: Row, table: Table) -> bool:
-        """Tell whether *row* has to meet it, or may have to for all that is known."""
-        if self.kernels and not any(fnmatchcase(row.kernel, one) for one in self.kernels):
-            return False
-        return self.where is None or table.evaluate(self.where, row.values) is not False
-
-    @property
-    def columns(self) -> list[str]:
-        """The columns that the condition names, in its order."""
-        return sorted(self.condition.names, key=self.condition.text.find)
-
-
-@contextlib.contextmanager
-def _named(name: str | None) -> Iterator[None]:
-    """Put the name of a check before the errors of the block."""
-    try:
-        yield
-    except InputError as error:
-        if name is None:
-            raise
-        msg = f"check {quoted(name)}: {error}"
-        raise InputError(msg) from error
-
-
-def read_checks(names: Sequence[str] = (), folder: Path | None = None) -> list[Check]:
-    """Return the checks called *names*, or all, of the nearest pyproject.toml that has some.
-
-    It is looked for in *folder*, by default the current one, and above. Raises InputError where
-    there is none, or it is wrong.
-    """
-    start = (folder or Path.cwd()).absolute()
-    for path in (one / PYPROJECT for one in (start, *start.parents)):
-        tables = _tables(path)
-        if tables is not None:
-            break
-    else:
-        refuse(
-            f"no {PYPROJECT} here or above has [tool.{TOOL}.checks]; give a condition, such as"
-            f" {_EXAMPLE!r}"
-        )
-    for name in names:
-        if name not in tables:
-            refuse(f"{path} has no check {quoted(name)}; {nearest_name(name, tables)}")
-    return [_check(path, name, tables[name]) for name in dict.fromkeys(names or tables)]
-
-
-def _tables(path: Path) -> Mapping[str, Any] | None:
-    """Return what a pyproject.toml has of checks, by their names; None where it has none."""
-    try:
-        document: Any = tomllib.loads(read_bytes(path).decode())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, RecursionError) as error:
-        msg = f"{path} cannot be read: {getattr(error, 'strerror', None) or error}"
-        raise InputError(msg) from error
-    for key in ("tool", TOOL, "checks"):
-        document = document.get(key)
-        if document is None:
-            return None
-        if not isinstance(document, dict):
-            break
-    if not isinstance(document, dict) or not document:
-        refuse(f"[tool.{TOOL}.checks] of {path} holds no checks, as no-spills = 'local_bytes == 0'")
-    return document
-
-
-def _check(path: Path, name: str, given: Any) -> Check:
-    values = {"condition": given} if isinstance(given, str) else given
-    if not isinstance(values, dict) or not isinstance(values.get("condition"), str):
-        refuse(f"check {quoted(name)} of {path} has no condition, such as {_EXAMPLE!r}")
-    for key, value in values.items():
-        if key not in _KEYS:
-            refuse(f"check {quoted(name)} of {path} has {quoted(key)}; {nearest_name(key, _KEYS)}")
-        several = key == "kernels" and isinstance(value, list)
-        if not all(isinstance(one, str) for one in (value if several else [value])):
-            refuse(f"{key} of check {quoted(name)} of {path} is {quoted(value)}; give a text")
-    return Check.read(name=name, **values)
 
 
 @dataclass(frozen=True)
@@ -173,7 +51,7 @@ class Finding:
     @property
     def found(self) -> dict[str, Value]:
         """The values of the columns that the condition names."""
-        return {name: self.row.values.get(name) for name in self.check.columns}
+        return {name: self.row.known.get(name) for name in self.check.columns}
 
     @property
     def mend(self) -> Mend | None:
@@ -192,7 +70,9 @@ class Finding:
         if self.kind == "failed":
             reason = self.row.values.get("reason")
             return f"{self.row.status}: {reason}" if reason else self.row.status
-        return ", ".join(f"{name} is {shown(value)}" for name, value in self.found.items())
+        return ", ".join(
+            f"{name.partition('.')[0]} is {shown(value)}" for name, value in self.found.items()
+        )
 
     @property
     def advice(self) -> str:
@@ -202,12 +82,15 @@ class Finding:
         if self.mend is None:
             found = self._nearest
             if found is None:
-                return "Nothing that was compiled would mend it."
+                return f"Nothing that was compiled would mend it.{self._what_brings_most}"
             return (
                 f"Nothing that was compiled meets it without taking longer: {found.words} takes"
                 f" {found.time}."
             )
-        values = [f"{name} is {shown(self.mend.values.get(name))}" for name in self.check.columns]
+        columns = [name for name in self.check.columns if name == column_of(name)]
+        values = [f"{name} is {shown(self.mend.values.get(name))}" for name in columns]
+        if self.mend.sentence:
+            return f"What would mend it: {self.mend.sentence} Then {', '.join(values)}."
         shows = f"{self.mend.words}, compiled: {', '.join(values)}"
         of_cache = self.row.values.get("entry") is not None
         other = f"Another {'entry of the same code' if of_cache else 'launch'} meets it"
@@ -216,6 +99,14 @@ class Finding:
         time = self.mend.time and f"; {self.mend.time}"
         close = self.mend.close and f"; {self.mend.close}, which predictions do not tell apart"
         return f"What would mend it: {shows}{time or close}."
+
+    @property
+    def _what_brings_most(self) -> str:
+        """Say after that what `explain` says first of it; "" where it says nothing."""
+        said = self._mender.advice(self.row)
+        if said is None:
+            return ""
+        return f" What brings most: {said.sentence}" if said.words else f" {said.sentence}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as plain values, for JSON."""
@@ -226,6 +117,7 @@ class Finding:
             "origin": self.row.origin,
             "found": self.found,
             "why": self.why,
+            "advice": self.advice,
             "mend": None if self.mend is None else self.mend.to_dict(),
             "values": dict(self.row.values),
         }
@@ -243,6 +135,8 @@ class Outcome:
     """Rows that are not known or failed, and that pass because it was asked so."""
     labels: tuple[str, ...]
     """What to call each of the rows."""
+    new: tuple[str, ...] = ()
+    """What to call those that the baseline lacks, of which it is not known whether they meet it."""
 
     @property
     def sentence(self) -> str:
@@ -256,8 +150,10 @@ class Outcome:
         parts = [f"{kinds[kind]} {said}" for kind, said in words.items() if kinds[kind]]
         if self.let_pass:
             parts.append(f"{self.let_pass} not known or without results, and let pass")
+        if self.new:
+            parts.append(f"{len(self.new)} that the baseline lacks ({literal(few_of(self.new))})")
         if not self.findings:
-            met = len(self.rows) - self.let_pass
+            met = len(self.rows) - self.let_pass - len(self.new)
             parts.insert(0, f"{met} {'meets' if met == 1 else 'meet'} it")
         return f"**{name}**: of {total}, {', '.join(parts)}."
 
@@ -316,6 +212,7 @@ class Checked(Answer):
                     "condition": one.check.condition.text,
                     "rows": len(one.rows),
                     "let_pass": one.let_pass,
+                    "new": list(one.new),
                     "findings": [finding.to_dict() for finding in one.findings],
                 }
                 for one in self.outcomes
@@ -333,6 +230,7 @@ def check(  # noqa: PLR0913 - one argument per option of the command line
     condition: str | Check | Sequence[Check],
     *sources: Any,
     where: str | None = None,
+    baseline: Any = None,
     gpu: AskedGpus | None = None,
     unknown_ok: bool = False,
     failures_ok: bool = False,
@@ -348,6 +246,8 @@ def check(  # noqa: PLR0913 - one argument per option of the command line
             --json`; a folder, which is a Triton cache; "file.py:function"; a table of `sweep`, or
             a list of rows.
         where: A condition that says which rows have to meet it; None is all.
+        baseline: A file, folder or rows. `baseline` in a condition, as in "us <= baseline * 1.05",
+            is the value of the same column and row there; what it lacks is said, and passes.
         gpu: GPUs, as `explain` takes them, for folders and functions.
         unknown_ok: Whether a row passes whose values are not known.
         failures_ok: Whether what did not compile or does not fit passes.
@@ -378,59 +278,36 @@ def check(  # noqa: PLR0913 - one argument per option of the command line
             f"there are no rows to check{place}, which proves nothing; --allow-empty lets that pass"
         )
     passed = {kind for kind, ok in passes.items() if ok}
-    checked = _checked(checks, Table.of(kernels), makers, passed)
+    beside = _beside(checks, kernels, baseline, allow_empty=allow_empty, gpu=gpu)
+    made = zip(kernels, beside, strict=True)
+    makers = {id(new): makers[id(old)] for old, new in made if id(old) in makers}
+    checked = _checked(checks, Table.of(beside), makers, passed)
     return dataclasses.replace(checked, not_compiled=len(rows) - len(kernels))
 
 
-def load(source: Any, *, gpu: AskedGpus | None = None, **launch: Any) -> tuple[list[Row], Any]:
-    """Return the rows of a source that `check` takes, and the Explanation of a function."""
-    if isinstance(source, str | os.PathLike):
-        name = os.fspath(source)
-        if ".py:" in name or name.endswith(".py"):
-            from occupancy_lab.explaining.dry_run import explain_launch
-
-            source = explain_launch(name, gpu=gpu, **launch)
-            return _of_runs(source), source
-        if Path(name).is_dir():
-            return scanned(name, gpu=gpu), None
-        return read_rows(name), None
-    if hasattr(source, "runs"):
-        return _of_runs(source), source
-    if hasattr(source, "columns"):
-        from occupancy_lab.files import plain_rows
-
-        return make_rows(plain_rows(source), "the table"), None
-    found = source if isinstance(source, list | tuple) else source.rows()
-    rows = [one for one in found if isinstance(one, Row)]
-    return rows or make_rows(found, "the rows"), None
-
-
-def scanned(*folders: str, gpu: AskedGpus | None = None) -> list[Row]:
-    """Return the kernels of Triton caches, by default those of Triton and torch.compile."""
-    from occupancy_lab.scanning.scan import scan
-
-    return make_rows(scan(*folders, gpu=gpu).rows(), ", ".join(folders) or "the caches")
-
-
-def _of_runs(found: Any) -> list[Row]:
-    source = _source(found.asked[0].function) if found.asked else None
-    rows = make_rows([{"source": source, **run.to_dict()} for run in found.runs], "the launch")
-    return [
-        dataclasses.replace(row, record=run if hasattr(run, "calculation") else None)
-        for row, run in zip(rows, found.runs, strict=True)
-    ]
-
-
-def _source(function: Any) -> str | None:
-    """Return the file and the line of a kernel's def; None where Python does not know them."""
-    import inspect
-
-    try:
-        lines, first = inspect.getsourcelines(function.fn)
-        above = next(place for place, line in enumerate(lines) if line.lstrip().startswith("def "))
-        return f"{inspect.getsourcefile(function.fn)}:{first + above}"
-    except (OSError, TypeError, AttributeError, StopIteration):
-        return None
+def _beside(
+    checks: Sequence[Check],
+    rows: Sequence[Row],
+    baseline: Any,
+    *,
+    allow_empty: bool,
+    gpu: AskedGpus | None,
+) -> Sequence[Row]:
+    """Return *rows* with those of the baseline; InputError where one is missing or of no use."""
+    asking = [one for one in checks if one.has_baseline]
+    if baseline is None:
+        if asking:
+            text = quoted(asking[0].condition.text)
+            refuse(f"{text} names baseline: give the FILE that has it with --baseline")
+        return rows
+    if not asking:
+        refuse("no condition names baseline, as 'predicted_us <= baseline * 1.05' does")
+    found = with_baseline(rows, load(baseline, gpu=gpu)[0])
+    if not allow_empty and all(row.before is None for row in found):
+        refuse(
+            "the baseline has none of the rows, which proves nothing; --allow-empty lets it pass"
+        )
+    return found
 
 
 def _checked(
@@ -442,20 +319,29 @@ def _checked(
     """Return what becomes of *checks*; *passes* are the kinds of findings that are let pass."""
     if not table.rows:
         return Checked(tuple(Outcome(one, (), (), 0, ()) for one in checks))
-    left = iter(range(MOST_TRIED))
+    chosen: set[int] = set()
 
     def judge(row: Row) -> tuple[frozenset[int], frozenset[int]]:
         held = {place for place, one in enumerate(checks) if one.is_for(row, table)}
-        met = {place for place, one in enumerate(checks) if _kind(one, row, table) is None}
+        kinds = [one.kind(row, table) for one in checks]
+        met = {place for place, kind in enumerate(kinds) if kind in {None, "new"}}
         return frozenset(held), frozenset(met)
 
+    def maker(row: Row) -> tuple[Asked, Explanation] | None:
+        if id(row) in makers and len(chosen) < MOST_TRIED:
+            chosen.add(id(row))
+        return makers[id(row)] if id(row) in chosen else None
+
     def tried(row: Row) -> Iterator[Row]:
-        maker = makers.get(id(row))
-        if maker is not None and next(left, None) is not None:
-            asked, explained = maker
+        if (found := maker(row)) is not None:
+            asked, explained = found
             yield from compiled_neighbours(row, asked, explained.compiler, explained.assume)
 
-    mender = Mender(table.rows, judge, tried)
+    def advised(row: Row) -> Advised | None:
+        found = maker(row)
+        return of_trace(row) if found is None else of_launch(row, *found)
+
+    mender = Mender(table.rows, judge, tried, advised)
     return Checked(tuple(_outcome(one, table, mender, passes) for one in checks))
 
 
@@ -468,18 +354,12 @@ def _outcome(one: Check, table: Table, mender: Mender, passes: Collection[str]) 
             f" are {kernels}; --allow-empty lets that pass"
         )
     labels = table.labels(rows)
-    kinds = [_kind(one, row, table) for row in rows]
+    kinds = [one.kind(row, table) for row in rows]
     findings = tuple(
         Finding(one, row, kind, called, mender)
         for row, kind, called in zip(rows, kinds, labels, strict=True)
-        if kind is not None and kind not in passes
+        if kind is not None and kind != "new" and kind not in passes
     )
-    return Outcome(one, tuple(rows), findings, sum(kind in passes for kind in kinds), labels)
-
-
-def _kind(one: Check, row: Row, table: Table) -> str | None:
-    """Return why *row* does not pass; None where it does."""
-    if row.status != Status.OK:
-        return "failed"
-    held = table.evaluate(one.condition, row.values)
-    return None if held is True else "not known" if held is None else "broken"
+    new = tuple(called for kind, called in zip(kinds, labels, strict=True) if kind == "new")
+    let_pass = sum(kind in passes for kind in kinds)
+    return Outcome(one, tuple(rows), findings, let_pass, labels, new)

@@ -13,23 +13,34 @@ from occupancy_lab.checking.changes import (
     CALLED,
     COMPARED,
     KINDS,
+    LAUNCHES,
     Change,
+    are_alike,
     changed,
     kind_of,
-    take_alike,
+    launches_differ,
+    totals_words,
 )
-from occupancy_lab.checking.check import SHOWN, first_of, load
-from occupancy_lab.checking.rows import TIMES, Row, Table, shown
+from occupancy_lab.checking.check import SHOWN, first_of
+from occupancy_lab.checking.matching import (
+    are_traces,
+    both_have,
+    common_columns,
+    launched,
+    match_rows,
+)
+from occupancy_lab.checking.rows import TIMES, Row, Table, same_text, shown
+from occupancy_lab.checking.sources import load
 from occupancy_lab.errors import MOST_NAMED, InputError, few_of, quoted, refuse
 from occupancy_lab.expressions import nearest, parse
-from occupancy_lab.table.columns import RESULTS
 from occupancy_lab.text.document import Answer, Document, Section, literal
 from occupancy_lab.text.document import Table as Grid
 from occupancy_lab.text.words import cell, count, listed, percent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from occupancy_lab.checking.matching import Match
     from occupancy_lab.expressions import Expression, Kind, Value
     from occupancy_lab.inputs import AskedGpus
 
@@ -49,16 +60,22 @@ class Diff(Answer):
     added: tuple[str, ...]
     """What only the second table has."""
     broken: tuple[str, ...] = ()
-    """What the changes are called for which the condition of --fail-on holds."""
+    """What the rows are called for which the condition of --fail-on holds."""
+    undecided: tuple[str, ...] = ()
+    """What only one table has and of which it is not known whether the condition holds."""
     fail_on: str | None = None
     lacking: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     """The columns that only the first table has, and those that only the second has."""
     apart: str = ""
     """Why no row matches another, where none does."""
+    totals: str = ""
+    """The time of all launches of two traces, in a sentence; "" where it is not known."""
+    left_out: int = 0
+    """Rows of traces that an autotuner is not expected to launch: they are not compared."""
 
     @property
     def status(self) -> int:
-        """1 where a change meets the condition of --fail-on, else 0."""
+        """1 where a row meets the condition of --fail-on, else 0."""
         return 1 if self.broken else 0
 
     def of_kind(self, kind: str) -> list[Change]:
@@ -84,6 +101,8 @@ class Diff(Answer):
         return Document(f"{before} and {after}", tuple(self._answer()), tuple(sections))
 
     def _answer(self) -> Iterator[str]:
+        if self.totals:
+            yield self.totals
         kinds = Counter(one.kind for one in self.changes)
         parts = [f"{kinds[kind]} {words}" for kind, (words, _) in KINDS.items() if kinds[kind]]
         yield f"{', '.join([*parts, f'{self.unchanged} unchanged'])}."
@@ -93,14 +112,19 @@ class Diff(Answer):
             before, after = (literal(name) for name in self.names)
             only = [(self.removed, before), (self.added, after)]
             yield f"{listed([f'{len(one)} only in {name}' for one, name in only if one])}."
+        if self.left_out:
+            rows = count(self.left_out, "row")
+            yield f"Not compared: {rows} that an autotuner is not expected to launch."
         for name, columns in zip(self.names, self.lacking, strict=True):
             if columns:
                 words = f"{count(len(columns), 'column')} that only {literal(name)} has"
                 yield f"Not compared: {words}, {literal(few_of(columns))}."
         if self.fail_on is not None:
-            met = count(len(self.broken), "change")
-            names = "; ".join(literal(one) for one in self.broken[:SHOWN])
-            yield f"{literal(self.fail_on)}: met by {met}{f': {names}' if names else ''}."
+            met = [f"met by {count(len(self.broken), 'row')}{_named(self.broken)}"]
+            if self.undecided:
+                number = count(len(self.undecided), "row")
+                met.append(f"not known of {number} that only one table has{_named(self.undecided)}")
+            yield f"{literal(self.fail_on)}: {'. It is '.join(met)}."
 
     def to_dict(self) -> dict[str, Any]:
         """Return every change, and what only one table has, as plain values."""
@@ -108,6 +132,7 @@ class Diff(Answer):
             "status": self.status,
             "before": self.names[0],
             "after": self.names[1],
+            "totals": self.totals or None,
             "changes": [one.to_dict() for one in self.changes],
             "unchanged": self.unchanged,
             "removed": list(self.removed),
@@ -115,7 +140,13 @@ class Diff(Answer):
             "columns": {"removed": list(self.lacking[0]), "added": list(self.lacking[1])},
             "fail_on": self.fail_on,
             "broken": list(self.broken),
+            "undecided": list(self.undecided),
         }
+
+
+def _named(labels: Sequence[str]) -> str:
+    names = "; ".join(map(literal, labels[:SHOWN]))
+    return f": {names}" if names else ""
 
 
 def _sentences(changes: Sequence[Change]) -> tuple[str, ...]:
@@ -141,7 +172,8 @@ def _table(changes: Sequence[Change]) -> Grid:
     ]
     fine = [pair for one, pair in zip(changes, pairs, strict=True) if one.kind != "failed"]
     amounts = [name for name in AMOUNTS if any(name in changed(*pair) for pair in fine)]
-    columns = (*times, *amounts, "programs_per_multiprocessor", "occupancy")
+    often = [LAUNCHES] if any(launches_differ(*pair) for pair in pairs) else []
+    columns = (*times, *often, *amounts, "programs_per_multiprocessor", "occupancy")
     return Grid(
         ("", *(CALLED.get(name, name) for name in columns)),
         tuple(
@@ -170,18 +202,18 @@ def diff(  # noqa: PLR0913 - one argument per option of the command line
     """Return what changed in time, registers, local and shared memory and occupancy.
 
     Rows are the same launch where every column is equal that both tables have and that is no
-    result: kernel, GPU, constexprs, num_warps, the problem. Rows that nothing tells apart are
-    compared as sets.
+    result: kernel, GPU, constexprs, num_warps, the problem. What two traces leave over then is
+    matched by kernel and GPU. Rows that nothing tells apart are compared as sets.
 
     Args:
         before: A table, as `check` takes it: a file of scan, sweep or explain --json, a folder,
             which is a Triton cache, or rows.
         after: Another one.
-        fail_on: A condition of changes, whose columns are those of a row with before_ and after_:
-            "after_local_bytes > before_local_bytes". Of rows that nothing tells apart, any of the
-            first with any of the second may meet it. What only one table has is None in the other.
-            A change meets it too where that is not known because a value is known before and not
-            after; and it is met where it names a column that one table lacks.
+        fail_on: A condition of a row before and after, whose columns are those of a row with
+            before_ and after_: "after_local_bytes > before_local_bytes". Of rows that nothing tells
+            apart, any of the first with any of the second may meet it. What only one table has is
+            None in the other. It is met too where that is not known because a value is known before
+            and not after; and where it names a column that one table lacks.
         match: The columns in which rows are equal that are the same launch, instead of all.
         names: What to call the tables.
         gpu: GPUs, as `explain` takes them, for folders.
@@ -192,59 +224,67 @@ def diff(  # noqa: PLR0913 - one argument per option of the command line
     condition = None if fail_on is None else parse(fail_on, _FAIL_ON)
     if before == after == "-":
         refuse("standard input is only one of the two tables: give a file for the other")
-    tables = [Table.of(load(one, gpu=gpu)[0]) for one in (before, after)]
-    union = Table.of([*tables[0].rows, *tables[1].rows])
-    if not union.rows:
+    whole = [Table.of(load(one, gpu=gpu)[0]) for one in (before, after)]
+    if not any(table.rows for table in whole):
         refuse("there are no rows to compare in either table")
-    columns = [name for name in tables[0].kinds if name in tables[1].kinds and name not in RESULTS]
-    if match is not None:
-        for name in match:
-            if name not in columns:
-                refuse(f"--match {quoted(name)} names no column of both; {nearest(name, columns)}")
-        columns = [*match]
-        varying = {
-            kernel: [name for name in names if name in columns]
-            for kernel, names in union.varying.items()
-        }
-        union = dataclasses.replace(union, varying=varying)
-    compared = [name for name in COMPARED if all(name in table.kinds for table in tables)]
-    changes, only, unchanged = [], ([], []), 0  # type: ignore[var-annotated] # as it is filled
-    for olds, news in _groups(tables, columns):
-        single = len(olds) == len(news) == 1
-        unchanged += take_alike(olds, news, compared)
-        if olds and news:
-            kind = kind_of(olds[0], news[0]) if single else "set"
-            changes.append(Change(kind, union.label(news[0]), tuple(olds), tuple(news)))
-        else:
-            for place, rows in enumerate((olds, news)):
-                only[place].extend(rows)
+    old, new = map(launched, whole)
+    columns = common_columns(old, new)
+    for name in match or ():
+        if name not in columns:
+            refuse(f"--match {quoted(name)} names no column of both; {nearest(name, columns)}")
+    union = Table.of([*old.rows, *new.rows])
+    settings = columns if match is None else match
+    varying = {
+        kernel: [name for name in names if match is None or name in match]
+        for kernel, names in union.varying.items()
+    }
+    union = dataclasses.replace(union, varying=varying)
+    matches = [*match_rows(old, new, match)]
+    changes, unchanged = _changes(matches, union, settings, both_have(old, new, COMPARED))
     found = Diff(
         names,
-        tuple(sorted(changes, key=lambda one: one.order)),
+        changes,
         unchanged,
-        removed=tuple(map(union.label, only[0])),
-        added=tuple(map(union.label, only[1])),
-        lacking=_lacking(tables),
-        apart="" if changes or unchanged else _why_apart(tables, columns, names),
+        removed=tuple(_label(union, one) for one in matches if not one.after),
+        added=tuple(_label(union, one) for one in matches if not one.before),
+        lacking=_lacking(old, new),
+        apart="" if changes or unchanged else _why_apart((old, new), settings, names),
         fail_on=fail_on,
+        totals=_totals(old, new),
+        left_out=sum(len(table.rows) for table in whole) - len(union.rows),
     )
     if condition is None:
         return found
-    broken = tuple(_broken(condition, union, columns, found, only))
-    return dataclasses.replace(found, broken=broken)
+    return _gated(found, condition, union, columns, matches)
+
+
+def _changes(
+    matches: Sequence[Match], union: Table, settings: Sequence[str], compared: Sequence[str]
+) -> tuple[tuple[Change, ...], int]:
+    """Return the matches that are not alike as changes, in their order, and how many are alike."""
+    changes, unchanged = [], 0
+    for one in matches:
+        if not (one.before and one.after):
+            continue
+        before, after = one.before[0], one.after[0]
+        if one.told_apart and _same(before, after, settings, compared):
+            unchanged += 1
+        else:
+            kind = kind_of(before, after) if one.told_apart else "set"
+            changes.append(Change(kind, _label(union, one), one.before, one.after))
+    return tuple(sorted(changes, key=lambda one: one.order)), unchanged
 
 
 _FAIL_ON = "after_local_bytes > before_local_bytes"
 
 
-def _lacking(tables: Sequence[Table]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _lacking(one: Table, other: Table) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the columns that only the first table has, and those that only the second has.
 
     A table without rows has no columns, and lacks none.
     """
-    if not all(table.rows for table in tables):
+    if not (one.rows and other.rows):
         return (), ()
-    one, other = tables
     return (
         tuple(name for name in one.kinds if name not in other.kinds),
         tuple(name for name in other.kinds if name not in one.kinds),
@@ -257,7 +297,7 @@ def _why_apart(tables: Sequence[Table], columns: Sequence[str], names: tuple[str
         return ""
     apart = {}
     for name in columns:
-        one, other = ({_text(row.values.get(name)) for row in table.rows} for table in tables)
+        one, other = ({same_text(row.values.get(name)) for row in table.rows} for table in tables)
         if not one & other:
             apart[name] = one, other
     if not apart:
@@ -271,63 +311,91 @@ def _why_apart(tables: Sequence[Table], columns: Sequence[str], names: tuple[str
     return f"Nothing matches: {literal('; '.join(differing))}.{hint}"
 
 
-def _groups(tables: Sequence[Table], columns: Sequence[str]) -> Iterable[tuple[list[Row], ...]]:
-    """Return the rows of both tables that *columns* name alike."""
-    groups: dict[tuple[str, ...], tuple[list[Row], list[Row]]] = {}
-    for place, table in enumerate(tables):
-        for row in table.rows:
-            key = tuple(_text(row.values.get(name)) for name in columns)
-            groups.setdefault(key, ([], []))[place].append(row)
-    return groups.values()
+def _totals(before: Table, after: Table) -> str:
+    """Say how long all launches of two traces take, and how many they are; "" of other tables."""
+    if not are_traces(before, after):
+        return ""
+    launches = [int(sum(row.number(LAUNCHES) or 0 for row in one.rows)) for one in (before, after)]
+    often = f", {launches[1]} launches"
+    if launches[0] != launches[1]:
+        often += f" instead of {launches[0]}"
+    for time, how in TIMES.items():
+        totals = [[row.total(time) for row in table.rows] for table in (before, after)]
+        old, new = (sum(filter(None, one)) for one in totals)
+        if old and new:
+            unknown = sum(one.count(None) for one in totals)
+            rows = f"{count(unknown, 'row')} whose time is not {how}"
+            without = f" (without {rows})" if unknown else ""
+            return f"**All kernels**: {totals_words(old, new, time)}{often}{without}."
+    return ""
 
 
-def _text(value: Value) -> str:
-    """Return a value as a text that is the same whether CSV or JSON held it."""
-    return str(int(value)) if isinstance(value, float) and not value % 1 else str(value)
+def _same(old: Row, new: Row, columns: Sequence[str], compared: Sequence[str]) -> bool:
+    """Tell whether two rows are alike, in their settings too."""
+    settings = ((one.values.get(name) for one in (old, new)) for name in columns)
+    return all(same_text(was) == same_text(now) for was, now in settings) and are_alike(
+        old, new, compared
+    )
 
 
-def _broken(
+def _label(union: Table, one: Match) -> str:
+    """Return what to call a match: of several rows the first."""
+    row = (one.after or one.before)[0]
+    return union.label(row, one.before[0] if one.before and one.told_apart else None)
+
+
+def _gated(
+    found: Diff,
     condition: Expression,
     union: Table,
     columns: Sequence[str],
-    found: Diff,
-    only: tuple[list[Row], list[Row]],
-) -> Iterator[str]:
-    """Return what to call the changes for which the condition holds."""
-    sides = ("before_", "after_")
+    matches: Sequence[Match],
+) -> Diff:
+    """Return *found* with the rows that meet the condition, and those of which that is open."""
     kinds: dict[str, Kind] = {name: union.kinds[name] for name in columns}
-    kinds |= {f"{side}{name}": kind for side in sides for name, kind in union.kinds.items()}
+    kinds |= {f"{side}{name}": kind for side in _SIDES for name, kind in union.kinds.items()}
     try:
         condition.check(kinds)
     except InputError as error:
         msg = f"--fail-on {error}"
         raise InputError(msg) from error
     table = Table((), kinds)
-    asked = {name.removeprefix("after_") for name in condition.names if name.startswith("after_")}
+    lacking = (*found.lacking[0], *found.lacking[1])
+    broken = [
+        f"the column {name}, which one table lacks"
+        for name in lacking
+        if condition.names & {f"{side}{name}" for side in _SIDES}
+    ]
+    unknown = []
+    for one in matches:
+        pairs = itertools.product(one.before or (None,), one.after or (None,))
+        met = {_holds(condition, table, *pair) for pair in pairs}
+        if True in met:
+            broken.append(_label(union, one))
+        elif None in met and not (one.before and one.after):
+            unknown.append(_label(union, one))
+    return dataclasses.replace(found, broken=tuple(broken), undecided=tuple(unknown))
 
-    def holds(before: Row | None, after: Row | None) -> bool:
-        values: dict[str, Value] = {}
-        for side, row in zip(sides, (before, after), strict=True):
-            if row is not None:
-                values |= row.values
-                values |= {f"{side}{name}": value for name, value in row.values.items()}
-        met = table.evaluate(condition, values)
-        if met is None and before is not None and after is not None:
-            # What was known and is not any more may be as bad as the condition says.
-            return any(
-                before.values.get(name) is not None and after.values.get(name) is None
-                for name in asked
-            )
-        return met is True
 
-    for name in (*found.lacking[0], *found.lacking[1]):
-        if condition.names & {f"{side}{name}" for side in sides}:
-            yield f"the column {name}, which one table lacks"
-    for change in found.changes:
-        if any(holds(*pair) for pair in itertools.product(change.before, change.after)):
-            yield change.label
-    yield from (union.label(row) for row in only[0] if holds(row, None))
-    yield from (union.label(row) for row in only[1] if holds(None, row))
+_SIDES = ("before_", "after_")
+
+
+def _holds(
+    condition: Expression, table: Table, before: Row | None, after: Row | None
+) -> bool | None:
+    """Tell whether a row before and after meets a condition; None where that is not known."""
+    values: dict[str, Value] = {}
+    for side, row in zip(_SIDES, (before, after), strict=True):
+        if row is not None:
+            values |= row.values
+            values |= {f"{side}{name}": value for name, value in row.values.items()}
+    met = table.evaluate(condition, values)
+    if met is None and before is not None and after is not None:
+        # What was known and is not any more may be as bad as the condition says.
+        asked = [name.removeprefix("after_") for name in condition.names if name[:6] == "after_"]
+        gone = (name for name in asked if before.values.get(name) is not None)
+        return any(after.values.get(name) is None for name in gone) or None
+    return None if met is None else bool(met)
 
 
 def diff_tritons(tritons: Sequence[str], *, fail_on: str | None = None, **asked: Any) -> Diff:

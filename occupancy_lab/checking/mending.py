@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from occupancy_lab.asked import Asked
+    from occupancy_lab.checking.advised import Advised
     from occupancy_lab.compiling.compiler import Compiler
     from occupancy_lab.expressions import Value
 
@@ -56,6 +57,8 @@ class Mend:
     """How the time differs: "323 us predicted instead of 309 us (+4.5%)"; "" where it does not."""
     close: str = ""
     """The same of a longer time that is too close to the other to be called slower."""
+    sentence: str = ""
+    """What `explain` says of it, where it is what that says first."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the mend as plain values, for JSON."""
@@ -75,42 +78,83 @@ class Mender:
         rows: Iterable[Row],
         judge: Callable[[Row], tuple[frozenset[int], frozenset[int]]],
         tried: Callable[[Row], Iterable[Row]],
+        advised: Callable[[Row], Advised | None] = lambda _row: None,
     ) -> None:
         """Take the rows of the table, and what tells the checks that one is held to and meets.
 
-        *tried* gives the launches that differ from a row in one knob, each compiled when it is
-        asked for, which is where the table has none as near.
+        *advised* gives what `explain` says first of a row, and *tried* the launches that differ
+        from it in one knob, each compiled when it is asked for, which is where the table has none
+        as near.
         """
         self._rows = rows
         self._judge = judge
         self._tried = tried
+        self._advised = advised
+        self._said: dict[int, Advised | None] = {}
+        self._judged: dict[tuple[Problem, int], list[Judged]] = {}
 
     @functools.cached_property
-    def _alike(self) -> dict[Problem | None, list[Judged]]:
-        alike: dict[Problem | None, list[Judged]] = {}
+    def _of_problems(self) -> dict[Problem | None, list[Row]]:
+        found: dict[Problem | None, list[Row]] = {}
         for row in self._rows:
-            alike.setdefault(_problem(row), []).append((row, *self._judge(row)))
-        return alike
+            found.setdefault(_problem(row), []).append(row)
+        return found
+
+    def _alike(self, row: Row) -> list[Judged]:
+        """Return the rows on the same problem, judged by what the baseline has of *row*."""
+        problem = _problem(row)
+        if problem is None:
+            return []
+        key = problem, id(row.before)
+        if key not in self._judged:
+            others = self._of_problems.get(problem, [])
+            self._judged[key] = [self._beside(row, one) for one in others]
+        return self._judged[key]
+
+    def _beside(self, row: Row, other: Row) -> Judged:
+        if other.before is not row.before:
+            other = dataclasses.replace(other, before=row.before)
+        return other, *self._judge(other)
 
     def mend(self, row: Row) -> Mend | None:
         """Return the best launch that meets the checks of *row*; None where none is shown to.
 
-        It is the nearest that is not slower, else the nearest whose time is not known, else the
-        fastest.
+        It is what `explain` says first of it, where that meets them, else the nearest that is not
+        slower, else the nearest whose time is not known, else the fastest.
         """
 
         def rank(one: Mend) -> tuple[float, ...]:
             return max(one.slower or 0.0, 0.0), one.slower is None, *_distance(row, one.changes)
 
-        problem = _problem(row)
-        found = [*self._mends(row, [] if problem is None else self._alike.get(problem, []))]
+        if (first := self._first(row)) is not None:
+            return first
+        found = [*self._mends(row, self._alike(row))]
         best = min(found, key=rank, default=None)
         if best is None or (best.slower or 0.0) > 0 or len(best.changes) > 1:
-            for one in self._mends(row, ((one, *self._judge(one)) for one in self._tried(row))):
+            for one in self._mends(row, (self._beside(row, one) for one in self._tried(row))):
                 found.append(one)
                 if (one.slower or 0.0) <= 0:
                     break
         return min(found, key=rank, default=None)
+
+    def advice(self, row: Row) -> Advised | None:
+        """Return what `explain` or `trace` says first of *row*; None where neither does."""
+        if id(row) not in self._said:
+            self._said[id(row)] = self._advised(row)
+        return self._said[id(row)]
+
+    def _first(self, row: Row) -> Mend | None:
+        """Return what `explain` says first of *row* as a mend; None where it is none."""
+        said = self.advice(row)
+        if said is None or said.row is None:
+            return None
+        asked, _ = self._judge(row)
+        _, held, met = self._beside(row, said.row)
+        if not asked | held <= met:
+            return None
+        share = None if times(row, said.row) is None else slower(row, said.row)
+        values = said.row.values
+        return Mend(said.words, said.changes, values, share, "", sentence=said.sentence)
 
     def _mends(self, row: Row, others: Iterable[Judged]) -> Iterator[Mend]:
         asked, _ = self._judge(row)

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 _AMOUNTS = tuple(one.name for one in dataclasses.fields(Resources) if one.name != "num_warps")
 TIMES: Mapping[str, str] = {"us": "measured", "predicted_us": "predicted"}
 """The times of a launch, and how each was found; the first that both of two rows have decides."""
+BASELINE = "baseline"
+"""What a condition calls the value of the same column and row in another table."""
+TOTALS: Mapping[str, str] = {"us": "total_us", "predicted_us": "predicted_total_us"}
+"""The columns of a trace that have the time of all launches, by that of one."""
 DETAILS = ("source", "n_regs", "local_bytes", "shared", "entry")
 """The results that tell rows of one label apart, as far as they differ, in this order."""
 SHORT_ENTRY = 8
@@ -49,6 +53,18 @@ class Row:
     """Where the row is from: "rows.json, row 3"."""
     record: Any = field(default=None, compare=False, repr=False)
     """The Record of a launch that was compiled now."""
+    before: Row | None = field(default=None, compare=False, repr=False)
+    """The same launch in the baseline; None where there is none."""
+
+    @property
+    def known(self) -> Mapping[str, Value]:
+        """What each column holds, and with "baseline." before its name what the baseline's does."""
+        if self.before is None:
+            return self.values
+        return {
+            **self.values,
+            **{f"{BASELINE}.{name}": value for name, value in self.before.values.items()},
+        }
 
     @property
     def status(self) -> str:
@@ -79,6 +95,17 @@ class Row:
         value = self.values.get(name)
         usual: Mapping[str, Value] = {} if self.record is None else self.record.usual_options
         return usual.get(name) if value is None else value
+
+    def total(self, time: str) -> float | None:
+        """Return the time of all launches of a trace's row, as *time* has that of one.
+
+        None where it is not known, and of a row of no trace.
+        """
+        total = self.number(TOTALS[time])
+        one, launches = self.number(time), self.number("launches")
+        if total is not None or None in {one, launches} or self.number("grids") != 1:
+            return total
+        return (one or 0.0) * (launches or 0.0)
 
     def noticeable(self, time: str) -> float:
         """Return the share by which a time in the column *time* differs to be called another."""
@@ -137,21 +164,37 @@ class Table:
 
     def evaluate(self, expression: Expression, values: Mapping[str, Value]) -> Value:
         """Return what a condition that was checked against the kinds comes to for *values*."""
-        known = {name: values.get(name) for name in expression.names}
+        kinds = self.kinds_in(expression)
         return expression.evaluate(
-            {
-                name: str(one) if one is not None and self.kinds[name] is Kind.TEXT else one
-                for name, one in known.items()
-            }
+            {name: _as_kind(values.get(name), kinds[name]) for name in expression.names}
         )
 
-    def label(self, row: Row) -> str:
-        """Return what to call *row*: the kernel, the GPU, and what tells it from its like."""
+    def kinds_in(self, expression: Expression) -> Mapping[str, Kind]:
+        """Return the kinds of all columns, and of those of the baseline that it names."""
+        of_baseline = {
+            name: self.kinds[column]
+            for name in expression.names
+            if name != (column := column_of(name)) and column in self.kinds
+        }
+        return {**self.kinds, **of_baseline} if of_baseline else self.kinds
+
+    def label(self, row: Row, before: Row | None = None) -> str:
+        """Return what to call *row*: the kernel, the GPU, and what tells it from its like.
+
+        Beside the same launch *before* a setting that differs has both values.
+        """
         gpu = row.values.get("gpu") or row.values.get("target")
-        knobs = [
-            f"{name} {shortened(shown(row.values[name]))}"
+        old = row if before is None else before
+        pairs = (
+            (name, old.values.get(name), row.values.get(name))
             for name in self.varying.get(row.kernel, ())
-            if row.values.get(name) is not None
+        )
+        knobs = [
+            f"{name} {shortened(shown(new))}"
+            if same_text(was) == same_text(new)
+            else f"{name} {shortened(shown(was))} → {shortened(shown(new))}"
+            for name, was, new in pairs
+            if not was is new is None
         ]
         return ", ".join([row.kernel if gpu is None else f"{row.kernel} on {gpu}", *knobs])
 
@@ -172,6 +215,19 @@ class Table:
         )
 
 
+def column_of(name: str) -> str:
+    """Return the column that a name of a condition stands for, here or in the baseline."""
+    return name.removeprefix(f"{BASELINE}.")
+
+
+def _as_kind(value: Value, kind: Kind) -> Value:
+    """Return a value as one of *kind*; None where it is none, as one of another file may be."""
+    if value is None or kind is Kind.TEXT:
+        return None if value is None else str(value)
+    fits = isinstance(value, bool if kind is Kind.CONDITION else int | float)
+    return value if fits else None
+
+
 def _detail(row: Row, name: str) -> str:
     value = row.values.get(name)
     return str(value).rpartition("/")[2][:SHORT_ENTRY] if name == "entry" else shown(value)
@@ -190,6 +246,11 @@ def _varying(rows: Iterable[Row]) -> dict[str, list[str]]:
         ]
         for kernel, named in of_kernels.items()
     }
+
+
+def same_text(value: Value) -> str:
+    """Return a value as a text that is the same whether CSV or JSON held it."""
+    return str(int(value)) if isinstance(value, float) and not value % 1 else str(value)
 
 
 def shown(value: Value) -> str:

@@ -36,7 +36,8 @@ from occupancy_lab.text.printing import on_github, print_answer, show_status
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from occupancy_lab.checking.check import Check, Checked
+    from occupancy_lab.checking.check import Checked
+    from occupancy_lab.checking.conditions import Check
 
 _SOURCE = re.compile(r".*\.(json|csv|py|py:\w+)", re.DOTALL)
 """What is a file, or a function in one, and no condition."""
@@ -66,6 +67,9 @@ def _let_pass(option: str, words: str) -> Callable[..., Any]:
 @click.option("--name", "names", multiple=True, help="A check of pyproject.toml; repeats.")
 @click.option("--scan", is_flag=True, help="Check Triton's caches; a DIR after it is one too.")
 @click.option("--where", metavar="CONDITION", help="The rows that have to meet it.")
+@click.option(
+    "--baseline", metavar="FILE", help="The rows that `baseline` in a CONDITION is the value of."
+)
 @_let_pass("--unknown", "Rows whose values are not known.")
 @_let_pass("--failures", "Rows of what does not compile or fit, or cannot be read.")
 @click.option("--allow-empty", is_flag=True, help="Let a check pass that is for no row.")
@@ -96,9 +100,10 @@ def check(  # noqa: PLR0913 - an argument for each option that is not passed on
 ) -> None:
     """Exit with 1 where compiled kernels do not meet a condition, and say what would mend each.
 
-    FILE is JSON or CSV of scan, sweep or explain --json; - is standard input; a folder is a cache
-    of Triton; FILE.py:FUNCTION is compiled as --signature, --constexpr and --grid say. Without a
-    CONDITION the checks of pyproject.toml are made, those called --name or all.
+    FILE is JSON or CSV of scan, sweep, explain or trace --json; - is standard input; a folder is a
+    cache of Triton; FILE.py:FUNCTION is compiled as --signature, --constexpr and --grid say.
+    Without a CONDITION the checks of pyproject.toml are made, those called --name or all. With
+    --baseline a CONDITION may be 'predicted_us <= baseline * 1.05'.
     """
     from occupancy_lab.checking import outputs
     from occupancy_lab.files import check_outputs, export
@@ -106,6 +111,10 @@ def check(  # noqa: PLR0913 - an argument for each option that is not passed on
     condition, sources = _split(arguments, named=bool(names), scan=asked["scan"])
     written = {"--junit": junit, "--sarif": sarif}
     files = {f"FILE {number}": one for number, one in enumerate(sources, 1) if one != "-"}
+    if asked["baseline"] == "-" and "-" in sources:
+        refuse("standard input is FILE or --baseline, not both: give a file for one of them")
+    if asked["baseline"] not in {None, "-"}:
+        files["--baseline"] = asked["baseline"]
     check_outputs(written, inputs=files)
     checked = _checked(_checks(condition, names, asked["where"]), sources, asked)
     forms = {"--junit": outputs.to_junit, "--sarif": outputs.to_sarif}
@@ -134,7 +143,7 @@ def _split(
 
 
 def _checks(condition: str | None, names: Sequence[str], where: str | None) -> Sequence[Check]:
-    from occupancy_lab.checking.check import Check, read_checks
+    from occupancy_lab.checking.conditions import Check, read_checks
 
     if condition is not None:
         return (Check.read(condition, where=where),)
@@ -145,7 +154,7 @@ def _checks(condition: str | None, names: Sequence[str], where: str | None) -> S
 
 def _checked(checks: Sequence[Check], sources: Sequence[str], asked: dict[str, Any]) -> Checked:
     from occupancy_lab.checking.check import check as check_rows
-    from occupancy_lab.checking.check import scanned
+    from occupancy_lab.checking.sources import scanned
 
     given = _launch(sources, asked)
     rows: list[Any] = list(sources)
@@ -159,6 +168,7 @@ def _checked(checks: Sequence[Check], sources: Sequence[str], asked: dict[str, A
     return check_rows(
         checks,
         *rows,
+        baseline=asked["baseline"],
         gpu=asked["gpus"] or None,
         unknown_ok=asked["unknown"] == "ok",
         failures_ok=asked["failures"] == "ok",

@@ -99,7 +99,8 @@ def _doubt(record: Record, best: Neighbour) -> str:
     if best.changes.keys() <= {*NAMES} or best.record is None:
         return ""
     grown = grown_tensors(record, best.record) if GRID in best.changes else []
-    room = f", and {listed([*map(literal, grown)])} grows with the grid" if grown else ""
+    grow = "grows" if len(grown) == 1 else "grow"
+    room = f", and {listed([*map(literal, grown)])} {grow} with the grid" if grown else ""
     return f" (if the kernel allows it{room})"
 
 

@@ -73,7 +73,12 @@ def add_columns(table: pd.DataFrame, found: Mapping[int, tuple[int, Measurement]
 
     rows = [measured_row(*found[place]) if place in found else {} for place in range(len(table))]
     columns = pd.DataFrame(rows, columns=list(MEASURED_COLUMNS), index=table.index)
-    return pd.concat([table, columns.astype(pandas_types(MEASURED_COLUMNS))], axis=1)
+    table = pd.concat([table, columns.astype(pandas_types(MEASURED_COLUMNS))], axis=1)
+    above = (table["us"] - table["speed_of_light_us"]).clip(lower=0.0)
+    return table.assign(
+        lost_us=above.fillna(table["lost_us"]),
+        lost_of=table["lost_of"].mask(above.notna(), "measured"),
+    )
 
 
 def row_conditions(row: Mapping[Any, Any]) -> Conditions:

@@ -182,6 +182,12 @@ _WORK = {
         AMOUNT,
         intensity="floating-point operations per byte of device memory",
         speed_of_light_us="the least time that bytes and FLOPs allow by the data sheet, us",
+        lost_us="time above the speed of light, us; in a trace that of all launches",
+    ),
+    "lost_of": Column(
+        "the time that lost_us is of, measured or predicted",
+        words="measured or predicted",
+        texts=("measured", "predicted"),
     ),
 }
 _MEASURED = {
@@ -281,14 +287,13 @@ _TRACED = {
     **_like(
         AMOUNT,
         total_us="measured time of all launches, us",
-        lost_us="time of all launches above their speed of light, us",
+        predicted_total_us="predicted time of all launches, us",
         saved_us="what `action` is predicted to save of the time of all launches, us",
     ),
-    **_like(TEXT, action="the change of a launch that is predicted to bring most"),
-    "lost_of": Column(
-        "the time that lost_us is of, measured or predicted",
-        words="measured or predicted",
-        texts=("measured", "predicted"),
+    **_like(
+        TEXT,
+        action="the change of a launch that is predicted to bring most",
+        advice="what explain says first of the launch: that change, with its conditions and time",
     ),
 }
 

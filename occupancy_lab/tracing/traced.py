@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.options import OPTIONS
 from occupancy_lab.throughput.launch_time import predict_launch
-from occupancy_lab.values import Work, time_columns
+from occupancy_lab.values import Work, time_columns, time_lost
 from occupancy_lab.work.memory import (
     local_memory,
     memory,
@@ -160,9 +160,8 @@ class KernelTime:
         low, us, high = (launches * one for one in times)
         least = None if work is None else work.light.most_us
         light = None if least is None else launches * least
-        lost = None if light is None else max(us - light, 0.0)
         known = 0 if light is None else launches
-        return cls(measured, launches, low, us, high, known, light, lost)
+        return cls(measured, launches, low, us, high, known, light, time_lost(us, light))
 
     @classmethod
     def total(cls, times: Iterable[KernelTime | None]) -> KernelTime | None:
@@ -254,6 +253,12 @@ class TracedKernel:
         return None if self.total_us is None or not timed else self.total_us / timed
 
     @property
+    def predicted_total_us(self) -> float | None:
+        """The predicted time of all launches whose time is predicted; None where none's is."""
+        found = KernelTime.total(one.predicted for one in self.grids)
+        return None if found is None else found.us
+
+    @property
     def usual_grid(self) -> tuple[int, ...] | None:
         """The most frequent grid; None where it is not known."""
         return self.grids[0].grid if self.grids else None
@@ -331,10 +336,12 @@ class TracedKernel:
             **time_columns(prediction),
             "us": self.us or None,
             "total_us": self.total_us,
+            "predicted_total_us": self.predicted_total_us,
             "lost_us": None if time is None else time.lost_us,
             "lost_of": None if time is None or time.lost_us is None else time.basis,
             "action": None if self.action is None else self.action.change or None,
             "saved_us": self.saved_us,
+            "advice": None if self.action is None else self.action.plain,
             "timed_launches": self.samples,
             "processes": len({part.pid for part in self.parts}),
             "devices": len({(part.pid, part.device) for part in self.parts}),

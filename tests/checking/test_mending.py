@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,9 @@ from compiled_rows import compiled, failed
 from hypothesis import given
 from hypothesis import strategies as st
 
+from occupancy_lab import explain_launch
 from occupancy_lab.checking import check
-from occupancy_lab.checking.check import Check
+from occupancy_lab.checking.conditions import Check
 from occupancy_lab.checking.mending import Mender
 from occupancy_lab.checking.rows import make_rows
 
@@ -258,7 +260,83 @@ def test_a_mend_that_is_compiled_to_see_has_its_time() -> None:
     (finding,) = check("n_regs >= 32", source, num_warps=16, **launch).findings
     assert finding.mend is not None
     assert finding.mend.slower is not None
-    assert "us predicted instead of" in finding.advice
+    assert re.search(r"num_warps 8 instead of 16: .* predicted instead of .* us", finding.advice)
+
+
+@pytest.mark.slow
+def test_what_explain_says_first_is_what_check_proposes() -> None:
+    """A larger grid that `explain` names is proposed in its words, with what has to grow for it.
+
+    Where it is not enough, it is named as what brings most.
+    """
+    source = str(Path(__file__).parents[1] / "launched_kernels.py:sum_in_parts")
+    launch: dict[str, Any] = {
+        "signature": "*bf16,*fp32,8192,2048,63",
+        "constexprs": "BLOCK=2048",
+        "grid": "132",
+        "gpu": "h100",
+        "num_warps": 8,
+    }
+    explained = explain_launch(source, **launch)
+    said = explained.to_document().answer[0].removeprefix("**H100 SXM**: ")
+    own = explained.records[0].row()["predicted_us"]
+    assert "and parts_ptr grows with the grid" in said
+    (finding,) = check(f"predicted_us < {own * 0.95}", source, **launch).findings
+    assert finding.mend is not None
+    assert "grid" in finding.mend.changes
+    us = finding.mend.values["predicted_us"]
+    assert finding.advice == f"What would mend it: {said} Then predicted_us is {us:.4g}."
+    (finding,) = check("predicted_us < 1", source, **launch).findings
+    assert finding.mend is None
+    words = "Nothing that was compiled would mend it. What brings most: "
+    assert finding.advice == f"{words}{said}"
+
+
+TRACED = {"launches": 10, "grids": 1, "predicted_us": 100.0, "predicted_total_us": 1000.0}
+ACTION = {"action": "grid 512 instead of 64", "saved_us": 600.0, "lost_us": 700.0}
+SAID = "grid 512 instead of 64 (if DW grows with the grid): 40 us predicted instead of 100 us."
+
+
+@pytest.mark.parametrize(
+    ("condition", "advice"),
+    [
+        ("lost_us < 101", f"What would mend it: {SAID} Then lost_us is 100."),
+        ("predicted_us < 41", f"What would mend it: {SAID} Then predicted_us is 40."),
+        ("lost_us < 99", f"Nothing that was compiled would mend it. What brings most: {SAID}"),
+        (
+            "lost_us < 101 and n_regs < 99",
+            f"Nothing that was compiled would mend it. What brings most: {SAID}",
+        ),
+    ],
+)
+def test_the_action_of_a_trace_is_what_check_proposes(condition: str, advice: str) -> None:
+    """A traced kernel's action is proposed with its conditions where times alone are asked for.
+
+    What else the change does is not in the row, so that nothing is shown of other columns.
+    """
+    row = compiled(**TRACED, **ACTION, advice=SAID)
+    assert check(condition, [row]).findings[0].advice == advice
+
+
+def test_a_trace_without_the_sentence_has_its_action_named() -> None:
+    """What an older trace says of the change is said; where nothing is faster that is said."""
+    (finding,) = check("lost_us < 200", [compiled(**TRACED, **ACTION)]).findings
+    assert finding.advice.startswith(
+        "What would mend it: grid 512 instead of 64: 600 us less in all are predicted. Then"
+    )
+    none = "None of 4 launches near it is predicted to be faster than 100 us by 10% or more."
+    (finding,) = check("lost_us < 9", [compiled(**TRACED, lost_us=10.0, advice=none)]).findings
+    assert finding.advice == f"Nothing that was compiled would mend it. {none}"
+
+
+def test_lost_time_of_a_launch_is_checked() -> None:
+    """What a launch loses against its speed of light is a column of it, predicted here."""
+    source = str(Path(__file__).parents[2] / "examples" / "layer_norm.py:layer_norm")
+    launch = {"signature": "*fp16,*fp16,*fp16,*fp16,*fp32,*fp32,2048,2048,1e-5", "grid": "4096"}
+    asked = check("lost_us < 0", source, gpu="h100", constexprs="BLOCK_SIZE=2048", **launch)
+    values = dict[str, Any](asked.findings[0].row.values)
+    lost = values["predicted_us"] - values["speed_of_light_us"]
+    assert (values["lost_us"], values["lost_of"]) == (pytest.approx(lost), "predicted")
 
 
 @pytest.mark.slow

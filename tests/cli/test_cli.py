@@ -129,7 +129,7 @@ BAD = {
     "sweep --cols 781 --num-warps a": "whole numbers",
     "sweep --cols 781 --jobs 0": "--jobs",
     "sweep --cols 100 --gpu sm_90 --num-warps 4 --where nonsense": "--where",
-    "sweep --cols 100 --gpu sm_90 --num-warps 4 --sort nonsense": "programs_per_multiprocessor",
+    "sweep --cols 100 --gpu sm_90 --num-warps 4 --sort nonsense": "the nearest are",
     "compare --cols 781 --gpu h100": "two or more",
     "compare --cols 781 --gpu h100 --num-stages 1,2,3,4,5,6,7": "at most 6",
     "compare --cols 781 --gpu h100 --triton /bin/ls,/bin/cat": "no Python",

@@ -67,6 +67,16 @@ def test_rows_of_the_gpu_here_are_measured(launches: Launches) -> None:
     assert [launch.num_programs for _, launch in launches.asked] == list(table["launched"].dropna())
 
 
+def test_a_measured_time_is_what_lost_time_is_of(launches: Launches) -> None:
+    """Lost time is the measured time above the least, and without a measurement the predicted."""
+    table = sweep(781, gpu="h200,a100", **GRID, measure=True)
+    mine, other = (table[table["gpu"] == gpu].iloc[0] for gpu in ("h200", "a100"))
+    assert (mine["lost_of"], other["lost_of"]) == ("measured", "predicted")
+    assert mine["lost_us"] == pytest.approx(10.0 - mine["speed_of_light_us"])
+    assert other["lost_us"] == pytest.approx(other["predicted_us"] - other["speed_of_light_us"])
+    assert launches.asked
+
+
 def test_conditions_are_columns(launches: Launches) -> None:
     """A measured row's columns give back the conditions it was measured under."""
     row = sweep(781, **GRID, measure=True).iloc[0].to_dict()

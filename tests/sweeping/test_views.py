@@ -88,7 +88,7 @@ def test_equal_rows_are_said_to_be_equal() -> None:
         ({"where": "num_warp > 2"}, "'num_warp' is not known; the nearest is num_warps"),
         ({"where": "status == 1"}, "'status' is text and '1' is a number"),
         ({"where": "us > 3"}, "names us; --measure gives it"),
-        ({"sort": "nonsense"}, "--sort 'nonsense' names no column; there are gpu"),
+        ({"sort": "nonsense"}, "--sort 'nonsense' names no column; of .* the nearest are"),
         ({"sort": "-num_warp"}, "the nearest is num_warps"),
         ({"sort": "us"}, "--measure gives it"),
         ({"top": 0}, "top"),

@@ -70,6 +70,9 @@ def test_those_that_lose_most_are_tried(asked: list[str]) -> None:
     assert [one.action is not None for one in found.kernels] == [True, False, True, False]
     assert found.kernels[0].saved_us == pytest.approx(0.75 * TOTAL_US)
     assert (found.untried, found.failed) == ((), ("b",))
+    row = found.kernels[0].row()
+    assert (row["action"], row["advice"]) == (ACTION.change, ACTION.sentence)
+    assert row["predicted_total_us"] == pytest.approx(TOTAL_US)
     said = write_trace(found, None).to_markdown()
     assert "No launch near b could be compiled and predicted here." in said
 

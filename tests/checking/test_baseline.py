@@ -1,0 +1,158 @@
+"""`check --baseline`: conditions on what another file has of the same rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+from compiled_rows import compiled, failed
+
+from occupancy_lab.checking import Check, check, read_checks
+from occupancy_lab.cli import main
+from occupancy_lab.errors import InputError
+from occupancy_lab.table.view import FORMS
+
+if TYPE_CHECKING:
+    from click.testing import Result
+
+SLOWER = "predicted_us <= baseline * 1.05"
+
+
+def timed(kernel: str = "softmax", us: float | None = 10.0, **changes: Any) -> dict[str, Any]:
+    """Return a row with a predicted time."""
+    return compiled(kernel, **{"n_regs": 32, "predicted_us": us, **changes})
+
+
+def traced(us: float, **changes: Any) -> dict[str, Any]:
+    """Return a row of a trace with such a time."""
+    return timed(us=us, launches=10, grids=1, expected=True, **changes)
+
+
+def run(*arguments: str) -> Result:
+    """Return how `occupancy-lab check` ends."""
+    return CliRunner().invoke(main, ["check", *arguments])
+
+
+@pytest.mark.parametrize("form", ["json", "csv"])
+def test_a_row_is_held_to_the_same_row_of_another_file(form: str) -> None:
+    """The page has both values; within the limit the check holds."""
+    for name, us in (("base", 10.0), ("slow", 15.1), ("fine", 10.4)):
+        rows = [timed(us=us), timed("other")]
+        Path(f"{name}.{form}").write_text(FORMS[form]([*rows[0]], rows), encoding="utf-8")
+    done = run(SLOWER, f"slow.{form}", "--baseline", f"base.{form}")
+    assert done.exit_code == 1, done.stderr
+    words = " ".join(done.output.split())
+    assert "of 2 rows, 1 breaks it" in words
+    assert "softmax on h100: predicted_us is 15.1, baseline is 10." in words
+    assert run(SLOWER, f"fine.{form}", "--baseline", f"base.{form}").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("condition", "status"),
+    [
+        ("predicted_us <= baseline * 1.05", 1),
+        ("baseline * 0.9 < predicted_us < baseline * 1.6", 0),
+        ("n_regs <= baseline and occupancy >= baseline", 0),
+        ("predicted_us <= 100 or predicted_us <= baseline", 0),
+        ("max(predicted_us, 1) <= baseline", 1),
+        ("kernel == baseline", 0),
+    ],
+)
+def test_baseline_is_the_column_that_it_is_compared_with(condition: str, status: int) -> None:
+    """In each comparison it is the value of that comparison's own column."""
+    assert check(condition, [timed(us=15.0)], baseline=[timed(us=10.0)]).status == status
+
+
+def test_settings_of_a_trace_may_have_changed() -> None:
+    """Rows of traces are matched as `diff` matches them; those of a sweep are other rows."""
+    (finding,) = check(SLOWER, [traced(15.0, num_warps=4)], baseline=[traced(10.0)]).findings
+    assert dict(finding.found) == {"predicted_us": 15.0, "baseline.predicted_us": 10.0}
+    new = [timed(us=99.0, num_warps=4), timed()]
+    (outcome,) = check(SLOWER, new, baseline=[timed()]).outcomes
+    assert (outcome.findings, outcome.new) == ((), ("softmax on h100, num_warps 4",))
+
+
+def test_what_an_autotuner_does_not_launch_meets_its_like() -> None:
+    """A configuration that is not expected is compared with the same one alone."""
+    slow = traced(20.0, num_warps=4)
+    rows = [slow, traced(10.0) | {"expected": False}]
+    base = [slow | {"expected": False}, traced(10.0)]
+    found = check(SLOWER, rows, baseline=base)
+    assert [one.row.values["num_warps"] for one in found.findings] == [4]
+    assert found.outcomes[0].new == ("softmax on h100, num_warps 8",)
+
+
+def test_a_row_that_the_baseline_lacks_is_said_and_does_not_fail() -> None:
+    """It is named; what the condition asks of it besides it has to meet, and to know."""
+    rows, base = [timed(), timed("new", us=500.0)], [timed(), failed(kernel="new")]
+    found = check(SLOWER, rows, baseline=base)
+    assert found.status == 0
+    assert "of 2 rows, 1 meets it, 1 that the baseline lacks (new on h100)" in found.to_markdown()
+    assert json.loads(found.to_json())["checks"][0]["new"] == ["new on h100"]
+    assert check(f"{SLOWER} and predicted_us < 99", rows, baseline=base).status == 1
+    unknown = check(SLOWER, [timed(), timed("new", us=None)], baseline=base)
+    assert [one.kind for one in unknown.findings] == ["not known"]
+
+
+def test_what_the_baseline_does_not_know_fails() -> None:
+    """A row that has no value there does not pass, nor one that may be either of two others."""
+    (finding,) = check(SLOWER, [timed()], baseline=[timed(us=None)]).findings
+    assert (finding.kind, finding.why) == ("not known", "predicted_us is 10, baseline is not known")
+    several = [timed(us=10.0), timed(us=20.0)]
+    assert check(SLOWER, [timed(us=19.0, n_regs=40)], baseline=several).status == 1
+    same = [timed(us=10.0), timed(us=10.0, shared=0)]
+    assert check(SLOWER, [timed(us=10.0, n_regs=40)], baseline=same).status == 0
+    assert check("n_regs <= baseline", [timed()], baseline=[timed() | {"n_regs": "x"}]).status == 1
+
+
+def test_a_mend_is_held_to_the_baseline_of_its_row() -> None:
+    """Another launch mends a row where it is as fast as the row's own baseline asks."""
+    slow = timed(us=15.0, num_warps=4)
+    rows = [slow, timed(us=10.2), timed(us=14.0, num_warps=2)]
+    base = [slow | {"predicted_us": 10.0}, timed(us=10.2), timed(us=14.0, num_warps=2)]
+    (finding,) = check(SLOWER, rows, baseline=base).findings
+    assert finding.mend is not None
+    assert finding.mend.changes == {"num_warps": 8}
+    assert finding.advice.startswith(
+        "What would mend it: num_warps 8 instead of 4, compiled: predicted_us is 10.2; 10.2 us"
+    )
+    strict = check("predicted_us <= baseline", rows, baseline=base).findings
+    assert [one.mend for one in strict] == [None]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([SLOWER, "rows.json"], "names baseline: give the FILE that has it with --baseline"),
+        (["n_regs < 9", "rows.json", "--baseline", "rows.json"], "no condition names baseline"),
+        ([SLOWER, "rows.json", "--baseline", "other.json"], "the baseline has none of the rows"),
+        ([SLOWER, "rows.json", "--baseline", "missing.json"], "No such file"),
+        ([SLOWER, "-", "--baseline", "-"], "give a file for one of them"),
+        (["n_regs < predicted_us * baseline", "rows.json"], "here with n_regs and predicted_us"),
+        (["baseline > 1", "rows.json"], "is compared with one column, as in"),
+        (["baseline", "rows.json"], "is compared with one column, as in"),
+        (["n_reg < baseline", "rows.json", "--baseline", "rows.json"], "the nearest is n_regs"),
+        ([SLOWER, "rows.json", "--baseline", "b.json", "--junit", "b.json"], "both name b.json"),
+    ],
+)
+def test_what_cannot_be_compared_ends_with_2(arguments: list[str], words: str) -> None:
+    """What makes no sense of a baseline is one sentence, and the status is 2."""
+    for name, kernel in (("rows.json", "softmax"), ("other.json", "other"), ("b.json", "softmax")):
+        Path(name).write_text(json.dumps([timed(kernel)]), encoding="utf-8")
+    done = run(*arguments)
+    assert done.exit_code == 2, done.output
+    assert words in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_named_check_may_have_a_baseline() -> None:
+    """A check of pyproject.toml compares with the baseline that is given."""
+    text = f"[tool.occupancy-lab.checks]\nno-slower = '{SLOWER}'\nfew = 'n_regs < 99'\n"
+    Path("pyproject.toml").write_text(text, encoding="utf-8")
+    found = check(read_checks(), [timed(us=15.0)], baseline=[timed()])
+    assert [one.check.name for one in found.findings] == ["no-slower"]
+    with pytest.raises(InputError, match="names baseline"):
+        check(Check.read(SLOWER), [timed()])
