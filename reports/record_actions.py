@@ -87,7 +87,7 @@ def rows_of(folder: Path, program: str) -> Iterator[dict[str, Any]]:
             continue
         after: dict[str, Any] = {}
         if kernel in PLACES:
-            found = trace(folder, program, kernel, tried["change"])["kernels"]
+            found = trace(folder, program, kernel, bare(tried))["kernels"]
             after = max(
                 (other for other in found if other["kernel"] == kernel),
                 key=lambda other: other["launches"],
@@ -103,11 +103,16 @@ def rows_of(folder: Path, program: str) -> Iterator[dict[str, Any]]:
         }
 
 
+def bare(tried: Mapping[str, Any]) -> str:
+    """Return what a trace names for a kernel, without its condition."""
+    return (tried.get("change") or "").partition(" (if ")[0]
+
+
 def said(tried: Mapping[str, Any]) -> dict[str, Any]:
     """Return the columns of what a trace names for a kernel."""
     low, high = re.findall(r"\(([\d.]+) to ([\d.]+)\)", tried["times"])[0]
     return {
-        "action": tried["change"],
+        "action": bare(tried),
         "predicted_us": tried["now_us"],
         "said_us": tried["us"],
         "said_low_us": low,
@@ -125,7 +130,7 @@ def predict_again(folder: Path, gpu: str) -> None:
             tried = one.get("tried") or {}
             for row in rows:
                 recorded = (row["program"], row["kernel"], *numbers(row["action"]))
-                if recorded == (program, one["kernel"], *numbers(tried.get("change") or "")):
+                if recorded == (program, one["kernel"], *numbers(bare(tried))):
                     row.update(said(tried))
     record_tunes.write_rows(path, COLUMNS, rows)
 

@@ -174,7 +174,7 @@ def _action_sentence(shown: Sequence[TracedKernel]) -> Iterator[str]:
     most = max(shown, key=lambda one: one.saved_us or 0.0)
     if most.action is not None and most.saved_us:
         yield (
-            f"What brings most: {literal(most.action.change)} in {literal(most.kernel)}, predicted"
+            f"What brings most: in {literal(most.kernel)} {literal(most.action.change)}, predicted"
             f" to save {duration(most.saved_us)}."
         )
 
