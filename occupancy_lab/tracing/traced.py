@@ -471,9 +471,16 @@ class Handover:
     launches: int
     """How often, at the most."""
     moved_bytes: int
-    """What is written and read again each time."""
+    """What one kernel for both would not move each time: reading, and writing what no other
+    kernel reads."""
     us: float
-    """The time of that at the peak bandwidth of the data sheet."""
+    """The most that this saves each time: what of it costs time, at the peak bandwidth of the data
+    sheet, and no more than the shorter of the two launches takes."""
+    bound: str = ""
+    """The unit that bounds the reader where that is not device memory: then reading costs no time,
+    and writing alone counts."""
+    others: tuple[str, ...] = ()
+    """The kernels that are known to read some of it later: that is still written."""
 
     @property
     def total_us(self) -> float:
