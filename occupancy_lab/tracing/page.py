@@ -21,7 +21,7 @@ from occupancy_lab.text.words import (
     range_sentence,
 )
 from occupancy_lab.tracing.fusing import fusing_sentences
-from occupancy_lab.tracing.traced import GpuTime, KernelTime, order
+from occupancy_lab.tracing.traced import WORTH_TRYING, GpuTime, KernelTime, order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -193,6 +193,12 @@ def _tried_sentences(found: Traced, shown: Sequence[TracedKernel]) -> Iterator[s
         yield f"Near {which} no launch is predicted to be noticeably faster."
     if tried and found.processes:
         yield "Other shapes of blocks were not tried: a --dry-run of the program tries those too."
+    if minor := [*dict.fromkeys(found.minor)]:
+        lose, near = ("loses", "it") if len(minor) == 1 else ("each lose", "them")
+        yield (
+            f"{_named(minor)} {lose} {percent(WORTH_TRYING)} of the time of all kernels or less: no"
+            f" launch near {near} was tried."
+        )
     if found.failed:
         yield f"No launch near {_named(found.failed)} could be compiled and predicted here."
     if found.untried:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from occupancy_lab.work.memory import Memory, SpeedOfLight
 
 
+WORTH_TRYING = 0.01
+"""The share of the time of all kernels that one must lose for launches near it to be compiled."""
 MOST_COUNTED = 16
 """The grids of a kernel, the most frequent, of which it is worked out what their launches do."""
 
@@ -502,6 +504,8 @@ class Traced:
     """What kernels write and the next one reads."""
     failed: tuple[str, ...] = ()
     """Kernels of which nothing could be tried: their texts are gone, or do not compile here."""
+    minor: tuple[str, ...] = ()
+    """Kernels of which nothing was tried, as they lose no more than WORTH_TRYING."""
 
 
 def order(kernels: Iterable[TracedKernel]) -> tuple[TracedKernel, ...]:

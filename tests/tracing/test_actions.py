@@ -84,6 +84,27 @@ def test_nothing_is_tried_unasked_nor_where_nothing_is_lost(asked: list[str]) ->
     assert asked == []
 
 
+@pytest.mark.parametrize(
+    ("launches", "said"),
+    [
+        ((100, 1), "little0 loses 1% of the time of all kernels or less: no launch near it was"),
+        ((100, 1, 1), "little0 and little1 each lose 1% of the time of all kernels or less: no"),
+    ],
+)
+def test_what_loses_little_is_said_not_to_be_tried(
+    asked: list[str], launches: tuple[int, ...], said: str
+) -> None:
+    """Of the kernels that lose most the page has a word on each."""
+    most, *others = (dataclasses.replace(GRID, launches=one) for one in launches)
+    names = [f"little{number}" for number in range(len(others))]
+    little = [traced_kernel(name, (grid,)) for name, grid in zip(names, others, strict=True)]
+    given = Traced((traced_kernel("most", (most,)), *little), ())
+    found = with_actions(given, trying(asked), Effort(60))
+    assert (asked, found.minor) == (["most"], tuple(names))
+    assert any(one.startswith(said) for one in write_trace(found, None).sections[0].sentences)
+    assert with_actions(given, trying(asked), Effort(60, 1)).minor == ()
+
+
 def test_where_time_is_over_the_page_names_what_was_not_tried(
     asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
