@@ -86,9 +86,10 @@ def _trace_page(file: str) -> Page | None:
     except ValueError as error:
         refuse(f"{file} is damaged: {error}")
     tables = [table for section in found.sections for table in section.tables]
+    of = " of one GPU" if "gpus" in plain else ""
     notes = (
         *(sentence for section in found.sections for sentence in section.sentences),
-        "The roofline, and each kernel explained, are in what `trace --report` writes.",
+        f"The roofline, and each kernel explained, are in what `trace --report` writes{of}.",
     )
     chapters = (
         Chapter("In short", (document.Bullets(found.answer), *tables)),

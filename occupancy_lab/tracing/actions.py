@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.tracing.traced import Traced, TracedKernel
 
+ACTION_SECONDS = 60.0
+"""How long launches are compiled where nobody says so."""
 MOST_TRIED, MOST_EXPLAINED = 5, 10
 """The kernels of a page, and of a report, of which launches near theirs are compiled."""
 

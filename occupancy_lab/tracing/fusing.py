@@ -106,7 +106,7 @@ def handover(fed: Fed[Side]) -> Handover | None:
         tuple(pair for pair, each in common.items() if each),
         min(before.launches, after.launches),
         writing + reading,
-        min(counted / bandwidth / 1e3, *times),
+        min([counted / bandwidth / 1e3, *times]),
         bound,
         tuple(dict.fromkeys(name for names in others.values() for name in names)),
     )

@@ -75,7 +75,7 @@ def write_trace(found: Traced, outcome: Outcome | None) -> Document:
     total = KernelTime.total(times.values())
     answer = (
         *(() if total is None else (_lost_sentence(found, shown, times, total),)),
-        *_action_sentence(shown),
+        *action_sentence(shown),
         *_gpu_time_sentence(found),
         _summary(found),
         *_timing_sentences(found, measured=measured),
@@ -169,7 +169,7 @@ def _actions(shown: Sequence[TracedKernel]) -> Iterator[Table]:
         yield Table(("", "what brings most", "predicted", "saves us"), rows, prose=True)
 
 
-def _action_sentence(shown: Sequence[TracedKernel]) -> Iterator[str]:
+def action_sentence(shown: Sequence[TracedKernel]) -> Iterator[str]:
     """Say which change of which kernel saves most of the program's time."""
     most = max(shown, key=lambda one: one.saved_us or 0.0)
     if most.action is not None and most.saved_us:
@@ -193,6 +193,11 @@ def _tried_sentences(found: Traced, shown: Sequence[TracedKernel]) -> Iterator[s
         yield f"Near {which} no launch is predicted to be noticeably faster."
     if tried and found.processes:
         yield "Other shapes of blocks were not tried: a --dry-run of the program tries those too."
+    yield from not_tried(found)
+
+
+def not_tried(found: Traced) -> Iterator[str]:
+    """Say near which kernels no launch was tried, and why."""
     if minor := [*dict.fromkeys(found.minor)]:
         lose, near = ("loses", "it") if len(minor) == 1 else ("each lose", "them")
         yield (

@@ -85,6 +85,13 @@ def test_no_more_is_saved_than_the_shorter_launch_takes() -> None:
     found = handover(fed(side("a", 1, us=40.0), side("b", 1, us=0.5), (WRITTEN, READ)))
     assert found is not None
     assert found.us == 0.5
+    untimed = [
+        (kernel, dataclasses.replace(grid, work=dataclasses.replace(worked(), prediction=None)))
+        for kernel, grid in (side("a", 1, us=None), side("b", 1, us=None))
+    ]
+    found = handover(fed(*untimed, (WRITTEN, READ)))
+    assert found is not None
+    assert found.us == pytest.approx(2 * HANDED / PEAK / 1e3)
     prediction = worked().prediction
     assert prediction is not None
     found = handover(fed(side("a", 1), side("b", 1, us=None), (WRITTEN, READ)))
