@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from occupancy_lab.errors import InputError, refuse
 from occupancy_lab.files import HTML as ENDINGS
-from occupancy_lab.files import check_outputs, export, read_given, read_json
+from occupancy_lab.files import check_outputs, check_page, export, read_given, read_json
 from occupancy_lab.plotting.style import save
 from occupancy_lab.reporting.chapters.accuracy import (
     accuracy_sentence,
@@ -176,6 +176,8 @@ def run(
         blocks = page.blocks(None)
         return blocks if form is None else document.to_markdown(blocks)
     path = Path(output)
+    if form is None:
+        check_page(path)
     named = HTML if path.suffix.lower() in ENDINGS else MARKDOWN
     html = (form or named) == HTML
     check_outputs(

@@ -103,7 +103,9 @@ def dry_trace(  # noqa: PLR0913 - one argument per option of the command line
 def _script(command: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     """Return the file that *command* has Python run, and its arguments."""
     for place, word in enumerate(command):
-        if word.endswith(".py") and Path(word).is_file():
+        if word.endswith(".py"):
+            if not Path(word).is_file():
+                refuse(f"there is no file {quoted(word)} to run dry")
             return word, tuple(command[place + 1 :])
         if place and not word.startswith("-"):
             break

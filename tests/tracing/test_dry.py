@@ -412,6 +412,8 @@ def test_a_dry_run_takes_a_file() -> None:
     """Other commands are refused."""
     with pytest.raises(InputError, match=r"names no FILE\.py"):
         dry_trace(["python", "-c", "1"], gpu="h100")
+    with pytest.raises(InputError, match=r"there is no file 'nosuch\.py' to run dry"):
+        dry_trace(["python", "nosuch.py", "10"], gpu="h100")
 
 
 @pytest.mark.slow
