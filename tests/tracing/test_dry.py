@@ -55,6 +55,16 @@ def test_a_dry_run_tells_what_a_program_would_launch(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_what_a_program_prints_is_on_standard_error(tmp_path: Path) -> None:
+    """Standard output has the page alone, whatever a dry run's program prints and where."""
+    script = tmp_path / "train.py"
+    script.write_text("import sys\nprint('out')\nprint('err', file=sys.stderr)", encoding="utf-8")
+    found = run(["python", str(script)], ["--dry-run", "--gpu", "h100", "--json"])
+    assert (found.returncode, found.stderr) == (0, b"out\nerr\n")
+    assert json.loads(found.stdout)["rows"] == []
+
+
+@pytest.mark.slow
 def test_a_dry_run_says_which_line_stopped_it(tmp_path: Path) -> None:
     """What comes after an error is not there, and that is said."""
     script = tmp_path / "train.py"
