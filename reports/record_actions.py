@@ -131,13 +131,17 @@ def predict_again(folder: Path, gpu: str) -> None:
             for row in rows:
                 recorded = (row["program"], row["kernel"], *numbers(row["action"]))
                 if recorded == (program, one["kernel"], *numbers(bare(tried))):
-                    row.update(said(tried))
+                    row.update(said(tried) | {"action": row["action"]})
     record_tunes.write_rows(path, COLUMNS, rows)
 
 
 def numbers(action: str) -> list[str]:
-    """Return the numbers that an action has, in whatever order it names them."""
-    return sorted(re.findall(r"\d+", action))
+    """Return the numbers that an action has, in whatever order it names them.
+
+    Those of a grid are left out where there are others, from which it follows.
+    """
+    others = re.sub(r"grid [\d x]+ instead of [\d x]+", "", action)
+    return sorted(re.findall(r"\d+", others) or re.findall(r"\d+", action))
 
 
 def table(folder: Path, gpus: Sequence[str]) -> str:

@@ -284,7 +284,10 @@ _TRACED = {
         lost_us="time of all launches above their speed of light, us",
         saved_us="what `action` is predicted to save of the time of all launches, us",
     ),
-    **_like(TEXT, action="the change of a launch that is predicted to bring most"),
+    **_like(
+        TEXT,
+        action="the change of a launch that is predicted to bring most, and on what condition",
+    ),
     "lost_of": Column(
         "the time that lost_us is of, measured or predicted",
         words="measured or predicted",
