@@ -2,7 +2,8 @@
 
     OccupancyLabError              anything a user can act on; the command line prints it, exit 2
     ├── InputError                 what was asked for cannot be asked: a bad number, name or file
-    │   └── EmptyGridError         a grid without programs, where a launch is asked for
+    │   └── GridError              a grid that no launch has
+    │       └── EmptyGridError     a grid without programs, where a launch is asked for
     ├── DoesNotFitError            one program needs more than the GPU gives one program
     ├── CompileError               Triton could not compile the kernel for this target
     │   ├── TargetError            the installed Triton has no compiler for this target
@@ -48,7 +49,11 @@ class InputError(OccupancyLabError):
     """What was asked for cannot be asked."""
 
 
-class EmptyGridError(InputError):
+class GridError(InputError):
+    """A grid is none that a launch has."""
+
+
+class EmptyGridError(GridError):
     """A grid has no programs: Triton launches nothing, and there is nothing to explain."""
 
 

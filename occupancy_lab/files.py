@@ -34,6 +34,8 @@ PICTURES = (".svg", ".png")
 """What the names of pictures end in."""
 HTML = (".html", ".htm")
 """What the names of pages of HTML end in."""
+MARKDOWN = (".md", ".markdown")
+"""What the names of pages of markdown end in, beside those without an ending."""
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 """How a text begins that a spreadsheet would work out, or that was quoted because of that."""
 
@@ -195,6 +197,12 @@ def check_picture(path: Path | str) -> None:
     """Raise InputError where the name of a picture ends in no kind of PICTURES."""
     if Path(path).suffix.lower() not in PICTURES:
         refuse(f"{path} does not end in .svg or .png, the two kinds of picture there are")
+
+
+def check_page(path: Path | str) -> None:
+    """Raise InputError where the name of a page ends in something else than pages do."""
+    if Path(path).suffix.lower() not in {"", *MARKDOWN, *HTML}:
+        refuse(f"{path} does not end in .md or .html, the two kinds of page there are")
 
 
 def _given(paths: Mapping[str, Path | str | None]) -> dict[str, Path]:

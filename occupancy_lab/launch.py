@@ -14,7 +14,7 @@ from collections.abc import Mapping  # noqa: TC003 - `from_line` reads the field
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from occupancy_lab.errors import EmptyGridError, InputError, few_of, quoted, refuse
+from occupancy_lab.errors import EmptyGridError, GridError, InputError, few_of, quoted, refuse
 from occupancy_lab.options import OPTIONS
 from occupancy_lab.values import INT32_MAX, Work
 
@@ -585,7 +585,7 @@ def launch_of(
 def checked_grid(grid: Any) -> tuple[int, ...]:
     """Return *grid* as a tuple of 1 to 3 whole numbers; InputError where it is none.
 
-    It is an EmptyGridError where a number is 0.
+    It is a GridError, and where a number is 0 an EmptyGridError.
     """
     sizes = tuple(grid) if isinstance(grid, tuple | list) else (grid,)
     if not 1 <= len(sizes) <= MOST_DIMENSIONS:
@@ -598,6 +598,6 @@ def checked_grid(grid: Any) -> tuple[int, ...]:
                 f"dimension {place} of the grid is {quoted(size)}; give a whole number from 1 to"
                 f" {GRID_LIMITS[place]}"
             )
-            raise (EmptyGridError if type(number) is int and not number else InputError)(msg)
+            raise (EmptyGridError if type(number) is int and not number else GridError)(msg)
         numbers.append(number)
     return tuple(numbers)

@@ -44,6 +44,7 @@ MOST_WARPS = 64
 """More than any GPU gives a program; how many it gives is checked where the GPU is known."""
 EXAMPLE = "cdiv(N, BLOCK_SIZE)"
 _NAME = re.compile(r"[^\W\d]\w*")
+_ANOTHER = re.compile(rf"\s*{_NAME.pattern}\s*=(?!=)")
 _NAMED = re.compile(r"([^\W\d]\w*)\s*=\s*(.*)", re.DOTALL)
 _BYTES = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?)\s*(k|[KMGT]i?)?B")
 _UNITS = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12} | {
@@ -265,6 +266,10 @@ def _pairs(option: str, given: Words, example: str) -> Iterator[tuple[str, str, 
         name, _, values = (part.strip() for part in text.partition("="))
         if not _NAME.fullmatch(name) or "=" not in text:
             refuse(f"{option} {quoted(text)} is no NAME=VALUE, such as {example}")
+        if any(map(_ANOTHER.match, split(values, name)[1:] if values else ())):
+            refuse(
+                f"{option} {quoted(text)} has several names; {option} repeats, with one name each"
+            )
         yield option, name, values or '""'
 
 

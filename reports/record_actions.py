@@ -87,7 +87,7 @@ def rows_of(folder: Path, program: str) -> Iterator[dict[str, Any]]:
             continue
         after: dict[str, Any] = {}
         if kernel in PLACES:
-            found = trace(folder, program, kernel, tried["change"])["kernels"]
+            found = trace(folder, program, kernel, bare(tried))["kernels"]
             after = max(
                 (other for other in found if other["kernel"] == kernel),
                 key=lambda other: other["launches"],
@@ -103,11 +103,16 @@ def rows_of(folder: Path, program: str) -> Iterator[dict[str, Any]]:
         }
 
 
+def bare(tried: Mapping[str, Any]) -> str:
+    """Return what a trace names for a kernel, without its condition."""
+    return (tried.get("change") or "").partition(" (if ")[0]
+
+
 def said(tried: Mapping[str, Any]) -> dict[str, Any]:
     """Return the columns of what a trace names for a kernel."""
     low, high = re.findall(r"\(([\d.]+) to ([\d.]+)\)", tried["times"])[0]
     return {
-        "action": tried["change"],
+        "action": bare(tried),
         "predicted_us": tried["now_us"],
         "said_us": tried["us"],
         "said_low_us": low,
@@ -125,14 +130,18 @@ def predict_again(folder: Path, gpu: str) -> None:
             tried = one.get("tried") or {}
             for row in rows:
                 recorded = (row["program"], row["kernel"], *numbers(row["action"]))
-                if recorded == (program, one["kernel"], *numbers(tried.get("change") or "")):
-                    row.update(said(tried))
+                if recorded == (program, one["kernel"], *numbers(bare(tried))):
+                    row.update(said(tried) | {"action": row["action"]})
     record_tunes.write_rows(path, COLUMNS, rows)
 
 
 def numbers(action: str) -> list[str]:
-    """Return the numbers that an action has, in whatever order it names them."""
-    return sorted(re.findall(r"\d+", action))
+    """Return the numbers that an action has, in whatever order it names them.
+
+    Those of a grid are left out where there are others, from which it follows.
+    """
+    others = re.sub(r"grid [\d x]+ instead of [\d x]+", "", action)
+    return sorted(re.findall(r"\d+", others) or re.findall(r"\d+", action))
 
 
 def table(folder: Path, gpus: Sequence[str]) -> str:

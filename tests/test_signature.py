@@ -394,6 +394,8 @@ def test_declared_types_are_the_kernels() -> None:
         (LAYER_NORM, {"constexprs": ["BLOCK_SIZE=8,,16"]}, "BLOCK_SIZE is '8,,16', where a value"),
         (LAYER_NORM, {"constexprs": ["BLOCK_SIZE=2*8"]}, r"'BLOCK_SIZE=2\*8' is no value"),
         (LAYER_NORM, {"constexprs": ["BLOCK_SIZE=[1]"]}, r"is no value; give a number"),
+        (LAYER_NORM, {"constexprs": ["ROWS=64,BLOCK_SIZE=8"]}, "--constexpr repeats, with one"),
+        (LAYER_NORM, {"options": ["maxnreg=64, num_ctas=2"]}, "--option repeats, with one"),
         (LAYER_NORM, {"constexprs": ["BLOCK_SIZE=tl.x"]}, "is no dtype of triton.language"),
         (LAYER_NORM, {"constexprs": ["BLOCK_SIZE=" + "1" * 9000]}, "at most 64 bits"),
         (LAYER_NORM, {"constexprs": ["BLOCK_SIZE=1", "BLOCK_SIZE=2"]}, "BLOCK_SIZE is given twice"),

@@ -220,9 +220,12 @@ def explain(  # noqa: PLR0913 - an argument for each option that is not passed o
 
     if plot is not None:
         from occupancy_lab.files import check_outputs, check_picture
+        from occupancy_lab.inputs import chosen_gpus
+        from occupancy_lab.reporting.roofline import check_one_gpu
 
         check_outputs({"--plot": plot})
         check_picture(plot)
+        check_one_gpu([gpu.key for gpu, _ in chosen_gpus(gpus or None)])
     if launch is None:
         given = of_matrix(asked, ("num_warps", "num_stages"), (*OF_LAUNCH, "warm"))
     else:

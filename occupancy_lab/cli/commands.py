@@ -378,11 +378,10 @@ def scan(directories: tuple[str, ...], gpus: tuple[str, ...], **asked: Any) -> N
 @click.option(
     "--actions",
     type=Number(min=0, max=LONGEST_TIMEOUT),
-    default=60,
-    show_default=True,
     metavar="SECONDS",
     help="How long to compile other settings of the kernels that lose most, to tell what would"
-    " bring most: of 5 kernels, in a --report of 10; 0 leaves it out.",
+    " bring most: of 5 kernels, in a --report of 10; 0 leaves it out [default: 60; of several GPUs"
+    " 0, else so long for each].",
 )
 @click.option("--no-times", is_flag=True, help="Time no launches, only count them.")
 @click.option(
@@ -426,7 +425,7 @@ def trace(  # noqa: PLR0913 - an argument for each option
     plot: str | None,
     report: str | None,
     timeline: str | None,
-    actions: float,
+    actions: float | None,
     no_times: bool,
     sample: int,
     profile: float,
@@ -445,7 +444,7 @@ def trace(  # noqa: PLR0913 - an argument for each option
     from occupancy_lab.files import export
     from occupancy_lab.reporting.trace_files import TraceFiles
     from occupancy_lab.text.document import spans
-    from occupancy_lab.tracing.actions import MOST_EXPLAINED, MOST_TRIED, Effort
+    from occupancy_lab.tracing.actions import ACTION_SECONDS, MOST_EXPLAINED, MOST_TRIED, Effort
     from occupancy_lab.tracing.trace import end_as, trace_program
 
     def write(found: Answer) -> None:
@@ -458,14 +457,14 @@ def trace(  # noqa: PLR0913 - an argument for each option
 
     files = TraceFiles(plot, report, timeline)
     files.check(output, gpu)
-    effort = Effort(actions, MOST_TRIED if report is None else MOST_EXPLAINED)
+    several = gpu is not None and "," in gpu
+    seconds = actions if actions is not None else 0.0 if several else ACTION_SECONDS
+    effort = Effort(seconds, MOST_TRIED if report is None else MOST_EXPLAINED)
     if dry_run:
         from occupancy_lab.tracing.several import dry_traces
 
         asked: dict[str, Any] = {"assume": assume, "timeout": timeout, "progress": show_status}
-        if gpu is None or "," not in gpu:
-            asked["effort"] = effort
-        found = dry_traces(program, gpu=gpu, **asked)
+        found = dry_traces(program, gpu=gpu, effort=effort, **asked)
         first = found.traces[0].trace
         files.write(first)
         write(first if len(found.traces) == 1 else found)

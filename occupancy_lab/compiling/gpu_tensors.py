@@ -438,8 +438,8 @@ def _done(
         return value if device == "cpu" or not value.dim() else value.to(device)
 
     kept = {name: value for name, value in kwargs.items() if name != "pin_memory"}
-    if device == "meta":
-        kept.pop("generator", None)
+    if device == "meta" and "generator" in kept:
+        kept["generator"] = None
     moved_args, moved_kwargs = tree_map(moved, (args, kept))
     done = op._overloadpacket if _has_numbers(op, args) else op
     return _Done(done(*moved_args, **moved_kwargs), made)

@@ -48,6 +48,18 @@ class ScriptLaunch:
 
 
 @dataclass(frozen=True, slots=True)
+class Use:
+    """A launch that has a tensor which a Feed handed over before."""
+
+    launch: int
+    """Its index."""
+    of: str
+    """What the first launch of the Feed calls the tensor."""
+    name: str
+    """What this launch calls it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Feed:
     """A launch of which tensors lie in the memory of those of the launch right before it."""
 
@@ -56,6 +68,8 @@ class Feed:
     after: int
     tensors: tuple[tuple[str, str], ...]
     """What the one and the other call each."""
+    uses: tuple[Use, ...] = ()
+    """The launches that have one of them later, in their order."""
 
 
 @dataclass(frozen=True, slots=True)

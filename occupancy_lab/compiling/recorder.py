@@ -29,6 +29,7 @@ from occupancy_lab.compiling.notes import (
     Notes,
     ScriptLaunch,
     Unseen,
+    Use,
     read_notes,
 )
 from occupancy_lab.compiling.offline import offline
@@ -142,6 +143,8 @@ class Recorder:
         self._recent: deque[str] = deque(maxlen=RECENT)
         self._last: tuple[str, Mapping[str, Any]] = "", NO_STORAGES
         self._feeds: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {}
+        self._uses: dict[tuple[str, str], dict[tuple[str, str, str], None]] = {}
+        self._handed: dict[Any, list[tuple[tuple[str, str], str]]] = {}
         self._pruned: dict[tuple[Any, ...], list[Any]] = {}
         self._faults: list[str] = []
         self._missing: dict[Unseen, None] = {}
@@ -185,7 +188,16 @@ class Recorder:
                         self._notes.write(Compiled(index, self._outcome_of(variant)))
 
     def _follow(self, key: str, storages: Mapping[str, Any]) -> None:
-        """Keep which tensors of a launch lie in the memory of those of the launch before it."""
+        """Keep which tensors of a launch lie in the memory of those of the launch before it.
+
+        Of the first launches that are so, what is launched with these tensors later is kept too.
+        """
+        from torch.multiprocessing.reductions import StorageWeakRef
+
+        reference: Any = StorageWeakRef
+        for mine, one in storages.items():
+            for feed, its in self._handed.get(reference(one), ()):
+                self._uses[feed].setdefault((key, its, mine))
         before, theirs = self._last
         same = [
             (its, mine)
@@ -193,8 +205,11 @@ class Recorder:
             for its, other in theirs.items()
             if one._cdata == other._cdata  # noqa: SLF001 - what tells storages apart without memory
         ]
-        if same:
-            self._feeds.setdefault((before, key), tuple(same))
+        feed = before, key
+        if same and feed not in self._feeds:
+            self._feeds[feed], self._uses[feed] = tuple(same), {}
+            for its, mine in same:
+                self._handed.setdefault(reference(storages[mine]), []).append((feed, its))
         self._last = key, storages
 
     def note_fault(self, sentence: str) -> None:
@@ -248,7 +263,12 @@ class Recorder:
         """The launches of this process of which tensors were those of the launch before them."""
         places = {key: place for place, key in enumerate(self._plain)}
         return tuple(
-            Feed(places[before], places[after], tensors)
+            Feed(
+                places[before],
+                places[after],
+                tensors,
+                tuple(Use(places[key], its, mine) for key, its, mine in self._uses[before, after]),
+            )
             for (before, after), tensors in self._feeds.items()
         )
 

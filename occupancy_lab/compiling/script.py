@@ -30,7 +30,7 @@ from occupancy_lab.compiling.assumptions import (  # noqa: TC001 - `from_line` r
     Value,
 )
 from occupancy_lab.compiling.compiler import INTERRUPTED, Compilation, Compiler
-from occupancy_lab.compiling.dry_gpu import Device
+from occupancy_lab.compiling.dry_gpu import Device, seed
 from occupancy_lab.compiling.notes import ENDING, Feed, ScriptLaunch
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.compiling.recorder import Recorder
@@ -420,6 +420,7 @@ def _run(asked: Run) -> Ran:
     sys.argv = [str(path), *(asked.arguments or ())]
     sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115 - for the process's life
     sys.path.insert(0, str(path.resolve().parent))
+    seed()
     error: BaseException | None = None
     own = os.getpid()
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import occupancy_lab
-from occupancy_lab.compiling.dry_gpu import Device
+from occupancy_lab.compiling.dry_gpu import Device, seed
 from occupancy_lab.compiling.recorder import Recorder
 from occupancy_lab.compiling.store import Store
 from occupancy_lab.errors import shortened
@@ -86,4 +86,5 @@ def begin(device: str, store: str | None, folder: str, given: Mapping[str, Value
     read: Device = from_line(Device, device)
     recorder = Recorder(read, kept, Path(folder), given)
     recorder.begin_process()
+    seed()
     _process.enter_context(recording_all(recorder, read, store, Path(folder)))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.explaining.advice import advice
 from occupancy_lab.explaining.neighbours import best_of, predicted_us
-from occupancy_lab.explaining.tried import in_one_sentence
+from occupancy_lab.explaining.tried import change_if, in_one_sentence
 from occupancy_lab.text.document import spans
 from occupancy_lab.text.words import microseconds, prediction_words
 
@@ -23,7 +23,9 @@ class Action:
     """What came of trying launches near one, in the words of its explanation."""
 
     change: str
-    """num_warps 4 instead of 8; "" where none is faster by what predictions tell apart."""
+    """num_warps 4 instead of 8, with the condition where there is one: "(if the kernel allows it)".
+
+    "" where none is faster by what predictions tell apart."""
     sentence: str
     """What `explain` says first of the launch."""
     now_us: float
@@ -64,7 +66,7 @@ def best_action(case: Case) -> Action | None:
     found: list[tuple[Record, str, str, Mapping[str, Any]]] = []
     best = best_of(case.record, case.neighbours)
     if best is not None and best.record is not None and best.record.prediction is not None:
-        found.append((best.record, best.instead_of(case.record), sentence, best.changes))
+        found.append((best.record, change_if(best, case.record), sentence, best.changes))
     if (wider := case.padded) is not None and wider.prediction is not None:
         found += [(wider, one.words, one.sentence, {}) for one in advice(case) if one.words]
     if not found:

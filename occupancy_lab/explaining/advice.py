@@ -65,7 +65,8 @@ class Advice:
     sentence: str
     change: Change | None = None
     words: str = ""
-    """What to change, where it is of what the launch passes: "stride 2064 instead of 2050"."""
+    """What to change, where it is of what the launch passes, and on what condition: "stride 2064
+    instead of 2050 (if the launch can pass that)"."""
 
     @property
     def worth_it(self) -> bool:
@@ -311,7 +312,7 @@ def _if_aligned(record: Record, other: Record, found: Change) -> Iterator[Advice
         f" {microseconds(predicted_us(other))} instead of {microseconds(predicted_us(record))}"
         f"{_brings(found)}.",
         found,
-        words,
+        f"{words} (if the launch can pass that)",
     )
 
 

@@ -22,8 +22,9 @@ def grid_changes(record: Record) -> Iterator[dict[str, Any]]:
     """Return larger grids that still run at once, twice, four times and as large as fits.
 
     Where a whole number is another one divided by the programs, as `rows_per_program` is `n_rows`
-    over the grid, it is divided anew. Without such a number only a kernel that asks for the number
-    of programs does less in each. Whether another launch does the same work, `same_input` tells.
+    over the grid, it is divided anew, and the grid has no program more than that needs. Without
+    such a number only a kernel that asks for the number of programs does less in each. Whether
+    another launch does the same work, `same_input` tells.
     """
     plan, own = record.plan, record.prediction
     if record.matrix is not None or plan is None or plan.grid is None or GRID in record.arguments:
@@ -33,30 +34,36 @@ def grid_changes(record: Record) -> Iterator[dict[str, Any]]:
     programs, most = math.prod(plan.grid), plan.resident_programs or 0
     if not 0 < programs <= most // 2:
         return
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for times in dict.fromkeys((2, 4, most // programs)):
         if programs * times > most:
             continue
         for place, size in enumerate(plan.grid):
             if size == 1 and programs > 1:
                 continue
-            grid = (*plan.grid[:place], size * times, *plan.grid[place + 1 :])
-            shares = _shares(record, size, size * times)
-            yield from ({GRID: grid, **share} for share in shares or [{}])
+            for needed, share in _shares(record, size, size * times) or [(size * times, {})]:
+                grid = (*plan.grid[:place], needed, *plan.grid[place + 1 :])
+                found.setdefault((grid, *share.items()), {GRID: grid, **share})
+    yield from found.values()
 
 
-def _shares(record: Record, programs: int, more: int) -> list[dict[str, int]]:
-    """Return the numbers that are another one divided by *programs*, divided by *more* instead."""
+def _shares(record: Record, programs: int, more: int) -> list[tuple[int, dict[str, int]]]:
+    """Return the numbers that are another one divided by *programs*, divided by *more* instead.
+
+    Each is with the programs that it takes to do all of the other one.
+    """
     numbers = {
         name: value
         for name, value in record.arguments.items()
         if type(value) is int and value > 1 and not BLOCK.search(name)
     }
-    found: dict[str, dict[str, int]] = {}
+    found: dict[str, tuple[int, int]] = {}
     for name, share in numbers.items():
         for other, whole in numbers.items():
             if other != name and whole > share == -(-whole // programs):
-                found.setdefault(name, {name: -(-whole // more)})
-    return [one for one in found.values() if 1 not in one.values()]
+                less = -(-whole // more)
+                found.setdefault(name, (-(-whole // less), less))
+    return [(needed, {name: less}) for name, (needed, less) in found.items() if less > 1]
 
 
 def grids_of_blocks(record: Record, changes: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

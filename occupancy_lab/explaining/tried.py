@@ -91,17 +91,22 @@ def in_one_sentence(case: Case) -> str:
     found = best.record.prediction
     times = f"{prediction_words(found)} predicted instead of {microseconds(own.us)}"
     why = f"{_few_programs(case.record, best)}{_why_faster(own, found)}"
-    return f"{literal(best.instead_of(case.record))}{_doubt(case.record, best)}: {times}{why}."
+    return f"{literal(change_if(best, case.record))}: {times}{why}."
 
 
-def _doubt(record: Record, best: Neighbour) -> str:
-    """Say of what the launch passes that the kernel must take it so, and what has to grow."""
+def change_if(best: Neighbour, record: Record) -> str:
+    """Return the change that makes *best* of *record*, and on what condition.
+
+    "num_warps 4 instead of 8"; of what the launch passes the kernel must take it so, and tensors
+    may have to grow: "BLOCK 2 instead of 1 (if the kernel allows it)".
+    """
+    words = best.instead_of(record)
     if best.changes.keys() <= {*NAMES} or best.record is None:
-        return ""
+        return words
     grown = grown_tensors(record, best.record) if GRID in best.changes else []
     grow = "grows" if len(grown) == 1 else "grow"
-    room = f", and {listed([*map(literal, grown)])} {grow} with the grid" if grown else ""
-    return f" (if the kernel allows it{room})"
+    room = f", and {listed(grown)} {grow} with the grid" if grown else ""
+    return f"{words} (if the kernel allows it{room})"
 
 
 def _few_programs(record: Record, best: Neighbour) -> str:

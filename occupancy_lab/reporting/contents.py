@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from occupancy_lab.errors import InputError, refuse
 from occupancy_lab.files import HTML as ENDINGS
-from occupancy_lab.files import check_outputs, export, read_given, read_json
+from occupancy_lab.files import check_outputs, check_page, export, read_given, read_json
 from occupancy_lab.plotting.style import save
 from occupancy_lab.reporting.chapters.accuracy import (
     accuracy_sentence,
@@ -86,9 +86,10 @@ def _trace_page(file: str) -> Page | None:
     except ValueError as error:
         refuse(f"{file} is damaged: {error}")
     tables = [table for section in found.sections for table in section.tables]
+    of = " of one GPU" if "gpus" in plain else ""
     notes = (
         *(sentence for section in found.sections for sentence in section.sentences),
-        "The roofline, and each kernel explained, are in what `trace --report` writes.",
+        f"The roofline, and each kernel explained, are in what `trace --report` writes{of}.",
     )
     chapters = (
         Chapter("In short", (document.Bullets(found.answer), *tables)),
@@ -175,6 +176,8 @@ def run(
         blocks = page.blocks(None)
         return blocks if form is None else document.to_markdown(blocks)
     path = Path(output)
+    if form is None:
+        check_page(path)
     named = HTML if path.suffix.lower() in ENDINGS else MARKDOWN
     html = (form or named) == HTML
     check_outputs(

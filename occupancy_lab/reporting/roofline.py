@@ -103,6 +103,12 @@ def _point(kernel: TracedKernel, basis: str) -> Point | None:
     return Point(kernel.kernel, flops / dram, flops / us * 1e6, time.us, words)
 
 
+def check_one_gpu(keys: Sequence[str]) -> None:
+    """Raise InputError where an explanation that is to be drawn is of several GPUs."""
+    if len(keys) > 1:
+        refuse(f"--plot is of one GPU, and this is of {listed(keys)}: name one with --gpu")
+
+
 def draw_explanation(found: Explanation | ScriptExplanation) -> Figure:
     """Return the roofline of what is explained on one GPU, by predicted times.
 
@@ -117,8 +123,7 @@ def draw_explanation(found: Explanation | ScriptExplanation) -> Figure:
     alone = len(explained) == 1
     named = [pair for one in explained for pair in _named(one, alone=alone)]
     gpus = {record.gpu.key: record.gpu for _, record in named}
-    if len(gpus) > 1:
-        refuse(f"--plot is of one GPU, and this is of {listed([*gpus])}: name one with --gpu")
+    check_one_gpu([*gpus])
     points = [point for name, one in named if (point := _point_of(name, one)) is not None]
     gpu = next(iter(gpus.values()), None)
     if not points or gpu is None or gpu.bandwidth_gbs is None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from occupancy_lab.errors import refuse
-from occupancy_lab.files import HTML, check_outputs, check_picture, export
+from occupancy_lab.files import HTML, check_outputs, check_page, check_picture, export
 
 if TYPE_CHECKING:
     from occupancy_lab.tracing.trace import Trace
@@ -32,6 +32,8 @@ class TraceFiles:
         """
         from occupancy_lab.reporting.contents import picture_folder
 
+        if self.report is not None:
+            check_page(self.report)
         wanted = {"--plot": self.plot, "--report": self.report, "--timeline": self.timeline}
         pictures = {}
         if self.report is not None and Path(self.report).suffix.lower() not in HTML:

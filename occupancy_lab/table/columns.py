@@ -292,7 +292,7 @@ _TRACED = {
     ),
     **_like(
         TEXT,
-        action="the change of a launch that is predicted to bring most",
+        action="the change of a launch that is predicted to bring most, and on what condition",
         advice="what explain says first of the launch: that change, with its conditions and time",
     ),
 }

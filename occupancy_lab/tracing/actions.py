@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.explaining.action import best_action
 from occupancy_lab.tracing.page import shown_kernels
-from occupancy_lab.tracing.traced import KernelTime
+from occupancy_lab.tracing.traced import WORTH_TRYING, KernelTime
 from occupancy_lab.workers import signals
 
 if TYPE_CHECKING:
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.tracing.traced import Traced, TracedKernel
 
+ACTION_SECONDS = 60.0
+"""How long launches are compiled where nobody says so."""
 MOST_TRIED, MOST_EXPLAINED = 5, 10
 """The kernels of a page, and of a report, of which launches near theirs are compiled."""
-WORTH_TRYING = 0.01
-"""The share of the time of all kernels that one must lose for launches near it to be compiled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,11 @@ def with_actions(
         return found
     shown = shown_kernels(found)
     total = KernelTime.total(one.time for one in shown)
-    worth = [one for one in shown if total and _lost(one) > WORTH_TRYING * total.us]
+    most = [one for one in shown if one.time is not None][: effort.kernels]
+    least = 0.0 if total is None else WORTH_TRYING * total.us
+    wanted = [one for one in most if _lost(one) > least]
+    minor = tuple(one.kernel for one in most if _lost(one) <= least)
     until = time.monotonic() + effort.seconds
-    wanted = worth[: effort.kernels]
     tried: dict[int, TracedKernel] = {}
     failed: list[str] = []
     while wanted and time.monotonic() <= until:
@@ -70,7 +72,9 @@ def with_actions(
         del wanted[0]
     kernels = tuple(tried.get(id(one), one) for one in found.kernels)
     untried = tuple(one.kernel for one in wanted)
-    return dataclasses.replace(found, kernels=kernels, untried=untried, failed=tuple(failed))
+    return dataclasses.replace(
+        found, kernels=kernels, untried=untried, failed=tuple(failed), minor=minor
+    )
 
 
 def _lost(kernel: TracedKernel) -> float:

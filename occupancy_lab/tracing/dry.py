@@ -21,7 +21,7 @@ from occupancy_lab.inputs import chosen_gpus
 from occupancy_lab.launch import Pointer
 from occupancy_lab.occupancy.calculator import calculate, check_fits
 from occupancy_lab.tracing.actions import NOTHING, Effort, with_actions
-from occupancy_lab.tracing.fusing import each_handover
+from occupancy_lab.tracing.fusing import Fed, each_handover
 from occupancy_lab.tracing.page import Outcome
 from occupancy_lab.tracing.trace import Trace
 from occupancy_lab.tracing.traced import (
@@ -103,7 +103,9 @@ def dry_trace(  # noqa: PLR0913 - one argument per option of the command line
 def _script(command: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     """Return the file that *command* has Python run, and its arguments."""
     for place, word in enumerate(command):
-        if word.endswith(".py") and Path(word).is_file():
+        if word.endswith(".py"):
+            if not Path(word).is_file():
+                refuse(f"there is no file {quoted(word)} to run dry")
             return word, tuple(command[place + 1 :])
         if place and not word.startswith("-"):
             break
@@ -189,7 +191,13 @@ def dry_kernels(script: Script, effort: Effort = NOTHING) -> Traced:
         return found[place], kernels[place].grids[0]
 
     handovers = each_handover(
-        (launched_as(one.before), launched_as(one.after), one.tensors) for one in script.ran.feeds
+        Fed(
+            one.before,
+            one.after,
+            one.tensors,
+            tuple((use.launch, use.of, use.name) for use in one.uses),
+        ).mapped(launched_as)
+        for one in script.ran.feeds
     )
     traced = Traced(order([*rows.values()]), (), tuple(launched), handovers=handovers)
     return with_actions(traced, case_of, effort)

@@ -1,19 +1,25 @@
-"""Launches that read what the launch before them wrote: what one kernel for both would not move."""
+"""Launches that read what the launch before them wrote: what one kernel for both would save."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from occupancy_lab.text.document import literal
 from occupancy_lab.text.words import byte_words, duration, listed, microseconds
+from occupancy_lab.throughput.launch_time import BESIDE_UNITS, PARTS
 from occupancy_lab.tracing.traced import Handover
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from occupancy_lab.tracing.traced import GridLaunches, TracedKernel
 
     Side = tuple[TracedKernel, GridLaunches]
+
+Launch = TypeVar("Launch")
+Other = TypeVar("Other")
 
 MOST_SHOWN = 3
 """Pairs of kernels that are told."""
@@ -21,13 +27,61 @@ WORTH_FUSING = 0.01
 """The share of the time of all kernels that fusing must save to be told."""
 
 
-def handover(writer: Side, reader: Side, tensors: Iterable[tuple[str, str]]) -> Handover | None:
-    """Return what the launches of *writer* hand over to those of *reader*, each over a grid.
+@dataclass(frozen=True, slots=True)
+class Fed(Generic[Launch]):
+    """A launch that has tensors of the one right before it, and those that have them later."""
 
-    *tensors* are what lies in the same memory, as the one and the other call it. None where nothing
-    of it is written by the one and read by the other, and where that is not known.
+    writer: Launch
+    reader: Launch
+    tensors: tuple[tuple[str, str], ...]
+    """What lies in the same memory, as the one and the other call it."""
+    uses: tuple[tuple[Launch, str, str], ...] = ()
+    """The later launches in their order, with what the writer and what they call it."""
+
+    def mapped(self, of: Callable[[Launch], Other]) -> Fed[Other]:
+        """Return it with what *of* gives for each launch."""
+        uses = tuple((of(launch), its, mine) for launch, its, mine in self.uses)
+        return Fed(of(self.writer), of(self.reader), self.tensors, uses)
+
+
+def noted_feeds(firsts: Sequence[Mapping[str, Any]]) -> Iterator[Fed[tuple[int, tuple[int, ...]]]]:
+    """Return those of *firsts* that have memory of the launch right before them.
+
+    Each is a kernel's number and its grid: what a process noted of its first launches over each
+    grid, in their order.
     """
-    (first, before), (second, after) = writer, reader
+    launches = [(one["kernel"], tuple(one["grid"])) for one in firsts]
+    memory = {launch: one["memory"] for launch, one in zip(launches, firsts, strict=True)}
+    having: dict[int, list[tuple[int, str]]] = defaultdict(list)
+    for place, one in enumerate(firsts):
+        for mine, number in one["memory"].items():
+            having[number].append((place, mine))
+    for place, one in enumerate(firsts):
+        kernel, grid = one.get("after") or (-1, ())
+        writer = kernel, tuple(grid)
+        theirs = memory.get(writer, {})
+        found = sorted(
+            (*use, its)
+            for its, number in theirs.items()
+            for use in having[number]
+            if use[0] >= place
+        )
+        tensors = tuple((its, mine) for use, mine, its in found if use == place)
+        handed = {its for its, _ in tensors}
+        uses = tuple(
+            (launches[use], its, mine) for use, mine, its in found if use > place and its in handed
+        )
+        if tensors:
+            yield Fed(writer, launches[place], tensors, uses)
+
+
+def handover(fed: Fed[Side]) -> Handover | None:
+    """Return what a launch hands over to the next one, and what one kernel for both would save.
+
+    None where nothing of it is written by the one and read by the other, where that is not known,
+    and where it saves nothing.
+    """
+    (first, before), (second, after) = fed.writer, fed.reader
     calculation = second.calculation
     bandwidth = None if calculation is None else calculation.gpu.bandwidth_gbs
     if before.work is None or after.work is None or bandwidth is None:
@@ -35,26 +89,60 @@ def handover(writer: Side, reader: Side, tensors: Iterable[tuple[str, str]]) -> 
     written = {one.tensor: one.written.low for one in before.work.counts.footprints}
     read = {one.tensor: one.read.low for one in after.work.counts.footprints}
     common = {
-        (mine, its): min(written.get(mine, 0), read.get(its, 0)) for mine, its in sorted(tensors)
+        (mine, its): min(written.get(mine, 0), read.get(its, 0))
+        for mine, its in sorted(fed.tensors)
     }
-    moved = 2 * sum(common.values())
-    if not moved:
+    others = {mine: [*_later_readers(fed, mine)] for (mine, _), each in common.items() if each}
+    writing = sum(each for (mine, _), each in common.items() if each and not others[mine])
+    reading = sum(common.values())
+    bound = _other_bound(after)
+    counted = writing if bound else writing + reading
+    if not counted:
         return None
+    times = [us for one in (before, after) if (us := _time(one)) is not None]
     return Handover(
         first.kernel,
         second.kernel,
         tuple(pair for pair, each in common.items() if each),
         min(before.launches, after.launches),
-        moved,
-        moved / bandwidth / 1e3,
+        writing + reading,
+        min([counted / bandwidth / 1e3, *times]),
+        bound,
+        tuple(dict.fromkeys(name for names in others.values() for name in names)),
     )
 
 
-def each_handover(
-    pairs: Iterable[tuple[Side, Side, Iterable[tuple[str, str]]]],
-) -> tuple[Handover, ...]:
-    """Return what `handover` gives for *pairs*, each once, that with most time first."""
-    found = {one for pair in pairs if (one := handover(*pair)) is not None}
+def _later_readers(fed: Fed[Side], tensor: str) -> Iterator[str]:
+    """Return the kernels that read what the writer calls *tensor*, until one overwrites it."""
+    for (kernel, grid), its, mine in fed.uses:
+        if its != tensor:
+            continue
+        found = () if grid.work is None else grid.work.counts.footprints
+        amounts = next(((one.read, one.written) for one in found if one.tensor == mine), None)
+        if amounts is None or amounts[0].high != 0:
+            yield kernel.kernel
+        elif amounts[1].low:
+            return
+
+
+def _other_bound(grid: GridLaunches) -> str:
+    """Return the unit that bounds a launch, which reads meanwhile; "" where memory may bound it."""
+    found = None if grid.work is None else grid.work.prediction
+    if found is None or found.bound in {"bandwidth", *BESIDE_UNITS}:
+        return ""
+    return found.bound
+
+
+def _time(grid: GridLaunches) -> float | None:
+    """Return how long a launch takes: measured, else predicted."""
+    if grid.us is not None or grid.work is None or grid.work.prediction is None:
+        return grid.us
+    return grid.work.prediction.us
+
+
+def each_handover(feeds: Iterable[Fed[Side]]) -> tuple[Handover, ...]:
+    """Return what `handover` gives for *feeds*, each once, that with most time first."""
+    found = {one for fed in feeds if (one := handover(fed)) is not None}
     return tuple(sorted(found, key=lambda one: (-one.total_us, one.writer, one.reader)))
 
 
@@ -67,6 +155,24 @@ def fusing_sentences(found: Sequence[Handover], total_us: float) -> Iterator[str
         yield (
             f"{literal(one.reader)} reads {listed(read)}, which {literal(one.writer)} has written"
             f" right before{renamed}: one kernel for both moves {byte_words(one.moved_bytes)} less,"
-            f" up to {microseconds(one.us)} at the data sheet's rate and {duration(one.total_us)}"
-            " in all, if nothing else reads that."
+            f" up to {microseconds(one.us)} and {duration(one.total_us)} in all"
+            f"{_meanwhile(one)}{_unless(one)}."
         )
+
+
+def _meanwhile(one: Handover) -> str:
+    """Say why writing alone counts, where it does."""
+    if not one.bound:
+        return ""
+    unit = PARTS.get(one.bound, one.bound).partition(":")[0]
+    return f" for writing it, as {literal(one.reader)} is bound by {unit} and reads meanwhile"
+
+
+def _unless(one: Handover) -> str:
+    """Say who else reads it, or that nothing else may."""
+    if not one.others:
+        return ", if nothing else reads that"
+    again = {one.reader, one.writer}
+    words = [f"another launch of {literal(name)}" for name in one.others if name in again]
+    words += [literal(name) for name in one.others if name not in again]
+    return f"; what {listed(words)} reads of that too is still written"

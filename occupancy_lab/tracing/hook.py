@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING
 from .noted import (
     MOST_COPIES,
     Kernel,
+    Memory,
     Timer,
     by_parameter,
     clock,
@@ -42,8 +43,6 @@ from .noted import (
     passed,
     places,
     process_facts,
-    same_memory,
-    tensors,
 )
 from .profiled import Profile
 
@@ -91,8 +90,9 @@ class Session:
         self.spent = 0
         self.recent: deque[Any] = deque(maxlen=RECENT)
         """The cells of the last launches."""
-        self._last: Any = (None, None, {})
-        """The kernel, the cell and the tensors of the last first launch of a grid."""
+        self._last: Any = (None, None)
+        """The kernel and the cell of the last first launch of a grid."""
+        self._memory = Memory()
         self._copies: list[Any] = []
         """Of a first launch each: its kernel's number, its grid, and copies of small tensors."""
         self._undo: list[Callable[[], None]] = []
@@ -147,7 +147,7 @@ class Session:
         self.errors = []
         self.recent.clear()
         self._copies.clear()
-        self._last = None, None, {}
+        self._last = None, None
         for kernel in self.kernels:
             kernel.cells.clear()
             kernel.others = None
@@ -440,26 +440,19 @@ class Session:
         cell.told = True
         given = by_parameter(kernel.described.get("parameters"), rest)
         if given is None:
-            self._last = None, None, {}
+            self._last = None, None
             return
+        told = {"kernel": kernel.number, "grid": cell.grid, "passed": passed(given)}
+        before, last = self._last
+        if last is not None and self.recent and self.recent[-1] is last:
+            told["after"] = before.number, last.grid
+        self._last = kernel, cell
         with self._lock:
-            self._append({"kernel": kernel.number, "grid": cell.grid, "passed": passed(given)})
-        self._tell_same(kernel, cell, tensors(given))
+            self._append({**told, "memory": self._memory.numbers(given)})
         if kind == "count" and not _unusual and len(self._copies) < MOST_COPIES:
             copied = copies(given, rest[0])
             if copied:
                 self._copies.append((kernel.number, cell.grid, copied))
-
-    def _tell_same(self, kernel: Any, cell: Any, given: Any) -> None:
-        """Append which tensors of a first launch were those of the launch right before it."""
-        before, last, theirs = self._last
-        if last is not None and self.recent and self.recent[-1] is last:
-            same = same_memory(theirs, given)
-            if same:
-                after = {"before": before.number, "of": last.grid, "same": same}
-                with self._lock:
-                    self._append({"kernel": kernel.number, "grid": cell.grid, **after})
-        self._last = kernel, cell, given
 
     def _tell_values(self) -> None:
         """Append what was in the small tensors that first launches were given."""

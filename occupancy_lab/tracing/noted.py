@@ -313,24 +313,29 @@ def copies(given: Any, stream: Any) -> Any:
         return {name: part.clone() for name, part in small.items()}
 
 
-def tensors(given: Any) -> Any:
-    """Return the tensors that a kernel is *given*, which are not kept alive, and their memory."""
-    found = {}
-    for name, value in given.items():
-        tensor = getattr(value, "base", value)
-        if hasattr(tensor, "untyped_storage"):
-            found[name] = weakref.ref(tensor), tensor.untyped_storage().data_ptr()
-    return found
+class Memory:
+    """Numbers the memory of tensors: what lies where a tensor lay that is gone has another."""
 
+    def __init__(self) -> None:
+        self._known: dict[int, Any] = {}
+        self._last = 0
 
-def same_memory(before: Any, after: Any) -> Any:
-    """Return what two launches call what lies in the same memory: what is gone by now does not."""
-    return [
-        (its, mine)
-        for mine, (_, place) in after.items()
-        for its, (tensor, other) in before.items()
-        if place == other and place and tensor() is not None
-    ]
+    def numbers(self, given: Any) -> Any:
+        """Return the number of each tensor that a kernel is *given*; none is kept alive."""
+        found = {}
+        for name, value in given.items():
+            tensor = getattr(value, "base", value)
+            place = 0
+            with contextlib.suppress(Exception):  # no tensor, or one without memory
+                place = tensor.untyped_storage().data_ptr()
+            if not place:
+                continue
+            known, number = self._known.get(place, (None, 0))
+            if known is None or known() is None:
+                number = self._last = self._last + 1
+                self._known[place] = weakref.ref(tensor), number
+            found[name] = number
+        return found
 
 
 def whole_numbers(value: Any) -> Any:

@@ -21,7 +21,7 @@ from occupancy_lab.text.words import (
     range_sentence,
 )
 from occupancy_lab.tracing.fusing import fusing_sentences
-from occupancy_lab.tracing.traced import GpuTime, KernelTime, order
+from occupancy_lab.tracing.traced import WORTH_TRYING, GpuTime, KernelTime, order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -75,7 +75,7 @@ def write_trace(found: Traced, outcome: Outcome | None) -> Document:
     total = KernelTime.total(times.values())
     answer = (
         *(() if total is None else (_lost_sentence(found, shown, times, total),)),
-        *_action_sentence(shown),
+        *action_sentence(shown),
         *_gpu_time_sentence(found),
         _summary(found),
         *_timing_sentences(found, measured=measured),
@@ -169,12 +169,12 @@ def _actions(shown: Sequence[TracedKernel]) -> Iterator[Table]:
         yield Table(("", "what brings most", "predicted", "saves us"), rows, prose=True)
 
 
-def _action_sentence(shown: Sequence[TracedKernel]) -> Iterator[str]:
+def action_sentence(shown: Sequence[TracedKernel]) -> Iterator[str]:
     """Say which change of which kernel saves most of the program's time."""
     most = max(shown, key=lambda one: one.saved_us or 0.0)
     if most.action is not None and most.saved_us:
         yield (
-            f"What brings most: {literal(most.action.change)} in {literal(most.kernel)}, predicted"
+            f"What brings most: in {literal(most.kernel)} {literal(most.action.change)}, predicted"
             f" to save {duration(most.saved_us)}."
         )
 
@@ -193,6 +193,17 @@ def _tried_sentences(found: Traced, shown: Sequence[TracedKernel]) -> Iterator[s
         yield f"Near {which} no launch is predicted to be noticeably faster."
     if tried and found.processes:
         yield "Other shapes of blocks were not tried: a --dry-run of the program tries those too."
+    yield from not_tried(found)
+
+
+def not_tried(found: Traced) -> Iterator[str]:
+    """Say near which kernels no launch was tried, and why."""
+    if minor := [*dict.fromkeys(found.minor)]:
+        lose, near = ("loses", "it") if len(minor) == 1 else ("each lose", "them")
+        yield (
+            f"{_named(minor)} {lose} {percent(WORTH_TRYING)} of the time of all kernels or less: no"
+            f" launch near {near} was tried."
+        )
     if found.failed:
         yield f"No launch near {_named(found.failed)} could be compiled and predicted here."
     if found.untried:

@@ -24,7 +24,7 @@ from occupancy_lab.occupancy.calculator import calculate, check_fits
 from occupancy_lab.tracing.actions import NOTHING, Effort, with_actions
 from occupancy_lab.tracing.again import case_of_kept, without_timed
 from occupancy_lab.tracing.counted import count_kept, kept_files, launch_of, texts_of_kept
-from occupancy_lab.tracing.fusing import each_handover
+from occupancy_lab.tracing.fusing import Fed, each_handover, noted_feeds
 from occupancy_lab.tracing.traced import (
     MOST_COUNTED,
     GpuTime,
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.occupancy.calculator import Calculation
 
+_Made = tuple[Any, tuple[int, ...] | None]
+"""A launch: its kernel's key and its grid."""
 EMPTY_NS, AROUND_NS = 1250, 930
 """What a pair of events takes around nothing, where that was not measured, and what more around a
 kernel. On an H200 (2026-11-22) it takes 1.25 us around nothing, 2.85 us around a kernel of 0.67 us
@@ -69,10 +71,11 @@ def read_records(
     store at *directory* keeps what launches do. *effort* is what is compiled to find what would
     bring most, of which *progress* is told, and "" after it.
     """
-    processes, found, recent = [], defaultdict(list), []
+    processes, found, recent, feeds = [], defaultdict(list), [], []
     for place in sorted(folder.glob("*-*/kernels.jsonl")):
-        process, kernels, launched = _read_process(place.parent)
+        process, kernels, launched, fed = _read_process(place.parent)
         processes.append(process)
+        feeds += fed
         recent += [(process.pid, *one) for one in launched]
         for kernel in kernels:
             found[_key(kernel)].append((process, kernel))
@@ -86,10 +89,7 @@ def read_records(
         if one.grid == grid
     )
     handovers = each_handover(
-        (_over(traced[before], of), _over(traced[key], grid), same)
-        for key, group in found.items()
-        for _, kernel in group
-        for before, of, grid, same in kernel.get("feeds", ())
+        fed.mapped(lambda launch: _over(traced[launch[0]], launch[1])) for fed in feeds
     )
     kept = {id(traced[key]): _kept(folder, group[0][1]) for key, group in found.items()}
 
@@ -104,7 +104,7 @@ def read_records(
     )
 
 
-def _over(kernel: TracedKernel, grid: tuple[int, ...]) -> tuple[TracedKernel, GridLaunches]:
+def _over(kernel: TracedKernel, grid: tuple[int, ...] | None) -> tuple[TracedKernel, GridLaunches]:
     """Return *kernel* with its launches over *grid*, without work where they are not known."""
     empty = GridLaunches(grid, 0)
     return kernel, next((one for one in kernel.grids if one.grid == grid), empty)
@@ -126,10 +126,10 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 def _read_process(
     place: Path,
-) -> tuple[Process, list[dict[str, Any]], list[tuple[Any, tuple[int, ...] | None]]]:
-    """Return a process, its kernels, and of its last launches the kernel's key and the grid."""
+) -> tuple[Process, list[dict[str, Any]], list[_Made], list[Fed[_Made]]]:
+    """Return a process, its kernels, its last launches, and those that have what one before had."""
     facts, *told = list(_lines(place / "kernels.jsonl")) or [{}]
-    kernels = [one for one in told if not one.keys() & {"passed", "values", "same"}]
+    kernels = [one for one in told if not one.keys() & {"passed", "values"}]
     try:
         counted = json.loads((place / "counts.json").read_text("utf-8"))
     except (OSError, ValueError):  # killed before the first flush
@@ -166,21 +166,17 @@ def _read_process(
         gpu_time=_gpu_time(counted.get("profile"), {kernel["name"] for kernel in kernels}),
     )
     numbered = {kernel["kernel"]: kernel for kernel in kernels}
-    for one in told:
-        if "same" in one and one["before"] in numbered:
-            feed = (
-                _key(numbered[one["before"]]),
-                shortened(one["of"]),
-                shortened(one["grid"]),
-                tuple(map(tuple, one["same"])),
-            )
-            numbered[one["kernel"]].setdefault("feeds", []).append(feed)
+    firsts = [one for one in told if "memory" in one and one["kernel"] in numbered]
+    fed: list[Fed[_Made]] = [
+        one.mapped(lambda launch: (_key(numbered[launch[0]]), shortened(launch[1])))
+        for one in noted_feeds(firsts)
+    ]
     launched = []
     for number, cell in counted.get("recent", ()):
         if number in numbered and cell < len(numbered[number]["grids"]):
             kernel = numbered[number]
             launched.append((_key(kernel), kernel["grids"][cell].grid))
-    return process, kernels, launched
+    return process, kernels, launched, fed
 
 
 def _gpu_time(profile: Mapping[str, Any] | None, names: Collection[str]) -> GpuTime | None:

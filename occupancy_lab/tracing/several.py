@@ -13,7 +13,9 @@ from occupancy_lab.tracing.dry import dry_trace
 from occupancy_lab.tracing.page import (
     NOT_LAUNCHED,
     NOTHING,
+    action_sentence,
     missing,
+    not_tried,
     short_name,
     shown_kernels,
     unknown_resources,
@@ -48,6 +50,14 @@ class DryTrace:
     def time(self) -> KernelTime | None:
         """The predicted time of all launches of which one is known."""
         return KernelTime.total(one.time for one in self.shown)
+
+    @property
+    def tried(self) -> bool:
+        """Whether launches near its kernels were to be tried."""
+        found = self.trace.found
+        return any(one.action for one in self.shown) or bool(
+            found.minor or found.failed or found.untried
+        )
 
     @property
     def launches(self) -> int:
@@ -104,6 +114,17 @@ class DryTraces(Answer):
         title = f"dry runs of {literal(shlex.join(self.command))} for {keys}"
         return Document(title, tuple(_answer(self.traces)), (section,))
 
+    def _actions(self) -> Iterator[str]:
+        """Say of each GPU what brings most there, or how to have that looked for."""
+        if not any(one.tried for one in self.traces):
+            yield "What brings most is told of one GPU, and with `--actions SECONDS` of each."
+        for one in filter(lambda trace: trace.tried, self.traces):
+            said = [*action_sentence(one.shown)] or [
+                "No launch that was tried is predicted to be noticeably faster."
+            ]
+            words = (*said, *not_tried(one.trace.found))
+            yield from (f"**{one.gpu.title}**: {sentence}" for sentence in words)
+
     def _sentences(self) -> Iterator[str]:
         yield (
             "Times are predicted, of all launches one after the other, each as a profiler would"
@@ -115,6 +136,7 @@ class DryTraces(Answer):
             predictions = (kernel.prediction for kernel in one.shown)
             if (found := next(filter(None, predictions), None)) is not None:
                 yield range_sentence(one.gpu, found.basis, calibrated=found.calibrated)
+        yield from self._actions()
         yield NOT_LAUNCHED
         said: dict[str, list[str]] = {}
         for one in self.traces:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from occupancy_lab.work.memory import Memory, SpeedOfLight
 
 
+WORTH_TRYING = 0.01
+"""The share of the time of all kernels that one must lose for launches near it to be compiled."""
 MOST_COUNTED = 16
 """The grids of a kernel, the most frequent, of which it is worked out what their launches do."""
 
@@ -480,9 +482,16 @@ class Handover:
     launches: int
     """How often, at the most."""
     moved_bytes: int
-    """What is written and read again each time."""
+    """What one kernel for both would not move each time: reading, and writing what no other
+    kernel reads."""
     us: float
-    """The time of that at the peak bandwidth of the data sheet."""
+    """The most that this saves each time: what of it costs time, at the peak bandwidth of the data
+    sheet, and no more than the shorter of the two launches takes."""
+    bound: str = ""
+    """The unit that bounds the reader where that is not device memory: then reading costs no time,
+    and writing alone counts."""
+    others: tuple[str, ...] = ()
+    """The kernels that are known to read some of it later: that is still written."""
 
     @property
     def total_us(self) -> float:
@@ -504,6 +513,8 @@ class Traced:
     """What kernels write and the next one reads."""
     failed: tuple[str, ...] = ()
     """Kernels of which nothing could be tried: their texts are gone, or do not compile here."""
+    minor: tuple[str, ...] = ()
+    """Kernels of which nothing was tried, as they lose no more than WORTH_TRYING."""
 
 
 def order(kernels: Iterable[TracedKernel]) -> tuple[TracedKernel, ...]:

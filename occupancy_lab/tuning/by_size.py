@@ -21,7 +21,7 @@ from occupancy_lab.options import KNOBS
 from occupancy_lab.record import Failed, Record, compile_runs, with_counts
 from occupancy_lab.signature import read_assumed
 from occupancy_lab.tuning.digest import source_digest
-from occupancy_lab.tuning.sizes import SizedLaunches, launches_at, read_sizes, with_values
+from occupancy_lab.tuning.sizes import SizedLaunches, at_size, launches_at, read_sizes, with_values
 from occupancy_lab.tuning.space import (
     as_compared,
     autotuner_of,
@@ -134,11 +134,16 @@ class _Tuner:
     sized: dict[str, SizedLaunches] = field(default_factory=dict)
     """The launch lines of each size, by its text."""
 
-    def tune(self, sizes: Sequence[Size], *, search: bool) -> TunedFile:
-        """Return the best configuration at each of *sizes* on each GPU."""
-        launches = launches_at(self.kernel, sizes, **self._lines())
+    def tune(self, places: Mapping[str, Size], *, search: bool) -> TunedFile:
+        """Return the best configuration on each GPU at each size, by its place for errors."""
+        sizes, launches = [*places.values()], []
+        candidates: list[Candidate] = []
+        for place, size in places.items():
+            with at_size(place):
+                (sized,) = launches_at(self.kernel, [size], **self._lines())
+                candidates += self._candidates(sized)
+            launches.append(sized)
         self.sized.update({_text(one.size): one for one in launches})
-        candidates = [one for sized in launches for one in self._candidates(sized)]
         configs = [one.config for one in candidates]
         self._check_any_size(candidates)
         chosen: dict[str, tuple[TunedLaunch, ...]] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import re
@@ -9,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from occupancy_lab.errors import InputError, few_of, quoted, refuse, shortened
+from occupancy_lab.errors import GridError, InputError, few_of, quoted, refuse, shortened
 from occupancy_lab.expressions import Kind, parse
 from occupancy_lab.files import read_given
 from occupancy_lab.launch import INT64_MAX
@@ -17,6 +18,8 @@ from occupancy_lab.notation import Parameters, read_constant, split
 from occupancy_lab.signature import Words, read_launches
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from occupancy_lab.expressions import Expression
     from occupancy_lab.signature import LaunchLine
     from occupancy_lab.tuning.tuned_file import Size
@@ -36,8 +39,10 @@ class SizedLaunches:
     lines: tuple[LaunchLine, ...]
 
 
-def read_sizes(asked: AskedSizes, kernel: Any) -> list[Size]:
+def read_sizes(asked: AskedSizes, kernel: Any) -> dict[str, Size]:
     """Return the sizes that are *asked*, each the arguments of *kernel* that it sets by name.
+
+    They are by where each is first: "'sizes.csv', line 2".
 
     Raises InputError where there is none, a name is no argument that a launch passes, or a value is
     no whole number; that of a constexpr may be a truth value, a number or a text.
@@ -48,7 +53,7 @@ def read_sizes(asked: AskedSizes, kernel: Any) -> list[Size]:
         refuse(f"{name} has no sizes; its first line names arguments, and each other has a size")
     if len(rows) > MOST_SIZES:
         refuse(f"{name} has {len(rows)} sizes; give at most {MOST_SIZES}")
-    names = list(rows[0])
+    names = list(next(iter(rows.values())))
     for one in names:
         if one not in parameters.by_name:
             refuse(
@@ -60,35 +65,47 @@ def read_sizes(asked: AskedSizes, kernel: Any) -> list[Size]:
                 f"{name} has the column {shortened(one)}, which the {parameters.setters[one]} of"
                 f" {parameters.name} sets; leave it out"
             )
-    found: list[Size] = []
-    for row in rows:
+    found: dict[str, Size] = {}
+    for place, row in rows.items():
         if list(row) != names:
-            refuse(f"{name} has a size with other arguments than the first: {few_of([*row])}")
-        size = {one: _value(name, one, value, parameters) for one, value in row.items()}
-        if size not in found:
-            found.append(size)
+            refuse(f"{place} has other arguments than the first size: {few_of([*row])}")
+        size = {one: _value(place, one, value, parameters) for one, value in row.items()}
+        if size not in found.values():
+            found[place] = size
     return found
 
 
-def _rows(asked: AskedSizes) -> tuple[str, list[Mapping[str, Any]]]:
-    """Return what errors call the sizes, and the texts or values of each."""
+@contextlib.contextmanager
+def at_size(place: str) -> Iterator[None]:
+    """Name the *place* of a size in the block where the grid that it comes to is none."""
+    try:
+        yield
+    except GridError as error:
+        msg = f"{place}: {error}"
+        raise GridError(msg) from error
+
+
+def _rows(asked: AskedSizes) -> tuple[str, dict[str, Mapping[str, Any]]]:
+    """Return what errors call the sizes, and by the place of each its texts or values."""
     if not isinstance(asked, str):
-        return "sizes", list(asked)
-    lines = [row for row in csv.reader(io.StringIO(read_given(asked))) if any(map(str.strip, row))]
-    names = [one.strip() for one in lines[0]] if lines else []
+        return "sizes", {f"size {number}": one for number, one in enumerate(asked, 1)}
+    reader = csv.reader(io.StringIO(read_given(asked)))
+    lines = [(reader.line_num, row) for row in reader if any(map(str.strip, row))]
+    names = [one.strip() for one in lines[0][1]] if lines else []
     if len(set(names)) < len(names):
         refuse(f"{quoted(asked)} names a column twice")
-    for row in lines[1:]:
+    rows: dict[str, Mapping[str, Any]] = {}
+    for number, row in lines[1:]:
+        place = f"{quoted(asked)}, line {number}"
         if len(row) != len(names):
             refuse(
-                f"{quoted(asked)} has {quoted(','.join(row))} under {len(names)} columns:"
-                f" {few_of(names)}"
+                f"{place} has {quoted(','.join(row))} under {len(names)} columns: {few_of(names)}"
             )
-    rows = [dict(zip(names, map(str.strip, row), strict=True)) for row in lines[1:]]
-    return quoted(asked), list(rows)
+        rows[place] = dict(zip(names, map(str.strip, row), strict=True))
+    return quoted(asked), rows
 
 
-def _value(file: str, name: str, given: Any, parameters: Parameters) -> Any:
+def _value(place: str, name: str, given: Any, parameters: Parameters) -> Any:
     value = read_constant(name, given) if isinstance(given, str) else given
     if parameters.is_constexpr(name):
         fits = value is None or type(value) in {bool, int, float, str}
@@ -97,7 +114,7 @@ def _value(file: str, name: str, given: Any, parameters: Parameters) -> Any:
         fits = type(value) is int and abs(value) <= INT64_MAX
         wanted = "a whole number"
     if not fits:
-        refuse(f"{file} has {quoted(given)} for {shortened(name)}; give {wanted}")
+        refuse(f"{place} has {quoted(given)} for {shortened(name)}; give {wanted}")
     return value
 
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import launched_kernels
 import pytest
 
 from occupancy_lab import dry_run, tensor
+from occupancy_lab.explaining import tried
 from occupancy_lab.explaining.grids import grid_changes
-from occupancy_lab.explaining.neighbours import changed
+from occupancy_lab.explaining.neighbours import Neighbour, changed
+from occupancy_lab.explaining.tried import change_if
 
 if TYPE_CHECKING:
     from occupancy_lab.explaining.explanation import Explanation
-    from occupancy_lab.explaining.neighbours import Neighbour
 
 ROWS, COLS = 8192, 2048
 X = tensor((ROWS, COLS), "bfloat16")
@@ -46,8 +48,8 @@ def test_the_share_of_a_program_shrinks_as_the_grid_grows() -> None:
     found = {one.words: one for one in larger(run)}
     (record,) = run.records
     most = record.calculation.resident_programs or 0
-    shares = {programs: -(-ROWS // programs) for programs in (264, 528, most)}
-    words = [f"grid {size} and rows_per_program {share}" for size, share in shares.items()]
+    shares = [-(-ROWS // programs) for programs in (264, 528, most)]
+    words = [f"grid {-(-ROWS // share)} and rows_per_program {share}" for share in shares]
     assert [*found] == words
     for one in found.values():
         assert one.record is not None
@@ -55,8 +57,34 @@ def test_the_share_of_a_program_shrinks_as_the_grid_grows() -> None:
         assert one.record.plan.num_programs == one.changes["grid"][0] <= most
     first = run.to_document().answer[0]
     assert " instead of 63 (if" in first
-    assert "and parts_ptr grows with the grid" in first
+    assert "(if the kernel allows it, and parts_ptr grows with the grid): " in first
     assert "as 132 programs take" in first
+
+
+def test_no_program_of_a_larger_grid_is_without_work() -> None:
+    """As many places as fit would be 576 programs of 8 rows, and 4096 rows take 512 of them."""
+    shape = {"arguments": {"n_rows": 4096, "rows": 64}}
+    plan = SimpleNamespace(grid=(64,), resident_programs=592)
+    known = SimpleNamespace(low_us=1.0, unknowns=())
+    record: Any = SimpleNamespace(**shape, matrix=None, plan=plan, prediction=known, counts=known)
+    found = [(one["grid"], one["rows"]) for one in grid_changes(record)]
+    assert found == [((128,), 32), ((256,), 16), ((512,), 8)]
+
+
+def test_all_that_grows_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One tensor grows, and several grow; a change of options alone has no condition."""
+    record: Any = SimpleNamespace(
+        launch=SimpleNamespace(grid=(64,)), num_warps=4, options={}, arguments={}
+    )
+    for grown, words in (([], ""), (["DW"], ", and DW grows with the grid")):
+        monkeypatch.setattr(tried, "grown_tensors", lambda *_, grown=grown: grown)
+        found = change_if(Neighbour({"grid": (512,)}, record), record)
+        assert found == f"grid 512 instead of 64 (if the kernel allows it{words})"
+    monkeypatch.setattr(tried, "grown_tensors", lambda *_: ["DW", "DB"])
+    assert "and DW and DB grow with the grid)" in change_if(
+        Neighbour({"grid": (512,)}, record), record
+    )
+    assert change_if(Neighbour({"num_warps": 8}, record), record) == "num_warps 8 instead of 4"
 
 
 @pytest.mark.slow

@@ -82,6 +82,18 @@ def test_rows_that_were_not_read_are_left_out(tmp_path: Path) -> None:
     assert found == {**ROW, "kernel": "kernel", "constexprs": "BLOCK=64"}
 
 
+def test_constexprs_tell_the_configurations_of_a_trace_apart(tmp_path: Path) -> None:
+    """They are columns of their own there, each row's those of its kernel."""
+    rows = [
+        {**ROW, "kernel": "matmul", "BM": 128, "BN": 256, "launches": 3, "expected": True},
+        {**ROW, "kernel": "matmul", "BM": 64, "BN": 64, "launches": 3, "expected": False},
+        {**ROW, "kernel": "add", "BLOCK_SIZE": 64, "EVEN": "True", "SCALE": None},
+    ]
+    found = read_rows(write(tmp_path / "trace.json", {"rows": rows}))
+    assert [one["constexprs"] for one in found] == ["BM=128, BN=256", "BM=64, BN=64", "EVEN=True"]
+    assert found[2]["BLOCK_SIZE"] == "64"
+
+
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [

@@ -60,6 +60,17 @@ class Outline(HTMLParser):
         assert self.open.pop() == tag
 
 
+def test_a_page_has_the_ending_of_one(file: str, tmp_path: Path) -> None:
+    """Another is refused for what it is; with a form, and without an ending, any name is taken."""
+    folder = tmp_path / "o"
+    folder.write_text("a file", encoding="utf-8")
+    with pytest.raises(InputError, match=r"o\.txt does not end in \.md or \.html"):
+        run(file=file, output=f"{folder}.txt")
+    run(file=file, output=f"{folder}.txt", form="html")
+    run(file=file, output=str(folder))
+    assert all(Path(f"{folder}{ending}").read_text("utf-8") for ending in (".txt", ""))
+
+
 def test_markdown_links_its_pictures(file: str, tmp_path: Path) -> None:
     """Each picture that the page shows is a file in the folder beside it, and there is no other.
 

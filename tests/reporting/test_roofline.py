@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import launched_kernels
 import pytest
+from in_process import run
 from traced_kernels import BYTES, traced_kernel, worked
 
 from occupancy_lab import dry_run, tensor
@@ -17,6 +18,8 @@ from occupancy_lab.reporting.roofline import draw_explanation, draw_trace, roofs
 from occupancy_lab.tracing.traced import GridLaunches, Traced
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from matplotlib.figure import Figure
 
     from occupancy_lab.tracing.traced import TracedKernel
@@ -107,3 +110,11 @@ def test_several_gpus_have_no_roofline_together() -> None:
     """The sentence names them, and the option that chooses one."""
     with pytest.raises(InputError, match=r"of h100 and mi300x: name one with --gpu"):
         draw_explanation(explain(256, gpu="h100,mi300x"))
+
+
+def test_the_command_refuses_several_gpus_before_it_explains(tmp_path: Path) -> None:
+    """No page is printed of which the picture then fails."""
+    path = tmp_path / "roofline.svg"
+    done = run("explain", "--cols", "781", "--gpu", "h100,b200", "--plot", str(path))
+    assert (done.returncode, done.stdout, path.exists()) == (2, "", False)
+    assert "this is of h100 and b200: name one with --gpu" in done.stderr

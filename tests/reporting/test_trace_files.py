@@ -42,6 +42,7 @@ def test_a_dry_run_writes_its_files(tmp_path: Path) -> None:
     ("given", "why"),
     [
         (("--plot", "{in}/a.jpeg"), "does not end in .svg or .png"),
+        (("--report", "{in}/a.txt"), "a.txt does not end in .md or .html, the two kinds of page"),
         (("--plot", "{in}/none/a.svg"), "there is no directory"),
         (("--plot", "{in}/a.svg", "--output", "{in}/a.svg"), "--output and --plot both name"),
         (("--report", "{in}/a.md", "--plot", "{in}/a/b.svg"), "there is no directory"),

@@ -26,7 +26,8 @@ from occupancy_lab.tracing.traced import GridLaunches, Traced
 if TYPE_CHECKING:
     from pathlib import Path
 
-ACTION = Action("BLOCK 2 instead of 1", "BLOCK 2 instead of 1: 25 us.", 100.0, 25.0, "25 us")
+CHANGE = "BLOCK 2 instead of 1 (if the kernel allows it)"
+ACTION = Action(CHANGE, f"{CHANGE}: 25 us.", 100.0, 25.0, "25 us")
 GRID = GridLaunches(LAUNCH.grid, 100, work=worked())
 PREDICTION = worked().prediction
 assert PREDICTION is not None
@@ -86,6 +87,27 @@ def test_nothing_is_tried_unasked_nor_where_nothing_is_lost(asked: list[str]) ->
     assert asked == []
 
 
+@pytest.mark.parametrize(
+    ("launches", "said"),
+    [
+        ((100, 1), "little0 loses 1% of the time of all kernels or less: no launch near it was"),
+        ((100, 1, 1), "little0 and little1 each lose 1% of the time of all kernels or less: no"),
+    ],
+)
+def test_what_loses_little_is_said_not_to_be_tried(
+    asked: list[str], launches: tuple[int, ...], said: str
+) -> None:
+    """Of the kernels that lose most the page has a word on each."""
+    most, *others = (dataclasses.replace(GRID, launches=one) for one in launches)
+    names = [f"little{number}" for number in range(len(others))]
+    little = [traced_kernel(name, (grid,)) for name, grid in zip(names, others, strict=True)]
+    given = Traced((traced_kernel("most", (most,)), *little), ())
+    found = with_actions(given, trying(asked), Effort(60))
+    assert (asked, found.minor) == (["most"], tuple(names))
+    assert any(one.startswith(said) for one in write_trace(found, None).sections[0].sentences)
+    assert with_actions(given, trying(asked), Effort(60, 1)).minor == ()
+
+
 def test_where_time_is_over_the_page_names_what_was_not_tried(
     asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,16 +140,12 @@ def test_a_page_and_a_report_say_what_brings_most(asked: list[str]) -> None:
     found = with_actions(traced("a", "b"), trying(asked), Effort(60, 1))
     page = write_trace(found, None)
     saved = duration(0.75 * TOTAL_US)
-    assert page.answer[1] == (
-        f"What brings most: BLOCK 2 instead of 1 in a, predicted to save {saved}."
-    )
-    assert page.sections[0].tables[-1].rows == (
-        ("1", "BLOCK 2 instead of 1", "25 us", cell(0.75 * TOTAL_US)),
-    )
+    assert page.answer[1] == (f"What brings most: in a {CHANGE}, predicted to save {saved}.")
+    assert page.sections[0].tables[-1].rows == (("1", CHANGE, "25 us", cell(0.75 * TOTAL_US)),)
     report = to_markdown(make_trace_report(Trace(found)).blocks(None))
     assert f"What brings most: {ACTION.sentence} Over all launches: {saved}." in report
     row = found.kernels[0].row()
-    assert (row["action"], row["saved_us"]) == (ACTION.change, pytest.approx(0.75 * TOTAL_US))
+    assert (row["action"], row["saved_us"]) == (CHANGE, pytest.approx(0.75 * TOTAL_US))
     assert found.kernels[1].row()["action"] is None
 
 

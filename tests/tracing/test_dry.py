@@ -11,6 +11,7 @@ import venv
 from pathlib import Path
 
 import pytest
+import torch
 from run_trace import TOOL, grids, run
 
 from occupancy_lab.errors import InputError
@@ -51,6 +52,16 @@ def test_a_dry_run_tells_what_a_program_would_launch(tmp_path: Path) -> None:
     (kernel,) = told["kernels"]
     assert (kernel["grid"], kernel["launches"], kernel["gpu"]) == ("2000", 3, "h100")
     assert "went no further" not in str(told["document"])
+
+
+@pytest.mark.slow
+def test_what_a_program_prints_is_on_standard_error(tmp_path: Path) -> None:
+    """Standard output has the page alone, whatever a dry run's program prints and where."""
+    script = tmp_path / "train.py"
+    script.write_text("import sys\nprint('out')\nprint('err', file=sys.stderr)", encoding="utf-8")
+    found = run(["python", str(script)], ["--dry-run", "--gpu", "h100", "--json"])
+    assert (found.returncode, found.stderr) == (0, b"out\nerr\n")
+    assert json.loads(found.stdout)["rows"] == []
 
 
 @pytest.mark.slow
@@ -365,10 +376,54 @@ def test_a_python_without_triton_is_refused_with_what_would_do(tmp_path: Path, n
         dry_trace([f"{tmp_path}/none/{name}", str(tmp_path / "train.py")], gpu="h100")
 
 
+DRAWING = """
+import multiprocessing
+import random
+
+import numpy as np
+
+
+def draw(_=0):
+    numbers = torch.randint(1, 1000, (2,), device="cuda").tolist()
+    numbers += [random.randint(1, 1000), np.random.randint(1, 1000), torch.randint(1, 1000, (1,))]
+    numbers += torch.randperm(1000, device="cuda")[:2].add(1).tolist()
+    for blocks in numbers:
+        launch(int(blocks))
+
+
+if __name__ == "__main__":
+    draw()
+    torch.manual_seed(7)
+    launch(int(torch.randint(1, 1000, (1,))))
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        pool.map(draw, [1])
+"""
+
+
+@pytest.mark.slow
+def test_what_a_program_draws_is_the_same_in_each_run(tmp_path: Path) -> None:
+    """For each GPU too, in all ways, of further processes, and what it seeds itself is its own."""
+    script = tmp_path / "train.py"
+    script.write_text(KERNEL + DRAWING, encoding="utf-8")
+    command = ["python", str(script)]
+    runs = [dry_trace(command, gpu="h100"), *dry_traces(command, gpu="h100,a100").traces]
+    traces = [getattr(one, "trace", one) for one in runs]
+    found = [
+        {grid: times for kernel in one.kernels for grid, times in grids(kernel).items()}
+        for one in traces
+    ]
+    assert found[0] == found[1] == found[2]
+    assert sum(found[0].values()) == 15
+    own = torch.Generator().manual_seed(7)
+    assert (int(torch.randint(1, 1000, (1,), generator=own)),) in found[0]
+
+
 def test_a_dry_run_takes_a_file() -> None:
     """Other commands are refused."""
     with pytest.raises(InputError, match=r"names no FILE\.py"):
         dry_trace(["python", "-c", "1"], gpu="h100")
+    with pytest.raises(InputError, match=r"there is no file 'nosuch\.py' to run dry"):
+        dry_trace(["python", "nosuch.py", "10"], gpu="h100")
 
 
 @pytest.mark.slow

@@ -14,15 +14,18 @@ from traced_kernels import LAUNCH, traced_kernel, worked
 
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.tracing.dry import dry_trace
-from occupancy_lab.tracing.fusing import fusing_sentences, handover
-from occupancy_lab.tracing.noted import by_parameter, same_memory, tensors
+from occupancy_lab.tracing.fusing import Fed, fusing_sentences, handover, noted_feeds
+from occupancy_lab.tracing.noted import Memory, by_parameter
 from occupancy_lab.tracing.trace import trace_program
 from occupancy_lab.tracing.traced import GridLaunches, Handover, TracedKernel
+from occupancy_lab.values import Part
 
 PROGRAM = Path(__file__).with_name("traced_program.py")
 FOOTPRINTS = {one.tensor: one for one in worked().counts.footprints}
 WRITTEN = next(name for name, one in FOOTPRINTS.items() if name and one.written.low)
 READ = next(name for name, one in FOOTPRINTS.items() if name and one.read.low)
+HANDED = min(FOOTPRINTS[WRITTEN].written.low, FOOTPRINTS[READ].read.low)
+PEAK = find_gpu("h100").bandwidth_gbs or 0.0
 STEP = """
 import torch, triton, triton.language as tl
 
@@ -46,28 +49,96 @@ for _ in range(3):
 """
 
 
-def side(name: str, launches: int, *, known: bool = True) -> tuple[TracedKernel, GridLaunches]:
-    """Return launches of a kernel of that name, whose work is that of a recorded one."""
-    grid = GridLaunches(LAUNCH.grid, launches, work=worked() if known else None)
+def side(
+    name: str, launches: int, *, known: bool = True, us: float | None = 1e6, bound: str = ""
+) -> tuple[TracedKernel, GridLaunches]:
+    """Return launches of a kernel of that name, whose work is that of a recorded one.
+
+    They were measured to take *us*, and *bound*, where it is given, is what takes longest of that.
+    """
+    work = worked()
+    assert work.prediction is not None
+    if bound:
+        parts = (Part(bound, 1e3), *work.prediction.parts)
+        prediction = dataclasses.replace(work.prediction, parts=parts)
+        work = dataclasses.replace(work, prediction=prediction)
+    grid = GridLaunches(LAUNCH.grid, launches, us=us, work=work if known else None)
     return traced_kernel(name, (grid,)), grid
+
+
+def fed(before: Any, after: Any, *tensors: tuple[str, str], uses: Any = ()) -> Fed[Any]:
+    """Return a launch *after* that has these *tensors* of the one *before*."""
+    return Fed(before, after, tensors, tuple(uses))
 
 
 def test_what_is_written_and_read_again_is_moved_twice() -> None:
     """It is the less of both, and as often as the one launched less."""
-    found = handover(side("a", 5), side("b", 3), [(WRITTEN, READ), (READ, READ)])
+    found = handover(fed(side("a", 5), side("b", 3), (WRITTEN, READ), (READ, READ)))
     assert found is not None
-    moved = 2 * min(FOOTPRINTS[WRITTEN].written.low, FOOTPRINTS[READ].read.low)
-    assert (found.tensors, found.launches, found.moved_bytes) == (((WRITTEN, READ),), 3, moved)
-    peak = find_gpu("h100").bandwidth_gbs
-    assert peak is not None
-    assert found.total_us == pytest.approx(3 * moved / peak / 1e3)
+    assert (found.tensors, found.launches) == (((WRITTEN, READ),), 3)
+    assert (found.moved_bytes, found.bound, found.others) == (2 * HANDED, "", ())
+    assert found.total_us == pytest.approx(3 * 2 * HANDED / PEAK / 1e3)
+
+
+def test_no_more_is_saved_than_the_shorter_launch_takes() -> None:
+    """It is its measured time, and where nobody measured it the predicted one."""
+    found = handover(fed(side("a", 1, us=40.0), side("b", 1, us=0.5), (WRITTEN, READ)))
+    assert found is not None
+    assert found.us == 0.5
+    untimed = [
+        (kernel, dataclasses.replace(grid, work=dataclasses.replace(worked(), prediction=None)))
+        for kernel, grid in (side("a", 1, us=None), side("b", 1, us=None))
+    ]
+    found = handover(fed(*untimed, (WRITTEN, READ)))
+    assert found is not None
+    assert found.us == pytest.approx(2 * HANDED / PEAK / 1e3)
+    prediction = worked().prediction
+    assert prediction is not None
+    found = handover(fed(side("a", 1), side("b", 1, us=None), (WRITTEN, READ)))
+    assert found is not None
+    assert found.us == pytest.approx(min(2 * HANDED / PEAK / 1e3, prediction.us))
+
+
+def test_reading_costs_a_kernel_no_time_that_something_else_bounds() -> None:
+    """Then writing alone counts; what goes away with a launch, such as starting it, bounds none."""
+    found = handover(fed(side("a", 1), side("b", 1, bound="tensor"), (WRITTEN, READ)))
+    assert found is not None
+    assert (found.bound, found.moved_bytes) == ("tensor", 2 * HANDED)
+    assert found.us == pytest.approx(HANDED / PEAK / 1e3)
+    (said,) = fusing_sentences([found], 0.0)
+    assert "in all for writing it, as b is bound by tensor cores and reads meanwhile, if" in said
+    for bound in ("bandwidth", "dispatch"):
+        found = handover(fed(side("a", 1), side("b", 1, bound=bound), (WRITTEN, READ)))
+        assert found is not None
+        assert found.us == pytest.approx(2 * HANDED / PEAK / 1e3)
+
+
+def test_what_another_kernel_reads_is_still_written() -> None:
+    """It is named, until a kernel overwrites the tensor; then what is read is another value."""
+    one, two = side("a", 1), side("b", 1)
+    reads, writes = ((side(name, 1), WRITTEN, its) for name, its in (("c", READ), ("d", WRITTEN)))
+    found = handover(fed(one, two, (WRITTEN, READ), uses=[reads, writes]))
+    assert found is not None
+    assert (found.moved_bytes, found.others) == (HANDED, ("c",))
+    assert found.us == pytest.approx(HANDED / PEAK / 1e3)
+    (said,) = fusing_sentences([found], 0.0)
+    assert said.endswith("; what c reads of that too is still written.")
+    found = handover(fed(one, two, (WRITTEN, READ), uses=[writes, reads]))
+    assert found is not None
+    assert (found.moved_bytes, found.others) == (2 * HANDED, ())
+    again = handover(fed(one, two, (WRITTEN, READ), uses=[(two, WRITTEN, READ)]))
+    assert again is not None
+    (said,) = fusing_sentences([again], 0.0)
+    assert said.endswith("; what another launch of b reads of that too is still written.")
+    bound = side("b", 1, bound="tensor")
+    assert handover(fed(one, bound, (WRITTEN, READ), uses=[reads])) is None
 
 
 def test_nothing_is_handed_over_where_nothing_is_written_or_known() -> None:
     """Two kernels that read the same hand nothing over; without work nobody can tell."""
-    assert handover(side("a", 5), side("b", 3), [(READ, READ)]) is None
-    assert handover(side("a", 5, known=False), side("b", 3), [(WRITTEN, READ)]) is None
-    assert handover(side("a", 5), side("b", 3, known=False), [(WRITTEN, READ)]) is None
+    assert handover(fed(side("a", 5), side("b", 3), (READ, READ))) is None
+    assert handover(fed(side("a", 5, known=False), side("b", 3), (WRITTEN, READ))) is None
+    assert handover(fed(side("a", 5), side("b", 3, known=False), (WRITTEN, READ))) is None
 
 
 def test_only_what_is_worth_it_is_told() -> None:
@@ -78,24 +149,30 @@ def test_only_what_is_worth_it_is_told() -> None:
     assert [sentence.partition(" ")[0] for sentence in found] == ["b0", "b1", "b2"]
     assert found[0] == (
         "b0 reads x, which a has written right before as y: one kernel for both moves 1.05 MB less,"
-        " up to 10.0 us at the data sheet's rate and 100 us in all, if nothing else reads that."
+        " up to 10.0 us and 100 us in all, if nothing else reads that."
     )
     assert [*fusing_sentences([small], 1000.0)] == []
 
 
 def test_memory_that_is_gone_is_not_the_same() -> None:
     """What lies where a tensor lay that nobody has any more is another tensor."""
-    x, y = torch.ones(4), torch.ones(4)
-    first = tensors({"x": x, "y": y, "n": 3})
-    assert sorted(same_memory(first, tensors({"x": y[:2], "y": x, "n": 3}))) == [
-        ("x", "y"),
-        ("y", "x"),
-    ]
-    second: Any = {"a": first["y"]}
+    x, y, memory = torch.ones(4), torch.ones(4), Memory()
+    assert memory.numbers({"x": x, "y": y, "n": 3}) == {"x": 1, "y": 2}
+    assert memory.numbers({"x": y[:2], "y": x, "n": 3}) == {"x": 2, "y": 1}
+    place = y.numpy()
     del y
-    assert same_memory(first, second) == []
+    assert memory.numbers({"z": torch.from_numpy(place)}) == {"z": 3}
     assert by_parameter(["x", "y", "n"], (7, x, 3)) is None
-    assert tensors({"n": 3}) == {}
+    assert memory.numbers({"n": 3}) == {}
+
+
+def test_a_process_notes_who_has_a_tensor_later() -> None:
+    """Launches that do not follow one another feed none, but have what was handed over before."""
+    first = {"kernel": 0, "grid": [8], "memory": {"x": 1, "y": 2}}
+    second = {"kernel": 1, "grid": [8], "memory": {"a": 2, "b": 3}, "after": [0, [8]]}
+    third = {"kernel": 2, "grid": [4], "memory": {"p": 2, "q": 1}}
+    (found,) = noted_feeds([first, second, third])
+    assert found == Fed((0, (8,)), (1, (8,)), (("y", "a"),), (((2, (4,)), "y", "p"),))
 
 
 @pytest.mark.slow
@@ -110,6 +187,21 @@ def test_a_dry_run_tells_what_one_kernel_would_not_move(tmp_path: Path) -> None:
     assert "more reads a, which twice has written right before as y" in " ".join(str(found).split())
     plain = json.loads(found.to_json())["handovers"]
     assert plain == [json.loads(json.dumps(dataclasses.asdict(one)))]
+
+
+@pytest.mark.slow
+def test_a_dry_run_looks_up_who_reads_it_later(tmp_path: Path) -> None:
+    """In the same step, and not in the next one, where the writer writes the same tensor anew."""
+    path = tmp_path / "step.py"
+    again = (
+        "    more[(n // 1024,)](z, x, n, BLOCK=1024)\n    more[(n // 1024,)](y, z, n, BLOCK=512)\n"
+    )
+    path.write_text(STEP.replace("    del y, z\n", again))
+    found = dry_trace([sys.executable, str(path)], gpu="h100").found.handovers
+    assert {(one.writer, one.tensors, one.others) for one in found} == {
+        ("twice", (("y", "a"),), ("more",)),
+        ("more", (("b", "a"),), ()),
+    }
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import TYPE_CHECKING
 
@@ -98,6 +99,29 @@ def test_a_gpu_without_times_is_named(found: DryTraces) -> None:
         "RTX PRO 6000 Blackwell Server: Of launches of add no time is known: they are in no sum."
         in said
     )
+
+
+@pytest.mark.slow
+def test_what_brings_most_is_told_of_each_gpu_where_seconds_are_given(
+    found: DryTraces, tmp_path: Path
+) -> None:
+    """Without them the page says how to have it; the rows have the action of each GPU."""
+    (without,) = (one for one in found.to_document().sections[0].sentences if "brings" in one)
+    assert without == "What brings most is told of one GPU, and with `--actions SECONDS` of each."
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT.replace("programs,)", "33,)"), encoding="utf-8")
+    path = tmp_path / "trace.json"
+    words = ("trace", "--dry-run", "--gpu", "h100,h200", "--actions", "600", "--json")
+    done = run(*words, "--output", str(path), "--", sys.executable, str(script))
+    assert done.returncode == 0, done.stderr
+    told = json.loads(path.read_text("utf-8"))
+    actions = {row["gpu"]: row["action"] for row in told["rows"]}
+    assert [*actions] == ["h100", "h200"]
+    said = json.dumps(told["document"])
+    for title, action in zip(("H100 SXM", "H200 SXM"), actions.values(), strict=True):
+        assert f"**{title}**: What brings most: in add {action}, predicted to save" in said
+    report = run("report", "--file", str(path)).stdout
+    assert "trace --report writes of one GPU." in " ".join(report.split())
 
 
 @pytest.mark.slow

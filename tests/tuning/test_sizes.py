@@ -8,7 +8,8 @@ import pytest
 import triton
 from launched_kernels import layer_norm, matmul
 
-from occupancy_lab.errors import InputError
+from occupancy_lab.errors import InputError, quoted
+from occupancy_lab.tuning.by_size import tune_sizes
 from occupancy_lab.tuning.sizes import launches_at, read_sizes, with_values
 
 if TYPE_CHECKING:
@@ -27,11 +28,25 @@ def read(folder: Path, text: str, kernel: Any = layer_norm) -> Any:
 def test_sizes_are_read_by_name(tmp_path: Path) -> None:
     """Spaces and empty lines count for nothing, and a size that is there twice is one."""
     text = " N , BLOCK_SIZE\n\n1024, 1024\n781 , 1024\n1024,1024\n"
-    assert read(tmp_path, text) == [
+    file = quoted(tmp_path / "sizes.csv")
+    found = read(tmp_path, text)
+    assert [*found.values()] == [
         {"N": 1024, "BLOCK_SIZE": 1024},
         {"N": 781, "BLOCK_SIZE": 1024},
     ]
-    assert read_sizes([{"N": 5}], layer_norm) == [{"N": 5}]
+    assert [*found] == [f"{file}, line {line}" for line in (3, 4)]
+    assert read_sizes([{"N": 5}], layer_norm) == {"size 1": {"N": 5}}
+
+
+def test_a_size_whose_grid_is_none_is_named(tmp_path: Path) -> None:
+    """By the file and the line: the grid is worked out of them."""
+    path = tmp_path / "sizes.csv"
+    path.write_text("N\n1024\n-4\n", encoding="utf-8")
+    asked = {"signature": SIGNATURE, "constexprs": "BLOCK_SIZE=64", "gpu": "h100", "cache": False}
+    with pytest.raises(InputError, match=r", line 3: dimension 0 of the grid is '0'; give a whole"):
+        tune_sizes(layer_norm, str(path), grid="cdiv(N, BLOCK_SIZE)", **asked)
+    with pytest.raises(InputError, match=r"^size 1: dimension 0 of the grid is '-4'; give a whole"):
+        tune_sizes(layer_norm, [{"N": -4}], grid="N", **asked)
 
 
 REFUSED = {

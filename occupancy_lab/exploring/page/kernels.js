@@ -194,7 +194,7 @@ export function ownTable(rows, architectureOf, choose) {
       { type: "button", onclick: () => choose(place) },
       row.kernel,
     );
-    const details = ["cols", "dtype", "num_stages", "constexprs"]
+    const details = ["cols", "dtype", "BLOCK_SIZE", "num_stages", "constexprs"]
       .filter((name) => row[name])
       .map((name) => `${name} ${row[name]}`);
     return [
