@@ -209,8 +209,9 @@ def kernels_of(path: Path) -> dict[str, dict[str, Any]]:
             },
             "busiest_us": _times(row["busiest_us"], launches),
         }
-        if (sums["busiest_us"] or 0.0) > one.get("busiest_us", 0.0):
-            one["busiest"] = row["busiest"]
+        units = one.setdefault("units", collections.Counter())
+        units[row["busiest"]] += sums["busiest_us"] or 0.0
+        one["busiest"] = max(units, key=units.__getitem__)
         for column, value in sums.items():
             if value is not None:
                 one[column] = one.get(column, 0.0) + value

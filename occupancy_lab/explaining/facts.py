@@ -289,12 +289,15 @@ def bound_words(case: Case) -> str:
 
 
 def busiest_words(case: Case) -> str:
-    """Return the unit that works for longest, "L2 cache, 61% of the time"; "-" for not known."""
+    """Return the unit that works for longest: "L2 cache, 61% of the time at its peak".
+
+    "-" where it is not known.
+    """
     prediction = case.record.prediction
     if prediction is None or prediction.busiest is None:
         return "-"
     unit = prediction.busiest
-    return f"{PARTS[unit.name]}, {percent(unit.us / prediction.us)} of the time"
+    return f"{PARTS[unit.name]}, {percent(unit.us / prediction.us)} of the time at its peak"
 
 
 def _measured_words(case: Case) -> str:

@@ -309,7 +309,7 @@ class _Time:
         cycles = math.inf
         for _ in range(PASSES):
             busy = min(max(outside["l2"], outside["bandwidth"]) / cycles, 1.0)
-            alone = self.asked.alone(busy) + spilled
+            alone = max(self.asked.alone(busy), *self.own.values(), 0.0) + spilled
             cycles = (alone**OVERLAP + max(most - inside, 0.0)) ** (1 / OVERLAP)
         return cycles / self.mhz
 
@@ -359,12 +359,24 @@ class _Time:
         return tuple(Part(name, found[name]) for name in PARTS if found.get(name, 0.0) > 0)
 
     def busiest(self) -> Part | None:
-        """Return the unit that works for longest, with its time at its peak rate."""
-        moved = self.asked.read_bytes + self.asked.written_bytes
-        peak = moved / (self.gpu.bandwidth_gbs or 1.0) / 1e3
-        units = (Part(one.name, peak) if one.name == "bandwidth" else one for one in self.parts())
-        known = [one for one in units if one.name not in BESIDE_UNITS]
-        return max(known, key=lambda one: one.us, default=None)
+        """Return the unit that works for longest, with its time at its peak rate.
+
+        It is the mean of all multiprocessors, those without a program among them.
+        """
+        asked = self.asked
+        share = min(asked.programs, self.size) / self.size
+        peaks = {
+            "bandwidth": (asked.read_bytes + asked.written_bytes)
+            / (self.gpu.bandwidth_gbs or 1)
+            / 1e3,
+            "l2": asked.l2_bytes / L2_BYTES / self.size / self.mhz,
+        }
+        units = [
+            Part(one.name, peaks.get(one.name, one.us * share))
+            for one in self.parts()
+            if one.name not in BESIDE_UNITS
+        ]
+        return max(units, key=lambda one: one.us, default=None)
 
 
 def _class_of(

@@ -128,7 +128,7 @@ def _tables(
             for name, one in zip(names, shown, strict=True)
         )
         further = tuple(
-            (number, *_bound_cells(one, measured=total.measured), *sit)
+            (number, *_bound_cells(one), *sit)
             for number, one, sit in zip(numbers, shown, sits, strict=True)
         )
         first = [Table(headers, rows), Table(("", "bound", "busiest", "busy", *SITS), further)]
@@ -145,17 +145,15 @@ def _tables(
     return (*first, where, *_actions(shown))
 
 
-def _bound_cells(kernel: TracedKernel, *, measured: bool) -> tuple[str, str, str]:
-    """Return what bounds a kernel, its busiest unit, and for how much of its time that works."""
+def _bound_cells(kernel: TracedKernel) -> tuple[str, str, str]:
+    """Return what bounds a kernel, its busiest unit, and that unit's share of the predicted time.
+
+    A measured time may be of data that was in the L2 cache, which the prediction does not know of.
+    """
     found = kernel.prediction
-    if found is None:
-        return "-", "-", "-"
-    us = found.us
-    if measured:
-        us = (kernel.grids[0].us if kernel.grids else None) or 0.0
-    if found.busiest is None or not us:
-        return found.bound, "-", "-"
-    return found.bound, found.busiest.name, percent(found.busiest.us / us)
+    if found is None or found.busiest is None or not found.us:
+        return "-" if found is None else found.bound, "-", "-"
+    return found.bound, found.busiest.name, percent(found.busiest.us / found.us)
 
 
 def _actions(shown: Sequence[TracedKernel]) -> Iterator[Table]:

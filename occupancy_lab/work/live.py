@@ -25,7 +25,6 @@ from occupancy_lab.work.operations import (
     warpgroup_registers,
 )
 from occupancy_lab.work.products import HMMA, IMMA, QMMA, product_flops
-from occupancy_lab.work.slices import CALL, RET
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -63,6 +62,8 @@ OPERANDS: Mapping[int, int] = MappingProxyType(
 """The sources of an instruction: its first, its second alone, two, or three of them."""
 PAIRS = frozenset({0x028, 0x029, 0x02A, 0x02B, FFMA2, FMUL2, FADD2})
 """Instructions of FP64 and of two FP32 at once, whose sources are pairs of registers."""
+CONVERSIONS, SIZE_BIT, SIZE_64 = range(0x110, 0x113), 84, 3
+"""F2F, F2I and I2F of wide numbers, and where they say how many bytes their source has."""
 SAME_FIRST, SAME_SECOND = 82, 85
 """Bits of one of two FP32 that say that a source is one register for both."""
 WIDE, SYNCS = 0x025, 0x1A7
@@ -89,17 +90,13 @@ def live_registers(code: Code) -> list[int]:
     ]
     found = [0] * len(code.words)
     before = dict.fromkeys(code.blocks, 0)
-    ends = {start: code.words[one.stop - 1] & 0x1FF for start, one in code.blocks.items()}
-    returned_to = [code.blocks[start].stop for start, end in ends.items() if end == CALL]
     changed = True
     while changed:
         changed = False
         for start in sorted(code.blocks, reverse=True):
             block = code.blocks[start]
             live = 0
-            behind = (block.stop,) if ends[start] == CALL else ()
-            back = returned_to if ends[start] == RET else ()
-            for other in (*block.successors, *behind, *back):
+            for other in block.successors:
                 live |= before.get(other, 0)
             for number in range(block.stop - 1, start - 1, -1):
                 after = live | written[number]
@@ -117,6 +114,8 @@ def registers_read(word: int, decoder: Decoder) -> int:
     if kind is None:
         return READERS[opcode](word, decoder) if opcode in READERS else 0
     first = second = pair = 2 if opcode in PAIRS else 1
+    if opcode in CONVERSIONS and word >> SIZE_BIT & 3 == SIZE_64:
+        second = 2
     if opcode in {FMUL2, FADD2}:
         first -= word >> SAME_FIRST & 1
         second -= word >> SAME_SECOND & 1

@@ -295,3 +295,33 @@ def test_the_rows_of_the_recording_are_what_the_lab_predicts(gpu: str) -> None:
     for launch in recorded_launches(gpu)[::30]:
         found = compared(launch)
         assert found == (None if found is None else rows[launch.id])
+
+
+def test_the_busiest_unit_is_a_mean_of_all_multiprocessors() -> None:
+    """Few programs keep few multiprocessors busy; device memory is that of all of them."""
+    launch = launch_of(COPY)
+    counts, executed, memory, resources = (
+        counts_of(launch),
+        executed_of(launch),
+        memory_of(launch),
+        resources_of(launch),
+    )
+    gpu = find_gpu("h100")
+    whole = predict_launch(counts, executed, memory, resources, 8, gpu)
+    assert whole is not None
+    assert whole.busiest is not None
+    assert whole.busiest.name == "bandwidth"
+    assert memory is not None
+    assert memory.dram_bytes is not None
+    assert whole.busiest.us == pytest.approx(memory.dram_bytes.low / (gpu.bandwidth_gbs or 1) / 1e3)
+
+    nothing = Amount(0, 0)
+    idle = replace(memory, dram_read_bytes=nothing, dram_written_bytes=nothing, l2_bytes=nothing)
+    one = predict_launch(replace(counts, programs=1), executed, idle, resources, 8, gpu)
+    assert one is not None
+    assert one.busiest is not None
+    unit = next(part for part in one.parts if part.name == one.busiest.name)
+    assert one.busiest.name not in launch_time.BESIDE_UNITS
+    assert one.busiest.us == pytest.approx(unit.us / (gpu.multiprocessors or 1))
+    units = [part.us for part in one.parts if part.name not in launch_time.BESIDE_UNITS]
+    assert unit.us == max(units)

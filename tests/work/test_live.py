@@ -96,3 +96,12 @@ def test_the_fullest_line_is_that_with_most_live_registers() -> None:
     lines = [dataclasses.replace(one, live=live, cycles=cycles) for one, live, cycles in lives]
     found = dataclasses.replace(run, lines=tuple(lines)).fullest
     assert found is lines[2]
+
+
+def test_a_conversion_from_64_bits_reads_a_pair() -> None:
+    """F2I.S64.F64 reads two registers, F2F and I2F of 64 bits too; of 32 bits it is one."""
+    decoder = Decoder(90)
+    for opcode in (0x110, 0x111, 0x112):
+        word = opcode | 1 << 9 | 8 << 32
+        assert registers_read(word | 3 << 84, decoder) == 0b11 << 8
+        assert registers_read(word | 2 << 84, decoder) == 1 << 8
