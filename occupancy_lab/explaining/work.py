@@ -20,7 +20,7 @@ from occupancy_lab.text.words import (
     percent,
     scaled,
 )
-from occupancy_lab.work.counts import SECTOR, total
+from occupancy_lab.work.counts import NOTHING, SECTOR, total
 from occupancy_lab.work.memory import MEMORY
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     Fact = tuple[str, Callable[[Case], str]]
     """A name, and what is said of a launch."""
 
+ARTICLES = {"address": "an"}
 MASKED, UNUSED = 0.25, 0.1
 """The shares of lanes, and of the bytes of sectors, above which a page says that they do nothing.
 A block that is a power of two has up to half of its lanes masked off."""
@@ -260,14 +261,13 @@ def _waste(record: Record, counts: Counts) -> Iterator[str]:
             f" {worst.operation} at {where} uses {_share(share)}."
         )
     memory = record.memory
-    read = None if memory is None else memory.dram_read_bytes
-    distinct = counts.unique_read_bytes.exact
-    if read is None or read.exact is None or not distinct or memory is None or memory.given:
+    if memory is None or memory.given or memory.dram_read_bytes is None:
         return
-    if read.exact > AGAIN * distinct:
+    read, once = memory.dram_read_bytes.exact, (memory.once_read_bytes or NOTHING).exact
+    if read and once and (again := read / once) > AGAIN:
         yield (
-            f"Device memory gives {byte_words(distinct)} {read.exact / distinct:.1f} times over, as"
-            " the L2 cache does not keep it until it is asked for again."
+            f"Device memory gives {byte_words(once)} {again:.1f} times over, as the L2 cache"
+            " does not keep it until it is asked for again."
         )
 
 
@@ -282,7 +282,8 @@ def _unknown(counts: Counts) -> Iterator[str]:
             "amounts are from the least to the most" if assumed is None else f"{assumed} is assumed"
         )
         yield (
-            f"Not known: {literal(name)}, on which the {literal(steers)}{places[key]} depends;"
+            f"Not known: {literal(name)}{places[key]}, on which {ARTICLES.get(steers, 'a')}"
+            f" {literal(steers)} depends;"
             f" {literal(taken)}."
         )
     if len(found) > MOST_UNKNOWN:

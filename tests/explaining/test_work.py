@@ -106,7 +106,7 @@ def test_what_is_not_known_is_named() -> None:
         )
     )
     assert (
-        "- Not known: values of index, on which the address at kernel.py:7 depends; amounts are"
+        "- Not known: values of index at kernel.py:7, on which an address depends; amounts are"
         " from the least to the most.\n"
     ) in found
     assert found.count("Not known") == 3
