@@ -45,6 +45,8 @@ DESCRIBED = ("user_sgpr_count", *(f"system_sgpr_workgroup_id_{axis}" for axis in
 class GcnRun(Run):
     """A launch on an AMD GPU."""
 
+    most_blocks = 20_000
+
     def __init__(  # noqa: PLR0913, PLR0917 - what it is made of
         self,
         code: GcnCode,

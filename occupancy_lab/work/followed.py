@@ -80,6 +80,8 @@ class Run(ABC):
 
     asks_shared = False
     """Whether accesses to shared memory are followed too."""
+    most_blocks = MOST_BLOCKS
+    """Basic blocks that are followed before the launch is given up."""
 
     def __init__(  # noqa: PLR0913, PLR0917 - what it is made of
         self,
@@ -190,7 +192,7 @@ class Run(ABC):
                 most = min(most // 2, ADDRESSES // self.threads)
                 continue
             if not all(way.is_whole for way in ways):
-                message = f"It takes more than {MOST_BLOCKS} basic blocks to follow its warps."
+                message = f"It takes more than {self.most_blocks} basic blocks to follow its warps."
                 raise BinaryError(message)
             return chosen, ways
 
@@ -201,7 +203,7 @@ class Run(ABC):
         *,
         assume: bool | None,
         visits: Visits | None = None,
-        most: int = MOST_BLOCKS,
+        most: int | None = None,
     ) -> Followed:
         """Follow the programs that are *chosen* by their numbers."""
         columns, rows, _ = self.grid
@@ -214,7 +216,9 @@ class Run(ABC):
             self.passed.constant,
             self.passed.loaded,
         )
-        return self.warps(needed, launched, visits, assume=assume).follow(most)
+        return self.warps(needed, launched, visits, assume=assume).follow(
+            self.most_blocks if most is None else most
+        )
 
     def _counted(self, way: Followed, programs: int) -> dict[int, float]:
         """Return the warps of the launch that execute each block."""
