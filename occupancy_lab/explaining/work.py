@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     """A name, and what is said of a launch."""
 
 ARTICLES = {"address": "an"}
+RDNA_LANES = 32
+"""Lanes of RDNA's waves, none of whose binaries is followed."""
 MASKED, UNUSED = 0.25, 0.1
 """The shares of lanes, and of the bytes of sectors, above which a page says that they do nothing.
 A block that is a power of two has up to half of its lanes masked off."""
@@ -233,7 +235,8 @@ def work_sentences(record: Record) -> Iterator[str]:
         )
     if record.why_not_counted is not None:
         yield f"What it does is not counted: {literal(record.why_not_counted)}."
-    if record.why_not_executed is not None and record.gpu.target.backend == "cuda":
+    is_rdna = record.gpu.target.backend == "hip" and record.gpu.architecture.warp_size == RDNA_LANES
+    if record.why_not_executed is not None and not is_rdna:
         yield literal(record.why_not_executed)
     yield from map(_doubt, record.doubts)
     light = record.speed_of_light
