@@ -222,7 +222,6 @@ def _same(one: Path, other: Path) -> bool:
 
 
 def _is_in(folder: Path, path: Path) -> bool:
-    """Return whether *folder* is *path*, or would be below it."""
     return Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(path))
 
 

@@ -540,7 +540,6 @@ def _descriptor(value: Any) -> Descriptor:
 
 
 def _pointer(value: Any) -> Pointer:
-    """Return what a launch sees of a tensor."""
     name = dtype_name(value.dtype)
     base = getattr(value, "base", value)  # a tensor that triton.reinterpret wraps
     if hasattr(base, "is_meta"):  # others' storage has no size for Triton either

@@ -171,7 +171,6 @@ def read_launches(  # noqa: PLR0913 - a command line's options
 
 
 def _entries(kernel: Parameters, text: str, settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return the entries of a signature by the names of their parameters."""
     places = [
         name for name in kernel.by_name if name not in settings and name not in kernel.setters
     ]

@@ -169,7 +169,6 @@ def compared(launch: RecordedLaunch) -> Iterator[Compared]:
 
 
 def _compared_code(launch: RecordedLaunch) -> Iterator[Compared]:
-    """Yield what the lab counts of the machine code of a launch."""
     found = executed_of(launch)
     if found is None:
         if launch.executed is not None:

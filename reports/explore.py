@@ -144,7 +144,6 @@ def _times(row: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _predicted(launch: Features, num_programs: int, constants: Constants) -> dict[str, Any]:
-    """Return the times that the picture of a launch is drawn from."""
     rates = row_rates(launch, constants)
     dispatch = 0.0 if launch.loops else constants.program_us * launch.multiprocessors
     longer = None

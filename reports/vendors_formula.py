@@ -170,7 +170,6 @@ def the_formulas(formulas: Sequence[Formula]) -> Chapter:
 
 
 def _case(formula: Formula, case: Verdict[TutorialOccupancy]) -> str:
-    """Say of one kernel what the formula says, and why."""
     current, *old = tutorial_sentences(case.record.calculation)
     verdict = current if formula.rocm is Rocm.CURRENT else old[0]
     return f"**{formula.name}**: {case.kernel}. {verdict}"

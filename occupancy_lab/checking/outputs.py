@@ -127,12 +127,10 @@ def message_of(one: Finding) -> str:
 
 
 def _data(text: str) -> str:
-    """Return *text* as the message of a workflow command has it."""
     return visible(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:
-    """Return *text* as a property of a workflow command has it."""
     return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 

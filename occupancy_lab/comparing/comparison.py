@@ -278,7 +278,6 @@ def _side_by_side(entries: tuple[Entry, ...]) -> Section:
 
 
 def _differences(entries: tuple[Entry, ...]) -> tuple[str, ...]:
-    """Return a sentence for each difference."""
     differing = differing_dimensions(entries)
     along = [said_of_each(slices(entries, name), _along) for name in differing]
     stages = said_apart(entries, stage_sentences) if differing != ("triton",) else ()

@@ -268,7 +268,6 @@ def _fresh_cache() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _variable(name: str, value: str) -> Iterator[None]:
-    """Set an environment variable in the block."""
     before = os.environ.get(name)
     os.environ[name] = value
     try:

@@ -406,7 +406,6 @@ def check_files(
 
 
 def _what(wanted: Sequence[Compilation]) -> str:
-    """Return what is compiled, for a line of progress."""
     if len(wanted) == 1:
         return f"compiling {wanted[0].title} for {wanted[0].target.name} ..."
     titles = ", ".join(dict.fromkeys(one.title for one in wanted))
@@ -414,7 +413,6 @@ def _what(wanted: Sequence[Compilation]) -> str:
 
 
 def _digest(file: Path) -> str:
-    """Return a name for what *file* holds and what imports it."""
     versions = f"{sys.version} {triton_version()}".encode()
     return hashlib.sha256(versions + file.read_bytes()).hexdigest()
 

@@ -103,7 +103,6 @@ def compiled_models(note: Callable[..., None]) -> Iterator[None]:
 def _configurations(
     heuristics: Any, tuner: Any, args: tuple[Any, ...]
 ) -> Iterator[tuple[dict[str, Any], tuple[int, ...]]]:
-    """Return what each configuration of a kernel of Inductor sets, and its grid."""
     constants = dict(tuner.triton_meta.get("constants", {}))
     for config in tuner.configs:
         set_by_it = heuristics.config_to_dict(config)

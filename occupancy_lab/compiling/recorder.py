@@ -359,7 +359,6 @@ class Recorder:
                 self._thread.compiling = before
 
     def _launched(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Stand for JITFunction.run."""
         grid = kwargs.pop("grid")
         if kwargs.pop("warmup"):
             return _Compiled(self, Variant(function, launch_of(function, args, kwargs)))
@@ -372,7 +371,6 @@ class Recorder:
         return _Compiled(self, found)
 
     def _launched_tuned(self, tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Stand for Autotuner.run."""
         grid = kwargs.pop("grid")
         kwargs.pop("warmup", None)
         _check_arguments(innermost(tuner), args, kwargs)

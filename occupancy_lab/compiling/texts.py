@@ -98,7 +98,6 @@ def unpack(packed: str) -> Texts | None:
 
 
 def _is_whole(texts: Texts) -> bool:
-    """Tell whether each field has its type."""
     needed = (texts.name, texts.backend, texts.ttir)
     others = (texts.ttgir, texts.ptx, texts.amdgcn)
     numbers = (texts.num_warps, texts.num_ctas, texts.shared)

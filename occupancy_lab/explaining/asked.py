@@ -11,7 +11,7 @@ from occupancy_lab.asked import ask
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
-from occupancy_lab.errors import InputError
+from occupancy_lab.errors import InputError, refuse
 from occupancy_lab.explaining.case import gpu_to_measure, timed
 from occupancy_lab.explaining.explanation import Explanation, explain_asked
 from occupancy_lab.explaining.launch import write_steps
@@ -77,14 +77,12 @@ def explain(cols: Integer | None = None, **asked: Any) -> Explanation | ScriptEx
         raise InputError(msg)
     if "kernel" not in asked or foreign:
         what = f"{min(foreign)} is of a matrix; give its cols too" if foreign else "give --cols"
-        msg = f"{what}, or a function of Triton as FILE.py:FUNCTION with its --signature"
-        raise InputError(msg)
+        refuse(f"{what}, or a function of Triton as FILE.py:FUNCTION with its --signature")
     kernel = asked["kernel"]
     if isinstance(kernel, str) and names_script(kernel):
         unused = sorted(asked.keys() - _arguments(explain_script) - {"kernel"})
         if unused:
-            msg = f"{unused[0]} has no use for {kernel}, which makes its launches itself"
-            raise InputError(msg)
+            refuse(f"{unused[0]} has no use for {kernel}, which makes its launches itself")
         return explain_script(kernel, **{name: asked[name] for name in asked if name != "kernel"})
     return explain_launch(**asked)
 
@@ -165,8 +163,7 @@ def explain_matrix(  # noqa: PLR0913 - one argument per option of the command li
         check_elsewhere(found, other_triton=other_triton, measure=measure)
     given = read_options(options)
     if measure and given:
-        msg = "--measure launches a kernel as it is, without further compiler options"
-        raise InputError(msg)
+        refuse("--measure launches a kernel as it is, without further compiler options")
     knobs = [knob for knob, value in chosen.items() if value is not None]
     asked = []
     for one, _ in gpus:

@@ -13,7 +13,7 @@ from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.held import held_on_cpu, with_values
 from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
-from occupancy_lab.errors import InputError, OccupancyLabError
+from occupancy_lab.errors import InputError, OccupancyLabError, refuse
 from occupancy_lab.explaining.explanation import Explanation, explain_asked
 from occupancy_lab.inputs import chosen_gpus
 from occupancy_lab.kernel import Variant, check_triton_function, innermost, load_function, variants
@@ -80,8 +80,7 @@ class DryKernel:
 
     def __call__(self, *_: Any, **__: Any) -> NoReturn:
         """Raise InputError: a launch has a grid."""
-        msg = "give the grid before the arguments, as in dry_run(kernel)[grid](...)"
-        raise InputError(msg)
+        refuse("give the grid before the arguments, as in dry_run(kernel)[grid](...)")
 
     def __getitem__(self, grid: Any) -> Callable[..., Explanation]:
         """Return what is called as `kernel[grid]` is, and gives an Explanation."""
@@ -187,8 +186,7 @@ def explain_launch(  # noqa: PLR0913 - one argument per option of the command li
         bytes_written=bytes_written,
     )
     if name is None and not compiler.environment.is_running:
-        msg = "another Triton runs in a process of its own, which finds a kernel by its file only"
-        raise InputError(msg)
+        refuse("another Triton runs in a process of its own, which finds a kernel by its file only")
     asked = asked_of(variants_of(kernel, lines), [one for one, _ in gpus], name, warm=warm)
     return explain_asked(asked, compiler, read_assumed(assume, innermost(kernel).arg_names))
 

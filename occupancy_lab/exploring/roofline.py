@@ -81,7 +81,6 @@ def _all_us(row: Row, basis: str) -> float:
 
 
 def _name(row: Row) -> str:
-    """Return the kernel with what the page has of its configuration."""
     names = ("rows", "cols", "dtype", "BLOCK_SIZE", "num_warps", "num_stages", "constexprs")
     known = [f"{name} {row[name]}" for name in names if name in row]
     return f"{row['kernel']} ({', '.join(known)})"

@@ -191,7 +191,6 @@ def _locked(path: Path, *, anew: bool) -> int | None:
 
 
 def _read(file: int) -> dict[str, Kept]:
-    """Return what *file* has of each batch, by its line."""
     with open(file, encoding="utf-8", errors="replace", closefd=False) as lines:
         lines.seek(0)
         entries = [line.rstrip("\n").partition(" ") for line in lines]

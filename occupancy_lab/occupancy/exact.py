@@ -76,7 +76,6 @@ def option_for(
 
 
 def _changes(resource: str, amount: int) -> dict[str, int | None]:
-    """Return the fields of Resources that *amount* of *resource* changes."""
     if resource == "registers":
         return {"n_regs": amount, "allocated_vgprs": None}
     return {resource: amount}

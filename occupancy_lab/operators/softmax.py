@@ -89,7 +89,6 @@ def _is_watched(x: Any) -> bool:
 class _Softmax(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, dim: int) -> Tensor:
-        """Return the softmax, and keep it for the gradient."""
         y = _launched(FORWARD, dim, x)
         ctx.save_for_backward(y)
         ctx.dim = dim
@@ -97,7 +96,6 @@ class _Softmax(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None]:
-        """Return the gradient of x."""
         return _gradient(ctx.saved_tensors[0], dy, ctx.dim), None
 
 

@@ -164,7 +164,6 @@ def _distances(boxes: Points, points: Points) -> Points:
 
 
 def _all_distances(boxes: Points, points: Points) -> Any:
-    """Return the distance in pixels of each box to each point."""
     low, high = boxes[:, None, :2], boxes[:, None, 2:]
     away = np.maximum(0.0, np.maximum(low - points, points - high))
     return np.hypot(away[..., 0], away[..., 1])

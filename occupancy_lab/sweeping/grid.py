@@ -272,8 +272,7 @@ def _measured_on(
     here, names = chosen_devices("a measured sweep", devices)
     if here.key not in {gpu.key for gpu in gpus}:
         asked = ", ".join(gpu.title for gpu in gpus)
-        msg = f"the GPU here is {here.title}, and no row is for it to be measured on: {asked}"
-        raise InputError(msg)
+        refuse(f"the GPU here is {here.title}, and no row is for it to be measured on: {asked}")
     return here, names
 
 

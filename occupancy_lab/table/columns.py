@@ -84,14 +84,12 @@ DTYPE = Column(words=f"one of {', '.join(ITEM_BYTES)}", texts=tuple(ITEM_BYTES))
 
 
 def _like(column: Column, **meanings: str) -> dict[str, Column]:
-    """Return a column like *column* for each of *meanings*."""
     return {
         name: dataclasses.replace(column, meaning=meaning) for name, meaning in meanings.items()
     }
 
 
 def _naming(columns: Mapping[str, Column]) -> dict[str, Column]:
-    """Return *columns* as those that name a row."""
     return {name: dataclasses.replace(column, result=False) for name, column in columns.items()}
 
 

@@ -104,7 +104,6 @@ def fitted(columns: Sequence[Column], width: int) -> Iterator[Table]:
 
 
 def _least(column: Column, pattern: re.Pattern[str]) -> int:
-    """Return the width of the widest match of *pattern* in a column."""
     found = (cell_len(one) for text in column for one in pattern.findall(text.plain))
     return max(found, default=1)
 

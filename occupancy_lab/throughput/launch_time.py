@@ -314,7 +314,6 @@ class _Time:
         return cycles / self.mhz
 
     def us(self) -> float:
-        """Return the time of the launch."""
         return self.launch_us + self.code_us() + self.rounds_us()
 
     def code_us(self) -> float:
@@ -324,7 +323,6 @@ class _Time:
         return size / CODE_BYTES * CODE_CYCLES * warm / self.mhz
 
     def rounds_us(self) -> float:
-        """Return the time of all rounds."""
         asked = self.asked
         at_once = min(asked.fit, math.ceil(asked.programs / self.size))
         rounds = asked.program.rounds

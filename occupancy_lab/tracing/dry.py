@@ -206,7 +206,6 @@ def dry_kernels(script: Script, effort: Effort = NOTHING) -> Traced:
 def _kernel(
     script: Script, launch: ScriptLaunch, outcome: Resources | Failure, choices: int
 ) -> TracedKernel:
-    """Return one launch of *script* as it sits on its GPU."""
     bound, calculation, reason = launch.bound, None, None
     if isinstance(outcome, Resources):
         try:

@@ -325,7 +325,6 @@ class Session:
         return self._launcher(kernel, run)
 
     def _launcher(self, kernel: Any, run: Any) -> Any:
-        """Return what launches as *run* does, and counts."""
         cells, unusual, launched = kernel.cells, self._unusual, self.recent.append
 
         def launch(*args: Any) -> Any:

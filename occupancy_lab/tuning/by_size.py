@@ -135,7 +135,6 @@ class _Tuner:
     """The launch lines of each size, by its text."""
 
     def tune(self, places: Mapping[str, Size], *, search: bool) -> TunedFile:
-        """Return the best configuration on each GPU at each size, by its place for errors."""
         sizes, launches = [*places.values()], []
         candidates: list[Candidate] = []
         for place, size in places.items():
@@ -189,7 +188,6 @@ class _Tuner:
         }
 
     def _candidates(self, sized: SizedLaunches) -> Iterator[Candidate]:
-        """Return the configurations given at a size."""
         for line in sized.lines:
             config = _settings(self.kernel, sized, line)
             for variant in variants_of(self.kernel, [line]):
@@ -213,7 +211,6 @@ class _Tuner:
     def _predicted(
         self, candidates: Sequence[Candidate], gpu: Gpu
     ) -> list[tuple[Candidate, Record | Failed]]:
-        """Return each of *candidates* with what it compiles to for *gpu*, and its time."""
         found = [one.variant for one in candidates]
         asked = [one for one in asked_of(found, self.gpus, self.name) if one.gpu is gpu]
         runs = compile_runs(asked, self.compiler)
@@ -342,7 +339,6 @@ def _us(run: Record | Failed) -> float | None:
 
 
 def _basis(runs: Sequence[tuple[Candidate, Record | Failed]]) -> Iterator[str]:
-    """Return what the time of each launch that has one rests on."""
     for _, run in runs:
         if isinstance(run, Record) and run.prediction is not None:
             yield run.prediction.basis

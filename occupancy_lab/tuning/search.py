@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
-from occupancy_lab.errors import InputError, refuse
+from occupancy_lab.errors import refuse
 from occupancy_lab.explaining.duration import why_no_time
 from occupancy_lab.explaining.facts import launched_words
 from occupancy_lab.inputs import (
@@ -113,8 +113,7 @@ def tune(  # noqa: PLR0913 - one argument per option of the command line
     problem = chosen_problem(rows, cols, dtype)
     top, runs = whole_number("top", top), whole_number("runs", runs)
     if top < 1:
-        msg = f"top is {top}; at least 1 configuration is measured"
-        raise InputError(msg)
+        refuse(f"top is {top}; at least 1 configuration is measured")
     device, names = _tuned_gpu(gpu, measure=measure)
     _basis(device)
     made = Compiler(
@@ -160,14 +159,11 @@ def _tuned_gpu(asked: AskedGpus | None, *, measure: bool) -> tuple[Gpu, tuple[st
     (gpu, _), *others = chosen_gpus(asked)
     if others and asked is not None:
         several = ", ".join(one.key for one in (gpu, *(other for other, _ in others)))
-        msg = f"one GPU is tuned for at a time, and {several} are several"
-        raise InputError(msg)
+        refuse(f"one GPU is tuned for at a time, and {several} are several")
     if here is not None and gpu.key != here.key:
-        msg = f"the GPU here is {here.title}; nothing can be measured on {gpu.title}"
-        raise InputError(msg)
+        refuse(f"the GPU here is {here.title}; nothing can be measured on {gpu.title}")
     if gpu.multiprocessors is None:
-        msg = f"{gpu.title} is an architecture, not a GPU; name a GPU, such as h100, to tune for"
-        raise InputError(msg)
+        refuse(f"{gpu.title} is an architecture, not a GPU; name a GPU, such as h100, to tune for")
     return gpu, names
 
 
@@ -175,8 +171,7 @@ def _basis(gpu: Gpu) -> Basis:
     basis = calibration_for(gpu)
     if basis is None:
         why = "its bandwidth is not known" if gpu.bandwidth_gbs is None else "no GPU is calibrated"
-        msg = f"nothing can be predicted for {gpu.title}: {why}"
-        raise InputError(msg)
+        refuse(f"nothing can be predicted for {gpu.title}: {why}")
     return basis
 
 
@@ -193,8 +188,7 @@ def tune_launches(*, runs: Integer = DEFAULT_RUNS, **asked: Any) -> Tunings:
     table = found.table()
     if table["predicted_us"].isna().all():
         why = why_no_time(found.records[0]).replace("`", "")
-        msg = f"{why}; `sweep` lists these launches without a time"
-        raise InputError(msg)
+        refuse(f"{why}; `sweep` lists these launches without a time")
     tunings = []
     for one in dict.fromkeys(run.gpu for run in found.runs):
         rows = table[table["gpu"] == one.key].reset_index(drop=True)
@@ -218,15 +212,13 @@ def _ranked(table: pd.DataFrame, tasks: Sequence[Task]) -> tuple[pd.DataFrame, l
         why = "its clock is not known"
         if len(reasons) == len(table):
             why = f"not one configuration is ok; the first: {reasons.iloc[0]}"
-        msg = f"nothing can be predicted for {title}: {why}"
-        raise InputError(msg)
+        refuse(f"nothing can be predicted for {title}: {why}")
     table = _with_ranks(table)
     order = _order(table)
     return table.loc[order].reset_index(drop=True), [tasks[place] for place in order]
 
 
 def _with_ranks(table: pd.DataFrame) -> pd.DataFrame:
-    """Return *table* with the column `ranked`."""
     if "num_stages" not in table:
         return table.assign(ranked=True)
     seen = table["predicted_us"].notna() & sees_stages(table)

@@ -307,7 +307,6 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
 
 
 def _device() -> int:
-    """Return the number of the GPU that is launched on."""
     try:
         return int(driver.active.get_current_device())
     except RuntimeError:

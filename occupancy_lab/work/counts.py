@@ -441,10 +441,5 @@ class Executed:
         """Bytes that threads read from shared memory and write to it."""
         return total(one.bytes for one in self.shared)
 
-    @property
-    def shared_wavefronts(self) -> Amount:
-        """Passes that shared memory takes for them, conflicts of its banks included."""
-        return total(one.wavefronts for one in self.shared)
-
     def _sectors(self, *operations: str) -> Amount:
         return total(one.sectors for one in self.accesses if one.operation in operations)

@@ -72,7 +72,6 @@ class _Reader:
                 raise BinaryError(message)
 
     def text(self) -> str:
-        """Return the next text."""
         found = string_at(self.content, self.offset)
         self.offset += len(found.encode()) + 1
         return found
@@ -190,7 +189,6 @@ def _all_rows(content: memoryview, files: dict[int, str]) -> Iterator[tuple[int,
 
 
 def _read_files(reader: _Reader, files: dict[int, str]) -> None:
-    """Read the names of the files of a table."""
     folders = [""]
     while folder := reader.text():
         folders.append(folder)
@@ -219,7 +217,6 @@ class _State:
 def _program(
     reader: _Reader, end: int, base: int, span: int, operands: Sequence[int]
 ) -> Iterator[tuple[int, Row]]:
-    """Yield the rows that the program of a table makes, up to *end*."""
     state = _State()
     while reader.offset < end:
         opcode = reader.number("B")

@@ -73,7 +73,6 @@ def _trips(span: Any, step: Any) -> Any:
 def _within(  # noqa: PLR0913, PLR0917
     walk: Any, loop: Operation, reach: Reach, axis: int, size: int, trips: Number
 ) -> Reach:
-    """Return the iterations of a loop that programs come to."""
     sizes = list(reach.sizes)
     sizes[axis] = size
     where = reach.where
@@ -85,7 +84,6 @@ def _within(  # noqa: PLR0913, PLR0917
 
 
 def _reached(walk: Any, number: Number, reach: Reach) -> Any:
-    """Return what a number is for those that get there."""
     array, where = tiles.total(number, walk.dimensions), walk.together(reach)
     tiles.fits(array, where)
     array, where = np.broadcast_arrays(array, where)
@@ -223,7 +221,6 @@ def while_loop(walk: Any, operation: Operation, reach: Reach, depth: int) -> Non
 def _turn(  # noqa: PLR0913, PLR0917
     walk: Any, operation: Operation, reach: Reach, depth: int, size: int, under_way: _While
 ) -> Any:
-    """Return what walks the condition and the body of a while loop."""
     before, after = operation.regions
     sizes = list(reach.sizes)
 

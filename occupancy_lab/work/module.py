@@ -254,7 +254,6 @@ def result_types(  # noqa: C901, PLR0911 - a line for each way that types are wr
 
 
 def _loaded(pointer: Type) -> Type:
-    """Return what a load from *pointer* gives."""
     inside = pointer.pointee
     if inside is None:
         return Type("none", pointer.shape)

@@ -123,14 +123,12 @@ def _steering(operation: Operation) -> list[Value]:
 
 
 def _ends(operation: Operation, region: int = 0) -> Iterator[Operation]:
-    """Yield the operations that hand on what a region gives."""
     for block in operation.regions[region].blocks:
         if block.operations and not block.operations[-1].name.startswith("cf."):
             yield block.operations[-1]
 
 
 def _made_of(value: Value) -> list[Value]:
-    """Return what the result of an operation is made of."""
     operation, place = value.operation, value.index
     assert operation is not None  # noqa: S101
     match operation.name:
@@ -155,7 +153,6 @@ def _argument(operation: Operation, region: int, place: int) -> Value:
 def _given(  # noqa: PLR0911 - a line for each kind of region
     value: Value, branches: Branches
 ) -> list[Value]:
-    """Return what the argument of a block is given."""
     block = value.block
     if block is None or block.region is None or block.region.operation is None:
         return []

@@ -136,7 +136,6 @@ def _part(  # noqa: PLR0913, PLR0917
 
 
 def _summed(walk: Any, start: Number, step: Number, turns: Turns) -> tuple[Known, Known] | None:
-    """Return what grows by *step* in each iteration."""
     shape = start.shape
     index = tiles.of_outer(walk.axis_array(turns.axis, turns.size))
     arrays = [one.array for one in step.outer] + [

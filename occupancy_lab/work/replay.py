@@ -286,7 +286,6 @@ class Replay:
         return first
 
     def _run(self, steps: Sequence[Step]) -> None:
-        """Issue the instructions of a block."""
         for one in steps:
             for place in one.waits:
                 self._now = max(self._now, self._ready[place])

@@ -93,7 +93,6 @@ class Skipping:
             self._passes[-1].path.append(start)
 
     def _begin(self, start: int, registers: Registers, mask: Any, pending: Iterable[int]) -> None:
-        """Begin a pass."""
         self._arrivals += 1
         if self.repeat > 1:
             for register, growth in self._growth.items():

@@ -109,11 +109,6 @@ class Number:
         """Whether it is one known number everywhere."""
         return not (self.outer or self.tiles or self.hidden)
 
-    @property
-    def is_scalar(self) -> bool:
-        """Whether it is known and equal for all elements of a tile."""
-        return not (self.tiles or self.hidden)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mask:
@@ -128,11 +123,6 @@ class Mask:
     """An index and a table each, as of a Tile."""
     hidden: tuple[Hidden, ...] = ()
     shape: tuple[int, ...] = ()
-
-    @property
-    def is_scalar(self) -> bool:
-        """Whether it is known and equal for all elements of a tile."""
-        return not (self.tiles or self.hidden)
 
     @property
     def constant(self) -> bool | None:
@@ -220,9 +210,6 @@ def indexes(value: Known) -> list[Any]:
 
 def _tables(value: Known) -> list[Any]:
     return [part.table if isinstance(part, Tile) else part[1] for part in value.tiles]
-
-
-TRUE = Mask()
 
 
 def mask_outer(array: Any, shape: tuple[int, ...] = ()) -> Mask:

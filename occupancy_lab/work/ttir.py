@@ -280,7 +280,6 @@ def _without_location(line: str) -> tuple[str, str]:
 
 
 def _without_types(text: str) -> tuple[str, str]:
-    """Return the attributes and the types of an operation."""
     depth = 0
     for match in re.finditer(r"[<({\[]|(?<!-)[>)}\]]| : ", text):
         what = match[0]

@@ -69,7 +69,6 @@ class _Groups:
         return self.ended[-left - 1] if len(self.ended) > left else 0.0
 
     def end(self) -> None:
-        """End a group."""
         self.ended.append(self.last)
 
 
@@ -163,7 +162,6 @@ class _Replay:
         return found
 
     def _begin(self, word: int) -> None:
-        """Issue an instruction now."""
         opcode = word & 0x1FF
         if opcode == operations.LDGSTS:
             self._copies.last = self._now + MEMORY_CYCLES

@@ -299,7 +299,6 @@ class Warps:
         return self._shared.load(address, size, mask, signed=operations.is_signed(step.word))
 
     def _tell(self, step: Step, address: Any, mask: Any, copied: Copied | None) -> None:
-        """Tell of an access to shared memory."""
         if self.visits is None or self.visits.of_shared is None or step.number in self._settled:
             return
         repeat = self._skipping.repeat
