@@ -179,11 +179,10 @@ def read_issued(assembly: str, kernel_name: str) -> Issued:
             branches[length] = operation, operands.strip()
         elif operation.startswith(UNKNOWN_TARGETS):
             return Issued()
-        elif moved := amdgcn_scratch_width(f"{operation} {operands}"):
-            local[length] = moved
-            kinds[length] = "local_loads" if "load" in operation else "local_stores"
-        elif kind := kind_of(f"{operation} {operands}"):
+        if kind := kind_of(text := f"{operation} {operands}"):
             kinds[length] = kind
+        if moved := amdgcn_scratch_width(text):
+            local[length] = moved
         length += 1
     jumps = {
         number: Jump(None, always=True)
@@ -196,6 +195,8 @@ def read_issued(assembly: str, kernel_name: str) -> Issued:
 
 def kind_of(instruction: str) -> str | None:
     """Return the field that *instruction* counts in; None: only in those of all instructions."""
+    if amdgcn_scratch_width(instruction):
+        return "local_loads" if "load" in instruction.partition(" ")[0] else "local_stores"
     return next((kind for form, kind in KINDS if form.match(instruction)), None)
 
 

@@ -19,9 +19,10 @@ from occupancy_lab.work import operations
 from occupancy_lab.work.banks import PASS, WARP_GROUP, Served, Serving, product_wavefronts
 from occupancy_lab.work.counts import NOTHING, SharedAccess
 from occupancy_lab.work.executed_gcn import GcnRun
-from occupancy_lab.work.followed import NOWHERE, Mark, Run, between
+from occupancy_lab.work.followed import Mark, Run, between
 from occupancy_lab.work.line_tables import read_lines
 from occupancy_lab.work.live import live_registers
+from occupancy_lab.work.module import UNKNOWN_PLACE
 from occupancy_lab.work.operations import ATOMICS, LOADS, SHARED_ACCESSES
 from occupancy_lab.work.passed import Passed, parameters_of
 from occupancy_lab.work.products import product_flops
@@ -97,7 +98,7 @@ class SassRun(Run):
         names = parameters_of(texts.ttir, texts.name)
         passed = Passed.of_cubin(elf, texts.name, names, arguments, values)
         code = read_code(content, arch, passed.tables)
-        places = [one or NOWHERE for one in read_lines(elf, texts.name, texts.ptx)]
+        places = [one or UNKNOWN_PLACE for one in read_lines(elf, texts.name, texts.ptx)]
         once = {one: one for one in places}
         kinds = [
             "bulk_copies" if word & 0x1FF in BULK_COPIES else KINDS_BY_OPCODE.get(word & 0x1FF)

@@ -62,12 +62,7 @@ class GcnRun(Run):
         numbers of the program along those *axes* of the grid that are not 0.
         """
         self.local = [amdgcn_scratch_width(one.text) or 0 for one in code.instructions]
-        kinds = [
-            ("local_loads" if "load" in one.name else "local_stores")
-            if moved
-            else kind_of(one.text)
-            for one, moved in zip(code.instructions, self.local, strict=True)
-        ]
+        kinds = [kind_of(one.text) for one in code.instructions]
         places = [one.place for one in code.instructions]
         super().__init__(code, passed, places, kinds, grid, threads)
         self.users, self.axes = users, axes
@@ -114,12 +109,12 @@ class GcnRun(Run):
 
     def needed(self, *, addresses: bool) -> Slice:
         """Return what of the code is to be computed, for the *addresses* of accesses too."""
-        return slice_of(self.code, self.code.accesses if addresses else frozenset())
+        return slice_of(self.code, self.code.accesses if addresses else ())
 
     def access_of(self, number: int) -> tuple[str, int] | None:
         """Return what an instruction does to global memory, and the bytes of a lane, if any."""
-        access: tuple[str, int] | None = self.code.instructions[number].access
-        return access
+        code: GcnCode = self.code
+        return code.accesses.get(number)
 
     def marks(self, often: Mapping[int, float]) -> Sequence[Mark]:
         """Return what is known of each instruction."""

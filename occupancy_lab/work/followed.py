@@ -29,6 +29,7 @@ from occupancy_lab.work.counts import (
     Unknown,
     total,
 )
+from occupancy_lab.work.module import UNKNOWN_PLACE
 from occupancy_lab.work.threads import Launched
 from occupancy_lab.work.warps import MOST_NUMBERS, Followed, TooWideError, Visits, Warps
 
@@ -52,7 +53,6 @@ PASSES = 8
 """Passes of a loop by each warp where nobody knows them, in `ExecutedLine.cycles`."""
 GOLDEN = (math.sqrt(5) - 1) / 2
 NOT_KNOWN = "values from memory"
-NOWHERE = Place("", 0)
 READING = frozenset({"load", "copy"})
 INSTRUCTIONS, STALLS, LOCAL_BYTES = "instructions", "stalls", "local bytes"
 FLOPS, NOT_DECODED = "FLOPs", "products whose shape is not known"
@@ -396,7 +396,7 @@ class Run(ABC):
             if outer != header
         )
         return ExecutedLoop(
-            place=self.places[header] if back == NOWHERE else back,
+            place=self.places[header] if back == UNKNOWN_PLACE else back,
             depth=sum(header in others for others in loops.values()) - 1,
             instructions=len(numbers),
             kinds=dict(Counter(kind for one in numbers if (kind := self.kinds[one]) is not None)),

@@ -26,19 +26,20 @@ from occupancy_lab.compiling.flow import natural_loops
 from occupancy_lab.errors import BinaryError
 from occupancy_lab.work.counts import Place
 from occupancy_lab.work.module import UNKNOWN_PLACE
-from occupancy_lab.work.operations import FIRST_PLACE, PREDICATES, UNIFORM
+from occupancy_lab.work.operations import FIRST_PLACE, PREDICATES, UNIFORM, bits
 from occupancy_lab.work.slices import (
     ALWAYS,
     EXIT,
     MOST_INSTRUCTIONS,
-    MOST_VISITS,
     Block,
     Jump,
-    Slice,
+    sliced,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
+
+    from occupancy_lab.work.slices import Slice
 
 VCC, M0, EXEC = 106, 124, 126
 """Where these begin among the scalar registers, as instructions encode them."""
@@ -114,18 +115,6 @@ class Instruction:
         return f"{self.name} {', '.join(self.operands)}"
 
     @property
-    def access(self) -> tuple[str, int] | None:
-        """What it does to global memory, and the bytes of a lane; None where it does nothing."""
-        found = AMDGCN_ACCESS.match(self.text)
-        if found is not None and not is_scratch(found[1], found[4]):
-            width = amdgcn_width(found[3])
-            operation = "copy" if kind_of(self.text) == "async_copies" else found[2]
-            return None if width is None else (operation, width)
-        if ATOMIC.match(self.name):
-            return "atomic", 8 if WIDE_ATOMIC.search(self.name) else 4
-        return None
-
-    @property
     def carries_unread(self) -> bool:
         """Whether its second operand is a result that no form has: a carry of 64 bits."""
         return self.name.startswith(("v_mad_u64", "v_mad_i64"))
@@ -145,13 +134,13 @@ class GcnCode:
     loops: Mapping[int, set[int]]
     syncs: frozenset[int] = frozenset()
     slots: int = ACCUMULATION + SCRATCH_WORDS
-    entry: int = 0
     lanes: int = LANES
 
     @cached_property
-    def accesses(self) -> frozenset[int]:
-        """The instructions that access global memory."""
-        return frozenset(n for n, one in enumerate(self.instructions) if one.access is not None)
+    def accesses(self) -> Mapping[int, tuple[str, int]]:
+        """What instructions do to global memory, and the bytes of a lane, by their numbers."""
+        found = ((number, _access(one)) for number, one in enumerate(self.instructions))
+        return {number: access for number, access in found if access is not None}
 
     @cached_property
     def written(self) -> Sequence[int]:
@@ -159,12 +148,16 @@ class GcnCode:
         return [bits(one.writes) for one in self.instructions]
 
 
-def bits(registers: Sequence[int]) -> int:
-    """Return registers as a bit each."""
-    found = 0
-    for one in registers:
-        found |= 1 << one
-    return found
+def _access(one: Instruction) -> tuple[str, int] | None:
+    """Return what an instruction does to global memory, and the bytes of a lane, if any."""
+    found = AMDGCN_ACCESS.match(one.text)
+    if found is not None and not is_scratch(found[1], found[4]):
+        width = amdgcn_width(found[3])
+        operation = "copy" if kind_of(one.text) == "async_copies" else found[2]
+        return None if width is None else (operation, width)
+    if ATOMIC.match(one.name):
+        return "atomic", 8 if WIDE_ATOMIC.search(one.name) else 4
+    return None
 
 
 def registers_of(operand: str) -> tuple[int, ...]:
@@ -357,32 +350,17 @@ def _blocks(
     return blocks
 
 
-def slice_of(code: GcnCode, roots: frozenset[int] = frozenset()) -> Slice:
+def slice_of(code: GcnCode, roots: Collection[int] = ()) -> Slice:
     """Return what the conditions of jumps, and the addresses of the accesses *roots*, are made of.
 
     The accesses are in it themselves.
     """
-    live = dict.fromkeys(code.blocks, 0)
     needed: set[int] = set()
-    before = _predecessors(code)
-    left = dict.fromkeys(sorted(code.blocks, reverse=True))
-    visits = 0
     reads = [bits(one.reads) for one in code.instructions]
     whole = _whole_writes(code)
-    while left:
-        start = next(iter(left))
-        del left[start]
-        visits += 1
-        if visits > MOST_VISITS * (len(code.blocks) + MOST_VISITS):
-            message = "The kernel's jumps are too entangled to be followed."
-            raise BinaryError(message)
-        block = code.blocks[start]
-        found = 0
-        for other in block.successors:
-            found |= live[other]
-        if block.jump is not None:
-            found |= bits([one for one, _ in block.jump.conditions])
-        for number in range(block.stop - 1, start - 1, -1):
+
+    def before(block: Block, found: int) -> int:
+        for number in range(block.stop - 1, block.start - 1, -1):
             written = code.written[number]
             if number in roots:
                 needed.add(number)
@@ -391,22 +369,9 @@ def slice_of(code: GcnCode, roots: frozenset[int] = frozenset()) -> Slice:
                 needed.add(number)
                 found = found & ~written if number in whole else found
                 found |= reads[number]
-        if found != live[start]:
-            live[start] = found
-            left.update(dict.fromkeys(before[start]))
-    by_block = {
-        start: [number for number in range(start, block.stop) if number in needed]
-        for start, block in code.blocks.items()
-    }
-    return Slice(by_block, live)
+        return found
 
-
-def _predecessors(code: GcnCode) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {start: [] for start in code.blocks}
-    for block in code.blocks.values():
-        for other in block.successors:
-            found[other].append(block.start)
-    return found
+    return sliced(code.blocks, before, needed)
 
 
 def _whole_writes(code: GcnCode) -> set[int]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = Any
 
-WORD_BITS, WIDE_BITS, HALF = 32, 64, 0xFFFF
+WORD_BITS, HALF = 32, 0xFFFF
 LINEAR, COMPARED, PLAIN = "move", "isetp", ""
 """As `skipping` knows what instructions make of numbers that grow from pass to pass."""
 SAVE = "save "

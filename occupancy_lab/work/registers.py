@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from occupancy_lab.work.arithmetic import WORD
 from occupancy_lab.work.operations import (
     FIRST_PLACE,
     NEVER_WRITTEN,
@@ -17,9 +18,6 @@ from occupancy_lab.work.operations import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-
-FULL = 0xFFFFFFFF
 
 
 class Registers:
@@ -93,7 +91,7 @@ def _masks(before: Any, value: Any) -> tuple[Any, Any]:
     A scalar register of an AMD GPU has the one or the other, by the way that a wave came.
     """
     masks = [
-        one if one.dtype == bool else one != 0 if np.isin(one, (0, FULL)).all() else None
+        one if one.dtype == bool else one != 0 if np.isin(one, (0, WORD)).all() else None
         for one in (before, value)
     ]
     return (None, value) if any(one is None for one in masks) else (masks[0], masks[1])

@@ -28,7 +28,7 @@ from occupancy_lab.work.operations import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
 BRA, CALL, RET, BRX, EXIT = 0x147, 0x144, 0x150, 0x149, 0x14D
 BSYNC, TRAP, BRX_UNIFORM = 0x141, 0x15C, 0x158
@@ -39,6 +39,7 @@ UNKNOWN_JUMPS = frozenset({0x14A, 0x14B, 0x14C, 0x159})
 a launch with a message, returns at once here."""
 BRA_ONWARD, DIVERGENT_BIT = 0x947, 91
 """BRA.DIV, a BRA with a uniform register, jumps where a warp's threads are apart."""
+WARP = 32
 ALWAYS = 7
 """PT as a guard, and as the other condition of a jump."""
 UNIFORM_CONDITION = 2
@@ -92,8 +93,7 @@ class Code:
     """The registers that each instruction writes, a bit each."""
     syncs: frozenset[int] = field(init=False)
     """The blocks in which the threads of a warp wait for each other."""
-    entry: int = 0
-    lanes: int = 32
+    lanes: int = WARP
 
     def __post_init__(self) -> None:
         """Look up once what every slice asks for."""
@@ -221,34 +221,50 @@ def slice_of(code: Code, roots: frozenset[int], *, shared: bool = False) -> Slic
     Of the latter it is what their addresses and conditions are made of: those in global memory, or
     in *shared*. They are in it themselves.
     """
-    live = dict.fromkeys(code.blocks, 0)
     needed: set[int] = set()
-    predecessors: dict[int, list[int]] = {start: [] for start in code.blocks}
-    for block in code.blocks.values():
+
+    def before(block: Block, found: int) -> int:
+        return _before(code, block, roots, found, needed, shared=shared)
+
+    return sliced(code.blocks, before, needed)
+
+
+def sliced(
+    blocks: Mapping[int, Block], before: Callable[[Block, int], int], needed: Collection[int]
+) -> Slice:
+    """Return the instructions that are *needed*, by block, with what is live before each block.
+
+    *before* is given a block and what is live behind it, notes what of it is needed, and returns
+    what is live before it. It is asked until nothing changes.
+
+    Raises:
+        BinaryError: that takes too long.
+    """
+    live = dict.fromkeys(blocks, 0)
+    predecessors: dict[int, list[int]] = {start: [] for start in blocks}
+    for block in blocks.values():
         for other in block.successors:
             predecessors[other].append(block.start)
-    left = dict.fromkeys(sorted(code.blocks, reverse=True))
-    seen: set[int] = set()
+    left = dict.fromkeys(sorted(blocks, reverse=True))
     visits = 0
     while left:
         start = next(iter(left))
         del left[start]
         visits += 1
-        if visits > MOST_VISITS * (len(code.blocks) + MOST_VISITS):
+        if visits > MOST_VISITS * (len(blocks) + MOST_VISITS):
             message = "The kernel's jumps are too entangled to be followed."
             raise BinaryError(message)
-        block = code.blocks[start]
+        block = blocks[start]
         found = 0 if block.jump is None else _jump_reads(block.jump)
         for other in block.successors:
             found |= live[other]
-        found = _before(code, block, roots, found, needed, shared=shared)
-        if found != live[start] or start not in seen:
-            seen.add(start)
+        found = before(block, found)
+        if found != live[start]:
             live[start] = found
             left.update(dict.fromkeys(predecessors[start]))
     by_block = {
         start: [number for number in range(start, block.stop) if number in needed]
-        for start, block in code.blocks.items()
+        for start, block in blocks.items()
     }
     return Slice(by_block, live)
 

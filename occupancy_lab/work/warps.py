@@ -116,7 +116,7 @@ class Warps:
         After *most* blocks the rest is not followed.
         """
         blocks, syncs, followed = self.code.blocks, self.code.syncs, self.followed
-        pending = {self.code.entry: np.ones((1, 1), bool)}
+        pending = {0: np.ones((1, 1), bool)}
         for _ in range(most):
             start = min(pending, key=lambda one: (one in syncs, one))
             self.mask = pending.pop(start)
@@ -149,8 +149,8 @@ class Warps:
     def warps_of(self, mask: Any) -> Any:
         """Return the warps of which a thread is in *mask*, of each program or the same of all."""
         if mask.shape[1] == 1:
-            return mask[:, 0] * (self.launched.threads // WARP)
-        return by_warp(mask).any(axis=2).sum(axis=1)
+            return mask[:, 0] * (self.launched.threads // self.code.lanes)
+        return by_warp(mask, self.code.lanes).any(axis=2).sum(axis=1)
 
     def _leave(self, block: Block) -> list[tuple[int, Any]]:
         """Return where the threads go from a block, with which of them."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from occupancy_lab.compiling.amdgcn import amdgcn_width
+from occupancy_lab.work.arithmetic import WORD
 from occupancy_lab.work.gcn import (
     ANY,
     EXEC,
@@ -24,8 +25,16 @@ from occupancy_lab.work.gcn import (
     registers_of,
     scratch_places,
 )
-from occupancy_lab.work.gcn_arithmetic import FORMS, LOGIC, SAVE, number_of, selected
+from occupancy_lab.work.gcn_arithmetic import (
+    FORMS,
+    LOGIC,
+    SAVE,
+    WORD_BITS,
+    number_of,
+    selected,
+)
 from occupancy_lab.work.operations import NOT_KNOWN, Constant
+from occupancy_lab.work.passed import TENSOR_BITS
 from occupancy_lab.work.threads import Step
 from occupancy_lab.work.warps import Warps, by_warp
 
@@ -40,7 +49,7 @@ if TYPE_CHECKING:
     Made: TypeAlias = "tuple[Sequence[int | Constant], Sequence[int], Callable[[Values], Values]]"
     """What an instruction reads, writes, and makes of the one for the other."""
 
-WORD, WORD_BITS, HALF_BITS, TENSOR_BITS = 0xFFFFFFFF, 32, 16, 40
+HALF_BITS = 16
 FIXED: Mapping[str, tuple[int, ...]] = MappingProxyType({"e": (EXEC, EXEC + 1), "c": (SCC,)})
 """The registers of the letters of a Form that are no operands."""
 SIGNED = 1 << 73
@@ -69,12 +78,6 @@ class Waves(Warps):
             if is_there:
                 values[users] = place
                 users += 1
-
-    def warps_of(self, mask: Any) -> Any:
-        """Return the waves whose lanes are in *mask*."""
-        if mask.shape[1] == 1:
-            return mask[:, 0] * (self.launched.threads // LANES)
-        return mask[:, ::LANES].sum(axis=1)
 
     def _whole(self, value: Any) -> Any:
         """Return an array as one over programs, waves and lanes."""
@@ -426,11 +429,10 @@ def _parts(one: Instruction) -> tuple[list[str] | None, list[tuple[str, bool]]]:
         selects = dict(SELECTED.findall(modifiers))
         if selects.get("dst", "DWORD") != "DWORD" or "clamp" in modifiers:
             return None, []
-        first = 0 if one.name.startswith("v_cmp") and "dst" not in selects else 1
         for place, text in enumerate(operands):
             if text.startswith("sext("):
                 operands[place] = text[len("sext(") : -1]
-            name = f"src{place - first}"
+            name = f"src{place - 1}"
             if name in selects:
                 parts.append((selects[name], text.startswith("sext(")))
     if one.name.startswith(("s_addk", "s_mulk")):
