@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from occupancy_lab.work.warps import Visits, Warps
 
 PRODUCT = re.compile(
-    r"v_(?:mfma|wmma)_(?:scale_)?[a-z]+\d+_(\d+)x(\d+)x(\d+)(?:_(\d+)b(?=_)|[a-z]+\d+(?:_1k)?$)?"
+    r"v_mfma_(?:scale_)?[a-z]+\d+_(\d+)x(\d+)x(\d+)(?:_(\d+)b(?=_)|[a-z]+\d+(?:_1k)?$)?"
 )
 """A product of matrices: rows, columns, depth, and how many of them one instruction does."""
-ANY_PRODUCT = re.compile(r"v_(?:mfma|wmma|smfmac|swmmac)_")
+ANY_PRODUCT = re.compile(r"v_s?mf(?:ma|mac)_")
 ALONE = frozenset(
     {"32x32x2f32", "16x16x4f32", "32x32x8f16", "16x16x16f16", "32x32x4bf16", "16x16x8bf16"}
     | {"32x32x8bf16_1k", "16x16x16bf16_1k", "32x32x8i8", "16x16x16i8", "16x16x4f64"}

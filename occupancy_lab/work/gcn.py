@@ -1,8 +1,8 @@
 """The assembly of a kernel for an AMD GPU as instructions, basic blocks and loops.
 
 Sources: LLVM's "User Guide for AMDGPU Backend" (kernel descriptor, initial state of registers) and
-"AMDGPU Instruction Syntax", and AMD's instruction set guides of CDNA 3 and RDNA 3. Of each line of
-assembly LLVM's comment says which calls of helpers it came by.
+"AMDGPU Instruction Syntax", and AMD's instruction set guide of CDNA 3. Of each line of assembly
+LLVM's comment says which calls of helpers it came by.
 """
 
 from __future__ import annotations
@@ -84,16 +84,15 @@ NO_RESULT = re.compile(
     r"|ds_(?:store|write|gws|nop)|exp|v_nop|buffer_(?:wbl2|wbinvl1|gl)|global_(?:wb|inv)"
 )
 """What has no result among its operands."""
-ATOMIC_RESULT = re.compile(r"\b(?:glc|sc0|th:TH_ATOMIC_RETURN)\b|_rtn")
+ATOMIC_RESULT = re.compile(r"\b(?:glc|sc0)\b|_rtn")
 SETS_SCC = re.compile(
-    r"s_(?:cmpk?|bitcmp\d|add_[ui]32|addk|sub_[ui]32|addc|subb|(?:add|sub)_co|absdiff|abs|min|max"
-    r"|and|or|xor|not|n?and|n?or|xnor|andn\d|orn\d|and_not\d|or_not\d|lshl|lshr|ashr|lshl\d_add|bfe"
+    r"s_(?:cmpk?|bitcmp\d|add_[ui]32|addk|sub_[ui]32|addc|subb|absdiff|abs|min|max"
+    r"|and|or|xor|not|n?and|n?or|xnor|andn\d|orn\d|lshl|lshr|ashr|lshl\d_add|bfe"
     r"|bcnt\d|wqm|quadmask)_"
 )
-READS_SCC = re.compile(r"s_(?:addc|subb|(?:add|sub)_co_ci|cselect|cmov)_")
+READS_SCC = re.compile(r"s_(?:addc|subb|cselect|cmov)_")
 TWO_RESULTS = re.compile(
-    r"v_(?:(?:add|sub|subrev)(?:c|b|brev)?_co(?:_ci)?_u32|mad_u64_u32|mad_co_u64_u32|mad_i64_i32"
-    r"|mad_co_i64_i32|div_scale_\w+)"
+    r"v_(?:(?:add|sub|subrev)(?:c|b|brev)?_co_u32|mad_u64_u32|mad_i64_i32|div_scale_\w+)"
 )
 """Vector instructions whose second operand is written too: a carry of each lane."""
 

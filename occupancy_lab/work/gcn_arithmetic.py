@@ -4,7 +4,7 @@ A number is an array of numpy of 32-bit unsigned numbers over programs and threa
 one of booleans. A mask lies in as many scalar registers as it has bits for, each of which holds all
 of it; where a number is read as a mask, or a mask as a number, it is made from it bit by bit.
 
-What an instruction does is from AMD's instruction set guides (CDNA 3, RDNA 3). What is not here,
+What an instruction does is from AMD's instruction set guide of CDNA 3. What is not here,
 floating-point arithmetic first of all, has results that are not known.
 """
 
@@ -154,11 +154,8 @@ LOGIC: Mapping[str, Callable[[Array, Array], Array]] = {
     "or": lambda a, b: a | b,
     "xor": lambda a, b: a ^ b,
     "andn2": lambda a, b: a & ~b,
-    "and_not1": lambda a, b: a & ~b,
     "orn2": lambda a, b: a | ~b,
-    "or_not1": lambda a, b: a | ~b,
     "andn1": lambda a, b: ~a & b,
-    "and_not0": lambda a, b: ~a & b,
     "nand": lambda a, b: ~(a & b),
     "nor": lambda a, b: ~(a | b),
     "xnor": lambda a, b: ~(a ^ b),
@@ -299,18 +296,12 @@ FORMS: Mapping[str, Form] = {
             words(b.astype(np.int16) >> (a & np.uint32(15)).astype(np.int16)) & np.uint32(HALF)
         ),
     ),
-    **dict.fromkeys(
-        ("v_add_u16", "v_add_nc_u16"), Form("ww", "w", lambda a, b: a + b & np.uint32(HALF))
-    ),
-    **dict.fromkeys(
-        ("v_sub_u16", "v_sub_nc_u16"), Form("ww", "w", lambda a, b: a - b & np.uint32(HALF))
-    ),
+    "v_add_u16": Form("ww", "w", lambda a, b: a + b & np.uint32(HALF)),
+    "v_sub_u16": Form("ww", "w", lambda a, b: a - b & np.uint32(HALF)),
     "v_mul_lo_u16": Form("ww", "w", lambda a, b: a * b & np.uint32(HALF)),
-    **dict.fromkeys(("v_add_u32", "v_add_nc_u32"), Form("ww", "w", lambda a, b: a + b, LINEAR)),
-    **dict.fromkeys(("v_sub_u32", "v_sub_nc_u32"), Form("ww", "w", lambda a, b: a - b, LINEAR)),
-    **dict.fromkeys(
-        ("v_subrev_u32", "v_subrev_nc_u32"), Form("ww", "w", lambda a, b: b - a, LINEAR)
-    ),
+    "v_add_u32": Form("ww", "w", lambda a, b: a + b, LINEAR),
+    "v_sub_u32": Form("ww", "w", lambda a, b: a - b, LINEAR),
+    "v_subrev_u32": Form("ww", "w", lambda a, b: b - a, LINEAR),
     "v_add_co_u32": Form("ww", "wm", with_carry),
     "v_addc_co_u32": Form("wwm", "wm", with_carry),
     "v_sub_co_u32": Form("ww", "wm", with_borrow),
@@ -325,11 +316,10 @@ FORMS: Mapping[str, Form] = {
     "v_lshl_or_b32": Form("www", "w", lambda a, b, c: shift(a, b) | c),
     "v_and_or_b32": Form("www", "w", lambda a, b, c: a & b | c),
     "v_or3_b32": Form("www", "w", lambda a, b, c: a | b | c),
-    "v_xor3_b32": Form("www", "w", lambda a, b, c: a ^ b ^ c),
     "v_bfi_b32": Form("www", "w", lambda a, b, c: a & b | ~a & c),
     "v_bfe_u32": Form("www", "w", lambda a, b, c: extracted(a, b, c, is_signed=False)),
     "v_bfe_i32": Form("www", "w", lambda a, b, c: extracted(a, b, c, is_signed=True)),
-    **dict.fromkeys(("v_mul_lo_u32", "v_mul_lo_i32"), Form("ww", "w", lambda a, b: a * b)),
+    "v_mul_lo_u32": Form("ww", "w", lambda a, b: a * b),
     "v_mul_u32_u24": Form(
         "ww", "w", lambda a, b: (a & np.uint32(0xFFFFFF)) * (b & np.uint32(0xFFFFFF))
     ),
@@ -340,17 +330,11 @@ FORMS: Mapping[str, Form] = {
     "v_mad_i32_i24": Form("www", "w", lambda a, b, c: _signed24(a) * _signed24(b) + c),
     "v_mul_hi_u32": Form("ww", "w", high),
     "v_mul_hi_i32": Form("ww", "w", lambda a, b: high(a, b, is_signed=True)),
-    **dict.fromkeys(
-        ("v_mad_u64_u32", "v_mad_co_u64_u32"),
-        Form("wwq", "q", lambda a, b, c: a.astype(np.uint64) * b.astype(np.uint64) + c),
+    "v_mad_u64_u32": Form(
+        "wwq", "q", lambda a, b, c: a.astype(np.uint64) * b.astype(np.uint64) + c
     ),
-    **dict.fromkeys(
-        ("v_mad_i64_i32", "v_mad_co_i64_i32"),
-        Form(
-            "wwq",
-            "q",
-            lambda a, b, c: (signed(a).astype(np.int64) * signed(b)).view(np.uint64) + c,
-        ),
+    "v_mad_i64_i32": Form(
+        "wwq", "q", lambda a, b, c: (signed(a).astype(np.int64) * signed(b)).view(np.uint64) + c
     ),
     "v_cndmask_b32": Form("wwm", "w", lambda a, b, c: np.where(c, b, a)),
     "v_cvt_f32_u32": Form("w", "w", lambda a: single(a.astype(np.float32))),
