@@ -154,7 +154,7 @@ def _checks(condition: str | None, names: Sequence[str], where: str | None) -> S
 
 def _checked(checks: Sequence[Check], sources: Sequence[str], asked: dict[str, Any]) -> Checked:
     from occupancy_lab.checking.check import check as check_rows
-    from occupancy_lab.checking.sources import scanned
+    from occupancy_lab.checking.rows import scanned
 
     given = _launch(sources, asked)
     rows: list[Any] = list(sources)
