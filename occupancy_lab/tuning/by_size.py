@@ -20,7 +20,6 @@ from occupancy_lab.notation import Parameters
 from occupancy_lab.options import KNOBS
 from occupancy_lab.record import Failed, Record, compile_runs, with_counts
 from occupancy_lab.signature import read_assumed
-from occupancy_lab.tuning.digest import source_digest
 from occupancy_lab.tuning.sizes import SizedLaunches, at_size, launches_at, read_sizes, with_values
 from occupancy_lab.tuning.space import (
     as_compared,
@@ -28,6 +27,7 @@ from occupancy_lab.tuning.space import (
     free_tiles,
     larger,
     neighbours,
+    source_digest,
     tile_names,
     without_autotuner,
 )

@@ -14,7 +14,7 @@ from in_process import run
 from run_trace import run as run_trace
 from traced_kernels import LAUNCH, traced_kernel, worked
 
-from occupancy_lab.exploring.model import read_rows
+from occupancy_lab.exploring.page import read_rows
 from occupancy_lab.reporting.trace_files import timeline
 from occupancy_lab.tracing.trace import Trace
 from occupancy_lab.tracing.traced import GridLaunches, Launched, Traced
