@@ -28,7 +28,7 @@ from occupancy_lab.compiling.amdgcn import (
 from occupancy_lab.compiling.cubin import read_sizes
 from occupancy_lab.compiling.resources import pipeline_shared_bytes
 from occupancy_lab.compiling.sass import count_kinds
-from occupancy_lab.errors import BinaryError, quoted, refuse
+from occupancy_lab.errors import BinaryError, quoted, refuse, unreadable
 from occupancy_lab.files import read_bytes
 from occupancy_lab.options import NAMES
 from occupancy_lab.values import Resources, Status, Target
@@ -246,8 +246,7 @@ def _metadata(entry: Entry) -> dict[str, Any]:
     """Return the metadata with what is used of it checked; BinaryError where it is none."""
     if "json" not in entry.suffixes:
         binary = next(iter(entry.suffixes - {*TEXTS}))
-        msg = f"there is no .json file: its {binary} is without metadata"
-        raise BinaryError(msg)
+        unreadable(f"there is no .json file: its {binary} is without metadata")
     text = _bytes(entry, "json")
     try:
         found = json.loads(text)
@@ -255,21 +254,18 @@ def _metadata(entry: Entry) -> dict[str, Any]:
         msg = "the .json file is cut off or no JSON"
         raise BinaryError(msg) from error
     if not isinstance(found, dict) or not isinstance(found.get("target"), dict):
-        msg = "the .json file is no metadata of a kernel: it names no target"
-        raise BinaryError(msg)
+        unreadable("the .json file is no metadata of a kernel: it names no target")
     target = found["target"]
     texts = {"name": found.get("name"), "backend": target.get("backend")}
     for key, value in texts.items():
         if not isinstance(value, str):
-            msg = f"the .json file is no metadata of a kernel: its {key} is {quoted(value)}"
-            raise BinaryError(msg)
+            unreadable(f"the .json file is no metadata of a kernel: its {key} is {quoted(value)}")
     numbers = {
         key: _number(found, key, needed=key in {"num_warps", "shared"})
         for key in (*NAMES, "shared", "tmem_size")
     }
     if not 1 <= (numbers["num_warps"] or 0) <= MOST_WARPS:
-        msg = f"the .json file is damaged: num_warps is {numbers['num_warps']}"
-        raise BinaryError(msg)
+        unreadable(f"the .json file is damaged: num_warps is {numbers['num_warps']}")
     version, warp_size = found.get("triton_version"), target.get("warp_size")
     return {
         **numbers,
@@ -289,16 +285,14 @@ def _number(found: Mapping[str, Any], key: str, *, needed: bool) -> int | None:
     if value is None and not needed:
         return None
     if type(value) is not int or not 0 <= value < 2**31:
-        msg = f"the .json file is no metadata of a kernel: its {key} is {quoted(value)}"
-        raise BinaryError(msg)
+        unreadable(f"the .json file is no metadata of a kernel: its {key} is {quoted(value)}")
     return value
 
 
 def _bytes(entry: Entry, suffix: str) -> bytes:
     """Return the content of a file; BinaryError where there is none, or it is no kernel's."""
     if suffix not in entry.suffixes:
-        msg = f"the .{suffix} file is missing"
-        raise BinaryError(msg)
+        unreadable(f"the .{suffix} file is missing")
     try:
         return read_bytes(entry.path(suffix), MOST_BYTES)
     except OSError as error:
@@ -339,8 +333,7 @@ def _read_cuda(entry: Entry, metadata: Mapping[str, Any]) -> tuple[Resources, Mi
 def _read_hip(entry: Entry, metadata: Mapping[str, Any]) -> tuple[Resources, Mix | None]:
     if "amdgcn" not in entry.suffixes:
         missing = "amdgcn" if "hsaco" in entry.suffixes else "amdgcn and hsaco"
-        msg = f"there is no {missing}, of which the registers are read"
-        raise BinaryError(msg)
+        unreadable(f"there is no {missing}, of which the registers are read")
     text = _bytes(entry, "amdgcn").decode(errors="replace")
     resources = Resources(**_launched(metadata), **read_amdgcn(text, metadata["name"]))
     return resources, amd_mix(kernel_body(text, metadata["name"]))
