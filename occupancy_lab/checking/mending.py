@@ -317,7 +317,7 @@ def of_trace(row: Row) -> Advised | None:
 
 def of_launch(row: Row, asked: Asked, explained: Explanation) -> Advised | None:
     """Return what `explain` says of a launch, near which others are compiled; None: nothing."""
-    from occupancy_lab.explaining.action import best_action
+    from occupancy_lab.explaining.advice import best_action
     from occupancy_lab.explaining.explanation import make_cases
 
     if row.record is None or asked.matrix is not None:

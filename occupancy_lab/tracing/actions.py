@@ -16,7 +16,7 @@ from occupancy_lab.asked import Asked
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.compiling.texts import kept_files
-from occupancy_lab.explaining.action import best_action
+from occupancy_lab.explaining.advice import best_action
 from occupancy_lab.explaining.explanation import explain_asked
 from occupancy_lab.explaining.script_runs import stand_in
 from occupancy_lab.launch import ALIGNMENT, Launch, Pointer

@@ -23,7 +23,7 @@ from occupancy_lab.work.memory import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from occupancy_lab.explaining.action import Action
+    from occupancy_lab.explaining.advice import Action
     from occupancy_lab.launch import BoundLaunch
     from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.values import LaunchPlan, Prediction, Target

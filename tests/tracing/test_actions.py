@@ -16,7 +16,7 @@ from occupancy_lab import dry_run
 from occupancy_lab.compiling.offline import offline
 from occupancy_lab.compiling.script import Script
 from occupancy_lab.errors import CompileError
-from occupancy_lab.explaining.action import Action
+from occupancy_lab.explaining.advice import Action
 from occupancy_lab.explaining.script_runs import explain_launches
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.launch import Pointer, launch_of, tensor
