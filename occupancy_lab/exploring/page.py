@@ -19,7 +19,6 @@ from occupancy_lab.errors import InputError, refuse
 from occupancy_lab.explaining.formula import VERDICTS, term_reasons
 from occupancy_lab.explaining.limits import LACKING, SENTENCES
 from occupancy_lab.exploring.formulas import OPTIONAL, USAGE, formulas
-from occupancy_lab.exploring.roofline import LAUNCH, rooflines
 from occupancy_lab.files import check_outputs, export
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.gpus.table import architectures, bare_gpus, devices
@@ -57,7 +56,12 @@ def page_data(rows: Path | str | None = None) -> dict[str, Any]:
         if family == len(families):
             families.append(formula)
         limits[name] = {"family": family, **_architecture(architecture)}
-    own = None if rows is None else read_rows(Path(rows))
+    own, pictures = None, None
+    if rows is not None:
+        from occupancy_lab.reporting.roofline import rooflines
+
+        own = read_rows(Path(rows))
+        pictures = rooflines(own)
     compiled = files("occupancy_lab.exploring").joinpath("kernels.json")
     return {
         "version": __version__,
@@ -77,7 +81,7 @@ def page_data(rows: Path | str | None = None) -> dict[str, Any]:
         "lacking": dict(LACKING),
         "kernels": json.loads(compiled.read_text(encoding="utf-8")),
         "own": own,
-        "rooflines": None if own is None else rooflines(own),
+        "rooflines": pictures,
     }
 
 
@@ -129,6 +133,8 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 def _row(read: Rows, place: int, row: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return what the page takes of a row; None where it has no resources that were read."""
+    from occupancy_lab.reporting.roofline import LAUNCH
+
     name = row.get("gpu") or row.get("target")
     was_read = (row.get("status") or "ok") in {"ok", "does not fit"}
     if not name or not was_read or any(row.get(one) is None for one in _NEEDED):
