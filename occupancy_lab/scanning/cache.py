@@ -31,6 +31,7 @@ from occupancy_lab.compiling.sass import count_kinds
 from occupancy_lab.errors import BinaryError, quoted, refuse, unreadable
 from occupancy_lab.files import read_bytes
 from occupancy_lab.options import NAMES
+from occupancy_lab.scanning.page import ScannedKernel
 from occupancy_lab.values import Resources, Status, Target
 
 if TYPE_CHECKING:
@@ -109,18 +110,6 @@ class CachedKernel:
     triton_version: str | None
     mix: Mix | None
     """None where the instructions of the target are not known."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unreadable:
-    """An entry of which no resources are known, and why."""
-
-    entry: Entry
-    status: str
-    """unreadable, not compiled, or unknown target."""
-    reason: str
-    name: str
-    target: str | None = None
 
 
 def default_directories() -> tuple[str, ...]:
@@ -212,23 +201,28 @@ def _kernels(folder: str, names: Iterable[str]) -> list[Entry]:
     ]
 
 
-def read_entry(entry: Entry) -> CachedKernel | Unreadable:
-    """Return what the files of *entry* say of its kernel, or why they say nothing."""
+def read_entry(entry: Entry) -> CachedKernel | ScannedKernel:
+    """Return what the files of *entry* say of its kernel, or the row that says why nothing."""
     name, target = entry.name, None
+
+    def nothing(status: str, reason: str, target: str = "") -> ScannedKernel:
+        return ScannedKernel(
+            kernel=name, target=target, status=status, reason=reason, entry=entry.folder
+        )
+
     if entry.suffixes <= {*TEXTS}:
-        return Unreadable(entry, Status.NOT_COMPILED, "its compile did not end", name)
+        return nothing(Status.NOT_COMPILED, "its compile did not end")
     try:
         metadata = _metadata(entry)
         name = metadata["name"]
         target = Target(**metadata["target"])
         if target.backend not in BINARIES:
             why = f"Triton's backend {quoted(target.backend)} is not known; cuda and hip are"
-            return Unreadable(entry, "unknown target", why, name, target.arch)
+            return nothing("unknown target", why, target.arch)
         read = _read_cuda if target.backend == "cuda" else _read_hip
         resources, mix = read(entry, metadata)
     except BinaryError as error:
-        shown = None if target is None else target.name
-        return Unreadable(entry, "unreadable", str(error), name, shown)
+        return nothing("unreadable", str(error), "" if target is None else target.name)
     return CachedKernel(
         entry=entry,
         name=name,
