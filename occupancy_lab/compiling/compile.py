@@ -17,12 +17,7 @@ import tempfile
 import threading
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.compiling.offline import (
-    default_options,
-    foreign_options,
-    offline,
-    whole_entries,
-)
+from occupancy_lab.compiling.offline import default_options, foreign_options, offline, whole_entries
 from occupancy_lab.compiling.texts import Compiled, texts_of
 from occupancy_lab.errors import (
     BinaryError,

@@ -35,13 +35,7 @@ from occupancy_lab.compiling.notes import (
 from occupancy_lab.compiling.offline import offline
 from occupancy_lab.errors import EmptyGridError, OccupancyLabError
 from occupancy_lab.kernel import Variant, innermost, variant, variants
-from occupancy_lab.launch import (
-    BoundLaunch,
-    Plain,
-    constant_text,
-    is_plain,
-    launch_of,
-)
+from occupancy_lab.launch import BoundLaunch, Plain, constant_text, is_plain, launch_of
 from occupancy_lab.values import Failure, Resources, Status
 
 if TYPE_CHECKING:
