@@ -20,8 +20,8 @@ WARP = 32
 WIDE_THREADS = 1024
 """Threads of a program that is to keep a whole multiprocessor busy."""
 NOTED = 5
-"""Numbers that each program notes: its first and last cycle, its first and last nanosecond, and a number
-that its work ends in."""
+"""Numbers that each program notes: its first and last cycle, its first and last nanosecond, and
+what its work ends in."""
 
 
 @triton.jit
@@ -204,7 +204,14 @@ def chase(cache: str) -> Probe:
 
 
 _VECTORS = "\n".join(
-    f"ld.volatile.shared.v4.b32 {{a{i}, b{i}, c{i}, d{i}}}, [at];" for i in range(4)
+    f"ld.shared.v4.b32 {{a{i}, b{i}, c{i}, d{i}}}, [at{i}];\n"
+    + "\n".join(f"add.u32 at{i}, at{i}, {part}{i};" for part in "abcd")
+    for i in range(4)
+)
+_PLACES = "\n".join(
+    f"add.u32 at{i}, at, {512 * i};\nand.b32 at{i}, at{i}, {WIDE_THREADS * 16 - 1};\n"
+    f"add.u32 at{i}, at{i}, from;"
+    for i in range(4)
 )
 _LOCAL = "\n".join(
     f"""sub.s32 slot, slot, 1;
@@ -251,11 +258,13 @@ PROBES: Mapping[str, Probe] = MappingProxyType(
             threads=WIDE_THREADS,
         ),
         "shared bytes": Probe(
-            declared=f".shared .align 16 .b8 block[{WIDE_THREADS * 16}];\n.reg .b32 at;\n"
-            ".reg .b32 a<4>, b<4>, c<4>, d<4>;",
-            before="mov.u32 at, block;\nmad.lo.u32 at, thread, 16, at;",
+            declared=f".shared .align 16 .b8 block[{WIDE_THREADS * 16}];\n"
+            ".reg .b32 at<4>, a<4>, b<4>, c<4>, d<4>, at, from;",
+            before="mov.u32 from, block;\nshl.b32 at, thread, 4;\n"
+            + _PLACES
+            + "\nmov.b32 a0, 0;\nst.shared.v4.b32 [at0], {a0, a0, a0, a0};",
             step=_VECTORS,
-            after="mov.b32 found, a3;",
+            after="add.u32 at0, at0, at1;\nadd.u32 at2, at2, at3;\nadd.u32 found, at0, at2;",
             threads=WIDE_THREADS,
         ),
         "local bytes": Probe(
@@ -267,7 +276,7 @@ PROBES: Mapping[str, Probe] = MappingProxyType(
                 f"mov.b32 {name}, thread;" for name in ("a1", "a2", "a3", "b0", "b1", "b2", "b3")
             ),
             step=_LOCAL,
-            after="xor.b32 found, a0, b0;",
+            after="\n".join(f"xor.b32 found, found, {part}{i};" for part in "ab" for i in range(4)),
             repeats=1,
             threads=WIDE_THREADS,
         ),

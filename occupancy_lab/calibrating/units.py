@@ -355,15 +355,15 @@ class Bench:
         return Product(dtype, m, n, num_warps, flops * steps / (us - self.empty_us[0]) / 1e6, mhz)
 
 
-def ring(size: int) -> torch.Tensor:
+def ring(size: int, device: str = "cuda") -> torch.Tensor:
     """Return *size* bytes on the current GPU whose lines hold each other's addresses, in a ring.
 
     The first one is on it, and all come in a random order.
     """
     import torch
 
-    lines = torch.zeros((size // LINE_BYTES, LINE_BYTES // 8), dtype=torch.int64, device="cuda")
-    order = torch.randperm(len(lines), device="cuda")
+    lines = torch.zeros((size // LINE_BYTES, LINE_BYTES // 8), dtype=torch.int64, device=device)
+    order = torch.randperm(len(lines), device=device)
     lines[order, 0] = lines.data_ptr() + order.roll(-1) * LINE_BYTES
     return lines
 
