@@ -16,8 +16,6 @@ from hypothesis import strategies as st
 from occupancy_lab.calibrating import unit_kernels as kernels
 from occupancy_lab.calibrating import units
 from occupancy_lab.calibrating.units import (
-    EMPTY_LAUNCHES,
-    EMPTY_PROGRAMS,
     LARGE_BYTES,
     MEASURES,
     Bench,
@@ -187,7 +185,7 @@ def test_a_ring_leads_through_all_lines() -> None:
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
-    """A GPU of one multiprocessor: a launch takes 3 us, another 1, and 2e6 bytes a us."""
+    """A GPU of one multiprocessor, whose calls take as long as its `found_us` says."""
 
     def timed_us(made: Bench, *calls: Callable[[], object]) -> list[float]:
         return [made.found_us(call) for call in calls]  # type: ignore[attr-defined]
@@ -214,7 +212,6 @@ def test_times_of_launches_become_units(bench: Bench, monkeypatch: pytest.Monkey
     assert bench.empty_us[0] == found.launch_us == pytest.approx(3.0)
     assert found.next_launch_us == pytest.approx(1.0)
     assert found.dispatch_us == pytest.approx(0.001)
-    assert (EMPTY_LAUNCHES > 1, EMPTY_PROGRAMS > 1) == (True, True)
 
 
 def test_times_of_copies_become_rates(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,7 +235,7 @@ def test_times_of_copies_become_rates(bench: Bench, monkeypatch: pytest.MonkeyPa
     assert found.ramps[0] == Ramp(1 << 20, found.ramps[0].us)
 
 
-def test_one_that_fails_leaves_the_others(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_fails_leaves_the_others(bench: Bench) -> None:
     """What cannot be measured is None, and is said with its error."""
     bench.empty_us = (3.0, 11.0, 60.0)
     bench.reads_clock = False
@@ -246,4 +243,3 @@ def test_one_that_fails_leaves_the_others(bench: Bench, monkeypatch: pytest.Monk
     found = measure_units(["launch_us", "l1_cycles", "special_results"], said.__setitem__)
     assert found == Units(launch_us=3.0)
     assert isinstance(said["special_results"], Exception)
-    del monkeypatch
