@@ -184,13 +184,16 @@ CHAINS = range(8)
 
 
 def _chained(instruction: str, kind: str, start: str, fold: str) -> Probe:
-    """Return a probe of an instruction whose operands are {0}, what it changes, and {1}, {2}."""
+    """Return a probe of an instruction on 8 registers, and y, that start as *start* says.
+
+    It changes {0}, and {1} and {2} are two others; *fold* adds {1} to {0}.
+    """
     names = [f"x{chain}" for chain in CHAINS]
     step = "\n".join(instruction.format(names[i], names[i - 1], names[i - 2]) for i in CHAINS)
     return Probe(
         step=step,
         declared=f".reg .{kind} {', '.join(names)}, y;",
-        before="\n".join(start.format(name) for name in (*names, "y")),
+        before="\n".join(start.format(name, place) for place, name in enumerate((*names, "y"))),
         after="\n".join(fold.format("y", name) for name in names) + "\nmov.b32 found, y;",
         threads=WIDE_THREADS,
     )
@@ -283,24 +286,25 @@ PROBES: Mapping[str, Probe] = MappingProxyType(
         "fma": _chained(
             "fma.rn.f32 {0}, {0}, y, y;",
             "f32",
-            "cvt.rn.f32.u32 {0}, thread;",
+            "add.u32 tid, thread, {1};\ncvt.rn.f32.u32 {0}, tid;",
             "add.f32 {0}, {0}, {1};",
         ),
         "integer": _chained(
             "lop3.b32 {0}, {0}, {1}, {2}, 0x96;",
             "b32",
-            "add.u32 {0}, thread, left;",
+            "mad.lo.u32 {0}, thread, left, {1};",
             "xor.b32 {0}, {0}, {1};",
         ),
         "special": _chained(
             "ex2.approx.ftz.f32 {0}, {0};",
             "f32",
-            "cvt.rn.f32.u32 {0}, thread;",
+            "add.u32 tid, thread, {1};\ncvt.rn.f32.u32 {0}, tid;",
             "add.f32 {0}, {0}, {1};",
         ),
         "code": Probe(
             declared=".reg .f32 x<4>;",
-            before="\n".join(f"cvt.rn.f32.u32 x{i}, program;" for i in range(4)),
+            before="cvt.rn.f32.u32 x0, program;\n"
+            + "\n".join(f"add.f32 x{i + 1}, x{i}, x{i};" for i in range(3)),
             step="\n".join(f"fma.rn.f32 x{i}, x{i}, x{i}, x{i};" for i in range(4)),
             after="\n".join(f"add.f32 x0, x0, x{i};" for i in (1, 2, 3)) + "\nmov.b32 found, x0;",
             repeats=CODE_INSTRUCTIONS // 4,
