@@ -65,8 +65,8 @@ def execute(
     *arguments* are the launch's by the names of the kernel's parameters; *values* has what is in
     tensors of whole numbers, as far as it is known; *resident* programs run at once, None where
     that is not known. A condition that hangs on other values of memory is named in `unknowns`, and
-    what hangs on it is a range. What a program asks of its multiprocessor (`program`) and how many
-    registers are live is known of binaries for NVIDIA's GPUs alone.
+    what hangs on it is a range. What a program asks of its multiprocessor (`program`) is known of
+    binaries for NVIDIA's GPUs alone.
 
     Raises:
         BinaryError: there is no binary, it is damaged, its programs are clusters, or it jumps in a
