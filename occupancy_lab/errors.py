@@ -95,6 +95,11 @@ class BinaryError(OccupancyLabError):
     """A cubin, an hsaco or a text of one that cannot be read."""
 
 
+def unreadable(sentence: str) -> NoReturn:
+    """Raise BinaryError."""
+    raise BinaryError(sentence)
+
+
 class TtirError(OccupancyLabError):
     """A text that is no TTIR, or larger than any compiler's."""
 

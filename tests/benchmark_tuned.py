@@ -20,7 +20,7 @@ from triton.compiler import CompiledKernel
 import occupancy_lab
 from occupancy_lab.compiling.offline import offline
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.tuning.digest import source_digest
+from occupancy_lab.tuning.space import source_digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable

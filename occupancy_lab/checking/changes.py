@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.checking.rows import TIMES, shown
+from occupancy_lab.checking.rows import TIMES, Row, Table, same_text, shown
+from occupancy_lab.options import NAMES
+from occupancy_lab.table.columns import RESULTS
 from occupancy_lab.text.words import (
     LIMITS,
     cell,
@@ -23,7 +26,6 @@ from occupancy_lab.values import NOTICEABLE, Status
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from occupancy_lab.checking.rows import Row
     from occupancy_lab.expressions import Value
 
 AMOUNTS: Mapping[str, str] = {
@@ -74,7 +76,8 @@ class Change:
         lost = (one.number("occupancy") or 0.0) - (other.number("occupancy") or 0.0)
         more = sum(abs((other.number(name) or 0.0) - (one.number(name) or 0.0)) for name in AMOUNTS)
         place = [*KINDS].index(self.kind)
-        longer = -abs(slower(one, other)), -abs(_longer_in_all(one, other))
+        _, old, new = times(one, other, in_all=True) or ("", 0.0, 0.0)
+        longer = -abs(slower(one, other)), -abs(new - old)
         return place, *longer, lost < 0, -abs(lost) * 1e9 - more, self.label
 
     @property
@@ -95,17 +98,21 @@ class Change:
         }
 
 
-def times(before: Row, after: Row) -> tuple[str, float, float] | None:
-    """Return the column of times that decides, and both times; None where none is known."""
+def times(before: Row, after: Row, *, in_all: bool = False) -> tuple[str, float, float] | None:
+    """Return the column of times that decides, and both times; None where none is known.
+
+    They are of a launch, or *in_all* of all launches of a trace.
+    """
+    time_of = Row.total if in_all else Row.number
     for name in TIMES:
-        if (old := before.number(name)) and (new := after.number(name)):
+        if (old := time_of(before, name)) and (new := time_of(after, name)):
             return name, old, new
     return None
 
 
-def slower(before: Row, after: Row) -> float:
+def slower(before: Row, after: Row, *, in_all: bool = False) -> float:
     """Return by which share a row takes longer, negative where it is faster; 0 for the same."""
-    if (found := times(before, after)) is None:
+    if (found := times(before, after, in_all=in_all)) is None:
         return 0.0
     name, old, new = found
     share = new / old - 1
@@ -117,29 +124,6 @@ def launches_differ(before: Row, after: Row) -> bool:
     """Tell whether a traced program launches it another number of times."""
     numbers = {before.number(LAUNCHES), after.number(LAUNCHES)}
     return None not in numbers and len(numbers) > 1
-
-
-def more_in_all(before: Row, after: Row) -> float:
-    """Return by which share all launches of a trace take longer; 0 for the same or not known."""
-    if (found := _totals(before, after)) is None:
-        return 0.0
-    name, old, new = found
-    share = new / old - 1
-    return share if abs(share) >= max(before.noticeable(name), after.noticeable(name)) else 0.0
-
-
-def _longer_in_all(before: Row, after: Row) -> float:
-    """Return by how many us all launches take longer; 0 where it is not known."""
-    found = _totals(before, after)
-    return 0.0 if found is None else found[2] - found[1]
-
-
-def _totals(before: Row, after: Row) -> tuple[str, float, float] | None:
-    """Return what `times` does of the time of all launches of a trace."""
-    for name in TIMES:
-        if (old := before.total(name)) and (new := after.total(name)):
-            return name, old, new
-    return None
 
 
 def changed(before: Row, after: Row) -> list[str]:
@@ -175,7 +159,7 @@ def _total_words(before: Row, after: Row) -> Iterator[str]:
         yield f"{now} launch{'' if now == 1 else 'es'} instead of {was}"
     elif slower(before, after):
         return
-    if (found := _totals(before, after)) and more_in_all(before, after):
+    if (found := times(before, after, in_all=True)) and slower(before, after, in_all=True):
         name, old, new = found
         yield f"in all {totals_words(old, new, name)}"
 
@@ -258,7 +242,7 @@ def kind_of(before: Row, after: Row) -> str:
         return "failed"
     if share := slower(before, after):
         return "slower" if share > 0 else "faster"
-    if more_in_all(before, after) or launches_differ(before, after):
+    if slower(before, after, in_all=True) or launches_differ(before, after):
         return "total"
     if (after.number("local_bytes") or 0.0) > (before.number("local_bytes") or 0.0):
         return "spills"
@@ -269,7 +253,7 @@ def kind_of(before: Row, after: Row) -> str:
 def are_alike(before: Row, after: Row, names: Sequence[str]) -> bool:
     """Tell whether two rows are alike in *names* and in time."""
     same = _results(before, names) == _results(after, names)
-    return same and not slower(before, after) and not more_in_all(before, after)
+    return same and not slower(before, after) and not slower(before, after, in_all=True)
 
 
 def take_alike(olds: list[Row], news: list[Row], names: Sequence[str]) -> list[tuple[Row, Row]]:
@@ -298,3 +282,117 @@ def _by_time(rows: Sequence[Row]) -> list[Row]:
 def _results(row: Row, names: Sequence[str]) -> tuple[Value, ...]:
     values = ((name, row.values.get(name)) for name in names)
     return (row.status, *(one is None if name in TIMES else one for name, one in values))
+
+
+_KERNEL = ("kernel", "gpu")
+_SIZE = "dram_written_bytes"
+"""What tells launches of a kernel on tensors of other sizes apart, whatever their settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A row before and after; or several of each that nothing tells apart; or those of one side."""
+
+    before: tuple[Row, ...]
+    after: tuple[Row, ...]
+    told_apart: bool = True
+    """Whether the columns say that these are the same, and not only how alike they are."""
+
+
+def both_have(before: Table, after: Table, names: Sequence[str]) -> list[str]:
+    """Return those of *names* that are columns of both tables."""
+    return [name for name in names if name in before.kinds and name in after.kinds]
+
+
+def common_columns(before: Table, after: Table) -> list[str]:
+    """Return the columns of both tables that name a row."""
+    return [name for name in both_have(before, after, [*before.kinds]) if name not in RESULTS]
+
+
+def are_traces(*tables: Table) -> bool:
+    """Tell whether all of *tables* are of traces, which have all launches of a program."""
+    return all("launches" in table.kinds for table in tables)
+
+
+def launched(table: Table) -> Table:
+    """Return *table* without what an autotuner of a traced program is not expected to launch."""
+    rows = [row for row in table.rows if row.values.get("expected") is not False]
+    return table if len(rows) == len(table.rows) else Table.of(rows)
+
+
+def match_rows(before: Table, after: Table, match: Sequence[str] | None = None) -> Iterator[Match]:
+    """Yield what becomes of each row: one is the same launch as another in equal columns.
+
+    They are equal in *match* alone, or in all that name a row. What two traces leave over then is
+    matched by kernel and GPU: first where both write as many bytes, then where constexprs are
+    equal, then all of a kernel. Of several rows that nothing tells apart those that are alike are
+    pairs, and the others one match.
+    """
+    columns = common_columns(before, after) if match is None else match
+    compared = both_have(before, after, COMPARED)
+    ways: list[Sequence[str]] = [columns]
+    if match is None and are_traces(before, after):
+        constexprs = [name for name in columns if name not in NAMES]
+        ways += [(*columns, _SIZE), (*_KERNEL, _SIZE), constexprs, _KERNEL]
+    olds, news = list(before.rows), list(after.rows)
+    for place, way in enumerate(ways):
+        last = place == len(ways) - 1
+        left: tuple[list[Row], list[Row]] = ([], [])
+        for group in _groups(olds, news, way):
+            if len(group[0]) == len(group[1]) == 1:
+                yield Match(tuple(group[0]), tuple(group[1]))
+                continue
+            for old, new in take_alike(*group, compared) if place == 0 else ():
+                yield Match((old,), (new,))
+            if last and all(group):
+                yield Match(tuple(group[0]), tuple(group[1]), told_apart=False)
+                continue
+            for some, more in zip(left, group, strict=True):
+                some.extend(more)
+        olds, news = left
+    yield from (Match((row,), ()) for row in olds)
+    yield from (Match((), (row,)) for row in news)
+
+
+def _groups(
+    olds: Sequence[Row], news: Sequence[Row], columns: Sequence[str]
+) -> list[tuple[list[Row], list[Row]]]:
+    """Return the rows of both tables that *columns* name alike."""
+    groups: dict[tuple[str, ...], tuple[list[Row], list[Row]]] = {}
+    for place, rows in enumerate((olds, news)):
+        for row in rows:
+            key = tuple(same_text(row.values.get(name)) for name in columns)
+            groups.setdefault(key, ([], []))[place].append(row)
+    return [*groups.values()]
+
+
+def with_baseline(rows: Sequence[Row], baseline: Sequence[Row]) -> list[Row]:
+    """Return *rows*, each with the same launch in *baseline*, as `match_rows` finds it.
+
+    Of several that nothing tells apart it has what all of these hold. What failed in the baseline
+    is not in it.
+    """
+    before = Table.of(row for row in baseline if row.status == Status.OK)
+    after = Table.of(rows)
+    matches = [*match_rows(launched(before), launched(after))]
+    matches += match_rows(
+        _not_launched(before), _not_launched(after), common_columns(before, after)
+    )
+    found = {id(row): _agreed(one.before) for one in matches if one.before for row in one.after}
+    return [dataclasses.replace(row, before=found.get(id(row))) for row in rows]
+
+
+def _not_launched(table: Table) -> Table:
+    return Table.of(row for row in table.rows if row.values.get("expected") is False)
+
+
+def _agreed(rows: Sequence[Row]) -> Row:
+    """Return the first of *rows* with the values that all of them hold, the others not known."""
+    first = rows[0]
+    return dataclasses.replace(
+        first,
+        values={
+            name: value if all(row.values.get(name) == value for row in rows) else None
+            for name, value in first.values.items()
+        },
+    )

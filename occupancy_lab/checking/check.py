@@ -10,12 +10,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.checking.advised import of_launch, of_trace
+from occupancy_lab.checking.changes import with_baseline
 from occupancy_lab.checking.conditions import Check
-from occupancy_lab.checking.matching import with_baseline
-from occupancy_lab.checking.mending import Mend, Mender, compiled_neighbours
-from occupancy_lab.checking.rows import Row, Table, column_of, shown
-from occupancy_lab.checking.sources import load
+from occupancy_lab.checking.mending import Mend, Mender, compiled_neighbours, of_launch, of_trace
+from occupancy_lab.checking.rows import Row, Table, column_of, load, shown
 from occupancy_lab.errors import few_of, quoted, refuse
 from occupancy_lab.text.document import Answer, Document, Section, literal
 from occupancy_lab.text.words import count
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from occupancy_lab.asked import Asked
-    from occupancy_lab.checking.advised import Advised
+    from occupancy_lab.checking.mending import Advised
     from occupancy_lab.explaining.explanation import Explanation
     from occupancy_lab.expressions import Value
     from occupancy_lab.inputs import AskedGpus

@@ -16,21 +16,18 @@ from occupancy_lab.checking.changes import (
     LAUNCHES,
     Change,
     are_alike,
+    are_traces,
+    both_have,
     changed,
+    common_columns,
     kind_of,
+    launched,
     launches_differ,
+    match_rows,
     totals_words,
 )
 from occupancy_lab.checking.check import SHOWN, first_of
-from occupancy_lab.checking.matching import (
-    are_traces,
-    both_have,
-    common_columns,
-    launched,
-    match_rows,
-)
-from occupancy_lab.checking.rows import TIMES, Row, Table, same_text, shown
-from occupancy_lab.checking.sources import load
+from occupancy_lab.checking.rows import TIMES, Row, Table, load, same_text, shown
 from occupancy_lab.errors import MOST_NAMED, InputError, few_of, quoted, refuse
 from occupancy_lab.expressions import nearest, parse
 from occupancy_lab.text.document import Answer, Document, Section, literal
@@ -40,7 +37,7 @@ from occupancy_lab.text.words import cell, count, listed, percent
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from occupancy_lab.checking.matching import Match
+    from occupancy_lab.checking.changes import Match
     from occupancy_lab.expressions import Expression, Kind, Value
     from occupancy_lab.inputs import AskedGpus
 

@@ -7,25 +7,25 @@ import functools
 import math
 import re
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from occupancy_lab.checking.changes import difference_words, slower, time_words, times
-from occupancy_lab.checking.rows import Row, make_rows, shown
+from occupancy_lab.checking.rows import TIMES, TOTALS, Row, make_rows, shown
 from occupancy_lab.errors import CompileError, DoesNotFitError
 from occupancy_lab.occupancy import next_steps
 from occupancy_lab.options import CAPS, NAMES
 from occupancy_lab.record import compile_record
-from occupancy_lab.text.words import listed
+from occupancy_lab.text.words import duration, listed
 from occupancy_lab.values import Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from occupancy_lab.asked import Asked
-    from occupancy_lab.checking.advised import Advised
     from occupancy_lab.compiling.compiler import Compiler
+    from occupancy_lab.explaining.explanation import Explanation
     from occupancy_lab.expressions import Value
 
     Judged: TypeAlias = tuple[Row, frozenset[int], frozenset[int]]
@@ -276,3 +276,58 @@ def _caps(record: Any) -> Iterator[dict[str, int]]:
         name, _, most = step.option.partition("=")
         yield {name: int(most)}
         resources = resources.replace(n_regs=step.most_for_one_more, allocated_vgprs=None)
+
+
+_KEPT = ("kernel", "gpu", "target", "status", "expected", "launches", "grids")
+"""The columns of a trace that the change leaves; of others, but for times, nothing is known."""
+_RANGE = ("predicted_low_us", "predicted_high_us")
+
+
+@dataclass(frozen=True, slots=True)
+class Advised:
+    """The change of a launch that brings most, in the words of its explanation."""
+
+    sentence: str
+    words: str = ""
+    """The change: "num_warps 4 instead of 8"; "" where none is noticeably faster."""
+    row: Row | None = None
+    """The launch with the change, as far as it is known; None where there is none."""
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """The settings that differ, as far as they are known by name."""
+
+
+def of_trace(row: Row) -> Advised | None:
+    """Return what a trace says of *row*; None where it was not asked, and of rows of no trace."""
+    change, saved = row.values.get("action"), row.number("saved_us")
+    said = row.values.get("advice")
+    time = next((time for time in TIMES if row.total(time)), None)
+    if not change or not saved or time is None:
+        return None if said is None else Advised(f"{said}")
+    share = 1 - saved / (row.total(time) or saved)
+    values = {name: row.values[name] for name in _KEPT if name in row.values}
+    for name in (*TIMES, *TOTALS.values(), *_RANGE):
+        number = row.number(name)
+        values[name] = None if number is None else number * share
+    lost = row.number("lost_us")
+    values["lost_us"] = None if lost is None else max(lost - saved, 0.0)
+    sentence = f"{change}: {duration(saved)} less in all are predicted."
+    changed = dataclasses.replace(row, values=values)
+    return Advised(sentence if said is None else f"{said}", f"{change}", changed)
+
+
+def of_launch(row: Row, asked: Asked, explained: Explanation) -> Advised | None:
+    """Return what `explain` says of a launch, near which others are compiled; None: nothing."""
+    from occupancy_lab.explaining.advice import best_action
+    from occupancy_lab.explaining.explanation import make_cases
+
+    if row.record is None or asked.matrix is not None:
+        return None
+    others: dict[str, Any] = {"triton": explained.triton, "assume": explained.assume}
+    (case,) = make_cases([asked], [row.record], explained.compiler, **others)
+    action = best_action(case)
+    if action is None:
+        return None
+    if action.record is None:
+        return Advised(action.plain)
+    (changed,) = make_rows([action.record.to_dict()], "compiled to see")
+    return Advised(action.plain, action.change, changed, action.changes)

@@ -6,9 +6,11 @@ import dataclasses
 import functools
 import json
 import math
+import os
 import re
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError, quoted, refuse, shortened
@@ -18,16 +20,15 @@ from occupancy_lab.notation import is_constant, literal
 from occupancy_lab.table.columns import RESULTS, kinds_of
 from occupancy_lab.table.rows import read_file
 from occupancy_lab.throughput.calibrations import calibration_for
-from occupancy_lab.values import Resources, Status, noticeable, ratio_error
+from occupancy_lab.values import Status, noticeable, ratio_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from occupancy_lab.expressions import Expression, Value
     from occupancy_lab.gpus import Gpu
+    from occupancy_lab.inputs import AskedGpus
 
-_AMOUNTS = tuple(one.name for one in dataclasses.fields(Resources) if one.name != "num_warps")
 TIMES: Mapping[str, str] = {"us": "measured", "predicted_us": "predicted"}
 """The times of a launch, and how each was found; the first that both of two rows have decides."""
 BASELINE = "baseline"
@@ -118,18 +119,6 @@ class Row:
     def gpu(self) -> Gpu | None:
         """The GPU, or the target where no GPU is named; None for one that the lab does not know."""
         return _gpu(str(self.values.get("gpu") or self.values.get("target")))
-
-    @property
-    def resources(self) -> Resources | None:
-        """What a program takes; None where the columns do not say it."""
-        values = {name: self.values.get(name) for name in _AMOUNTS}
-        warps = self.values.get("launched_warps") or self.values.get("num_warps")
-        known = {name: int(one) for name, one in values.items() if isinstance(one, int | float)}
-        if warps is None or not {"n_regs", "shared"} <= known.keys():
-            return None
-        if min(known.values()) < 0 or not isinstance(warps, int) or warps < 1:
-            return None
-        return Resources(**known, num_warps=warps)
 
     @property
     def place(self) -> tuple[str, int] | None:
@@ -334,3 +323,54 @@ def _constant(text: str) -> Value:
         return _plain(literal(text))
     except ValueError:
         return text
+
+
+def load(source: Any, *, gpu: AskedGpus | None = None, **launch: Any) -> tuple[list[Row], Any]:
+    """Return the rows of a source that `check` takes, and the Explanation of a function."""
+    if isinstance(source, str | os.PathLike):
+        name = os.fspath(source)
+        if ".py:" in name or name.endswith(".py"):
+            from occupancy_lab.explaining.dry_run import explain_launch
+
+            source = explain_launch(name, gpu=gpu, **launch)
+            return _of_runs(source), source
+        if Path(name).is_dir():
+            return scanned(name, gpu=gpu), None
+        return read_rows(name), None
+    if hasattr(source, "runs"):
+        return _of_runs(source), source
+    if hasattr(source, "columns"):
+        from occupancy_lab.files import plain_rows
+
+        return make_rows(plain_rows(source), "the table"), None
+    found = source if isinstance(source, list | tuple) else source.rows()
+    rows = [one for one in found if isinstance(one, Row)]
+    return rows or make_rows(found, "the rows"), None
+
+
+def scanned(*folders: str, gpu: AskedGpus | None = None) -> list[Row]:
+    """Return the kernels of Triton caches, by default those of Triton and torch.compile."""
+    from occupancy_lab.scanning.scan import scan
+
+    return make_rows(scan(*folders, gpu=gpu).rows(), ", ".join(folders) or "the caches")
+
+
+def _of_runs(found: Any) -> list[Row]:
+    source = _source(found.asked[0].function) if found.asked else None
+    rows = make_rows([{"source": source, **run.to_dict()} for run in found.runs], "the launch")
+    return [
+        dataclasses.replace(row, record=run if hasattr(run, "calculation") else None)
+        for row, run in zip(rows, found.runs, strict=True)
+    ]
+
+
+def _source(function: Any) -> str | None:
+    """Return the file and the line of a kernel's def; None where Python does not know them."""
+    import inspect
+
+    try:
+        lines, first = inspect.getsourcelines(function.fn)
+        above = next(place for place, line in enumerate(lines) if line.lstrip().startswith("def "))
+        return f"{inspect.getsourcefile(function.fn)}:{first + above}"
+    except (OSError, TypeError, AttributeError, StopIteration):
+        return None

@@ -197,12 +197,10 @@ def _print_words(context: click.Context, _option: click.Parameter, asked: bool) 
 @retry_option
 @format_options
 @cache_options
-def explain(  # noqa: PLR0913 - an argument for each option that is not passed on
+def explain(
     *,
-    gpus: tuple[str, ...],
     launch: str | None,
     form: str,
-    no_cache: bool,
     full: bool,
     source: bool,
     plot: str | None,
@@ -225,14 +223,12 @@ def explain(  # noqa: PLR0913 - an argument for each option that is not passed o
 
         check_outputs({"--plot": plot})
         check_picture(plot)
-        check_one_gpu([gpu.key for gpu, _ in chosen_gpus(gpus or None)])
+        check_one_gpu([gpu.key for gpu, _ in chosen_gpus(asked["gpus"] or None)])
     if launch is None:
         given = of_matrix(asked, ("num_warps", "num_stages"), (*OF_LAUNCH, "warm"))
     else:
         given = of_launch(launch, asked, "plot", "warm")
-    explanation = explain_kernel(
-        **given, gpu=gpus or None, cache=not no_cache, progress=show_status
-    )
+    explanation = explain_kernel(**given, progress=show_status)
     if source:
         print_answer(explanation.source, form)
     else:
@@ -274,9 +270,7 @@ def explain(  # noqa: PLR0913 - an argument for each option that is not passed o
 @resume_option
 @retry_option
 @cache_options
-def sweep(
-    gpus: tuple[str, ...], launch: str | None, no_cache: bool, no_resume: bool, **asked: Any
-) -> None:
+def sweep(launch: str | None, no_resume: bool, **asked: Any) -> None:
     """Compile a grid of configurations and give one row each; exit 1 where not one is ok.
 
     A kernel with configs of its own, such as softmax_pieces, takes these, as in tune, where none of
@@ -288,11 +282,9 @@ def sweep(
     from occupancy_lab.sweeping.run import run
 
     view, exports = chosen_view(asked)
-    common: dict[str, Any] = {"gpu": gpus or None, "cache": not no_cache}
     if launch is None:
-        with Journal("sweep", keep=not no_cache, resume=not no_resume) as journal:
-            matrix = common | of_matrix(asked)
-            swept = run(view, exports, journal=journal, **matrix)
+        with Journal("sweep", keep=not asked["no_cache"], resume=not no_resume) as journal:
+            swept = run(view, exports, journal=journal, **of_matrix(asked))
             _print_swept(swept)
     else:
         from occupancy_lab.explaining.dry_run import explain_launch
@@ -303,7 +295,6 @@ def sweep(
             exports,
             launches=lambda **one: explain_launch(**one).table(),
             quiet=asked["quiet"],
-            **common,
             **given,
         )
         _print_swept(swept)
@@ -329,30 +320,19 @@ def _print_swept(swept: Swept) -> None:
 @retry_option
 @format_options
 @cache_options
-def compare(
-    gpus: tuple[str, ...],
-    launch: str | None,
-    form: str,
-    no_cache: bool,
-    **asked: Any,
-) -> None:
+def compare(launch: str | None, form: str, **asked: Any) -> None:
     """Set GPUs, matrices, kernels, stages or Tritons side by side, and say what differs and why.
 
     Of FILE.py:FUNCTION, every value of --constexpr, --num-warps and --num-stages on every GPU.
     """
-    common: dict[str, Any] = {
-        "gpu": gpus or None,
-        "cache": not no_cache,
-        "progress": show_status,
-    }
     if launch is None:
         from occupancy_lab.comparing import compare as compare_sides
 
-        comparison: Answer = compare_sides(**of_matrix(asked, ["num_warps"]), **common)
+        comparison: Answer = compare_sides(**of_matrix(asked, ["num_warps"]), progress=show_status)
     else:
         from occupancy_lab.comparing.comparison import compare_launches
 
-        comparison = compare_launches(**of_launch(launch, asked), **common)
+        comparison = compare_launches(**of_launch(launch, asked), progress=show_status)
     print_answer(comparison, form)
 
 

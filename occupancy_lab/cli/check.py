@@ -154,7 +154,7 @@ def _checks(condition: str | None, names: Sequence[str], where: str | None) -> S
 
 def _checked(checks: Sequence[Check], sources: Sequence[str], asked: dict[str, Any]) -> Checked:
     from occupancy_lab.checking.check import check as check_rows
-    from occupancy_lab.checking.sources import scanned
+    from occupancy_lab.checking.rows import scanned
 
     given = _launch(sources, asked)
     rows: list[Any] = list(sources)
@@ -232,18 +232,16 @@ def diff(
     from occupancy_lab.checking import diff as diff_tables
     from occupancy_lab.checking import diff_tritons
 
-    gpu = asked["gpus"] or None
     if tritons is not None:
         given = _for_both(tables, asked)
         both = [one.strip() for one in tritons.split(",")]
-        found = diff_tritons(both, fail_on=fail_on, gpu=gpu, **given)
+        found = diff_tritons(both, fail_on=fail_on, **given)
     else:
         _check_tables(tables, asked)
         before, after = tables
         columns = None if match is None else [one.strip() for one in match.split(",")]
-        found = diff_tables(
-            before, after, fail_on=fail_on, match=columns, names=(before, after), gpu=gpu
-        )
+        given = {"fail_on": fail_on, "match": columns, "gpu": asked["gpus"] or None}
+        found = diff_tables(before, after, names=(before, after), **given)
     print_answer(found, form)
     sys.exit(found.status)
 
@@ -270,11 +268,9 @@ def _check_tables(tables: Sequence[str], asked: dict[str, Any]) -> None:
 
 def _for_both(tables: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
     """Return what two versions of Triton compile; InputError where that is not one launch."""
-    common = {"cache": not asked["no_cache"]}
-    own = {name: value for name, value in asked.items() if name not in {"gpus", "no_cache"}}
     if not tables:
-        return {**of_matrix(own), **common}
+        return of_matrix(asked)
     if len(tables) > 1 or ".py:" not in tables[0]:
         refuse("beside --triton give one FILE.py:FUNCTION, or --cols")
     given = of_launch(tables[0], asked, "tables", "tritons", "fail_on", "match")
-    return {**given, **common, "progress": show_status}
+    return {**given, "progress": show_status}

@@ -127,7 +127,6 @@ def tune(  # noqa: PLR0913 - an argument for each option that is not passed on
     *,
     launch: str | None,
     form: str,
-    no_cache: bool,
     no_resume: bool,
     quiet: bool,
     top: int,
@@ -147,7 +146,7 @@ def tune(  # noqa: PLR0913 - an argument for each option that is not passed on
         given = of_launch(launch, asked, "gpu", "sizes", "search", "output")
         if not quiet:
             given["progress"] = show_status
-        found = tune_sizes(**given, cache=not no_cache)
+        found = tune_sizes(**given)
         if output is not None:
             export(Path(output), found.to_json() + "\n")
         print_answer(found, form)
@@ -158,7 +157,7 @@ def tune(  # noqa: PLR0913 - an argument for each option that is not passed on
         given = of_launch(launch, asked, "gpu")
         if not quiet:
             given["progress"] = show_status
-        tunings = tune_launches(**given, cache=not no_cache)
+        tunings = tune_launches(**given)
         print_answer(tunings, form, tunings.to_document(top))
         return
     from occupancy_lab.measuring.journal import Journal
@@ -166,12 +165,11 @@ def tune(  # noqa: PLR0913 - an argument for each option that is not passed on
     from occupancy_lab.tuning import tune as tune_kernels
 
     matrix = of_matrix(asked, foreign=(*DESCRIBED, "sizes", "search"))
-    with Journal("tune", keep=not no_cache, resume=not no_resume) as journal:
+    with Journal("tune", keep=not asked["no_cache"], resume=not no_resume) as journal:
         with shown_progress("compiling", "measuring", quiet=quiet) as (compiling, measuring):
             tuning = tune_kernels(
                 **matrix,
                 top=top,
-                cache=not no_cache,
                 journal=journal,
                 progress=compiling,
                 measuring_progress=measuring,

@@ -365,7 +365,7 @@ def of_launch(launch: str, asked: Mapping[str, Any], *others: str) -> dict[str, 
     for name in ("num_warps", "num_stages"):
         if isinstance(given.get(name), tuple):
             given[name] = list(given[name])
-    return {"kernel": launch, **given}
+    return {"kernel": launch, **given, **_of_both(asked)}
 
 
 def of_matrix(
@@ -387,13 +387,19 @@ def of_matrix(
     given = {
         name: value
         for name, value in asked.items()
-        if name not in foreign
+        if name not in {"gpus", "no_cache", *foreign}
         if name not in _USUAL or _is_given(value)
     }
     for name in single:
         if name in given:
             given[name] = _only(name, given[name])
-    return given
+    return {**given, **_of_both(asked)}
+
+
+def _of_both(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the GPUs that were *asked* for, and whether the store is used."""
+    gpus = {"gpu": asked["gpus"] or None} if "gpus" in asked else {}
+    return {**gpus, "cache": not asked["no_cache"]}
 
 
 def _only(name: str, values: Sequence[int]) -> int:

@@ -20,14 +20,7 @@ from occupancy_lab.explaining.variants import varying
 from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.occupancy.calculator import limiter_words, unit_words
 from occupancy_lab.text.document import literal
-from occupancy_lab.text.words import (
-    article,
-    count,
-    known,
-    listed,
-    microseconds,
-    resource_word,
-)
+from occupancy_lab.text.words import article, count, known, listed, microseconds, resource_word
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

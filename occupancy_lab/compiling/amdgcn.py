@@ -13,7 +13,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling.flow import Issued, Jump, count_issued
-from occupancy_lab.errors import BinaryError, few_of, quoted
+from occupancy_lab.errors import few_of, quoted, unreadable
 from occupancy_lab.gpus import HipArchitecture, architectures
 
 if TYPE_CHECKING:
@@ -106,14 +106,12 @@ def _kernel_entry(assembly: str, kernel_name: str) -> str:
     metadata, end, _ = assembly.rpartition("\n\t.amdgpu_metadata\n")[2].partition(METADATA_END)
     kernels = KERNELS.search(metadata)
     if not end or kernels is None:
-        message = "The amdgcn is cut off: it holds no metadata of kernels."
-        raise BinaryError(message)
+        unreadable("The amdgcn is cut off: it holds no metadata of kernels.")
     entries = re.split(r"^(?=  - )", kernels[1], flags=re.MULTILINE)
     named = {dict(ENTRY.findall(entry)).get(".name"): entry for entry in reversed(entries)}
     if kernel_name not in named:
         names = [name for name in reversed(named) if name is not None]
-        message = f"The amdgcn holds no kernel {kernel_name!r}, only {few_of(names)}."
-        raise BinaryError(message)
+        unreadable(f"The amdgcn holds no kernel {kernel_name!r}, only {few_of(names)}.")
     return named[kernel_name]
 
 
@@ -121,8 +119,7 @@ def count(kernel: Mapping[str, str], key: str) -> int:
     """Return the number that the metadata holds under *key*."""
     number = count_or_none(kernel, key)
     if number is None:
-        message = f"The amdgcn's metadata has no {key!r}."
-        raise BinaryError(message)
+        unreadable(f"The amdgcn's metadata has no {key!r}.")
     return number
 
 
@@ -130,8 +127,7 @@ def count_or_none(kernel: Mapping[str, str], key: str) -> int | None:
     """Return the number under *key*, None where it is not there."""
     text = kernel.get(key)
     if text is not None and not re.fullmatch("[0-9]{1,18}", text):
-        message = f"The amdgcn's metadata is damaged: {key!r} is {quoted(text)}."
-        raise BinaryError(message)
+        unreadable(f"The amdgcn's metadata is damaged: {key!r} is {quoted(text)}.")
     return None if text is None else int(text)
 
 
@@ -143,8 +139,7 @@ def allocated_vgprs(assembly: str, kernel_name: str, wavefront_size: int) -> int
     """
     used = descriptor_number(assembly, kernel_name, NEXT_FREE_VGPR)
     if TARGET.search(assembly) is None or used is None:
-        message = f"The amdgcn holds no kernel descriptor of {kernel_name!r}, or no target."
-        raise BinaryError(message)
+        unreadable(f"The amdgcn holds no kernel descriptor of {kernel_name!r}, or no target.")
     architecture = architecture_of(assembly)
     if architecture is None or architecture.warp_size != wavefront_size:
         return None

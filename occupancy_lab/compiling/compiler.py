@@ -27,8 +27,14 @@ from occupancy_lab.compiling.compile import (
     triton_version,
 )
 from occupancy_lab.compiling.environment import find_environment
-from occupancy_lab.compiling.pool import check_scheduler, compile_here, compile_on_cluster
-from occupancy_lab.compiling.process import COMPILE_TIMEOUT, CompileProcess, Request
+from occupancy_lab.compiling.process import (
+    COMPILE_TIMEOUT,
+    CompileProcess,
+    Request,
+    check_scheduler,
+    compile_here,
+    compile_on_cluster,
+)
 from occupancy_lab.compiling.store import Store, key_as_json, key_digest, make_directory
 from occupancy_lab.compiling.texts import Compiled, unpack
 from occupancy_lab.errors import (

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling.sass import read_sass
-from occupancy_lab.errors import BinaryError, few_of
+from occupancy_lab.errors import few_of, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -78,8 +78,9 @@ class Elf:
     def symbols(self, section: Section) -> tuple[Symbol, ...]:
         """Return the symbols of the symbol table *section*, in the order of their indices."""
         if section.type != SYMBOL_TABLE or section.link >= len(self.sections):
-            message = f"The ELF section {section.name!r} is not a symbol table with a string table."
-            raise BinaryError(message)
+            unreadable(
+                f"The ELF section {section.name!r} is not a symbol table with a string table."
+            )
         strings = self.sections[section.link].content
         entry = struct.calcsize(SYMBOL)
         fields = (
@@ -100,20 +101,17 @@ def read_elf(binary: bytes, machine: int, machine_name: str) -> Elf:
             its sections share too many bytes.
     """
     if not binary.startswith(IDENTIFICATION):
-        message = f"This is not {machine_name}: it is no 64-bit little-endian ELF file."
-        raise BinaryError(message)
+        unreadable(f"This is not {machine_name}: it is no 64-bit little-endian ELF file.")
     data = memoryview(binary)
     header = unpack(HEADER, data, 0)
     _, _, found, _, _, segments, headers, flags, _, _, segment_count, _, count, names = header
     if found != machine:
-        message = (
+        unreadable(
             f"This is not {machine_name}: its ELF machine is {found}, where {machine} was expected."
         )
-        raise BinaryError(message)
     cut(data, segments, segment_count * PROGRAM_HEADER_BYTES)
     if names >= count:
-        message = "This ELF file has no names for its sections."
-        raise BinaryError(message)
+        unreadable("This ELF file has no names for its sections.")
     entry = struct.calcsize(SECTION_HEADER)
     rows = [unpack(SECTION_HEADER, data, headers + entry * index) for index in range(count)]
     contents = [
@@ -122,11 +120,10 @@ def read_elf(binary: bytes, machine: int, machine_name: str) -> Elf:
     ]
     declared = sum(map(len, contents))
     if declared > MOST_SHARED * len(data):
-        message = (
+        unreadable(
             f"The binary is damaged: its sections hold {declared} bytes together, more than "
             f"{MOST_SHARED} times the {len(data)} bytes that are there in all."
         )
-        raise BinaryError(message)
     sections = tuple(
         Section(string_at(contents[names], name), kind, bits, size, link, content)
         for (name, kind, bits, _, _, size, link, *_), content in zip(rows, contents, strict=True)
@@ -142,11 +139,10 @@ def unpack(layout: str, data: memoryview, offset: int) -> tuple[Any, ...]:
 def cut(data: memoryview, offset: int, size: int) -> memoryview:
     """Return *size* bytes of *data* from *offset* on, or raise BinaryError."""
     if not 0 <= offset <= len(data) - size:
-        message = (
+        unreadable(
             f"The binary is cut off or damaged: {size} bytes are declared at {offset}, "
             f"where {len(data)} bytes are there in all."
         )
-        raise BinaryError(message)
     return data[offset : offset + size]
 
 
@@ -154,11 +150,10 @@ def string_at(strings: memoryview, offset: int) -> str:
     """Return the zero-terminated string at *offset* of a string table, or raise BinaryError."""
     name, end, _ = bytes(strings[offset : offset + LONGEST_NAME + 1]).partition(b"\0")
     if not end:
-        message = (
+        unreadable(
             f"The binary is damaged: no string of at most {LONGEST_NAME} bytes is at {offset} of a "
             "string table."
         )
-        raise BinaryError(message)
     return name.decode(errors="backslashreplace")
 
 
@@ -211,8 +206,7 @@ def read_sizes(binary: bytes, kernel_name: str) -> tuple[dict[str, Any], CubinCo
     symbols = elf.symbols(table) if table else ()
     sizes = sizes_of_functions(elf, symbols, kernel_name)
     if REGCOUNT not in sizes:
-        message = f"The cubin does not say how many registers {kernel_name!r} takes."
-        raise BinaryError(message)
+        unreadable(f"The cubin does not say how many registers {kernel_name!r} takes.")
     own = dict(attributes(elf.section(f".nv.info.{kernel_name}")))
     barriers = text.flags >> 20 & 0x7F
     if NUM_BARRIERS in own:
@@ -243,8 +237,7 @@ def kernel_text(elf: Elf, kernel_name: str) -> Section:
     if text is None:
         prefix = ".text."
         found = [s.name.removeprefix(prefix) for s in elf.sections if s.name.startswith(prefix)]
-        message = f"The cubin holds no kernel {kernel_name!r}, only {few_of(found)}."
-        raise BinaryError(message)
+        unreadable(f"The cubin holds no kernel {kernel_name!r}, only {few_of(found)}.")
     return text
 
 

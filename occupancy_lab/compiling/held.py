@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import re
+from functools import cache
 from typing import TYPE_CHECKING, Any
-
-from occupancy_lab.compiling.written import written_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -56,3 +57,112 @@ def held_on_cpu(argument: Any) -> tuple[int, ...] | None:
     if not 0 < told <= MOST_TOLD:
         return None
     return tuple(map(int, argument.detach().as_strided((told,), (1,)).tolist()))
+
+
+WRITES = re.compile("store|atomic|to_global|asm|scatter")
+"""What is in the name of a function of the language that writes to what it is given."""
+READS = re.compile("load|gather")
+"""What is in the name of one that returns what it read: no address of an argument."""
+
+
+def written_parameters(function: Any) -> frozenset[str]:
+    """Return the parameters of a JITFunction through which it may write."""
+    return _read(function, ())[0]
+
+
+@cache
+def _read(function: Any, callers: tuple[Any, ...]) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the parameters that *function* may write to, and those whose addresses it returns."""
+    every = frozenset(getattr(function, "arg_names", ()))
+    try:
+        body = ast.parse(function.src)
+    except (AttributeError, SyntaxError, TypeError):
+        return every, every
+    if function in callers:
+        return every, every
+    reader = _Reader(function, callers)
+    for _ in range(len(every)):  # until no name stands for more addresses
+        before = sum(map(len, reader.roots.values()))
+        reader.visit(body)
+        if sum(map(len, reader.roots.values())) == before:
+            break
+    return reader.written & every, reader.returned & every
+
+
+class _Reader(ast.NodeVisitor):
+    """Finds the names that stand for addresses, and those that are written to."""
+
+    def __init__(self, function: Any, callers: tuple[Any, ...]) -> None:
+        self._function = function
+        self._callers = (*callers, function)
+        self.roots: dict[str, set[str]] = {name: {name} for name in function.arg_names}
+        self.written: frozenset[str] = frozenset()
+        self.returned: frozenset[str] = frozenset()
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        self.generic_visit(node)
+        for target in node.targets:
+            self._assign(target, node.value)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        self.generic_visit(node)
+        self._assign(node.target, node.value)
+
+    def visit_For(self, node: ast.For) -> None:
+        self._assign(node.target, node.iter)
+        self.generic_visit(node)
+
+    def _assign(self, target: ast.expr, value: ast.expr) -> None:
+        for part in ast.walk(target):
+            if isinstance(part, ast.Name):
+                self.roots.setdefault(part.id, set()).update(self._of(value))
+
+    def visit_Return(self, node: ast.Return) -> None:
+        self.generic_visit(node)
+        self.returned |= self._of(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        self.generic_visit(node)
+        called, name = self._called(node), _dotted(node.func)[-1:]
+        if called is not None:
+            given = self._given(node, called, _read(called, self._callers)[0])
+        elif name and WRITES.search(name[0]):
+            given = list(ast.iter_child_nodes(node))
+        else:
+            return
+        for one in given:
+            self.written |= self._of(one)
+
+    @staticmethod
+    def _given(node: ast.Call, called: Any, names: frozenset[str]) -> list[ast.AST]:
+        """Return what a call gives for the parameters *names* of the function *called*."""
+        given = dict(zip(called.arg_names, node.args, strict=False))
+        given |= {one.arg: one.value for one in node.keywords}
+        return [value for name, value in given.items() if name in names]
+
+    def _called(self, node: ast.Call) -> Any:
+        """Return the JITFunction that is called, None for a function of the language."""
+        found: Any = getattr(self._function, "__globals__", {})
+        for name in _dotted(node.func):
+            found = found.get(name) if isinstance(found, dict) else getattr(found, name, None)
+        return found if hasattr(found, "arg_names") and hasattr(found, "src") else None
+
+    def _of(self, node: ast.AST) -> frozenset[str]:
+        """Return the parameters whose addresses an expression may have."""
+        if isinstance(node, ast.Name):
+            return frozenset(self.roots.get(node.id, ()))
+        parts = list(ast.iter_child_nodes(node))
+        if isinstance(node, ast.Call):
+            called, name = self._called(node), _dotted(node.func)[-1:]
+            if called is not None:
+                parts = self._given(node, called, _read(called, self._callers)[1])
+            elif name and READS.search(name[0]):
+                parts = []
+        return frozenset(root for part in parts for root in self._of(part))
+
+
+def _dotted(node: ast.expr) -> list[str]:
+    """Return the parts of a dotted name, as far as it is one."""
+    if isinstance(node, ast.Attribute):
+        return [*_dotted(node.value), node.attr]
+    return [node.id] if isinstance(node, ast.Name) else []

@@ -20,7 +20,7 @@ from occupancy_lab.compiling.assumptions import Assumptions
 from occupancy_lab.compiling.compile import compile_launch, failure_of, resource_key
 from occupancy_lab.compiling.compiler import Compilation
 from occupancy_lab.compiling.dry_gpu import offline_torch
-from occupancy_lab.compiling.held import with_values
+from occupancy_lab.compiling.held import with_values, written_parameters
 from occupancy_lab.compiling.inductor import compiled_models
 from occupancy_lab.compiling.notes import (
     Began,
@@ -33,16 +33,9 @@ from occupancy_lab.compiling.notes import (
     read_notes,
 )
 from occupancy_lab.compiling.offline import offline
-from occupancy_lab.compiling.written import written_parameters
 from occupancy_lab.errors import EmptyGridError, OccupancyLabError
 from occupancy_lab.kernel import Variant, innermost, variant, variants
-from occupancy_lab.launch import (
-    BoundLaunch,
-    Plain,
-    constant_text,
-    is_plain,
-    launch_of,
-)
+from occupancy_lab.launch import BoundLaunch, Plain, constant_text, is_plain, launch_of
 from occupancy_lab.values import Failure, Resources, Status
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from occupancy_lab.compiling.amdgcn import (
     read_issued,
 )
 from occupancy_lab.compiling.cubin import digest, read_cubin, read_elf
-from occupancy_lab.errors import BinaryError
+from occupancy_lab.errors import unreadable
 from occupancy_lab.values import Resources
 
 if TYPE_CHECKING:
@@ -93,8 +93,7 @@ def _text(asm: Mapping[str, Any], kind: str, name: str) -> str:
     """Return a text of a compiled kernel; BinaryError where it is missing or cut off."""
     text: str = asm.get(kind, "")
     if WHOLE[kind] not in text or text.count("{") != text.count("}"):
-        msg = f"the {kind} that Triton made of {name} is missing or cut off"
-        raise BinaryError(msg)
+        unreadable(f"the {kind} that Triton made of {name} is missing or cut off")
     return text
 
 

@@ -25,10 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from occupancy_lab.compiling.assumptions import (  # noqa: TC001 - `from_line` reads these types
-    Assumed,
-    Value,
-)
+from occupancy_lab.compiling.assumptions import Assumed, Value  # noqa: TC001 - `from_line` reads these types
 from occupancy_lab.compiling.compiler import INTERRUPTED, Compilation, Compiler
 from occupancy_lab.compiling.dry_gpu import Device, seed
 from occupancy_lab.compiling.notes import ENDING, Feed, ScriptLaunch
@@ -36,13 +33,7 @@ from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.compiling.recorder import Recorder
 from occupancy_lab.compiling.store import Store
 from occupancy_lab.compiling.texts import unpack
-from occupancy_lab.errors import (
-    CompileError,
-    InputError,
-    OccupancyLabError,
-    quoted,
-    refuse,
-)
+from occupancy_lab.errors import CompileError, InputError, OccupancyLabError, quoted, refuse
 from occupancy_lab.files import read_bytes
 from occupancy_lab.kernel import is_triton_function, kernel_file, load_file
 from occupancy_lab.launch import Launch, Plain

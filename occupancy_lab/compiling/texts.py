@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import zlib
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.files import read_bytes
 from occupancy_lab.values import Resources  # noqa: TC001 - `from_line` reads the fields' types
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 MOST_BYTES = 64 << 20
 """The most bytes of the texts of a kernel, unpacked: a matmul's have some 300 KB."""
@@ -74,6 +77,22 @@ def texts_of(asm: Mapping[str, Any], metadata: Any, backend: str) -> Texts | Non
         cubin=asm.get("cubin"),
         amdgcn=asm.get("amdgcn"),
     )
+
+
+TEXTS = ("ttir", "ttgir", "ptx", "amdgcn")
+BINARIES = ("cubin", "hsaco")
+
+
+def kept_files(folder: Path) -> dict[str, Any]:
+    """Return the binary and the texts of the kernel in *folder*, by how their files' names end."""
+    found: dict[str, Any] = {}
+    for path in folder.glob("*"):
+        kind = path.suffix[1:]
+        if kind in {*BINARIES, *TEXTS}:
+            with contextlib.suppress(OSError):  # the cache may have anything in a file's place
+                content = read_bytes(path)
+                found[kind] = content if kind in BINARIES else content.decode(errors="replace")
+    return found
 
 
 def unpack(packed: str) -> Texts | None:

@@ -160,20 +160,15 @@ def explain_launch(  # noqa: PLR0913 - one argument per option of the command li
         DoesNotFitError: no GPU fits one program of it.
     """
     gpus = chosen_gpus(gpu)
-    directory = store_directory() if cache else None
-    name = kernel if isinstance(kernel, str) else None
     compiler = Compiler(
-        directory,
+        store_directory() if cache else None,
         triton=triton,
         here={found.target for found, present in gpus if present},
         timeout=compile_timeout,
         retry_failed=retry_failed,
         progress=progress,
     )
-    if name is not None:
-        with contextlib.closing(compiler):
-            compiler.check_file(name)
-        kernel, _ = load_function(name)
+    kernel, name = loaded(kernel, compiler)
     lines = read_launches(
         kernel,
         signature=signature,
@@ -185,10 +180,22 @@ def explain_launch(  # noqa: PLR0913 - one argument per option of the command li
         bytes_read=bytes_read,
         bytes_written=bytes_written,
     )
-    if name is None and not compiler.environment.is_running:
-        refuse("another Triton runs in a process of its own, which finds a kernel by its file only")
     asked = asked_of(variants_of(kernel, lines), [one for one, _ in gpus], name, warm=warm)
     return explain_asked(asked, compiler, read_assumed(assume, innermost(kernel).arg_names))
+
+
+def loaded(kernel: Any, compiler: Compiler) -> tuple[Any, str | None]:
+    """Return the function of Triton that *kernel* is or names, and its name if it has one.
+
+    Raises InputError where its file cannot be imported, or *compiler* could not find it.
+    """
+    if isinstance(kernel, str):
+        with contextlib.closing(compiler):
+            compiler.check_file(kernel)
+        return load_function(kernel)[0], kernel
+    if not compiler.environment.is_running:
+        refuse("another Triton runs in a process of its own, which finds a kernel by its file only")
+    return kernel, None
 
 
 def _of_line(kernel: Any, line: LaunchLine) -> Iterator[Variant]:

@@ -20,7 +20,7 @@ from occupancy_lab.explaining.case import Case, with_recorded
 from occupancy_lab.explaining.compiled import what_fits, what_was_compiled
 from occupancy_lab.explaining.duration import the_duration
 from occupancy_lab.explaining.formula import the_tutorial
-from occupancy_lab.explaining.grids import grid_changes
+from occupancy_lab.explaining.grids import grid_changes, same_input, same_work
 from occupancy_lab.explaining.launch import the_launch, the_memory
 from occupancy_lab.explaining.limits import answer_in_short, idle_words, the_limits, the_next_step
 from occupancy_lab.explaining.neighbours import (
@@ -33,7 +33,6 @@ from occupancy_lab.explaining.neighbours import (
     fastest_grids,
     first_of,
 )
-from occupancy_lab.explaining.same_work import same_input, same_work
 from occupancy_lab.explaining.short import launch_title, the_launch_in_short, write_short
 from occupancy_lab.explaining.source import SourceView
 from occupancy_lab.explaining.variants import write_variants

@@ -17,12 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.occupancy.exact import exact_rules, option_for, stepped_amounts
 from occupancy_lab.occupancy.rule import UNLIMITED
-from occupancy_lab.occupancy.tutorial import (
-    Rocm,
-    divides_by_zero,
-    terms_of,
-    tutorial_rules,
-)
+from occupancy_lab.occupancy.tutorial import Rocm, divides_by_zero, terms_of, tutorial_rules
 from occupancy_lab.values import Resources
 
 if TYPE_CHECKING:

@@ -1,17 +1,172 @@
-"""Makes the page of `explore`: one HTML file with its style, its script and all that it knows."""
+"""The page of `explore`: one HTML file with its style, its script and all that it knows.
+
+It knows formulas, architectures, GPUs, words, and compiled kernels.
+"""
 
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import json
 import re
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from occupancy_lab import __version__
-from occupancy_lab.exploring.model import page_data
+from occupancy_lab.errors import InputError, refuse
+from occupancy_lab.explaining.formula import VERDICTS, term_reasons
+from occupancy_lab.explaining.limits import LACKING, SENTENCES
+from occupancy_lab.exploring.formulas import OPTIONAL, USAGE, formulas
 from occupancy_lab.files import check_outputs, export
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.gpus.table import architectures, bare_gpus, devices
+from occupancy_lab.occupancy.tutorial import terms_of
+from occupancy_lab.table.columns import COLUMNS
+from occupancy_lab.table.rows import read_file
+from occupancy_lab.table.view import to_cell
+from occupancy_lab.text.words import LIMITS, resource_word
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from occupancy_lab.gpus import Architecture
+    from occupancy_lab.table.rows import Rows
+
+_WORDS = ("vendor", "multiprocessor_word", "warp_word", "register_word", "shared_word")
+_WORKED_OUT = ("max_warps", "registers", "max_warps_per_program")
+LONGEST_LABEL = 200
+"""The characters of a cell of a file of rows that the page shows."""
+MOST = 2**31 - 1
+"""The most of anything that a row may have: the browser's numbers stay exact."""
+
+
+def page_data(rows: Path | str | None = None) -> dict[str, Any]:
+    """Return all that the page is filled with; *rows* is a file of a sweep's or a scan's export.
+
+    Raises InputError where that file cannot be read, or has no row with what an occupancy needs.
+    """
+    families: list[dict[str, Any]] = []
+    known: dict[str, int] = {}
+    limits: dict[str, dict[str, Any]] = {}
+    for name, architecture in architectures().items():
+        formula = formulas(architecture)
+        family = known.setdefault(json.dumps(formula), len(families))
+        if family == len(families):
+            families.append(formula)
+        limits[name] = {"family": family, **_architecture(architecture)}
+    own, pictures = None, None
+    if rows is not None:
+        from occupancy_lab.reporting.roofline import rooflines
+
+        own = read_rows(Path(rows))
+        pictures = rooflines(own)
+    compiled = files("occupancy_lab.exploring").joinpath("kernels.json")
+    return {
+        "version": __version__,
+        "families": families,
+        "architectures": limits,
+        "gpus": [
+            {
+                "key": gpu.key,
+                "title": gpu.title,
+                "architecture": gpu.architecture.target_name,
+                "multiprocessors": gpu.multiprocessors,
+            }
+            for gpu in (*devices().values(), *bare_gpus().values())
+        ],
+        "sentences": dict(SENTENCES),
+        "verdicts": dict(VERDICTS),
+        "lacking": dict(LACKING),
+        "kernels": json.loads(compiled.read_text(encoding="utf-8")),
+        "own": own,
+        "rooflines": pictures,
+    }
+
+
+def _architecture(architecture: Architecture) -> dict[str, Any]:
+    """Return the architecture's numbers by the names of formulas and steps, and its words."""
+    names = [field.name for field in dataclasses.fields(architecture)]
+    numbers = {name: getattr(architecture, name) for name in (*names, *_WORKED_OUT)}
+    words = {name: getattr(architecture, name) for name in _WORDS}
+    return {
+        "numbers": {name: value for name, value in numbers.items() if value is not None},
+        "words": words,
+        "resources": {name: resource_word(architecture.vendor, name) for name in LIMITS},
+        "units": {
+            name: limit.unit.format(architecture) for name, limit in LIMITS.items() if limit.unit
+        },
+        "terms": {term.name: _reason(term.name, architecture) for term in terms_of(architecture)},
+    }
+
+
+def _reason(term: str, architecture: Architecture) -> str:
+    """Return why *architecture* lacks programs by *term*; "" for a term of another of its kind."""
+    try:
+        return term_reasons([term], architecture)
+    except AttributeError:
+        return ""
+
+
+_SHOWN = ("kernel", "gpu", "rows", "cols", "dtype", "BLOCK_SIZE", "num_stages", "constexprs")
+"""Columns of a file of rows that the page shows, where there are such."""
+_NEEDED = ("n_regs", "shared", "num_warps")
+_NAMES = ("kernel", "function", "name")
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of the CSV or JSON file *path* that have registers, shared memory and warps.
+
+    A row names its GPU in the column gpu or target. Raises InputError where it cannot be read, has
+    no such row, or a cell that is not what its column holds.
+    """
+    read = read_file(path)
+    found = [one for place, row in enumerate(read.rows) if (one := _row(read, place, row))]
+    if not found:
+        refuse(
+            f"{read.name} has no row with gpu or target, n_regs, shared and num_warps;"
+            " occupancy-lab sweep --export-csv writes such rows"
+        )
+    return found
+
+
+def _row(read: Rows, place: int, row: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what the page takes of a row; None where it has no resources that were read."""
+    from occupancy_lab.reporting.roofline import LAUNCH
+
+    name = row.get("gpu") or row.get("target")
+    was_read = (row.get("status") or "ok") in {"ok", "does not fit"}
+    if not name or not was_read or any(row.get(one) is None for one in _NEEDED):
+        return None
+    try:
+        gpu = find_gpu(str(name))
+    except InputError as error:
+        read.refuse(place, "gpu" if row.get("gpu") else "target", str(error))
+    numbers = {one: row[one] for one in (*USAGE, *OPTIONAL) if row.get(one) is not None}
+    for column, value in numbers.items():
+        least = int(column == "num_warps")
+        if not isinstance(value, int) or not least <= value <= MOST:
+            read.refuse(place, column, f"a whole number from {least} to {MOST}")
+    for column in LAUNCH:
+        if isinstance(row.get(column), list | dict):
+            read.refuse(place, column, COLUMNS[column].words)
+    launch = {one: row[one] for one in LAUNCH if row.get(one) is not None}
+    label = next((str(row[one]) for one in _NAMES if row.get(one)), "kernel")
+    told = {**_constexprs(row), **row}
+    shown = {one: str(to_cell(told[one]))[:LONGEST_LABEL] for one in _SHOWN if told.get(one)}
+    return {**shown, "gpu": gpu.key, "kernel": label[:LONGEST_LABEL], **numbers, **launch}
+
+
+def _constexprs(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return as a cell of their own the constexprs that are columns of a row, as of a trace."""
+    own = {
+        name: value
+        for name, value in row.items()
+        if name not in {*COLUMNS, *_NAMES} and value is not None
+    }
+    return {"constexprs": own} if own else {}
+
 
 _IMPORT = re.compile(r'^import (\{[^}]*\}) from "\./(\w+)\.js";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function\*?|class|const) (\w+))", re.MULTILINE)

@@ -15,16 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from occupancy_lab.errors import refuse
-from occupancy_lab.plotting.style import (
-    EXACT,
-    FAINT,
-    INK,
-    MUTED,
-    Placer,
-    describe,
-    head,
-    styled,
-)
+from occupancy_lab.plotting.style import EXACT, FAINT, INK, MUTED, Placer, describe, head, styled
 from occupancy_lab.text.words import scaled
 
 if TYPE_CHECKING:

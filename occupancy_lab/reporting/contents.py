@@ -16,11 +16,7 @@ from occupancy_lab.errors import InputError, refuse
 from occupancy_lab.files import HTML as ENDINGS
 from occupancy_lab.files import check_outputs, check_page, export, read_given, read_json
 from occupancy_lab.plotting.style import save
-from occupancy_lab.reporting.chapters.accuracy import (
-    accuracy_sentence,
-    make_accuracy,
-    the_accuracy,
-)
+from occupancy_lab.reporting.chapters.accuracy import accuracy_sentence, make_accuracy, the_accuracy
 from occupancy_lab.reporting.chapters.benchmark import (
     in_short,
     make_benchmark,

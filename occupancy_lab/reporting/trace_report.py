@@ -53,8 +53,12 @@ def make_trace_report(found: Trace) -> Page:
     else:
         picture = Picture("roofline", f"A roofline: {figure.get_suptitle()}", lambda: figure)
         chapters.append(Chapter("Under the roofs of the GPU", (picture,)))
-    total = KernelTime.total(_times(shown))
-    near, triton = _folder(found), _triton(found)
+    times = [one.time for one in shown if one.time is not None]
+    total = KernelTime.total([one for one in times if one.measured] or times)
+    words = () if found.outcome is None else found.outcome.command
+    near = next((Path(word).parent for word in words if word.endswith(".py")), None)
+    versions = (one.triton for one in found.found.processes)
+    triton = next(filter(None, versions), None) or triton_version()
     for number, one in enumerate(shown[:MOST_EXPLAINED], 1):
         blocks = tuple(_without(notes, part) for part in _explained(one, total, near, triton))
         chapters.append(Chapter(f"{number} {literal(one.kernel)}", blocks))
@@ -74,30 +78,12 @@ def _without(notes: Sequence[str], part: Part) -> Part:
     )
 
 
-def _times(shown: tuple[TracedKernel, ...]) -> list[KernelTime]:
-    """Return the measured times, or where there are none the predicted."""
-    times = [one.time for one in shown if one.time is not None]
-    return [one for one in times if one.measured] or times
-
-
 def _figure(found: Trace) -> Figure | str:
     """Return the roofline, or why there is none as a sentence."""
     try:
         return draw_trace(found.found)
     except InputError as error:
         return f"{str(error)[0].upper()}{str(error)[1:]}."
-
-
-def _folder(found: Trace) -> Path | None:
-    """Return where the program's file is, beside which a kernel's may be."""
-    words = () if found.outcome is None else found.outcome.command
-    return next((Path(word).parent for word in words if word.endswith(".py")), None)
-
-
-def _triton(found: Trace) -> str:
-    """Return the version of the Triton that compiled the kernels."""
-    versions = (one.triton for one in found.found.processes)
-    return next(filter(None, versions), None) or triton_version()
 
 
 def _explained(

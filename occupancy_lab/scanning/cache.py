@@ -28,9 +28,10 @@ from occupancy_lab.compiling.amdgcn import (
 from occupancy_lab.compiling.cubin import read_sizes
 from occupancy_lab.compiling.resources import pipeline_shared_bytes
 from occupancy_lab.compiling.sass import count_kinds
-from occupancy_lab.errors import BinaryError, quoted, refuse
+from occupancy_lab.errors import BinaryError, quoted, refuse, unreadable
 from occupancy_lab.files import read_bytes
 from occupancy_lab.options import NAMES
+from occupancy_lab.scanning.page import ScannedKernel
 from occupancy_lab.values import Resources, Status, Target
 
 if TYPE_CHECKING:
@@ -109,18 +110,6 @@ class CachedKernel:
     triton_version: str | None
     mix: Mix | None
     """None where the instructions of the target are not known."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unreadable:
-    """An entry of which no resources are known, and why."""
-
-    entry: Entry
-    status: str
-    """unreadable, not compiled, or unknown target."""
-    reason: str
-    name: str
-    target: str | None = None
 
 
 def default_directories() -> tuple[str, ...]:
@@ -212,23 +201,28 @@ def _kernels(folder: str, names: Iterable[str]) -> list[Entry]:
     ]
 
 
-def read_entry(entry: Entry) -> CachedKernel | Unreadable:
-    """Return what the files of *entry* say of its kernel, or why they say nothing."""
+def read_entry(entry: Entry) -> CachedKernel | ScannedKernel:
+    """Return what the files of *entry* say of its kernel, or the row that says why nothing."""
     name, target = entry.name, None
+
+    def nothing(status: str, reason: str, target: str = "") -> ScannedKernel:
+        return ScannedKernel(
+            kernel=name, target=target, status=status, reason=reason, entry=entry.folder
+        )
+
     if entry.suffixes <= {*TEXTS}:
-        return Unreadable(entry, Status.NOT_COMPILED, "its compile did not end", name)
+        return nothing(Status.NOT_COMPILED, "its compile did not end")
     try:
         metadata = _metadata(entry)
         name = metadata["name"]
         target = Target(**metadata["target"])
         if target.backend not in BINARIES:
             why = f"Triton's backend {quoted(target.backend)} is not known; cuda and hip are"
-            return Unreadable(entry, "unknown target", why, name, target.arch)
+            return nothing("unknown target", why, target.arch)
         read = _read_cuda if target.backend == "cuda" else _read_hip
         resources, mix = read(entry, metadata)
     except BinaryError as error:
-        shown = None if target is None else target.name
-        return Unreadable(entry, "unreadable", str(error), name, shown)
+        return nothing("unreadable", str(error), "" if target is None else target.name)
     return CachedKernel(
         entry=entry,
         name=name,
@@ -246,8 +240,7 @@ def _metadata(entry: Entry) -> dict[str, Any]:
     """Return the metadata with what is used of it checked; BinaryError where it is none."""
     if "json" not in entry.suffixes:
         binary = next(iter(entry.suffixes - {*TEXTS}))
-        msg = f"there is no .json file: its {binary} is without metadata"
-        raise BinaryError(msg)
+        unreadable(f"there is no .json file: its {binary} is without metadata")
     text = _bytes(entry, "json")
     try:
         found = json.loads(text)
@@ -255,21 +248,18 @@ def _metadata(entry: Entry) -> dict[str, Any]:
         msg = "the .json file is cut off or no JSON"
         raise BinaryError(msg) from error
     if not isinstance(found, dict) or not isinstance(found.get("target"), dict):
-        msg = "the .json file is no metadata of a kernel: it names no target"
-        raise BinaryError(msg)
+        unreadable("the .json file is no metadata of a kernel: it names no target")
     target = found["target"]
     texts = {"name": found.get("name"), "backend": target.get("backend")}
     for key, value in texts.items():
         if not isinstance(value, str):
-            msg = f"the .json file is no metadata of a kernel: its {key} is {quoted(value)}"
-            raise BinaryError(msg)
+            unreadable(f"the .json file is no metadata of a kernel: its {key} is {quoted(value)}")
     numbers = {
         key: _number(found, key, needed=key in {"num_warps", "shared"})
         for key in (*NAMES, "shared", "tmem_size")
     }
     if not 1 <= (numbers["num_warps"] or 0) <= MOST_WARPS:
-        msg = f"the .json file is damaged: num_warps is {numbers['num_warps']}"
-        raise BinaryError(msg)
+        unreadable(f"the .json file is damaged: num_warps is {numbers['num_warps']}")
     version, warp_size = found.get("triton_version"), target.get("warp_size")
     return {
         **numbers,
@@ -289,16 +279,14 @@ def _number(found: Mapping[str, Any], key: str, *, needed: bool) -> int | None:
     if value is None and not needed:
         return None
     if type(value) is not int or not 0 <= value < 2**31:
-        msg = f"the .json file is no metadata of a kernel: its {key} is {quoted(value)}"
-        raise BinaryError(msg)
+        unreadable(f"the .json file is no metadata of a kernel: its {key} is {quoted(value)}")
     return value
 
 
 def _bytes(entry: Entry, suffix: str) -> bytes:
     """Return the content of a file; BinaryError where there is none, or it is no kernel's."""
     if suffix not in entry.suffixes:
-        msg = f"the .{suffix} file is missing"
-        raise BinaryError(msg)
+        unreadable(f"the .{suffix} file is missing")
     try:
         return read_bytes(entry.path(suffix), MOST_BYTES)
     except OSError as error:
@@ -339,8 +327,7 @@ def _read_cuda(entry: Entry, metadata: Mapping[str, Any]) -> tuple[Resources, Mi
 def _read_hip(entry: Entry, metadata: Mapping[str, Any]) -> tuple[Resources, Mix | None]:
     if "amdgcn" not in entry.suffixes:
         missing = "amdgcn" if "hsaco" in entry.suffixes else "amdgcn and hsaco"
-        msg = f"there is no {missing}, of which the registers are read"
-        raise BinaryError(msg)
+        unreadable(f"there is no {missing}, of which the registers are read")
     text = _bytes(entry, "amdgcn").decode(errors="replace")
     resources = Resources(**_launched(metadata), **read_amdgcn(text, metadata["name"]))
     return resources, amd_mix(kernel_body(text, metadata["name"]))

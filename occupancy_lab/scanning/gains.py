@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+from occupancy_lab.scanning.page import LEAST
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.throughput.features import STALL_CYCLES
 
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
     from occupancy_lab.scanning.cache import Mix
     from occupancy_lab.values import Resources
 
-LEAST = 1.005
-"""A gain below this is none."""
 MEMORY, ISSUE, LOCAL, PROGRAMS = "memory", "issue", "local memory", "programs"
 """What can take a pass longest."""
 TENSOR_WORDS = "tensor cores do its work, which seldom gains by more warps"

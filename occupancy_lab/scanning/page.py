@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.options import CAPS
-from occupancy_lab.scanning.gains import LEAST
 from occupancy_lab.table.columns import COLUMNS as TABLE_COLUMNS
 from occupancy_lab.table.columns import kinds_of
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.table.view import View
 
+LEAST = 1.005
+"""A gain below this is none."""
 TOP = 20
 """The rows that a screen shows of a whole cache."""
 MOST_REASONS = 8

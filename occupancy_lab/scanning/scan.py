@@ -15,7 +15,6 @@ from occupancy_lab.occupancy.calculator import calculate, limiter_words
 from occupancy_lab.options import CAPS
 from occupancy_lab.scanning.cache import (
     CachedKernel,
-    Unreadable,
     default_directories,
     find_entries,
     has_loop,
@@ -113,21 +112,14 @@ def _gpu_for(target: str, asked: Mapping[str, Gpu] | None) -> Gpu | None:
 
 
 def _row(
-    kernel: CachedKernel | Unreadable, tuned: Mapping[str, Mapping[str, int]]
+    kernel: CachedKernel | ScannedKernel, tuned: Mapping[str, Mapping[str, int]]
 ) -> ScannedKernel:
     """Return the columns that do not depend on the GPU."""
-    folder = kernel.entry.folder
-    if isinstance(kernel, Unreadable):
-        return ScannedKernel(
-            kernel=kernel.name,
-            target=kernel.target or "",
-            status=kernel.status,
-            reason=kernel.reason,
-            entry=folder,
-        )
+    if isinstance(kernel, ScannedKernel):
+        return kernel
     sources = (kernel, kernel.resources, _recorded(kernel, tuned))
     found = {name: getattr(one, name) for one in sources for name in COLUMNS if hasattr(one, name)}
-    found |= {"target": kernel.target.name, "entry": folder}
+    found |= {"target": kernel.target.name, "entry": kernel.entry.folder}
     found["triton_version"] = kernel.triton_version or ""
     if (mix := kernel.mix) is not None:
         found["local_accesses"] = mix.local_loads + mix.local_stores
@@ -136,12 +128,12 @@ def _row(
 
 
 def _placed(
-    kernel: CachedKernel | Unreadable,
+    kernel: CachedKernel | ScannedKernel,
     row: ScannedKernel,
     asked: Mapping[str, Gpu] | None,
     alike: Mapping[Caps, int | None],
 ) -> ScannedKernel:
-    if isinstance(kernel, Unreadable):
+    if isinstance(kernel, ScannedKernel):
         return row
     gpu = _gpu_for(kernel.target.name, asked)
     if gpu is None or gpu.target != kernel.target:

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import re
+import tempfile
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.explaining.action import best_action
+from occupancy_lab.asked import Asked
+from occupancy_lab.compiling.compiler import Compiler
+from occupancy_lab.compiling.offline import default_options
+from occupancy_lab.compiling.texts import kept_files
+from occupancy_lab.explaining.advice import best_action
+from occupancy_lab.explaining.explanation import explain_asked
+from occupancy_lab.explaining.script_runs import stand_in
+from occupancy_lab.launch import ALIGNMENT, Launch, Pointer
+from occupancy_lab.record import Record
 from occupancy_lab.tracing.page import shown_kernels
 from occupancy_lab.tracing.traced import WORTH_TRYING, KernelTime
 from occupancy_lab.workers import signals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
 
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.tracing.traced import Traced, TracedKernel
@@ -80,3 +93,92 @@ def with_actions(
 def _lost(kernel: TracedKernel) -> float:
     time = kernel.time
     return 0.0 if time is None else time.lost_us or 0.0
+
+
+DIVISIBLE = f"tt.divisibility = {ALIGNMENT} : i32"
+
+
+def case_of_kept(
+    kernel: TracedKernel,
+    folder: Path,
+    directory: Path | None,
+    progress: Callable[[str], None] = lambda _said: None,
+) -> Case | None:
+    """Return the most frequent launch of *kernel*, whose files are in *folder*, and those near it.
+
+    They have other options, and arguments that 16 divides; another shape of its blocks would be
+    another text. *directory* is that of the store.
+
+    None where its text is gone, and where the Triton here does not make the same of it. Raises
+    OccupancyLabError where it does not compile.
+    """
+    work, calculation, ttir = kernel.work, kernel.calculation, kept_files(folder).get("ttir")
+    if work is None or calculation is None or ttir is None:
+        return None
+    gpu, bound = calculation.gpu, work.bound
+    usual = default_options(gpu.target)
+    options = {name: value for name, value in bound.options.items() if name in usual}
+    function = stand_in(bound)
+    function.cache_key = hashlib.sha256(ttir.encode()).hexdigest()
+    function.warmup = partial(_warm_up, ttir, dict(bound.arguments))
+    keywords, values = {**bound.arguments, **options}, bound.launch.values
+    launch = Launch((), keywords, bound.launch.grid, values=values, in_program=True)
+    compiler = Compiler(directory, progress=progress)
+    run = explain_asked([Asked(function, launch, gpu)], compiler)
+    same = isinstance(run.runs[0], Record) and run.runs[0].resources == calculation.resources
+    return run.cases[0] if same else None
+
+
+def without_timed(case: Case, kernel: TracedKernel, others: Iterable[TracedKernel]) -> Case:
+    """Return *case*, of *kernel*, without what an autotuner has timed: it chose, by measuring.
+
+    *others* are the kernels of the same program.
+    """
+    timed = [
+        (one.options.get("num_warps"), one.options.get("num_stages"))
+        for one in others
+        if one.tuning and (one.kernel, one.constexprs) == (kernel.kernel, kernel.constexprs)
+    ]
+    return dataclasses.replace(
+        case,
+        neighbours=tuple(
+            one
+            for one in case.neighbours
+            if not one.changes.keys() <= {"num_warps", "num_stages"}
+            or one.record is None
+            or (one.record.num_warps, one.record.num_stages) not in timed
+        ),
+    )
+
+
+def _warm_up(ttir: str, noted: Mapping[str, Any], *, grid: Any, **given: Any) -> Any:
+    """Return Triton's CompiledKernel of *ttir* with the options and the arguments that are *given*.
+
+    Those that 16 divides, and did not as they were *noted*, are marked so in the text, and those
+    that it no longer divides are not.
+    """
+    from triton import compile as compile_file
+    from triton.runtime import driver
+
+    del grid
+    options = {name: value for name, value in given.items() if name not in noted}
+    for name, value in given.items():
+        if name not in noted or _divided(value) == _divided(noted[name]):
+            continue
+        parameter, mark = rf"(%{re.escape(name)}: (?:!tt\.ptr<\w+>|i32|i64))", f" {{{DIVISIBLE}}}"
+        before, after = ("", mark) if _divided(value) else (mark, "")
+        ttir = re.sub(rf"{parameter}{re.escape(before)} loc", rf"\1{after} loc", ttir, count=1)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "kernel.ttir")
+        path.write_text(ttir, "utf-8")
+        target = driver.active.get_current_target()
+        return compile_file(str(path), target=target, options=options)
+
+
+def _divided(value: Any) -> bool:
+    """Tell whether Triton would know that 16 divides an argument, or the address of a tensor."""
+    if isinstance(value, Pointer):
+        return value.aligned
+    if hasattr(value, "data_ptr"):
+        return bool(value.data_ptr() % ALIGNMENT == 0)
+    return type(value) is int and value != 1 and value % ALIGNMENT == 0

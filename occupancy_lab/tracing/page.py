@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from occupancy_lab.tracing.traced import Traced, TracedKernel
 
 NOTHING = "no kernel of Triton was launched"
+TUNING = "Launches after a + are those of an autotuner's benchmarks."
 LONGEST_NAME = 26
 """Characters of a kernel's name in the table: with these it fits 80 columns, times among them."""
 MOST_ASSUMED = 10
@@ -91,7 +92,7 @@ def write_trace(found: Traced, outcome: Outcome | None) -> Document:
         *_legend(gpus),
         *_tried_sentences(found, shown),
         *(() if total is None else fusing_sentences(found.handovers, total.us)),
-        *_tuning_sentences(found),
+        *([TUNING] if any(one.tuning for one in found.kernels) else ()),
         *_gpu_sentences(shown),
         *_grid_sentences(found),
         *_dry_sentences(found, outcome),
@@ -368,11 +369,6 @@ def _named(names: Iterable[str]) -> str:
     each = [*dict.fromkeys(map(literal, names))]
     more = [f"{len(each) - MOST_NAMED} more"] if len(each) > MOST_NAMED else []
     return listed([*each[:MOST_NAMED], *more])
-
-
-def _tuning_sentences(found: Traced) -> Iterator[str]:
-    if any(one.tuning for one in found.kernels):
-        yield "Launches after a + are those of an autotuner's benchmarks."
 
 
 def _nothing(outcome: Outcome | None) -> str:

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.compiling.cubin import read_sizes
 from occupancy_lab.compiling.resources import read_resources
 from occupancy_lab.compiling.store import Store
+from occupancy_lab.compiling.texts import kept_files, texts_of
 from occupancy_lab.errors import BinaryError, InputError, refuse
 from occupancy_lab.files import read_bytes
 from occupancy_lab.gpus import bare_gpus, find_device, present_gpus, usual_gpus
+from occupancy_lab.launch import INT64_MAX, BoundLaunch, Descriptor, Launch, Pointer, dtype_name
 from occupancy_lab.occupancy.calculator import calculate, check_fits
-from occupancy_lab.tracing.actions import NOTHING, Effort, with_actions
-from occupancy_lab.tracing.again import case_of_kept, without_timed
-from occupancy_lab.tracing.counted import count_kept, kept_files, launch_of, texts_of_kept
+from occupancy_lab.options import NAMES
+from occupancy_lab.tracing.actions import NOTHING, Effort, case_of_kept, with_actions, without_timed
 from occupancy_lab.tracing.fusing import Fed, each_handover, noted_feeds
 from occupancy_lab.tracing.traced import (
     MOST_COUNTED,
@@ -41,10 +42,12 @@ from occupancy_lab.tracing.traced import (
     unusual,
 )
 from occupancy_lab.values import Resources, Target
+from occupancy_lab.work.counting import Counted, count_launch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+    from occupancy_lab.compiling.texts import Texts
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.occupancy.calculator import Calculation
@@ -362,3 +365,67 @@ def _gpu_of(
             bare, title=name, multiprocessors=size
         ), "as the program named it"
     return usual_gpus()[target.name], f"the usual GPU of {target.name}, as none was named"
+
+
+def count_kept(
+    run: BoundLaunch,
+    texts: Texts | None,
+    *,
+    values: Mapping[str, Sequence[int]],
+    resident: int | None,
+    store: Store,
+) -> tuple[BoundLaunch, Counted]:
+    """Return what a launch does that was noted, or why that is not known, and the launch.
+
+    *values* are what its small tensors of whole numbers had when it was made. Where what it does
+    depends on values, the launch that is returned has those that it only reads. *resident* and
+    *store* are as `count_launch` takes them.
+    """
+    assumed: dict[str, Any] = {"assume": {}, "resident": resident}
+    found = count_launch(texts, run, run.launch.grid, store, **assumed)
+    if found.counts is None or not found.counts.unknowns:
+        return run, found
+    written = {one.tensor for one in found.counts.footprints if one.written.high != 0}
+    read = {name: tuple(of) for name, of in values.items() if name not in written}
+    if not read:
+        return run, found
+    known = dataclasses.replace(run, launch=dataclasses.replace(run.launch, values=read))
+    return known, count_launch(texts, known, run.launch.grid, store, **assumed)
+
+
+def launch_of(
+    metadata: Mapping[str, Any],
+    passed: Mapping[str, Any],
+    grid: tuple[int, ...],
+    constexprs: Collection[str] = (),
+) -> BoundLaunch:
+    """Return the launch of the kernel with Triton's *metadata* that *passed* was noted of.
+
+    Raises InputError, KeyError or TypeError where that is damaged.
+    """
+    arguments = {parameter: _argument(value) for parameter, value in passed.items()}
+    declared = tuple(name for name in arguments if name in constexprs)
+    options = {name: metadata[name] for name in NAMES if metadata.get(name) is not None}
+    launch = Launch((), arguments, grid)
+    return BoundLaunch(metadata["name"], launch, arguments, declared, options)
+
+
+def texts_of_kept(folder: Path, metadata: Mapping[str, Any], target: Target | None) -> Texts | None:
+    """Return the texts of a kernel; None where they, or the metadata, are gone."""
+    if target is None:
+        return None
+    try:
+        return texts_of(kept_files(folder), SimpleNamespace(**metadata), target.backend)
+    except AttributeError:
+        return None
+
+
+def _argument(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if "base" in value:
+        shape, strides, block = (tuple(value[name]) for name in ("shape", "strides", "block_shape"))
+        return Descriptor(_argument(value["base"]), shape, strides, block, value["padding"])
+    storage = value["storage_bytes"]
+    dtype = dtype_name(value["dtype"])
+    return Pointer(dtype, INT64_MAX if storage is None else storage, value["aligned"])

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from occupancy_lab.compiling.store import store_directory
@@ -18,7 +21,6 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.text.document import Answer, Document
 from occupancy_lab.tracing import hook, noted, profiled, sitecustomize
 from occupancy_lab.tracing.actions import NOTHING, Effort
-from occupancy_lab.tracing.folder import folder_of_records
 from occupancy_lab.tracing.page import Outcome, write_trace
 from occupancy_lab.tracing.records import read_records
 from occupancy_lab.workers import signals
@@ -262,3 +264,35 @@ def end_as(status: int) -> NoReturn:
             signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
     sys.exit(status if status >= 0 else 128 - status)
+
+
+PREFIX = "occupancy-lab-trace-"
+LOCK = "lock"
+"""A file in it that is locked until the folder is removed, or whoever made it was killed."""
+
+
+@contextlib.contextmanager
+def folder_of_records() -> Iterator[Path]:
+    """Return a new folder, removed at the end, and remove those that killed traces have left."""
+    _remove_left()
+    with tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        making = folder / "making"
+        with making.open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            making.rename(folder / LOCK)  # only now others look at it
+            yield folder
+
+
+def _remove_left() -> None:
+    """Remove the folders of this user whose lock nobody has."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):
+            if folder.is_symlink() or folder.lstat().st_uid != os.getuid():
+                continue
+            descriptor = os.open(folder / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(descriptor)

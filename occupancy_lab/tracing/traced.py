@@ -12,18 +12,12 @@ from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.options import OPTIONS
 from occupancy_lab.throughput.launch_time import predict_launch
 from occupancy_lab.values import Work, time_columns, time_lost
-from occupancy_lab.work.memory import (
-    local_memory,
-    memory,
-    repeated,
-    speed_of_light,
-    work_columns,
-)
+from occupancy_lab.work.memory import local_memory, memory, repeated, speed_of_light, work_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from occupancy_lab.explaining.action import Action
+    from occupancy_lab.explaining.advice import Action
     from occupancy_lab.launch import BoundLaunch
     from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.values import LaunchPlan, Prediction, Target

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,16 +10,15 @@ from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.errors import few_of, quoted, refuse
-from occupancy_lab.explaining.dry_run import asked_of, variants_of
+from occupancy_lab.explaining.dry_run import asked_of, loaded, variants_of
 from occupancy_lab.explaining.duration import why_no_time
 from occupancy_lab.inputs import chosen_gpus
-from occupancy_lab.kernel import Variant, innermost, load_function, variants
+from occupancy_lab.kernel import Variant, innermost, variants
 from occupancy_lab.launch import TRITON_DTYPES, Dtype, Pointer, constant_text, plain
 from occupancy_lab.notation import Parameters
 from occupancy_lab.options import KNOBS
 from occupancy_lab.record import Failed, Record, compile_runs, with_counts
 from occupancy_lab.signature import read_assumed
-from occupancy_lab.tuning.digest import source_digest
 from occupancy_lab.tuning.sizes import SizedLaunches, at_size, launches_at, read_sizes, with_values
 from occupancy_lab.tuning.space import (
     as_compared,
@@ -28,6 +26,7 @@ from occupancy_lab.tuning.space import (
     free_tiles,
     larger,
     neighbours,
+    source_digest,
     tile_names,
     without_autotuner,
 )
@@ -105,13 +104,7 @@ def tune_sizes(  # noqa: PLR0913 - one argument per option of the command line
         retry_failed=retry_failed,
         progress=progress,
     )
-    name = kernel if isinstance(kernel, str) else None
-    if name is not None:
-        with closing(compiler):
-            compiler.check_file(name)
-        kernel, _ = load_function(name)
-    elif not compiler.environment.is_running:
-        refuse("another Triton runs in a process of its own, which finds a kernel by its file only")
+    kernel, name = loaded(kernel, compiler)
     kernel = as_compared(kernel)
     if search and autotuner_of(kernel) is None:
         described["num_warps"] = described.get("num_warps") or 4

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.files import plain_rows
@@ -28,7 +27,7 @@ from occupancy_lab.throughput.predict import row_config
 from occupancy_lab.values import ratio_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pandas as pd
 
@@ -212,8 +211,6 @@ BOUNDS = {
     "tail": "waiting for its first loads and its last rows",
 }
 """What takes longest alone, by the name of the part."""
-MEASURED_HEADERS: tuple[str, ...] = ("measured us", "off")
-RECORDED_HEADERS = ("recorded us",)
 
 
 def tuning_document(tuning: Tuning, top: int) -> Document:
@@ -345,25 +342,23 @@ def _knobs(tuning: Tuning) -> list[str]:
     return [name for name in names if len(table[name].astype(str).unique()) > 1] or names
 
 
-def _measured_cells(choice: Choice) -> tuple[str, ...]:
-    return (cell(choice.us), difference_cell(choice.predicted_us, choice.us))
-
-
-def _recorded_cells(choice: Choice) -> tuple[str, ...]:
-    return (cell(choice.recorded_us),)
-
-
 def _best_table(tuning: Tuning, top: int) -> Table:
-    choices, knobs = _ranked(tuning)[:top], _knobs(tuning)
-    columns: list[tuple[tuple[str, ...], Callable[[Choice], tuple[str, ...]]]] = [
-        (_headers(knobs), lambda one: _cells(one, knobs))
-    ]
-    if "us" in tuning.table:
-        columns.append((MEASURED_HEADERS, _measured_cells))
-    if "recorded_us" in tuning.table:
-        columns.append((RECORDED_HEADERS, _recorded_cells))
-    cells = tuple(tuple(chain(*(words(one) for _, words in columns))) for one in choices)
-    return Table(tuple(chain(*(headers for headers, _ in columns))), cells)
+    knobs = _knobs(tuning)
+    measured, recorded = ("us" in tuning.table), ("recorded_us" in tuning.table)
+    rows = tuple(
+        (
+            *_cells(one, knobs),
+            *((cell(one.us), difference_cell(one.predicted_us, one.us)) if measured else ()),
+            *((cell(one.recorded_us),) if recorded else ()),
+        )
+        for one in _ranked(tuning)[:top]
+    )
+    headers = (
+        *_headers(knobs),
+        *(("measured us", "off") if measured else ()),
+        *(("recorded us",) if recorded else ()),
+    )
+    return Table(headers, rows)
 
 
 def _compared_table(tuning: Tuning) -> Table:
@@ -378,7 +373,7 @@ def _compared_table(tuning: Tuning) -> Table:
             listed(called),
             *_cells(one, knobs)[1:-1],
             change_words(one.predicted_us / best - 1.0, error) if one.ranked else "not ranked",
-            *(_recorded_cells(one) if recorded else ()),
+            *((cell(one.recorded_us),) if recorded else ()),
         )
         for one, called in names.items()
     )
@@ -386,7 +381,7 @@ def _compared_table(tuning: Tuning) -> Table:
         "default of",
         *_headers(knobs)[1:-1],
         "against the best",
-        *(RECORDED_HEADERS if recorded else ()),
+        *(("recorded us",) if recorded else ()),
     )
     return Table(headers, rows)
 

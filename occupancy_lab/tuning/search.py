@@ -43,13 +43,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from occupancy_lab.gpus import Gpu
-    from occupancy_lab.inputs import (
-        AskedDtype,
-        AskedGpus,
-        AskedKernel,
-        Integer,
-        Integers,
-    )
+    from occupancy_lab.inputs import AskedDtype, AskedGpus, AskedKernel, Integer, Integers
     from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.signature import Words
     from occupancy_lab.throughput.calibrations import Basis

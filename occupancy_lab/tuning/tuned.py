@@ -24,8 +24,7 @@ from occupancy_lab.errors import InputError, few_of, quoted, refuse
 from occupancy_lab.gpus import find_gpu, present_gpus
 from occupancy_lab.kernel import innermost, is_triton_function
 from occupancy_lab.launch import TRITON_DTYPES, Dtype, dtype_name, plain
-from occupancy_lab.tuning.digest import source_digest
-from occupancy_lab.tuning.space import autotuner_of
+from occupancy_lab.tuning.space import autotuner_of, source_digest
 from occupancy_lab.tuning.tuned_file import TunedFile
 
 if TYPE_CHECKING:

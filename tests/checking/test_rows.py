@@ -93,8 +93,7 @@ def test_an_explanation_is_read(tmp_path: Path) -> None:
     for document in ({"records": [nested]}, {"rows": [nested]}, script):
         (row,) = read_rows(write(tmp_path / "rows.json", json.dumps(document)))
         assert row.values["local_bytes"] == 8
-        assert row.resources is not None
-        assert row.resources.num_warps == 12
+        assert row.values["launched_warps"] == 12
     assert row.place == ("train.py", 7)
 
 
@@ -165,7 +164,7 @@ def test_a_failure_is_a_row() -> None:
     """What did not compile has a status, and no resources."""
     (row,) = make_rows([failed()], "rows")
     assert row.status == "compile failed"
-    assert row.resources is None
+    assert row.number("n_regs") is None
 
 
 def test_why_a_number_is_not_known_names_no_row() -> None:

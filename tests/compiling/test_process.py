@@ -2,27 +2,48 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import socket
+import socketserver
 import subprocess
 import sys
+import threading
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from records import compile_resources
 
 from occupancy_lab.asked import ask
-from occupancy_lab.compiling import Store
+from occupancy_lab.compiling import (
+    Store,
+    compile_launch,
+    resource_key,
+    triton_version,
+)
 from occupancy_lab.compiling.compiler import Compiler, check_files
-from occupancy_lab.compiling.process import CompileProcess, Request
+from occupancy_lab.compiling.process import (
+    CompileProcess,
+    Request,
+    check_scheduler,
+    compile_here,
+    compile_on_cluster,
+)
 from occupancy_lab.errors import CompileError, InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.values import Config, Problem
+from occupancy_lab.sweeping import sweep
+from occupancy_lab.values import Config, Failure, Problem, Resources, Status
 from occupancy_lab.workers.child import from_line, to_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from occupancy_lab.compiling.compiler import Compilation
 
@@ -202,3 +223,252 @@ def test_a_printing_file_prints_to_standard_error(
     assert load_kernel(write(tmp_path / "prints.py", prints + GOOD)).name == "softmax_row"
     sys.stdout.flush()
     assert capfd.readouterr() == ("", "one\ntwo\nthree\n")
+
+
+SLOW_KERNEL = """
+import time
+from occupancy_lab.kernels import softmax
+
+time.sleep({seconds})
+KERNEL = softmax.KERNEL
+"""
+
+
+def request(num_warps: int = 4, kernel: str = "softmax") -> Request:
+    """Return a small compile."""
+    target = find_gpu("sm_90").target
+    launch = load_kernel("softmax").launch(Problem(64, 100), Config(128, num_warps, 1))
+    return Request(kernel, launch, target, None)
+
+
+def slow_request(directory: Path, seconds: float) -> Request:
+    """Return a compile that takes *seconds* before it starts."""
+    file = directory / "slow.py"
+    file.write_text(SLOW_KERNEL.format(seconds=seconds))
+    return request(kernel=str(file))
+
+
+@pytest.fixture
+def process() -> Iterator[CompileProcess]:
+    """Return a compiling process that is gone after the test."""
+    process = CompileProcess()
+    yield process
+    process.close()
+
+
+def expected(of: Request) -> Resources:
+    """Return what compiling in this process gives."""
+    function = load_kernel("softmax").function
+    return compile_launch(function, of.launch, of.target, Store(None)).resources
+
+
+def test_failure_is_an_outcome(process: CompileProcess) -> None:
+    """What cannot be compiled comes back as a failure with its reason, and the process goes on."""
+    failure = process.compile(request(kernel="nonsense"), None)
+    assert isinstance(failure, Failure)
+    assert failure.status is Status.SKIPPED
+    assert "nonsense" in failure.reason
+    assert isinstance(process.compile(request(), None), Resources)
+
+
+def test_timeout_kills_and_the_next_compile_works(process: CompileProcess, tmp_path: Path) -> None:
+    """A compile that takes too long is ended at its limit; the next has a fresh process."""
+    process.compile(request(), None)
+    start = time.monotonic()
+    failure = process.compile(slow_request(tmp_path, 60), 1)
+    assert failure == Failure("timed out", "longer than 1 s", 1)
+    assert time.monotonic() - start < 30
+    assert process.compile(request(), 60) == expected(request())
+
+
+def test_killed_process_is_replaced(process: CompileProcess, tmp_path: Path) -> None:
+    """A compile whose process is killed from outside is done again."""
+    process.compile(request(), None)
+    victim = process._child._process
+    assert victim is not None
+    threading.Timer(0.5, os.kill, (victim.pid, signal.SIGKILL)).start()
+    slow = slow_request(tmp_path, 2)
+    assert isinstance(process.compile(slow, 60), Resources)
+
+
+def test_process_that_always_dies_is_given_up(process: CompileProcess, tmp_path: Path) -> None:
+    """A compile that ends its process each time is told with its last words, not to remember."""
+    file = tmp_path / "deadly.py"
+    file.write_text("import os\nos.write(2, b'LLVM ERROR: no luck\\n')\nos.abort()\n")
+    reason = "the compiling process died 3 times: LLVM ERROR: no luck (Aborted)"
+    failure = process.compile(request(kernel=str(file)), 60)
+    assert failure == Failure("compile failed", reason, lasting=False)
+
+
+def test_compile_here_gives_every_outcome() -> None:
+    """Each name comes back once with its own outcome, however many processes there are."""
+    requests = {str(warps): request(warps) for warps in (1, 2, 4, 8)}
+    outcomes = dict(compile_here(requests, jobs=2, timeout=60))
+    assert outcomes == {name: expected(one) for name, one in requests.items()}
+
+
+def test_nothing_to_compile_starts_nothing() -> None:
+    """Without requests there is no process and no outcome."""
+    assert list(compile_here({}, jobs=4, timeout=1)) == []
+
+
+def test_interrupt_leaves_no_process(tmp_path: Path) -> None:
+    """A caller that stops in the middle leaves no compiling process behind."""
+    requests = {"fast": request(), "slow": slow_request(tmp_path, 600)}
+    outcomes = compile_here(requests, jobs=2, timeout=None)
+    next(outcomes)
+    start = time.monotonic()
+    outcomes.close()  # type: ignore[attr-defined] # it is a generator
+    assert time.monotonic() - start < 30
+    assert children() == []
+
+
+def children() -> list[int]:
+    """Return the compiling processes whose parent is this one."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it may be gone
+            parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+            command = (folder / "cmdline").read_text()
+            if int(parent) == os.getpid() and "occupancy_lab.compiling.process" in command:
+                found.append(int(folder.name))
+    return found
+
+
+def test_cluster_survives_a_killed_worker(tmp_path: Path) -> None:
+    """A real scheduler and two workers, one killed in the middle, give every outcome."""
+    distributed = pytest.importorskip("distributed")
+    slow = slow_request(tmp_path, 1)
+    requests = {str(warps): request(warps) for warps in (1, 2, 4, 8)} | {"slow": slow}
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address=None
+    ) as cluster:
+        pids = [worker.pid for worker in cluster.workers.values()]
+        threading.Timer(1.0, os.kill, (pids[0], signal.SIGKILL)).start()
+        outcomes = dict(compile_on_cluster(requests, cluster.scheduler_address, 120))
+    assert outcomes.keys() == requests.keys()
+    assert all(isinstance(outcome, Resources) for outcome in outcomes.values())
+    assert outcomes["4"] == expected(request(4))
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    """Return the address of a server that speaks another protocol than Dask's."""
+
+    class Refusing(socketserver.BaseRequestHandler):
+        """Answers as a web server does that understands nothing."""
+
+        def handle(self) -> None:
+            """Send an answer, whatever was asked."""
+            self.request.recv(100)
+            self.request.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Refusing) as serving:
+        threading.Thread(target=serving.serve_forever, daemon=True).start()
+        yield f"tcp://127.0.0.1:{serving.server_address[1]}"
+        serving.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("foo", "'foo' is no address of a Dask scheduler, such as tcp://host:8786"),
+        ("", "is no address of a Dask scheduler"),
+        ("http://127.0.0.1:80", "is no address of a Dask scheduler"),
+        ("tcp://127.0.0.1", "is no address of a Dask scheduler"),
+        ("tcp://127.0.0.1:1", r"answers at tcp://127\.0\.0\.1:1: Connection refused"),
+        ("tcp://127.0.0.1:99999", r"no Dask scheduler answers at tcp://127\.0\.0\.1:99999"),
+        ("tcp://no.such.host.invalid:1", "no Dask scheduler answers at tcp://no.such"),
+        ("tcp://[::1]:1", r"no Dask scheduler answers at tcp://\[::1\]:1"),
+    ],
+)
+def test_address_of_no_use_is_refused_before_any_work(
+    address: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is no scheduler's address, or has none behind it, is one sentence, and soon."""
+    pytest.importorskip("distributed")
+    monkeypatch.setattr("occupancy_lab.sweeping.grid.run_tasks", pytest.fail)
+    start = time.monotonic()
+    with pytest.raises(InputError, match=words):
+        sweep(100, gpu="sm_90", scheduler=address)
+    assert time.monotonic() - start < 8
+
+
+def test_server_that_is_no_scheduler_is_said(server: str, capfd: pytest.CaptureFixture) -> None:
+    """A server of another kind is refused in one sentence, without Dask's own words."""
+    pytest.importorskip("distributed")
+    with pytest.raises(InputError, match="is no Dask scheduler"):
+        check_scheduler(server)
+    assert capfd.readouterr().err == ""
+
+
+def test_absent_workers_are_said(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
+    """Where no worker has joined the scheduler, standard error says so while it waits for one."""
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.setattr("occupancy_lab.compiling.process.PATIENCE", 0.2)
+    with distributed.LocalCluster(
+        n_workers=0, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
+    ) as cluster:
+        threading.Timer(1.0, cluster.scale, (1,)).start()
+        address = cluster.scheduler_address
+        outcomes = dict(compile_on_cluster({"one": request()}, address, 120))
+    assert outcomes == {"one": expected(request())}
+    told = [line for line in capfd.readouterr().err.splitlines() if "occupancy-lab" in line]
+    assert told == [f"occupancy-lab: no worker has joined {address}; waiting for one"]
+
+
+def test_cluster_with_another_kernel_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a worker compiles from another file than the client's is a failure, and is not kept."""
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path / "store"))
+    file = tmp_path / "own.py"
+    source = Path(load_kernel("softmax_row").function.fn.__code__.co_filename).read_text()
+    file.write_text(source)
+    module = sys.modules["occupancy_lab.compiling.compiler"]
+    real = module.compile_on_cluster
+
+    def elsewhere(*asked: object) -> object:
+        file.write_text(source.replace("tl.max(x, axis=0)", "tl.min(x, axis=0)"))
+        return real(*asked)
+
+    monkeypatch.setattr(module, "compile_on_cluster", elsewhere)
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
+    ) as cluster:
+        table = sweep(
+            *(100,),
+            kernel=str(file),
+            gpu="sm_90",
+            num_warps=4,
+            num_stages=1,
+            scheduler=cluster.scheduler_address,
+        )
+    assert list(table["status"]) == ["compile failed"]
+    assert table["reason"][0] == f"on {socket.gethostname()} the kernel file differs"
+    assert not list((tmp_path / "store").rglob("*.json"))
+
+
+def keyed(**changes: object) -> Request:
+    """Return a small compile that must have the key it has here, but for *changes*."""
+    asked = request()
+    key = resource_key(load_kernel(asked.kernel).function, asked.launch, asked.target)
+    return dataclasses.replace(asked, key=json.dumps(key | changes))
+
+
+def test_another_key_is_refused(process: CompileProcess) -> None:
+    """A process that would compile under another key says what differs, and is not believed."""
+    assert process.compile(keyed(), None) == expected(request())
+    for changes, words in (
+        ({"triton": "1.0"}, f"Triton is {triton_version()}, not 1.0"),
+        ({"environment": {"PTXAS_OPTIONS": "-O1"}}, "the environment differs (PTXAS_OPTIONS)"),
+        ({"kernel": "0"}, "the kernel file differs"),
+        ({"options": {}, "kernel": "0"}, "the kernel file differs"),
+    ):
+        reason = f"on {socket.gethostname()} {words}"
+        assert process.compile(keyed(**changes), None) == Failure(
+            "compile failed", reason, lasting=False
+        )

@@ -6,7 +6,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from occupancy_lab.compiling.written import written_parameters
+from occupancy_lab.compiling.held import written_parameters
 
 
 @triton.jit

@@ -8,7 +8,7 @@ import launched_kernels
 import pytest
 
 from occupancy_lab import dry_run, tensor
-from occupancy_lab.explaining.action import best_action
+from occupancy_lab.explaining.advice import best_action
 
 if TYPE_CHECKING:
     from occupancy_lab.explaining.explanation import Explanation

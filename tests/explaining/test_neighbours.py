@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from stand_ins import dry
 
+from occupancy_lab.explaining.grids import same_input, same_work
 from occupancy_lab.explaining.neighbours import (
     best_of,
     block_changes,
@@ -21,7 +22,6 @@ from occupancy_lab.explaining.neighbours import (
     predicted_us,
     rank,
 )
-from occupancy_lab.explaining.same_work import same_input, same_work
 from occupancy_lab.launch import tensor
 from occupancy_lab.text.words import listed
 from occupancy_lab.throughput.calibrations import UNCONFIRMED_ERROR

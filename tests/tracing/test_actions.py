@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+import json
+import sys
+from pathlib import Path
+from typing import Any
 
+import launched_kernels
 import pytest
 from traced_kernels import LAUNCH, traced_kernel, worked
 
+from occupancy_lab import dry_run
+from occupancy_lab.compiling.offline import offline
 from occupancy_lab.compiling.script import Script
 from occupancy_lab.errors import CompileError
-from occupancy_lab.explaining.action import Action
+from occupancy_lab.explaining.advice import Action
 from occupancy_lab.explaining.script_runs import explain_launches
 from occupancy_lab.gpus import find_gpu
+from occupancy_lab.launch import Pointer, launch_of, tensor
 from occupancy_lab.reporting.trace_report import make_trace_report
 from occupancy_lab.text.document import to_markdown
-from occupancy_lab.text.words import cell, duration
+from occupancy_lab.text.words import cell, duration, microseconds
 from occupancy_lab.tracing import actions
-from occupancy_lab.tracing.actions import Effort, with_actions
+from occupancy_lab.tracing.actions import Effort, _warm_up, with_actions, without_timed
 from occupancy_lab.tracing.dry import dry_trace
 from occupancy_lab.tracing.page import write_trace
-from occupancy_lab.tracing.trace import Trace
+from occupancy_lab.tracing.trace import Trace, trace_program
 from occupancy_lab.tracing.traced import GridLaunches, Traced
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CHANGE = "BLOCK 2 instead of 1 (if the kernel allows it)"
 ACTION = Action(CHANGE, f"{CHANGE}: 25 us.", 100.0, 25.0, "25 us")
@@ -185,3 +189,78 @@ def test_a_dry_run_says_what_explain_says(tmp_path: Path) -> None:
     with Script(f"{path}:main", find_gpu("h100"), None) as script:
         run = explain_launches(script, dict(enumerate(script.launches)), in_program=True)
         assert f"**H100 SXM**: {action.sentence}" == run.to_document().answer[0]
+
+
+MATMUL = Path(__file__).with_name("traced_program.py")
+H100, N = find_gpu("h100"), 1 << 20
+X = tensor((N,), "float32")
+
+
+def from_source(n: int, **options: Any) -> Any:
+    """Return what Triton compiles of the kernel's source."""
+    function = launched_kernels.tuned_add.fn.fn
+    keywords = {"EVEN": False, "BLOCK": 512, **options}
+    with offline(H100.target):
+        return launch_of(function, (X, X, n), keywords, (1,)).warm_up(function)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{"num_warps": 8}, {"num_stages": 1}, {"maxnreg": 32}])
+def test_other_options_give_the_binary_of_the_source(options: dict[str, int]) -> None:
+    """The cubin is the same to the byte."""
+    ttir = from_source(N - 8).asm["ttir"]
+    with offline(H100.target):
+        again = _warm_up(ttir, {}, grid=(1,), **options)
+    assert again.asm["cubin"] == from_source(N - 8, **options).asm["cubin"]
+
+
+@pytest.mark.slow
+def test_a_number_that_16_divides_gives_the_binary_of_the_source() -> None:
+    """It is marked in the text as Triton marks it, and nothing else is."""
+    before, after = from_source(N - 8), from_source(N)
+    noted = {"x_ptr": Pointer("float32", 4 * N), "y_ptr": Pointer("float32", 4 * N), "n": N - 8}
+    with offline(H100.target):
+        again = _warm_up(before.asm["ttir"], noted, grid=(1,), **{**noted, "n": N})
+    assert again.asm["cubin"] == after.asm["cubin"] != before.asm["cubin"]
+
+
+@pytest.mark.slow
+def test_a_measured_trace_says_what_brings_most() -> None:
+    """A launch with too many warps has fewer, with the time that a dry run of it has."""
+    found = trace_program([sys.executable, str(MATMUL), "wasteful"], effort=Effort(600))
+    (kernel,) = found.kernels
+    assert kernel.action is not None
+    assert kernel.action.change == "num_warps 8 instead of 16"
+    us = microseconds(kernel.action.us)
+    assert us in kernel.action.sentence
+    assert kernel.saved_us == pytest.approx(kernel.action.now_us - kernel.action.us)
+    assert "a --dry-run of the program tries those too" in str(found)
+    tried = json.loads(found.to_json())["kernels"][0]["tried"]
+    assert tried["now_us"] == pytest.approx(kernel.prediction.us if kernel.prediction else 0)
+
+
+@pytest.mark.slow
+def test_what_an_autotuner_timed_is_not_proposed() -> None:
+    """It measured that configuration and took another; of another kernel that says nothing."""
+    x = tensor((8192, 4096), "float16")
+    lab = dry_run(launched_kernels.transpose, "h100")
+    (case,) = lab[(128, 64)](x, x, 8192, 4096, BLOCK=64).cases
+    kernel = traced_kernel("transpose", (), {"BLOCK": "64"})
+    timed = GridLaunches((128, 64), 0, tuning=5)
+    other = dataclasses.replace(kernel, options={"num_warps": 8, "num_stages": 3}, grids=(timed,))
+    left = without_timed(case, kernel, [kernel, other])
+    assert {one.words for one in case.neighbours} - {one.words for one in left.neighbours} == {
+        "num_warps 8"
+    }
+    another = dataclasses.replace(other, kernel="another")
+    assert without_timed(case, kernel, [kernel, another]).neighbours == case.neighbours
+
+
+@pytest.mark.slow
+def test_a_number_that_16_no_longer_divides_gives_the_binary_of_the_source() -> None:
+    """The mark in the text is taken away."""
+    before, after = from_source(N), from_source(N - 8)
+    noted = {"x_ptr": Pointer("float32", 4 * N), "y_ptr": Pointer("float32", 4 * N), "n": N}
+    with offline(H100.target):
+        again = _warm_up(before.asm["ttir"], noted, grid=(1,), **{**noted, "n": N - 8})
+    assert again.asm["cubin"] == after.asm["cubin"] != before.asm["cubin"]

@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
 from hostile_files import HOSTILE, put, within
+from recorded_work import recorded_launches
 
+from occupancy_lab.compiling.held import MOST_TOLD
+from occupancy_lab.compiling.store import Store
+from occupancy_lab.compiling.texts import Texts
+from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.tracing.records import read_records
+from occupancy_lab.tracing.noted import (
+    MOST_VALUES,
+    by_parameter,
+    copies,
+    inductor_parameters,
+    passed,
+    whole_numbers,
+)
+from occupancy_lab.tracing.records import count_kept, launch_of, read_records, texts_of_kept
+from occupancy_lab.values import Target
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,3 +49,158 @@ def test_files_of_a_kernel_that_are_none_leave_what_its_process_told(
         (found,) = read_records(tmp_path, find_gpu("h100")).kernels
     assert found.calculation is not None
     assert found.calculation.resources.n_regs == 32
+
+
+def tensor(dtype: str = "torch.float16", storage_bytes: int = 4096, address: int = 512) -> Any:
+    """Return what a tensor of torch tells."""
+    storage = SimpleNamespace(nbytes=lambda: storage_bytes)
+    return SimpleNamespace(
+        dtype=dtype, data_ptr=lambda: address, untyped_storage=lambda: storage, is_meta=False
+    )
+
+
+TRITON = (7, 2, b"packed", None, None, None)
+"""What Triton's launcher is given between the grid and the kernel's arguments."""
+SEEN = {"dtype": "torch.float16", "storage_bytes": 4096, "aligned": True}
+
+
+@pytest.mark.parametrize("before", [TRITON, (7,)])
+def test_arguments_are_those_at_the_end(before: tuple[Any, ...]) -> None:
+    """Both launchers pass the kernel's own arguments last; what has no number is left out."""
+    rest = (*before, tensor(), 30, 1e-5, "sum", None)
+    found = passed(by_parameter(["x", "n", "eps", "mode", "y"], rest))
+    assert found == {"x": SEEN, "n": 30, "eps": 1e-5}
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_arguments_of_another_launcher_are_not_guessed() -> None:
+    """Where there are more or fewer than the kernel has parameters, nothing is noted."""
+    assert by_parameter(["x", "n"], (7, tensor(), 30, 5)) is None
+    assert by_parameter(None, (7, tensor())) is by_parameter([], (7,)) is None
+
+
+def test_a_descriptor_and_a_view_are_seen_as_triton_sees_them() -> None:
+    """A descriptor has its tensor, sizes and strides; of a view it is whether it is aligned."""
+    described = SimpleNamespace(
+        base=tensor(), shape=[64, 32], strides=[32, 1], block_shape=[16, 32], padding="zero"
+    )
+    found = passed(by_parameter(["a", "b"], (*TRITON, described, tensor(address=514))))
+    sizes = {"shape": [64, 32], "strides": [32, 1], "block_shape": [16, 32]}
+    assert found == {
+        "a": {"base": SEEN, "padding": "zero", **sizes},
+        "b": {**SEEN, "aligned": False},
+    }
+
+
+def test_inductors_static_launcher_passes_no_constants() -> None:
+    """Its kernel says which parameters are constants; a CompiledKernel passes all."""
+    static = SimpleNamespace(arg_names=["x", "n", "BLOCK"], full_constexprs=[2])
+    assert inductor_parameters(static) == ["x", "n"]
+    function = SimpleNamespace(arg_names=["x", "n", "BLOCK"])
+    assert inductor_parameters(SimpleNamespace(src=SimpleNamespace(fn=function))) == [
+        *("x", "n", "BLOCK")
+    ]
+
+
+LAUNCH = next(one for one in recorded_launches() if one.kernel == "swiglu_kernel" and one.executed)
+
+
+def noted(launch: Any) -> dict[str, Any]:
+    """Return what is noted of the arguments of a recorded launch."""
+    values = {
+        name: tensor(value.dtype, 1 << 30) if hasattr(value, "dtype") else value
+        for name, value in launch.arguments.items()
+    }
+    found: dict[str, Any] = passed(values)
+    return found
+
+
+def kept(folder: Path) -> Any:
+    """Return what is counted of a recorded launch whose files are in *folder*."""
+    numbers = {name: int(LAUNCH.row[name]) for name in ("num_warps", "num_ctas", "shared")}
+    metadata = {"name": LAUNCH.kernel, **numbers}
+    texts = texts_of_kept(folder, metadata, Target("cuda", "90", 32))
+    run = launch_of(metadata, noted(LAUNCH), LAUNCH.grid)
+    return count_kept(run, texts, values={}, resident=2112, store=Store(None))[1]
+
+
+def test_a_launch_is_counted_from_its_files(tmp_path: Path) -> None:
+    """Counts are those of the texts; without the binary, what needs none; without all, a reason."""
+    assert kept(tmp_path).why_not == "its kernel's TTIR is not at hand"
+    (tmp_path / "swiglu_kernel.ttir").write_text(LAUNCH.ttir)
+    found = kept(tmp_path)
+    assert found.counts.read_bytes.exact == 2 * found.counts.written_bytes.exact
+    assert found.executed is None
+    (tmp_path / "swiglu_kernel.cubin").write_bytes(LAUNCH.cubin)
+    executed = kept(tmp_path).executed.instructions.exact
+    assert executed == pytest.approx(LAUNCH.executed, rel=0.01)
+
+
+def test_a_damaged_note_is_an_error() -> None:
+    """An argument that nobody can read makes no launch."""
+    for damaged in ({"dtype": "float99", "storage_bytes": 1, "aligned": True}, {}):
+        with pytest.raises((InputError, KeyError)):
+            launch_of({"name": "k"}, {"x": damaged}, (1,))
+
+
+def test_values_that_steer_a_loop_make_the_counts_exact() -> None:
+    """Where sizes of groups are in a tensor, its values say how often loops run."""
+    launch = next(one for one in recorded_launches() if one.kernel == "grouped_matmul_kernel")
+    run = launch_of({"name": launch.kernel}, noted(launch), launch.grid)
+    texts = Texts(launch.kernel, "cuda", 4, 1, 0, launch.ttir)
+    given: dict[str, Any] = {"resident": None, "store": Store(None)}
+    sizes = (256, 256, 128) * 4
+    unknown, without = count_kept(run, texts, values={}, **given)
+    known, having = count_kept(run, texts, values={"group_gemm_sizes": sizes}, **given)
+    assert (dict(unknown.launch.values), dict(known.launch.values)) == (
+        {},
+        {"group_gemm_sizes": sizes},
+    )
+    assert without.counts is not None
+    assert having.counts is not None
+    assert without.counts.flops.exact is None
+    assert having.counts.dot_flops["fp16"].exact == 4 * 2 * 256 * 256 * 128
+
+
+class Tensor:
+    """What a small tensor of torch on a GPU tells: a class of that name, as torch's has."""
+
+    is_cuda = True
+
+    def __init__(self, values: torch.Tensor) -> None:
+        self.inner = values
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+@pytest.mark.parametrize(
+    ("made", "found"),
+    [
+        (torch.arange(6), [0, 1, 2, 3, 4, 5]),
+        (torch.arange(6)[2:4], [2, 3, 4, 5]),
+        (torch.tensor([True, False]), [1, 0]),
+        (torch.arange(6.0), None),
+        (torch.zeros(MOST_VALUES + 1, dtype=torch.int64), None),
+        (torch.zeros(0, dtype=torch.int64), None),
+    ],
+)
+def test_small_whole_numbers_are_copied(made: torch.Tensor, found: list[int] | None) -> None:
+    """What lies behind an address to the end of its storage is copied; floats and more are not."""
+    part = whole_numbers(Tensor(made))
+    assert (None if part is None else [int(one) for one in part]) == found
+    assert whole_numbers(made) is None  # on the CPU
+    assert MOST_VALUES == MOST_TOLD
+
+
+def test_copies_are_made_in_the_stream_of_the_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are by parameter; of a launch in another stream there are none."""
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=7))
+    numbers = torch.arange(3)
+    given = {"ids": Tensor(numbers), "x": Tensor(torch.ones(3)), "n": 30}
+    found = copies(given, 7)
+    numbers += 1  # as the program goes on
+    assert {name: one.tolist() for name, one in found.items()} == {"ids": [0, 1, 2]}
+    assert copies(given, 8) == {}
+    assert by_parameter(["ids", "x"], (*TRITON, *given.values())) is None
+    assert copies({"x": given["x"], "n": 30}, 7) == copies({}, 7) == {}

@@ -14,7 +14,7 @@ import occupancy_lab
 from occupancy_lab.errors import InputError
 from occupancy_lab.kernel import load_function
 from occupancy_lab.tuning import by_size
-from occupancy_lab.tuning.digest import source_digest
+from occupancy_lab.tuning.space import source_digest
 from occupancy_lab.tuning.tuned_file import TunedFile
 
 if TYPE_CHECKING:

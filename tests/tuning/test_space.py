@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+import textwrap
+from typing import TYPE_CHECKING, Any
+
 import launched_kernels
 import pytest
 import triton
@@ -9,7 +14,10 @@ import triton.language as tl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from occupancy_lab.tuning.space import free_tiles, larger, neighbours, tile_names
+from occupancy_lab.tuning.space import free_tiles, larger, neighbours, source_digest, tile_names
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 POWERS = st.integers(4, 10).map(lambda power: 2**power)
 CONFIGS = st.fixed_dictionaries(
@@ -81,3 +89,94 @@ def test_a_larger_size_is_more_than_any_tile(n: int, tile: int) -> None:
     assert found["N"] >= 2 * tile
     assert (found["N"] % 16 == 0) is (n % 16 == 0)
     assert (found["NAME"], found["FLAG"]) == ("x", True)
+
+
+SOURCE = """
+import triton
+import triton.language as tl
+
+FACTOR = tl.constexpr(2)
+UNUSED = 3
+
+
+@triton.jit
+def inner(x):
+    return x * x
+
+
+@triton.jit
+def helper(x):
+    return inner(x) + 1
+
+
+@triton.jit
+def kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < n)
+    tl.store(y_ptr + at, helper(x) * FACTOR + tl.cdiv(n, 2), mask=at < n)
+"""
+
+
+def load(folder: Path, source: str) -> Any:
+    """Return the kernel of a file with *source*."""
+    path = folder / f"file_{len([*folder.iterdir()])}.py"
+    path.write_text(textwrap.dedent(source), encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module.kernel
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("tl.constexpr(2)", "tl.constexpr(3)"),
+        ("tl.constexpr(2)", "tl.constexpr((2, tl.float16))"),
+        ("return x * x", "return x + x"),
+        ("inner(x) + 1", "inner(x) + 2"),
+        ("helper(x) * FACTOR", "helper(x) + FACTOR"),
+        ("mask=at < n)\n    tl.store", "mask=at < n)  # said\n    tl.store"),
+        ("@triton.jit\ndef helper", "@triton.jit(noinline=True)\ndef helper"),
+    ],
+)
+def test_what_triton_compiles_anew_is_another_kernel(tmp_path: Path, old: str, new: str) -> None:
+    """A change that Triton's own cache key notices gives another digest: also of what is called."""
+    assert old in SOURCE
+    one, other = load(tmp_path, SOURCE), load(tmp_path, SOURCE.replace(old, new))
+    assert one.cache_key != other.cache_key
+    assert source_digest(one) != source_digest(other)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("UNUSED = 3", "UNUSED = 4"),
+        ("UNUSED = 3", "UNUSED = 3\n\n\ndef unused(): return 1"),
+        ("@triton.jit\ndef kernel", "@triton.autotune([], key=[])\n@triton.jit\ndef kernel"),
+    ],
+)
+def test_what_is_compiled_alike_is_the_same_kernel(tmp_path: Path, old: str, new: str) -> None:
+    """Lines above the kernel, what it does not use and what wraps it leave the digest as it is."""
+    assert source_digest(load(tmp_path, SOURCE)) == source_digest(
+        load(tmp_path, SOURCE.replace(old, new))
+    )
+
+
+def test_the_interpreter_sees_the_same_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A function that Triton interprets has the digest of the one that it compiles."""
+    compiled = source_digest(load(tmp_path, SOURCE))
+    monkeypatch.setattr(triton.knobs.runtime, "interpret", True)
+    interpreted = load(tmp_path, SOURCE)
+    assert type(interpreted).__name__ == "InterpretedFunction"
+    assert source_digest(interpreted) == compiled
+
+
+def test_a_kernel_that_calls_itself_has_a_digest(tmp_path: Path) -> None:
+    """Functions that name each other are followed once."""
+    around = SOURCE.replace("return x * x", "return helper(x)")
+    assert source_digest(load(tmp_path, around)) != source_digest(load(tmp_path, SOURCE))

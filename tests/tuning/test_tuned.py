@@ -22,7 +22,7 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.gpus.present import PresentGpu
 from occupancy_lab.kernel import load_file
 from occupancy_lab.tuning import tuned as module
-from occupancy_lab.tuning.digest import source_digest
+from occupancy_lab.tuning.space import source_digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

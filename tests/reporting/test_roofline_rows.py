@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from traced_kernels import traced_kernel, worked
 
-from occupancy_lab.exploring.roofline import rooflines
 from occupancy_lab.gpus.table import devices
-from occupancy_lab.reporting.roofline import draw_trace
+from occupancy_lab.reporting.roofline import draw_trace, rooflines
 from occupancy_lab.tracing.traced import GridLaunches, Traced
 
 MEASURED = GridLaunches((8,), 100, samples=5, us=150.0, work=worked())

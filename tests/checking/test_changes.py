@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from occupancy_lab.checking import diff
-from occupancy_lab.checking.matching import match_rows
+from occupancy_lab.checking.changes import match_rows
 from occupancy_lab.checking.rows import Table, make_rows
 
 SLOWER = "after_predicted_us > before_predicted_us * 1.05"
