@@ -325,8 +325,9 @@ class _Time:
         moving = outside["bandwidth"]
         loading, others = 0.0, 0.0
         if self.asked.programs <= self.asked.fit * self.size:
-            loading = moving * self.asked.waiting / at_once**2
-            others = IN_STEP * (at_once - 1) * self.issued
+            together = max(each, 1.0)  # without those that have nothing to do
+            loading = moving * self.asked.waiting / together**2
+            others = IN_STEP * (together - 1.0) * self.issued
         inside = max(self.own.values(), default=0.0) ** OVERLAP  # is in its time alone
         most = sum(one**OVERLAP for one in (*own, *outside.values())) - inside
         less = most - moving**OVERLAP + (moving - loading) ** OVERLAP

@@ -216,7 +216,7 @@ def test_the_clock_is_that_of_recorded_cycles_and_times() -> None:
         ("h100", None, "fresh", 0.065, 0.18),
         ("h100", "memory", "held out", 0.055, 0.18),
         ("h100", "memory", "fresh", 0.05, 0.15),
-        ("h100", "attention", "held out", 0.10, 0.23),
+        ("h100", "attention", "held out", 0.11, 0.23),
         ("h100", "matmul", "held out", 0.09, 0.27),
         ("h200", None, "tuning", 0.07, 0.22),
         ("h200", None, "held out", 0.095, 0.26),
