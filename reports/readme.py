@@ -445,7 +445,7 @@ def _launches_checked() -> str:
 
 def _times_checked() -> str:
     held_out, benchmark = _result("h200", "held out"), _result("h200", "benchmark")
-    check = _result("h100", "check")
+    other, drawn = _result("h100", "held out"), _result("h100", "fresh")
     shapes = _launches("h200").drop_duplicates(["rows", "cols", "dtype"])
     (spilling,) = (one.errors for one in held_out.groups if (one.by, one.value) == SPILLING)
     found = _item(
@@ -471,9 +471,11 @@ def _times_checked() -> str:
             f" {held_out.scores[-1].mean_loss:.0%} there. Worst predicted are launches that"
             f" spill registers ({spilling.median:.0%} off by half). On the tutorial's own"
             f" benchmark the first choice loses {_written(benchmark, 'mean_loss')},"
-            f" {_written(benchmark, 'worst_loss')} at worst. {check.launches} launches on an"
-            f" H100, which was never calibrated, are predicted within"
-            f" {_written(check, 'median')} by half and {_written(check, 'p90')} by nine tenths.",
+            f" {_written(benchmark, 'worst_loss')} at worst. On an H100, recorded in the same way,"
+            f" {other.launches} launches of the shapes held out are predicted within"
+            f" {_written(other, 'median')} by half and {_written(other, 'p90')} by nine in ten,"
+            f" and {drawn.launches} of the fresh ones within {_written(drawn, 'median')} and"
+            f" {_written(drawn, 'p90')}.",
             WIDTH - 2,
         ),
         "  ",

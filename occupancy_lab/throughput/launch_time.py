@@ -4,7 +4,8 @@ A program alone takes as long as the replay of one of its warps, with the latenc
 share of cache misses gives. So many programs as are resident take that time together, or as long as
 the busiest unit needs for all of them, whichever is longer; where the two are alike, more than
 either: a norm of all, whose exponent is fitted. The launch is as many such rounds as there are,
-the last one with the programs that are left.
+the last one with the programs that are left. Where one round is all, its programs began together
+and go on in step: they load, compute and store at the same time, and wait for each other more.
 
 The constants were fitted to launches of 96 public kernels on an H100 and hold for others by their
 data sheets; docs/times.md has what is met on kernels that they were not fitted to.
@@ -20,7 +21,7 @@ from occupancy_lab.gpus import find_device
 from occupancy_lab.throughput.counted_program import counted_program, working_programs
 from occupancy_lab.values import NOT_FOLLOWED, Part, Prediction
 from occupancy_lab.work.counts import LATENCIES, NOTHING, SECTOR, total
-from occupancy_lab.work.pipes import TENSOR
+from occupancy_lab.work.pipes import ISSUE, LSU, TENSOR
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,34 +35,38 @@ FITTED_TO = "h100"
 """The key of the GPU whose launches the constants were fitted to."""
 MEASURED = (FITTED_TO, "h200")
 """The GPUs of which recorded launches show how near the times are."""
-LAUNCH_US = 5.07
-"""A launch that does nothing, as CUDA's events see it, with the time until its last bytes are
-written."""
-WARM_LAUNCH_US = 4.3
-"""The same right after another one of the same kernel."""
-EVENTS_US = 3.0
-"""What of both a profiler does not count. It counts no writes either that the L2 cache still has at
-the end. By the times that Nsight Compute recorded of 79 launches on an H100; so it is of 541 on an
-H200."""
-DISPATCH_US = 0.00058
+LAUNCH_US, WARM_US = 3.0, 0.1
+"""A launch that does nothing, as the lab's timer sees it, and how much longer it takes right after
+another one of the same kernel."""
+RAMP_US = 1.8
+"""Until device memory or the L2 cache moves at its full rate, of launches that read it all the
+time; of others in proportion."""
+EVENTS_US = 2.0
+"""What of a launch a profiler does not count. It counts no writes either that the L2 cache still
+has at the end. By the times that Nsight Compute recorded of 79 launches on an H100; so it is of 541
+on an H200."""
+DISPATCH_US = 0.0006
 """From the start of one program to the next, of the whole GPU."""
 START_CYCLES = 133.0
 """Of a program, before its first instruction and after its last."""
-L2_CYCLES, MEMORY_CYCLES = 460.0, 660.0
+L2_CYCLES, MEMORY_CYCLES = 487.0, 653.0
 """Until a load is there from the L2 cache and from device memory."""
-LOADED = 1.6
+LOADED = 1.8
 """How much longer both take, as a share, where loads and stores keep one of the two busy all the
 time: in proportion where it is less."""
 IDLE_L2_CYCLES = 300.0
 """From the L2 cache where no load goes on to device memory, as the launch before left all."""
-BANDWIDTH_SHARE, WRITTEN_WEIGHT = 0.81, 0.806
+BANDWIDTH_SHARE, WRITTEN_WEIGHT = 0.758, 0.71
 """Of the data sheet's bandwidth what reads reach, and how much of a read's time a write takes."""
+IN_STEP = 0.37
+"""How much of the time in which the others issue and use lsu a program waits, of those that began
+together."""
 L2_BYTES, PORT_BYTES, MEMORY_PORT_BYTES = 60.8, 64.0, 60.0
 """Bytes a cycle and multiprocessor from the L2 cache where all ask for them; where few do, the most
 that one takes (Jia et al. 2018), and the most that it takes from device memory."""
-LOCAL_BYTES = 43.0
+LOCAL_BYTES = 41.7
 """The same of local memory that the L1 cache does not hold."""
-CODE_CYCLES, CODE_BYTES = 34.0, 128
+CODE_CYCLES, CODE_BYTES = 10.0, 128
 """For fetching so many bytes of code that no cache has yet. Right after the same launch the L2 has
 them: that takes as much less as a load from there does."""
 TENSOR_CLOCK = 0.886
@@ -69,7 +74,7 @@ TENSOR_CLOCK = 0.886
 1980 MHz. By the cycles and the times that Nsight Compute recorded on an H100 and an H200 it is less
 than 1.78 GHz in 62 of 63 long launches that multiply matrices, and more in 51 of 52 others. Device
 memory keeps its own."""
-OVERLAP = 3.6
+OVERLAP = 3.5
 """The exponent of the norm."""
 UNIFIED_KIB: Mapping[str, int] = {"sm_80": 192, "sm_86": 128, "sm_89": 128, "sm_120": 128}
 """L1 cache and shared memory together, by target; of all others OTHER_KIB (CUDA C++ Programming
@@ -110,13 +115,13 @@ class Range:
 
 
 RANGES = {
-    "bandwidth": Range(0.91, 1.12),
-    "tensor": Range(0.83, 1.18),
-    "other": Range(0.90, 1.22),
-    "spills": Range(0.81, 1.26),
+    "bandwidth": Range(0.90, 1.12),
+    "tensor": Range(0.84, 1.18),
+    "other": Range(0.91, 1.24),
+    "spills": Range(0.83, 1.28),
     "unknown": Range(0.60, 1.80),
-    "counted": Range(0.88, 1.30),
-    "counted products": Range(0.83, 1.76),
+    "counted": Range(0.86, 1.36),
+    "counted products": Range(0.83, 1.87),
 }
 """Of launches whose kernels the constants were not fitted to (H100); counted are those whose binary
 was not replayed, which was tried on the same launches."""
@@ -147,6 +152,14 @@ class Asked:
     """The share of what it reads that the L2 cache does not have."""
     kept: float | None
     """As `Memory` has it."""
+
+    @property
+    def waiting(self) -> float:
+        """The share of device memory's time in which a program waits for what it reads."""
+        few, many = self.program.transferred
+        written = WRITTEN_WEIGHT * self.written_bytes
+        reading = self.read_bytes / max(self.read_bytes + written, 1.0)
+        return reading * min(max(few + (many - few) * self.missed, 0.0), 1.0)
 
     def alone(self, busy: float) -> float:
         """Return the cycles that it takes with a multiprocessor to itself.
@@ -275,9 +288,12 @@ class _Time:
     def __init__(self, asked: Asked, gpu: Gpu, events_us: float = 0.0) -> None:
         self.asked, self.gpu = asked, gpu
         self.own = asked.program.pipes
+        self.issued = self.own.get(ISSUE, 0.0) + self.own.get(LSU, 0.0)
         self.size = gpu.multiprocessors or 1
         self.mhz = (gpu.boost_mhz or 1) * (TENSOR_CLOCK if self.own.get(TENSOR) else 1.0)
-        self.launch_us = (LAUNCH_US if asked.kept is None else WARM_LAUNCH_US) - events_us
+        self.launch_us = LAUNCH_US - events_us + (0.0 if asked.kept is None else WARM_US)
+        self.bandwidth = (gpu.bandwidth_gbs or 1.0) * BANDWIDTH_SHARE * 1e3
+        """Of device memory, bytes a us."""
 
     def outside(self, active: int, each: float, most: float) -> dict[str, float]:
         """Return the cycles of what *active* multiprocessors share.
@@ -286,7 +302,7 @@ class _Time:
         """
         asked, programs = self.asked, self.asked.programs
         share = self.size / active
-        bandwidth = (self.gpu.bandwidth_gbs or 1.0) * BANDWIDTH_SHARE * 1e3 / self.mhz
+        bandwidth = self.bandwidth / self.mhz
         moved = asked.read_bytes + WRITTEN_WEIGHT * asked.written_bytes
         through, memory = asked.l2_bytes / programs, moved / programs
         return {
@@ -299,22 +315,34 @@ class _Time:
         """Return how long the programs of *active* multiprocessors take.
 
         The busiest one has *at_once* of them. What all share does the work of *each*, their mean:
-        device memory does not wait for multiprocessors that have a program less.
+        device memory does not wait for multiprocessors that have a program less. Programs that
+        began together are in step: each waits until the bytes of all are there, the less the more
+        share a multiprocessor, as some compute meanwhile; and for a part of what those issue.
         """
         spilled = self.asked.spilled(self.gpu, at_once)
         own = [at_once * one for one in (*self.own.values(), spilled)]
         outside = self.outside(active, each, at_once)
-        most = sum(one**OVERLAP for one in (*own, *outside.values()))
+        moving = outside["bandwidth"]
+        loading, others = 0.0, 0.0
+        if self.asked.programs <= self.asked.fit * self.size:
+            together = max(each, 1.0)  # without those that have nothing to do
+            loading = moving * self.asked.waiting / together**2
+            others = IN_STEP * (together - 1.0) * self.issued
         inside = max(self.own.values(), default=0.0) ** OVERLAP  # is in its time alone
+        most = sum(one**OVERLAP for one in (*own, *outside.values())) - inside
+        less = most - moving**OVERLAP + (moving - loading) ** OVERLAP
         cycles = math.inf
         for _ in range(PASSES):
-            busy = min(max(outside["l2"], outside["bandwidth"]) / cycles, 1.0)
-            alone = max(self.asked.alone(busy), *self.own.values(), 0.0) + spilled
-            cycles = (alone**OVERLAP + max(most - inside, 0.0)) ** (1 / OVERLAP)
+            busy = min(max(outside["l2"], moving) / cycles, 1.0)
+            alone = max(self.asked.alone(busy), *self.own.values(), 0.0) + spilled + others
+            cycles = max(_norm(alone, most), _norm(alone + loading, less))
         return cycles / self.mhz
 
     def us(self) -> float:
-        return self.launch_us + self.code_us() + self.rounds_us()
+        rounds = self.rounds_us()
+        through_l2 = self.asked.l2_bytes / L2_BYTES / self.size / self.mhz
+        busy = max(self.asked.read_bytes / self.bandwidth, through_l2) / rounds
+        return self.launch_us + self.code_us() + rounds + RAMP_US * min(busy, 1.0)
 
     def code_us(self) -> float:
         """Return the time until the code is there."""
@@ -375,6 +403,11 @@ class _Time:
             if one.name not in BESIDE_UNITS
         ]
         return max(units, key=lambda one: one.us, default=None)
+
+
+def _norm(alone: float, others: float) -> float:
+    """Return the cycles of what takes so many *alone*; of *others* it is the sum of powers."""
+    return float((alone**OVERLAP + max(others, 0.0)) ** (1 / OVERLAP))
 
 
 def _class_of(

@@ -383,8 +383,14 @@ class Program:
     """What its warps load from and store to local memory."""
     cached: float = 0.0
     """The share of the sectors that it loads which the L1 cache has."""
+    transferred: tuple[float, ...] = (0.0, 0.0)
+    """The share of the time for its loads to come, 128 bytes in TRANSFERS cycles, for which it
+    waits: the rest passes while it computes."""
 
 
+TRANSFERS = (2.0, 8.0)
+"""Cycles for 128 bytes in `Program.transferred`: what a multiprocessor's port to the L2 cache and
+its part of device memory take, of an H100 all of whose multiprocessors load."""
 LATENCIES = (300.0, 600.0, 1000.0)
 """Cycles that memory takes in `Program.alone`: those of the L2 cache and of device memory, of an
 H100 at work, lie in between or little beyond."""

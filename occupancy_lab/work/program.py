@@ -10,7 +10,7 @@ import numpy as np
 
 from occupancy_lab.compiling.sass import BULK_COPIES
 from occupancy_lab.work import operations
-from occupancy_lab.work.counts import LATENCIES, NOTHING, Program
+from occupancy_lab.work.counts import LATENCIES, NOTHING, TRANSFERS, Program
 from occupancy_lab.work.pipes import ISSUE, LSU, SCHEDULERS, pipe_of
 from occupancy_lab.work.replay import Replay
 from occupancy_lab.work.warps import WARP
@@ -68,12 +68,17 @@ def program_of(  # noqa: PLR0913 - what it is made of
         code, executions, entered, cycles, cached, num_warps=num_warps, architecture=architecture
     )
     mean = {one: _mean(warps, slice(None)) for one, warps in way.executions.items()}
+    alone = tuple(replay.cycles(latency) for latency in LATENCIES)
     return Program(
         pipes=_pipes(code, mean, cycles, shared, architecture=architecture, programs=programs),
-        alone=tuple(replay.cycles(latency) / weight for latency in LATENCIES),
+        alone=tuple(cycles / weight for cycles in alone),
         rounds=None if weights is None or resident is None else rounds(weights, programs, resident),
         instructions=replay.length,
         cached=cached_share(accesses),
+        transferred=tuple(
+            (replay.cycles(LATENCIES[1], one) - alone[1]) / max(replay.loaded * one, 1.0)
+            for one in TRANSFERS
+        ),
         local_bytes=sum(
             times * WARP * operations.access_bytes(word)
             for start, times in mean.items()

@@ -194,12 +194,23 @@ class Replay:
         """The instructions that a program goes through, each once."""
         return sum(map(len, self._steps.values()))
 
-    def cycles(self, latency: float) -> float:
+    @property
+    def loaded(self) -> float:
+        """The times 128 bytes that a program loads and the L1 cache does not have."""
+        return self._num_warps * sum(
+            self._executions[start] * one.cycles * (1.0 - one.cached)
+            for start, steps in self._steps.items()
+            for one in steps
+            if one.kind in {LOAD, COPY}
+        )
+
+    def cycles(self, latency: float, transfer: float = 0.0) -> float:
         """Return the cycles from the begin of the program to its end.
 
-        *latency* is how many cycles memory takes.
+        *latency* is how many cycles memory takes, and *transfer* how many more for each 128 bytes,
+        one load after the other.
         """
-        self._now, self._latency = 0.0, latency
+        self._now, self._latency, self._transfer, self._arrived = 0.0, latency, transfer, 0.0
         self._ready = [0.0] * (NO_SCOREBOARD + 1)
         self._free: dict[str | None, float] = defaultdict(float)
         self._copies, self._products = _Groups(), _Groups()
@@ -242,6 +253,7 @@ class Replay:
         self._ready = [one + cycles for one in self._ready]
         self._free = defaultdict(float, {pipe: at + cycles for pipe, at in self._free.items()})
         self._bulks = [one + cycles for one in self._bulks]
+        self._arrived += cycles
         self._copies.shift(cycles)
         self._products.shift(cycles)
         share = left / visits[header]
@@ -308,7 +320,9 @@ class Replay:
         busy = one.cycles * (self._num_warps if pipe == LSU else self._share)
         begin = max(self._now, self._free[pipe])
         self._free[pipe] = begin + busy
-        if pipe in {LSU, TENSOR}:  # these have a queue: the warp goes on
+        if pipe == LSU:  # this has a queue: the warp goes on, and what it asked for is there first
+            return begin + one.cycles
+        if pipe == TENSOR:
             return begin + busy
         self._now = begin
         return begin
@@ -317,6 +331,9 @@ class Replay:
         """Do what an instruction does besides, and return when its result is there."""
         latency = self._latency + one.cached * (CACHED_CYCLES - self._latency)
         kind, asked = one.kind, done - one.latency + latency
+        if self._transfer and kind in {LOAD, COPY}:
+            moved = self._num_warps * one.cycles * (1.0 - one.cached)
+            asked = self._arrived = max(self._arrived, asked) + moved * self._transfer
         if kind == LOAD:
             return asked
         if kind == COPY:
@@ -345,5 +362,5 @@ class Replay:
         elif one.kind == WAIT_BULK and self._bulks:
             until = self._bulks.pop(0)  # in the order in which they were asked for
         elif one.kind == SYNCHRONIZE:
-            until = self._now + BARRIER_CYCLES
+            until = max(self._now, self._free[LSU]) + BARRIER_CYCLES
         self._now = max(self._now, until)

@@ -78,6 +78,18 @@ def test_what_the_l1_cache_has_is_there_soon() -> None:
     assert half == pytest.approx((whole + none) / 2)
 
 
+def test_a_load_comes_in_turn_where_memory_is_slow() -> None:
+    """What 128 bytes take is waited for with the load, and not where the warp has other work."""
+    code = code_of(LOAD, USE)
+    busy = code_of(LOAD, *(FREE for _ in range(300)), USE)
+    for one, waits in ((code, True), (busy, False)):
+        once = dict.fromkeys(one.blocks, 1.0)
+        replay = Replay(one, once, {}, {}, {}, num_warps=4, architecture=HOPPER)
+        assert replay.loaded == 4
+        longer = replay.cycles(500.0, 8.0) - replay.cycles(500.0)
+        assert longer == pytest.approx(8.0 * replay.loaded if waits else 0.0)
+
+
 def test_more_warps_share_the_schedulers() -> None:
     """With eight warps a scheduler issues two of them in turn."""
     many = [word(0x221, stall=1)] * 200
