@@ -148,15 +148,14 @@ class Passed:
         of_threads, of_grid = SIZES_OF_BLACKWELL if arch >= BLACKWELL else SIZES
         of_ctas, of_programs = CLUSTER_SIZES_OF_BLACKWELL if arch >= BLACKWELL else CLUSTER_SIZES
         for place in range(3):
+            there = WORD_BYTES * place
             whole, size = (*grid, 1, 1, 1)[place], (ctas, 1, 1)[place]
-            (share,) = struct.unpack("<I", struct.pack("<f", 1 / size))
-            for start, number in (
-                (of_threads, (threads, 1, 1)[place]),
-                (of_grid, whole),
-                (of_ctas, share),
-                (of_programs, whole // size),
-            ):
-                self._constants[0, start + WORD_BYTES * place] = number
+            self._constants[0, of_threads + there] = (threads, 1, 1)[place]
+            self._constants[0, of_grid + there] = whole
+            if ctas > 1:  # before Hopper arguments are there
+                (share,) = struct.unpack("<I", struct.pack("<f", 1 / size))
+                self._constants[0, of_ctas + there] = share
+                self._constants[0, of_programs + there] = whole // size
 
     @property
     def has_values(self) -> bool:

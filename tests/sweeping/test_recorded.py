@@ -23,7 +23,7 @@ from occupancy_lab.sweeping import recorded
 from occupancy_lab.sweeping.grid import Task
 from occupancy_lab.sweeping.measured import measured_row
 from occupancy_lab.sweeping.recorded import (
-    UNSTEADY,
+
     NEEDED,
     latest_launches,
     read_table,
