@@ -23,8 +23,8 @@ from occupancy_lab.sweeping import recorded
 from occupancy_lab.sweeping.grid import Task
 from occupancy_lab.sweeping.measured import measured_row
 from occupancy_lab.sweeping.recorded import (
-
     NEEDED,
+    UNSTEADY,
     latest_launches,
     read_table,
     recorded_as_compiled,
