@@ -33,9 +33,10 @@ from occupancy_lab.work.memory import (
     speed_of_light,
     work_columns,
 )
+from occupancy_lab.workers.signals import UnfinishedError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from occupancy_lab.asked import Asked, Matrix
     from occupancy_lab.compiling.compiler import Compiler
@@ -439,9 +440,18 @@ def failed(
 
     *resources* are what it compiled to, where it did.
     """
-    where = {"gpu": asked.gpu, "matrix": asked.matrix, "triton_version": triton}
-    found = {"failure": failure, "resources": resources}
-    return asked.named(Failed.of(asked.function, asked.launch, **found, **where))
+    found: dict[str, Any] = {
+        "gpu": asked.gpu,
+        "matrix": asked.matrix,
+        "triton_version": triton,
+        "failure": failure,
+        "resources": resources,
+    }
+    if asked.matrix is None:
+        return Failed.of(asked.function, asked.launch, **found)
+    # What cannot be launched has no arguments; the matrix says what it is.
+    nothing: dict[str, Any] = {"arguments": {}, "constexprs": (), "options": {}}
+    return Failed(kernel=asked.matrix.kernel.name, launch=asked.launch, **nothing, **found)
 
 
 def records_of(
@@ -461,14 +471,35 @@ def records_of(
     return [next(records) if isinstance(one, Record) else one for one in found]
 
 
-def compile_runs(asked: Sequence[Asked], compiler: Compiler) -> list[Record | Failed]:
-    """Return what becomes of each of *asked*, compiled together."""
+def compile_asked(asked: Sequence[Asked], compiler: Compiler) -> list[Resources | Failure]:
+    """Return what each of *asked* compiles to, together, or why it does not.
+
+    Raises UnfinishedError, with the same as far as it is finished, on Ctrl-C.
+    """
     refused = [one.why_not() for one in asked]
     wanted = [one for one, failure in zip(asked, refused, strict=True) if failure is None]
+
+    def of_all(compiled: Iterable[Resources | Failure]) -> list[Resources | Failure]:
+        outcomes = iter(compiled)
+        return [next(outcomes) if failure is None else failure for failure in refused]
+
     with closing(compiler):
-        compiled = iter(compiler.compile([one.compilation for one in wanted]))
-    outcomes = [next(compiled) if failure is None else failure for failure in refused]
-    return records_of(asked, outcomes, triton=compiler.environment.triton)
+        try:
+            return of_all(compiler.compile([one.compilation for one in wanted]))
+        except UnfinishedError as interrupt:
+            raise UnfinishedError(of_all(interrupt.finished)) from interrupt
+
+
+def compile_runs(asked: Sequence[Asked], compiler: Compiler) -> list[Record | Failed]:
+    """Return what becomes of each of *asked*, compiled together.
+
+    Raises UnfinishedError, with the same as far as it is finished, on Ctrl-C.
+    """
+    triton = compiler.environment.triton
+    try:
+        return records_of(asked, compile_asked(asked, compiler), triton=triton)
+    except UnfinishedError as interrupt:
+        raise UnfinishedError(records_of(asked, interrupt.finished, triton=triton)) from interrupt
 
 
 def with_counts(
