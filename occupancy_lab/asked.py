@@ -11,7 +11,7 @@ from occupancy_lab.compiling import kernel_launch
 from occupancy_lab.compiling.compile import check_options, failure_of
 from occupancy_lab.compiling.compiler import Compilation
 from occupancy_lab.errors import DoesNotFitError, InputError
-from occupancy_lab.inputs import check_launch, check_num_warps
+from occupancy_lab.inputs import check_config, check_launch, check_num_warps
 from occupancy_lab.launch import BoundLaunch, Launch
 
 if TYPE_CHECKING:
@@ -113,12 +113,14 @@ def ask(  # noqa: PLR0913 - what a launch of a matrix is made from
     """Return the launch of a kernel on *problem* as *config* sets it, asked about on *gpu*.
 
     *options* are compiler options that are passed besides; InputError for one that there is not.
-    *knobs* of the configuration were asked for. Where the kernel cannot be launched so, it is one
-    without arguments, and `why_not` says why.
+    *knobs* of the configuration were asked for. Where the kernel does not take it, the launch has
+    no arguments, and `why_not` says why.
     """
     matrix = Matrix(named.kernel, problem, config, options, frozenset(knobs))
     asked = Asked(named.kernel.function, Launch((), {}), gpu, named.name, matrix)
-    if asked.why_not() is not None:
+    try:
+        check_config(named.kernel, problem, config, gpu)
+    except InputError:
         return asked
     launch = kernel_launch(named.kernel, problem, config, gpu.target)
     if options:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import os
 from contextlib import closing
@@ -106,7 +107,7 @@ class Failed(_Named):
         return {name: _json_value(value) for name, value in self.row().items()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Record(_Named):
     """Everything that is known of a launch on a GPU, before it is launched and after."""
 
@@ -159,7 +160,7 @@ class Record(_Named):
         """Bytes that the launch has to move; None where nobody said how many each way."""
         return self.launch.work.traffic
 
-    @property
+    @functools.cached_property
     def memory(self) -> Memory | None:
         """What it moves, as it was said or else counted; None where neither is known.
 
@@ -178,7 +179,7 @@ class Record(_Named):
             return found
         return repeated(found, self.counts, self.gpu)
 
-    @property
+    @functools.cached_property
     def speed_of_light(self) -> SpeedOfLight | None:
         """The least time that its bytes and FLOPs allow; None where none of them is known."""
         memory = self.memory
@@ -300,6 +301,11 @@ class Record(_Named):
             timed = predict_launch(*inside, fit, self.gpu, num_stages=stages, in_program=in_program)
             found = timed or found
         return dataclasses.replace(self, prediction=found)
+
+    def again(self) -> Record:
+        """Return the record of the launch right after itself, which left in the cache what fits."""
+        launch = dataclasses.replace(self.launch, warm=True)
+        return dataclasses.replace(self, launch=launch).with_time()
 
     def row(self) -> dict[str, Any]:
         """Return the record as one flat row of plain values; None is not known.
