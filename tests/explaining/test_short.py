@@ -495,7 +495,7 @@ def test_explain_compiles_what_it_names(monkeypatch: pytest.MonkeyPatch) -> None
     own = [("softmax", *knobs) for knobs in [(8, 4), *warps, *stages]]
     assert sorted(named) == sorted([*own, ("softmax_row", 8, 1), ("softmax", 8, 4)])
     tasks = grid_tasks(chosen_kernels(ALIKE), Problem(4096, 93), find_gpu("h100"))
-    several = sum(task.why_not() is None for task in tasks)
+    several = sum(task.asked().why_not() is None for task in tasks)
     tune = "`occupancy-lab tune --cols 93 --gpu h100`"
     assert f"To find the fastest, {tune} compiles {several} configurations for this" in text
 

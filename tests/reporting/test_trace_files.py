@@ -84,7 +84,7 @@ def test_a_picture_of_nothing_is_refused(tmp_path: Path) -> None:
 
 def told() -> Trace:
     """Return a trace of two kernels that nobody ran."""
-    grid = GridLaunches(LAUNCH.grid, 100, work=worked())
+    grid = GridLaunches(LAUNCH.grid, 100, record=worked())
     fewer = dataclasses.replace(grid, launches=50)
     return Trace(Traced((traced_kernel("a", (grid,)), traced_kernel("b", (fewer,))), ()))
 
@@ -118,9 +118,9 @@ def test_a_damaged_trace_has_no_report(tmp_path: Path) -> None:
 
 
 PROGRAM = Path(__file__).parents[1] / "tracing" / "traced_program.py"
-SLOW = GridLaunches((8,), 3, samples=3, us=150.0, work=worked())
-FAST = GridLaunches((4,), 2, samples=2, us=100.0, work=worked())
-UNTIMED = GridLaunches((2,), 1, work=worked())
+SLOW = GridLaunches((8,), 3, samples=3, us=150.0, record=worked())
+FAST = GridLaunches((4,), 2, samples=2, us=100.0, record=worked())
+UNTIMED = GridLaunches((2,), 1, record=worked())
 KERNEL = traced_kernel("swiglu", (SLOW, FAST, UNTIMED))
 
 
