@@ -14,6 +14,7 @@ import pytest
 import triton
 from compiling.sample import gpu_target
 from counted_kernels import row_sums
+from recorded_work import RecordedLaunch, recorded_launches
 
 from occupancy_lab.compiling.amdgcn import read_amdgcn
 from occupancy_lab.compiling.offline import offline
@@ -26,7 +27,6 @@ from occupancy_lab.work.doubts import doubts
 from occupancy_lab.work.executed import execute
 from occupancy_lab.work.ttir import read_ttir
 from occupancy_lab.work.walk import count
-from reports.recorded_work import RecordedLaunch, recorded_launches
 
 if TYPE_CHECKING:
     from pathlib import Path
