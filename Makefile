@@ -56,7 +56,7 @@ lint: $(VENV)/.installed-tests
 	$(BIN)/mypy
 
 # A little above what the model reaches on what was recorded, so that a change for the worse is seen.
-# Its constants were fitted on the H200; the H100's first choices lose more.
+# The first choices on the H100 lose more than those on the H200.
 EVALUATE = $(BIN)/occupancy-lab evaluate --use tuning --use "held out" --use fresh --top 0 \
 	--max-median 0.04 --max-p90 0.13
 evaluate: $(VENV)/.installed
