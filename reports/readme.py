@@ -375,14 +375,15 @@ def _choices_sentence(gpu: str, rows: Sequence[compare_time.Compared]) -> str:
     tried = compare_time.advised([row for row in rows if row.use != "tuning"])
     faster = sum(one.change < 0 for one in tried)
     inside = sum(one.advice.is_inside for one in tried)
+    worst = max(one.change for one in tried)
     return _paragraph(
         f"Of {len(first)} problems on an {gpu.upper()} with three configurations or more the one"
         f" that is predicted to be fastest takes {np.mean(first):.1%} longer than the fastest,"
         f" {max(first):.1%} at worst; the best of the first five {np.mean(five):.1%}. For"
         f" {len(tried)} launches of kernels that nothing was fitted to another configuration is"
         f" predicted to be noticeably faster. It is in {faster / len(tried):.0%} of them, at worst"
-        f" {max(one.change for one in tried):.1%} slower, and its time lies in the range in"
-        f" {inside / len(tried):.0%}."
+        f" {abs(worst):.1%} {'slower' if worst > 0 else 'faster'}, and its time lies in the range"
+        f" in {inside / len(tried):.0%}."
     )
 
 
