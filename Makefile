@@ -56,9 +56,12 @@ lint: $(VENV)/.installed-tests
 	$(BIN)/mypy
 
 # A little above what the model reaches on what was recorded, so that a change for the worse is seen.
+# The first choices on the H100 lose more than those on the H200.
+EVALUATE = $(BIN)/occupancy-lab evaluate --use tuning --use "held out" --use fresh --top 0 \
+	--max-median 0.04 --max-p90 0.13
 evaluate: $(VENV)/.installed
-	$(BIN)/occupancy-lab evaluate --use tuning --use "held out" --use fresh --top 0 \
-	--max-median 0.04 --max-p90 0.13 --max-mean-loss 0.015 --max-worst-loss 0.07 --min-rank 0.87
+	$(EVALUATE) --gpu h200 --max-mean-loss 0.015 --max-worst-loss 0.07 --min-rank 0.87
+	$(EVALUATE) --gpu h100 --max-mean-loss 0.02 --max-worst-loss 0.13 --min-rank 0.83
 
 check: lint test evaluate
 

@@ -11,8 +11,8 @@ from occupancy_lab.compiling import kernel_launch
 from occupancy_lab.compiling.compile import check_options, failure_of
 from occupancy_lab.compiling.compiler import Compilation
 from occupancy_lab.errors import DoesNotFitError, InputError
-from occupancy_lab.inputs import check_launch, check_num_warps
-from occupancy_lab.launch import BoundLaunch
+from occupancy_lab.inputs import check_config, check_launch, check_num_warps
+from occupancy_lab.launch import BoundLaunch, Launch
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import NamedKernel
     from occupancy_lab.kernel import Kernel, Relaunch
-    from occupancy_lab.launch import Launch
     from occupancy_lab.values import Config, Failure, Problem
 
 
@@ -114,11 +113,17 @@ def ask(  # noqa: PLR0913 - what a launch of a matrix is made from
     """Return the launch of a kernel on *problem* as *config* sets it, asked about on *gpu*.
 
     *options* are compiler options that are passed besides; InputError for one that there is not.
-    *knobs* of the configuration were asked for.
+    *knobs* of the configuration were asked for. Where the kernel does not take it, the launch has
+    no arguments, and `why_not` says why.
     """
+    matrix = Matrix(named.kernel, problem, config, options, frozenset(knobs))
+    asked = Asked(named.kernel.function, Launch((), {}), gpu, named.name, matrix)
+    try:
+        check_config(named.kernel, problem, config, gpu)
+    except InputError:
+        return asked
     launch = kernel_launch(named.kernel, problem, config, gpu.target)
     if options:
         launch = dataclasses.replace(launch, keywords={**launch.keywords, **options})
         check_options(named.kernel.function, launch, gpu.target)
-    matrix = Matrix(named.kernel, problem, config, options, frozenset(knobs))
-    return Asked(named.kernel.function, launch, gpu, named.name, matrix)
+    return dataclasses.replace(asked, launch=launch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import os
 from contextlib import closing
@@ -33,9 +34,10 @@ from occupancy_lab.work.memory import (
     speed_of_light,
     work_columns,
 )
+from occupancy_lab.workers.signals import UnfinishedError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from occupancy_lab.asked import Asked, Matrix
     from occupancy_lab.compiling.compiler import Compiler
@@ -105,7 +107,7 @@ class Failed(_Named):
         return {name: _json_value(value) for name, value in self.row().items()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Record(_Named):
     """Everything that is known of a launch on a GPU, before it is launched and after."""
 
@@ -158,7 +160,7 @@ class Record(_Named):
         """Bytes that the launch has to move; None where nobody said how many each way."""
         return self.launch.work.traffic
 
-    @property
+    @functools.cached_property
     def memory(self) -> Memory | None:
         """What it moves, as it was said or else counted; None where neither is known.
 
@@ -177,7 +179,7 @@ class Record(_Named):
             return found
         return repeated(found, self.counts, self.gpu)
 
-    @property
+    @functools.cached_property
     def speed_of_light(self) -> SpeedOfLight | None:
         """The least time that its bytes and FLOPs allow; None where none of them is known."""
         memory = self.memory
@@ -299,6 +301,11 @@ class Record(_Named):
             timed = predict_launch(*inside, fit, self.gpu, num_stages=stages, in_program=in_program)
             found = timed or found
         return dataclasses.replace(self, prediction=found)
+
+    def again(self) -> Record:
+        """Return the record of the launch right after itself, which left in the cache what fits."""
+        launch = dataclasses.replace(self.launch, warm=True)
+        return dataclasses.replace(self, launch=launch).with_time()
 
     def row(self) -> dict[str, Any]:
         """Return the record as one flat row of plain values; None is not known.
@@ -439,9 +446,18 @@ def failed(
 
     *resources* are what it compiled to, where it did.
     """
-    where = {"gpu": asked.gpu, "matrix": asked.matrix, "triton_version": triton}
-    found = {"failure": failure, "resources": resources}
-    return asked.named(Failed.of(asked.function, asked.launch, **found, **where))
+    found: dict[str, Any] = {
+        "gpu": asked.gpu,
+        "matrix": asked.matrix,
+        "triton_version": triton,
+        "failure": failure,
+        "resources": resources,
+    }
+    if asked.matrix is None:
+        return Failed.of(asked.function, asked.launch, **found)
+    # What cannot be launched has no arguments; the matrix says what it is.
+    nothing: dict[str, Any] = {"arguments": {}, "constexprs": (), "options": {}}
+    return Failed(kernel=asked.matrix.kernel.name, launch=asked.launch, **nothing, **found)
 
 
 def records_of(
@@ -461,14 +477,35 @@ def records_of(
     return [next(records) if isinstance(one, Record) else one for one in found]
 
 
-def compile_runs(asked: Sequence[Asked], compiler: Compiler) -> list[Record | Failed]:
-    """Return what becomes of each of *asked*, compiled together."""
+def compile_asked(asked: Sequence[Asked], compiler: Compiler) -> list[Resources | Failure]:
+    """Return what each of *asked* compiles to, together, or why it does not.
+
+    Raises UnfinishedError, with the same as far as it is finished, on Ctrl-C.
+    """
     refused = [one.why_not() for one in asked]
     wanted = [one for one, failure in zip(asked, refused, strict=True) if failure is None]
+
+    def of_all(compiled: Iterable[Resources | Failure]) -> list[Resources | Failure]:
+        outcomes = iter(compiled)
+        return [next(outcomes) if failure is None else failure for failure in refused]
+
     with closing(compiler):
-        compiled = iter(compiler.compile([one.compilation for one in wanted]))
-    outcomes = [next(compiled) if failure is None else failure for failure in refused]
-    return records_of(asked, outcomes, triton=compiler.environment.triton)
+        try:
+            return of_all(compiler.compile([one.compilation for one in wanted]))
+        except UnfinishedError as interrupt:
+            raise UnfinishedError(of_all(interrupt.finished)) from interrupt
+
+
+def compile_runs(asked: Sequence[Asked], compiler: Compiler) -> list[Record | Failed]:
+    """Return what becomes of each of *asked*, compiled together.
+
+    Raises UnfinishedError, with the same as far as it is finished, on Ctrl-C.
+    """
+    triton = compiler.environment.triton
+    try:
+        return records_of(asked, compile_asked(asked, compiler), triton=triton)
+    except UnfinishedError as interrupt:
+        raise UnfinishedError(records_of(asked, interrupt.finished, triton=triton)) from interrupt
 
 
 def with_counts(

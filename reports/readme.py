@@ -375,14 +375,15 @@ def _choices_sentence(gpu: str, rows: Sequence[compare_time.Compared]) -> str:
     tried = compare_time.advised([row for row in rows if row.use != "tuning"])
     faster = sum(one.change < 0 for one in tried)
     inside = sum(one.advice.is_inside for one in tried)
+    worst = max(one.change for one in tried)
     return _paragraph(
         f"Of {len(first)} problems on an {gpu.upper()} with three configurations or more the one"
         f" that is predicted to be fastest takes {np.mean(first):.1%} longer than the fastest,"
         f" {max(first):.1%} at worst; the best of the first five {np.mean(five):.1%}. For"
         f" {len(tried)} launches of kernels that nothing was fitted to another configuration is"
         f" predicted to be noticeably faster. It is in {faster / len(tried):.0%} of them, at worst"
-        f" {max(one.change for one in tried):.1%} slower, and its time lies in the range in"
-        f" {inside / len(tried):.0%}."
+        f" {abs(worst):.1%} {'slower' if worst > 0 else 'faster'}, and its time lies in the range"
+        f" in {inside / len(tried):.0%}."
     )
 
 
@@ -445,7 +446,7 @@ def _launches_checked() -> str:
 
 def _times_checked() -> str:
     held_out, benchmark = _result("h200", "held out"), _result("h200", "benchmark")
-    check = _result("h100", "check")
+    other, drawn = _result("h100", "held out"), _result("h100", "fresh")
     shapes = _launches("h200").drop_duplicates(["rows", "cols", "dtype"])
     (spilling,) = (one.errors for one in held_out.groups if (one.by, one.value) == SPILLING)
     found = _item(
@@ -471,9 +472,11 @@ def _times_checked() -> str:
             f" {held_out.scores[-1].mean_loss:.0%} there. Worst predicted are launches that"
             f" spill registers ({spilling.median:.0%} off by half). On the tutorial's own"
             f" benchmark the first choice loses {_written(benchmark, 'mean_loss')},"
-            f" {_written(benchmark, 'worst_loss')} at worst. {check.launches} launches on an"
-            f" H100, which was never calibrated, are predicted within"
-            f" {_written(check, 'median')} by half and {_written(check, 'p90')} by nine tenths.",
+            f" {_written(benchmark, 'worst_loss')} at worst. On an H100, recorded in the same way,"
+            f" {other.launches} launches of the shapes held out are predicted within"
+            f" {_written(other, 'median')} by half and {_written(other, 'p90')} by nine in ten,"
+            f" and {drawn.launches} of the fresh ones within {_written(drawn, 'median')} and"
+            f" {_written(drawn, 'p90')}.",
             WIDTH - 2,
         ),
         "  ",

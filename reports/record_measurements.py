@@ -44,9 +44,14 @@ if TYPE_CHECKING:
 DATA = Path(__file__).with_name("data")
 LEFT_OUT = (
     "predicted_us",
+    "predicted_low_us",
+    "predicted_high_us",
     "predicted_gbs",
     "bound",
     "basis",
+    "busiest",
+    "busiest_us",
+    "least_us",
     "limiter",
     "waves",
     "barriers",
@@ -54,6 +59,17 @@ LEFT_OUT = (
     "num_ctas",
     "sgprs",
     "allocated_vgprs",
+    "flops",
+    "executed_instructions",
+    "load_sectors",
+    "store_sectors",
+    "l2_bytes",
+    "dram_read_bytes",
+    "dram_written_bytes",
+    "intensity",
+    "speed_of_light_us",
+    "lost_us",
+    "lost_of",
 )
 """Columns of a sweep that are worked out from the others, or that NVIDIA's GPUs do not have."""
 

@@ -44,7 +44,6 @@ SLOW = (
     "tests/compiling/test_cubin.py",
     "tests/compiling/test_drawn_programs.py",
     "tests/compiling/test_flow.py",
-    "tests/compiling/test_pool.py",
     "tests/compiling/test_process.py",
     "tests/compiling/test_resources.py::test_agprs_of_mfma_kernels",
     "tests/compiling/test_resources.py::test_the_compiler_leaves_no_more_registers_than_were_asked_for",

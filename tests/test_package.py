@@ -199,7 +199,7 @@ def test_wheel_holds_the_package_and_its_data_alone(wheel: Path) -> None:
         f"occupancy_lab/recorded/{name}"
         for name in (
             *("measured-h200.csv", "measured-h100.csv", "providers-h200.csv"),
-            *("providers-h100.csv", "calibration-h200.json"),
+            *("providers-h100.csv", "calibration-h100.json", "calibration-h200.json"),
         )
     }
     exploring = {

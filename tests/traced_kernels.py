@@ -11,7 +11,7 @@ from occupancy_lab.compiling.store import Store
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.launch import BoundLaunch, Launch
 from occupancy_lab.occupancy.calculator import calculate
-from occupancy_lab.tracing.traced import LaunchWork, TracedKernel
+from occupancy_lab.tracing.traced import TracedKernel, launch_record
 from occupancy_lab.values import Resources
 from occupancy_lab.work.counting import count_launch
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from occupancy_lab.occupancy.calculator import Calculation
+    from occupancy_lab.record import Record
     from occupancy_lab.tracing.traced import GridLaunches
 
 LAUNCH = next(one for one in recorded_launches() if one.trial == "swiglu 22016")
@@ -36,14 +37,14 @@ def calculated() -> Calculation:
 
 
 @functools.cache
-def worked() -> LaunchWork:
-    """Return what it does."""
+def worked() -> Record:
+    """Return it with what it does."""
     arguments = dict(LAUNCH.arguments)
     bound = BoundLaunch(LAUNCH.kernel, Launch((), arguments, LAUNCH.grid), arguments, (), {})
     resident = calculated().resident_programs
     asked: dict[str, Any] = {"assume": {}, "resident": resident}
     counted = count_launch(LAUNCH.texts, bound, LAUNCH.grid, Store(None), **asked)
-    found = LaunchWork.of(bound, counted, calculated())
+    found = launch_record(bound, counted, calculated())
     assert found is not None
     return found
 

@@ -6,17 +6,15 @@ import dataclasses
 import functools
 import math
 import re
-from contextlib import closing
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from occupancy_lab.checking.changes import difference_words, slower, time_words, times
 from occupancy_lab.checking.rows import TIMES, TOTALS, Row, make_rows, shown
-from occupancy_lab.errors import CompileError, DoesNotFitError
-from occupancy_lab.occupancy import next_steps
+from occupancy_lab.explaining.neighbours import by_position, caps, changed
 from occupancy_lab.options import CAPS, NAMES
-from occupancy_lab.record import compile_record
+from occupancy_lab.record import Record, compile_runs, with_counts
 from occupancy_lab.text.words import duration, listed
 from occupancy_lab.values import Status
 
@@ -241,41 +239,22 @@ def compiled_neighbours(
     record = row.record
     if record is None or asked.matrix is not None:
         return
-    launch, most = record.launch, record.calculation.architecture.max_warps_per_program
+    most = record.gpu.architecture.max_warps_per_program
     warps, stages = record.num_warps, record.num_stages
     capped = [name for name in CAPS if record.options.get(name)]
     changes: list[dict[str, Any]] = [dict.fromkeys(capped)] if capped else []
     changes += [{"num_warps": 1 << place} for place in range(6) if warps < 1 << place <= most]
     changes += [{"num_warps": 1 << place} for place in reversed(range(6)) if 1 << place < warps]
     changes += [{"num_stages": number} for number in reversed(range(1, stages))]
-    changes += [] if capped else _caps(record)
-    taken = {*[*record.arguments][: len(launch.arguments)]}
+    changes += [] if capped or record.resources.local_bytes else caps(record, MOST_CAPS)
     for change in changes:
-        if taken & change.keys():
+        tried = None if by_position(record) & change.keys() else changed(asked, change)
+        if tried is None:
             continue
-        keywords = {**launch.keywords, **change}
-        keywords = {name: value for name, value in keywords.items() if value is not None}
-        tried = dataclasses.replace(asked, launch=dataclasses.replace(launch, keywords=keywords))
-        try:
-            with closing(compiler):
-                made = compile_record(tried, compiler, counted=True, assume=assume)
-        except (CompileError, DoesNotFitError):
-            continue
-        (one,) = make_rows([made.to_dict()], "compiled to see")
-        yield dataclasses.replace(one, record=made)
-
-
-def _caps(record: Any) -> Iterator[dict[str, int]]:
-    """Return the caps on registers with which one, two, ... more programs would fit."""
-    resources, architecture = record.calculation.resources, record.calculation.architecture
-    for _ in range(0 if resources.local_bytes else MOST_CAPS):
-        steps = {step.resource: step for step in next_steps(resources, architecture)}
-        step = steps["registers"]
-        if step.option is None:
-            return
-        name, _, most = step.option.partition("=")
-        yield {name: int(most)}
-        resources = resources.replace(n_regs=step.most_for_one_more, allocated_vgprs=None)
+        (made,) = with_counts(compile_runs([tried], compiler), [tried], compiler, assume)
+        if isinstance(made, Record):
+            (one,) = make_rows([made.to_dict()], "compiled to see")
+            yield dataclasses.replace(one, record=made)
 
 
 _KEPT = ("kernel", "gpu", "target", "status", "expected", "launches", "grids")

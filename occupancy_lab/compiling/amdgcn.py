@@ -137,15 +137,21 @@ def allocated_vgprs(assembly: str, kernel_name: str, wavefront_size: int) -> int
     None on an architecture that the table of GPUs does not have, or at another size of waves than
     it has: no descriptor says how it is rounded.
     """
-    target = TARGET.search(assembly)
     used = descriptor_number(assembly, kernel_name, NEXT_FREE_VGPR)
-    if target is None or used is None:
+    if TARGET.search(assembly) is None or used is None:
         unreadable(f"The amdgcn holds no kernel descriptor of {kernel_name!r}, or no target.")
-    architecture = architectures().get(target[1])
-    if not isinstance(architecture, HipArchitecture) or architecture.warp_size != wavefront_size:
+    architecture = architecture_of(assembly)
+    if architecture is None or architecture.warp_size != wavefront_size:
         return None
     granule = architecture.descriptor_granule
     return max(-(-used // granule), 1) * granule
+
+
+def architecture_of(assembly: str) -> HipArchitecture | None:
+    """Return the architecture that *assembly* is for; None where the table of GPUs has it not."""
+    target = TARGET.search(assembly)
+    found = None if target is None else architectures().get(target[1])
+    return found if isinstance(found, HipArchitecture) else None
 
 
 def descriptor_number(assembly: str, kernel_name: str, directive: str) -> int | None:

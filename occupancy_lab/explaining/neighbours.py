@@ -13,6 +13,7 @@ from occupancy_lab.explaining.grids import BLOCK, GRID, grids_of_blocks
 from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.launch import ALIGNMENT, Descriptor, Pointer
+from occupancy_lab.occupancy import next_steps
 from occupancy_lab.options import CAPS, KNOBS, NAMES
 from occupancy_lab.record import Record
 from occupancy_lab.text.words import listed
@@ -175,13 +176,14 @@ def changes(record: Record) -> Iterator[dict[str, Any]]:
     registers alone limit, a cap on them (NVIDIA), or a wave more per SIMD (AMD). What the launch
     passes by position is left as it is.
     """
-    fixed = _by_position(record)
+    fixed = by_position(record)
     for change in (*_warps_and_stages(record), *_caps(record)):
         if not fixed & change.keys():
             yield change
 
 
-def _by_position(record: Record) -> set[str]:
+def by_position(record: Record) -> set[str]:
+    """Return the arguments that the launch passes by position."""
     return {*[*record.arguments][: len(record.launch.arguments)]}
 
 
@@ -221,10 +223,20 @@ def _caps(record: Record) -> Iterator[dict[str, Any]]:
     if record.resources.local_bytes:
         yield from ({name: None} for name in CAPS if record.options.get(name))
     if record.occupancy.limiters == ("registers",):
-        for step in record.calculation.next_steps:
-            if step.resource == "registers" and step.option is not None:
-                name, _, most = step.option.partition("=")
-                yield {name: int(most)}
+        yield from caps(record, 1)
+
+
+def caps(record: Record, number: int) -> Iterator[dict[str, int]]:
+    """Return the caps on registers with which one, two, ... up to *number* more programs fit."""
+    resources, architecture = record.resources, record.gpu.architecture
+    for _ in range(number):
+        steps = {step.resource: step for step in next_steps(resources, architecture)}
+        step = steps.get("registers")
+        if step is None or step.option is None:
+            return
+        name, _, most = step.option.partition("=")
+        yield {name: int(most)}
+        resources = resources.replace(n_regs=step.most_for_one_more, allocated_vgprs=None)
 
 
 def block_changes(record: Record) -> Iterator[dict[str, Any]]:
@@ -252,7 +264,7 @@ def _shapes(record: Record) -> Iterator[dict[str, Any]]:
     if counts.unknowns or any(isinstance(one, Descriptor) for one in record.arguments.values()):
         return
     blocks, most = _blocks(record), record.gpu.architecture.max_warps_per_program
-    by_position = _by_position(record)
+    fixed = by_position(record)
     for name, block in blocks.items():
         for times in (0.5, 2) if len(blocks) > 1 else (0.5, 2, 4):
             warps = int(record.num_warps * times)
@@ -261,14 +273,14 @@ def _shapes(record: Record) -> Iterator[dict[str, Any]]:
                 continue
             if times < 1 or name.endswith("K") or not _is_crowded(record):
                 yield {name: int(block * times)}
-            if times > 1 and warps <= most and "num_warps" not in by_position:
+            if times > 1 and warps <= most and "num_warps" not in fixed:
                 yield {name: int(block * times), "num_warps": warps}
 
 
 def _blocks(record: Record) -> dict[str, int]:
     """Return the constexprs that say how large a block is, and may be halved and doubled."""
-    by_position = _by_position(record)
-    named = (name for name in record.constexprs if BLOCK.search(name) and name not in by_position)
+    fixed = by_position(record)
+    named = (name for name in record.constexprs if BLOCK.search(name) and name not in fixed)
     found = ((name, record.arguments[name]) for name in named)
     return {name: one for name, one in found if type(one) is int and one.bit_count() == 1 < one}
 

@@ -119,7 +119,7 @@ class SourceView(Answer):
             text = Text.of(self.function, group[0].kernel, lines, self.near)
             gpus = f", {listed([one.title for one in group])}" if len(alike) > 1 else ""
             sentences = (
-                *_order_sentences(costly),
+                *_order_sentences(costly, group[0]),
                 *_register_sentences(group[0]),
                 *_helper_sentences(costly),
             )
@@ -257,11 +257,17 @@ def _aligned(
         yield f"{before}  {source[:LONGEST_LINE]}".rstrip()
 
 
-def _order_sentences(costly: Sequence[Line]) -> Iterator[str]:
-    if costly and costly[0].stall_share is not None:
+def _order_sentences(costly: Sequence[Line], record: Record) -> Iterator[str]:
+    if not costly or costly[0].stall_share is None:
+        return
+    yield (
+        "The order is that of stalls: each line's share of the cycles for which warps stand at"
+        " their instructions, those until results are there among them."
+    )
+    if record.gpu.vendor == "AMD":
         yield (
-            "The order is that of stalls: each line's share of the cycles for which warps stand at"
-            " their instructions, those until results are there among them."
+            f"The stalls of {record.title} rest on latencies that documents give; no AMD GPU has"
+            " confirmed them."
         )
 
 

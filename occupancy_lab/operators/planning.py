@@ -24,7 +24,8 @@ from occupancy_lab.kernel import innermost, load_kernel
 from occupancy_lab.launch import GRID_LIMITS
 from occupancy_lab.measuring.verify import MAX_ELEMENTS_PER_THREAD
 from occupancy_lab.occupancy import occupancy
-from occupancy_lab.sweeping.grid import compile_tasks, grid_tasks
+from occupancy_lab.record import compile_asked
+from occupancy_lab.sweeping.grid import grid_tasks
 from occupancy_lab.throughput.predict import PlannedLaunch, predict
 from occupancy_lab.values import INT32_MAX, Failure, Problem, Resources
 
@@ -192,15 +193,15 @@ def _candidates(
     ]
     tasks = [task for task in grid_tasks(laid_out, problem, gpu, (), ()) if _compiles_soon(task)]
     with closing(Compiler(store_directory())) as compiler:
-        outcomes = compile_tasks(tasks, compiler)
+        outcomes = compile_asked([task.asked() for task in tasks], compiler)
     found = [
         Candidate(task.kernel, task.config, outcome, occupancy(outcome, gpu.architecture))
-        for task, outcome in outcomes
+        for task, outcome in zip(tasks, outcomes, strict=True)
         if isinstance(outcome, Resources)
     ]
     fitting = [one for one in found if one.occupancy.programs_per_multiprocessor > 0]
     if not fitting:
-        reasons = [outcome.reason for _, outcome in outcomes if isinstance(outcome, Failure)]
+        reasons = [outcome.reason for outcome in outcomes if isinstance(outcome, Failure)]
         none = "not one program fits" if tasks else "no kernel takes rows that lie so"
         why = reasons[0] if reasons else none
         refuse(f"nothing can be launched on {problem.cols} {problem.dtype} columns: {why}")

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from occupancy_lab.plotting.roofline import Point, Roof
     from occupancy_lab.record import Record
     from occupancy_lab.tracing.traced import Traced, TracedKernel
-    from occupancy_lab.work.counts import Counts
 
     Row = Mapping[str, Any]
 
@@ -64,7 +63,7 @@ def draw_trace(found: Traced) -> Figure:
         without = count(len(kernels) - len(points), "kernel")
         caption += f" {without} without FLOPs or a known time left out."
     title = f"{count(len(points), 'kernel')} on {gpu.title}, {basis}"
-    roofs = _roofs([one.work.counts for one in kernels if one.work is not None], gpu)
+    roofs = _roofs([one.record for one in kernels if one.record is not None], gpu)
     return draw_roofline(points, roofs, gpu.bandwidth_gbs * 1e9, title=title, caption=caption)
 
 
@@ -88,24 +87,32 @@ def _point(kernel: TracedKernel, basis: str) -> Point | None:
     """
     from occupancy_lab.plotting.roofline import Point
 
-    work, time, grid = kernel.work, kernel.time, kernel.grids[0] if kernel.grids else None
-    if work is None or time is None or grid is None or kernel.elsewhere or time.basis != basis:
+    record, time, grid = kernel.record, kernel.time, kernel.grids[0] if kernel.grids else None
+    if record is None or time is None or grid is None or kernel.elsewhere or time.basis != basis:
         return None
     of_grid = grid.measured if time.measured else grid.predicted
-    dram = None if work.memory.dram_bytes is None else work.memory.dram_bytes.exact
-    flops = work.counts.flops.exact
+    flops, dram = _amounts(record)
     if of_grid is None or not of_grid.launches or not flops or not dram:
         return None
     us = of_grid.us / of_grid.launches
     if not us:
         return None
+    light = record.speed_of_light
+    least = cell(None if light is None else light.us)
     lost = "" if time.lost_us is None else f", {duration(time.lost_us)} of them lost"
     words = (
-        f"{kernel.kernel}: {microseconds(us)} {time.basis}, least {cell(work.light.us)} us;"
+        f"{kernel.kernel}: {microseconds(us)} {time.basis}, least {least} us;"
         f" {scaled(flops / us * 1e6)}FLOP/s, {flops / dram:.3g} FLOPs a byte;"
         f" {duration(time.us)} in all{lost}"
     )
     return Point(kernel.kernel, flops / dram, flops / us * 1e6, time.us, words)
+
+
+def _amounts(record: Record) -> tuple[int | None, int | None]:
+    """Return the FLOPs of a launch and its bytes of device memory, those that are known."""
+    memory, counts = record.memory, record.counts
+    dram = None if memory is None or memory.dram_bytes is None else memory.dram_bytes.exact
+    return None if counts is None else counts.flops.exact, dram
 
 
 def check_one_gpu(keys: Sequence[str]) -> None:
@@ -141,7 +148,7 @@ def draw_explanation(found: Explanation | ScriptExplanation) -> Figure:
         without = f"{len(named) - len(points)} of {len(named)} launches"
         caption += f" {without} are left out, without FLOPs or a predicted time."
     kernels = listed([*dict.fromkeys(record.kernel for _, record in named)])
-    roofs = _roofs([one.counts for _, one in named if one.counts is not None], gpu)
+    roofs = _roofs([record for _, record in named], gpu)
     title = f"{kernels} on {gpu.title}, predicted"
     return draw_roofline(points, roofs, gpu.bandwidth_gbs * 1e9, title=title, caption=caption)
 
@@ -175,9 +182,7 @@ def _point_of(name: str, record: Record) -> Point | None:
     """Return a launch by its predicted time; None where it has no place in the picture."""
     from occupancy_lab.plotting.roofline import Point
 
-    memory, counts, prediction = record.memory, record.counts, record.prediction
-    dram = None if memory is None or memory.dram_bytes is None else memory.dram_bytes.exact
-    flops = None if counts is None else counts.flops.exact
+    prediction, (flops, dram) = record.prediction, _amounts(record)
     if prediction is None or not flops or not dram:
         return None
     rate = flops / prediction.us * 1e6
@@ -188,8 +193,9 @@ def _point_of(name: str, record: Record) -> Point | None:
     return Point(name, flops / dram, rate, 1.0, words)
 
 
-def _roofs(counted: Sequence[Counts], gpu: Gpu) -> list[Roof]:
+def _roofs(records: Sequence[Record], gpu: Gpu) -> list[Roof]:
     """Return the rates of what launches compute, each once, the highest first."""
+    counted = [one.counts for one in records if one.counts is not None]
     dots = {dtype for counts in counted for dtype in counts.dot_flops}
     others = {dtype for counts in counted for dtype in counts.other_flops}
     return roofs_of(gpu, dots, others)

@@ -15,9 +15,9 @@ from occupancy_lab.evaluating.evaluation import counted_rows, with_predictions
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import TUTORIAL_KERNEL
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.sweeping.grid import NUM_STAGES, NUM_WARPS, Task, expand, run_tasks, task_runs
+from occupancy_lab.record import records_of
+from occupancy_lab.sweeping.grid import NUM_STAGES, NUM_WARPS, Task, expand, make_table, run_tasks
 from occupancy_lab.sweeping.recorded import CHECK, read_rows, read_table, recorded_table
-from occupancy_lab.sweeping.rows import make_table
 from occupancy_lab.table.columns import MEASURED_COLUMNS
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.throughput.predict import row_config, row_problem, row_resources
@@ -140,7 +140,8 @@ def replanned(table: pd.DataFrame, gpu: Gpu) -> pd.DataFrame:
 
     compiled = table.drop_duplicates(NAME).reset_index(drop=True)
     rows = compiled.to_dict("records")
-    found = make_table(task_runs([(_task(row, gpu), _outcome(row)) for row in rows], ""))
+    asked = [_task(row, gpu).asked() for row in rows]
+    found = make_table(records_of(asked, [_outcome(row) for row in rows], triton=""))
     found = found.assign(**{name: compiled[name] for name in FROM_ROW})
     found[list(MEASURED_COLUMNS)] = pd.NA
     return found.assign(launched=found["num_programs"])

@@ -134,12 +134,13 @@ def _of_process(
 
 def _arguments(one: Launched) -> dict[str, Any]:
     """Return what Perfetto shows of a launch that is selected; what is not known is missing."""
-    work = one.grid.work
-    prediction = None if work is None else work.prediction
+    record = one.grid.record
+    prediction = None if record is None else record.prediction
+    light = None if record is None else record.speed_of_light
     values = {
         "grid": None if one.grid.grid is None else "x".join(map(str, one.grid.grid)),
         "configuration": configuration(one.kernel),
-        "speed_of_light_us": None if work is None else work.light.us,
+        "speed_of_light_us": None if light is None else light.us,
         "predicted_us": None if prediction is None else prediction.us,
         "bound": None if prediction is None else prediction.bound,
     }

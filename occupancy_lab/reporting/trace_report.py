@@ -16,7 +16,6 @@ from occupancy_lab.explaining.short import limits_with_bars, the_launch_in_short
 from occupancy_lab.explaining.source import SourceView
 from occupancy_lab.files import HTML, export
 from occupancy_lab.plotting.style import svg_text
-from occupancy_lab.record import Record
 from occupancy_lab.reporting.contents import write_markdown
 from occupancy_lab.reporting.page import Chapter, Page, Picture
 from occupancy_lab.reporting.roofline import draw_trace
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.reporting.page import Part
     from occupancy_lab.tracing.trace import Trace
-    from occupancy_lab.tracing.traced import LaunchWork, TracedKernel
+    from occupancy_lab.tracing.traced import TracedKernel
 
 ADDRESS = re.compile(r'<img alt="[^"]*" src="picture:([\w-]+)">')
 """An image of HTML that a picture is to take the place of."""
@@ -91,12 +90,18 @@ def _explained(
 ) -> Iterator[Part]:
     """Return what a kernel loses, its launch, limits and parts, and the lines that cost most."""
     yield Bullets(tuple(_sentences(kernel, total)))
-    calculation, work = kernel.calculation, kernel.work
-    if calculation is None or work is None:
+    calculation, record = kernel.calculation, kernel.record
+    if calculation is None or record is None:
         if calculation is not None:
             yield limits_with_bars((calculation,))
         return
-    record = _record(kernel, work, triton)
+    record = dataclasses.replace(
+        record,
+        arguments={**kernel.constexprs, **record.arguments},
+        constexprs=tuple(kernel.constexprs),
+        options=record.options or kernel.options,
+        triton_version=triton,
+    )
     case = Case(record)
     yield the_launch_in_short([case])
     lines = SourceView((record,), kernel.kernel, near=near).to_document().sections[:1]
@@ -130,28 +135,6 @@ def _sentences(kernel: TracedKernel, total: KernelTime | None) -> Iterator[str]:
         yield f"Its configuration is {literal(words)}."
     if kernel.reason is not None:
         yield f"How it sits is not known: {literal(kernel.reason)}."
-
-
-def _record(kernel: TracedKernel, work: LaunchWork, triton: str) -> Record:
-    """Return the launch over the most frequent grid as a record."""
-    calculation, bound = kernel.calculation, work.bound
-    assert calculation is not None  # noqa: S101 - it has work
-    options = bound.options or kernel.options
-    return Record(
-        kernel=kernel.kernel,
-        launch=bound.launch,
-        arguments={**kernel.constexprs, **bound.arguments},
-        constexprs=tuple(kernel.constexprs),
-        options=options,
-        gpu=calculation.gpu,
-        usual_options={"num_warps": calculation.resources.num_warps},
-        calculation=calculation,
-        plan=kernel.plan(kernel.usual_grid),
-        triton_version=triton,
-        prediction=work.prediction,
-        counts=work.counts,
-        executed=work.executed,
-    )
 
 
 def write_trace_report(found: Trace, path: Path) -> None:

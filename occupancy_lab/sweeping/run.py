@@ -1,19 +1,37 @@
-"""A whole run of `occupancy-lab sweep`: sweep with progress, choose, export, plot, and a text."""
+"""`sweep`, and a whole run of it: sweep with progress, choose, export, plot, and a text."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import sys
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.errors import InputError
+from occupancy_lab.compiling import store_directory
+from occupancy_lab.compiling.compiler import Compiler
+from occupancy_lab.compiling.process import COMPILE_TIMEOUT
+from occupancy_lab.errors import InputError, refuse
 from occupancy_lab.files import plain_rows
-from occupancy_lab.inputs import TUTORIAL_KERNEL, chosen_gpus, chosen_kernel, traffic_unknown
+from occupancy_lab.inputs import (
+    DEFAULT_ROWS,
+    TUTORIAL_KERNEL,
+    check_elsewhere,
+    chosen_gpus,
+    chosen_kernel,
+    chosen_problems,
+    traffic_unknown,
+    whole_number,
+    whole_numbers,
+)
+from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices
 from occupancy_lab.occupancy.calculator import calculate
+from occupancy_lab.signature import read_options
 from occupancy_lab.sweeping import views
-from occupancy_lab.sweeping.grid import sweep
+from occupancy_lab.sweeping.grid import expand, run_tasks
+from occupancy_lab.sweeping.measured import add_columns, measure_table
 from occupancy_lab.table.columns import COLUMNS, MEASURED_COLUMNS, SWEEP_COLUMNS
 from occupancy_lab.table.view import FORMS
 from occupancy_lab.text.printing import show_status
@@ -21,14 +39,141 @@ from occupancy_lab.throughput.predict import row_resources
 from occupancy_lab.workers.signals import UnfinishedError, exit_status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pandas as pd
 
     from occupancy_lab.gpus import Gpu
+    from occupancy_lab.inputs import AskedDtype, AskedGpus, AskedKernel, Integer, Integers
+    from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.occupancy.calculator import Calculation
+    from occupancy_lab.signature import Words
     from occupancy_lab.table.view import Exports, View
     from occupancy_lab.text.document import Shown
+
+    Progress = Callable[[int, int], None]
+
+
+def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to compile it
+    cols: Integers,
+    *,
+    rows: Integers = DEFAULT_ROWS,
+    dtype: AskedDtype | Iterable[AskedDtype] = "float32",
+    kernel: AskedKernel = "softmax",
+    gpu: AskedGpus | None = None,
+    triton: str | None = None,
+    block_size: Integers = (),
+    num_warps: Integers = (),
+    num_stages: Integers = (),
+    options: Words = (),
+    jobs: Integer | None = None,
+    compile_timeout: float | None = COMPILE_TIMEOUT,
+    scheduler: str | None = None,
+    cache: bool = True,
+    retry_failed: bool = False,
+    measure: bool = False,
+    runs: Integer = DEFAULT_RUNS,
+    devices: str | Sequence[int] | None = None,
+    journal: Journal | None = None,
+    progress: Progress = lambda _done, _of: None,
+    measuring_progress: Progress = lambda _done, _of: None,
+) -> pd.DataFrame:
+    """Compile every configuration and give a table with one row each, in the order of the grid.
+
+    A configuration that cannot be had is a row too: `status` is "ok", "does not fit",
+    "compile failed", "timed out", "skipped" or "interrupted", and `reason` says why.
+    `occupancy_lab.table.COLUMNS` says what each column holds; a number that is not known is
+    missing. With *measure* rows that are ok are launched where they are for the GPU of this
+    machine, and the columns of a measurement are there too.
+
+    Args:
+        cols: Columns of the matrix, one number or several; as are all but *kernel* and *triton* up
+            to *num_stages*.
+        rows: Rows of the matrix.
+        dtype: float32, float16 or bfloat16, or torch's dtypes.
+        kernel: A kernel, as `explain` takes it.
+        gpu: GPUs or targets, as `explain` takes them.
+        triton: A Triton, as `explain` takes it.
+        block_size: BLOCK_SIZE; none takes the smallest that holds a row. A kernel with `configs`
+            takes these where neither this nor one of the next two is given, as `tune` does.
+        num_warps: Warps per program; none takes 1 to 32.
+        num_stages: Stages of the loop over rows; none takes 1 to 4.
+        options: Further compiler options of every launch: "maxnreg=64".
+        jobs: Compiling processes; None takes one per core.
+        compile_timeout: Seconds a compile may take; None waits.
+        scheduler: The address of a Dask scheduler whose workers compile instead.
+        cache: Whether to use the store of compiled resources.
+        retry_failed: Whether to compile again what the store says cannot be compiled.
+        measure: Whether to time what is ok on the GPU of this machine.
+        runs: Launches timed of each configuration, at the least.
+        devices: The GPUs that share the launches: "all", or their numbers. None takes the first.
+        journal: Where measurements are kept as they come; None keeps them nowhere.
+        progress: Called with the compiles done and to do.
+        measuring_progress: Called with the configurations measured and to measure.
+
+    Raises:
+        InputError: what is asked for makes no sense as a whole, or there is no GPU to measure on.
+        UnfinishedError: Ctrl-C; it has the table, with the status "interrupted" in the rows that
+            were not compiled, and without the times that were not measured.
+    """
+    problems = chosen_problems(rows, cols, dtype)
+    made = Compiler(
+        store_directory() if cache else None,
+        triton=triton,
+        jobs=None if jobs is None else whole_number("jobs", jobs),
+        scheduler=scheduler,
+        timeout=compile_timeout,
+        retry_failed=retry_failed,
+        counted=progress,
+    )
+    with closing(made) as compiler:
+        found = chosen_kernel(kernel, compiler.check_file)
+        gpus = [one for one, _ in chosen_gpus(gpu)]
+        here, names = _measured_on(gpus, devices) if measure else (None, ())
+        other_triton = not compiler.environment.is_running
+        check_elsewhere(found, other_triton=other_triton, measure=measure)
+        if scheduler is not None:
+            found.check_name("a Dask cluster")
+        given = read_options(options)
+        if measure and given:
+            refuse("--measure launches a kernel as it is, without further compiler options")
+        tasks = [
+            dataclasses.replace(task, options=given)
+            for task in expand(
+                *found,
+                problems=problems,
+                gpus=gpus,
+                block_sizes=whole_numbers("block_size", block_size),
+                num_warps=whole_numbers("num_warps", num_warps),
+                num_stages=whole_numbers("num_stages", num_stages),
+            )
+        ]
+        try:
+            table = run_tasks(tasks, compiler, counted=True)
+        except UnfinishedError as interrupt:
+            finished = add_columns(interrupt.finished, {}) if measure else interrupt.finished
+            raise UnfinishedError(finished) from interrupt
+    if here is None:
+        return table
+    return measure_table(
+        table,
+        tasks,
+        gpu=here,
+        runs=whole_number("runs", runs),
+        devices=names,
+        progress=measuring_progress,
+        journal=journal,
+    )
+
+
+def _measured_on(
+    gpus: Sequence[Gpu], devices: str | Sequence[int] | None
+) -> tuple[Gpu, tuple[str | None, ...]]:
+    here, names = chosen_devices("a measured sweep", devices)
+    if here.key not in {gpu.key for gpu in gpus}:
+        asked = ", ".join(gpu.title for gpu in gpus)
+        refuse(f"the GPU here is {here.title}, and no row is for it to be measured on: {asked}")
+    return here, names
 
 
 @contextlib.contextmanager

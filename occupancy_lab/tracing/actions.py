@@ -112,10 +112,10 @@ def case_of_kept(
     None where its text is gone, and where the Triton here does not make the same of it. Raises
     OccupancyLabError where it does not compile.
     """
-    work, calculation, ttir = kernel.work, kernel.calculation, kept_files(folder).get("ttir")
-    if work is None or calculation is None or ttir is None:
+    bound, ttir = kernel.record, kept_files(folder).get("ttir")
+    if bound is None or ttir is None:
         return None
-    gpu, bound = calculation.gpu, work.bound
+    gpu = bound.gpu
     usual = default_options(gpu.target)
     options = {name: value for name, value in bound.options.items() if name in usual}
     function = stand_in(bound)
@@ -125,7 +125,7 @@ def case_of_kept(
     launch = Launch((), keywords, bound.launch.grid, values=values, in_program=True)
     compiler = Compiler(directory, progress=progress)
     run = explain_asked([Asked(function, launch, gpu)], compiler)
-    same = isinstance(run.runs[0], Record) and run.runs[0].resources == calculation.resources
+    same = isinstance(run.runs[0], Record) and run.runs[0].resources == bound.resources
     return run.cases[0] if same else None
 
 

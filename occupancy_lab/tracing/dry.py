@@ -28,9 +28,9 @@ from occupancy_lab.tracing.traced import (
     MOST_COUNTED,
     GridLaunches,
     Launched,
-    LaunchWork,
     Traced,
     TracedKernel,
+    launch_record,
     merged,
     order,
     shortened,
@@ -281,9 +281,9 @@ def _with_work(
         counted = count_launch(
             text, bound, bound.launch.grid, script.store, assume={}, resident=resident
         )
-        work = LaunchWork.of(bound, counted, calculation)
+        record = launch_record(bound, counted, calculation)
         for one in same:
-            grids = tuple(dataclasses.replace(grid, work=work) for grid in kernels[one].grids)
+            grids = tuple(dataclasses.replace(grid, record=record) for grid in kernels[one].grids)
             found[one] = dataclasses.replace(kernels[one], grids=grids)
     return found
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from occupancy_lab.tracing.traced import GridLaunches, TracedKernel
+    from occupancy_lab.work.counts import Footprint
 
     Side = tuple[TracedKernel, GridLaunches]
 
@@ -84,10 +85,10 @@ def handover(fed: Fed[Side]) -> Handover | None:
     (first, before), (second, after) = fed.writer, fed.reader
     calculation = second.calculation
     bandwidth = None if calculation is None else calculation.gpu.bandwidth_gbs
-    if before.work is None or after.work is None or bandwidth is None:
+    if bandwidth is None:
         return None
-    written = {one.tensor: one.written.low for one in before.work.counts.footprints}
-    read = {one.tensor: one.read.low for one in after.work.counts.footprints}
+    written = {one.tensor: one.written.low for one in _footprints(before)}
+    read = {one.tensor: one.read.low for one in _footprints(after)}
     common = {
         (mine, its): min(written.get(mine, 0), read.get(its, 0))
         for mine, its in sorted(fed.tensors)
@@ -112,13 +113,19 @@ def handover(fed: Fed[Side]) -> Handover | None:
     )
 
 
+def _footprints(grid: GridLaunches) -> tuple[Footprint, ...]:
+    """Return what a launch touches of each tensor; nothing where that is not known."""
+    counts = None if grid.record is None else grid.record.counts
+    return () if counts is None else counts.footprints
+
+
 def _later_readers(fed: Fed[Side], tensor: str) -> Iterator[str]:
     """Return the kernels that read what the writer calls *tensor*, until one overwrites it."""
     for (kernel, grid), its, mine in fed.uses:
         if its != tensor:
             continue
-        found = () if grid.work is None else grid.work.counts.footprints
-        amounts = next(((one.read, one.written) for one in found if one.tensor == mine), None)
+        same = (one for one in _footprints(grid) if one.tensor == mine)
+        amounts = next(((one.read, one.written) for one in same), None)
         if amounts is None or amounts[0].high != 0:
             yield kernel.kernel
         elif amounts[1].low:
@@ -127,7 +134,7 @@ def _later_readers(fed: Fed[Side], tensor: str) -> Iterator[str]:
 
 def _other_bound(grid: GridLaunches) -> str:
     """Return the unit that bounds a launch, which reads meanwhile; "" where memory may bound it."""
-    found = None if grid.work is None else grid.work.prediction
+    found = None if grid.record is None else grid.record.prediction
     if found is None or found.bound in {"bandwidth", *BESIDE_UNITS}:
         return ""
     return found.bound
@@ -135,9 +142,8 @@ def _other_bound(grid: GridLaunches) -> str:
 
 def _time(grid: GridLaunches) -> float | None:
     """Return how long a launch takes: measured, else predicted."""
-    if grid.us is not None or grid.work is None or grid.work.prediction is None:
-        return grid.us
-    return grid.work.prediction.us
+    found = None if grid.record is None else grid.record.prediction
+    return found.us if grid.us is None and found is not None else grid.us
 
 
 def each_handover(feeds: Iterable[Fed[Side]]) -> tuple[Handover, ...]:

@@ -303,7 +303,7 @@ def _times_sentences(shown: Sequence[TracedKernel], total: KernelTime) -> Iterat
         " busiest the unit that works for longest, and busy for how much of the time, by the model:"
         " what Nsight Compute calls the Speed Of Light."
     )
-    if steered := [one.kernel for one in shown if one.work and one.work.is_steered]:
+    if steered := [one.kernel for one in shown if _is_steered(one)]:
         yield (
             f"What {_named(steered)} does depends on values that are not known: least is of all"
             " that it may do."
@@ -318,6 +318,12 @@ def _times_sentences(shown: Sequence[TracedKernel], total: KernelTime) -> Iterat
     for gpu, one in gpus.values() if strange or not total.measured else ():
         yield range_sentence(gpu, one.basis, calibrated=one.calibrated)
     yield from untimed(shown, measured=total.measured)
+
+
+def _is_steered(kernel: TracedKernel) -> bool:
+    """Tell whether values that are not known decide what it has to move or compute."""
+    light = None if kernel.record is None else kernel.record.speed_of_light
+    return light is not None and light.us != light.most_us
 
 
 def untimed(shown: Sequence[TracedKernel], *, measured: bool = False) -> Iterator[str]:
@@ -356,8 +362,9 @@ def _strange_sentences(shown: Sequence[TracedKernel]) -> Iterator[str]:
             if us > high
             else "tensors that are in the L2 cache before it can be why"
         )
-        if us < low and one.work is not None and one.work.warm is not None:
-            why += f"; right after the same launch {prediction_words(one.work.warm)} are predicted"
+        warm = None if us > low or one.record is None else one.record.again().prediction
+        if warm is not None:
+            why += f"; right after the same launch {prediction_words(warm)} are predicted"
         yield (
             f"{literal(one.kernel)} took {microseconds(us)}, outside the predicted"
             f" {cell(low)} to {microseconds(high)}: {why}."

@@ -31,11 +31,11 @@ from occupancy_lab.tracing.traced import (
     GpuTime,
     GridLaunches,
     Launched,
-    LaunchWork,
     Part,
     Process,
     Traced,
     TracedKernel,
+    launch_record,
     merged,
     order,
     shortened,
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.occupancy.calculator import Calculation
+    from occupancy_lab.record import Record
 
 _Made = tuple[Any, tuple[int, ...] | None]
 """A launch: its kernel's key and its grid."""
@@ -243,7 +244,7 @@ def _traced(
         named = {"name": first["name"], **metadata}
         grids = tuple(
             dataclasses.replace(
-                one, work=_work(group, kept, named, calculation, grid=one.grid, store=store)
+                one, record=_record(group, kept, named, calculation, grid=one.grid, store=store)
             )
             if place < MOST_COUNTED
             else one
@@ -268,7 +269,7 @@ def _traced(
     )
 
 
-def _work(  # noqa: PLR0913 - what counts depend on
+def _record(  # noqa: PLR0913 - what counts depend on
     group: Sequence[tuple[Process, dict[str, Any]]],
     kept: Path,
     metadata: Mapping[str, Any],
@@ -276,8 +277,8 @@ def _work(  # noqa: PLR0913 - what counts depend on
     *,
     grid: tuple[int, ...] | None,
     store: Store,
-) -> LaunchWork | None:
-    """Return what the first launch over *grid* does that a process of *group* noted."""
+) -> Record | None:
+    """Return the first launch over *grid* that a process of *group* noted, with what it does."""
     given = (
         (kernel["passed"][grid], kernel["values"].get(grid, {}))
         for _, kernel in group
@@ -294,7 +295,7 @@ def _work(  # noqa: PLR0913 - what counts depend on
     texts = texts_of_kept(kept, metadata, calculation.gpu.target)
     resident = calculation.resident_programs
     run, counted = count_kept(run, texts, values=values, resident=resident, store=store)
-    return None if counted.counts is None else LaunchWork.of(run, counted, calculation)
+    return launch_record(run, counted, calculation)
 
 
 def _metadata(kept: Path) -> dict[str, Any]:

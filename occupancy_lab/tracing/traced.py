@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.options import OPTIONS
-from occupancy_lab.throughput.launch_time import predict_launch
+from occupancy_lab.record import Record
 from occupancy_lab.values import Work, time_columns, time_lost
-from occupancy_lab.work.memory import local_memory, memory, repeated, speed_of_light, work_columns
+from occupancy_lab.work.memory import work_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.values import LaunchPlan, Prediction, Target
     from occupancy_lab.work.counting import Counted
-    from occupancy_lab.work.counts import Counts, Executed
-    from occupancy_lab.work.memory import Memory, SpeedOfLight
 
 
 WORTH_TRYING = 0.01
@@ -32,49 +30,27 @@ MOST_COUNTED = 16
 """The grids of a kernel, the most frequent, of which it is worked out what their launches do."""
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchWork:
-    """What a launch does on a GPU, the least time of that, and the one that is predicted."""
+def launch_record(bound: BoundLaunch, counted: Counted, calculation: Calculation) -> Record | None:
+    """Return the record of the launch *bound* in the midst of a program, as it was *counted*.
 
-    bound: BoundLaunch
-    counts: Counts
-    executed: Executed | None
-    """What its machine code executes; None where that is not known."""
-    memory: Memory
-    light: SpeedOfLight
-    prediction: Prediction | None
-    """How long it takes in the midst of a program; None where that is left open."""
-    warm: Prediction | None
-    """The same right after the same launch, which left in the L2 cache what fits."""
-
-    @property
-    def is_steered(self) -> bool:
-        """Whether values that are not known decide what it has to move or compute."""
-        return self.light.us != self.light.most_us
-
-    @classmethod
-    def of(
-        cls, bound: BoundLaunch, counted: Counted, calculation: Calculation
-    ) -> LaunchWork | None:
-        """Return that of the launch *bound* as it was *counted*; None where it was not."""
-        counts, executed, gpu = counted.counts, counted.executed, calculation.gpu
-        if counts is None:
-            return None
-        resources, resident = calculation.resources, calculation.resident_programs
-        local = local_memory(
-            executed, resources, counts.programs, resident, lanes=gpu.architecture.warp_size
-        )
-        moved = memory(counts, gpu, local)
-        fit = calculation.occupancy.programs_per_multiprocessor
-        light = speed_of_light(counts, moved, gpu)
-        stages = int(str(bound.options.get("num_stages", 1)))
-        cold, warm = (
-            predict_launch(
-                counts, executed, one, resources, fit, gpu, num_stages=stages, in_program=True
-            )
-            for one in (moved, repeated(moved, counts, gpu))
-        )
-        return cls(bound, counts, executed, moved, light, cold, warm)
+    None where it was not.
+    """
+    if counted.counts is None:
+        return None
+    resident = calculation.resident_programs
+    found = Record(
+        kernel=bound.kernel,
+        launch=dataclasses.replace(bound.launch, in_program=True),
+        arguments=bound.arguments,
+        constexprs=bound.constexprs,
+        options=bound.options,
+        gpu=calculation.gpu,
+        usual_options={"num_warps": calculation.resources.num_warps},
+        calculation=calculation,
+        plan=plan_launch(bound.launch.grid, bound.launch.work, resident),
+        triton_version="",
+    )
+    return found.with_counts(counted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +69,8 @@ class GridLaunches:
     """Launches that were timed."""
     us: float | None = None
     """The mean time of `launches`, those in CUDA graphs aside; None where none was timed."""
-    work: LaunchWork | None = None
-    """What the first of them does; None where that is not known."""
+    record: Record | None = None
+    """The first of them, with what it does; None where that is not known."""
 
     @property
     def total_us(self) -> float | None:
@@ -107,17 +83,17 @@ class GridLaunches:
         if self.us is None:
             return None
         times = (self.us, self.us, self.us)
-        return KernelTime.of(times, self.work, self.launches - self.captured, measured=True)
+        return KernelTime.of(times, self.record, self.launches - self.captured, measured=True)
 
     @property
     def predicted(self) -> KernelTime | None:
         """The predicted time of all launches, one in a CUDA graph once; None where it is open."""
-        found = None if self.work is None else self.work.prediction
+        found = None if self.record is None else self.record.prediction
         if found is None:
             return None
         us, low, high = found.us, found.low_us, found.high_us
         times = (us if low is None else low, us, us if high is None else high)
-        return KernelTime.of(times, self.work, self.launches, measured=False)
+        return KernelTime.of(times, self.record, self.launches, measured=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +123,18 @@ class KernelTime:
     def of(
         cls,
         times: tuple[float, float, float],
-        work: LaunchWork | None,
+        record: Record | None,
         launches: int,
         *,
         measured: bool,
     ) -> KernelTime:
-        """Return that of so many *launches* of *work*, whose least, mean and most *times* are."""
+        """Return that of so many *launches*, as *record* has one, of these *times*.
+
+        They are the least, the mean and the most of one.
+        """
         low, us, high = (launches * one for one in times)
-        least = None if work is None else work.light.most_us
+        speed = None if record is None else record.speed_of_light
+        least = None if speed is None else speed.most_us
         light = None if least is None else launches * least
         known = 0 if light is None else launches
         return cls(measured, launches, low, us, high, known, light, time_lost(us, light))
@@ -266,14 +246,14 @@ class TracedKernel:
         return plan_launch(grid, Work(), self.calculation.resident_programs)
 
     @property
-    def work(self) -> LaunchWork | None:
-        """What the first launch of the most frequent grid does; None where that is not known."""
-        return self.grids[0].work if self.grids else None
+    def record(self) -> Record | None:
+        """The first launch of the most frequent grid; None where what it does is not known."""
+        return self.grids[0].record if self.grids else None
 
     @property
     def prediction(self) -> Prediction | None:
         """How long that launch takes; None where that is left open."""
-        return None if self.work is None else self.work.prediction
+        return None if self.record is None else self.record.prediction
 
     @property
     def time(self) -> KernelTime | None:
@@ -296,7 +276,7 @@ class TracedKernel:
 
     def row(self) -> dict[str, Any]:
         """Return the kernel as one flat row of plain values, with the plan of its usual grid."""
-        found, prediction, work, time = self.calculation, self.prediction, self.work, self.time
+        found, prediction, record, time = self.calculation, self.prediction, self.record, self.time
         usual = self.usual_grid
         plan = self.plan(usual)
         resources = None if found is None else found.resources
@@ -326,8 +306,8 @@ class TracedKernel:
                 {}
                 if found is None
                 else work_columns(None, None, found.gpu, None)
-                if work is None
-                else work_columns(work.counts, work.memory, found.gpu, work.executed)
+                if record is None
+                else work_columns(record.counts, record.memory, found.gpu, record.executed)
             ),
             **time_columns(prediction),
             "us": self.us or None,
@@ -365,14 +345,13 @@ class TracedKernel:
         }
 
     def _grid(self, one: GridLaunches) -> dict[str, Any]:
-        plain = dataclasses.asdict(dataclasses.replace(one, work=None))
-        light = prediction = None
-        if one.work is not None:
-            light, prediction = one.work.light.us, one.work.prediction
+        plain = dataclasses.asdict(dataclasses.replace(one, record=None))
+        light = None if one.record is None else one.record.speed_of_light
+        prediction = None if one.record is None else one.record.prediction
         return {
-            **{name: value for name, value in plain.items() if name != "work"},
+            **{name: value for name, value in plain.items() if name != "record"},
             **_filling(self.plan(one.grid)),
-            "speed_of_light_us": light,
+            "speed_of_light_us": None if light is None else light.us,
             "predicted_us": None if prediction is None else prediction.us,
         }
 
@@ -556,7 +535,7 @@ def merged(grids: Iterable[GridLaunches]) -> tuple[GridLaunches, ...]:
                 sum(one.captured for one in group),
                 samples,
                 us / sum(weights) if weights else None,
-                next((one.work for one in group if one.work is not None), None),
+                next((one.record for one in group if one.record is not None), None),
             )
         )
     return tuple(sorted(summed, key=lambda one: (one.launches, one.tuning), reverse=True))

@@ -132,8 +132,10 @@ def tune(  # noqa: PLR0913 - one argument per option of the command line
             for task in grid_tasks(kernels, problem, device, *knobs)
         ]
         compiled = run_tasks(tasks, compiler, counted=True)
-    table, ranked = _ranked(compiled, tasks)
-    table = _with_recorded(table, ranked)
+    _check_predicted(compiled, device)
+    table = _ranked(compiled)
+    ranked = [tasks[place] for place in table.index]
+    table = _with_recorded(table.reset_index(drop=True), ranked)
     if measure:
         measured = measure_table(
             table.head(top),
@@ -185,46 +187,38 @@ def tune_launches(*, runs: Integer = DEFAULT_RUNS, **asked: Any) -> Tunings:
         refuse(f"{why}; `sweep` lists these launches without a time")
     tunings = []
     for one in dict.fromkeys(run.gpu for run in found.runs):
-        rows = table[table["gpu"] == one.key].reset_index(drop=True)
+        rows = table[table["gpu"] == one.key]
         if rows["predicted_us"].notna().any():
-            ranked = rows.loc[_order(_with_ranks(rows))]
             launched = launched_words(next(run for run in found.runs if run.gpu == one))
-            ranked = _with_ranks(ranked).reset_index(drop=True)
+            ranked = _ranked(rows).reset_index(drop=True)
             tunings.append(_tuning(ranked, one, launched, runs=whole_number("runs", runs)))
     return Tunings(tunings)
 
 
-def _ranked(table: pd.DataFrame, tasks: Sequence[Task]) -> tuple[pd.DataFrame, list[Task]]:
-    """Return the table and its tasks with the best predicted first, and what has no time last.
-
-    The column `ranked` says which predicted times are set against each other; the others follow.
-
-    Raises InputError where nothing has one.
-    """
+def _check_predicted(table: pd.DataFrame, gpu: Gpu) -> None:
+    """Raise InputError where nothing in *table* has a predicted time."""
     if table["predicted_us"].isna().all():
-        title, reasons = tasks[0].gpu.title, table["reason"].dropna()
+        reasons = table["reason"].dropna()
         why = "its clock is not known"
         if len(reasons) == len(table):
             why = f"not one configuration is ok; the first: {reasons.iloc[0]}"
-        refuse(f"nothing can be predicted for {title}: {why}")
-    table = _with_ranks(table)
-    order = _order(table)
-    return table.loc[order].reset_index(drop=True), [tasks[place] for place in order]
+        refuse(f"nothing can be predicted for {gpu.title}: {why}")
 
 
-def _with_ranks(table: pd.DataFrame) -> pd.DataFrame:
-    if "num_stages" not in table:
-        return table.assign(ranked=True)
-    seen = table["predicted_us"].notna() & sees_stages(table)
-    fewest = table["num_stages"] == table["num_stages"].min()
-    return table.assign(ranked=seen if seen.any() else fewest)
+def _ranked(table: pd.DataFrame) -> pd.DataFrame:
+    """Return *table* with the best predicted first, and what has no time last.
 
-
-def _order(table: pd.DataFrame) -> list[Any]:
-    """Return the places of rows, the best predicted first, and what has no time last."""
+    The column `ranked` says which predicted times are set against each other; the others follow.
+    """
+    ranked: Any = True
+    if "num_stages" in table:
+        seen = table["predicted_us"].notna() & sees_stages(table)
+        fewest = table["num_stages"] == table["num_stages"].min()
+        ranked = seen if seen.any() else fewest
+    table = table.assign(ranked=ranked)
     timed = table[table["predicted_us"].notna()].sort_values("predicted_us", kind="stable")
     timed = timed.sort_values("ranked", ascending=False, kind="stable")
-    return [*timed.index, *table.index.difference(timed.index)]
+    return table.loc[[*timed.index, *table.index.difference(timed.index)]]
 
 
 def _with_recorded(table: pd.DataFrame, tasks: Sequence[Task]) -> pd.DataFrame:

@@ -413,6 +413,21 @@ def f2i(word: int, values: Sequence[Array]) -> Results:
     return [np.trunc(np.clip(exact, 0, WORD)).astype(np.int64).astype(np.uint32)]
 
 
+UNSCALED, NUMBERED = 4, 4
+"""What an FMUL scales its product by, and the form in which its second source is a number."""
+
+
+def fmul(word: int, values: Sequence[Array]) -> Results:
+    """Return a product of 32-bit floating point, as it is: neither negated, scaled nor limited."""
+    if word >> 72 & 0xFFF or word >> 84 & 7 != UNSCALED:
+        return [None]
+    if word >> 9 & 7 != NUMBERED and word >> 62 & 3:
+        return [None]
+    with np.errstate(all="ignore"):
+        first, second = (one.view(np.float32) for one in values)
+        return [(first * second).view(np.uint32)]
+
+
 RECIPROCAL = 4
 
 

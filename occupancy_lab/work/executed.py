@@ -65,18 +65,16 @@ def execute(
     *arguments* are the launch's by the names of the kernel's parameters; *values* has what is in
     tensors of whole numbers, as far as it is known; *resident* programs run at once, None where
     that is not known. A condition that hangs on other values of memory is named in `unknowns`, and
-    what hangs on it is a range. What a program asks of its multiprocessor (`program`) and how many
-    registers are live is known of binaries for NVIDIA's GPUs alone.
+    what hangs on it is a range. What a program asks of its multiprocessor (`program`) is known of
+    binaries for NVIDIA's GPUs alone, and not of clusters.
 
     Raises:
-        BinaryError: there is no binary, it is damaged, its programs are clusters, or it jumps in a
-            way that is not known.
+        BinaryError: there is no binary, it is damaged, or it jumps in a way that is not known.
     """
     if texts.amdgcn is not None:
         return GcnRun.of(texts, texts.amdgcn, arguments, grid, values or {}).executed()
-    if texts.cubin is None or texts.num_ctas > 1:
-        why = "it has no cubin" if texts.cubin is None else "its programs are clusters"
-        message = f"The instructions that {texts.name} executes are not counted: {why}."
+    if texts.cubin is None:
+        message = f"The instructions that {texts.name} executes are not counted: it has no cubin."
         raise BinaryError(message)
     return SassRun(texts, texts.cubin, arguments, grid, values or {}).with_program(resident)
 
@@ -105,8 +103,11 @@ class SassRun(Run):
             for word in code.words
         ]
         threads = texts.num_warps * WARP
-        super().__init__(code, passed, [once[one] for one in places], kinds, grid, threads)
-        passed.set_sizes(arch, self.threads, self.grid)
+        self.ctas = texts.num_ctas
+        columns, *others = grid
+        ctas = (columns * self.ctas, *others)
+        super().__init__(code, passed, [once[one] for one in places], kinds, ctas, threads)
+        passed.set_sizes(arch, self.threads, self.grid, self.ctas)
         self.shared = (
             texts.shared
             + sum(one.size for one in elf.sections if one.name.startswith(".nv.shared."))
@@ -126,6 +127,8 @@ class SassRun(Run):
             for number in range(block.start, block.stop)
             if self.executions[start] != NOTHING and self._is_shared(self.code.words[number])
         )
+        if self.ctas > 1:
+            return replace(found, shared=shared)
         program = program_of(
             *(self.code, self.typical, found.accesses, shared),
             architecture=architectures()[f"sm_{self.arch}"],

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.compiling.amdgcn import (
     amdgcn_scratch_width,
+    architecture_of,
     descriptor_number,
     kernel_metadata,
     kind_of,
@@ -15,13 +16,16 @@ from occupancy_lab.compiling.amdgcn import (
 from occupancy_lab.errors import BinaryError
 from occupancy_lab.work.followed import Mark, Run
 from occupancy_lab.work.gcn import LANES, read_gcn, slice_of
+from occupancy_lab.work.live import live_vectors
 from occupancy_lab.work.passed import Passed, parameters_of
+from occupancy_lab.work.waits_gcn import GcnWaits, issue_cycles
 from occupancy_lab.work.waves import Waves
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from occupancy_lab.compiling.texts import Texts
+    from occupancy_lab.gpus import HipArchitecture
     from occupancy_lab.launch import Plain
     from occupancy_lab.work.gcn import GcnCode, Instruction
     from occupancy_lab.work.slices import Slice
@@ -55,6 +59,7 @@ class GcnRun(Run):
         threads: int,
         users: int,
         axes: Sequence[int],
+        architecture: HipArchitecture,
     ) -> None:
         """Take a kernel's code, its arguments and its launch.
 
@@ -65,7 +70,7 @@ class GcnRun(Run):
         kinds = [kind_of(one.text) for one in code.instructions]
         places = [one.place for one in code.instructions]
         super().__init__(code, passed, places, kinds, grid, threads)
-        self.users, self.axes = users, axes
+        self.users, self.axes, self.architecture = users, axes, architecture
 
     @classmethod
     def of(
@@ -88,8 +93,9 @@ class GcnRun(Run):
             )
             raise BinaryError(message)
         numbers = [descriptor_number(assembly, texts.name, one) for one in DESCRIBED]
-        if None in numbers:
-            message = f"The amdgcn does not say how programs of {texts.name!r} begin."
+        architecture = architecture_of(assembly)
+        if None in numbers or architecture is None:
+            message = f"The amdgcn does not say how programs of {texts.name!r} begin, or where."
             raise BinaryError(message)
         users, *axes = (one or 0 for one in numbers)
         threads = texts.num_warps * LANES
@@ -97,7 +103,7 @@ class GcnRun(Run):
         whole = (*grid, 1, 1)[:3]
         passed = Passed.of_amdgcn(assembly, texts.name, names, arguments, values, whole, threads)
         code = read_gcn(assembly, texts.name)
-        return cls(code, passed, whole, threads, users, axes)
+        return cls(code, passed, whole, threads, users, axes, architecture)
 
     def warps(
         self, needed: Slice, launched: Launched, visits: Visits | None, *, assume: bool | None
@@ -118,10 +124,20 @@ class GcnRun(Run):
 
     def marks(self, often: Mapping[int, float]) -> Sequence[Mark]:
         """Return what is known of each instruction."""
-        del often
+        instructions, architecture = self.code.instructions, self.architecture
+        flops = [wave_flops(one) for one in instructions]
+        cycles = [issue_cycles(one) for one in instructions]
+        waves = self.threads // LANES
+        waited = GcnWaits(self.code, cycles, often, waves, flops, architecture).waited()
+        live = live_vectors(self.code, is_unified=architecture.agpr_file == "unified")
         return [
-            Mark(local_bytes=LANES * moved, flops=wave_flops(one))
-            for one, moved in zip(self.code.instructions, self.local, strict=True)
+            Mark(
+                stands=cycles[number] + waited.get(number, 0.0),
+                local_bytes=LANES * self.local[number],
+                flops=flops[number],
+                live=live[number],
+            )
+            for number in range(len(instructions))
         ]
 
 

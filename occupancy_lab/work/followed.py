@@ -82,6 +82,8 @@ class Run(ABC):
     """Whether accesses to shared memory are followed too."""
     most_blocks = MOST_BLOCKS
     """Basic blocks that are followed before the launch is given up."""
+    ctas = 1
+    """Of a program: of clusters it is their CTAs that are followed, as programs of a grid are."""
 
     def __init__(  # noqa: PLR0913, PLR0917 - what it is made of
         self,
@@ -215,6 +217,7 @@ class Run(ABC):
             self.shared,
             self.passed.constant,
             self.passed.loaded,
+            self.ctas,
         )
         return self.warps(needed, launched, visits, assume=assume).follow(
             self.most_blocks if most is None else most

@@ -95,6 +95,16 @@ TWO_RESULTS = re.compile(
     r"v_(?:(?:add|sub|subrev)(?:c|b|brev)?_co_u32|mad_u64_u32|mad_i64_i32|div_scale_\w+)"
 )
 """Vector instructions whose second operand is written too: a carry of each lane."""
+KEEPS = re.compile(
+    r"s_(?:mulk|addk|cmov|bitset)|v_(?:fmac|mac_|pk_fmac|dot\d+c|smfmac|mad_mixhi|fma_mixhi|swap)"
+    r"|v_cvt_(?:pk|sr|scalef32_pk|scalef32_sr)_(?:fp8|bf8)|\w+_load_\w*d16|ds_read_\w*d16"
+)
+"""What reads the register that it writes, or leaves a part of it as it was."""
+KEEPS_LANES = re.compile(
+    r"UNUSED_PRESERVE|(?:row|bank)_mask:0x[0-9a-e]\b|(?:row_sh|row_bcast|wave_sh)(?!.*bound_ctrl)"
+)
+"""The same of operands: a part of a register, and moves between lanes that leave some as they were.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,11 +324,8 @@ def _sides(name: str, operands: tuple[str, ...]) -> tuple[tuple[str, ...], tuple
     if " lds" in " ".join(operands) or "_lds_" in name:
         return (), operands
     number = 2 if TWO_RESULTS.match(name) else 1
-    own = (
-        operands[:number]
-        if name.startswith(("s_mulk", "s_addk", "v_fmac", "v_dot", "s_cmov"))
-        else ()
-    )
+    keeps = KEEPS.match(name) or KEEPS_LANES.search(operands[-1] if operands else "")
+    own = operands[:number] if keeps else ()
     return operands[:number], (*operands[number:], *own)
 
 

@@ -5,7 +5,7 @@ register is live from where it is written to where it is last read. The instruct
 are live is why a kernel takes as many registers as it does.
 
 Which operands an instruction has is by the text of nvdisasm, whose own life ranges the tests hold
-these against.
+these against; of AMD's GPUs it is the assembly that says so.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from occupancy_lab.work import operations
+from occupancy_lab.work.gcn import ACCUMULATION, LAST_PLACE, LAST_VECTOR, VECTORS
 from occupancy_lab.work.operations import (
+    FIRST_PLACE,
     STACK,
     ZERO,
     Decoder,
@@ -27,13 +29,17 @@ from occupancy_lab.work.operations import (
 from occupancy_lab.work.products import HMMA, IMMA, QMMA, product_flops
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-    from occupancy_lab.work.slices import Code
+    from occupancy_lab.work.gcn import GcnCode
+    from occupancy_lab.work.slices import Block, Code
 
 FIRST, SECOND, THIRD = 24, 32, 64
 """Where in an instruction the numbers of its sources are."""
 THREAD_REGISTERS = (1 << ZERO) - 1
+VGPRS = bits([*range(VECTORS, VECTORS + LAST_VECTOR), LAST_PLACE])
+AGPRS = bits(range(FIRST_PLACE, FIRST_PLACE + ACCUMULATION))
+"""The vector registers of AMD's GPUs, and those that they accumulate products in."""
 GUARD, ALWAYS = 12, 7
 """Where the number of the predicate is under which an instruction does something, and PT's."""
 REGISTERS, REGISTER_THIRD = 1, frozenset({2, 3, 7})
@@ -88,23 +94,48 @@ def live_registers(code: Code) -> list[int]:
         ~one if word >> GUARD & 7 == ALWAYS else ~0
         for word, one in zip(code.words, written, strict=True)
     ]
-    found = [0] * len(code.words)
-    before = dict.fromkeys(code.blocks, 0)
+    found = live_at(code.blocks, needed, written, kept)
+    return [(one | 1 << STACK).bit_count() for one in found]
+
+
+def live_vectors(code: GcnCode, *, is_unified: bool) -> list[int]:
+    """Return how many vector registers of a lane are live at each instruction of AMD's *code*.
+
+    Accumulation registers (AGPRs) are among them where both *is_unified*; where they have a file of
+    their own it is the larger number of the two. What is written for some lanes of a wave is taken
+    to leave nothing to the others, which have gone another way.
+    """
+    needed = [bits(one.reads) for one in code.instructions]
+    found = live_at(code.blocks, needed, code.written, [~one for one in code.written])
+    counts = [((one & VGPRS).bit_count(), (one & AGPRS).bit_count()) for one in found]
+    return [sum(one) if is_unified else max(one) for one in counts]
+
+
+def live_at(
+    blocks: Mapping[int, Block], needed: Sequence[int], written: Sequence[int], kept: Sequence[int]
+) -> list[int]:
+    """Return the registers that are live at each instruction, a bit each, its results among them.
+
+    By instruction, *needed* has those that it reads, *written* those that it writes, and in *kept*
+    a bit is set of each of which it leaves something.
+    """
+    found = [0] * len(needed)
+    before = dict.fromkeys(blocks, 0)
     changed = True
     while changed:
         changed = False
-        for start in sorted(code.blocks, reverse=True):
-            block = code.blocks[start]
+        for start in sorted(blocks, reverse=True):
+            block = blocks[start]
             live = 0
             for other in block.successors:
                 live |= before.get(other, 0)
             for number in range(block.stop - 1, start - 1, -1):
                 after = live | written[number]
                 live = live & kept[number] | needed[number]
-                found[number] = after | live | 1 << STACK
+                found[number] = after | live
             changed = changed or live != before[start]
             before[start] = live
-    return [one.bit_count() for one in found]
+    return found
 
 
 def registers_read(word: int, decoder: Decoder) -> int:

@@ -61,6 +61,7 @@ def _forms() -> Mapping[int, Form]:
         010 iadd3 a,b,c,87,77 d,81,84 | 011 lea a,b,c,87 d,81 | 012 lop3 a,b,c,87 d,81
         013 iabs b d | 016 prmt a,b,c d
         017 minmax a,b,87 d | 019 shf a,b,c d | 01a sgxt a,b d | 01c plop3 87,77,68 81,84
+        020 fmul a,b d | 045 i2f b d
         024 imad a,b,c,87 d,81 | 025 imad_wide a,b,C,87 D,81 | 027 imad_high a,b,C,87 d,81
         036 viadd a,b d | 046 add_minmax a,b,c,87 d | 048 vector_minmax a,b,87 d
         082 move b d | 087 select a,b,87 d | 08c isetp a,b,87,68 81,84

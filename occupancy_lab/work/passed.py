@@ -30,6 +30,9 @@ BLACKWELL = 100
 SIZES, SIZES_OF_BLACKWELL = (0x0, 0xC), (0x360, 0x370)
 """Where bank 0 has the threads of a program and the programs of the grid, three numbers each, as
 ptxas compiles %ntid and %nctaid."""
+CLUSTER_SIZES, CLUSTER_SIZES_OF_BLACKWELL = (0x150, 0x15C), (0x2B0, 0x2C0)
+"""The same of programs that are clusters: one over the CTAs of each, and how many are launched, as
+for %clusterid and %nclusterid."""
 TENSOR_BITS = 40
 """Tensors lie so far apart, as a power of two, that no address computed from one is in another."""
 PARAMETER_TEXT = re.compile(r"%[\w$.\-]+: (!?[\w.]+)[^%]*?loc\(\"([^\"]*)\"")
@@ -140,12 +143,19 @@ class Passed:
                 found._constants[0, offset] = word
         return found
 
-    def set_sizes(self, arch: int, threads: int, grid: Sequence[int]) -> None:
-        """Set how many threads a program has, and how many programs are launched."""
+    def set_sizes(self, arch: int, threads: int, grid: Sequence[int], ctas: int = 1) -> None:
+        """Set how many *threads* a CTA has, and how many are launched, *ctas* of them a program."""
         of_threads, of_grid = SIZES_OF_BLACKWELL if arch >= BLACKWELL else SIZES
+        of_ctas, of_programs = CLUSTER_SIZES_OF_BLACKWELL if arch >= BLACKWELL else CLUSTER_SIZES
         for place in range(3):
-            self._constants[0, of_threads + WORD_BYTES * place] = (threads, 1, 1)[place]
-            self._constants[0, of_grid + WORD_BYTES * place] = (*grid, 1, 1, 1)[place]
+            there = WORD_BYTES * place
+            whole, size = (*grid, 1, 1, 1)[place], (ctas, 1, 1)[place]
+            self._constants[0, of_threads + there] = (threads, 1, 1)[place]
+            self._constants[0, of_grid + there] = whole
+            if ctas > 1:  # before Hopper arguments are there
+                (share,) = struct.unpack("<I", struct.pack("<f", 1 / size))
+                self._constants[0, of_ctas + there] = share
+                self._constants[0, of_programs + there] = whole // size
 
     @property
     def has_values(self) -> bool:

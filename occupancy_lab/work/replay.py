@@ -178,6 +178,9 @@ class Replay:
             for start, block in code.blocks.items()
             if executions.get(start)
         }
+        steps = [one for some in self._steps.values() for one in some]
+        ahead = any(one.kind == WAIT_COPIES and one.left for one in steps)
+        self._in_turn = {LOAD} if ahead else {LOAD, COPY}
         self._share = max(num_warps / SCHEDULERS, 1.0)
         self._num_warps = num_warps
         self._around: dict[int, list[int]] = {start: [] for start in code.blocks}
@@ -208,7 +211,8 @@ class Replay:
         """Return the cycles from the begin of the program to its end.
 
         *latency* is how many cycles memory takes, and *transfer* how many more for each 128 bytes,
-        one load after the other.
+        one load after the other. Copies of which some may go on at each wait run ahead, and take no
+        longer.
         """
         self._now, self._latency, self._transfer, self._arrived = 0.0, latency, transfer, 0.0
         self._ready = [0.0] * (NO_SCOREBOARD + 1)
@@ -331,7 +335,7 @@ class Replay:
         """Do what an instruction does besides, and return when its result is there."""
         latency = self._latency + one.cached * (CACHED_CYCLES - self._latency)
         kind, asked = one.kind, done - one.latency + latency
-        if self._transfer and kind in {LOAD, COPY}:
+        if self._transfer and kind in self._in_turn:
             moved = self._num_warps * one.cycles * (1.0 - one.cached)
             asked = self._arrived = max(self._arrived, asked) + moved * self._transfer
         if kind == LOAD:

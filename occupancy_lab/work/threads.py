@@ -26,15 +26,18 @@ MOST_INDICES = 64
 SECOND_IS_REGISTER = frozenset({1, 2})
 """The forms of a SHFL whose second operand is in a register."""
 SPECIAL_LANE, SPECIAL_THREAD, SPECIAL_PROGRAM, SPECIAL_ZERO = 0x00, 0x21, (0x25, 0x26, 0x27), 0xFF
-SPECIAL_NAUGHT = frozenset({0x22, 0x23, 0x88, SPECIAL_ZERO})
-"""SR_TID.Y, SR_TID.Z, SR_CgaCtaId where programs are no clusters, SRZ."""
+SPECIAL_RANK = 0x88
+"""SR_CgaCtaId: which of the CTAs of its cluster a thread is in."""
+SPECIAL_NAUGHT = frozenset({0x22, 0x23, 0x8A, SPECIAL_ZERO})
+"""SR_TID.Y, SR_TID.Z, SR_CgaSize (by which Blackwell looks up the constants that `passed` has where
+it is 0), SRZ."""
 SPECIAL_EQUAL, SPECIAL_LESS = 0x38, 0x39
 """SR_EQMASK and SR_LTMASK."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """The programs that are followed."""
+    """The programs that are followed, or the CTAs of those that are clusters."""
 
     places: Sequence[Any]
     """The programs' numbers in each of three dimensions, arrays of shape (programs, 1)."""
@@ -46,6 +49,8 @@ class Launched:
     """From a bank of constants and an offset in it to its value; None where it is not known."""
     loaded: Callable[..., Sequence[Any]]
     """`Passed.loaded`: from addresses, and the bytes and registers of a load, to what is there."""
+    ctas: int = 1
+    """Of a program: more than one are a cluster, side by side in the first dimension."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +96,8 @@ def special_register(word: int, _results: Sequence[int], warps: Followers) -> Sp
     value: Any = None
     if number in SPECIAL_PROGRAM:
         value = warps.launched.places[number - SPECIAL_PROGRAM[0]]
+    elif number == SPECIAL_RANK:
+        value = warps.launched.places[0] % np.uint32(warps.launched.ctas)
     elif number in SPECIAL_NAUGHT:
         value = np.zeros((1, 1), np.uint32)
     elif number == SPECIAL_THREAD:

@@ -10,9 +10,10 @@ no time of the launch.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.work import operations
 from occupancy_lab.work.operations import ATOMICS, HGMMA, LOADS, SYNCS_WAIT
@@ -45,18 +46,8 @@ ROUNDS, MOST_ROUNDS = 4, 16
 most, where all ways on lead back to it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Event:
-    """An instruction that sets a scoreboard or waits."""
-
-    number: int
-    cycle: int
-    """When it is issued, from the begin of its block, where nothing waits."""
-    word: int
-
-
 @dataclass(slots=True)
-class _Groups:
+class Groups:
     """What a warp has begun and waits for by the group."""
 
     last: float = 0.0
@@ -69,6 +60,7 @@ class _Groups:
         return self.ended[-left - 1] if len(self.ended) > left else 0.0
 
     def end(self) -> None:
+        """End the group of what was begun."""
         self.ended.append(self.last)
 
 
@@ -80,47 +72,67 @@ def waits(
     *stalls* are the cycles from each to the next without that; *executions* how often each block is
     executed; *threads* those of a program. What is not in it does not wait.
     """
-    replay = _Replay(code, stalls, executions, threads)
-    for start in sorted(code.blocks):
-        if executions[start] and not replay.rounds[start]:
-            replay.run(start)
-    return replay.waited
+    return _SassWaits(code, stalls, executions, max(threads / GROUP_THREADS, 1.0)).waited()
 
 
-class _Replay:
+class Waits(ABC):
     """Warps that go one after the other through the blocks that none has been in yet."""
 
     def __init__(
-        self, code: Code, stalls: Sequence[int], executions: Mapping[int, float], threads: int
+        self, code: Any, stalls: Sequence[int], executions: Mapping[int, float], parts: float
     ) -> None:
-        self._code, self._stalls, self._executions = code, stalls, executions
-        self._warpgroups = max(threads / GROUP_THREADS, 1.0)
-        self._events: dict[int, tuple[list[_Event], int]] = {}
-        self.rounds: Counter[int] = Counter()
-        self.waited: dict[int, float] = {}
+        """Take a Code or a GcnCode, and how many *parts* of a program share what multiplies."""
+        self.code, self.parts = code, parts
+        self._stalls, self._executions = stalls, executions
+        self._events: dict[int, tuple[list[tuple[int, int]], int]] = {}
+        self._rounds: Counter[int] = Counter()
+        self._waited: dict[int, float] = {}
+        self.now = 0.0
 
-    def run(self, start: int | None) -> None:
+    @abstractmethod
+    def reset(self) -> None:
+        """Forget what was begun, as nothing is where a warp starts."""
+
+    @abstractmethod
+    def matters(self, number: int) -> bool:
+        """Tell whether an instruction waits for something, or begins what is waited for."""
+
+    @abstractmethod
+    def ready(self, number: int) -> float:
+        """Return when an instruction can be issued."""
+
+    @abstractmethod
+    def begin(self, number: int) -> None:
+        """Begin what an instruction does that is issued now."""
+
+    def waited(self) -> dict[int, float]:
+        """Return the cycles for which a warp waits at each instruction where it does."""
+        for start in sorted(self.code.blocks):
+            if self._executions[start] and not self._rounds[start]:
+                self._run(start)
+        return self._waited
+
+    def _run(self, start: int | None) -> None:
         """Follow one warp from a block on, where most warps go, until it ends or goes in circles.
 
         A loop that was replayed often enough is left for what is executed less.
         """
-        self._now = 0.0
-        self._scoreboards = [0.0] * SCOREBOARDS
-        self._copies, self._products = _Groups(), _Groups()
+        self.now = 0.0
+        self.reset()
         while start is not None:
-            self.rounds[start] += 1
-            self._block(self._code.blocks[start])
-            start = self._next(self._code.blocks[start])
+            self._rounds[start] += 1
+            self._block(self.code.blocks[start])
+            start = self._next(self.code.blocks[start])
 
     def _next(self, block: Block) -> int | None:
         ways = [
             one
             for one in block.successors
-            if self._executions[one] and self.rounds[one] < MOST_ROUNDS
+            if self._executions[one] and self._rounds[one] < MOST_ROUNDS
         ]
         return min(
             ways,
-            key=lambda one: (max(self.rounds[one], ROUNDS), -self._executions[one]),
+            key=lambda one: (max(self._rounds[one], ROUNDS), -self._executions[one]),
             default=None,
         )
 
@@ -128,28 +140,42 @@ class _Replay:
         if block.start not in self._events:
             self._events[block.start] = self._read(block)
         events, cycles = self._events[block.start]
-        begin = self._now
-        for event in events:
-            issued = begin + event.cycle
-            self._now = max(issued, self._ready(event.word))
-            self.waited[event.number] = self._now - issued
-            begin += self._now - issued
-            self._begin(event.word)
-        self._now = begin + cycles
+        begin = self.now
+        for number, cycle in events:
+            issued = begin + cycle
+            self.now = max(issued, self.ready(number))
+            self._waited[number] = self.now - issued
+            begin += self.now - issued
+            self.begin(number)
+        self.now = begin + cycles
 
-    def _read(self, block: Block) -> tuple[list[_Event], int]:
-        """Return what of a block sets or waits, and the cycles that it takes without waiting."""
+    def _read(self, block: Block) -> tuple[list[tuple[int, int]], int]:
+        """Return what of a block matters, with the cycle of the block at which it is issued.
+
+        That is where nothing waits; behind them are the cycles that the block takes then.
+        """
         events, cycle = [], 0
         for number in range(block.start, block.stop):
-            word = self._code.words[number]
-            sets = ~word >> RESULT_BIT & 0x3F or word >> WAITED_BIT & 0x3F
-            if sets or word & 0x1FF in GROUPED:
-                events.append(_Event(number, cycle, word))
+            if self.matters(number):
+                events.append((number, cycle))
             cycle += self._stalls[number]
         return events, cycle
 
-    def _ready(self, word: int) -> float:
-        """Return when an instruction can be issued."""
+
+class _SassWaits(Waits):
+    """The same of NVIDIA's machine code."""
+
+    def reset(self) -> None:
+        self._scoreboards = [0.0] * SCOREBOARDS
+        self._copies, self._products = Groups(), Groups()
+
+    def matters(self, number: int) -> bool:
+        word = self.code.words[number]
+        sets = ~word >> RESULT_BIT & 0x3F or word >> WAITED_BIT & 0x3F
+        return bool(sets) or word & 0x1FF in GROUPED
+
+    def ready(self, number: int) -> float:
+        word = self.code.words[number]
         waited = word >> WAITED_BIT & 0x3F
         found = max(
             (self._scoreboards[one] for one in range(SCOREBOARDS) if waited >> one & 1), default=0.0
@@ -161,21 +187,22 @@ class _Replay:
             found = max(found, self._products.until(word >> PRODUCTS_LEFT_BIT & 63))
         return found
 
-    def _begin(self, word: int) -> None:
+    def begin(self, number: int) -> None:
+        word = self.code.words[number]
         opcode = word & 0x1FF
         if opcode == operations.LDGSTS:
-            self._copies.last = self._now + MEMORY_CYCLES
+            self._copies.last = self.now + MEMORY_CYCLES
         elif opcode == LDGDEPBAR:
             self._copies.end()
         elif opcode in HGMMA:
             # N / 2 cycles for 64 x N results, which are N / 2 registers of each of 128 threads.
-            cycles = self._warpgroups * operations.warpgroup_registers(word)
-            self._products.last = max(self._products.last, self._now) + cycles
+            cycles = self.parts * operations.warpgroup_registers(word)
+            self._products.last = max(self._products.last, self.now) + cycles
             if word >> GROUP_BIT & 7 != NO_GROUP:
                 self._products.end()
         cycles = MEMORY_CYCLES if opcode in SLOW else OTHER_CYCLES
         for bit, taken in ((RESULT_BIT, cycles), (OPERANDS_BIT, OTHER_CYCLES)):
             scoreboard = word >> bit & 7
             if scoreboard < SCOREBOARDS:
-                done = self._now + taken
+                done = self.now + taken
                 self._scoreboards[scoreboard] = max(self._scoreboards[scoreboard], done)

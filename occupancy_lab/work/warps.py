@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 WARP = 32
 PAIR = 2
 """Registers of an address, where no uniform ones are added to one in global memory."""
+OF_CTA = (1 << 24) - 1
+"""The bits of an address in shared memory that say where in its CTA's: above them is which CTA."""
 MOST_NUMBERS = 1 << 20
 """Numbers of an array: programs times threads."""
 
@@ -312,7 +314,8 @@ class Warps:
         if self.registers.unknown_of(self.code.decoder.shared_address(step.word), mask) is not None:
             return None
         shift, offset = operations.shared_offset(step.word)
-        return (sources[0].astype(np.int64) << shift) + sources[1].astype(np.int64) + offset
+        address = (sources[0].astype(np.int64) << shift) + sources[1].astype(np.int64) + offset
+        return address & OF_CTA
 
     def _copying(self, step: Step, mask: Any) -> Any:
         """Return the threads of *mask* whose LDGSTS copies something."""

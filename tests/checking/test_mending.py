@@ -105,14 +105,14 @@ def test_a_slower_launch_is_no_mend() -> None:
     assert advice(row, slow, fast).startswith("What would mend it: num_warps 8 instead of 2 and")
 
 
-@pytest.mark.parametrize(("gpu", "us"), [("h100", 10.1), ("b200", 10.9)])
+@pytest.mark.parametrize(("gpu", "us"), [("h100", 10.1), ("b200", 11.5)])
 def test_what_is_not_noticeably_slower_is_a_mend(gpu: str, us: float) -> None:
     """Times that differ by no more than a prediction's error are the same."""
     row = compiled(gpu=gpu, num_warps=2, n_regs=56, shared=8, predicted_us=10.0)
     good = compiled(gpu=gpu, n_regs=32, shared=8, predicted_us=us)
     said = advice(row, good)
     assert said.startswith("What would mend it: num_warps 8")
-    close = "; 10.9 us predicted instead of 10.0 us (+9.0%), which predictions do not tell apart."
+    close = "; 11.5 us predicted instead of 10.0 us (+15.0%), which predictions do not tell apart."
     assert said.endswith(close) is (gpu == "b200")
     assert "taking longer" in advice(row, good | {"predicted_us": us + 0.3})
 

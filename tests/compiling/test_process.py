@@ -387,7 +387,7 @@ def test_address_of_no_use_is_refused_before_any_work(
 ) -> None:
     """What is no scheduler's address, or has none behind it, is one sentence, and soon."""
     pytest.importorskip("distributed")
-    monkeypatch.setattr("occupancy_lab.sweeping.grid.run_tasks", pytest.fail)
+    monkeypatch.setattr("occupancy_lab.sweeping.run.run_tasks", pytest.fail)
     start = time.monotonic()
     with pytest.raises(InputError, match=words):
         sweep(100, gpu="sm_90", scheduler=address)

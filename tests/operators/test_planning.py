@@ -44,13 +44,13 @@ def dense(problem: Problem, inputs: int = 1) -> tuple[Rows, ...]:
 def compiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Return a list that gets the number of compiles of each time that some are asked for."""
     counts: list[int] = []
-    compile_here = planning.compile_tasks
+    compile_here = planning.compile_asked
 
-    def counted(tasks: list[Any], compiler: Any) -> Any:
+    def counted(asked: list[Any], compiler: Any) -> Any:
         compiler._counted = lambda done, of: counts.append(of) if not done else None
-        return compile_here(tasks, compiler)
+        return compile_here(asked, compiler)
 
-    monkeypatch.setattr(planning, "compile_tasks", counted)
+    monkeypatch.setattr(planning, "compile_asked", counted)
     remembering = (planning._candidates, planning.launcher, planning._gpu)
     for one in remembering:
         one.cache_clear()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.tracing.traced import TracedKernel
 
-MEASURED = GridLaunches((8,), 100, samples=5, us=150.0, work=worked())
+MEASURED = GridLaunches((8,), 100, samples=5, us=150.0, record=worked())
 
 
 def drawn(*kernels: TracedKernel) -> Figure:
@@ -56,7 +56,7 @@ def test_predicted_and_measured_are_in_no_picture_together() -> None:
     assert drawn(untimed).get_suptitle() == "1 kernel on H100 SXM, predicted"
 
 
-@pytest.mark.parametrize("changes", [{"work": None}, {"us": 0.0}])
+@pytest.mark.parametrize("changes", [{"record": None}, {"us": 0.0}])
 def test_a_trace_without_numbers_has_no_roofline(changes: dict[str, float | None]) -> None:
     """It is refused in one sentence."""
     with pytest.raises(InputError, match="there is no roofline"):

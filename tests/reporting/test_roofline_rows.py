@@ -15,7 +15,7 @@ from occupancy_lab.gpus.table import devices
 from occupancy_lab.reporting.roofline import draw_trace, rooflines
 from occupancy_lab.tracing.traced import GridLaunches, Traced
 
-MEASURED = GridLaunches((8,), 100, samples=5, us=150.0, work=worked())
+MEASURED = GridLaunches((8,), 100, samples=5, us=150.0, record=worked())
 PREDICTED = dataclasses.replace(MEASURED, us=None)
 ROW: dict[str, Any] = {
     "gpu": "h100",

@@ -36,8 +36,8 @@ def test_a_dry_run_writes_its_files(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout == plain.stdout
     drawn = (tmp_path / "roofline.svg").read_text("utf-8")
-    assert "<title>matmul: 54.5 us predicted" in drawn
-    assert "<title>layer_norm: 11.8 us predicted" in drawn
+    assert "<title>matmul: 53.3 us predicted" in drawn
+    assert "<title>layer_norm: 12.1 us predicted" in drawn
     page = (tmp_path / "page.md").read_text("utf-8")
     assert "## 1 matmul" in page
     assert "total = tl.dot(a, b, total)" in page
@@ -84,7 +84,7 @@ def test_a_picture_of_nothing_is_refused(tmp_path: Path) -> None:
 
 def told() -> Trace:
     """Return a trace of two kernels that nobody ran."""
-    grid = GridLaunches(LAUNCH.grid, 100, work=worked())
+    grid = GridLaunches(LAUNCH.grid, 100, record=worked())
     fewer = dataclasses.replace(grid, launches=50)
     return Trace(Traced((traced_kernel("a", (grid,)), traced_kernel("b", (fewer,))), ()))
 
@@ -118,9 +118,9 @@ def test_a_damaged_trace_has_no_report(tmp_path: Path) -> None:
 
 
 PROGRAM = Path(__file__).parents[1] / "tracing" / "traced_program.py"
-SLOW = GridLaunches((8,), 3, samples=3, us=150.0, work=worked())
-FAST = GridLaunches((4,), 2, samples=2, us=100.0, work=worked())
-UNTIMED = GridLaunches((2,), 1, work=worked())
+SLOW = GridLaunches((8,), 3, samples=3, us=150.0, record=worked())
+FAST = GridLaunches((4,), 2, samples=2, us=100.0, record=worked())
+UNTIMED = GridLaunches((2,), 1, record=worked())
 KERNEL = traced_kernel("swiglu", (SLOW, FAST, UNTIMED))
 
 
@@ -193,5 +193,5 @@ def test_a_dry_run_has_a_timeline(tmp_path: Path) -> None:
     found = json.loads(path.read_text("utf-8"))
     launches = [one for one in found["traceEvents"] if one["ph"] == "X"]
     assert [one["name"] for one in launches] == ["layer_norm", "matmul"] * 2
-    assert launches[1]["dur"] == pytest.approx(54.5, abs=0.05)
+    assert launches[1]["dur"] == pytest.approx(53.3, abs=0.05)
     check_one_after_another(drawn(found))

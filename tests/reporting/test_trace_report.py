@@ -17,7 +17,7 @@ from occupancy_lab.tracing.trace import Trace
 from occupancy_lab.tracing.traced import GridLaunches, Process, Traced
 
 PROGRAM = Path(__file__).parents[1] / "tracing" / "traced_program.py"
-MEASURED = GridLaunches(LAUNCH.grid, 100, samples=5, us=150.0, work=worked())
+MEASURED = GridLaunches(LAUNCH.grid, 100, samples=5, us=150.0, record=worked())
 PROCESS = Process(
     pid=1,
     argv=("train.py",),
@@ -81,7 +81,7 @@ def test_a_kernel_is_explained_by_what_its_launch_does() -> None:
 
 def test_what_is_not_known_is_no_number() -> None:
     """A kernel of which nobody knows what it does is in the page with its limits alone."""
-    unknown = dataclasses.replace(MEASURED, us=None, work=None)
+    unknown = dataclasses.replace(MEASURED, us=None, record=None)
     page = text(trace("swiglu_kernel", grid=unknown))
     assert "- No time is known of its 100 launches." in page
     assert "### The limits" in page

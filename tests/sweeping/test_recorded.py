@@ -19,11 +19,13 @@ from occupancy_lab.files import export, plain_rows
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.kernels.softmax import ALIKE
+from occupancy_lab.record import failed
 from occupancy_lab.sweeping import recorded
 from occupancy_lab.sweeping.grid import Task
 from occupancy_lab.sweeping.measured import measured_row
 from occupancy_lab.sweeping.recorded import (
     NEEDED,
+    UNSTEADY,
     latest_launches,
     read_table,
     recorded_as_compiled,
@@ -172,7 +174,7 @@ def on(date: str, us: float) -> Measurement:
 def named(gpu: str, kernel: str, problem: Problem, config: Config) -> dict[str, object]:
     """Return the columns that name a launch in a table."""
     task = Task(kernel, load_kernel(kernel), problem, config, find_gpu(gpu))
-    return task.refused(Failure(Status.SKIPPED, "no GPU"), "3.7.1").named()
+    return failed(task.asked(), Failure(Status.SKIPPED, "no GPU"), "3.7.1").named()
 
 
 def lines(rows: Iterable[Row], gpu: str = "h200") -> list[dict[str, object]]:
@@ -330,7 +332,7 @@ def test_an_unsteady_time_is_none(record: Callable[..., Path]) -> None:
 def test_every_page_has_the_same_fastest_launch() -> None:
     """The fastest recorded launch of a matrix is that of the counted rows, which reports show.
 
-    Launches with more programs than fit are never faster.
+    Launches with more programs than fit are never faster by more than they vary.
     """
     counted = latest_launches(counted_rows(recorded_table()))
     for (gpu, rows, cols, dtype), table in counted.groupby(["gpu", "rows", "cols", "dtype"]):
@@ -339,7 +341,7 @@ def test_every_page_has_the_same_fastest_launch() -> None:
         assert len(ranking) == len(table)
         assert ranking[0].measurement.us == table["us"].min()
         every = [one.measurement.us for one in recorded_launches(gpu, problem)]
-        assert ranking[0].measurement.us == min(every)
+        assert ranking[0].measurement.us <= 1.01 * min(every)
 
 
 @pytest.mark.usefixtures("record")
@@ -368,6 +370,7 @@ def test_recorded_files_can_be_searched() -> None:
         with file.open(encoding="utf-8") as text:
             rows = [row for row in csv.DictReader(text) if row["measured"] == "measured"]
         rows = [row for row in rows if row["BLOCK_SIZE"]]  # not what kernels are compared with
+        rows = [row for row in rows if float(row["us_high"]) < UNSTEADY * float(row["us_low"])]
         names = list(named("h200", "softmax", PROBLEM, CONFIG))
         assert list(rows[0])[: len(names)] == names
         for row in rows[:: max(len(rows) // 10, 1)]:

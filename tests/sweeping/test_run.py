@@ -18,10 +18,9 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.occupancy import cuda, hip
 from occupancy_lab.occupancy.calculator import calculate, unit_words
-from occupancy_lab.record import Record
+from occupancy_lab.record import Record, records_of
 from occupancy_lab.sweeping import sweep
-from occupancy_lab.sweeping.grid import Task, task_runs
-from occupancy_lab.sweeping.rows import make_table
+from occupancy_lab.sweeping.grid import Task, make_table
 from occupancy_lab.sweeping.run import calculate_row, run
 from occupancy_lab.table.columns import COLUMNS, SWEEP_COLUMNS
 from occupancy_lab.text.document import to_markdown
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from occupancy_lab.asked import Asked
     from occupancy_lab.sweeping.run import Swept
 
 NOTHING = {
@@ -162,16 +162,16 @@ WHOLE = Resources(
 """What is known of all that a program can take."""
 
 
-def task(gpu: str) -> Task:
+def asked(gpu: str) -> Asked:
     """Return the tutorial's launch at 781 columns on a GPU."""
     kernel = load_kernel("softmax")
-    return Task("softmax", kernel, Problem(4096, 781), Config(1024, 4, 2), find_gpu(gpu))
+    return Task("softmax", kernel, Problem(4096, 781), Config(1024, 4, 2), find_gpu(gpu)).asked()
 
 
 def test_no_column_is_silently_empty() -> None:
     """Each column is filled where all is known or a launch failed, with what its schema says."""
     failure = Failure(Status.COMPILE_FAILED, "no such thing")
-    runs = task_runs([(task("b200"), WHOLE), (task("h100"), failure)], "3.7.1")
+    runs = records_of([asked("b200"), asked("h100")], [WHOLE, failure], triton="3.7.1")
     assert isinstance(runs[0], Record)
     assert runs[0].prediction is not None
     runs[0] = dataclasses.replace(
@@ -193,7 +193,7 @@ def test_no_column_is_silently_empty() -> None:
 
 def test_a_row_keeps_what_limits_it() -> None:
     """A row's resources are those that it was made of, whatever limits it: so is its limiter."""
-    table = make_table(task_runs([(task("b200"), WHOLE)], "3.7.1"))
+    table = make_table(records_of([asked("b200")], [WHOLE], triton="3.7.1"))
     row = table.iloc[0]
     calculation = calculate_row(row, find_gpu("b200"))
     assert row["limiter"] == "tensor_memory"

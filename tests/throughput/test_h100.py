@@ -1,4 +1,4 @@
-"""The model against an H100 that was never calibrated."""
+"""The model against an H100 as if that had never been calibrated."""
 
 from __future__ import annotations
 
@@ -7,38 +7,42 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from occupancy_lab.evaluating.evaluation import counted_rows
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.sweeping.recorded import CHECK, recorded_table
+from occupancy_lab.sweeping.recorded import recorded_table
+from occupancy_lab.throughput import calibrations
 from occupancy_lab.throughput.calibrations import UNCONFIRMED_ERROR, calibration_for
 from occupancy_lab.throughput.predict import add_predictions
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pandas as pd
 
 
 @pytest.fixture(scope="module")
-def figures() -> pd.DataFrame:
-    """Return the launches of the H100, predicted."""
+def figures() -> Iterator[pd.DataFrame]:
+    """Return launches of the H100, predicted with what was calibrated on an H200."""
     table = recorded_table()
-    found = table[table["use"] == CHECK]
+    found = table[(table["gpu"] == "h100") & table["use"].isin(["held out", "fresh"])]
     columns = {"predicted_us": None, "predicted_gbs": None, "bound": "", "basis": ""}
-    found = found.assign(**columns)
-    kernels = {name: load_kernel(name) for name in ("softmax", "softmax_row")}
-    add_predictions(found, kernels, {"h100": find_gpu("h100")})
-    return found
+    found = counted_rows(found).assign(**columns)
+    kernels = {name: load_kernel(name) for name in found["kernel"].unique()}
+    known = {one.gpu: one for one in calibrations.known_calibrations() if one.gpu == "h200"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(calibrations, "_calibrations", lambda: known)
+        add_predictions(found, kernels, {"h100": find_gpu("h100")})
+        yield found
 
 
 def test_data_sheet_predicts_what_was_measured_on_an_h100(figures: pd.DataFrame) -> None:
-    """217 launches of an H100 are met within 5 % by half and within 10 % by nine tenths."""
-    predicted = figures["predicted_us"].notna()
+    """Launches of an H100 are met within 5 % by half and within 13 % by nine tenths."""
     error = (figures["predicted_us"] / figures["us"] - 1).abs()
-    assert len(figures) == 259
-    assert predicted.sum() == 217
-    assert set(figures["gpu"]) == {"h100"}
-    assert figures.loc[predicted, "basis"].str.startswith("the data sheet").all()
+    assert len(figures) == 3275
+    assert figures["basis"].str.startswith("the data sheet").all()
     assert error.median() < 0.05
-    assert error.quantile(0.9) < 0.10
+    assert error.quantile(0.9) < 0.13
 
 
 def test_what_is_unconfirmed_is_off_by_what_the_h100_is(figures: pd.DataFrame) -> None:
@@ -46,9 +50,8 @@ def test_what_is_unconfirmed_is_off_by_what_the_h100_is(figures: pd.DataFrame) -
 
     That is of times, and of ratios of the times of two launches of one matrix.
     """
-    known = figures[figures["predicted_us"].notna()]
-    off = (known["predicted_us"] / known["us"]).astype(float)
-    of_matrices = [off[rows.index] for _, rows in known.groupby(["rows", "cols", "dtype"])]
+    off = (figures["predicted_us"] / figures["us"]).astype(float)
+    of_matrices = [off[rows.index] for _, rows in figures.groupby(["rows", "cols", "dtype"])]
     ratios = [
         abs(one / other - 1)
         for matrix in of_matrices

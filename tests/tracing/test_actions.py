@@ -32,7 +32,7 @@ from occupancy_lab.tracing.traced import GridLaunches, Traced
 
 CHANGE = "BLOCK 2 instead of 1 (if the kernel allows it)"
 ACTION = Action(CHANGE, f"{CHANGE}: 25 us.", 100.0, 25.0, "25 us")
-GRID = GridLaunches(LAUNCH.grid, 100, work=worked())
+GRID = GridLaunches(LAUNCH.grid, 100, record=worked())
 PREDICTION = worked().prediction
 assert PREDICTION is not None
 TOTAL_US = 100 * PREDICTION.us
@@ -85,7 +85,7 @@ def test_those_that_lose_most_are_tried(asked: list[str]) -> None:
 def test_nothing_is_tried_unasked_nor_where_nothing_is_lost(asked: list[str]) -> None:
     """Without seconds nothing is compiled, and what takes its least time is left alone."""
     assert with_actions(traced("a"), trying(asked), Effort()) == traced("a")
-    least = worked().light.us
+    least = worked().speed_of_light.us
     idle = traced_kernel("idle", (dataclasses.replace(GRID, us=least),))
     with_actions(Traced((idle,), ()), trying(asked), Effort(60))
     assert asked == []

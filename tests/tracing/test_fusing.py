@@ -62,7 +62,7 @@ def side(
         parts = (Part(bound, 1e3), *work.prediction.parts)
         prediction = dataclasses.replace(work.prediction, parts=parts)
         work = dataclasses.replace(work, prediction=prediction)
-    grid = GridLaunches(LAUNCH.grid, launches, us=us, work=work if known else None)
+    grid = GridLaunches(LAUNCH.grid, launches, us=us, record=work if known else None)
     return traced_kernel(name, (grid,)), grid
 
 
@@ -86,7 +86,7 @@ def test_no_more_is_saved_than_the_shorter_launch_takes() -> None:
     assert found is not None
     assert found.us == 0.5
     untimed = [
-        (kernel, dataclasses.replace(grid, work=dataclasses.replace(worked(), prediction=None)))
+        (kernel, dataclasses.replace(grid, record=dataclasses.replace(worked(), prediction=None)))
         for kernel, grid in (side("a", 1, us=None), side("b", 1, us=None))
     ]
     found = handover(fed(*untimed, (WRITTEN, READ)))

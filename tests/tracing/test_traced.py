@@ -53,10 +53,10 @@ def test_what_is_lost_is_the_time_above_the_bytes_at_the_data_sheets_rate() -> N
     """A launch moves each of its bytes once at 3352.3 GB/s, and all launches of all grids count."""
     work = worked()
     least = BYTES / 3352.3e3
-    assert work.light.us == pytest.approx(least)
+    assert work.speed_of_light.us == pytest.approx(least)
     grids = (
-        GridLaunches((8,), 30, samples=5, us=150.0, work=work),
-        GridLaunches((4,), 10, samples=5, us=140.0, work=work),
+        GridLaunches((8,), 30, samples=5, us=150.0, record=work),
+        GridLaunches((4,), 10, samples=5, us=140.0, record=work),
     )
     row = traced_kernel("swiglu", grids).row()
     assert row["lost_us"] == pytest.approx(30 * (150 - least) + 10 * (140 - least))
@@ -67,8 +67,8 @@ def test_a_measured_time_and_a_predicted_one_are_in_no_sum() -> None:
     """Once a grid was timed, others have no time; where none was, all are predicted."""
     work = worked()
     assert work.prediction is not None
-    timed = GridLaunches((8,), 30, samples=5, us=50.0, work=work)
-    other = GridLaunches((4,), 10, work=work)
+    timed = GridLaunches((8,), 30, samples=5, us=50.0, record=work)
+    other = GridLaunches((4,), 10, record=work)
     time = traced_kernel("swiglu", (timed, other)).time
     assert time is not None
     assert (time.basis, time.launches, time.us) == ("measured", 30, 1500)
@@ -81,7 +81,7 @@ def test_a_measured_time_and_a_predicted_one_are_in_no_sum() -> None:
 
 def test_a_launch_that_is_faster_than_its_bytes_loses_nothing() -> None:
     """Tensors that are in a cache already make it so, and no other launch loses less by it."""
-    fast = GridLaunches((8,), 30, samples=5, us=1e-3, work=worked())
+    fast = GridLaunches((8,), 30, samples=5, us=1e-3, record=worked())
     slow = dataclasses.replace(fast, grid=(4,), us=1000.0)
     alone, both = (traced_kernel("swiglu", grids).time for grids in ((slow,), (fast, slow)))
     assert alone is not None
@@ -89,17 +89,17 @@ def test_a_launch_that_is_faster_than_its_bytes_loses_nothing() -> None:
     assert both.lost_us == alone.lost_us
 
 
-@pytest.mark.parametrize("changes", [{"work": None}, {"us": None, "work": None}])
+@pytest.mark.parametrize("changes", [{"record": None}, {"us": None, "record": None}])
 def test_what_is_not_known_is_missing_and_not_0(changes: dict[str, Any]) -> None:
     """A kernel of which nobody knows what its launches do has no lost time."""
-    grid = GridLaunches((8,), 30, samples=5, us=50.0, work=worked())
+    grid = GridLaunches((8,), 30, samples=5, us=50.0, record=worked())
     row = traced_kernel("swiglu", (dataclasses.replace(grid, **changes),)).row()
     assert (row["lost_us"], row["lost_of"], row["speed_of_light_us"]) == (None, None, None)
 
 
 def test_a_time_of_another_gpu_has_no_speed_of_light() -> None:
     """What was measured on an H200 is not held against the rates of an H100 that was asked for."""
-    grid = GridLaunches((8,), 30, samples=5, us=50.0, work=worked())
+    grid = GridLaunches((8,), 30, samples=5, us=50.0, record=worked())
     time = dataclasses.replace(traced_kernel("swiglu", (grid,)), elsewhere=True).time
     assert time is not None
     assert (time.us, time.lost_us) == (1500, None)
@@ -113,12 +113,13 @@ def names(kernels: Sequence[TracedKernel]) -> list[str]:
 def test_the_kernel_that_loses_most_is_first() -> None:
     """Of those of which nobody knows that, it is that of most time, then of most launches."""
     work = worked()
-    near = GridLaunches((8,), 1000, samples=5, us=1.2 * (work.light.us or 0.0), work=work)
-    far = dataclasses.replace(near, launches=10, us=100 * (work.light.us or 0.0))
+    us = work.speed_of_light.us or 0.0
+    near = GridLaunches((8,), 1000, samples=5, us=1.2 * us, record=work)
+    far = dataclasses.replace(near, launches=10, us=100 * us)
     assert near.total_us is not None
     assert far.total_us is not None
     assert near.total_us > far.total_us
-    unknown = dataclasses.replace(near, us=1e6, work=None)
+    unknown = dataclasses.replace(near, us=1e6, record=None)
     kernels = [
         traced_kernel(name, (grid,))
         for name, grid in (

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 import pytest
-from launched_kernels import layer_norm
+from launched_kernels import layer_norm, matmul
 from recorded_work import RecordedLaunch, recorded_launches
 
 from occupancy_lab.compiling.offline import offline
@@ -16,8 +16,11 @@ from occupancy_lab.launch import Launch, Pointer
 from occupancy_lab.values import Target
 from occupancy_lab.work import followed, skipping
 from occupancy_lab.work.counts import Executed, total
+from occupancy_lab.work.doubts import doubts
 from occupancy_lab.work.executed import execute
 from occupancy_lab.work.followed import spread
+from occupancy_lab.work.ttir import read_ttir
+from occupancy_lab.work.walk import count
 
 if TYPE_CHECKING:
     from occupancy_lab.work.counts import Amount
@@ -182,14 +185,43 @@ def test_many_programs_are_counted_from_some() -> None:
     assert many.store_sectors.low == pytest.approx(few.store_sectors.low * 10_000, rel=0.001)
 
 
+@pytest.mark.parametrize("num_ctas", [2, 4])
+def test_ctas_of_a_cluster_do_what_its_source_says(num_ctas: int) -> None:
+    """A product of matrices is stored once, and multiplied as often, by all CTAs of its clusters.
+
+    They load what the source says or more: CTAs that share a block of a matrix each load it.
+    """
+    size, block = 256, {"BLOCK_SIZE_M": 128, "BLOCK_SIZE_N": 128, "BLOCK_SIZE_K": 64}
+    half, numbers_of = Pointer("float16", 1 << 24), (size,) * 3 + (size, 1) * 3
+    constexprs = {**block, "GROUP_SIZE_M": 8, "ACTIVATION": ""}
+    launch = Launch(
+        (half, half, half, *numbers_of), {**constexprs, "num_warps": 4, "num_ctas": num_ctas}
+    )
+    with offline(Target("cuda", "90", 32)):
+        made = launch.warm_up(matmul)
+    texts = texts_of(made.asm, made.metadata, "cuda")
+    assert texts is not None
+    assert texts.num_ctas == num_ctas
+    arguments = dict(zip(matmul.arg_names, launch.arguments, strict=False))
+    found = execute(texts, arguments, (4,))
+    counts = count(read_ttir(texts.ttir), arguments, (4,))
+    assert found.program is None
+    assert not found.unknowns
+    assert not doubts(counts, found)
+    moved = {"load": 0, "store": 0}
+    for one in found.accesses:
+        name = "load" if one.operation == "copy" else one.operation
+        moved[name] += (one.threads.exact or 0) * one.thread_bytes
+    assert moved["store"] == size * size * 2
+    assert moved["load"] >= 2 * 2 * size * size * 2
+
+
 def test_what_cannot_be_followed_is_refused() -> None:
-    """Without a cubin, or where programs are clusters, one sentence says why."""
-    texts, launch = compiled("90", 1000)
-    for changes, why in (({"cubin": None}, "no cubin"), ({"num_ctas": 2}, "clusters")):
-        fields = {name: getattr(texts, name) for name in Texts.__slots__} | changes
-        with pytest.raises(BinaryError, match=why):
-            execute(Texts(**fields), {}, (1,))
-    del launch
+    """Without a cubin one sentence says so."""
+    texts, _ = compiled("90", 1000)
+    fields = {name: getattr(texts, name) for name in Texts.__slots__} | {"cubin": None}
+    with pytest.raises(BinaryError, match="no cubin"):
+        execute(Texts(**fields), {}, (1,))
 
 
 def test_places_are_spread_over_all() -> None:

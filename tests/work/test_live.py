@@ -14,7 +14,8 @@ from hand_made import executed, place
 from recorded_work import recorded_launches
 
 from occupancy_lab.compiling.cubin import EM_CUDA, kernel_text, read_elf
-from occupancy_lab.work.live import live_registers, registers_read
+from occupancy_lab.work.gcn import read_gcn
+from occupancy_lab.work.live import live_registers, live_vectors, registers_read
 from occupancy_lab.work.operations import STACK, ZERO, Decoder, bits, places_of
 from occupancy_lab.work.slices import read_code
 
@@ -105,3 +106,25 @@ def test_a_conversion_from_64_bits_reads_a_pair() -> None:
         word = opcode | 1 << 9 | 8 << 32
         assert registers_read(word | 3 << 84, decoder) == 0b11 << 8
         assert registers_read(word | 2 << 84, decoder) == 1 << 8
+
+
+ASSEMBLY = """
+kernel:
+	v_mov_b32_e32 v1, 0
+	global_load_dwordx4 v[4:7], v0, s[0:1]
+	s_waitcnt vmcnt(0)
+	v_accvgpr_write_b32 a255, v7
+	v_add_f32_e32 v1, v4, v5
+	v_mov_b32_dpp v1, v6 row_shr:1 row_mask:0xf bank_mask:0xf
+	v_accvgpr_read_b32 v255, a255
+	global_store_dwordx2 v0, v[1:2], s[0:1]
+	s_endpgm
+.Lfunc_end0:
+"""
+
+
+def test_live_vectors_are_those_still_read() -> None:
+    """A value lives until it is read last; a move to some lanes leaves the others what they had."""
+    code = read_gcn(ASSEMBLY, "kernel")
+    assert live_vectors(code, is_unified=True) == [3, 6, 6, 7, 7, 5, 5, 3, 0]
+    assert live_vectors(code, is_unified=False) == [3, 6, 6, 6, 6, 4, 4, 3, 0]

@@ -1,0 +1,74 @@
+"""How long a wave of an AMD GPU stands at each instruction, by what documents say."""
+
+from __future__ import annotations
+
+import pytest
+
+from occupancy_lab.gpus import HipArchitecture, architectures
+from occupancy_lab.work.executed_gcn import wave_flops
+from occupancy_lab.work.gcn import read_gcn
+from occupancy_lab.work.waits import MEMORY_CYCLES
+from occupancy_lab.work.waits_gcn import (
+    ISSUE_CYCLES,
+    LDS_CYCLES,
+    GcnWaits,
+    issue_cycles,
+    product_cycles,
+)
+
+LOAD, READ = "global_load_dword v1, v0, s[0:1]", "ds_read_b32 v2, v0"
+PRODUCT = "v_mfma_f32_32x32x8_f16 a[0:15], v[0:1], v[2:3], a[0:15]"
+
+
+def architecture(name: str) -> HipArchitecture:
+    """Return an architecture of AMD's."""
+    found = architectures()[name]
+    assert isinstance(found, HipArchitecture)
+    return found
+
+
+def waited(*lines: str, waves: int = 4) -> list[float]:
+    """Return how long a wave waits at each of some instructions of an MI300X."""
+    code = read_gcn("\nkernel:\n\t" + "\n\t".join((*lines, "s_endpgm")) + "\n", "kernel")
+    cycles = [issue_cycles(one) for one in code.instructions]
+    flops = [wave_flops(one) for one in code.instructions]
+    found = GcnWaits(code, cycles, {0: 1.0}, waves, flops, architecture("gfx942")).waited()
+    return [found.get(number, 0.0) for number in range(len(lines))]
+
+
+def test_a_wait_lasts_until_few_enough_are_left() -> None:
+    """Of two loads the first is waited for where one may go on; LDS has a counter of its own."""
+    first, second = (f"s_waitcnt vmcnt({left})" for left in (1, 0))
+    assert waited(LOAD, LOAD, first, second) == [0, 0, MEMORY_CYCLES - 2 * ISSUE_CYCLES, 0]
+    both = "s_waitcnt vmcnt(1) lgkmcnt(0)"
+    assert waited(LOAD, READ, both) == [0, 0, LDS_CYCLES - ISSUE_CYCLES]
+    assert waited(LOAD, "s_nop 15", second)[-1] == MEMORY_CYCLES - 17 * ISSUE_CYCLES
+
+
+@pytest.mark.parametrize(("waves", "others"), [(1, 1), (4, 1), (8, 2)])
+def test_a_product_waits_for_the_one_before(waves: int, others: int) -> None:
+    """It has its SIMD's matrix core for 32 cycles, as each other wave of that SIMD has."""
+    assert waited(PRODUCT, PRODUCT, waves=waves) == [0, 32 * others - ISSUE_CYCLES]
+
+
+@pytest.mark.parametrize(
+    ("name", "gfx90a", "gfx942"),
+    [
+        ("v_mfma_f32_32x32x8f16", 64, 32),
+        ("v_mfma_f32_16x16x16_bf16", 32, 16),
+        ("v_mfma_f32_32x32x2_f32", 64, 64),
+        ("v_mfma_f64_16x16x4_f64", 32, 32),
+        ("v_mfma_f32_32x32x4_xf32", None, 32),
+        ("v_mfma_f32_32x32x16_fp8_fp8", None, 32),
+        ("v_mfma_i32_16x16x32_i8", None, 16),
+    ],
+)
+def test_products_take_the_passes_of_amds_guides(
+    name: str, gfx90a: int | None, gfx942: int
+) -> None:
+    """A pass is 4 cycles; their numbers are in the instruction set guides of CDNA 2 and 3."""
+    code = read_gcn(f"\nkernel:\n\t{name} v[0:15], v[0:1], v[2:3], 0\n\ts_endpgm\n", "kernel")
+    flops = wave_flops(code.instructions[0]) or 0
+    assert product_cycles(name, flops, architecture("gfx942")) == gfx942
+    if gfx90a is not None:
+        assert product_cycles(name, flops, architecture("gfx90a")) == gfx90a
