@@ -1,0 +1,435 @@
+"""What the units of the GPU at hand do, each measured by a kernel that keeps it busy alone.
+
+Cycles are read by the kernels from their multiprocessor's clock, so that they hold at any clock;
+times are those of `measuring.measure.Timer`, with an empty L2 cache.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import statistics
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.calibrating import unit_kernels as kernels
+from occupancy_lab.calibrating.kernels import empty_kernel
+from occupancy_lab.errors import DriverError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    import torch
+
+    from occupancy_lab.calibrating.unit_kernels import Probe
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """How fast tensor cores multiply tiles that stay in shared memory."""
+
+    dtype: str
+    """Of the operands, as torch has it; float32 is rounded to TF32."""
+    m: int
+    n: int
+    num_warps: int
+    tflops: float | None
+    """1e12 multiplications and additions a second, or those of integers, of the whole GPU."""
+    mhz: float | None
+    """The multiprocessors' clock meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ramp:
+    """How much longer a copy takes than at the full rate of a large one."""
+
+    bytes: int
+    """That are read, and as many written."""
+    us: float
+
+
+def _unit(unit: str, meaning: str) -> Any:
+    return dataclasses.field(default=None, metadata={"unit": unit, "meaning": meaning})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Units:
+    """What the units of one GPU do; None is what could not be measured."""
+
+    launch_us: float | None = _unit("us", "a launch of one empty program, the L2 cache empty")
+    next_launch_us: float | None = _unit("us", "each further such launch right behind another")
+    dispatch_us: float | None = _unit("us", "from the start of one program to the next, whole GPU")
+    start_cycles: float | None = _unit(
+        "cycles", "from the end of a program to the first instruction of the next in its place"
+    )
+    l1_cycles: float | None = _unit("cycles", "until a load is there from the L1 cache")
+    l2_cycles: float | None = _unit("cycles", "the same from the L2 cache, which is idle")
+    memory_cycles: float | None = _unit("cycles", "the same from device memory, which is idle")
+    shared_cycles: float | None = _unit("cycles", "the same from shared memory")
+    atomic_cycles: float | None = _unit("cycles", "until the result of an atomic add is there")
+    atomic_same_cycles: float | None = _unit(
+        "cycles", "between two adds of the whole GPU to one address"
+    )
+    atomic_adds: float | None = _unit("adds/cycle/SM", "atomic adds to neighbouring addresses")
+    read_gbs: float | None = _unit("GB/s", "device memory, read only")
+    write_gbs: float | None = _unit("GB/s", "device memory, written only")
+    copy_gbs: float | None = _unit("GB/s", "device memory, read and written, bytes of both")
+    ramps: tuple[Ramp, ...] | None = _unit("us", "what copies take beyond launch and full rate")
+    l2_bytes: float | None = _unit("B/cycle/SM", "read from the L2 cache by all multiprocessors")
+    l2_alone_bytes: float | None = _unit("B/cycle/SM", "the same by one alone")
+    memory_alone_bytes: float | None = _unit("B/cycle/SM", "from device memory by one alone")
+    shared_bytes: float | None = _unit("B/cycle/SM", "read from shared memory")
+    local_bytes: float | None = _unit(
+        "B/cycle/SM", "local memory past the L1 cache, loaded and stored"
+    )
+    fma_results: float | None = _unit("1/cycle/SM", "FP32 multiply-adds")
+    integer_results: float | None = _unit("1/cycle/SM", "32-bit integer logic")
+    special_results: float | None = _unit("1/cycle/SM", "special functions (ex2)")
+    code_cycles: float | None = _unit(
+        "cycles", "for 128 bytes of straight code that no cache has, beyond issuing it"
+    )
+    clock_mhz: float | None = _unit("MHz", "the multiprocessors' clock while all do FP32 work")
+    products: tuple[Product, ...] | None = _unit("TFLOP/s", "tensor cores, by dtype and tile")
+
+
+@dataclass(frozen=True, slots=True)
+class Ticks:
+    """What the programs of some launches noted, all that did the same."""
+
+    rows: Sequence[Sequence[int]]
+    """Of each program, as `kernels.NOTED` says."""
+
+    @property
+    def cycles(self) -> float:
+        """Return how long a program took."""
+        return statistics.median(last - first for first, last, *_ in self.rows)
+
+    @property
+    def mhz(self) -> float | None:
+        """Return the multiprocessors' clock meanwhile; None where the time is too short to tell."""
+        ns = statistics.median(ended - began for _, _, began, ended, _ in self.rows)
+        return self.cycles / ns * 1e3 if ns >= LEAST_NS else None
+
+    def gap(self, at_once: int) -> float:
+        """Return the cycles from the end of a program to the start of the one that takes its place.
+
+        What they end in is the number of their multiprocessor, which has *at_once* of them.
+        """
+        starts, ends = defaultdict(list), defaultdict(list)
+        for first, last, _, _, place in self.rows:
+            starts[place].append(first)
+            ends[place].append(last)
+        return statistics.median(
+            start - end
+            for place in starts
+            for start, end in zip(
+                sorted(starts[place])[at_once:], sorted(ends[place]), strict=False
+            )
+        )
+
+
+LEAST_NS = 100_000
+"""Of a program that tells the clock: some GPUs count nanoseconds by the thousand."""
+RUNS = 18
+"""Launches that are timed, three bursts of the timer."""
+PROBE_RUNS = 3
+"""Launches of a probe that count, after one that does not."""
+EMPTY_LAUNCHES, EMPTY_PROGRAMS = 9, 1 << 16
+LARGE_BYTES = 1 << 30
+"""Of device memory that is read or written at once."""
+BLOCK = 2048
+"""Elements of a program that moves memory."""
+RAMP_BYTES = (1 << 20, 1 << 22, 1 << 24, 1 << 26)
+LINE_BYTES = 128
+L2_RING_BYTES, MEMORY_RING_BYTES = 1 << 22, 1 << 25
+"""Of addresses that are followed: no L1 cache holds the first; of the second few are visited."""
+MEMORY_LOADS = 1 << 13
+SWEEP_BLOCK, SWEEP_STEPS, L2_BLOCKS, MEMORY_BLOCKS = 1 << 14, 256, 256, 1024
+"""Elements of 4 bytes that a program loads at once, and how often; blocks of 16 MiB, which an L2
+cache holds, and of 64 MiB."""
+START_WARPS = 4
+DTYPES = ("float16", "bfloat16", "float32", "float8_e4m3fn", "int8")
+TILES = ((64, 64), (128, 128), (128, 256))
+DEPTH_BYTES = 128
+"""Of a row of an operand, as matrix products usually load it."""
+PRODUCT_WARPS, MOST_WARPS, MOST_SUMS = (4, 8), 16, 1 << 15
+"""Programs share a multiprocessor until it has so many warps, or so many sums in registers."""
+PRODUCT_CYCLES, FLOPS_BYTES = 4_000_000, 8192
+"""About how long a launch takes, if a cycle has so many FLOPs by bytes of an element."""
+
+
+class Bench:
+    """Measures each unit of the current GPU, under the name that `Units` has for it."""
+
+    def __init__(self) -> None:
+        """Take the memory that the kernels read and write."""
+        import torch
+
+        from occupancy_lab.measuring.l2 import Flush
+        from occupancy_lab.measuring.measure import Timer
+
+        device: Any = torch.cuda.get_device_properties()
+        self.size: int = device.multi_processor_count
+        self.threads: int = device.max_threads_per_multi_processor
+        self.reads_clock = torch.version.cuda is not None
+        self.timer, self.flush = Timer(), Flush()
+        self.source = torch.empty(LARGE_BYTES // 4, device="cuda").normal_()
+        self.target = torch.zeros_like(self.source)
+
+    def timed_us(self, *calls: Callable[[], object]) -> list[float]:
+        """Return the median us of each of *calls*, which take turns."""
+        return [statistics.median(times) for times in self.timer.time(calls, runs=RUNS)]
+
+    def ticks(
+        self, launch: Callable[[torch.Tensor], object], programs: int, *, before: bool = False
+    ) -> Ticks:
+        """Return what the programs of *launch* note where it is given a tensor for it.
+
+        *before* each the caches are emptied, the instructions' too.
+        """
+        import torch
+
+        if not self.reads_clock:
+            msg = "only NVIDIA's clock is read"
+            raise DriverError(msg)
+        rows: list[list[int]] = []
+        for run in range(PROBE_RUNS + 1):
+            noted = torch.zeros((programs, kernels.NOTED), dtype=torch.int64, device="cuda")
+            if before:
+                self._launch(kernels.FILLER, noted, 1)
+                self.flush(())
+            launch(noted)
+            if run:
+                rows += noted.tolist()
+        return Ticks(rows)
+
+    def _launch(
+        self,
+        probe: Probe,
+        noted: torch.Tensor,
+        steps: int,
+        data: torch.Tensor | None = None,
+        num_warps: int | None = None,
+    ) -> None:
+        kernels.probe_kernel[(len(noted),)](
+            noted,
+            self.target if data is None else data,
+            steps,
+            probe.ptx,
+            probe.threads,
+            num_warps=num_warps or max(probe.threads // kernels.WARP, 1),
+        )
+
+    def probe(  # noqa: PLR0913 - how it is run
+        self,
+        name: str,
+        steps: int,
+        programs: int = 1,
+        *,
+        data: torch.Tensor | None = None,
+        before: bool = False,
+        num_warps: int | None = None,
+    ) -> Ticks:
+        """Return what *programs* note that do *steps* of a probe."""
+        probe = kernels.PROBES[name]
+        return self.ticks(
+            lambda noted: self._launch(probe, noted, steps, data, num_warps),
+            programs,
+            before=before,
+        )
+
+    def step_cycles(self, name: str, steps: int, programs: int = 1, **others: Any) -> float:
+        """Return the cycles of what a probe repeats."""
+        repeats = kernels.PROBES[name].repeats
+        return self.probe(name, steps, programs, **others).cycles / (steps * repeats)
+
+    def empty(self, programs: int = 1) -> None:
+        """Launch programs that do nothing."""
+        empty_kernel[(programs,)](self.target, BLOCK_SIZE=16, num_warps=START_WARPS)
+
+    @cached_property
+    def empty_us(self) -> tuple[float, float, float]:
+        """Return what launches of empty programs take: of one, of several in a row, of many."""
+
+        def several() -> None:
+            for _ in range(EMPTY_LAUNCHES):
+                self.empty()
+
+        one, row, many = self.timed_us(self.empty, several, lambda: self.empty(EMPTY_PROGRAMS))
+        return one, row, many
+
+    def start_cycles(self) -> float:
+        """Return the cycles between programs that follow each other."""
+        at_once = self.threads // (START_WARPS * kernels.WARP)
+        programs = 8 * at_once * self.size
+        return self.probe("start", 400, programs, num_warps=START_WARPS).gap(at_once)
+
+    def chase_cycles(self, data: torch.Tensor, loads: int, *, before: bool = False) -> float:
+        """Return the cycles of each of *loads* past the L1 cache that lead to the next."""
+        steps = loads // kernels.PROBES["l2"].repeats
+        return self.step_cycles("l2", steps, data=data, before=before)
+
+    def zeros(self) -> torch.Tensor:
+        """Return a number for each thread of wide programs, a multiprocessor each."""
+        return self.target[: self.size * kernels.WIDE_THREADS].zero_()
+
+    def move(self, size: int, *, reads: bool = True, writes: bool = True) -> Callable[[], object]:
+        """Return the launch that reads or writes so many bytes."""
+        return lambda: kernels.move_kernel[(size // 4 // BLOCK,)](
+            self.target, self.source, BLOCK, reads, writes, num_warps=4
+        )
+
+    @cached_property
+    def moved_gbs(self) -> tuple[float, ...]:
+        """Return the GB/s of device memory that is read, written, and copied."""
+        calls = (
+            self.move(LARGE_BYTES, writes=False),
+            self.move(LARGE_BYTES, reads=False),
+            self.move(LARGE_BYTES // 2),
+        )
+        launch_us = self.empty_us[0]
+        return tuple(LARGE_BYTES / (us - launch_us) / 1e3 for us in self.timed_us(*calls))
+
+    def ramps(self) -> tuple[Ramp, ...]:
+        """Return what copies of RAMP_BYTES take beyond a launch and the full rate."""
+        times = self.timed_us(*map(self.move, RAMP_BYTES))
+        launch_us, full = self.empty_us[0], self.moved_gbs[2] * 1e3
+        return tuple(
+            Ramp(size, us - launch_us - 2 * size / full)
+            for size, us in zip(RAMP_BYTES, times, strict=True)
+        )
+
+    def sweep_bytes(self, blocks: int, programs: int, *, before: bool = False) -> float:
+        """Return the bytes a cycle that each of *programs* reads, a multiprocessor each."""
+
+        def launch(noted: torch.Tensor) -> None:
+            kernels.sweep_kernel[(programs,)](
+                noted, self.source, blocks, SWEEP_STEPS, SWEEP_BLOCK, num_warps=32
+            )
+
+        moved = 4 * SWEEP_BLOCK * SWEEP_STEPS
+        return moved / self.ticks(launch, programs, before=before).cycles
+
+    def results(self, name: str, steps: int, each: float) -> float:
+        """Return how much a multiprocessor does a cycle of what a thread does *each* in a step."""
+        return kernels.WIDE_THREADS * each / self.step_cycles(name, steps, self.size)
+
+    def code_cycles(self) -> float:
+        """Return the cycles for which a line of code is waited for."""
+        cycles = self.probe("code", 1, self.size, before=True).cycles
+        return (cycles - kernels.CODE_INSTRUCTIONS) / kernels.CODE_LINES
+
+    def products(self) -> tuple[Product, ...]:
+        """Return the tensor cores' rates by dtype and tile."""
+        return tuple(
+            self._product(dtype, m, n, num_warps)
+            for dtype, (m, n), num_warps in itertools.product(DTYPES, TILES, PRODUCT_WARPS)
+        )
+
+    def _product(self, dtype: str, m: int, n: int, num_warps: int) -> Product:
+        import torch
+
+        kind = getattr(torch, dtype)
+        k = DEPTH_BYTES // kind.itemsize
+        sums = torch.int32 if kind is torch.int8 else torch.float32
+        output = torch.empty((m, n), dtype=sums, device="cuda")
+        programs = self.size * max(min(MOST_WARPS // num_warps, MOST_SUMS // (m * n)), 1)
+        noted = torch.zeros((programs, kernels.NOTED), dtype=torch.int64, device="cuda")
+        flops = 2 * m * n * k * programs
+        steps = int(PRODUCT_CYCLES * self.size * FLOPS_BYTES / kind.itemsize / flops)
+        operands = [random_matrix(size, k, kind) for size in (m, n)]
+
+        def launch() -> None:
+            kernels.dot_kernel[(programs,)](
+                noted, output, *operands, steps, m, n, k, self.reads_clock, num_warps=num_warps
+            )
+
+        try:
+            (us,) = self.timed_us(launch)
+        except Exception:  # noqa: BLE001 - Triton's errors have no common kind
+            return Product(dtype, m, n, num_warps, None, None)
+        mhz = Ticks(noted.tolist()).mhz if self.reads_clock else None
+        return Product(dtype, m, n, num_warps, flops * steps / (us - self.empty_us[0]) / 1e6, mhz)
+
+
+def ring(size: int, device: str = "cuda") -> torch.Tensor:
+    """Return *size* bytes on the current GPU whose lines hold each other's addresses, in a ring.
+
+    The first one is on it, and all come in a random order.
+    """
+    import torch
+
+    lines = torch.zeros((size // LINE_BYTES, LINE_BYTES // 8), dtype=torch.int64, device=device)
+    order = torch.randperm(len(lines), device=device)
+    lines[order, 0] = lines.data_ptr() + order.roll(-1) * LINE_BYTES
+    return lines
+
+
+def random_matrix(rows: int, cols: int, dtype: torch.dtype) -> torch.Tensor:
+    """Return a matrix of random numbers on the current GPU, of all 256 where they are int8."""
+    import torch
+
+    if dtype is torch.int8:
+        return torch.randint(-128, 128, (rows, cols), dtype=dtype, device="cuda")
+    return torch.randn((rows, cols), device="cuda").to(dtype)
+
+
+CHAINS = len(kernels.CHAINS)
+MEASURES: Mapping[str, Callable[[Bench], Any]] = MappingProxyType(
+    {
+        "launch_us": lambda on: on.empty_us[0],
+        "next_launch_us": lambda on: (on.empty_us[1] - on.empty_us[0]) / (EMPTY_LAUNCHES - 1),
+        "dispatch_us": lambda on: (on.empty_us[2] - on.empty_us[0]) / (EMPTY_PROGRAMS - 1),
+        "start_cycles": Bench.start_cycles,
+        "l1_cycles": lambda on: on.step_cycles("l1", 256, data=ring(LINE_BYTES)),
+        "l2_cycles": lambda on: on.chase_cycles(ring(L2_RING_BYTES), L2_RING_BYTES // LINE_BYTES),
+        "memory_cycles": lambda on: on.chase_cycles(
+            ring(MEMORY_RING_BYTES), MEMORY_LOADS, before=True
+        ),
+        "shared_cycles": lambda on: on.step_cycles("shared", 512),
+        "atomic_cycles": lambda on: on.step_cycles("atomic", 128, data=on.zeros()),
+        "atomic_same_cycles": lambda on: (
+            on.step_cycles("atomic same", 256, on.size, data=on.zeros()) / on.size
+        ),
+        "atomic_adds": lambda on: (
+            kernels.WIDE_THREADS / on.step_cycles("atomic apart", 128, on.size, data=on.zeros())
+        ),
+        "read_gbs": lambda on: on.moved_gbs[0],
+        "write_gbs": lambda on: on.moved_gbs[1],
+        "copy_gbs": lambda on: on.moved_gbs[2],
+        "ramps": Bench.ramps,
+        "l2_bytes": lambda on: on.sweep_bytes(L2_BLOCKS, on.size),
+        "l2_alone_bytes": lambda on: on.sweep_bytes(L2_BLOCKS, 1),
+        "memory_alone_bytes": lambda on: on.sweep_bytes(MEMORY_BLOCKS, 1, before=True),
+        "shared_bytes": lambda on: on.results("shared bytes", 256, kernels.SHARED_BYTES_A_STEP),
+        "local_bytes": lambda on: on.results("local bytes", 640, kernels.LOCAL_BYTES_A_STEP),
+        "fma_results": lambda on: on.results("fma", 2000, CHAINS),
+        "integer_results": lambda on: on.results("integer", 1000, CHAINS),
+        "special_results": lambda on: on.results("special", 256, CHAINS),
+        "code_cycles": Bench.code_cycles,
+        "clock_mhz": lambda on: on.probe("fma", 8000, on.size).mhz,
+        "products": Bench.products,
+    }
+)
+"""How each field of `Units` is measured, in an order that begins with what others need."""
+
+
+def measure_units(
+    names: Iterable[str] = tuple(MEASURES),
+    said: Callable[[str, object], None] = lambda _name, _value: None,
+) -> Units:
+    """Return what the units of the current GPU do, or those of *names* alone.
+
+    *said* is called with each name and its value, or the error for which there is none.
+    """
+    bench, found = Bench(), {}
+    for name in names:
+        try:
+            found[name] = MEASURES[name](bench)
+            said(name, found[name])
+        except Exception as error:  # noqa: BLE001 - one that fails leaves the others
+            said(name, error)
+    return Units(**found)

@@ -1,0 +1,245 @@
+"""Units of a GPU: the kernels do what they are to time, and times become rates."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from disassembled import INSTRUCTION, nvdisasm
+from hypothesis import given
+from hypothesis import strategies as st
+
+from occupancy_lab.calibrating import unit_kernels as kernels
+from occupancy_lab.calibrating import units
+from occupancy_lab.calibrating.units import (
+    LARGE_BYTES,
+    MEASURES,
+    Bench,
+    Ramp,
+    Ticks,
+    Units,
+    measure_units,
+    ring,
+)
+from occupancy_lab.compiling.offline import offline
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.launch import Launch, Pointer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+H100, MI300X = find_gpu("h100").target, find_gpu("mi300x").target
+MEANT = {
+    "l1": ("LDG.E.64.STRONG.SM", 1),
+    "l2": ("LDG.E.64.STRONG.GPU", 1),
+    "shared": ("LDS", 1),
+    "atomic": ("ATOMG.E.ADD.STRONG.GPU", 1),
+    "atomic same": ("REDG.E.ADD.F32.FTZ.RN.STRONG.GPU", 1),
+    "atomic apart": ("REDG.E.ADD.F32.FTZ.RN.STRONG.GPU", 1),
+    "shared bytes": ("LDS.128", 4),
+    "local bytes": ("LDL.128", 2),
+    "fma": ("FFMA", 8),
+    "integer": ("LOP3.LUT", 8),
+    "special": ("MUFU.EX2", 8),
+    "code": ("FFMA", 4),
+    "start": ("UIMAD", 1),
+}
+"""What a step of a probe is to be on an H100, and how many of them, by nvdisasm."""
+PRODUCTS = {
+    "float16": ("float32", "HGMMA.64x128x16.F32"),
+    "bfloat16": ("float32", "HGMMA.64x128x16.F32.BF16"),
+    "float32": ("float32", "HGMMA.64x128x8.F32.TF32"),
+    "float8_e4m3fn": ("float32", "QGMMA.64x128x32.F32.E4M3.E4M3"),
+    "int8": ("int32", "IGMMA.64x128x32.S8.S8"),
+}
+
+
+def pointer(dtype: str) -> Pointer:
+    """Return a tensor of 1 MiB."""
+    return Pointer(dtype, 1 << 20)
+
+
+def timed(function: Any, *arguments: Any, **keywords: Any) -> list[str]:
+    """Return the operations between the first and the last reading of an H100's clock."""
+    with offline(H100):
+        cubin = Launch(arguments, keywords).warm_up(function).asm["cubin"]
+    text = nvdisasm(cubin, "--print-instruction-encoding")
+    found = [re.sub(r"^@!?U?P\w+\s+", "", said) for _, said, _, _ in INSTRUCTION.findall(text)]
+    clocks = [place for place, said in enumerate(found) if "SR_CLOCKLO" in said]
+    return [said.split()[0] for said in found[clocks[0] + 1 : clocks[-1]]]
+
+
+def probed(name: str) -> list[str]:
+    """Return the timed operations of a probe."""
+    probe = kernels.PROBES[name]
+    return timed(
+        kernels.probe_kernel,
+        *(pointer("int64"), pointer("float32"), 100),
+        PTX=probe.ptx,
+        THREADS=probe.threads,
+        num_warps=max(probe.threads // kernels.WARP, 1),
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(kernels.PROBES))
+def test_a_probe_repeats_what_it_is_to_time(name: str) -> None:
+    """Between its readings of the clock is a loop with each step in it, and little besides."""
+    meant, each = MEANT[name]
+    found = probed(name)
+    counts = Counter(found)
+    assert counts["BRA"]
+    assert counts[meant] >= each * kernels.PROBES[name].repeats
+    moves = {one for one in counts if one.startswith(("LD", "ST", "RED", "ATOM"))}
+    assert moves <= {meant, "STL.128", "LDC", "LDC.64"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", list(PRODUCTS))
+def test_products_stay_in_shared_memory(dtype: str) -> None:
+    """The loop multiplies by the tensor cores' instructions of the dtype, and moves nothing."""
+    sums, meant = PRODUCTS[dtype]
+    pointers = [pointer(one) for one in ("int64", sums, dtype, dtype)]
+    depth = {"float16": 64, "bfloat16": 64, "float32": 32}.get(dtype, 128)
+    sizes = {"M": 128, "N": 128, "K": depth, "TICKS": True, "num_warps": 8}
+    counts = Counter(timed(kernels.dot_kernel, *pointers, 100, **sizes))
+    assert counts[meant] >= 4
+    assert not [one for one in counts if one.startswith(("LDG", "LDS", "STS", "LDL", "STL"))]
+
+
+def test_a_sweep_reads_past_the_l1_cache() -> None:
+    """Each pass loads its block from the L2 cache, 16 bytes a thread and load."""
+    arguments = (pointer("int64"), pointer("float32"), 256, 100)
+    counts = Counter(timed(kernels.sweep_kernel, *arguments, BLOCK=1 << 14, num_warps=32))
+    assert counts["LDG.E.128.STRONG.GPU"] >= 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reads", [True, False])
+def test_what_needs_no_clock_compiles_for_amd(*, reads: bool) -> None:
+    """Memory is moved and matrices are multiplied on an MI300X too, by its matrix cores."""
+    with offline(MI300X):
+        moving = {"BLOCK": 2048, "READS": reads, "WRITES": True, "num_warps": 4}
+        arguments = (pointer("float32"), pointer("float32"))
+        moved = Launch(arguments, moving).warm_up(kernels.move_kernel).asm["amdgcn"]
+        pointers = [pointer(one) for one in ("int64", "float32", "float16", "float16")]
+        sizes = {"M": 128, "N": 128, "K": 64, "TICKS": False, "num_warps": 4}
+        multiplied = Launch((*pointers, 100), sizes).warm_up(kernels.dot_kernel).asm["amdgcn"]
+    assert ("buffer_load_dwordx4" in moved or "global_load_dwordx4" in moved) is reads
+    assert "v_mfma_f32" in multiplied
+
+
+def test_every_unit_has_a_measure() -> None:
+    """Each field of `Units` is measured, and says its unit and what it means."""
+    fields = dataclasses.fields(Units)
+    assert [field.name for field in fields] == list(MEASURES)
+    assert all(field.metadata["unit"] and field.metadata["meaning"] for field in fields)
+
+
+def test_cycles_and_clock_are_of_the_median_program() -> None:
+    """Programs of 2 ms in 3.4e6 cycles ran at 1700 MHz; one that took longer does not count."""
+    rows = [[7, 3_400_007, 50, 2_000_050, 0]] * 2 + [[0, 9_000_000, 0, 2_000_000, 0]]
+    assert Ticks(rows).cycles == 3_400_000
+    assert Ticks(rows).mhz == 1700
+
+
+def test_a_short_time_tells_no_clock() -> None:
+    """A GPU may count nanoseconds by the thousand, so that a few say nothing."""
+    assert Ticks([[0, 3000, 0, 2000, 0]]).mhz is None
+
+
+@given(
+    st.lists(st.integers(1, 10_000), min_size=40, max_size=200),
+    st.integers(1, 8),
+    st.integers(0, 500),
+)
+def test_a_gap_is_what_lies_between_programs(
+    lengths: list[int], at_once: int, between: int
+) -> None:
+    """Of programs that were started so many cycles after an earlier one ended, it is that."""
+    rows: list[list[int]] = []
+    for place in (0, 1):
+        free = [place * 10**6] * at_once
+        for length in lengths:
+            slot = free.index(min(free))
+            start, end = free[slot], free[slot] + length
+            rows.append([start, end, 0, 0, place])
+            free[slot] = end + between
+    assert Ticks(rows).gap(at_once) == between
+
+
+def test_a_ring_leads_through_all_lines() -> None:
+    """Each line holds the address of another, and the last one that of the first."""
+    lines = ring(1 << 14, "cpu")
+    place, seen = lines.data_ptr(), set()
+    while place not in seen:
+        seen.add(place)
+        place = ctypes.c_int64.from_address(place).value
+    assert place == lines.data_ptr()
+    assert seen == {place + line * 128 for line in range(128)}
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """A GPU of one multiprocessor, whose calls take as long as its `found_us` says."""
+
+    def timed_us(made: Bench, *calls: Callable[[], object]) -> list[float]:
+        return [made.found_us(call) for call in calls]  # type: ignore[attr-defined]
+
+    made = object.__new__(Bench)
+    made.size = 1
+    monkeypatch.setattr(Bench, "timed_us", timed_us)
+    monkeypatch.setattr(units, "Bench", lambda: made)
+    return made
+
+
+def test_times_of_launches_become_units(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch, what one more costs, and what one more program costs, each without the others."""
+    launched: list[int] = []
+    monkeypatch.setattr(Bench, "empty", lambda _bench, programs=1: launched.append(programs))
+
+    def found_us(_bench: Bench, call: Callable[[], object]) -> float:
+        launched.clear()
+        call()
+        return 2.0 + len(launched) + 0.001 * (sum(launched) - len(launched))
+
+    monkeypatch.setattr(Bench, "found_us", found_us, raising=False)
+    found = measure_units(["launch_us", "next_launch_us", "dispatch_us"])
+    assert bench.empty_us[0] == found.launch_us == pytest.approx(3.0)
+    assert found.next_launch_us == pytest.approx(1.0)
+    assert found.dispatch_us == pytest.approx(0.001)
+
+
+def test_times_of_copies_become_rates(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The launch is taken off, and a ramp is what is left beside the full rate."""
+    bench.empty_us = (3.0, 11.0, 60.0)
+    monkeypatch.setattr(
+        Bench,
+        "move",
+        lambda _bench, size, *, reads=True, writes=True: (size, size * (reads + writes)),
+    )
+
+    def found_us(_bench: Bench, call: tuple[int, int]) -> float:
+        size, moved = call
+        return 3.0 + moved / 2e6 + (1.5 if size < LARGE_BYTES // 2 else 0.0)
+
+    monkeypatch.setattr(Bench, "found_us", found_us, raising=False)
+    found = measure_units(["read_gbs", "copy_gbs", "ramps"])
+    assert found.read_gbs == found.copy_gbs == pytest.approx(2000)
+    assert found.ramps is not None
+    assert [one.us for one in found.ramps] == pytest.approx([1.5] * len(units.RAMP_BYTES))
+    assert found.ramps[0] == Ramp(1 << 20, found.ramps[0].us)
+
+
+def test_one_that_fails_leaves_the_others(bench: Bench) -> None:
+    """What cannot be measured is None, and is said with its error."""
+    bench.empty_us = (3.0, 11.0, 60.0)
+    bench.reads_clock = False
+    said: dict[str, object] = {}
+    found = measure_units(["launch_us", "l1_cycles", "special_results"], said.__setitem__)
+    assert found == Units(launch_us=3.0)
+    assert isinstance(said["special_results"], Exception)
