@@ -51,7 +51,7 @@ WARMUP_MS, REP_MS = 4, 16
 """What triton.testing.do_bench takes for a configuration."""
 TURNS = 3
 """Times that a launch and the changed one are timed in turns."""
-MOST_PER_KERNEL = 3
+MOST_PER_KERNEL = 5
 """Launches of a kernel whose first sentence is followed."""
 FEWEST_US = 6.0
 """Launches that are predicted to be shorter are not followed: starting them takes most."""
@@ -190,6 +190,48 @@ def losses_and_softmaxes(dtype: str) -> Iterator[Callable[[], Any]]:
         yield softmax
 
 
+def gems() -> Iterator[Callable[[], Any]]:
+    """Yield operators of FlagGems, each in two sizes."""
+    import flag_gems
+    import torch
+    from torch.nn import functional
+
+    def gather(x: Any) -> Any:
+        return torch.gather(x, 1, torch.randint(0, x.shape[1], x.shape, device=DEVICE))
+
+    operators: tuple[Callable[[Any], Any], ...] = (
+        *(functools.partial(one, dim=-1) for one in (torch.softmax, torch.log_softmax)),
+        *(functools.partial(one, dim=-1) for one in (torch.sum, torch.mean, torch.argmax)),
+        *(functools.partial(one, dim=0) for one in (torch.sum, torch.amax, torch.softmax)),
+        *(functools.partial(one, dim=-1) for one in (torch.cumsum, torch.amax, torch.var_mean)),
+        *(torch.sum, torch.max, torch.argmax, torch.all, torch.triu, torch.tanh),
+        *(functional.gelu, functional.silu, functional.dropout, gather),
+        lambda x: functional.layer_norm(x, x.shape[1:], x[0], x[0]),
+        lambda x: functional.group_norm(x.view(32, -1, 1024), 8),
+        lambda x: functional.embedding(torch.randint(0, len(x), (4096,), device=DEVICE), x),
+        lambda x: torch.index_select(x, 0, torch.randperm(len(x), device=DEVICE)),
+        lambda x: torch.where(x > 0, x, x * 2),
+        lambda x: functional.cross_entropy(x, torch.zeros(len(x), dtype=int, device=DEVICE)),
+        lambda x: torch.vdot(x.flatten(), x.flatten()),
+        lambda x: torch.mv(x, x[0]),
+        lambda x: torch.outer(x[:, 0], x[0]),
+        lambda x: torch.topk(x, 16),
+        lambda x: torch.sort(x[:256, :1024]),
+        lambda x: torch.cat([x, x], 1),
+        lambda x: torch.linalg.vector_norm(x, dim=-1),
+        lambda x: x.T.contiguous(),
+    )
+    for operator, (rows, cols) in itertools.product(operators, ((4096, 4096), (1024, 32768))):
+
+        def call(
+            operator: Callable[[Any], Any] = operator, rows: int = rows, cols: int = cols
+        ) -> None:
+            with flag_gems.use_gems():
+                operator(tensor(rows, cols, dtype=torch.float16))
+
+        yield call
+
+
 def public(name: str, *arguments: Any) -> Iterator[Callable[[], Any]]:
     """Yield the calls of a group of work_launches.py."""
     import work_launches
@@ -213,7 +255,7 @@ GROUPS: dict[str, Callable[..., Iterator[Callable[[], Any]]]] = {
     },
     **{
         f"fla {name}": functools.partial(public, "fla", name)
-        for name in ("chunk_gla", "chunk_delta_rule", "chunk_retention")
+        for name in ("chunk_gla", "chunk_delta_rule", "chunk_retention", "chunk_simple_gla")
     },
     "fla layers": functools.partial(public, "fla_layers"),
     "liger norms": functools.partial(public, "liger_norms"),
@@ -221,6 +263,7 @@ GROUPS: dict[str, Callable[..., Iterator[Callable[[], Any]]]] = {
     "liger losses": functools.partial(public, "liger_losses"),
     "tutorials": functools.partial(public, "simple_tutorials"),
     "layer norm": functools.partial(public, "layer_norm"),
+    "gems": gems,
     "own reductions": functools.partial(public, "own_reductions"),
     "own memory": functools.partial(public, "own_memory"),
 }
@@ -354,11 +397,18 @@ class Hooks:
         row = self.changes.pop(key, None)
         if row is None:
             return
-        changes = {**keywords, **row["changes"]}
+        changes = {name: value for name, value in row["changes"].items() if name != "grid"}
+        names = function.arg_names[: len(arguments)]
+        passed = [changes.pop(name, value) for name, value in zip(names, arguments, strict=True)]
+        changes = {**keywords, **changes}
         changes = {name: value for name, value in changes.items() if value is not None}
+        passed = [
+            one.new_zeros(one.numel() * row["grows"]) if name in row["grown"] else one
+            for name, one in zip(names, passed, strict=True)
+        ]
         both = (
             lambda: launch(function, *arguments, grid=grid, warmup=False, **keywords),
-            lambda: launch(function, *arguments, grid=tuple(row["grid"]), warmup=False, **changes),
+            lambda: launch(function, *passed, grid=tuple(row["grid"]), warmup=False, **changes),
         )
         found = [[_bench(one, quantiles=(0.5,)) for one in both] for _ in range(TURNS)]
         before, after = (1e3 * statistics.median(_first(one[n]) for one in found) for n in (0, 1))
@@ -383,6 +433,7 @@ def first_change(function: Any, arguments: Any, keywords: Any, grid: Any) -> dic
     from occupancy_lab.compiling import store_directory
     from occupancy_lab.compiling.compiler import Compiler
     from occupancy_lab.explaining.explanation import explain_asked, make_cases
+    from occupancy_lab.explaining.grids import grown_tensors
     from occupancy_lab.explaining.neighbours import best_of
     from occupancy_lab.explaining.tried import in_one_sentence
     from occupancy_lab.kernel import variants
@@ -403,6 +454,8 @@ def first_change(function: Any, arguments: Any, keywords: Any, grid: Any) -> dic
         "change": best.instead_of(record),
         "changes": dict(best.changes),
         "grid": best.record.launch.grid,
+        "grown": grown_tensors(record, best.record),
+        "grows": -(-math.prod(best.record.launch.grid) // math.prod(record.launch.grid)),
         "before_predicted_us": record.prediction.us,
         **times(best.record.prediction),
     }
@@ -513,6 +566,8 @@ def table(folder: Path, gpus: Sequence[str]) -> str:
         for kind in (*kinds, ""):
             some = [rows for (own, *_), rows in tunes.items() if kind in {own, ""}]
             found = [one for rows in some if (one := lost(rows)) is not None]
+            if not found:
+                continue
             means = [
                 percent(statistics.fmean(map(math.log1p, one))) for one in zip(*found, strict=True)
             ]

@@ -310,7 +310,8 @@ def changed(asked: Asked, changes: Mapping[str, Any]) -> Asked | None:
 
 def _regridded(asked: Asked, changes: Mapping[str, Any]) -> Asked | None:
     """Return *asked* over another grid, with other settings and whole numbers."""
-    constexprs = {one.name for one in asked.function.params if one.is_constexpr}
+    by_name = asked.function.params[len(asked.launch.arguments) :]
+    constexprs = {one.name for one in by_name if one.is_constexpr}
     others = {name: value for name, value in changes.items() if name != GRID}
     settings = {name: others[name] for name in others if name in constexprs or name in NAMES}
     numbers = {name: others[name] for name in others if name not in settings}
