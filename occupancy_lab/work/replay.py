@@ -10,7 +10,7 @@ are taken to do the same at the same time, on the same pipes.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from occupancy_lab.compiling.sass import BULK_COPIES
@@ -30,10 +30,11 @@ from occupancy_lab.work.waits import (
     WAITED_BIT,
     WAITS_BIT,
     WARPGROUP,
+    Groups,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from occupancy_lab.gpus import Architecture
     from occupancy_lab.work.slices import Block, Code
@@ -51,8 +52,9 @@ waits for copies by the TMA unit."""
 STALL_BIT = 105
 MOST_STEPS = 200_000
 """Instructions that are replayed before what is left is taken to go on as fast."""
-STEADY = 5
-"""Passes of a loop after which the next ones take as long as the last two."""
+SETTLED, LEAST_PASSES, MOST_PASSES = 3, 2, 12
+"""Passes of a loop, after which the next ones take as long as these last ones in the mean: as many
+as its loads run ahead, since where it waits for memory one of so many waits for all."""
 
 PLAIN, LOAD, COPY, END_COPIES, WAIT_COPIES, PRODUCT, END_PRODUCTS, WAIT_PRODUCTS = range(8)
 BULK, EXPECT, WAIT_BULK, SYNCHRONIZE = range(8, 12)
@@ -126,29 +128,6 @@ def _kind(word: int) -> tuple[int, int]:
     return kinds.get(opcode, PLAIN), 0
 
 
-@dataclass(slots=True)
-class _Groups:
-    """What a warp has begun and waits for by the group."""
-
-    last: float = 0.0
-    """When all that was begun is done."""
-    ended: list[float] = field(default_factory=list)
-
-    def begin(self, done: float) -> None:
-        self.last = max(self.last, done)
-
-    def end(self) -> None:
-        self.ended = [*self.ended[-SCOREBOARDS:], self.last]
-
-    def until(self, left: int) -> float:
-        """Return when all but the *left* last groups are done."""
-        return max(self.ended[: len(self.ended) - left], default=0.0)
-
-    def shift(self, cycles: float) -> None:
-        self.last += cycles
-        self.ended = [one + cycles for one in self.ended]
-
-
 class Replay:
     """A warp of a program, which has a multiprocessor to itself."""
 
@@ -187,10 +166,18 @@ class Replay:
         for header, inside in code.loops.items():
             for start in inside:
                 self._around[start].append(header)
+        self._periods = {header: self._period(inside) for header, inside in code.loops.items()}
         self._ways_in: dict[int, int] = defaultdict(int)
         for start in self._steps:
             for other in code.blocks[start].successors:
                 self._ways_in[other] += 1
+
+    def _period(self, inside: Iterable[int]) -> int:
+        """Return how many passes ahead a loop of these blocks copies."""
+        steps = [one for start in inside for one in self._steps.get(start, ())]
+        ended = sum(one.kind == END_COPIES for one in steps)
+        left = min((one.left for one in steps if one.kind == WAIT_COPIES), default=0)
+        return left // max(ended, 1) + 1
 
     @property
     def length(self) -> int:
@@ -217,7 +204,7 @@ class Replay:
         self._now, self._latency, self._transfer, self._arrived = 0.0, latency, transfer, 0.0
         self._ready = [0.0] * (NO_SCOREBOARD + 1)
         self._free: dict[str | None, float] = defaultdict(float)
-        self._copies, self._products = _Groups(), _Groups()
+        self._copies, self._products = Groups(), Groups()
         self._bulks: list[float] = []
         self._total: dict[int, float] = defaultdict(float)
         self._credit: dict[int, float] = defaultdict(float)
@@ -246,13 +233,15 @@ class Replay:
         return max(self._now, *self._ready[:SCOREBOARDS]) * wanted / max(went, 1.0)
 
     def _leave_out(self, header: int) -> None:
-        """Leave out what passes a loop goes on with as before, all but the last two."""
+        """Leave out what passes a loop goes on with as before, all but the last ones."""
         begun, visits = self._begun[header], self._visits[header]
         begun.append(self._now)
-        left = round(self._passes(header, header)) - visits[header] - 2
-        if len(begun) <= STEADY or left <= 0:
+        ahead = max(self._periods[header], len(self._bulks) + 1, LEAST_PASSES)
+        period = min(ahead, MOST_PASSES)
+        left = round(self._passes(header, header)) - visits[header] - period
+        if len(begun) <= SETTLED + period or left <= 0:
             return
-        cycles = left * (begun[-1] - begun[-3]) / 2
+        cycles = left * (begun[-1] - begun[-1 - period]) / period
         self._now += cycles
         self._ready = [one + cycles for one in self._ready]
         self._free = defaultdict(float, {pipe: at + cycles for pipe, at in self._free.items()})

@@ -55,13 +55,22 @@ class Groups:
     ended: list[float] = field(default_factory=list)
     """When each group is done that was ended."""
 
-    def until(self, left: int) -> float:
-        """Return when all but the *left* last groups that were ended are done."""
-        return self.ended[-left - 1] if len(self.ended) > left else 0.0
+    def begin(self, done: float) -> None:
+        """Begin what is done then."""
+        self.last = max(self.last, done)
 
     def end(self) -> None:
         """End the group of what was begun."""
         self.ended.append(self.last)
+
+    def until(self, left: int) -> float:
+        """Return when all but the *left* last groups that were ended are done."""
+        return self.ended[-left - 1] if len(self.ended) > left else 0.0
+
+    def shift(self, cycles: float) -> None:
+        """Let so many cycles go by in which all was begun as before."""
+        self.last += cycles
+        self.ended = [one + cycles for one in self.ended]
 
 
 def waits(
@@ -191,7 +200,7 @@ class _SassWaits(Waits):
         word = self.code.words[number]
         opcode = word & 0x1FF
         if opcode == operations.LDGSTS:
-            self._copies.last = self.now + MEMORY_CYCLES
+            self._copies.begin(self.now + MEMORY_CYCLES)
         elif opcode == LDGDEPBAR:
             self._copies.end()
         elif opcode in HGMMA:
