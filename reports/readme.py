@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import json
 import os
 import re
 import shlex
@@ -24,6 +25,7 @@ import compare_time
 import numpy as np
 
 from occupancy_lab import Config, Problem, explain, load_kernel
+from occupancy_lab.calibrating.units import Product, Units
 from occupancy_lab.compiling import triton_version
 from occupancy_lab.evaluating import evaluate
 from occupancy_lab.evaluating.evaluation import Evaluation, counted_rows
@@ -36,6 +38,7 @@ from occupancy_lab.sweeping.recorded import (
     read_rows,
     recorded_table,
 )
+from occupancy_lab.text.document import to_markdown
 from occupancy_lab.text.words import byte_words, listed, microseconds
 from occupancy_lab.throughput.calibrations import Constants
 from occupancy_lab.values import ITEM_BYTES
@@ -306,6 +309,19 @@ def constants() -> str:
     )
 
 
+def units() -> str:
+    """Return what the units of an H100 do, and the fastest product of each dtype."""
+    found = json.loads((DATA / "units-h100.json").read_text(encoding="utf-8"))["units"]
+    products = [Product(**one) for one in found.pop("products")]
+    dtypes = dict.fromkeys(one.dtype for one in products)
+    fastest = (
+        max((one for one in products if one.dtype == dtype), key=lambda one: one.tflops or 0.0)
+        for dtype in dtypes
+    )
+    tables = Units(**found, products=tuple(fastest)).to_section().tables
+    return to_markdown(tables).rstrip()
+
+
 def any_kernel() -> str:
     """Return how near the times of any kernel's launches are, by what they were used for."""
     rows = {gpu: compare_time.read(gpu) for gpu in ("h100", "h200")}
@@ -502,6 +518,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "rms_norm": rms_norm,
     "lessons": lessons,
     "constants": constants,
+    "units": units,
     "checks": checks,
     "any_kernel": any_kernel,
 }
@@ -512,7 +529,7 @@ PAGES: Mapping[Path, tuple[str, ...]] = {
     DOCS / "scan.md": ("scan",),
     DOCS / "sweep.md": ("versions",),
     DOCS / "tuning.md": ("tuned",),
-    DOCS / "times.md": ("constants", "any_kernel", "lessons"),
+    DOCS / "times.md": ("constants", "units", "any_kernel", "lessons"),
     DOCS / "how-it-works.md": ("checks",),
 }
 """The parts of each page."""

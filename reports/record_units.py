@@ -15,32 +15,8 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
-from occupancy_lab.calibrating.units import MEASURES, Product, Ramp, Units, measure_units
-
-FIELDS = {field.name: field.metadata for field in dataclasses.fields(Units)}
-
-
-def words(value: object) -> str:
-    """Return a value of `Units` for a person."""
-    match value:
-        case float():
-            return f"{value:.5g}"
-        case Ramp():
-            return f"\n    {value.us:8.3f} us of {value.bytes >> 20} MiB"
-        case Product():
-            tile = f"{value.dtype} {value.m} x {value.n}, {value.num_warps} warps"
-            return f"\n    {value.tflops or 0:8.1f} at {value.mhz or 0:.0f} MHz, {tile}"
-        case tuple():
-            return "".join(map(words, value))
-        case Exception():
-            return f"not measured: {type(value).__name__}: {value}"
-    return str(value)
-
-
-def say(name: str, value: object) -> None:
-    """Print one line of the table."""
-    unit, meaning = FIELDS[name]["unit"], FIELDS[name]["meaning"]
-    print(f"{name:20} {unit:13} {meaning}: {words(value)}", flush=True)
+from occupancy_lab.calibrating.units import MEASURES, measure_units
+from occupancy_lab.text.document import to_markdown
 
 
 def main() -> None:
@@ -51,8 +27,13 @@ def main() -> None:
     parser.add_argument("output", type=Path)
     parser.add_argument("--only", help="names, with commas between them")
     asked = parser.parse_args()
+
+    def said(name: str, value: object) -> None:
+        if isinstance(value, Exception):
+            print(f"{name}: {type(value).__name__}: {value}")
+
     start = time.monotonic()
-    units = measure_units(asked.only.split(",") if asked.only else tuple(MEASURES), say)
+    units = measure_units(asked.only.split(",") if asked.only else tuple(MEASURES), said)
     seconds = time.monotonic() - start
     where = {
         "device": torch.cuda.get_device_name(),
@@ -63,6 +44,7 @@ def main() -> None:
     }
     text = json.dumps({**where, "units": dataclasses.asdict(units)}, indent=1)
     asked.output.write_text(text + "\n", encoding="utf-8")
+    print(to_markdown(units.to_section().blocks()))
     print(f"{where['device']}: {seconds:.0f} s, compiles included")
 
 

@@ -1,4 +1,7 @@
-"""A calibration of the GPU at hand: time launches, fit the constants of the model, keep them."""
+"""A calibration of the GPU at hand: time launches, fit the constants of the model, keep them.
+
+What each unit does is measured too, and shown beside them.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.calibrating import kernels
+from occupancy_lab.calibrating.units import measure_units
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.errors import DriverError
@@ -39,6 +43,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from occupancy_lab.calibrating.units import Units
     from occupancy_lab.evaluating.score import TimeErrors
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.kernel import Kernel
@@ -281,6 +286,8 @@ class Calibrated(Answer):
     """How far the model is off the launches that it was fitted to."""
     table: pd.DataFrame = field(compare=False, repr=False)
     """Those launches, one per row."""
+    units: Units
+    """What each unit of the GPU does by itself."""
 
     def to_document(self) -> Document:
         """Return the constants with their units and meanings, and how well they fit."""
@@ -302,7 +309,10 @@ class Calibrated(Answer):
         return Document(
             f"Calibration of {calibration.device}, {calibration.date}",
             (kept, fits),
-            (Section("Constants", (Table(("", "value", "unit", ""), rows, prose=True),)),),
+            (
+                Section("Constants", (Table(("", "value", "unit", ""), rows, prose=True),)),
+                self.units.to_section(),
+            ),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -312,6 +322,7 @@ class Calibrated(Answer):
             "path": str(self.path),
             "seconds": self.seconds,
             "errors": dataclasses.asdict(self.errors),
+            "units": dataclasses.asdict(self.units),
         }
 
 
@@ -337,4 +348,5 @@ def calibrate_here(
     with refused(path):
         keep_calibration(calibration)
     errors = fit_errors(table, gpu, calibration.constants)
-    return Calibrated(calibration, path, time.monotonic() - start, errors, table)
+    units = measure_units()
+    return Calibrated(calibration, path, time.monotonic() - start, errors, table, units)

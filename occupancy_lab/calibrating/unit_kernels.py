@@ -309,13 +309,6 @@ PROBES: Mapping[str, Probe] = MappingProxyType(
             after="\n".join(f"add.f32 x0, x0, x{i};" for i in (1, 2, 3)) + "\nmov.b32 found, x0;",
             repeats=CODE_INSTRUCTIONS // 4,
         ),
-        "start": Probe(
-            declared=".reg .b32 x, some;\n.reg .pred odd;",
-            before="mov.b32 x, program;\nmul.lo.u32 some, program, 977;\nand.b32 some, some, 255;\n"
-            "add.u32 left, left, some;",
-            step="mad.lo.u32 x, x, x, x;",
-            after="mov.u32 found, %smid;\nsetp.eq.u32 odd, x, 12345;\n@odd mov.b32 found, x;",
-        ),
     }
 )
 """What is timed by the clock, by name."""

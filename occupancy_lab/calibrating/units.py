@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import statistics
-from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.calibrating import unit_kernels as kernels
 from occupancy_lab.calibrating.kernels import empty_kernel
 from occupancy_lab.errors import DriverError
+from occupancy_lab.text.document import Section, Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -42,15 +42,6 @@ class Product:
     """The multiprocessors' clock meanwhile."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ramp:
-    """How much longer a copy takes than at the full rate of a large one."""
-
-    bytes: int
-    """That are read, and as many written."""
-    us: float
-
-
 def _unit(unit: str, meaning: str) -> Any:
     return dataclasses.field(default=None, metadata={"unit": unit, "meaning": meaning})
 
@@ -62,9 +53,6 @@ class Units:
     launch_us: float | None = _unit("us", "a launch of one empty program, the L2 cache empty")
     next_launch_us: float | None = _unit("us", "each further such launch right behind another")
     dispatch_us: float | None = _unit("us", "from the start of one program to the next, whole GPU")
-    start_cycles: float | None = _unit(
-        "cycles", "from the end of a program to the first instruction of the next in its place"
-    )
     l1_cycles: float | None = _unit("cycles", "until a load is there from the L1 cache")
     l2_cycles: float | None = _unit("cycles", "the same from the L2 cache, which is idle")
     memory_cycles: float | None = _unit("cycles", "the same from device memory, which is idle")
@@ -77,7 +65,6 @@ class Units:
     read_gbs: float | None = _unit("GB/s", "device memory, read only")
     write_gbs: float | None = _unit("GB/s", "device memory, written only")
     copy_gbs: float | None = _unit("GB/s", "device memory, read and written, bytes of both")
-    ramps: tuple[Ramp, ...] | None = _unit("us", "what copies take beyond launch and full rate")
     l2_bytes: float | None = _unit("B/cycle/SM", "read from the L2 cache by all multiprocessors")
     l2_alone_bytes: float | None = _unit("B/cycle/SM", "the same by one alone")
     memory_alone_bytes: float | None = _unit("B/cycle/SM", "from device memory by one alone")
@@ -93,6 +80,28 @@ class Units:
     )
     clock_mhz: float | None = _unit("MHz", "the multiprocessors' clock while all do FP32 work")
     products: tuple[Product, ...] | None = _unit("TFLOP/s", "tensor cores, by dtype and tile")
+
+    def to_section(self) -> Section:
+        """Return a table of what was measured, and one of the products of tensor cores."""
+        values = {name: getattr(self, name) for name in MEASURES if name != "products"}
+        fields = {field.name: field.metadata for field in dataclasses.fields(self)}
+        rows = tuple(
+            (name, f"{value:.4g}", fields[name]["unit"], fields[name]["meaning"])
+            for name, value in values.items()
+            if value is not None
+        )
+        products = tuple(
+            (one.dtype, f"{one.m} x {one.n}", *map(_whole, (one.num_warps, one.tflops, one.mhz)))
+            for one in self.products or ()
+        )
+        tables = [Table(("", "value", "unit", ""), rows, prose=True)]
+        if products:
+            tables.append(Table(("dtype", "tile", "warps", "TFLOP/s", "MHz"), products))
+        return Section("Units", tuple(tables))
+
+
+def _whole(number: float | None) -> str:
+    return "-" if number is None else f"{number:.0f}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,23 +122,6 @@ class Ticks:
         ns = statistics.median(ended - began for _, _, began, ended, _ in self.rows)
         return self.cycles / ns * 1e3 if ns >= LEAST_NS else None
 
-    def gap(self, at_once: int) -> float:
-        """Return the cycles from the end of a program to the start of the one that takes its place.
-
-        What they end in is the number of their multiprocessor, which has *at_once* of them.
-        """
-        starts, ends = defaultdict(list), defaultdict(list)
-        for first, last, _, _, place in self.rows:
-            starts[place].append(first)
-            ends[place].append(last)
-        return statistics.median(
-            start - end
-            for place in starts
-            for start, end in zip(
-                sorted(starts[place])[at_once:], sorted(ends[place]), strict=False
-            )
-        )
-
 
 LEAST_NS = 100_000
 """Of a program that tells the clock: some GPUs count nanoseconds by the thousand."""
@@ -142,7 +134,6 @@ LARGE_BYTES = 1 << 30
 """Of device memory that is read or written at once."""
 BLOCK = 2048
 """Elements of a program that moves memory."""
-RAMP_BYTES = (1 << 20, 1 << 22, 1 << 24, 1 << 26)
 LINE_BYTES = 128
 L2_RING_BYTES, MEMORY_RING_BYTES = 1 << 22, 1 << 25
 """Of addresses that are followed: no L1 cache holds the first; of the second few are visited."""
@@ -150,7 +141,6 @@ MEMORY_LOADS = 1 << 13
 SWEEP_BLOCK, SWEEP_STEPS, L2_BLOCKS, MEMORY_BLOCKS = 1 << 14, 256, 256, 1024
 """Elements of 4 bytes that a program loads at once, and how often; blocks of 16 MiB, which an L2
 cache holds, and of 64 MiB."""
-START_WARPS = 4
 DTYPES = ("float16", "bfloat16", "float32", "float8_e4m3fn", "int8")
 TILES = ((64, 64), (128, 128), (128, 256))
 DEPTH_BYTES = 128
@@ -173,7 +163,6 @@ class Bench:
 
         device: Any = torch.cuda.get_device_properties()
         self.size: int = device.multi_processor_count
-        self.threads: int = device.max_threads_per_multi_processor
         self.reads_clock = torch.version.cuda is not None
         self.timer, self.flush = Timer(), Flush()
         self.source = torch.empty(LARGE_BYTES // 4, device="cuda").normal_()
@@ -212,7 +201,6 @@ class Bench:
         noted: torch.Tensor,
         steps: int,
         data: torch.Tensor | None = None,
-        num_warps: int | None = None,
     ) -> None:
         kernels.probe_kernel[(len(noted),)](
             noted,
@@ -220,10 +208,10 @@ class Bench:
             steps,
             probe.ptx,
             probe.threads,
-            num_warps=num_warps or max(probe.threads // kernels.WARP, 1),
+            num_warps=max(probe.threads // kernels.WARP, 1),
         )
 
-    def probe(  # noqa: PLR0913 - how it is run
+    def probe(
         self,
         name: str,
         steps: int,
@@ -231,12 +219,11 @@ class Bench:
         *,
         data: torch.Tensor | None = None,
         before: bool = False,
-        num_warps: int | None = None,
     ) -> Ticks:
         """Return what *programs* note that do *steps* of a probe."""
         probe = kernels.PROBES[name]
         return self.ticks(
-            lambda noted: self._launch(probe, noted, steps, data, num_warps),
+            lambda noted: self._launch(probe, noted, steps, data),
             programs,
             before=before,
         )
@@ -248,7 +235,7 @@ class Bench:
 
     def empty(self, programs: int = 1) -> None:
         """Launch programs that do nothing."""
-        empty_kernel[(programs,)](self.target, BLOCK_SIZE=16, num_warps=START_WARPS)
+        empty_kernel[(programs,)](self.target, BLOCK_SIZE=16, num_warps=4)
 
     @cached_property
     def empty_us(self) -> tuple[float, float, float]:
@@ -260,12 +247,6 @@ class Bench:
 
         one, row, many = self.timed_us(self.empty, several, lambda: self.empty(EMPTY_PROGRAMS))
         return one, row, many
-
-    def start_cycles(self) -> float:
-        """Return the cycles between programs that follow each other."""
-        at_once = self.threads // (START_WARPS * kernels.WARP)
-        programs = 8 * at_once * self.size
-        return self.probe("start", 400, programs, num_warps=START_WARPS).gap(at_once)
 
     def chase_cycles(self, data: torch.Tensor, loads: int, *, before: bool = False) -> float:
         """Return the cycles of each of *loads* past the L1 cache that lead to the next."""
@@ -292,15 +273,6 @@ class Bench:
         )
         launch_us = self.empty_us[0]
         return tuple(LARGE_BYTES / (us - launch_us) / 1e3 for us in self.timed_us(*calls))
-
-    def ramps(self) -> tuple[Ramp, ...]:
-        """Return what copies of RAMP_BYTES take beyond a launch and the full rate."""
-        times = self.timed_us(*map(self.move, RAMP_BYTES))
-        launch_us, full = self.empty_us[0], self.moved_gbs[2] * 1e3
-        return tuple(
-            Ramp(size, us - launch_us - 2 * size / full)
-            for size, us in zip(RAMP_BYTES, times, strict=True)
-        )
 
     def sweep_bytes(self, blocks: int, programs: int, *, before: bool = False) -> float:
         """Return the bytes a cycle that each of *programs* reads, a multiprocessor each."""
@@ -383,7 +355,6 @@ MEASURES: Mapping[str, Callable[[Bench], Any]] = MappingProxyType(
         "launch_us": lambda on: on.empty_us[0],
         "next_launch_us": lambda on: (on.empty_us[1] - on.empty_us[0]) / (EMPTY_LAUNCHES - 1),
         "dispatch_us": lambda on: (on.empty_us[2] - on.empty_us[0]) / (EMPTY_PROGRAMS - 1),
-        "start_cycles": Bench.start_cycles,
         "l1_cycles": lambda on: on.step_cycles("l1", 256, data=ring(LINE_BYTES)),
         "l2_cycles": lambda on: on.chase_cycles(ring(L2_RING_BYTES), L2_RING_BYTES // LINE_BYTES),
         "memory_cycles": lambda on: on.chase_cycles(
@@ -400,7 +371,6 @@ MEASURES: Mapping[str, Callable[[Bench], Any]] = MappingProxyType(
         "read_gbs": lambda on: on.moved_gbs[0],
         "write_gbs": lambda on: on.moved_gbs[1],
         "copy_gbs": lambda on: on.moved_gbs[2],
-        "ramps": Bench.ramps,
         "l2_bytes": lambda on: on.sweep_bytes(L2_BLOCKS, on.size),
         "l2_alone_bytes": lambda on: on.sweep_bytes(L2_BLOCKS, 1),
         "memory_alone_bytes": lambda on: on.sweep_bytes(MEMORY_BLOCKS, 1, before=True),

@@ -23,6 +23,7 @@ from occupancy_lab.calibrating.calibrate import (
     tasks_of,
 )
 from occupancy_lab.calibrating.kernels import EMPTY
+from occupancy_lab.calibrating.units import Units
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import Grid, Kernel
@@ -173,6 +174,7 @@ def made(table: pd.DataFrame, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
     monkeypatch.setattr(calibrate, "time_calibration", timed)
     monkeypatch.setattr(calibrate, "calibration_of", lambda _table, _gpu: CALIBRATION)
+    monkeypatch.setattr(calibrate, "measure_units", lambda: Units(l1_cycles=34.2))
     return calibrate_here()
 
 
@@ -204,7 +206,8 @@ def test_errors_are_of_the_launches_that_were_fitted(made: Calibrated, table: pd
 
 def test_every_constant_is_told_with_its_meaning(made: Calibrated) -> None:
     """Each constant has a line with its value, its unit and the sentence of its definition."""
-    (section,) = made.to_document().sections
+    section, units = made.to_document().sections
+    assert units == made.units.to_section()
     rows = {row[0]: row[1:] for row in section.tables[0].rows}
     assert set(rows) == set(Constants.names())
     assert all(meaning.endswith(".") for _, _, meaning in rows.values())
@@ -228,6 +231,7 @@ def test_values_are_json(made: Calibrated) -> None:
     values = values_of(json.dumps(made.to_dict()))
     assert values["constants"] == dataclasses.asdict(CALIBRATION.constants)
     assert values["path"] == str(made.path)
+    assert values["units"]["l1_cycles"] == 34.2
     assert values["errors"]["median"] == made.errors.median
 
 

@@ -10,16 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from disassembled import INSTRUCTION, nvdisasm
-from hypothesis import given
-from hypothesis import strategies as st
 
 from occupancy_lab.calibrating import unit_kernels as kernels
 from occupancy_lab.calibrating import units
 from occupancy_lab.calibrating.units import (
-    LARGE_BYTES,
     MEASURES,
     Bench,
-    Ramp,
+    Product,
     Ticks,
     Units,
     measure_units,
@@ -46,7 +43,6 @@ MEANT = {
     "integer": ("LOP3.LUT", 8),
     "special": ("MUFU.EX2", 8),
     "code": ("FFMA", 4),
-    "start": ("UIMAD", 1),
 }
 """What a step of a probe is to be on an H100, and how many of them, by nvdisasm."""
 PRODUCTS = {
@@ -152,26 +148,6 @@ def test_a_short_time_tells_no_clock() -> None:
     assert Ticks([[0, 3000, 0, 2000, 0]]).mhz is None
 
 
-@given(
-    st.lists(st.integers(1, 10_000), min_size=40, max_size=200),
-    st.integers(1, 8),
-    st.integers(0, 500),
-)
-def test_a_gap_is_what_lies_between_programs(
-    lengths: list[int], at_once: int, between: int
-) -> None:
-    """Of programs that were started so many cycles after an earlier one ended, it is that."""
-    rows: list[list[int]] = []
-    for place in (0, 1):
-        free = [place * 10**6] * at_once
-        for length in lengths:
-            slot = free.index(min(free))
-            start, end = free[slot], free[slot] + length
-            rows.append([start, end, 0, 0, place])
-            free[slot] = end + between
-    assert Ticks(rows).gap(at_once) == between
-
-
 def test_a_ring_leads_through_all_lines() -> None:
     """Each line holds the address of another, and the last one that of the first."""
     lines = ring(1 << 14, "cpu")
@@ -215,24 +191,36 @@ def test_times_of_launches_become_units(bench: Bench, monkeypatch: pytest.Monkey
 
 
 def test_times_of_copies_become_rates(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The launch is taken off, and a ramp is what is left beside the full rate."""
+    """The launch is taken off the time."""
     bench.empty_us = (3.0, 11.0, 60.0)
     monkeypatch.setattr(
         Bench,
         "move",
-        lambda _bench, size, *, reads=True, writes=True: (size, size * (reads + writes)),
+        lambda _bench, size, *, reads=True, writes=True: size * (reads + writes),
     )
 
-    def found_us(_bench: Bench, call: tuple[int, int]) -> float:
-        size, moved = call
-        return 3.0 + moved / 2e6 + (1.5 if size < LARGE_BYTES // 2 else 0.0)
+    def found_us(_bench: Bench, moved: int) -> float:
+        return 3.0 + moved / 2e6
 
     monkeypatch.setattr(Bench, "found_us", found_us, raising=False)
-    found = measure_units(["read_gbs", "copy_gbs", "ramps"])
+    found = measure_units(["read_gbs", "copy_gbs"])
     assert found.read_gbs == found.copy_gbs == pytest.approx(2000)
-    assert found.ramps is not None
-    assert [one.us for one in found.ramps] == pytest.approx([1.5] * len(units.RAMP_BYTES))
-    assert found.ramps[0] == Ramp(1 << 20, found.ramps[0].us)
+
+
+def test_units_are_shown_with_what_they_mean() -> None:
+    """What was measured has a line, products have a table, and the rest is left out."""
+    slow = Product("float16", 64, 128, 4, None, None)
+    fast = Product("int8", 64, 128, 8, 1234.5, 1700.2)
+    shown = Units(l1_cycles=34.2, products=(slow, fast)).to_section()
+    first, second = shown.tables
+    assert first.rows == (
+        ("l1_cycles", "34.2", "cycles", "until a load is there from the L1 cache"),
+    )
+    assert second.rows == (
+        ("float16", "64 x 128", "4", "-", "-"),
+        ("int8", "64 x 128", "8", "1234", "1700"),
+    )
+    assert len(Units(l1_cycles=34.2).to_section().tables) == 1
 
 
 def test_one_that_fails_leaves_the_others(bench: Bench) -> None:

@@ -22,6 +22,7 @@ from in_process import SECONDS, check_answered, run
 from stand_ins import CALIBRATION, Launches
 
 from occupancy_lab.calibrating.calibrate import Calibrated
+from occupancy_lab.calibrating.units import Units
 from occupancy_lab.cli import main
 from occupancy_lab.compiling.process import CompileProcess
 from occupancy_lab.compiling.script import Ran
@@ -313,7 +314,9 @@ def _saved(_figure: object, path: Path) -> None:
 
 def _calibrated(folder: Path) -> Calibrated:
     errors = TimeErrors(launches=1, median=0.03, mean=0.04, p90=0.1, bias=0.0)
-    return Calibrated(CALIBRATION, folder / "h200.json", 1.0, errors, pd.DataFrame({"us": [2.5]}))
+    return Calibrated(
+        CALIBRATION, folder / "h200.json", 1.0, errors, pd.DataFrame({"us": [2.5]}), Units()
+    )
 
 
 def _words(param: click.Parameter) -> st.SearchStrategy[list[str]]:

@@ -11,6 +11,7 @@ from in_process import run
 from stand_ins import CALIBRATION, Launches, put_calibration, put_here, values_of
 
 from occupancy_lab.calibrating.calibrate import Calibrated
+from occupancy_lab.calibrating.units import Units
 from occupancy_lab.evaluating.score import TimeErrors
 from occupancy_lab.measuring.verify import Check, Verification
 from occupancy_lab.values import Config
@@ -80,7 +81,9 @@ def test_calibrate_exports_its_launches(monkeypatch: pytest.MonkeyPatch, tmp_pat
     """A calibration is printed, and its launches are written where they were asked to."""
     errors = TimeErrors(launches=1, median=0.03, mean=0.04, p90=0.1, bias=0.0)
     table = pd.DataFrame({"us": [2.5]})
-    made = Calibrated(CALIBRATION, tmp_path / "h200.json", 184.4, errors, table)
+    made = Calibrated(
+        CALIBRATION, tmp_path / "h200.json", 184.4, errors, table, Units(l1_cycles=34.2)
+    )
     monkeypatch.setattr(
         "occupancy_lab.calibrating.calibrate.calibrate_here", lambda _progress, **_options: made
     )

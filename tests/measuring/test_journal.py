@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from stand_ins import CALIBRATION, put_calibration, put_here
 
+from occupancy_lab.calibrating.units import Units
 from occupancy_lab.cli import main
 from occupancy_lab.kernels import softmax_row
 from occupancy_lab.measuring import journal as journal_module
@@ -180,6 +181,7 @@ def _small_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{module}.calibration_of", lambda _table, _gpu: CALIBRATION)
     monkeypatch.setattr(f"{module}.keep_calibration", lambda _calibration: None)
     monkeypatch.setattr(f"{module}.fit_errors", lambda *_values: None)
+    monkeypatch.setattr(f"{module}.measure_units", Units)
     document = Document("made", (), ())
     monkeypatch.setattr(f"{module}.Calibrated.to_document", lambda _made: document)
 
