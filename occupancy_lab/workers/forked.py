@@ -108,6 +108,8 @@ def _serve(main: Callable[[], None], folder: Path, streams: tuple[int, int, int]
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        # What prints a stack may wait for a lock of a thread that only the other process has.
+        signal.signal(signal.SIGABRT, signal.SIG_DFL)
         folder.mkdir(0o700)
         os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
         main()
