@@ -212,17 +212,17 @@ def test_the_clock_is_that_of_recorded_cycles_and_times() -> None:
 @pytest.mark.parametrize(
     ("gpu", "kind", "use", "median", "ninth"),
     [
-        ("h100", None, "held out", 0.08, 0.24),
+        ("h100", None, "held out", 0.075, 0.23),
         ("h100", None, "fresh", 0.065, 0.18),
-        ("h100", "memory", "held out", 0.055, 0.18),
+        ("h100", "memory", "held out", 0.05, 0.16),
         ("h100", "memory", "fresh", 0.05, 0.15),
-        ("h100", "attention", "held out", 0.135, 0.24),
+        ("h100", "attention", "held out", 0.09, 0.24),
         ("h100", "matmul", "held out", 0.09, 0.27),
-        ("h200", None, "tuning", 0.07, 0.22),
-        ("h200", None, "held out", 0.095, 0.26),
+        ("h200", None, "tuning", 0.07, 0.19),
+        ("h200", None, "held out", 0.08, 0.25),
         ("h200", None, "fresh", 0.065, 0.17),
-        ("h200", "memory", "held out", 0.07, 0.23),
-        ("h200", "attention", "held out", 0.135, 0.23),
+        ("h200", "memory", "held out", 0.065, 0.20),
+        ("h200", "attention", "held out", 0.08, 0.23),
         ("h200", "matmul", "held out", 0.12, 0.28),
     ],
 )
@@ -281,7 +281,7 @@ def test_times_in_a_program_are_as_near(gpu: str, median: float, ninth: float) -
     assert found.ninth <= ninth
     assert found.inside >= 0.7
     events = errors(with_events(rows))
-    assert found.median < 0.6 * events.median
+    assert found.median < 0.65 * events.median
     assert found.ninth < 0.85 * events.ninth
 
 
@@ -294,7 +294,7 @@ def test_eight_in_ten_times_lie_in_their_range(gpu: str, *, warm: bool) -> None:
     assert 0.77 <= found.inside <= 0.9
 
 
-@pytest.mark.parametrize(("gpu", "mean", "worst"), [("h100", 0.005, 0.10), ("h200", 0.006, 0.135)])
+@pytest.mark.parametrize(("gpu", "mean", "worst"), [("h100", 0.005, 0.10), ("h200", 0.0075, 0.135)])
 def test_the_first_choice_loses_little(gpu: str, mean: float, worst: float) -> None:
     """The configuration that is predicted to be fastest, and the best of five, of each problem."""
     first, five = zip(*first_choices(read(gpu)), strict=True)
