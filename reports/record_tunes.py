@@ -263,7 +263,7 @@ GROUPS: dict[str, Callable[..., Iterator[Callable[[], Any]]]] = {
     "liger losses": functools.partial(public, "liger_losses"),
     "tutorials": functools.partial(public, "simple_tutorials"),
     "layer norm": functools.partial(public, "layer_norm"),
-    "gems": gems,
+    "FlagGems": gems,
     "own reductions": functools.partial(public, "own_reductions"),
     "own memory": functools.partial(public, "own_memory"),
 }

@@ -43,7 +43,7 @@ def test_the_busiest_unit_is_near_what_nsight_compute_counts(gpu: str) -> None:
 
 @pytest.mark.parametrize("gpu", GPUS)
 def test_a_dry_run_has_the_launches_and_the_time_of_a_training_step(gpu: str) -> None:
-    """Every launch is there, the sum is off by less than 6 %, and the longest come first."""
+    """Every launch is there, the sum is off by less than 8 %, and the longest come first."""
     rows = record_tunes.rows_of(DATA / f"steps-{gpu}.csv")
     assert all(row["launches"] == row["dry_launches"] for row in rows)
     for program in {row["program"] for row in rows} - {"autotuned"}:
@@ -53,6 +53,6 @@ def test_a_dry_run_has_the_launches_and_the_time_of_a_training_step(gpu: str) ->
             if row["program"] == program and row["measured_us"]
         ]
         measured, predicted = map(sum, zip(*times, strict=True))
-        assert predicted == pytest.approx(measured, rel=0.06)
+        assert predicted == pytest.approx(measured, rel=0.08)
         first, expected = (set(sorted(times, key=lambda one, n=n: -one[n])[:5]) for n in (0, 1))
         assert len(first & expected) >= 4
