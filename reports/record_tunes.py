@@ -399,13 +399,14 @@ class Hooks:
             return
         changes = {name: value for name, value in row["changes"].items() if name != "grid"}
         names = function.arg_names[: len(arguments)]
-        passed = [changes.pop(name, value) for name, value in zip(names, arguments, strict=True)]
+        passed = [
+            one.new_zeros(one.numel() * row["grows"])
+            if name in row["grown"]
+            else changes.pop(name, one)
+            for name, one in zip(names, arguments, strict=True)
+        ]
         changes = {**keywords, **changes}
         changes = {name: value for name, value in changes.items() if value is not None}
-        passed = [
-            one.new_zeros(one.numel() * row["grows"]) if name in row["grown"] else one
-            for name, one in zip(names, passed, strict=True)
-        ]
         both = (
             lambda: launch(function, *arguments, grid=grid, warmup=False, **keywords),
             lambda: launch(function, *passed, grid=tuple(row["grid"]), warmup=False, **changes),

@@ -161,8 +161,7 @@ class Bench:
         from occupancy_lab.measuring.l2 import Flush
         from occupancy_lab.measuring.measure import Timer
 
-        device: Any = torch.cuda.get_device_properties()
-        self.size: int = device.multi_processor_count
+        self.size: int = torch.cuda.get_device_properties().multi_processor_count
         self.reads_clock = torch.version.cuda is not None
         self.timer, self.flush = Timer(), Flush()
         self.source = torch.empty(LARGE_BYTES // 4, device="cuda").normal_()
@@ -223,9 +222,7 @@ class Bench:
         """Return what *programs* note that do *steps* of a probe."""
         probe = kernels.PROBES[name]
         return self.ticks(
-            lambda noted: self._launch(probe, noted, steps, data),
-            programs,
-            before=before,
+            lambda noted: self._launch(probe, noted, steps, data), programs, before=before
         )
 
     def step_cycles(self, name: str, steps: int, programs: int = 1, **others: Any) -> float:
