@@ -13,7 +13,6 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.occupancy import occupancy, tutorial_occupancy
 from occupancy_lab.reporting.source import Model
-from occupancy_lab.sweeping.recorded import CHECK
 from occupancy_lab.table.columns import MEASURED_COLUMNS
 from occupancy_lab.values import Config, Problem, Resources
 
@@ -133,22 +132,12 @@ def rows() -> list[dict[str, Any]]:
     return [*benchmark, *example, *held_out]
 
 
-def checks() -> list[dict[str, Any]]:
-    """Return a few launches of an H100, without a day, a spread or a driver."""
+def bare() -> list[dict[str, Any]]:
+    """Return a few launches without a day, a spread or a driver."""
     unknown = ("us_low", "us_high", "runs", "relative_error", "mostly_launch")
     conditions = ("date", "driver", "sm_mhz", "throttled")
-    bare = dict.fromkeys((*unknown, *conditions)) | {"gpu": "h100", "use": CHECK}
-    device = {"device": "NVIDIA H100 80GB HBM3", "timer": "do_bench"}
-    return [
-        launch | bare | device
-        for launch in (
-            row(us=16.0, predicted_us=15.0),
-            row("softmax_row", us=12.0, predicted_us=12.6, num_warps=4, num_stages=1, n_regs=29),
-            row(cols=256, us=11.0, n_regs=28, as_tutorial=True),
-            row("softmax_row", 256, 4, 1, us=8.0, predicted_us=8.4, n_regs=24),
-            row("softmax_row", 999, 4, 1, us=9.0, predicted_us=9.9, n_regs=24),
-        )
-    ]
+    nothing = dict.fromkeys((*unknown, *conditions)) | {"timer": "do_bench"}
+    return [row() | nothing, row(num_stages=1) | nothing]
 
 
 def claims(table: pd.DataFrame, *_: Any) -> pd.DataFrame:

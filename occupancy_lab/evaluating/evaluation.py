@@ -14,7 +14,7 @@ from occupancy_lab.evaluating.score import METRICS, TimeErrors, score, time_erro
 from occupancy_lab.gpus import find_gpus
 from occupancy_lab.inputs import gpu_measured
 from occupancy_lab.kernel import load_kernel, own_kernel
-from occupancy_lab.sweeping.recorded import CHECK, UNSTEADY, read_table, recorded_table
+from occupancy_lab.sweeping.recorded import UNSTEADY, read_table, recorded_table
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import change, count, difference, formatted, listed
 from occupancy_lab.throughput.calibrations import calibration_for
@@ -273,7 +273,7 @@ def broken_limits(evaluation: Evaluation, limits: Mapping[str, float]) -> Iterat
                 )
 
 
-USES = ("tuning", "held out", "fresh", CHECK)
+USES = ("tuning", "held out", "fresh")
 """What is evaluated unasked; "benchmark", the tutorial's, is left out unless it is asked for."""
 
 

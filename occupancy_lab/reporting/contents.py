@@ -96,8 +96,7 @@ def _trace_page(file: str) -> Page | None:
 
 def write_page(source: Source) -> Page:
     """Return the report of *source*; a chapter that has no rows says so in a sentence."""
-    measured = source.recorded if source.is_predicted else source
-    accuracy = None if measured is None else make_accuracy(measured)
+    accuracy = None if source.is_predicted else make_accuracy(source)
     origin = None if source.origin is None else make_accuracy(source.origin)
     benchmark = make_benchmark(source)
     nothing = "nothing can be predicted of these launches"
@@ -111,7 +110,7 @@ def write_page(source: Source) -> Page:
             the_accuracy(accuracy, nothing),
             the_miscounts(make_miscounts(source)),
             the_example(make_example(source)),
-            how_taken(source, accuracy, origin),
+            how_taken(source, origin),
         ),
     )
 
@@ -120,10 +119,9 @@ def _in_short(source: Source, benchmark: Benchmark | None, accuracy: Accuracy | 
     """Return the answer in a few sentences and one picture."""
     blocks: list[Part] = []
     if source.is_predicted:
-        recorded = "" if source.recorded is None else "; those called recorded were measured on one"
         blocks.append(
             "The times of this page are **predictions**: nothing was launched on"
-            f" {source.gpu.title} for it{recorded}."
+            f" {source.gpu.title} for it."
         )
     if benchmark is not None:
         blocks.append(" ".join(in_short(benchmark)))

@@ -70,8 +70,6 @@ class Variant:
     config: Config
     calculation: Calculation
     us: float
-    recorded_us: float | None = None
-    """Beside a predicted time: what others measured on a GPU of the kind; None for nothing."""
 
     @property
     def occupancy(self) -> float:
@@ -92,23 +90,16 @@ def rows_of(table: pd.DataFrame, problem: Problem) -> pd.DataFrame:
     return latest_launches(table[same & (table["dtype"] == problem.dtype)])
 
 
-def launches_of(source: Source | None, problem: Problem) -> dict[Name, Row]:
+def launches_of(source: Source, problem: Problem) -> dict[Name, Row]:
     """Return the rows of *source* for *problem* as planned, by kernel and configuration."""
-    if source is None:
-        return {}
     return {row_name(row): row for row in plain_rows(rows_of(source.planned, problem))}
 
 
 def variants_of(source: Source, problem: Problem) -> dict[Name, Variant]:
     """Return the configurations of *problem* that have a time, in the order of the rows."""
-    recorded = launches_of(source.recorded, problem)
     return {
         (kernel, config): Variant(
-            kernel,
-            config,
-            calculate(row_resources(row), source.gpu),
-            float(row["us"]),
-            float(recorded[kernel, config]["us"]) if (kernel, config) in recorded else None,
+            kernel, config, calculate(row_resources(row), source.gpu), float(row["us"])
         )
         for (kernel, config), row in launches_of(source, problem).items()
     }

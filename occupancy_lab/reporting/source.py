@@ -17,7 +17,7 @@ from occupancy_lab.inputs import TUTORIAL_KERNEL
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.record import records_of
 from occupancy_lab.sweeping.grid import NUM_STAGES, NUM_WARPS, Task, expand, make_table, run_tasks
-from occupancy_lab.sweeping.recorded import CHECK, read_rows, read_table, recorded_table
+from occupancy_lab.sweeping.recorded import read_rows, read_table, recorded_table
 from occupancy_lab.table.columns import MEASURED_COLUMNS
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.throughput.predict import row_config, row_problem, row_resources
@@ -194,8 +194,6 @@ class Source:
     origin: Source | None = None
     """Of a source of predictions: the launches of another GPU of the target for which the kernels
     of `table` were compiled; None where they were compiled afresh."""
-    recorded: Source | None = None
-    """Of a source of predictions: the few launches that others measured on this GPU, if any."""
 
     @property
     def times(self) -> TimeWords:
@@ -217,22 +215,20 @@ def recorded_source(
 ) -> Source:
     """Return what was recorded on the GPU called *name*, None for an H200.
 
-    Where nothing was, or only launches to check a prediction against, it is what is predicted: of
-    the launches that were recorded on another GPU of the same target, or else of the tutorial's
-    benchmark, compiled here, as `fresh_table` takes *how*; *progress* is called with the compiles
-    that are done and those to do.
+    Where nothing was, it is what is predicted: of the launches that were recorded on another GPU of
+    the same target, or else of the tutorial's benchmark, compiled here, as `fresh_table` takes
+    *how*; *progress* is called with the compiles that are done and those to do.
 
     Raises InputError where there is no such GPU, or nothing can be predicted.
     """
     gpu, table = find_gpu(name or DEFAULT_GPU), recorded_table()
-    own, grids = table["gpu"] == gpu.key, table["use"] != CHECK
-    if (own & grids).any():
+    if (table["gpu"] == gpu.key).any():
         return _recorded(gpu, table)
-    compiled = table[grids & (table["target"] == gpu.target.name)]
+    compiled = table[table["target"] == gpu.target.name]
     if compiled.empty:
         return make_fresh(gpu, progress=progress, **how)
     origin = _recorded(find_gpu(str(compiled["gpu"].iloc[0])), table)
-    return make_predicted(gpu, origin, _recorded(gpu, table) if own.any() else None)
+    return make_predicted(gpu, origin)
 
 
 def _recorded(gpu: Gpu, table: pd.DataFrame) -> Source:
@@ -240,18 +236,14 @@ def _recorded(gpu: Gpu, table: pd.DataFrame) -> Source:
     return make_source(gpu, table, read_rows(entry) if entry.is_file() else None)
 
 
-def make_predicted(
-    gpu: Gpu, origin: Source, recorded: Source | None = None, *, model: Model = MODEL
-) -> Source:
+def make_predicted(gpu: Gpu, origin: Source, *, model: Model = MODEL) -> Source:
     """Return what is predicted on *gpu* of the launches of *origin*, a GPU of the same target.
-
-    *recorded* is what was measured on *gpu*, None for nothing.
 
     Raises InputError where nothing can be predicted.
     """
     basis = _basis(gpu, model)
     found = _predicted(gpu, basis, replanned(origin.table, gpu), model)
-    return dataclasses.replace(found, origin=origin, recorded=recorded)
+    return dataclasses.replace(found, origin=origin)
 
 
 def make_fresh(gpu: Gpu, **how: Any) -> Source:

@@ -46,9 +46,6 @@ _OF_A_BINARY = ("n_regs", "shared")
 """The columns whose cells are not blank where it is known how many programs fit."""
 _OF_A_LAUNCH = (*NAMING, *MEASURED_COLUMNS, "num_programs")
 """The columns that are read of a launch that is looked up."""
-CHECK = "check"
-"""The `use` of launches that a prediction is only held against: of a GPU whose tutorial benchmark
-was not measured."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -295,8 +295,8 @@ def chosen(table: pd.DataFrame, *, gpus: tuple[str, ...] = (), uses: tuple[str, 
 
 def test_rows_are_chosen(make_table: Table) -> None:
     """All but the benchmark by default; else the GPUs, by any name, and the uses asked for."""
-    table = make_table({"use": "tuning"}, {}, {"gpu": "h100", "use": "check"}, {"use": "benchmark"})
-    assert chosen(table) == [("h200", "tuning"), ("h200", "held out"), ("h100", "check")]
+    table = make_table({"use": "tuning"}, {}, {"gpu": "h100", "use": "fresh"}, {"use": "benchmark"})
+    assert chosen(table) == [("h200", "tuning"), ("h200", "held out"), ("h100", "fresh")]
     assert chosen(table, gpus=("NVIDIA H200",)) == [("h200", "tuning"), ("h200", "held out")]
     assert chosen(table, gpus=("h100,h200",), uses=("held out",)) == [("h200", "held out")]
     assert chosen(table, uses=("benchmark",)) == [("h200", "benchmark")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from small_table import H100, H200, row, table_of
+from small_table import H200, row, table_of
 
 from occupancy_lab.kernels.softmax import ALIKE
 from occupancy_lab.reporting.chapters.benchmark import (
@@ -14,7 +14,7 @@ from occupancy_lab.reporting.chapters.benchmark import (
     TUTORIAL,
     make_benchmark,
 )
-from occupancy_lab.reporting.source import COPY, make_predicted, make_source, recorded_source
+from occupancy_lab.reporting.source import COPY, make_source, recorded_source
 from occupancy_lab.sweeping.recorded import recorded_ranking
 
 if TYPE_CHECKING:
@@ -112,26 +112,3 @@ def test_every_width_is_predicted(forecast: Benchmark) -> None:
     assert [width.cols for width in forecast.widths] == [256, 512, 1024]
     assert all(width.us[CHOSEN] < width.us[TUTORIAL] for width in forecast.widths)
     assert {config.num_stages for _, config in (width.chosen for width in forecast.widths)} == {1}
-
-
-def test_recorded_widths_need_not_be_the_benchmarks(forecast: Benchmark) -> None:
-    """781 columns were measured by others and compiled; 999 were not compiled, and are left out."""
-    assert {one.cols: one.recorded for one in forecast.beside} == {
-        256: {TUTORIAL: 11.0, "torch": 10.0, COPY: 7.0, FASTEST: 8.0},
-        512: {"torch": 18.0},
-        781: {TUTORIAL: 16.0, COPY: 10.5, FASTEST: 12.0},
-    }
-
-
-def test_rivals_are_measured_against_measured(forecast: Benchmark) -> None:
-    """A measured time is set against the fastest measured, where both are known."""
-    rivals = forecast.rivals()
-    assert (rivals[TUTORIAL].count, rivals[TUTORIAL].most) == (2, pytest.approx(11 / 8))
-    assert "torch.compile" not in rivals
-
-
-def test_nothing_recorded_leaves_the_predictions(small: Source) -> None:
-    """Where others measured nothing the benchmark is predicted all the same."""
-    found = make_benchmark(make_predicted(H100, small))
-    assert found is not None
-    assert (len(found.widths), found.beside, found.rivals()) == (3, (), {})

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 NAMES = {
     "small": ("bandwidths", "accuracy", "excesses", "example"),
-    "predicted": ("bandwidths", "accuracy", "excesses", "example"),
+    "predicted": ("bandwidths", "excesses", "example"),
 }
 """The pictures by the source that they are of."""
 
@@ -73,14 +73,7 @@ def test_nothing_is_cut_off(figure: Figure) -> None:
         assert extent.y1 <= box.y1
 
 
-def test_recorded_times_are_told_from_predicted_ones(
-    drawn: dict[tuple[str, str], Figure],
-) -> None:
-    """A picture that has both says which is drawn how."""
-    example = drawn["predicted", "example"]
-    assert (
-        drawn["predicted", "bandwidths"].get_supxlabel()
-        == "Lines: predicted. Dots: recorded by others."
-    )
-    assert example.get_supxlabel() == "In diamonds: what others recorded."
-    assert example.axes[0].get_ylabel() == "predicted us"
+def test_predicted_times_are_named_so(drawn: dict[tuple[str, str], Figure]) -> None:
+    """A picture of predictions says that its times are predicted."""
+    assert drawn["predicted", "bandwidths"].get_suptitle().endswith(", predicted")
+    assert drawn["predicted", "example"].axes[0].get_ylabel() == "predicted us"

@@ -84,7 +84,6 @@ def test_what_was_not_launched_is_predicted(monkeypatch: pytest.MonkeyPatch) -> 
     assert found.origin is not None
     assert (found.gpu, found.origin.gpu) == (find_gpu("gh200"), find_gpu("h100"))
     assert found.measured.empty
-    assert found.recorded is None
     assert len(found.planned) == len(found.predictions) == (found.table["status"] == "ok").sum()
     assert (found.planned["us"] == found.planned["predicted_us"]).all()
 

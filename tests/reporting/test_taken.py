@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from small_table import H100, H200, checks, row, table_of
+from small_table import H200, bare, row, table_of
 
 from occupancy_lab.reporting.chapters.taken import how_taken
 from occupancy_lab.reporting.source import make_source
@@ -12,9 +12,9 @@ from occupancy_lab.text.document import Bullets, Commands, Table
 WRONG = {"num_warps": 16, "num_stages": 1, "n_regs": 22}
 
 
-def taken(*launches: dict[str, object], gpu: object = H200) -> tuple[dict[str, str], str]:
+def taken(*launches: dict[str, object]) -> tuple[dict[str, str], str]:
     """Return the table of the chapter on *launches*, and its sentences."""
-    table, sentences, *_ = how_taken(make_source(gpu, table_of([*launches])), None, None).blocks
+    table, sentences, *_ = how_taken(make_source(H200, table_of([*launches])), None).blocks
     assert isinstance(table, Table)
     assert isinstance(sentences, Bullets)
     return dict(table.rows), " ".join(sentences.sentences)
@@ -65,7 +65,7 @@ def test_what_could_mislead_is_told(launches: tuple[dict[str, object], ...], sai
 
 def test_a_bare_time_says_what_it_is() -> None:
     """Where nobody told the spread, the launches or the clock, what is known is still said."""
-    assert taken(*checks(), gpu=H100)[1] == (
+    assert taken(*bare())[1] == (
         "Each measured time is a median, timed with do_bench, the L2 cache flushed before each."
     )
 
@@ -73,5 +73,5 @@ def test_a_bare_time_says_what_it_is() -> None:
 def test_commands_repeat_it() -> None:
     """A file, whatever its name, is read again."""
     source = make_source(H200, table_of([row()]), file="a b`.csv")
-    (commands,) = (one for one in how_taken(source, None, None).blocks if isinstance(one, Commands))
+    (commands,) = (one for one in how_taken(source, None).blocks if isinstance(one, Commands))
     assert commands.lines == ("occupancy-lab report --gpu h200 --file 'a b`.csv' --output h200.md",)

@@ -14,7 +14,6 @@ from occupancy_lab.evaluating.score import METRICS
 from occupancy_lab.plotting.style import EXACT, FAINT, INK, MUTED, TUTORIAL, describe, head, styled
 from occupancy_lab.reporting.page import Chapter, Picture
 from occupancy_lab.reporting.source import ALL
-from occupancy_lab.sweeping.recorded import CHECK
 from occupancy_lab.text.words import count
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ USES: Mapping[str, str] = {
     "fresh": "that a rule drew before they were measured, and that no constant was chosen by",
     "held out": "that no constant of the model was chosen by",
     "tuning": "that constants of the model were chosen by",
-    CHECK: "that were measured on one",
     ALL: "of these rows",
 }
 """What the shapes of a use are, those first that say the most of predictions."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections import Counter
 from dataclasses import dataclass
@@ -40,13 +39,13 @@ from occupancy_lab.reporting.launches import (
 )
 from occupancy_lab.reporting.page import Chapter, Picture
 from occupancy_lab.reporting.source import ALL, COPY, NAIVE, USE
-from occupancy_lab.sweeping.recorded import CHECK, OTHER_SOFTMAXES
+from occupancy_lab.sweeping.recorded import OTHER_SOFTMAXES
 from occupancy_lab.text.document import Table
 from occupancy_lab.text.words import count, listed, microseconds
 from occupancy_lab.throughput.predict import row_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     import pandas as pd
     from matplotlib.axes import Axes
@@ -83,8 +82,6 @@ class Width:
     """The one with the least time."""
     us: Mapping[str, float]
     """Times of CHOSEN, FASTEST, TUTORIAL and the providers, those that are known."""
-    recorded: Mapping[str, float]
-    """Beside predicted times: those of FASTEST, TUTORIAL and providers that others measured."""
 
     @property
     def cols(self) -> int:
@@ -106,8 +103,6 @@ class Benchmark:
 
     is_predicted: bool
     widths: tuple[Width, ...]
-    beside: tuple[Width, ...]
-    """Those of which others measured something; not all of them need be the benchmark's."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -115,27 +110,16 @@ class Benchmark:
         found = {name for width in self.widths for name in width.us}
         return tuple(name for name in (CHOSEN, FASTEST, *RIVALS) if name in found)
 
-    @property
-    def recorded(self) -> tuple[str, ...]:
-        """What others measured at any width, in a fixed order."""
-        found = {name for width in self.beside for name in width.recorded}
-        return tuple(name for name in (FASTEST, *RIVALS) if name in found)
-
     def longer(self, name: str, than: str) -> Summary:
         """Return how much longer *name*, one of `names`, takes than another over the widths."""
         return summary_of(width.longer(name, than) for width in self.widths if name in width.us)
 
     def rivals(self) -> dict[str, Summary]:
-        """Return how many times as long the others take, where that is known.
-
-        As long as the chosen; of predicted times, as the fastest that others measured.
-        """
-        pairs = [
-            (width.recorded, FASTEST) if self.is_predicted else (width.us, CHOSEN)
-            for width in (self.beside if self.is_predicted else self.widths)
-        ]
+        """Return how many times as long as the chosen the others take, where that is known."""
         shares = {
-            name: known_summary(us[name] / us[own] for us, own in pairs if {name, own} <= set(us))
+            name: known_summary(
+                width.us[name] / width.us[CHOSEN] for width in self.widths if name in width.us
+            )
             for name in RIVALS
         }
         return {name: one for name, one in shares.items() if one is not None}
@@ -167,23 +151,11 @@ def make_benchmark(source: Source) -> Benchmark | None:
     )
     first = of_shape[0]
     times = {} if source.is_predicted else _times(source, first)
-    known = {} if source.recorded is None else _times(source.recorded, first, fastest=True)
-    others = (dataclasses.replace(first, cols=cols) for cols in sorted(known))
-
-    def width(problem: Problem) -> Width:
-        cols = problem.cols
-        return _width(source, problem, times.get(cols, {}), known.get(cols, {}))
-
-    return Benchmark(
-        source.is_predicted,
-        tuple(map(width, of_shape)),
-        tuple(width(problem) for problem in others if launches_of(source, problem)),
-    )
+    widths = (_width(source, problem, times.get(problem.cols, {})) for problem in of_shape)
+    return Benchmark(source.is_predicted, tuple(widths))
 
 
-def _width(
-    source: Source, problem: Problem, others: Mapping[str, float], recorded: Mapping[str, float]
-) -> Width:
+def _width(source: Source, problem: Problem, others: Mapping[str, float]) -> Width:
     rows = plain_rows(rows_of(source.predictions, problem))
     chosen = min(rows, key=lambda row: float(row["predicted_us"]))
     fastest = min(rows, key=lambda row: float(row["us"]))
@@ -192,21 +164,16 @@ def _width(
         own = launches_of(source, problem).get(tutorial_name(problem, source.gpu))
         tutorial = None if own is None else tutorial_us(row_record(own, source.gpu))
         us = {CHOSEN: us[CHOSEN]} | ({} if tutorial is None else {TUTORIAL: tutorial})
-    return Width(problem, len(rows), row_name(chosen), row_name(fastest), us, recorded)
+    return Width(problem, len(rows), row_name(chosen), row_name(fastest), us)
 
 
-def _times(source: Source, first: Problem, *, fastest: bool = False) -> dict[int, dict[str, float]]:
+def _times(source: Source, first: Problem) -> dict[int, dict[str, float]]:
     """Return by columns the measured times of the tutorial's launch and of the providers.
 
-    They are those on matrices of as many rows as *first* and of its dtype; with *fastest* the
-    least time of any launch is among them.
+    They are those on matrices of as many rows as *first* and of its dtype.
     """
     found: dict[int, dict[str, float]] = {}
-    tables = [_tutorial_launches(source).assign(provider=TUTORIAL), source.providers]
-    if fastest:
-        slowest_first = source.planned.sort_values("us", ascending=False)
-        tables.append(slowest_first.assign(provider=FASTEST))
-    for table in tables:
+    for table in (_tutorial_launches(source).assign(provider=TUTORIAL), source.providers):
         if table.empty:
             continue
         same = table[(table["rows"] == first.rows) & (table["dtype"] == first.dtype)]
@@ -221,7 +188,7 @@ def _tutorial_launches(source: Source) -> pd.DataFrame:
     table = table[
         (table["kernel"] == TUTORIAL_KERNEL)
         & (table["launched"] == table["tutorial_num_programs"])
-        & table["use"].isin((USE, ALL, CHECK))
+        & table["use"].isin((USE, ALL))
     ]
     rows = table.to_dict("records")
     return table.loc[[row_name(row) == tutorial_name(row_problem(row), source.gpu) for row in rows]]
@@ -239,25 +206,22 @@ def in_short(benchmark: Benchmark) -> Iterator[str]:
             f" takes **{lost.mean:.1%} longer on average than the fastest** of up to {most} that"
             f" were measured, and {lost.most:.1%} at worst."
         )
-        against = "Others take so many times as long as the chosen"
-    else:
-        if TUTORIAL in benchmark.names:
-            longer = benchmark.longer(TUTORIAL, CHOSEN)
+        rivals = [
+            f"{RIVALS[name]} {times.median:.2f} ({times.most:.2f})"
+            for name, times in benchmark.rivals().items()
+        ]
+        if rivals:
             yield (
-                f"{about}, the tutorial's launch is predicted to take **{longer.median:.1%}"
-                f" longer** than the best of up to {most} configurations at the median width, and"
-                f" {longer.most:.1%} at worst."
+                "Others take so many times as long as the chosen, at the median (and at most):"
+                f" {listed(rivals)}."
             )
-        against = (
-            f"At the {len(benchmark.beside)} widths of which something was recorded, others took so"
-            " many times as long as the fastest recorded launch"
+    elif TUTORIAL in benchmark.names:
+        longer = benchmark.longer(TUTORIAL, CHOSEN)
+        yield (
+            f"{about}, the tutorial's launch is predicted to take **{longer.median:.1%}"
+            f" longer** than the best of up to {most} configurations at the median width, and"
+            f" {longer.most:.1%} at worst."
         )
-    rivals = [
-        f"{RIVALS[name]} {times.median:.2f} ({times.most:.2f})"
-        for name, times in benchmark.rivals().items()
-    ]
-    if rivals:
-        yield f"{against}, at the median (and at most): {listed(rivals)}."
 
 
 def the_bandwidths(benchmark: Benchmark) -> Picture:
@@ -265,15 +229,10 @@ def the_bandwidths(benchmark: Benchmark) -> Picture:
     last = benchmark.widths[-1]
     words = [f"{name} {last.gbs(us):.0f}" for name, us in last.us.items()]
     title = "Predicted GB/s" if benchmark.is_predicted else "GB/s"
-    beside = ""
-    if benchmark.beside:
-        known = benchmark.beside[-1]
-        recorded = [f"{name} {known.gbs(us):.0f}" for name, us in known.recorded.items()]
-        beside = f"; recorded at {known.cols} {listed(recorded)}"
     return Picture(
         "bandwidths",
         f"{title} over the columns of {last.problem.rows} rows; at {last.cols} columns"
-        f" {listed(words)}{beside}",
+        f" {listed(words)}",
         partial(draw_bandwidths, benchmark),
     )
 
@@ -306,23 +265,20 @@ def _setting(benchmark: Benchmark) -> str:
 
 
 def _table(benchmark: Benchmark) -> Table:
-    predicted, recorded = benchmark.names, benchmark.recorded
     every = EVERY if len(benchmark.widths) > EVERY else 1
-    widths = benchmark.beside or benchmark.widths[::every]
 
     def row(width: Width) -> tuple[str, ...]:
-        times = [*map(width.us.get, predicted), *map(width.recorded.get, recorded)]
+        times = map(width.us.get, benchmark.names)
         gbs = ("-" if us is None else f"{width.gbs(us):.0f}" for us in times)
         lost = () if benchmark.is_predicted else (f"{width.longer(CHOSEN, FASTEST):.1%}",)
         return (str(width.cols), config_words(*width.chosen), *gbs, *lost)
 
-    headers = [*predicted, "lost"]
+    headers = [*benchmark.names, "lost"]
     caption = "GB/s; *lost* is the time that the chosen takes longer than the fastest:"
     if benchmark.is_predicted:
-        headers = [f"{name}, predicted" for name in predicted]
-        headers += [f"{name}, recorded" for name in recorded]
-        caption = "GB/s:"
-    return Table(("columns", "what is chosen", *headers), tuple(map(row, widths)), caption)
+        headers, caption = [f"{name}, predicted" for name in benchmark.names], "GB/s:"
+    rows = tuple(map(row, benchmark.widths[::every]))
+    return Table(("columns", "what is chosen", *headers), rows, caption)
 
 
 def _worst_sentence(benchmark: Benchmark) -> str:
@@ -373,8 +329,6 @@ STYLES: Mapping[str, Mapping[str, Any]] = {
     CHOSEN: {"color": EXACT, "linewidth": 2.0},
 }
 """By what is drawn, the later ones over the earlier."""
-DOT: Mapping[str, Any] = {"markersize": 6, "markeredgecolor": "white", "markeredgewidth": 0.6}
-CAPTION = "Lines: predicted. Dots: recorded by others."
 LABELS: Mapping[str, str] = {
     COPY: "a plain copy",
     TUTORIAL: "the tutorial's",
@@ -384,20 +338,12 @@ LABELS: Mapping[str, str] = {
 
 
 def draw_bandwidths(benchmark: Benchmark) -> Figure:
-    """Return a figure of all bandwidths over the columns, with dots for what others recorded."""
+    """Return a figure of all bandwidths over the columns."""
     first = benchmark.widths[0].problem
     curves = {
         name: [(one.cols, one.gbs(one.us[name])) for one in benchmark.widths if name in one.us]
         for name in STYLES
         if name in benchmark.names
-    }
-    dots = {
-        name: [
-            (one.cols, one.gbs(one.recorded[name]))
-            for one in benchmark.beside
-            if name in one.recorded
-        ]
-        for name in benchmark.recorded
     }
     predicted = ", predicted" if benchmark.is_predicted else ""
     title = f"GB/s of softmax, {first.rows} rows of {first.dtype}{predicted}"
@@ -409,31 +355,18 @@ def draw_bandwidths(benchmark: Benchmark) -> Figure:
             marker = "o" if len(points) <= FEW else None
             style = {"marker": marker, "markersize": 4} | dict(STYLES[name])
             (lines[name],) = axes.plot(*zip(*points, strict=True), **style)
-        for name, points in dots.items():
-            axes.plot(*zip(*points, strict=True), "o", color=_colour(name), zorder=3, **DOT)
-        _scale(axes, max(one.cols for one in (*benchmark.widths, *benchmark.beside)))
-        head(figure, title, CAPTION if dots else "")
+        _scale(axes, benchmark.widths[-1].cols)
+        head(figure, title, "")
         figure.draw_without_rendering()
-        places = {name: axes.transData.transform(points) for name, points in dots.items()}
         outlines = {name: outline(axes, line) for name, line in lines.items()}
-        placer = Placer(axes, [*outlines.values(), *places.values()])
-        for name, place in reversed({**outlines, **places, **outlines}.items()):
-            if name != FASTEST or name in places:
-                placer.at_curve(_label(name, curves), place, color=_colour(name))
-    names = ", ".join(LABELS.get(name, name) for name in {**curves, **dots})
-    describe(figure, f"{title}: {names}")
+        placer = Placer(axes, list(outlines.values()))
+        pale = {CHOSEN: " (pale: fastest of all)"} if FASTEST in curves else {}
+        for name, place in reversed(outlines.items()):
+            if name != FASTEST:
+                label = LABELS.get(name, name) + pale.get(name, "")
+                placer.at_curve(label, place, color=str(STYLES[name]["color"]))
+    describe(figure, f"{title}: {', '.join(LABELS.get(name, name) for name in curves)}")
     return figure
-
-
-def _colour(name: str) -> str:
-    return EXACT if name == FASTEST else str(STYLES[name]["color"])
-
-
-def _label(name: str, curves: Mapping[str, Sequence[Point]]) -> str:
-    label = LABELS.get(name, name)
-    if name == CHOSEN and FASTEST in curves:
-        return f"{label} (pale: fastest of all)"
-    return "fastest recorded" if name == FASTEST else label
 
 
 def _scale(axes: Axes, most: int) -> None:

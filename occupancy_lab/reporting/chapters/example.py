@@ -41,8 +41,6 @@ from occupancy_lab.values import Config
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from matplotlib.axes import Axes
-
     from occupancy_lab.reporting.launches import Name, Variant
     from occupancy_lab.reporting.source import Source, TimeWords
     from occupancy_lab.values import Problem
@@ -87,12 +85,6 @@ class Example:
         found = (self.found(kernel, number, num_stages) for number in self.num_warps)
         return tuple(one for one in found if one is not None)
 
-    @property
-    def recorded(self) -> tuple[Variant, ...]:
-        """Those whose times others measured, the fastest first."""
-        found = [one for one in self.variants.values() if one.recorded_us is not None]
-        return tuple(sorted(found, key=lambda variant: variant.recorded_us or 0.0))
-
     def fastest(self, kernel: str | None = None) -> Variant:
         """Return the fastest of all, or of those of *kernel*."""
         found = (one for one in self.variants.values() if kernel in {None, one.kernel})
@@ -125,10 +117,9 @@ def make_example(source: Source) -> Example | None:
 
 
 def _copy_us(source: Source, problem: Problem) -> float | None:
-    measured = source.recorded if source.is_predicted else source
-    if measured is None or measured.providers.empty:
+    if source.providers.empty:
         return None
-    table = measured.providers[measured.providers["provider"] == COPY]
+    table = source.providers[source.providers["provider"] == COPY]
     same = (table["rows"] == problem.rows) & (table["cols"] == problem.cols)
     times = table.loc[same & (table["dtype"] == problem.dtype), "us"]
     return None if times.empty else float(times.iloc[-1])
@@ -246,29 +237,20 @@ def _picture(example: Example) -> Picture:
 
 def _choices(example: Example) -> Table:
     """Set beside the tutorial's launch what to launch instead, and what it brings."""
-    own, beside = example.tutorial, bool(example.recorded)
+    own = example.tutorial
 
-    def times(us: float | None) -> tuple[str, str, str]:
-        if us is None:
-            return ("-", "-", "-")
+    def times(us: float) -> tuple[str, str, str]:
         gbs = 2 * example.problem.matrix_bytes / us / 1e3
         return (cell(us), f"{gbs:.0f}", change(us / own.us - 1.0))
 
     rows = [
-        (
-            name,
-            config_words(one.kernel, one.config),
-            *times(one.us),
-            *((cell(one.recorded_us),) if beside else ()),
-        )
+        (name, config_words(one.kernel, one.config), *times(one.us))
         for name, one in _named(example)
     ]
-    if example.copy_us is not None and example.times is MEASURED:
+    if example.copy_us is not None:
         rows.append(("a plain copy", "-", *times(example.copy_us)))
-    elif example.copy_us is not None:
-        rows.append(("a plain copy", "-", *times(None), cell(example.copy_us)))
     headers = ("", "configuration", f"{example.times.word} us", "GB/s", "against the tutorial's")
-    return Table((*headers, *(("recorded us",) if beside else ())), tuple(rows))
+    return Table(headers, tuple(rows))
 
 
 def _named(example: Example) -> Iterator[tuple[str, Variant]]:
@@ -279,8 +261,6 @@ def _named(example: Example) -> Iterator[tuple[str, Variant]]:
         yield "predicted best", example.predicted_best
     if example.times is MEASURED:
         yield "the fastest", example.fastest()
-    elif example.recorded:
-        yield "the fastest recorded", example.recorded[0]
 
 
 WIDTH, HEIGHT = 7.2, 4.0
@@ -298,8 +278,6 @@ def draw_example(example: Example) -> Figure:
             warps = [variant.config.num_warps for variant in variants]
             times = [variant.us for variant in variants]
             (line,) = axes.plot(warps, times, "o-", color=colour, markersize=4, linewidth=1.8)
-            if any(one.recorded_us for one in variants):
-                _draw_recorded(axes, variants, colour)
             lines.append((label, colour, line))
         tutorial = example.tutorial
         mark: dict[str, Any] = {"color": INK, "markersize": 9, "markeredgecolor": "white"}
@@ -313,7 +291,7 @@ def draw_example(example: Example) -> Figure:
         axes.set_ylabel(f"{example.times.word} us")
         lined(axes)
         title = f"Time of a launch over its warps, {problem_words(example.problem)}"
-        head(figure, title, "In diamonds: what others recorded." if example.recorded else "")
+        head(figure, title, "")
         figure.draw_without_rendering()
         outlines = [outline(axes, line) for _, _, line in lines]
         placer = Placer(axes, outlines)
@@ -322,15 +300,6 @@ def draw_example(example: Example) -> Figure:
             placer.at_curve(label, curve, color=colour)
     describe(figure, title)
     return figure
-
-
-def _draw_recorded(axes: Axes, variants: Sequence[Variant], colour: str) -> None:
-    """Draw what others measured of *variants* beside what is predicted."""
-    found = [one for one in variants if one.recorded_us is not None]
-    warps = [one.config.num_warps for one in found]
-    times = [one.recorded_us or 0.0 for one in found]
-    style: dict[str, Any] = {"markerfacecolor": "white", "markeredgecolor": colour}
-    axes.plot(warps, times, "D", markersize=6, markeredgewidth=1.4, zorder=3, **style)
 
 
 def _curves(example: Example) -> Iterator[tuple[str, str, Sequence[Variant]]]:

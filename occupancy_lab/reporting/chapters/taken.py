@@ -39,16 +39,17 @@ CONDITIONS: Mapping[str, str] = {
 """What the fields of Conditions are called."""
 
 
-def how_taken(source: Source, accuracy: Accuracy | None, origin: Accuracy | None) -> Chapter:
+def how_taken(source: Source, origin: Accuracy | None) -> Chapter:
     """Say where, when and how the launches were made, how far they spread, and how to repeat it.
 
-    Of predictions it says what they rest on and how far off they may be: by *accuracy* what was
-    measured on the GPU, by *origin* on the one for which the kernels were compiled.
+    Of predictions it says what they rest on and how far off they may be: by *origin* on the GPU for
+    which the kernels were compiled.
     """
-    sentences = list(_predicted_sentences(source, accuracy, origin) if source.is_predicted else ())
-    measured = source.recorded if source.is_predicted else source
-    sentences += [*_untimed(source), *(() if measured is None else _spread(measured))]
-    tables = () if measured is None else (_table(measured),)
+    if source.is_predicted:
+        tables: tuple[Table, ...] = ()
+        sentences = [*_predicted_sentences(source, origin), *_untimed(source)]
+    else:
+        tables, sentences = (_table(source),), [*_untimed(source), *_spread(source)]
     return Chapter(TITLE, (*tables, Bullets(tuple(sentences)), *_again(source)))
 
 
@@ -142,9 +143,7 @@ def _checks(measured: pd.DataFrame) -> Iterator[str]:
         )
 
 
-def _predicted_sentences(
-    source: Source, accuracy: Accuracy | None, origin: Accuracy | None
-) -> Iterator[str]:
+def _predicted_sentences(source: Source, origin: Accuracy | None) -> Iterator[str]:
     gpu, basis = source.gpu, source.basis
     if source.origin is None:
         yield "The kernels were compiled for this page."
@@ -161,8 +160,7 @@ def _predicted_sentences(
     if basis is not None:
         rest = basis_sentence(gpu, basis.words, calibrated=basis.calibrated, error=basis.error)
         yield f"Times are estimates. {rest}"
-    if accuracy is None:
-        yield f"How far they are off on {gpu.title} nobody has measured."
+    yield f"How far they are off on {gpu.title} nobody has measured."
     if origin is not None:
         result = origin.results[0]
         median, p90 = (METRICS[name].write(result.score) for name in ("median", "p90"))
