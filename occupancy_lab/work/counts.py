@@ -381,6 +381,8 @@ class Program:
     """Of the code that programs go through, each once."""
     local_bytes: float
     """What its warps load from and store to local memory."""
+    local_waits: float = 0.0
+    """How many cycles longer it takes for each that a load from local memory takes longer."""
     cached: float = 0.0
     """The share of the sectors that it loads which the L1 cache has."""
     transferred: tuple[float, ...] = (0.0, 0.0)

@@ -12,7 +12,7 @@ from occupancy_lab.compiling.sass import BULK_COPIES
 from occupancy_lab.work import operations
 from occupancy_lab.work.counts import LATENCIES, NOTHING, TRANSFERS, Program
 from occupancy_lab.work.pipes import ISSUE, LSU, SCHEDULERS, pipe_of
-from occupancy_lab.work.replay import Replay
+from occupancy_lab.work.replay import CACHED_CYCLES, Replay
 from occupancy_lab.work.warps import WARP
 
 if TYPE_CHECKING:
@@ -69,6 +69,13 @@ def program_of(  # noqa: PLR0913 - what it is made of
     )
     mean = {one: _mean(warps, slice(None)) for one, warps in way.executions.items()}
     alone = tuple(replay.cycles(latency) for latency in LATENCIES)
+    local_bytes = sum(
+        times * WARP * operations.access_bytes(word)
+        for start, times in mean.items()
+        for word in code.words[start : code.blocks[start].stop]
+        if word & 0x1FF in {operations.LDL, operations.STL}
+    )
+    slower = replay.cycles(LATENCIES[1], local=LATENCIES[0]) if local_bytes else alone[1]
     return Program(
         pipes=_pipes(code, mean, cycles, shared, architecture=architecture, programs=programs),
         alone=tuple(cycles / weight for cycles in alone),
@@ -79,12 +86,8 @@ def program_of(  # noqa: PLR0913 - what it is made of
             (replay.cycles(LATENCIES[1], one) - alone[1]) / max(replay.loaded * one, 1.0)
             for one in TRANSFERS
         ),
-        local_bytes=sum(
-            times * WARP * operations.access_bytes(word)
-            for start, times in mean.items()
-            for word in code.words[start : code.blocks[start].stop]
-            if word & 0x1FF in {operations.LDL, operations.STL}
-        ),
+        local_bytes=local_bytes,
+        local_waits=(slower - alone[1]) / (LATENCIES[0] - CACHED_CYCLES) / weight,
     )
 
 

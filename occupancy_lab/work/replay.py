@@ -57,7 +57,7 @@ SETTLED, LEAST_PASSES, MOST_PASSES = 3, 2, 12
 as its loads run ahead, since where it waits for memory one of so many waits for all."""
 
 PLAIN, LOAD, COPY, END_COPIES, WAIT_COPIES, PRODUCT, END_PRODUCTS, WAIT_PRODUCTS = range(8)
-BULK, EXPECT, WAIT_BULK, SYNCHRONIZE = range(8, 12)
+BULK, EXPECT, WAIT_BULK, SYNCHRONIZE, LOCAL = range(8, 13)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,6 @@ def step_of(word: int, architecture: Architecture) -> Step:
     latency = {
         **dict.fromkeys((operations.LDS, operations.LDSM, operations.ATOMS), SHARED_CYCLES),
         operations.SHFL: SHUFFLE_CYCLES,
-        operations.LDL: CACHED_CYCLES,
     }.get(opcode, OTHER_CYCLES if result != NO_SCOREBOARD else 0.0)
     return Step(
         stall=max(word >> STALL_BIT & 15, 1),
@@ -124,6 +123,7 @@ def _kind(word: int) -> tuple[int, int]:
         operations.LDGSTS: COPY,
         LDGDEPBAR: END_COPIES,
         BARRIER: SYNCHRONIZE,
+        operations.LDL: LOCAL,
     }
     return kinds.get(opcode, PLAIN), 0
 
@@ -194,14 +194,17 @@ class Replay:
             if one.kind in {LOAD, COPY}
         )
 
-    def cycles(self, latency: float, transfer: float = 0.0) -> float:
+    def cycles(
+        self, latency: float, transfer: float = 0.0, *, local: float = CACHED_CYCLES
+    ) -> float:
         """Return the cycles from the begin of the program to its end.
 
-        *latency* is how many cycles memory takes, and *transfer* how many more for each 128 bytes,
-        one load after the other. Copies of which some may go on at each wait run ahead, and take no
-        longer.
+        *latency* is how many cycles memory takes, *local* how many local memory does, and
+        *transfer* how many more memory takes for each 128 bytes, one load after the other. Copies
+        of which some may go on at each wait run ahead, and take no longer.
         """
         self._now, self._latency, self._transfer, self._arrived = 0.0, latency, transfer, 0.0
+        self._local = local
         self._ready = [0.0] * (NO_SCOREBOARD + 1)
         self._free: dict[str | None, float] = defaultdict(float)
         self._copies, self._products = Groups(), Groups()
@@ -322,6 +325,8 @@ class Replay:
 
     def _beside(self, one: Step, done: float) -> float:
         """Do what an instruction does besides, and return when its result is there."""
+        if one.kind == LOCAL:
+            return done - one.latency + self._local
         latency = self._latency + one.cached * (CACHED_CYCLES - self._latency)
         kind, asked = one.kind, done - one.latency + latency
         if self._transfer and kind in self._in_turn:

@@ -84,6 +84,26 @@ def test_device_memory_does_not_wait_for_the_last_program() -> None:
     assert times[0] < times[1] < 1.1 * times[0]
 
 
+def test_what_is_spilled_costs_more_the_less_of_it_the_l1_cache_holds() -> None:
+    """The more local memory a thread has, the longer the same loads and stores of it take.
+
+    What is loaded takes no longer where nothing waits for it, until the L2 cache is busy with it.
+    """
+    launch, gpu = launch_of("_attn_fwd"), find_gpu("h100")
+    executed, resources = executed_of(launch), resources_of(launch)
+    assert executed is not None
+    assert executed.program is not None
+    free = replace(executed, program=replace(executed.program, local_waits=0.0))
+    times = []
+    for local_bytes, waits in ((16, executed), (560, free), (560, executed), (2000, executed)):
+        some = replace(resources, local_bytes=local_bytes)
+        found = predict_launch(counts_of(launch), waits, memory_of(launch), some, 1, gpu)
+        assert found is not None
+        times.append(found.us)
+    assert times == sorted(set(times))
+    assert times[2] == pytest.approx(launch.number("cold_us"), rel=0.15)
+
+
 def test_right_after_the_same_launch_it_is_faster() -> None:
     """What fits the L2 cache takes the time that it took so, and the range holds it."""
     launch = launch_of("triton_poi_fused_clone_transpose_view_11")
@@ -212,18 +232,18 @@ def test_the_clock_is_that_of_recorded_cycles_and_times() -> None:
 @pytest.mark.parametrize(
     ("gpu", "kind", "use", "median", "ninth"),
     [
-        ("h100", None, "held out", 0.075, 0.23),
+        ("h100", None, "held out", 0.065, 0.18),
         ("h100", None, "fresh", 0.065, 0.18),
         ("h100", "memory", "held out", 0.05, 0.16),
         ("h100", "memory", "fresh", 0.05, 0.15),
-        ("h100", "attention", "held out", 0.09, 0.23),
-        ("h100", "matmul", "held out", 0.09, 0.27),
+        ("h100", "attention", "held out", 0.06, 0.15),
+        ("h100", "matmul", "held out", 0.08, 0.20),
         ("h200", None, "tuning", 0.07, 0.19),
-        ("h200", None, "held out", 0.08, 0.25),
+        ("h200", None, "held out", 0.07, 0.20),
         ("h200", None, "fresh", 0.065, 0.17),
         ("h200", "memory", "held out", 0.065, 0.20),
-        ("h200", "attention", "held out", 0.08, 0.22),
-        ("h200", "matmul", "held out", 0.12, 0.28),
+        ("h200", "attention", "held out", 0.065, 0.13),
+        ("h200", "matmul", "held out", 0.09, 0.24),
     ],
 )
 def test_times_are_near_on_kernels_that_nothing_was_fitted_to(
@@ -253,10 +273,10 @@ def test_short_launches_are_as_near(gpu: str) -> None:
     ("gpu", "use", "median", "ninth"),
     [
         ("h100", "tuning", 0.06, 0.22),
-        ("h100", "held out", 0.105, 0.26),
+        ("h100", "held out", 0.08, 0.21),
         ("h100", "fresh", 0.095, 0.21),
         ("h200", "tuning", 0.09, 0.23),
-        ("h200", "held out", 0.11, 0.26),
+        ("h200", "held out", 0.08, 0.22),
         ("h200", "fresh", 0.085, 0.19),
     ],
 )
@@ -291,7 +311,7 @@ def test_eight_in_ten_times_lie_in_their_range(gpu: str, *, warm: bool) -> None:
     """Of the launches of kernels that nothing was fitted to, also right after the same launch."""
     rows = [one.warm if warm else one for one in read(gpu)]
     found = errors(rows, lambda one: one.use != "tuning")
-    assert 0.77 <= found.inside <= 0.9
+    assert 0.77 <= found.inside <= 0.91
 
 
 @pytest.mark.parametrize(("gpu", "mean", "worst"), [("h100", 0.005, 0.10), ("h200", 0.0075, 0.135)])

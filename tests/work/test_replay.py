@@ -44,12 +44,13 @@ def replayed(
     num_warps: int = 4,
     latency: float = 500.0,
     cached: Mapping[int, float] = MappingProxyType({}),
+    local: float = replay.CACHED_CYCLES,
 ) -> float:
     """Return the cycles of a program that executes each instruction once."""
     code = code_of(*words)
     once = dict.fromkeys(code.blocks, 1.0)
     found = Replay(code, once, {}, {}, cached, num_warps=num_warps, architecture=HOPPER)
-    return found.cycles(latency)
+    return found.cycles(latency, local=local)
 
 
 LOAD = word(operations.LDG | 0x200, result=0)
@@ -68,6 +69,14 @@ def test_loads_that_are_asked_for_together_wait_together() -> None:
     together, apart = replayed(LOAD, LOAD, USE), replayed(LOAD, USE, LOAD, USE)
     assert together < 520
     assert apart > 1000
+
+
+def test_local_memory_has_a_latency_of_its_own() -> None:
+    """A load of a spilled register is waited for as long as local memory takes, others are not."""
+    spilled = word(operations.LDL | 0x200, result=0)
+    near, far = (replayed(spilled, USE, local=cycles) for cycles in (40.0, 340.0))
+    assert far - near == pytest.approx(300)
+    assert replayed(LOAD, USE, local=340.0) == replayed(LOAD, USE, local=40.0)
 
 
 def test_what_the_l1_cache_has_is_there_soon() -> None:
