@@ -322,6 +322,16 @@ def units() -> str:
     return to_markdown(tables).rstrip()
 
 
+def reader() -> str:
+    """Return what followed advice brought to three kernels of somebody who never saw the lab."""
+    lines = ["| kernel | step | predicted us | measured us |", "| --- | --- | --: | --: |"]
+    for row in _rows_of(DATA / "reader-h100.csv"):
+        low, high = row["predicted_low_us"], row["predicted_high_us"]
+        predicted = f"{row['predicted_us']} ({low} to {high})"
+        lines.append(f"| {row['kernel']} | {row['step']} | {predicted} | {row['us']} |")
+    return "\n".join(lines)
+
+
 def any_kernel() -> str:
     """Return how near the times of any kernel's launches are, by what they were used for."""
     rows = {gpu: compare_time.read(gpu) for gpu in ("h100", "h200")}
@@ -521,11 +531,20 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "units": units,
     "checks": checks,
     "any_kernel": any_kernel,
+    "reader": reader,
 }
 """Every part by the name in its comments."""
 PAGES: Mapping[Path, tuple[str, ...]] = {
     ROOT / "README.md": ("console",),
-    DOCS / "kernels.md": ("dry_run", "layer_norm", "matmul", "script", "rms_norm", "matrix"),
+    DOCS / "kernels.md": (
+        "reader",
+        "dry_run",
+        "layer_norm",
+        "matmul",
+        "script",
+        "rms_norm",
+        "matrix",
+    ),
     DOCS / "scan.md": ("scan",),
     DOCS / "sweep.md": ("versions",),
     DOCS / "tuning.md": ("tuned",),

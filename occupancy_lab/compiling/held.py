@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.kernel import Variant
 
-MOST_TOLD = 1 << 13
+MOST_TOLD = 1 << 14
 """Whole numbers of a tensor that are told of a launch."""
 TENSORS = {"Tensor", "Parameter", "Buffer"}
 """The classes of torch's tensors that have values: those of others may have none."""

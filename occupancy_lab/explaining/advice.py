@@ -301,7 +301,7 @@ def _wider_loads(case: Case) -> Iterator[Advice]:
 def _if_aligned(record: Record, other: Record, found: Change) -> Iterator[Advice]:
     """Say what loads gain where the arguments of *other* are multiples of 16, and wider."""
     loads = record.resources.load_bytes or 0, other.resources.load_bytes or 0
-    if loads[1] <= loads[0]:
+    if loads[1] <= loads[0] or other.prediction is None:
         return
     now = record.arguments
     rounded = [
@@ -315,8 +315,8 @@ def _if_aligned(record: Record, other: Record, found: Change) -> Iterator[Advice
     yield Advice(
         f"If the launch can pass {words}, a load of a thread is up to {loads[1]} B wide"
         f" instead of {loads[0]}, as Triton then knows that {ALIGNMENT} divides it:"
-        f" {microseconds(predicted_us(other))} instead of {microseconds(predicted_us(record))}"
-        f"{_brings(found)}.",
+        f" {prediction_words(other.prediction)} predicted instead of"
+        f" {microseconds(predicted_us(record))}.",
         found,
         f"{words} (if the launch can pass that)",
     )
@@ -348,12 +348,14 @@ def advice(case: Case) -> tuple[Advice, ...]:
 
 
 def first_advice(case: Case) -> Iterator[str]:
-    """Say first which neighbour of a launch of any kernel is the fastest, and what else brings.
+    """Say first what brings most to a launch of any kernel, and then what else brings something.
 
     Nothing of a matrix, whose other kernels `what_instead` names.
     """
     if case.record.matrix is None:
         said = [in_one_sentence(case), *(one.sentence for one in advice(case))]
+        action = best_action(case)
+        said.sort(key=lambda sentence: action is not None and sentence != action.sentence)
         yield from (f"**{case.title}**: {sentence}" for sentence in said if sentence)
 
 

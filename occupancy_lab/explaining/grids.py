@@ -73,14 +73,15 @@ def _shares(record: Record, programs: int, more: int) -> list[tuple[int, dict[st
 def grids_of_blocks(record: Record, changes: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Return *changes* of a block, with the grids that may cover as much with it.
 
-    In a dimension of the grid, or in several, a whole number of the launch is divided by the block,
-    beside others perhaps: of (M / BLOCK_M) * (N / BLOCK_N) programs there are half as many with
-    twice BLOCK_N.
+    In a dimension of the grid, or in several, a whole number of the launch, or a product of two, is
+    divided by the block, beside others perhaps: of (M / BLOCK_M) * (N / BLOCK_N) programs there are
+    half as many with twice BLOCK_N.
     """
     plan = record.plan
     if plan is None or plan.grid is None or GRID in record.arguments:
         return
-    wholes = {one for one in record.arguments.values() if type(one) is int}
+    several = [one for one in record.arguments.values() if type(one) is int]
+    wholes = {*several, *map(math.prod, itertools.combinations(several, 2))}
     found: set[tuple[int, ...]] = set()
     for name, block in changes.items():
         before = record.arguments.get(name)

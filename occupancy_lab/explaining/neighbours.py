@@ -399,10 +399,11 @@ def _reason(record: Record, name: str) -> str:
     if name != "num_stages":
         return "the compiler stays below that limit by itself"
     if record.resources.loop_instructions is None:
-        return "the kernel has no loop to pipeline"
+        return "no loop is left to pipeline"
     if target.backend == "cuda" and not target.copies_ahead:
         return f"{target.name} cannot copy ahead into shared memory"
+    wide = " and are 4 B a thread or wider" if target.backend == "cuda" else ""
     return (
-        "Triton pipelines only loads that feed `tl.dot`, unless the loop itself says num_stages, as"
-        " `tl.range(..., num_stages=)` does"
+        f"Triton pipelines only loads that feed `tl.dot`{wide}, unless the loop itself says"
+        " num_stages, as `tl.range(..., num_stages=)` does"
     )

@@ -126,10 +126,12 @@ def in_one_sentence(case: Case) -> str:
         ]
         if not some:
             return ""
-        near = "the launch near it" if len(some) == 1 else f"{len(some)} launches near it"
+        none = "The change that was tried is not"
+        if len(some) > 1:
+            none = f"None of {len(some)} changes that were tried is"
         return (
-            f"{'None of ' if len(some) > 1 else 'Not even '}{near} is predicted to be faster than"
-            f" {microseconds(own.us)} by {own.noticeable:.0%} or more{_but_spills(case)}."
+            f"{none} predicted to be faster than {microseconds(own.us)} by {own.noticeable:.0%} or"
+            f" more{_but_spills(case)}."
         )
     found = best.record.prediction
     times = f"{prediction_words(found)} predicted instead of {microseconds(own.us)}"
@@ -225,7 +227,12 @@ def of_neighbours(case: Case) -> Iterator[str]:
         left = [f"{count(shapes, 'other shape')} of its blocks"] if shapes else []
         left += [count(grids, "larger grid")] if grids else []
         if left:
-            yield f"{listed(left)}, compiled too, would not be faster by {own.noticeable:.0%}."
+            same = shapes and {_grid(case.record)} == {
+                _grid(one.record) for one in case.neighbours if _is_of_blocks(one) and one.record
+            }
+            grid = " over the same grid" if same else ""
+            most = f"{own.noticeable:.0%}{grid}"
+            yield f"{listed(left)}, compiled too, would not be faster by {most}."
         if best is None and case.record.matrix is None:
             yield from _further_away(case.record)
         return
@@ -248,7 +255,15 @@ def of_neighbours(case: Case) -> Iterator[str]:
 
 
 def _of_blocks(neighbours: Sequence[Neighbour]) -> int:
-    return sum(any(map(BLOCK.search, one.changes)) for one in neighbours)
+    return sum(map(_is_of_blocks, neighbours))
+
+
+def _is_of_blocks(one: Neighbour) -> bool:
+    return any(map(BLOCK.search, one.changes))
+
+
+def _grid(record: Record) -> tuple[int, ...] | None:
+    return None if record.plan is None else record.plan.grid
 
 
 def _further_away(record: Record) -> Iterator[str]:
@@ -258,8 +273,8 @@ def _further_away(record: Record) -> Iterator[str]:
         if type(block) is int:
             several = ",".join(str(block * times) for times in (1, 2, 4, 8))
             yield (
-                f"`occupancy-lab tune` ranks blocks further away, such as those of `--constexpr"
-                f" {name}={several}`."
+                f"`occupancy-lab tune FILE.py:{record.kernel} --signature ...` ranks blocks further"
+                f" away, such as those of `--constexpr {name}={several}`."
             )
             return
 

@@ -285,8 +285,8 @@ def _unknown(counts: Counts) -> Iterator[str]:
             "amounts are from the least to the most" if assumed is None else f"{assumed} is assumed"
         )
         yield (
-            f"Not known: {literal(name)}{places[key]}, on which {ARTICLES.get(steers, 'a')}"
-            f" {literal(steers)} depends;"
+            f"Not known: {literal(name)}{places[key]}, on which"
+            f" {ARTICLES.get(steers.partition(',')[0], 'a')} {literal(steers)} depends;"
             f" {literal(taken)}."
         )
     if len(found) > MOST_UNKNOWN:

@@ -29,7 +29,7 @@ MOST_PENDING = 64
 """Pairs of events that wait to be read."""
 KEPT = frozenset({".json", ".cubin", ".ptx", ".ttir", ".ttgir", ".hsaco", ".amdgcn"})
 """How the names of the files of a kernel end that are read when the program has ended."""
-MOST_VALUES, MOST_COPIES = 1 << 13, 64
+MOST_VALUES, MOST_COPIES = 1 << 14, 64
 """Whole numbers of a tensor that are copied, and the copies of a process: 4 MiB in all."""
 BEFORE = (1, 6)
 """Arguments of a launcher behind the grid and before the kernel's own: the stream alone of

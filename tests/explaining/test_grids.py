@@ -11,7 +11,7 @@ import pytest
 
 from occupancy_lab import dry_run, tensor
 from occupancy_lab.explaining import tried
-from occupancy_lab.explaining.grids import grid_changes
+from occupancy_lab.explaining.grids import grid_changes, grids_of_blocks
 from occupancy_lab.explaining.neighbours import Neighbour, changed
 from occupancy_lab.explaining.tried import change_if
 
@@ -69,6 +69,15 @@ def test_no_program_of_a_larger_grid_is_without_work() -> None:
     record: Any = SimpleNamespace(**shape, matrix=None, plan=plan, prediction=known, counts=known)
     found = [(one["grid"], one["rows"]) for one in grid_changes(record)]
     assert found == [((128,), 32), ((256,), 16), ((512,), 8)]
+
+
+def test_a_grid_is_divided_anew_by_a_product_of_two_numbers() -> None:
+    """Of planes of 56 x 56 points 25 programs do 128 each, and 13 do 256."""
+    plan = SimpleNamespace(grid=(8192, 25))
+    record: Any = SimpleNamespace(arguments={"H": 56, "W": 56, "BLOCK": 128}, plan=plan)
+    assert (8192, 13) in [one["grid"] for one in grids_of_blocks(record, {"BLOCK": 256})]
+    one_less: Any = SimpleNamespace(arguments={"H": 56, "BLOCK": 128}, plan=plan)
+    assert [*grids_of_blocks(one_less, {"BLOCK": 256})] == []
 
 
 def test_all_that_grows_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,7 @@ def test_the_first_sentence_is_the_fastest_neighbour() -> None:
 def test_a_launch_that_is_as_fast_as_its_neighbours_is_left_alone() -> None:
     """Where none is faster by what predictions tell apart, the page says how many were tried."""
     page = add(BLOCK=1024).to_markdown()
-    assert "launches near it is predicted to be faster than" in page.splitlines()[2]
+    assert "changes that were tried is predicted to be faster than" in page.splitlines()[2]
 
 
 @pytest.mark.slow
