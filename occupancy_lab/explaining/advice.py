@@ -353,10 +353,10 @@ def first_advice(case: Case) -> Iterator[str]:
     Nothing of a matrix, whose other kernels `what_instead` names.
     """
     if case.record.matrix is None:
-        said = [in_one_sentence(case), *(one.sentence for one in advice(case))]
         action = best_action(case)
-        said.sort(key=lambda sentence: action is not None and sentence != action.sentence)
-        yield from (f"**{case.title}**: {sentence}" for sentence in said if sentence)
+        first = "" if action is None else action.sentence
+        said = (first, in_one_sentence(case), *(one.sentence for one in advice(case)))
+        yield from (f"**{case.title}**: {one}" for one in dict.fromkeys(said) if one)
 
 
 def _others(case: Case) -> Iterator[Advice]:

@@ -224,15 +224,11 @@ def of_neighbours(case: Case) -> Iterator[str]:
         rows = worth_showing(case)
         shapes = _of_blocks(case.neighbours) - _of_blocks(rows)
         grids = len(case.neighbours) - len(rows) - shapes
-        left = [f"{count(shapes, 'other shape')} of its blocks"] if shapes else []
+        where = "" if _has_other_grids(case) else " over the same grid"
+        left = [f"{count(shapes, 'other shape')} of its blocks{where}"] if shapes else []
         left += [count(grids, "larger grid")] if grids else []
         if left:
-            same = shapes and {_grid(case.record)} == {
-                _grid(one.record) for one in case.neighbours if _is_of_blocks(one) and one.record
-            }
-            grid = " over the same grid" if same else ""
-            most = f"{own.noticeable:.0%}{grid}"
-            yield f"{listed(left)}, compiled too, would not be faster by {most}."
+            yield f"{listed(left)}, compiled too, would not be faster by {own.noticeable:.0%}."
         if best is None and case.record.matrix is None:
             yield from _further_away(case.record)
         return
@@ -262,8 +258,11 @@ def _is_of_blocks(one: Neighbour) -> bool:
     return any(map(BLOCK.search, one.changes))
 
 
-def _grid(record: Record) -> tuple[int, ...] | None:
-    return None if record.plan is None else record.plan.grid
+def _has_other_grids(case: Case) -> bool:
+    """Tell whether a launch was tried with other blocks over the grid that these have."""
+    own = case.record.launch.grid
+    tried = (one.record for one in case.neighbours if _is_of_blocks(one))
+    return any(one is not None and one.launch.grid != own for one in tried)
 
 
 def _further_away(record: Record) -> Iterator[str]:

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING
 from occupancy_lab.gpus import find_device
 from occupancy_lab.throughput.counted_program import counted_program, working_programs
 from occupancy_lab.values import NOT_FOLLOWED, Part, Prediction
-from occupancy_lab.work.counts import LATENCIES, NOTHING, SECTOR, total
+from occupancy_lab.work.counts import CACHED_CYCLES, LATENCIES, NOTHING, SECTOR, total
 from occupancy_lab.work.pipes import ISSUE, LSU, TENSOR, XU
-from occupancy_lab.work.replay import CACHED_CYCLES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -332,13 +331,13 @@ class _Time:
             "dispatch": each * DISPATCH_US * active * self.mhz,
         }
 
-    def spilled(self, at_once: int, active: int) -> float:
+    def spilled(self, missing: float, active: int) -> float:
         """Return the cycles in which a program's local memory comes from and goes to the L2 cache.
 
-        So many programs run *at_once* on each of *active* multiprocessors.
+        So large a share of it is *missing* in the L1 cache of each of *active* multiprocessors.
         """
         rate = min(LOCAL_PORT_BYTES, LOCAL_BYTES * self.size / active)
-        return self.asked.missing(self.gpu, at_once) * self.asked.program.local_bytes / rate
+        return missing * self.asked.program.local_bytes / rate
 
     def round_us(self, at_once: int, active: int, each: float) -> float:
         """Return how long the programs of *active* multiprocessors take.
@@ -348,7 +347,8 @@ class _Time:
         began together are in step: each waits until the bytes of all are there, the less the more
         share a multiprocessor, as some compute meanwhile; and for a part of what those issue.
         """
-        spilled, missing = self.spilled(at_once, active), self.asked.missing(self.gpu, at_once)
+        missing = self.asked.missing(self.gpu, at_once)
+        spilled = self.spilled(missing, active)
         own = [at_once * one for one in (*self.own.values(), spilled)]
         outside = self.outside(active, each, at_once)
         moving = outside["bandwidth"]
@@ -400,11 +400,11 @@ class _Time:
         asked = self.asked
         active = min(asked.programs, self.size)
         each = asked.programs / active
-        own = {**self.own, "local": self.spilled(asked.fit, active)}
+        missing = asked.missing(self.gpu, asked.fit)
+        own = {**self.own, "local": self.spilled(missing, active)}
         at_once = min(asked.fit, math.ceil(asked.programs / active))
         even = each / at_once
         busiest = max(self.own.values(), default=0.0)
-        missing = asked.missing(self.gpu, asked.fit)
         found = {
             "launch": self.launch_us,
             "code": self.code_us(),

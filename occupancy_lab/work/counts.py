@@ -393,6 +393,8 @@ class Program:
 TRANSFERS = (2.0, 8.0)
 """Cycles for 128 bytes in `Program.transferred`: what a multiprocessor's port to the L2 cache and
 its part of device memory take, of an H100 all of whose multiprocessors load."""
+CACHED_CYCLES = 40.0
+"""Until what the L1 cache has is there, as local memory is in `Program.alone`."""
 LATENCIES = (300.0, 600.0, 1000.0)
 """Cycles that memory takes in `Program.alone`: those of the L2 cache and of device memory, of an
 H100 at work, lie in between or little beyond."""

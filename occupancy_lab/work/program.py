@@ -10,9 +10,9 @@ import numpy as np
 
 from occupancy_lab.compiling.sass import BULK_COPIES
 from occupancy_lab.work import operations
-from occupancy_lab.work.counts import LATENCIES, NOTHING, TRANSFERS, Program
+from occupancy_lab.work.counts import CACHED_CYCLES, LATENCIES, NOTHING, TRANSFERS, Program
 from occupancy_lab.work.pipes import ISSUE, LSU, SCHEDULERS, pipe_of
-from occupancy_lab.work.replay import CACHED_CYCLES, Replay
+from occupancy_lab.work.replay import Replay
 from occupancy_lab.work.warps import WARP
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.compiling.sass import BULK_COPIES
 from occupancy_lab.work import operations
+from occupancy_lab.work.counts import CACHED_CYCLES
 from occupancy_lab.work.pipes import LSU, SCHEDULERS, TENSOR, pipe_of
 from occupancy_lab.work.slices import EXIT
 from occupancy_lab.work.waits import (
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
 NO_SCOREBOARD = 7
 SHARED_CYCLES, SHUFFLE_CYCLES, OTHER_CYCLES = 30.0, 24.0, 30.0
 """Until a result of shared memory, of a shuffle and of all else of unknown latency is there."""
-READ_CYCLES, CACHED_CYCLES, TENSOR_CYCLES = 14.0, 40.0, 33.0
-"""Until operands are read, what the L1 cache has is there, and a product's last sums are."""
+READ_CYCLES, TENSOR_CYCLES = 14.0, 33.0
+"""Until operands are read, and a product's last sums are there."""
 BULK_CYCLES, BARRIER_CYCLES = 250.0, 20.0
 """What a copy by the TMA unit takes longer than a load, and a barrier at which all warps are."""
 BARRIER, LEFT_BIT, TRY_WAIT = 0x11D, 47, 2

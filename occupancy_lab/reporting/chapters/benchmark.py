@@ -356,7 +356,7 @@ def draw_bandwidths(benchmark: Benchmark) -> Figure:
             style = {"marker": marker, "markersize": 4} | dict(STYLES[name])
             (lines[name],) = axes.plot(*zip(*points, strict=True), **style)
         _scale(axes, benchmark.widths[-1].cols)
-        head(figure, title, "")
+        head(figure, title)
         figure.draw_without_rendering()
         outlines = {name: outline(axes, line) for name, line in lines.items()}
         placer = Placer(axes, list(outlines.values()))

@@ -291,7 +291,7 @@ def draw_example(example: Example) -> Figure:
         axes.set_ylabel(f"{example.times.word} us")
         lined(axes)
         title = f"Time of a launch over its warps, {problem_words(example.problem)}"
-        head(figure, title, "")
+        head(figure, title)
         figure.draw_without_rendering()
         outlines = [outline(axes, line) for _, _, line in lines]
         placer = Placer(axes, outlines)
