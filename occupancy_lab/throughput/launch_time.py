@@ -135,7 +135,7 @@ RANGES = {
     "bandwidth": Range(0.90, 1.12),
     "tensor": Range(0.84, 1.18),
     "other": Range(0.91, 1.24),
-    "spills": Range(0.85, 1.20),
+    "spills": Range(0.86, 1.15),
     "unknown": Range(0.60, 1.80),
     "counted": Range(0.86, 1.36),
     "counted products": Range(0.83, 1.87),

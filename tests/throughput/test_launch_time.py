@@ -311,7 +311,7 @@ def test_eight_in_ten_times_lie_in_their_range(gpu: str, *, warm: bool) -> None:
     """Of the launches of kernels that nothing was fitted to, also right after the same launch."""
     rows = [one.warm if warm else one for one in read(gpu)]
     found = errors(rows, lambda one: one.use != "tuning")
-    assert 0.77 <= found.inside <= 0.91
+    assert 0.77 <= found.inside <= 0.9
 
 
 @pytest.mark.parametrize(("gpu", "mean", "worst"), [("h100", 0.005, 0.10), ("h200", 0.0075, 0.135)])
