@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         Traffic,
         TutorialOccupancy,
     )
+    from occupancy_lab.work.assumed import Assumption
     from occupancy_lab.work.counts import Counts, Executed
     from occupancy_lab.work.doubts import Doubt
     from occupancy_lab.work.memory import Memory, SpeedOfLight
@@ -270,7 +271,7 @@ class Record(_Named):
         """Return a copy that holds *measurement*."""
         return dataclasses.replace(self, measurement=measurement)
 
-    def counting(self, texts: Texts | None, assume: Mapping[str, int]) -> Counting:
+    def counting(self, texts: Texts | None, assume: Mapping[str, Assumption]) -> Counting:
         """Return what the launch is counted by, with its kernel's *texts*."""
         grid, resident = self.launch.grid, None
         if self.plan is not None:
@@ -512,7 +513,7 @@ def with_counts(
     runs: Sequence[Record | Failed],
     asked: Sequence[Asked | None],
     compiler: Compiler,
-    assume: Mapping[str, int] = MappingProxyType({}),
+    assume: Mapping[str, Assumption] = MappingProxyType({}),
     *,
     jobs: int | None = None,
 ) -> list[Record | Failed]:
@@ -539,7 +540,7 @@ def compile_record(
     compiler: Compiler,
     *,
     counted: bool = False,
-    assume: Mapping[str, int] = MappingProxyType({}),
+    assume: Mapping[str, Assumption] = MappingProxyType({}),
 ) -> Record:
     """Return the record of *asked* as *compiler* compiles it, *counted* with what it does.
 

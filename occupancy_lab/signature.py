@@ -31,9 +31,11 @@ from occupancy_lab.notation import (
 )
 from occupancy_lab.options import KNOBS
 from occupancy_lab.values import MAX_STAGES
+from occupancy_lab.work.assumed import read_progression
 
 if TYPE_CHECKING:
     from occupancy_lab.kernel import Variant
+    from occupancy_lab.work.assumed import Assumption
 
 Words: TypeAlias = str | Sequence[str] | Mapping[str, Any]
 """NAME=VALUE texts of a command line, or values by name, where a list is several."""
@@ -235,23 +237,29 @@ def read_options(options: Words) -> dict[str, Any]:
     return found
 
 
-def read_assumed(assume: Words, parameters: Collection[str]) -> dict[str, int]:
+def read_assumed(assume: Words, parameters: Collection[str]) -> dict[str, Assumption]:
     """Return what is assumed of what a kernel's *parameters* hold: NAME=VALUE, or values by name.
 
-    Raises InputError where a name is none of the parameters, or a value no whole number.
+    A value is a whole number, or one for each index i of a tensor, such as 36*i.
+
+    Raises InputError where a name is none of the parameters, or a value is neither.
     """
-    found: dict[str, int] = {}
+    found: dict[str, Assumption] = {}
     for option, name, given in _pairs("--assume", assume, "cu_seqlens=1024"):
         if name not in parameters:
             refuse(
                 f"{option} {shortened(name)} is no parameter of the kernel; there are"
                 f" {few_of(list(parameters))}"
             )
-        (value, *others) = _several(name, given)
+        progression = read_progression(given) if isinstance(given, str) else None
+        (value, *others) = _several(name, given) if progression is None else (progression,)
         if others or name in found:
             refuse(f"{option} {shortened(name)} has several values; give one")
-        if type(value) is not int or abs(value) > INT64_MAX:
-            refuse(f"{option} {shortened(name)} is {quoted(value)}; give a whole number")
+        if progression is None and (type(value) is not int or abs(value) > INT64_MAX):
+            refuse(
+                f"{option} {shortened(name)} is {quoted(value)}; give a whole number, or one for"
+                " each index i, such as 36*i"
+            )
         found[name] = value
     return found
 

@@ -35,6 +35,16 @@ def gather(x, index, out, n, B: tl.constexpr):
 
 
 @triton.jit
+def bags(x, offsets, out, B: tl.constexpr):
+    """Add up the blocks from one offset to the next."""
+    bag, inner = tl.program_id(0), tl.arange(0, B)
+    total = tl.zeros((B,), tl.float32)
+    for row in range(tl.load(offsets + bag), tl.load(offsets + bag + 1)):
+        total += tl.load(x + row * B + inner)
+    tl.store(out + bag * B + inner, total)
+
+
+@triton.jit
 def persistent(x, tiles, limit, B: tl.constexpr):
     tile = tl.program_id(0)
     while tile < tiles:

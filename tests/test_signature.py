@@ -23,8 +23,9 @@ from occupancy_lab.errors import InputError
 from occupancy_lab.explaining.dry_run import variants
 from occupancy_lab.launch import Descriptor, Dtype, launch_of
 from occupancy_lab.notation import read_argument, read_constant
-from occupancy_lab.signature import LaunchLine, read_launches
+from occupancy_lab.signature import LaunchLine, read_assumed, read_launches
 from occupancy_lab.values import Target
+from occupancy_lab.work.assumed import assumption_words
 
 if TYPE_CHECKING:
     from occupancy_lab.launch import Launch
@@ -41,6 +42,32 @@ MATMUL = (
     " stride_bk=4096, stride_bn=1, stride_cm=4096, stride_cn=1"
 )
 BLOCKS = ("BLOCK_SIZE_M=128", "BLOCK_SIZE_N=128", "BLOCK_SIZE_K=64", "GROUP_SIZE_M=8")
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "step", "words"),
+    [
+        ("36*i", 0, 36, "36*i"),
+        (" 36 * i + 4 ", 4, 36, "36*i + 4"),
+        ("i", 0, 1, "1*i"),
+        ("-2*i - 3", -3, -2, "-2*i - 3"),
+    ],
+)
+def test_what_a_tensor_holds_may_grow_with_the_index(
+    text: str, first: int, step: int, words: str
+) -> None:
+    """An assumption is a number, or a number for each index i that adds as much each time."""
+    (found,) = read_assumed([f"off={text}"], ["off"]).values()
+    assert isinstance(found, range)
+    assert (found.start, found.step) == (first, step)
+    assert assumption_words(found) == words
+    assert read_assumed(["off=0*i + 7"], ["off"]) == {"off": 7}
+
+
+def test_an_assumption_that_is_neither_is_refused_in_a_sentence() -> None:
+    """What is no whole number and none for each index says what may be given."""
+    with pytest.raises(InputError, match=r"one for each index i, such as 36\*i"):
+        read_assumed(["off=1.5"], ["off"])
 
 
 def launches(kernel: str, signature: str | None = None, **options: Any) -> tuple[LaunchLine, ...]:

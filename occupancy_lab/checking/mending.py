@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from occupancy_lab.compiling.compiler import Compiler
     from occupancy_lab.explaining.explanation import Explanation
     from occupancy_lab.expressions import Value
+    from occupancy_lab.work.assumed import Assumption
 
     Judged: TypeAlias = tuple[Row, frozenset[int], frozenset[int]]
     """A row, the checks that it is held to, and those whose conditions it meets."""
@@ -226,7 +227,10 @@ def _adds_local(row: Row, other: Row) -> bool:
 
 
 def compiled_neighbours(
-    row: Row, asked: Asked, compiler: Compiler, assume: Mapping[str, int] = MappingProxyType({})
+    row: Row,
+    asked: Asked,
+    compiler: Compiler,
+    assume: Mapping[str, Assumption] = MappingProxyType({}),
 ) -> Iterator[Row]:
     """Return launches like that of *row* with one other option, each compiled when it is asked for.
 

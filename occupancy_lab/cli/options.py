@@ -306,7 +306,7 @@ described_options = together(
         "--assume",
         multiple=True,
         metavar="NAME=VALUE",
-        help="What a tensor, or an argument without a value, holds; repeats.",
+        help="What a tensor, or an argument without a value, holds: 64, or 64*i at index i.",
     ),
 )
 any_launch_options = together(

@@ -40,17 +40,18 @@ if TYPE_CHECKING:
     from occupancy_lab.record import Record
     from occupancy_lab.signature import Words
     from occupancy_lab.values import Failure, Resources
+    from occupancy_lab.work.assumed import Assumption
 
     LaunchError = CompileError | DoesNotFitError
 
 
-def _assumed(script: Script, assume: Words) -> dict[str, int]:
+def _assumed(script: Script, assume: Words) -> dict[str, Assumption]:
     names = dict.fromkeys(name for one in script.launches for name in one.bound.arguments)
     return read_assumed(assume, names)
 
 
 def script_runs(
-    script: Script, assume: Mapping[str, int] = MappingProxyType({}), *, warm: bool = False
+    script: Script, assume: Mapping[str, Assumption] = MappingProxyType({}), *, warm: bool = False
 ) -> Iterator[tuple[ScriptLaunch, Explanation | LaunchError]]:
     """Return the first launch of each launch line that *script* came by, and the line's dry run.
 
@@ -71,7 +72,7 @@ def script_runs(
 def explain_launches(
     script: Script,
     launches: Mapping[int, ScriptLaunch],
-    assume: Mapping[str, int] = MappingProxyType({}),
+    assume: Mapping[str, Assumption] = MappingProxyType({}),
     *,
     warm: bool = False,
     in_program: bool = False,

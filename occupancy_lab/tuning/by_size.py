@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from occupancy_lab.tuning.sizes import AskedSizes
     from occupancy_lab.tuning.space import Settings
     from occupancy_lab.tuning.tuned_file import Size
+    from occupancy_lab.work.assumed import Assumption
 
 SEARCHED = 60
 """Configurations that a search compiles for a GPU, at the most, besides those that are given."""
@@ -122,7 +123,7 @@ class _Tuner:
     name: str | None
     gpus: Sequence[Gpu]
     compiler: Compiler
-    assume: Mapping[str, int]
+    assume: Mapping[str, Assumption]
     described: Mapping[str, Any]
     sized: dict[str, SizedLaunches] = field(default_factory=dict)
     """The launch lines of each size, by its text."""

@@ -9,6 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import BinaryError, TtirError
+from occupancy_lab.launch import Pointer
+from occupancy_lab.work.assumed import assumption_words
 from occupancy_lab.work.counts import Counts, Executed  # noqa: TC001 - `from_line` reads the types
 from occupancy_lab.workers.child import from_line, to_line
 from occupancy_lab.workers.forked import in_forks
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from occupancy_lab.compiling.store import Store
     from occupancy_lab.compiling.texts import Texts
     from occupancy_lab.launch import BoundLaunch
+    from occupancy_lab.work.assumed import Assumption
 
 COUNTERS = 20
 """Goes up whenever other numbers are counted of the same launch, so that older ones are not taken
@@ -47,7 +50,7 @@ class Counting:
     """Of its kernel."""
     run: BoundLaunch
     grid: tuple[int, ...] | None
-    assume: Mapping[str, int]
+    assume: Mapping[str, Assumption]
     """What is assumed of tensors and arguments, by the names of parameters."""
     resident: int | None
     """Programs that run at once; None where that is not known."""
@@ -69,7 +72,7 @@ class Counting:
         return {name: value for name, value in arguments if name not in self._unknown}
 
     @property
-    def _values(self) -> dict[str, tuple[int, ...]]:
+    def _values(self) -> dict[str, Sequence[int]]:
         values = self.run.launch.values.items()
         return {name: held for name, held in values if name not in self.assume}
 
@@ -86,7 +89,7 @@ class Counting:
             "arguments": repr(self._known),
             "values": _digest(repr(sorted(self._values.items()))),
             "grid": list(grid),
-            "assume": dict(self.assume),
+            "assume": {name: assumption_words(one) for name, one in self.assume.items()},
             "resident": self.resident,
         }
 
@@ -108,7 +111,13 @@ class Counting:
         found = _counted(texts.ttir, self._known, grid, assume=self.assume, **given)
         if found.counts is None:
             return found
-        numbers = {name: one for name, one in self.assume.items() if name in self._unknown}
+        numbers: dict[str, Any] = {}
+        for name, one in self.assume.items():
+            argument = self._known.get(name)
+            if isinstance(argument, Pointer) and argument.dtype.startswith(("int", "uint")):
+                values[name] = (one,) if isinstance(one, int) else one
+            elif name in self._unknown and isinstance(one, int):
+                numbers[name] = one
         return _with_executed(found, texts, self._known | numbers, grid, **given)
 
 
@@ -144,7 +153,7 @@ def count_launch(  # noqa: PLR0913 - what counts depend on
     grid: tuple[int, ...] | None,
     store: Store,
     *,
-    assume: Mapping[str, int],
+    assume: Mapping[str, Assumption],
     resident: int | None,
 ) -> Counted:
     """Return what the launch *run* does, as `count_launches` does, of a Counting's fields."""
@@ -157,7 +166,7 @@ def _counted(  # noqa: PLR0913 - as `count_launch`
     grid: tuple[int, ...],
     *,
     values: Mapping[str, Sequence[int]],
-    assume: Mapping[str, int],
+    assume: Mapping[str, Assumption],
     resident: int | None,
 ) -> Counted:
     # Both need numpy, whose import takes a fifth of a page whose counts are kept.

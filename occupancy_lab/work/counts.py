@@ -182,6 +182,10 @@ class Branch:
     taken: Amount
 
 
+VALUES_OF = "values of "
+"""How the name of an unknown begins that is in a tensor."""
+
+
 @dataclass(frozen=True, slots=True)
 class Unknown:
     """A value that no launch line tells, and what depends on it."""

@@ -25,6 +25,7 @@ DECOMPOSED = 3
 """Products that Triton makes of one of tf32x3 or bf16x3."""
 MOST_POWER, MOST_SUMS = 7, 10_000
 """How often several warps do the same at most, as a power of two; and sums that are tried."""
+EDGES = "or the programs that stand for all are at the edge of a tensor more often than others"
 LOADED = {"load", "descriptor load", "descriptor gather"}
 STORED = {"store", "descriptor store", "descriptor scatter"}
 
@@ -59,13 +60,13 @@ def _doubts(counts: Counts, executed: Executed) -> Iterator[Doubt]:
             "bytes that loads ask for",
             LOADED,
             {"load", "copy"},
-            "the compiler leaves out what a thread loads twice or nothing needs",
+            f"the compiler leaves out what a thread loads twice or nothing needs, {EDGES}",
         ),
         (
             "bytes that stores write",
             STORED,
             {"store"},
-            "the compiler leaves out what is written again",
+            f"the compiler leaves out what is written again, {EDGES}",
         ),
     ):
         asked = total(one.bytes for one in counts.accesses if one.operation in operations).exact
@@ -79,7 +80,7 @@ def _doubts(counts: Counts, executed: Executed) -> Iterator[Doubt]:
         if found < asked * (1 - ROUNDING):
             yield Doubt(number, asked, found, less)
         elif found > asked * (1 + ROUNDING) and instructions.isdisjoint({"load"}):
-            yield Doubt(number, asked, found, "several threads write the same")
+            yield Doubt(number, asked, found, f"several threads write the same, {EDGES}")
 
 
 def _products(counts: Counts, executed: Executed) -> Iterator[Doubt]:

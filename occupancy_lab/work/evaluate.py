@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from occupancy_lab.work import tiles, tilewise
+from occupancy_lab.work.counts import VALUES_OF
 from occupancy_lab.work.integers import EXACT, LINEAR, OPERATIONS, SHAPES
 from occupancy_lab.work.tiles import Known, Mask, Number, Root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from occupancy_lab.work.assumed import Assumption
     from occupancy_lab.work.module import Module, Operation, Type
 
 
@@ -74,13 +76,13 @@ class Evaluator:
         programs: Sequence[Sequence[int]],
         dimensions: int,
         values: Mapping[str, Sequence[int]],
-        assume: Mapping[str, int],
+        assume: Mapping[str, Assumption],
     ) -> None:
         self.module, self.grid, self.dimensions = module, grid, dimensions
         self.programs = programs
         self.values = {name: np.asarray(one, "int64") for name, one in values.items()}
         self.assume = assume
-        self.assumed: dict[Root, int] = {}
+        self.assumed: dict[Root, Assumption] = {}
 
     def results(self, operation: Operation, operands: Sequence[Made]) -> list[Made]:
         """Return what *operation* makes of *operands*, a value for each of its results."""
@@ -171,15 +173,16 @@ class Evaluator:
         if not isinstance(pointer, Pointer):
             return self.unknown(operation, [pointer])
         kind = operation.results[0].type
-        name = f"values of {pointer.tensor}" if pointer.tensor else "values loaded from memory"
+        name = f"{VALUES_OF}{pointer.tensor}" if pointer.tensor else "values loaded from memory"
         assumed = self.assume.get(pointer.tensor or "")
         if assumed is not None:
             self.assumed[Root(name, self.module.place(operation))] = assumed
+        if isinstance(assumed, int):
             held = tiles.number(assumed, kind.shape)
             if mask is None or not isinstance(other, Number):
                 return held
             return self._choose(mask, held, other, operation.results[0])
-        given = self.values.get(pointer.tensor or "")
+        given = self.values.get(pointer.tensor or "") if assumed is None else assumed
         mask = mask or Mask()
         inputs: list[Known] = [pointer.offset, mask]
         if isinstance(other, Number):
@@ -191,7 +194,11 @@ class Evaluator:
         def look_up(offset: Any, active: Any, otherwise: Any = 0) -> Any:
             index = offset // size
             there = active & (index >= 0) & (index < len(given))
-            return np.where(there, given[np.clip(index, 0, len(given) - 1)], otherwise)
+            if isinstance(given, range):
+                held = given.start + given.step * index
+            else:
+                held = given[np.clip(index, 0, len(given) - 1)]
+            return np.where(there, held, otherwise)
 
         found = tilewise.elementwise(look_up, inputs, kind.shape, self.dimensions)
         return (

@@ -70,6 +70,7 @@ class Passed:
         self._constants: dict[tuple[int, int], int] = {}
         self._banks = banks
         self._values: dict[int, Any] = {}
+        self._widths: dict[int, int] = {}
         flat = list(self._flat(parameters, arguments))
         for number, (offset, size) in places.items():
             value = (
@@ -80,7 +81,11 @@ class Passed:
         for number, tensor in self.tensors.items():
             argument = arguments[tensor]
             if tensor in values and isinstance(argument, Pointer):
-                content = np.array(values[tensor]).astype(argument.dtype).tobytes()
+                if isinstance(held := values[tensor], range):
+                    self._values[number] = held
+                    self._widths[number] = np.dtype(argument.dtype).itemsize
+                    continue
+                content = np.array(held).astype(argument.dtype).tobytes()
                 padding = bytes(-len(content) % WORD_BYTES)
                 self._values[number] = np.frombuffer(content + padding, np.uint8)
 
@@ -192,6 +197,8 @@ class Passed:
         if values is None or not len(values):
             return unknown
         offset = address - (number << TENSOR_BITS) - MIDDLE
+        if isinstance(values, range):
+            return _of_progression(values, offset, self._widths[number], size, registers)
         if size < WORD_BYTES:
             narrow = values.view(f"{'i' if signed else 'u'}{size}")
             found = narrow[np.clip(offset // size, 0, len(narrow) - 1)]
@@ -249,3 +256,16 @@ def _places(elf: Elf, name: str) -> tuple[int, dict[int, tuple[int, int]]]:
         elif attribute == PARAMETERS:
             _, start, _ = unpack("<IHH", content, 0)
     return start, places
+
+
+def _of_progression(
+    held: range, offset: Any, width: int, size: int, registers: int
+) -> Sequence[Any]:
+    """Return what a load at *offset* finds of numbers of *width* bytes, as `Passed.loaded` does."""
+    if min(size, width) < WORD_BYTES:
+        return [None] * registers
+    places = [offset.astype(np.int64) + WORD_BYTES * one for one in range(registers)]
+    return [
+        (held.start + held.step * (place // width) >> 8 * (place % width)).astype(np.uint32)
+        for place in places
+    ]

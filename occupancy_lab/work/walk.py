@@ -17,6 +17,7 @@ import numpy as np
 from occupancy_lab.work import flops, loops, tiles, tilewise
 from occupancy_lab.work.accesses import Reach, Touch, measure
 from occupancy_lab.work.accesses import count as count_cells
+from occupancy_lab.work.assumed import assumption_words
 from occupancy_lab.work.counts import (
     Access,
     Amount,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from occupancy_lab.launch import Plain
+    from occupancy_lab.work.assumed import Assumption
     from occupancy_lab.work.module import Block as Blocks
     from occupancy_lab.work.module import Module, Region
 
@@ -60,7 +62,7 @@ def count(  # noqa: PLR0913 - what a launch is
     grid: tuple[int, ...],
     *,
     values: Mapping[str, Sequence[int]] | None = None,
-    assume: Mapping[str, int] | None = None,
+    assume: Mapping[str, Assumption] | None = None,
     resident: int | None = None,
 ) -> Counts:
     """Return what a launch of the kernel of *module* does.
@@ -105,7 +107,7 @@ class Walk:
         grid: tuple[int, int, int],
         programs: Sequence[Sequence[int]],
         values: Mapping[str, Sequence[int]],
-        assume: Mapping[str, int],
+        assume: Mapping[str, Assumption],
     ) -> None:
         self.module, self.grid = module, grid
         self.walked = (len(programs[0]), len(programs[1]), len(programs[2]))
@@ -142,7 +144,8 @@ class Walk:
         self.region(self.module.kernel.body, self.whole, 0)
         for root, number in self.evaluator.assumed.items():
             steers = "address, mask, loop or branch"
-            unknown = Unknown(root.place or UNKNOWN_PLACE, root.name, steers, str(number))
+            words = assumption_words(number)
+            unknown = Unknown(root.place or UNKNOWN_PLACE, root.name, steers, words)
             self.unknowns.setdefault(root, unknown)
         return Counts(
             math.prod(self.grid),

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from counted_kernels import gather, multiply
+from counted_kernels import bags, gather, multiply
 from first_texts import first_text
 from launched_kernels import layer_norm
 
@@ -24,12 +24,14 @@ from occupancy_lab.work.counts import Amount
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from occupancy_lab.work.assumed import Assumption
     from occupancy_lab.work.counting import Counted
 
 HALF, INDEX = Pointer("float16", 1 << 30), Pointer("int32", 4096)
 SIZES = {"m": 64, "n": 64, "k": 128, "stride": 128}
 PRODUCT = {"a": HALF, "b": HALF, "c": HALF, **SIZES, "M": 32, "N": 16, "K": 16}
 GATHER = {"x": HALF, "index": INDEX, "out": HALF, "n": 1024, "B": 256}
+BAGS = {"x": Pointer("float32", 1 << 20), "offsets": INDEX, "out": HALF, "B": 128}
 NOWHERE = Store(None)
 
 
@@ -46,7 +48,7 @@ def counted(  # noqa: PLR0913 - what counts depend on
     *,
     texts: Texts | None = None,
     typical: dict[str, str] | None = None,
-    **assume: int,
+    **assume: Assumption,
 ) -> Counted:
     """Return what is counted of a launch."""
     launch = Launch((), arguments, grid, typical=typical or {})
@@ -137,6 +139,26 @@ def test_what_nobody_knows_can_be_assumed() -> None:
     assumed = counted(gather, GATHER, (4,), texts=texts, typical={"n": "i32"}, n=1024).counts
     assert assumed is not None
     assert assumed.written_bytes == Amount.of(2 * 1024)
+
+
+def test_numbers_that_grow_with_the_index_are_as_good_as_the_values() -> None:
+    """A tensor assumed to hold 3*i + 2 is counted, in source and binary, as if it were read."""
+    with offline(Target("cuda", "90", 32)):
+        made = Launch((), BAGS, (64,)).warm_up(bags)
+    texts = compiled_texts(made.asm, made.metadata, "cuda")
+    known = Launch((), BAGS, (64,), values={"offsets": tuple(range(2, 3 * 65 + 2, 3))})
+    read = count_launch(texts, BoundLaunch.of(bags, known), (64,), NOWHERE, assume={}, resident=132)
+    grown = counted(bags, BAGS, (64,), texts=texts, offsets=range(2, 3 * (1 << 20) + 2, 3))
+    for one in (read, grown):
+        assert one.counts is not None
+        assert one.executed is not None
+        assert [loop.trips for loop in one.counts.loops] == [Amount.of(3 * 64)]
+    assert grown.counts.read_bytes == read.counts.read_bytes
+    assert grown.executed.instructions == read.executed.instructions
+    assert {one.assumed for one in grown.counts.unknowns} == {"3*i + 2"}
+    alike = counted(bags, BAGS, (64,), texts=texts, offsets=7)
+    assert alike.counts is not None
+    assert [loop.trips for loop in alike.counts.loops] == [Amount.of(0)]
 
 
 def test_the_values_of_small_tensors_steer(tmp_path: Path) -> None:
