@@ -322,6 +322,11 @@ def load_function(name: str) -> tuple[Any, str]:
         found = getattr(module, entry, None)
         if not is_triton_function(found):
             there = few_of(_triton_functions(module))
+            if callable(found):
+                refuse(
+                    f"{path}.py:{entry} is a function of Python, which explain and trace can run;"
+                    f" here give a function of Triton: it has {there}"
+                )
             refuse(f"{path}.py has no function of Triton {quoted(entry)}; it has {there}")
         return found, entry
     kernel = load_kernel(name)

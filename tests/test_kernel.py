@@ -14,7 +14,15 @@ from occupancy_lab import kernels
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import TUTORIAL_KERNEL
-from occupancy_lab.kernel import Grid, Pointer, kernel_names, load_file, load_kernel, variants
+from occupancy_lab.kernel import (
+    Grid,
+    Pointer,
+    kernel_names,
+    load_file,
+    load_function,
+    load_kernel,
+    variants,
+)
 from occupancy_lab.launch import tensor
 from occupancy_lab.values import Config, Problem
 
@@ -155,6 +163,18 @@ def test_a_file_of_functions_has_them_listed() -> None:
     assert file is not None
     with pytest.raises(InputError, match=r"no KERNEL; .* as FILE\.py:FUNCTION: .*layer_norm"):
         load_kernel(file)
+
+
+def test_a_function_of_python_is_not_taken_for_a_kernel(tmp_path: Path) -> None:
+    """Where a kernel is wanted, a function that launches them is refused, and they are listed."""
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "import triton\n\n@triton.jit\ndef add(x):\n    pass\n\ndef main():\n    pass\n"
+    )
+    with pytest.raises(InputError, match=r"mine\.py:main is a function of Python.* it has add"):
+        load_function(f"{path}:main")
+    with pytest.raises(InputError, match=r"no function of Triton 'none'; it has add"):
+        load_function(f"{path}:none")
 
 
 @pytest.mark.parametrize(

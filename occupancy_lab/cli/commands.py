@@ -109,7 +109,7 @@ def measure(*, form: str, no_cache: bool, no_resume: bool, **asked: Any) -> None
     help="A CSV file: its first line names arguments, and each other has their values at a size.",
 )
 @click.option("--output", type=File(), help="Write the choice at each size to a file, as JSON.")
-@click.option("--search", is_flag=True, help="Look beyond the configurations given too.")
+@click.option("--search", is_flag=True, help="Look beyond the configurations, with --sizes.")
 @triton_option
 @grid_options
 @click.option("--measure", is_flag=True, help="Launch the best predicted, and choose among them.")

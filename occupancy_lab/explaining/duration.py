@@ -26,6 +26,7 @@ from occupancy_lab.text.words import (
     said_of_each,
 )
 from occupancy_lab.throughput.launch_time import PARTS
+from occupancy_lab.work.counts import VALUES_OF
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from occupancy_lab.explaining.timing import Timing
     from occupancy_lab.record import Record
     from occupancy_lab.values import Measurement, Prediction
+    from occupancy_lab.work.counts import Counts
 
 ALTERNATIVES = {
     "more programs, one step": "more_programs",
@@ -133,11 +135,24 @@ def _not_counted(record: Record) -> str:
         return ""
     if record.counts is not None:
         endless = any(loop.trips.high is None for loop in record.counts.loops)
-        return "how often its loops run is not known" if endless else _unknown(record)
+        return _endless(record.counts) if endless else _unknown(record)
     counted = _loops(record) or record.resources.tensor_instructions or record.launch.warm
     if not counted:
         return ""
     return "no grid is given" if record.plan is None else "what it does is not counted"
+
+
+def _endless(counts: Counts) -> str:
+    """Say that nobody knows how often a loop runs, and which option would tell."""
+    names = [one.name for one in counts.unknowns if one.assumed is None and "loop" in one.steers]
+    tensor = next((one.removeprefix(VALUES_OF) for one in names if VALUES_OF in one), None)
+    found = "how often its loops run is not known"
+    if tensor is None:
+        return found
+    return (
+        f"{found}: `--assume {tensor}=VALUE` gives what each element holds, and `--assume"
+        f" {tensor}=64*i` offsets that are 64 apart"
+    )
 
 
 def _unknown(record: Record) -> str:

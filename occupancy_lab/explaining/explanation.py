@@ -31,6 +31,7 @@ from occupancy_lab.explaining.neighbours import (
     changes,
     comparable,
     fastest_grids,
+    fewest_aligned,
     first_of,
 )
 from occupancy_lab.explaining.short import launch_title, the_launch_in_short, write_short
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from occupancy_lab.asked import Asked
     from occupancy_lab.compiling.compiler import Compiler
     from occupancy_lab.explaining.case import Recorded
+    from occupancy_lab.work.assumed import Assumption
 
 
 @dataclass(frozen=True, repr=False)
@@ -63,7 +65,7 @@ class Explanation(Answer):
     """What another Triton was asked for by; None is the Triton here."""
     page: Document | None = None
     """All that there is to say, where nothing is compiled."""
-    assume: Mapping[str, int] = field(default_factory=dict, repr=False)
+    assume: Mapping[str, Assumption] = field(default_factory=dict, repr=False)
     """What is assumed of what launches do, as `count_launch` takes it."""
 
     @property
@@ -159,7 +161,7 @@ class Explanation(Answer):
 def explain_asked(
     asked: Sequence[Asked],
     compiler: Compiler,
-    assume: Mapping[str, int] = MappingProxyType({}),
+    assume: Mapping[str, Assumption] = MappingProxyType({}),
     **others: Any,
 ) -> Explanation:
     """Return what becomes of *asked*; *others* are further fields of an Explanation.
@@ -183,7 +185,7 @@ def make_cases(
     compiler: Compiler,
     *,
     triton: str | None = None,
-    assume: Mapping[str, int] = MappingProxyType({}),
+    assume: Mapping[str, Assumption] = MappingProxyType({}),
 ) -> tuple[Case, ...]:
     """Return the case of each of *records*: its neighbours, and of a matrix what was recorded.
 
@@ -207,13 +209,25 @@ def make_cases(
             besides[PADDED] = wider
         wanted += [(place, named, other) for named, other in besides.items()]
     others = [other for *_, other in wanted]
-    runs = compile_runs(others, compiler)
-    if not all(case.record.matrix for case in made):
-        runs = with_counts(runs, others, compiler, assume)
+    if all(case.record.matrix for case in made):
+        runs = compile_runs(others, compiler)
+    else:
+        runs = _compiled(others, compiler, assume)
     found: list[dict[Any, Record | Failed]] = [{} for _ in made]
     for (place, named, _), run in zip(wanted, runs, strict=True):
         found[place][named] = run
+    for one, case, own in zip(asked, made, found, strict=True):
+        padded = own.get(PADDED)
+        if case.record.matrix is None and isinstance(padded, Record):
+            compiled = functools.partial(_compiled, compiler=compiler, assume=assume)
+            own[PADDED] = fewest_aligned(one, case.record, padded, compiled)
     return tuple(_completed(case, one) for case, one in zip(made, found, strict=True))
+
+
+def _compiled(
+    asked: Sequence[Asked], compiler: Compiler, assume: Mapping[str, Assumption]
+) -> list[Record | Failed]:
+    return with_counts(compile_runs(asked, compiler), asked, compiler, assume)
 
 
 def _key(change: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:

@@ -19,7 +19,7 @@ from occupancy_lab.record import Record
 from occupancy_lab.text.words import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from occupancy_lab.record import Failed
 
@@ -32,6 +32,8 @@ FIXED = ("launch", "code")
 MOST_ELEMENTS = 1 << 15
 """Of the two largest blocks together, above which none is made larger: a compile takes long, and
 the registers of a program's threads do not hold them."""
+ALIKE = 1.02
+"""How much longer a launch may be predicted to take that counts as equally fast."""
 MOST_ROUNDED = 1.1
 """A whole number that a multiple of 16 stands for, over itself: more of it is another problem."""
 
@@ -255,15 +257,19 @@ def _shapes(record: Record) -> Iterator[dict[str, Any]]:
     Where there is one alone, four times as large too. A larger block reads less again and has more
     to do at once, and a smaller one makes more programs. There is none where starting the launch
     bounds it, and none without a time, as what it does is then not known either; whether another
-    one does the same, `same_work` tells. Where registers are full, no tile is larger with as many
-    warps; BLOCK_K is not one, as what is added up over it stays as large.
+    one does the same, `same_work` tells. There is none without values from memory: larger blocks
+    of an embedding bag on an H200 were slower for rows at random, and faster for one row again and
+    again. Where registers are full, no tile is larger with as many warps; BLOCK_K is not one, as
+    what is added up over it stays as large.
     """
     own, counts = record.prediction, record.counts
     if own is None or own.low_us is None or counts is None or own.bound in FIXED:
         return
-    if counts.unknowns or any(isinstance(one, Descriptor) for one in record.arguments.values()):
+    if any(one.assumed is None for one in counts.unknowns):
         return
-    blocks, most = _blocks(record), record.gpu.architecture.max_warps_per_program
+    if any(isinstance(one, Descriptor) for one in record.arguments.values()):
+        return
+    blocks, most = blocks_of(record), record.gpu.architecture.max_warps_per_program
     fixed = by_position(record)
     for name, block in blocks.items():
         for times in (0.5, 2) if len(blocks) > 1 else (0.5, 2, 4):
@@ -277,7 +283,7 @@ def _shapes(record: Record) -> Iterator[dict[str, Any]]:
                 yield {name: int(block * times), "num_warps": warps}
 
 
-def _blocks(record: Record) -> dict[str, int]:
+def blocks_of(record: Record) -> dict[str, int]:
     """Return the constexprs that say how large a block is, and may be halved and doubled."""
     fixed = by_position(record)
     named = (name for name in record.constexprs if BLOCK.search(name) and name not in fixed)
@@ -374,6 +380,43 @@ def aligned(asked: Asked, record: Record) -> Asked | None:
     if not values:
         return None
     return _passing(asked, values)
+
+
+def fewest_aligned(
+    asked: Asked,
+    record: Record,
+    padded: Record,
+    compiled: Callable[[Sequence[Asked]], Sequence[Record | Failed]],
+) -> Record:
+    """Return *padded*, which `aligned` made of *asked*, without what brings nothing by itself.
+
+    An argument is left as it is where all others alone make loads as wide and the launch as fast.
+    *compiled* compiles and counts launches.
+    """
+    values = {
+        name: value for name, value in padded.arguments.items() if value != record.arguments[name]
+    }
+
+    def without(*left: Sequence[str]) -> list[Record | None]:
+        """Return the launch without each of these groups of values; None of one that is worse."""
+        kept = [{name: values[name] for name in values if name not in some} for some in left]
+        launches = [one for some in kept if (one := _passing(asked, some)) is not None]
+        most = predicted_us(padded) * ALIKE
+        return [
+            one
+            if isinstance(one, Record)
+            and (one.resources.load_bytes or 0) >= (padded.resources.load_bytes or 0)
+            and predicted_us(one) <= most
+            else None
+            for one in compiled(launches)
+        ]
+
+    if len(values) == 1 or predicted_us(padded) >= predicted_us(record):
+        return padded
+    alone = without(*([name] for name in values))
+    needless = [name for name, one in zip(values, alone, strict=True) if one is not None]
+    (found,) = without(needless) if needless else (None,)
+    return found or padded
 
 
 def _rounded(value: Any) -> Any:

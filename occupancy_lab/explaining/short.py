@@ -14,6 +14,7 @@ from occupancy_lab.explaining.work import work_sentences
 from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.text.document import Document, Section, Table, literal
 from occupancy_lab.text.words import listed, resource_word, said_of_each
+from occupancy_lab.throughput.launch_time import PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +28,7 @@ FULL, EMPTY = "█", "░"
 """What a bar is made of; `printing` has what stands for them where an encoding lacks them."""
 BAR = 6
 """Characters of a bar."""
+PART_WORDS = [f"{name} ({words.rpartition(': ')[2]})" for name, words in PARTS.items()]
 WORDS = {
     "program": "what Triton launches: a thread block on NVIDIA, a workgroup on AMD.",
     "SM, CU, WGP": (
@@ -99,9 +101,8 @@ WORDS = {
         " before which nothing can be computed."
     ),
     "parts of the time": (
-        "launch (starting programs), latency (waiting for loads), issue (of instructions),"
-        " bandwidth (of the device memory) and tail: what each is predicted to take if the others"
-        " took no time. They overlap, so they add up to more than the whole."
+        "what each is predicted to take if the others took no time; they overlap, so they add up to"
+        f" more than the whole: {'; '.join(PART_WORDS)}."
     ),
     "bound by, bound": (
         "the part that takes longest by itself; in a scan, what keeps a kernel from being faster:"

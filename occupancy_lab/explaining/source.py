@@ -129,10 +129,10 @@ class SourceView(Answer):
             yield Section(
                 f"The lines that cost most{gpus}",
                 sentences=sentences,
-                listings=(Listing(tuple(_costly_rows(costly, text, group))),),
+                listings=(_costly_listing(costly, text, group),),
             )
             if text is not None:
-                listing = Listing(tuple(_source_rows(lines, costly, text)))
+                listing = _source_listing(lines, costly, text)
                 yield Section(f"The source{gpus}", listings=(listing,))
 
     def to_dict(self) -> dict[str, Any]:
@@ -190,6 +190,8 @@ def _costly(lines: Sequence[Line]) -> tuple[Line, ...]:
 
 COLUMNS = ("bytes", "width", "FLOPs", "trips", "executed", "live", "spills", "stalls")
 """What a listing has of each line before the line itself."""
+NARROW = ("", "line", "bytes", "live", "stalls")
+"""Of these what a narrow terminal shows of the source, so that there is room for it."""
 
 
 def _cells(line: Line) -> tuple[str, ...]:
@@ -209,10 +211,11 @@ def _words(amount: Amount, words: Any) -> str:
     return "" if amount == NOTHING else amount_words(amount.low, amount.high, words)
 
 
-def _costly_rows(
-    costly: Sequence[Line], text: Text | None, group: Sequence[Record]
-) -> Iterator[str]:
-    """Return the lines that cost most, with their least time on each GPU."""
+def _costly_listing(costly: Sequence[Line], text: Text | None, group: Sequence[Record]) -> Listing:
+    """Return the lines that cost most, with their least time on each GPU.
+
+    A narrow terminal shows each one's source below it.
+    """
     times = [{(one.file, one.number): one.least_us for one in lines_of(each)} for each in group]
     headers = [f"on {one.title}" for one in group] if len(group) > 1 else ["least time"]
     rows = [
@@ -228,10 +231,13 @@ def _costly_rows(
         for place, line in enumerate(costly, start=1)
     ]
     sources = ["" if text is None else text.line(one.number).strip() for one in costly]
-    return _aligned(("", "line", *COLUMNS, *headers), rows, sources)
+    header, *found = _aligned(("", "line", *COLUMNS, *headers), rows)
+    below = [f"    {source}" for source in sources]
+    narrow = [line for pair in zip(found, below, strict=True) for line in pair if line.strip()]
+    return Listing(tuple(_beside([header, *found], ["", *sources])), (header, *narrow))
 
 
-def _source_rows(lines: Sequence[Line], costly: Sequence[Line], text: Text) -> Iterator[str]:
+def _source_listing(lines: Sequence[Line], costly: Sequence[Line], text: Text) -> Listing:
     """Return the source, each line with its number, what it does, and its place by cost."""
     known = {one.number: one for one in lines}
     marks = {one.number: f"#{place}" for place, one in enumerate(costly, start=1)}
@@ -243,17 +249,26 @@ def _source_rows(lines: Sequence[Line], costly: Sequence[Line], text: Text) -> I
         )
         for number in range(text.first, text.first + len(text.lines))
     ]
-    return _aligned(("", "line", *COLUMNS), rows, text.lines)
+    headers, sources = ("", "line", *COLUMNS), ("", *text.lines)
+    places = [headers.index(name) for name in NARROW]
+    few = _aligned(NARROW, [tuple(row[place] for place in places) for row in rows])
+    wide = _aligned(headers, rows)
+    return Listing(tuple(_beside(wide, sources)), tuple(_beside(few, sources)))
 
 
-def _aligned(
-    headers: Sequence[str], rows: Sequence[Sequence[str]], sources: Sequence[str]
-) -> Iterator[str]:
-    """Return lines of right-aligned cells, without the columns that are empty, and a source."""
+def _aligned(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the header and each row as right-aligned cells, without the columns that are empty."""
     widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
     shown = [place for place in range(len(headers)) if any(row[place] for row in rows)]
-    for cells, source in zip((headers, *rows), ("", *sources), strict=True):
-        before = "  ".join(cells[place].rjust(widths[place]) for place in shown)
+    return [
+        "  ".join(cells[place].rjust(widths[place]) for place in shown)
+        for cells in (headers, *rows)
+    ]
+
+
+def _beside(numbers: Sequence[str], sources: Sequence[str]) -> Iterator[str]:
+    """Return lines of numbers, each with a line of the source behind it."""
+    for before, source in zip(numbers, sources, strict=True):
         yield f"{before}  {source[:LONGEST_LINE]}".rstrip()
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.explaining.facts import number_headers, numbers
 from occupancy_lab.explaining.grids import BLOCK, GRID, grown_tensors
-from occupancy_lab.explaining.neighbours import best_of, have_times, predicted_us, rank
+from occupancy_lab.explaining.neighbours import best_of, blocks_of, have_times, predicted_us, rank
 from occupancy_lab.inputs import DEFAULT_ROWS
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.options import CAPS, NAMES
@@ -229,6 +229,7 @@ def of_neighbours(case: Case) -> Iterator[str]:
         left += [count(grids, "larger grid")] if grids else []
         if left:
             yield f"{listed(left)}, compiled too, would not be faster by {own.noticeable:.0%}."
+        yield from _without_values(case.record)
         if best is None and case.record.matrix is None:
             yield from _further_away(case.record)
         return
@@ -248,6 +249,14 @@ def of_neighbours(case: Case) -> Iterator[str]:
         yield f"None of these spills less, and what keeps more {warps} resident spills more."
     elif shown:
         yield f"None of these keeps more {warps} resident or spills less."
+
+
+def _without_values(record: Record) -> Iterator[str]:
+    """Say that no other blocks were tried where nobody knows a value that they hang on."""
+    unknowns = () if record.counts is None else record.counts.unknowns
+    name = next((one.name for one in unknowns if one.assumed is None), None)
+    if name is not None and blocks_of(record):
+        yield f"Other blocks were not tried without {literal(name)}, which `--assume` gives."
 
 
 def _of_blocks(neighbours: Sequence[Neighbour]) -> int:

@@ -20,7 +20,7 @@ from occupancy_lab.text.words import (
     percent,
     scaled,
 )
-from occupancy_lab.work.counts import NOTHING, SECTOR, total
+from occupancy_lab.work.counts import NOTHING, SECTOR, VALUES_OF, total
 from occupancy_lab.work.memory import MEMORY
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.record import Record
-    from occupancy_lab.work.counts import Amount, Counts, Executed, Unknown
+    from occupancy_lab.work.counts import Access, Amount, Counts, Executed, Unknown
     from occupancy_lab.work.doubts import Doubt
 
     Fact = tuple[str, Callable[[Case], str]]
@@ -78,7 +78,8 @@ def light_words(record: Record) -> str:
     light = record.speed_of_light
     if light is None or light.us is None:
         return "-"
-    return f"{microseconds(light.us)} at peak ({light.binds})"
+    more = "" if light.most_us == light.us else " or more"
+    return f"{microseconds(light.us)}{more} at peak ({light.binds})"
 
 
 WORDS = {
@@ -211,8 +212,14 @@ def used_lanes(counts: Counts) -> float | None:
 
 def used_sectors(counts: Counts) -> float | None:
     """Return the share of the bytes of sectors that is asked for; None as of `used_lanes`."""
-    sectors = total(one.sectors for one in counts.accesses)
-    return _ratio(total(one.bytes for one in counts.accesses), sectors * SECTOR)
+    some = _of_blocks(counts)
+    sectors = total(one.sectors for one in some)
+    return _ratio(total(one.bytes for one in some), sectors * SECTOR)
+
+
+def _of_blocks(counts: Counts) -> list[Access]:
+    """Return the accesses of more than one number: that alone has a sector, which is no waste."""
+    return [one for one in counts.accesses if one.elements.low > one.executions.low]
 
 
 def _ratio(part: Amount, whole: Amount) -> float | None:
@@ -256,7 +263,7 @@ def _waste(record: Record, counts: Counts) -> Iterator[str]:
     if lanes is not None and lanes < 1 - MASKED:
         yield f"{percent(1 - lanes)} of the lanes of its loads and stores are masked off."
     if sectors is not None and sectors < 1 - UNUSED:
-        worst = max(counts.accesses, key=lambda one: (one.sectors * SECTOR).low - one.bytes.low)
+        worst = max(_of_blocks(counts), key=lambda one: (one.sectors * SECTOR).low - one.bytes.low)
         share = _ratio(worst.bytes, worst.sectors * SECTOR)
         where = f"{literal(worst.place.file.rpartition('/')[2])}:{worst.place.line}"
         yield (
@@ -281,9 +288,9 @@ def _unknown(counts: Counts) -> Iterator[str]:
     places = {(one.name, one.steers, one.assumed): _where(one) for one in reversed(counts.unknowns)}
     for key in [*found][:MOST_UNKNOWN]:
         name, steers, assumed = key
-        taken = (
-            "amounts are from the least to the most" if assumed is None else f"{assumed} is assumed"
-        )
+        taken = "amounts are from the least to the most"
+        if assumed is not None:
+            taken = f"{assumed} is assumed{' of each' if name.startswith(VALUES_OF) else ''}"
         yield (
             f"Not known: {literal(name)}{places[key]}, on which"
             f" {ARTICLES.get(steers.partition(',')[0], 'a')} {literal(steers)} depends;"
@@ -292,9 +299,30 @@ def _unknown(counts: Counts) -> Iterator[str]:
     if len(found) > MOST_UNKNOWN:
         more = count(len(found) - MOST_UNKNOWN, "further unknown")
         yield f"{more} in `--json`."
+    yield from _empty_loops(counts)
     if counts.not_counted:
         names = [f"{literal(name)} ({number})" for name, number in counts.not_counted.items()]
         yield f"Not counted: {listed(names)}."
+
+
+def _empty_loops(counts: Counts) -> Iterator[str]:
+    """Say that a loop does not run where all elements of offsets are assumed to be alike."""
+    alike = next(
+        (
+            one
+            for one in counts.unknowns
+            if one.name.startswith(VALUES_OF) and (one.assumed or "i").lstrip("-").isdecimal()
+        ),
+        None,
+    )
+    empty = next((loop for loop in counts.loops if loop.trips.high == 0), None)
+    if alike is not None and empty is not None:
+        where = f"{empty.place.file.rpartition('/')[2]}:{empty.place.line}"
+        progression = f"{alike.name.removeprefix(VALUES_OF)}={alike.assumed}*i"
+        yield (
+            f"So the loop at {literal(where)} does not run. Of offsets, `--assume {progression}`"
+            f" assumes that each is {alike.assumed} more than the one before."
+        )
 
 
 def _where(unknown: Unknown) -> str:

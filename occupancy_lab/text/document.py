@@ -103,6 +103,8 @@ class Listing:
     """Lines of text that stay as they are, such as those of a program."""
 
     lines: tuple[str, ...]
+    narrow: tuple[str, ...] = ()
+    """What a terminal shows in their place that is too narrow for them."""
     language: ClassVar[str] = "text"
 
 

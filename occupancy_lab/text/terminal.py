@@ -59,7 +59,8 @@ def _parts_of(block: Block, width: int) -> Iterator[RenderableType]:
             lines = visible("\n".join(block.lines))
             yield Padding(Text(lines, "markdown.code_block", overflow="fold"), (0, 1))
         case document.Listing():
-            for line in block.lines:
+            is_wide = any(cell_len(visible(line)) > width for line in block.lines)
+            for line in (is_wide and block.narrow) or block.lines:
                 yield Text(visible(line), no_wrap=True, overflow="ellipsis")
         case document.Table():
             if block.caption:

@@ -13,25 +13,29 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from stand_ins import dry
 
+from occupancy_lab.asked import Asked
 from occupancy_lab.explaining.grids import same_input, same_work
 from occupancy_lab.explaining.neighbours import (
     best_of,
     block_changes,
     changes,
+    fewest_aligned,
     first_of,
     predicted_us,
     rank,
 )
-from occupancy_lab.launch import tensor
+from occupancy_lab.kernel import variants
+from occupancy_lab.launch import BoundLaunch, tensor
 from occupancy_lab.text.words import listed
 from occupancy_lab.throughput.calibrations import UNCONFIRMED_ERROR
 from occupancy_lab.values import Part, Prediction, Resources
-from occupancy_lab.work.counts import NOTHING, Amount, Counts, Footprint
+from occupancy_lab.work.counts import NOTHING, Amount, Counts, Footprint, Place, Unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from occupancy_lab.explaining.case import Case
+    from occupancy_lab.record import Record
     from occupancy_lab.values import Target
 
     Outcome = Callable[[Mapping[str, Any], Target], Resources | str]
@@ -195,6 +199,63 @@ def test_no_tile_is_doubled_where_registers_are_full() -> None:
         assert ({"BLOCK_M": 128} in found) is doubled
         assert {"BLOCK_M": 128, "num_warps": 8} in found
         assert {"BLOCK_K": 128} in found
+
+
+@pytest.mark.parametrize(
+    ("steers", "assumed", "shaped"),
+    [
+        ("address", None, False),
+        ("loop", None, False),
+        ("address", "8*i", True),
+        ("loop", "8", True),
+    ],
+)
+def test_blocks_are_tried_where_values_from_memory_are_assumed(
+    steers: str, assumed: str | None, *, shaped: bool
+) -> None:
+    """Which block is faster hangs on where rows lie, and on how often a loop runs."""
+    record = tried(constant()).record
+    unknown = Unknown(Place("kernel.py", 7), "values of index", steers, assumed)
+    named = dataclasses.replace(
+        record,
+        arguments={"BLOCK_D": 128},
+        constexprs=("BLOCK_D",),
+        launch=dataclasses.replace(record.launch, arguments=()),
+        prediction=timed(9.0, "bandwidth"),
+        counts=Counts(8, 8, unknowns=(unknown,)),
+    )
+    assert any(block_changes(named)) is shaped
+
+
+@pytest.mark.parametrize(
+    ("enough", "named"),
+    [("N", {"N"}), ("M and N", {"M", "N"}), ("M or N", {"M", "N"})],
+)
+def test_of_padded_arguments_those_alone_are_named_that_it_takes(
+    enough: str, named: set[str]
+) -> None:
+    """What brings nothing by itself stays as it is; where either would do, both are named."""
+    kernel, sizes = launched_kernels.transpose, {"M": 65, "N": 63}
+    (variant,) = variants(kernel, (X, X, *sizes.values()), {"BLOCK": 64}, (2, 1))
+    (record,) = dry(kernel, "h100", constant(), X, X, *sizes.values(), BLOCK=64).records
+    asked = Asked(variant.function, variant.launch, record.gpu)
+
+    def compiled(launches: Sequence[Asked]) -> list[Record]:
+        found = []
+        for one in launches:
+            values = BoundLaunch.of(kernel, one.launch).arguments
+            wide = eval(enough, {name: values[name] % 16 == 0 for name in sizes})  # noqa: S307
+            resources = record.resources.replace(load_bytes=16 if wide else 2)
+            calculation = dataclasses.replace(record.calculation, resources=resources)
+            us = timed(3.0 if wide else 9.0)
+            made = dataclasses.replace(record, calculation=calculation, prediction=us)
+            found.append(dataclasses.replace(made, arguments=values))
+        return found
+
+    both = dataclasses.replace(asked.launch, arguments=(X, X, 80, 64))
+    before, padded = compiled([asked, dataclasses.replace(asked, launch=both)])
+    found = fewest_aligned(asked, before, padded, compiled)
+    assert {name for name, size in sizes.items() if found.arguments[name] != size} == named
 
 
 def test_the_first_is_the_fastest_of_those_with_a_time() -> None:

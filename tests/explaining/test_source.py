@@ -82,6 +82,21 @@ def test_every_line_of_the_kernel_is_there() -> None:
         )
 
 
+def test_a_narrow_terminal_has_room_for_the_source(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In 80 characters a line of the source has fewer numbers beside it, and costly ones none."""
+    monkeypatch.setenv("COLUMNS", "80")
+    print_answer(view("h100"), "terminal")
+    page = capsys.readouterr().out
+    top, _, source = page.partition("The source")
+    assert "FLOPs" in top
+    assert "FLOPs" not in source
+    (dot,) = (line.strip() for line in KERNEL.raw_src if "tl.dot(" in line)
+    assert f"\n    {dot}" in top
+    assert dot in source
+
+
 def test_the_page_is_html_and_json_too(capsys: pytest.CaptureFixture[str]) -> None:
     """A notebook and a file of HTML have the listing too, and JSON has each line's numbers."""
     found = view("h100")

@@ -9,8 +9,8 @@ import pytest
 from dry_lines import norm
 from hand_made import access, executed, place, rows
 
-from occupancy_lab.explaining.work import used_lanes, used_sectors, work_sentences
-from occupancy_lab.work.counts import Amount, Counts, Place, Unknown
+from occupancy_lab.explaining.work import light_words, used_lanes, used_sectors, work_sentences
+from occupancy_lab.work.counts import Amount, Counts, Loop, Place, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -113,6 +113,35 @@ def test_what_is_not_known_is_named() -> None:
     assert "1 further unknown in `--json`." in found
     assert "Not counted: tt.elementwise_inline_asm (2)." in found
     assert "64 B to 3200 B" in found
+
+
+def test_offsets_that_are_all_alike_leave_a_loop_empty_and_the_page_says_so() -> None:
+    """Where each offset is assumed to be alike, so that a loop does not run, the page says so."""
+    here = Place("/folder/kernel.py", 12)
+    counts = dataclasses.replace(
+        PLAIN,
+        unknowns=(Unknown(here, "values of off", "loop", "36"),),
+        loops=(Loop(here, 0, Amount.of(4096), Amount.of(0), 0, 0),),
+    )
+    found = page(counts)
+    assert (
+        "Not known: values of off at kernel.py:12, on which a loop depends; 36 is assumed" in found
+    )
+    assert "So the loop at kernel.py:12 does not run. Of offsets, `--assume off=36*i`" in found
+    runs = dataclasses.replace(counts, loops=(Loop(here, 0, Amount.of(4096), Amount.of(8), 1, 1),))
+    assert "does not run" not in page(runs)
+
+
+def test_the_least_time_of_an_amount_between_limits_is_that_or_more() -> None:
+    """Where what is moved is known between limits, so is the speed of light."""
+    assert " or more at peak" not in page(PLAIN)
+    first, *others = PLAIN.footprints
+    open_ = dataclasses.replace(
+        first, read=Amount(first.read.low, None), read_whole=Amount(first.read.low, None)
+    )
+    counts = dataclasses.replace(PLAIN, footprints=(open_, *others))
+    (record,) = norm("h100", counts=counts).records
+    assert " or more at peak" in light_words(record)
 
 
 def test_what_the_binary_does_otherwise_is_not_certain() -> None:
