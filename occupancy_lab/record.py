@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from occupancy_lab.asked import Asked, Matrix
+    from occupancy_lab.assumed import Assumption
     from occupancy_lab.compiling.compiler import Compiler
     from occupancy_lab.compiling.texts import Texts
     from occupancy_lab.gpus import Gpu
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
         Traffic,
         TutorialOccupancy,
     )
-    from occupancy_lab.work.assumed import Assumption
     from occupancy_lab.work.counts import Counts, Executed
     from occupancy_lab.work.doubts import Doubt
     from occupancy_lab.work.memory import Memory, SpeedOfLight

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from occupancy_lab.assumed import read_progression
 from occupancy_lab.errors import few_of, quoted, refuse, shortened
 from occupancy_lab.expressions import Kind, parse
 from occupancy_lab.launch import INT64_MAX, checked_grid, constant_text, plain
@@ -31,11 +32,10 @@ from occupancy_lab.notation import (
 )
 from occupancy_lab.options import KNOBS
 from occupancy_lab.values import MAX_STAGES
-from occupancy_lab.work.assumed import read_progression
 
 if TYPE_CHECKING:
+    from occupancy_lab.assumed import Assumption
     from occupancy_lab.kernel import Variant
-    from occupancy_lab.work.assumed import Assumption
 
 Words: TypeAlias = str | Sequence[str] | Mapping[str, Any]
 """NAME=VALUE texts of a command line, or values by name, where a list is several."""

@@ -17,6 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from occupancy_lab.assumed import assumption_words
 from occupancy_lab.compiling import Store, compile_launch
 from occupancy_lab.compiling.compile import resource_key
 from occupancy_lab.errors import InputError
@@ -25,7 +26,6 @@ from occupancy_lab.launch import Descriptor, Dtype, launch_of
 from occupancy_lab.notation import read_argument, read_constant
 from occupancy_lab.signature import LaunchLine, read_assumed, read_launches
 from occupancy_lab.values import Target
-from occupancy_lab.work.assumed import assumption_words
 
 if TYPE_CHECKING:
     from occupancy_lab.launch import Launch

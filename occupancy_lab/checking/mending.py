@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from occupancy_lab.asked import Asked
+    from occupancy_lab.assumed import Assumption
     from occupancy_lab.compiling.compiler import Compiler
     from occupancy_lab.explaining.explanation import Explanation
     from occupancy_lab.expressions import Value
-    from occupancy_lab.work.assumed import Assumption
 
     Judged: TypeAlias = tuple[Row, frozenset[int], frozenset[int]]
     """A row, the checks that it is held to, and those whose conditions it meets."""

@@ -145,7 +145,8 @@ def _not_counted(record: Record) -> str:
 def _endless(counts: Counts) -> str:
     """Say that nobody knows how often a loop runs, and which option would tell."""
     names = [one.name for one in counts.unknowns if one.assumed is None and "loop" in one.steers]
-    tensor = next((one.removeprefix(VALUES_OF) for one in names if VALUES_OF in one), None)
+    tensors = (one.removeprefix(VALUES_OF) for one in names if one.startswith(VALUES_OF))
+    tensor = next(tensors, None)
     found = "how often its loops run is not known"
     if tensor is None:
         return found

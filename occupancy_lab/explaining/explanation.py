@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from occupancy_lab.asked import Asked
+    from occupancy_lab.assumed import Assumption
     from occupancy_lab.compiling.compiler import Compiler
     from occupancy_lab.explaining.case import Recorded
-    from occupancy_lab.work.assumed import Assumption
 
 
 @dataclass(frozen=True, repr=False)

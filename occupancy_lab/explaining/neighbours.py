@@ -399,8 +399,8 @@ def fewest_aligned(
 
     def without(*left: Sequence[str]) -> list[Record | None]:
         """Return the launch without each of these groups of values; None of one that is worse."""
-        kept = [{name: values[name] for name in values if name not in some} for some in left]
-        launches = [one for some in kept if (one := _passing(asked, some)) is not None]
+        kept = ({name: values[name] for name in values if name not in some} for some in left)
+        launches = [_passing(asked, some) or asked for some in kept]
         most = predicted_us(padded) * ALIKE
         return [
             one
@@ -411,7 +411,8 @@ def fewest_aligned(
             for one in compiled(launches)
         ]
 
-    if len(values) == 1 or predicted_us(padded) >= predicted_us(record):
+    own = record.prediction
+    if own is None or len(values) == 1 or predicted_us(padded) > own.us * (1 - own.noticeable):
         return padded
     alone = without(*([name] for name in values))
     needless = [name for name, one in zip(values, alone, strict=True) if one is not None]

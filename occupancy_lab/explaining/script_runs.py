@@ -30,6 +30,7 @@ from occupancy_lab.text.words import count, formatted, known
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from occupancy_lab.assumed import Assumption
     from occupancy_lab.compiling.compiler import Compilation
     from occupancy_lab.compiling.notes import ScriptLaunch
     from occupancy_lab.compiling.script import Ran
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from occupancy_lab.record import Record
     from occupancy_lab.signature import Words
     from occupancy_lab.values import Failure, Resources
-    from occupancy_lab.work.assumed import Assumption
 
     LaunchError = CompileError | DoesNotFitError
 

@@ -281,8 +281,9 @@ def _further_away(record: Record) -> Iterator[str]:
         if type(block) is int:
             several = ",".join(str(block * times) for times in (1, 2, 4, 8))
             yield (
-                f"`occupancy-lab tune FILE.py:{record.kernel} --signature ...` ranks blocks further"
-                f" away, such as those of `--constexpr {name}={several}`."
+                f"`occupancy-lab tune FILE.py:{record.kernel}`, with this launch's `--signature`,"
+                f" `--constexpr {name}={several}` and a `--grid` that goes by it, as"
+                f" `cdiv(N, {name})` does, ranks blocks further away."
             )
             return
 

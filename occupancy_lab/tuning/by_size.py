@@ -36,13 +36,13 @@ from occupancy_lab.values import Work
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from occupancy_lab.assumed import Assumption
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedGpus
     from occupancy_lab.signature import LaunchLine, Words
     from occupancy_lab.tuning.sizes import AskedSizes
     from occupancy_lab.tuning.space import Settings
     from occupancy_lab.tuning.tuned_file import Size
-    from occupancy_lab.work.assumed import Assumption
 
 SEARCHED = 60
 """Configurations that a search compiles for a GPU, at the most, besides those that are given."""

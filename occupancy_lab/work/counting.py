@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.assumed import assumption_words
 from occupancy_lab.errors import BinaryError, TtirError
 from occupancy_lab.launch import Pointer
-from occupancy_lab.work.assumed import assumption_words
 from occupancy_lab.work.counts import Counts, Executed  # noqa: TC001 - `from_line` reads the types
 from occupancy_lab.workers.child import from_line, to_line
 from occupancy_lab.workers.forked import in_forks
@@ -18,10 +18,10 @@ from occupancy_lab.workers.forked import in_forks
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from occupancy_lab.assumed import Assumption
     from occupancy_lab.compiling.store import Store
     from occupancy_lab.compiling.texts import Texts
     from occupancy_lab.launch import BoundLaunch
-    from occupancy_lab.work.assumed import Assumption
 
 COUNTERS = 20
 """Goes up whenever other numbers are counted of the same launch, so that older ones are not taken

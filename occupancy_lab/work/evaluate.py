@@ -20,7 +20,7 @@ from occupancy_lab.work.tiles import Known, Mask, Number, Root
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from occupancy_lab.work.assumed import Assumption
+    from occupancy_lab.assumed import Assumption
     from occupancy_lab.work.module import Module, Operation, Type
 
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from occupancy_lab.assumed import assumption_words
 from occupancy_lab.work import flops, loops, tiles, tilewise
 from occupancy_lab.work.accesses import Reach, Touch, measure
 from occupancy_lab.work.accesses import count as count_cells
-from occupancy_lab.work.assumed import assumption_words
 from occupancy_lab.work.counts import (
     Access,
     Amount,
@@ -36,8 +36,8 @@ from occupancy_lab.work.tiles import Mask, Number, TooLargeError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from occupancy_lab.assumed import Assumption
     from occupancy_lab.launch import Plain
-    from occupancy_lab.work.assumed import Assumption
     from occupancy_lab.work.module import Block as Blocks
     from occupancy_lab.work.module import Module, Region
 

@@ -24,7 +24,7 @@ from occupancy_lab.work.counts import Amount
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from occupancy_lab.work.assumed import Assumption
+    from occupancy_lab.assumed import Assumption
     from occupancy_lab.work.counting import Counted
 
 HALF, INDEX = Pointer("float16", 1 << 30), Pointer("int32", 4096)
