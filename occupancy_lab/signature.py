@@ -251,10 +251,12 @@ def read_assumed(assume: Words, parameters: Collection[str]) -> dict[str, Assump
                 f"{option} {shortened(name)} is no parameter of the kernel; there are"
                 f" {few_of(list(parameters))}"
             )
-        progression = read_progression(given) if isinstance(given, str) else None
-        (value, *others) = _several(name, given) if progression is None else (progression,)
-        if others or name in found:
+        text = given[0] if isinstance(given, list) and len(given) == 1 else given
+        progression = read_progression(text) if isinstance(text, str) else None
+        values = _several(name, given) if progression is None else (progression,)
+        if len(values) > 1 or name in found:
             refuse(f"{option} {shortened(name)} has several values; give one")
+        (value,) = values
         if progression is None and (type(value) is not int or abs(value) > INT64_MAX):
             refuse(
                 f"{option} {shortened(name)} is {quoted(value)}; give a whole number, or one for"

@@ -61,6 +61,7 @@ def test_what_a_tensor_holds_may_grow_with_the_index(
     assert isinstance(found, range)
     assert (found.start, found.step) == (first, step)
     assert assumption_words(found) == words
+    assert read_assumed({"off": text}, ["off"]) == {"off": found}
     assert read_assumed(["off=0*i + 7"], ["off"]) == {"off": 7}
 
 

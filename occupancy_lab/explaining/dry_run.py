@@ -144,7 +144,8 @@ def explain_launch(  # noqa: PLR0913 - one argument per option of the command li
         bytes_read: Bytes that a launch has to read: a number, or an expression of its arguments.
         bytes_written: Bytes that it has to write.
         assume: What is assumed of values that nobody knows before it runs: "cu_seqlens=1024", the
-            name of a tensor, for all that it holds, or of an argument without a value.
+            name of a tensor, for all that it holds, or of an argument without a value; or
+            "offsets=64*i", for the element of a tensor at each index i.
         warm: Whether the time is that right after the same launch, which left in the L2 cache what
             fits; else it is empty.
         gpu: GPUs or targets, as `explain` takes them.

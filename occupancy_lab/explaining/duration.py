@@ -26,7 +26,6 @@ from occupancy_lab.text.words import (
     said_of_each,
 )
 from occupancy_lab.throughput.launch_time import PARTS
-from occupancy_lab.work.counts import VALUES_OF
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -144,9 +143,8 @@ def _not_counted(record: Record) -> str:
 
 def _endless(counts: Counts) -> str:
     """Say that nobody knows how often a loop runs, and which option would tell."""
-    names = [one.name for one in counts.unknowns if one.assumed is None and "loop" in one.steers]
-    tensors = (one.removeprefix(VALUES_OF) for one in names if one.startswith(VALUES_OF))
-    tensor = next(tensors, None)
+    steering = (one for one in counts.unknowns if one.assumed is None and "loop" in one.steers)
+    tensor = next((one.tensor for one in steering if one.tensor is not None), None)
     found = "how often its loops run is not known"
     if tensor is None:
         return found

@@ -189,7 +189,8 @@ def make_cases(
 ) -> tuple[Case, ...]:
     """Return the case of each of *records*: its neighbours, and of a matrix what was recorded.
 
-    All that they are compared with is compiled together.
+    All that they are compared with is compiled together, and then, where padded arguments pay, what
+    tells which of them it takes.
     """
     made = [
         Case(record, asked_kernel=one.name, triton=triton)
@@ -209,17 +210,17 @@ def make_cases(
             besides[PADDED] = wider
         wanted += [(place, named, other) for named, other in besides.items()]
     others = [other for *_, other in wanted]
+    compiled = functools.partial(_compiled, compiler=compiler, assume=assume)
     if all(case.record.matrix for case in made):
         runs = compile_runs(others, compiler)
     else:
-        runs = _compiled(others, compiler, assume)
+        runs = compiled(others)
     found: list[dict[Any, Record | Failed]] = [{} for _ in made]
     for (place, named, _), run in zip(wanted, runs, strict=True):
         found[place][named] = run
     for one, case, own in zip(asked, made, found, strict=True):
         padded = own.get(PADDED)
         if case.record.matrix is None and isinstance(padded, Record):
-            compiled = functools.partial(_compiled, compiler=compiler, assume=assume)
             own[PADDED] = fewest_aligned(one, case.record, padded, compiled)
     return tuple(_completed(case, one) for case, one in zip(made, found, strict=True))
 

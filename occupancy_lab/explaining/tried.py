@@ -254,9 +254,11 @@ def of_neighbours(case: Case) -> Iterator[str]:
 def _without_values(record: Record) -> Iterator[str]:
     """Say that no other blocks were tried where nobody knows a value that they hang on."""
     unknowns = () if record.counts is None else record.counts.unknowns
-    name = next((one.name for one in unknowns if one.assumed is None), None)
-    if name is not None and blocks_of(record):
-        yield f"Other blocks were not tried without {literal(name)}, which `--assume` gives."
+    missing = next((one for one in unknowns if one.assumed is None), None)
+    if missing is not None and blocks_of(record):
+        given = missing.tensor is not None or missing.name in record.arguments
+        how = ", which `--assume` gives" if given else ""
+        yield f"Other blocks were not tried without {literal(missing.name)}{how}."
 
 
 def _of_blocks(neighbours: Sequence[Neighbour]) -> int:

@@ -5,7 +5,6 @@ Everything is counted from the kernel's texts and the launch's arguments; rates 
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,7 @@ from occupancy_lab.text.words import (
     percent,
     scaled,
 )
-from occupancy_lab.work.counts import NOTHING, SECTOR, VALUES_OF, total
+from occupancy_lab.work.counts import NOTHING, SECTOR, total
 from occupancy_lab.work.memory import MEMORY
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.record import Record
-    from occupancy_lab.work.counts import Access, Amount, Counts, Executed, Unknown
+    from occupancy_lab.work.counts import Access, Amount, Counts, Executed, Place, Unknown
     from occupancy_lab.work.doubts import Doubt
 
     Fact = tuple[str, Callable[[Case], str]]
@@ -265,10 +264,9 @@ def _waste(record: Record, counts: Counts) -> Iterator[str]:
     if sectors is not None and sectors < 1 - UNUSED:
         worst = max(_of_blocks(counts), key=lambda one: (one.sectors * SECTOR).low - one.bytes.low)
         share = _ratio(worst.bytes, worst.sectors * SECTOR)
-        where = f"{literal(worst.place.file.rpartition('/')[2])}:{worst.place.line}"
         yield (
             f"Of the 32 bytes of each sector that is moved {percent(sectors)} are used; the"
-            f" {worst.operation} at {where} uses {_share(share)}."
+            f" {worst.operation} at {_line(worst.place)} uses {_share(share)}."
         )
     memory = record.memory
     if memory is None or memory.given or memory.dram_read_bytes is None:
@@ -282,18 +280,17 @@ def _waste(record: Record, counts: Counts) -> Iterator[str]:
 
 
 def _unknown(counts: Counts) -> Iterator[str]:
-    found: Counter[tuple[str, str, str | None]] = Counter(
-        (one.name, one.steers, one.assumed) for one in counts.unknowns
-    )
-    places = {(one.name, one.steers, one.assumed): _where(one) for one in reversed(counts.unknowns)}
-    for key in [*found][:MOST_UNKNOWN]:
-        name, steers, assumed = key
+    found: dict[tuple[str, str, str | None], Unknown] = {}
+    for one in counts.unknowns:
+        found.setdefault((one.name, one.steers, one.assumed), one)
+    for one in [*found.values()][:MOST_UNKNOWN]:
         taken = "amounts are from the least to the most"
-        if assumed is not None:
-            taken = f"{assumed} is assumed{' of each' if name.startswith(VALUES_OF) else ''}"
+        if one.assumed is not None:
+            taken = f"{one.assumed} is assumed{'' if one.tensor is None else ' of each'}"
+        where = f" at {_line(one.place)}" if one.place.line else ""
         yield (
-            f"Not known: {literal(name)}{places[key]}, on which"
-            f" {ARTICLES.get(steers.partition(',')[0], 'a')} {literal(steers)} depends;"
+            f"Not known: {literal(one.name)}{where}, on which"
+            f" {ARTICLES.get(one.steers.partition(',')[0], 'a')} {literal(one.steers)} depends;"
             f" {literal(taken)}."
         )
     if len(found) > MOST_UNKNOWN:
@@ -307,25 +304,17 @@ def _unknown(counts: Counts) -> Iterator[str]:
 
 def _empty_loops(counts: Counts) -> Iterator[str]:
     """Say that a loop does not run where all elements of offsets are assumed to be alike."""
-    alike = next(
-        (
-            one
-            for one in counts.unknowns
-            if one.name.startswith(VALUES_OF) and (one.assumed or "i").lstrip("-").isdecimal()
-        ),
-        None,
-    )
+    assumed = (one for one in counts.unknowns if one.tensor and one.assumed is not None)
+    alike = next((one for one in assumed if one.assumed and "i" not in one.assumed), None)
     empty = next((loop for loop in counts.loops if loop.trips.high == 0), None)
     if alike is not None and empty is not None:
-        where = f"{empty.place.file.rpartition('/')[2]}:{empty.place.line}"
-        progression = f"{alike.name.removeprefix(VALUES_OF)}={alike.assumed}*i"
         yield (
-            f"So the loop at {literal(where)} does not run. Of offsets, `--assume {progression}`"
-            f" assumes that each is {alike.assumed} more than the one before."
+            f"So the loop at {_line(empty.place)} does not run. Of offsets,"
+            f" `--assume {alike.tensor}={alike.assumed}*i` assumes that each is"
+            f" {alike.assumed} more than the one before."
         )
 
 
-def _where(unknown: Unknown) -> str:
-    """Return " at kernel.py:12"; "" where the place is not known."""
-    place = unknown.place
-    return f" at {literal(place.file.rpartition('/')[2])}:{place.line}" if place.line else ""
+def _line(place: Place) -> str:
+    """Return "kernel.py:12"."""
+    return f"{literal(place.file.rpartition('/')[2])}:{place.line}"

@@ -60,7 +60,7 @@ def _parts_of(block: Block, width: int) -> Iterator[RenderableType]:
             yield Padding(Text(lines, "markdown.code_block", overflow="fold"), (0, 1))
         case document.Listing():
             is_wide = any(cell_len(visible(line)) > width for line in block.lines)
-            for line in (is_wide and block.narrow) or block.lines:
+            for line in block.narrow if is_wide and block.narrow else block.lines:
                 yield Text(visible(line), no_wrap=True, overflow="ellipsis")
         case document.Table():
             if block.caption:

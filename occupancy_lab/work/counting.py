@@ -76,6 +76,16 @@ class Counting:
         values = self.run.launch.values.items()
         return {name: held for name, held in values if name not in self.assume}
 
+    @property
+    def _assumed_values(self) -> dict[str, Sequence[int]]:
+        """What tensors of whole numbers are assumed to hold: one number is that of each element."""
+        return {
+            name: (one,) if isinstance(one, int) else one
+            for name, one in self.assume.items()
+            if isinstance(tensor := self._known.get(name), Pointer)
+            and tensor.dtype.startswith(("int", "uint"))
+        }
+
     def key(self) -> dict[str, Any]:
         """Return what a store keeps its counts by."""
         texts, grid = self.texts, self.grid
@@ -111,13 +121,8 @@ class Counting:
         found = _counted(texts.ttir, self._known, grid, assume=self.assume, **given)
         if found.counts is None:
             return found
-        numbers: dict[str, Any] = {}
-        for name, one in self.assume.items():
-            argument = self._known.get(name)
-            if isinstance(argument, Pointer) and argument.dtype.startswith(("int", "uint")):
-                values[name] = (one,) if isinstance(one, int) else one
-            elif name in self._unknown and isinstance(one, int):
-                numbers[name] = one
+        given["values"] = values | self._assumed_values
+        numbers = {name: one for name, one in self.assume.items() if name in self._unknown}
         return _with_executed(found, texts, self._known | numbers, grid, **given)
 
 

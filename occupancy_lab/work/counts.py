@@ -198,6 +198,12 @@ class Unknown:
     assumed: str | None = None
     """What was assumed of it; None where limits were taken."""
 
+    @property
+    def tensor(self) -> str | None:
+        """The tensor in which it is; None of what is in none, or in nobody knows which."""
+        found = self.name.removeprefix(VALUES_OF)
+        return None if found == self.name else found
+
 
 @dataclass(frozen=True, slots=True)
 class Counts:

@@ -70,7 +70,6 @@ class Passed:
         self._constants: dict[tuple[int, int], int] = {}
         self._banks = banks
         self._values: dict[int, Any] = {}
-        self._widths: dict[int, int] = {}
         flat = list(self._flat(parameters, arguments))
         for number, (offset, size) in places.items():
             value = (
@@ -81,13 +80,7 @@ class Passed:
         for number, tensor in self.tensors.items():
             argument = arguments[tensor]
             if tensor in values and isinstance(argument, Pointer):
-                if isinstance(held := values[tensor], range):
-                    self._values[number] = held
-                    self._widths[number] = np.dtype(argument.dtype).itemsize
-                    continue
-                content = np.array(held).astype(argument.dtype).tobytes()
-                padding = bytes(-len(content) % WORD_BYTES)
-                self._values[number] = np.frombuffer(content + padding, np.uint8)
+                self._values[number] = _content(values[tensor], np.dtype(argument.dtype))
 
     @classmethod
     def of_cubin(
@@ -197,8 +190,9 @@ class Passed:
         if values is None or not len(values):
             return unknown
         offset = address - (number << TENSOR_BITS) - MIDDLE
-        if isinstance(values, range):
-            return _of_progression(values, offset, self._widths[number], size, registers)
+        if isinstance(values, tuple):
+            held, width = values
+            return _of_progression(held, width, offset, size, registers)
         if size < WORD_BYTES:
             narrow = values.view(f"{'i' if signed else 'u'}{size}")
             found = narrow[np.clip(offset // size, 0, len(narrow) - 1)]
@@ -258,8 +252,16 @@ def _places(elf: Elf, name: str) -> tuple[int, dict[int, tuple[int, int]]]:
     return start, places
 
 
+def _content(values: Sequence[int], dtype: Any) -> Any:
+    """Return the bytes of a tensor; of numbers that grow with the index these, and their width."""
+    if isinstance(values, range):
+        return values, dtype.itemsize
+    content = np.array(values).astype(dtype).tobytes()
+    return np.frombuffer(content + bytes(-len(content) % WORD_BYTES), np.uint8)
+
+
 def _of_progression(
-    held: range, offset: Any, width: int, size: int, registers: int
+    held: range, width: int, offset: Any, size: int, registers: int
 ) -> Sequence[Any]:
     """Return what a load at *offset* finds of numbers of *width* bytes, as `Passed.loaded` does."""
     if min(size, width) < WORD_BYTES:
