@@ -25,7 +25,7 @@ import compare_time
 import numpy as np
 
 from occupancy_lab import Config, Problem, explain, load_kernel
-from occupancy_lab.calibrating.units import Product, Units
+from occupancy_lab.calibrating.units import Units
 from occupancy_lab.compiling import triton_version
 from occupancy_lab.evaluating import evaluate
 from occupancy_lab.evaluating.evaluation import Evaluation, counted_rows
@@ -38,7 +38,6 @@ from occupancy_lab.sweeping.recorded import (
     read_rows,
     recorded_table,
 )
-from occupancy_lab.text.document import to_markdown
 from occupancy_lab.text.words import byte_words, listed, microseconds
 from occupancy_lab.throughput.calibrations import Constants
 from occupancy_lab.values import ITEM_BYTES
@@ -310,16 +309,24 @@ def constants() -> str:
 
 
 def units() -> str:
-    """Return what the units of an H100 do, and the fastest product of each dtype."""
-    found = json.loads((DATA / "units-h100.json").read_text(encoding="utf-8"))["units"]
-    products = [Product(**one) for one in found.pop("products")]
-    dtypes = dict.fromkeys(one.dtype for one in products)
-    fastest = (
-        max((one for one in products if one.dtype == dtype), key=lambda one: one.tflops or 0.0)
-        for dtype in dtypes
-    )
-    tables = Units(**found, products=tuple(fastest)).to_section().tables
-    return to_markdown(tables).rstrip()
+    """Return what the units of both GPUs do, and the rate of each dtype's fastest product."""
+    found = [
+        json.loads((DATA / f"units-{gpu}.json").read_text(encoding="utf-8"))["units"]
+        for gpu in ("h100", "h200")
+    ]
+    lines = ["| | H100 | H200 | unit | |", "| --- | --: | --: | --- | --- |"]
+    for field in dataclasses.fields(Units):
+        if field.name != "products":
+            values = " | ".join(f"{one[field.name]:.4g}" for one in found)
+            unit, meaning = field.metadata["unit"], field.metadata["meaning"]
+            lines.append(f"| {field.name} | {values} | {unit} | {meaning} |")
+    for dtype in dict.fromkeys(one["dtype"] for one in found[0]["products"]):
+        rates = " | ".join(
+            f"{max(each['tflops'] or 0.0 for each in some if each['dtype'] == dtype):.0f}"
+            for some in (one["products"] for one in found)
+        )
+        lines.append(f"| {dtype} | {rates} | TFLOP/s | tensor cores, with the fastest tile |")
+    return "\n".join(lines)
 
 
 def reader() -> str:

@@ -176,8 +176,10 @@ def calibration_of(table: pd.DataFrame, gpu: Gpu) -> Calibration:
         features, measured_us, launch_us=float(empty.iloc[0]), peak_gbs=gpu.bandwidth_gbs
     )
     first = table[table["measured"] == "measured"].iloc[0]
-    where = {name: str(first[name]) for name in ("device", "date", "torch", "triton")}
-    return Calibration(constants=constants, gpu=gpu.key, **where)
+    device, date, torch, triton = (
+        str(first[name]) for name in ("device", "date", "torch", "triton")
+    )
+    return Calibration(constants, gpu.key, device, date, torch, triton)
 
 
 def fit_errors(table: pd.DataFrame, gpu: Gpu, constants: Constants) -> TimeErrors:
@@ -344,9 +346,9 @@ def calibrate_here(
     with refused(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     table = time_calibration(gpu, progress=progress, journal=journal)
-    calibration = calibration_of(table, gpu)
+    units = measure_units()
+    calibration = dataclasses.replace(calibration_of(table, gpu), units=units.numbers())
     with refused(path):
         keep_calibration(calibration)
     errors = fit_errors(table, gpu, calibration.constants)
-    units = measure_units()
     return Calibrated(calibration, path, time.monotonic() - start, errors, table, units)

@@ -225,6 +225,11 @@ st.local.v4.b32 [to], {{{stored}0, {stored}1, {stored}2, {stored}3}};
 mov.b64 to, from;"""
     for loaded, stored in ("ab", "ba")
 )
+_OWN_LINE = "mad.lo.u32 place, program, {threads}, thread;\nmad.wide.u32 at, place, 128, data;"
+"""Of each thread of all programs."""
+LINE_SECTORS = 4
+APART_BYTES = 4096
+"""From the place of one program to the next, in other parts of the L2 cache."""
 LOCAL_BYTES_A_STEP, SHARED_BYTES_A_STEP = 64, 64
 """Of a thread: loaded and stored, and loaded."""
 CODE_INSTRUCTIONS, CODE_LINES = 2048, 2048 * 16 // 128
@@ -242,7 +247,8 @@ PROBES: Mapping[str, Probe] = MappingProxyType(
         ),
         "atomic": Probe(
             declared=".reg .b32 value;",
-            before="ld.global.b32 value, [data];\n@!leads bra done;",
+            before=f"mad.wide.u32 data, program, {APART_BYTES}, data;\n"
+            "ld.global.b32 value, [data];\n@!leads bra done;",
             step="atom.global.add.u32 value, [data], value;",
             after="mov.b32 found, value;",
         ),
@@ -258,6 +264,24 @@ PROBES: Mapping[str, Probe] = MappingProxyType(
             "mad.wide.u32 at, place, 4, data;",
             step="red.global.add.f32 [at], one;",
             after="membar.gl;",
+            threads=WIDE_THREADS,
+        ),
+        "l2 loads": Probe(
+            declared=f".reg .b32 place, x<{LINE_SECTORS}>;\n.reg .b64 at;",
+            before=_OWN_LINE.format(threads=WIDE_THREADS),
+            step="\n".join(
+                f"ld.relaxed.gpu.global.b32 x{i}, [at+{32 * i}];" for i in range(LINE_SECTORS)
+            )
+            + "".join(f"\nadd.u32 found, found, x{i};" for i in range(LINE_SECTORS)),
+            repeats=1,
+            threads=WIDE_THREADS,
+        ),
+        "l2 stores": Probe(
+            declared=".reg .b32 place;\n.reg .b64 at;",
+            before=_OWN_LINE.format(threads=WIDE_THREADS),
+            step="\n".join(f"st.global.b32 [at+{32 * i}], left;" for i in range(LINE_SECTORS)),
+            after="membar.gl;",
+            repeats=1,
             threads=WIDE_THREADS,
         ),
         "shared bytes": Probe(

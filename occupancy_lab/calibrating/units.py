@@ -51,7 +51,6 @@ class Units:
     """What the units of one GPU do; None is what could not be measured."""
 
     launch_us: float | None = _unit("us", "a launch of one empty program, the L2 cache empty")
-    next_launch_us: float | None = _unit("us", "each further such launch right behind another")
     dispatch_us: float | None = _unit("us", "from the start of one program to the next, whole GPU")
     l1_cycles: float | None = _unit("cycles", "until a load is there from the L1 cache")
     l2_cycles: float | None = _unit("cycles", "the same from the L2 cache, which is idle")
@@ -67,6 +66,10 @@ class Units:
     copy_gbs: float | None = _unit("GB/s", "device memory, read and written, bytes of both")
     l2_bytes: float | None = _unit("B/cycle/SM", "read from the L2 cache by all multiprocessors")
     l2_alone_bytes: float | None = _unit("B/cycle/SM", "the same by one alone")
+    l2_loads: float | None = _unit(
+        "1/cycle/SM", "loads of 4 bytes, each of another cache line, that the L2 cache serves"
+    )
+    l2_stores: float | None = _unit("1/cycle/SM", "the same of stores")
     memory_alone_bytes: float | None = _unit("B/cycle/SM", "from device memory by one alone")
     shared_bytes: float | None = _unit("B/cycle/SM", "read from shared memory")
     local_bytes: float | None = _unit(
@@ -81,14 +84,17 @@ class Units:
     clock_mhz: float | None = _unit("MHz", "the multiprocessors' clock while all do FP32 work")
     products: tuple[Product, ...] | None = _unit("TFLOP/s", "tensor cores, by dtype and tile")
 
+    def numbers(self) -> dict[str, float]:
+        """Return what was measured, by name, without the products."""
+        found = {name: getattr(self, name) for name in MEASURES if name != "products"}
+        return {name: value for name, value in found.items() if value is not None}
+
     def to_section(self) -> Section:
         """Return a table of what was measured, and one of the products of tensor cores."""
-        values = {name: getattr(self, name) for name in MEASURES if name != "products"}
         fields = {field.name: field.metadata for field in dataclasses.fields(self)}
         rows = tuple(
             (name, f"{value:.4g}", fields[name]["unit"], fields[name]["meaning"])
-            for name, value in values.items()
-            if value is not None
+            for name, value in self.numbers().items()
         )
         products = tuple(
             (one.dtype, f"{one.m} x {one.n}", *map(_whole, (one.num_warps, one.tflops, one.mhz)))
@@ -129,7 +135,7 @@ RUNS = 18
 """Launches that are timed, three bursts of the timer."""
 PROBE_RUNS = 3
 """Launches of a probe that count, after one that does not."""
-EMPTY_LAUNCHES, EMPTY_PROGRAMS = 9, 1 << 16
+EMPTY_PROGRAMS = 1 << 16
 LARGE_BYTES = 1 << 30
 """Of device memory that is read or written at once."""
 BLOCK = 2048
@@ -138,6 +144,7 @@ LINE_BYTES = 128
 L2_RING_BYTES, MEMORY_RING_BYTES = 1 << 22, 1 << 25
 """Of addresses that are followed: no L1 cache holds the first; of the second few are visited."""
 MEMORY_LOADS = 1 << 13
+L2_STEPS = 200
 SWEEP_BLOCK, SWEEP_STEPS, L2_BLOCKS, MEMORY_BLOCKS = 1 << 14, 256, 256, 1024
 """Elements of 4 bytes that a program loads at once, and how often; blocks of 16 MiB, which an L2
 cache holds, and of 64 MiB."""
@@ -235,15 +242,9 @@ class Bench:
         empty_kernel[(programs,)](self.target, BLOCK_SIZE=16, num_warps=4)
 
     @cached_property
-    def empty_us(self) -> tuple[float, float, float]:
-        """Return what launches of empty programs take: of one, of several in a row, of many."""
-
-        def several() -> None:
-            for _ in range(EMPTY_LAUNCHES):
-                self.empty()
-
-        one, row, many = self.timed_us(self.empty, several, lambda: self.empty(EMPTY_PROGRAMS))
-        return one, row, many
+    def empty_us(self) -> tuple[float, ...]:
+        """Return what launches of empty programs take: of one and of many."""
+        return tuple(self.timed_us(self.empty, lambda: self.empty(EMPTY_PROGRAMS)))
 
     def chase_cycles(self, data: torch.Tensor, loads: int, *, before: bool = False) -> float:
         """Return the cycles of each of *loads* past the L1 cache that lead to the next."""
@@ -350,15 +351,14 @@ CHAINS = len(kernels.CHAINS)
 MEASURES: Mapping[str, Callable[[Bench], Any]] = MappingProxyType(
     {
         "launch_us": lambda on: on.empty_us[0],
-        "next_launch_us": lambda on: (on.empty_us[1] - on.empty_us[0]) / (EMPTY_LAUNCHES - 1),
-        "dispatch_us": lambda on: (on.empty_us[2] - on.empty_us[0]) / (EMPTY_PROGRAMS - 1),
+        "dispatch_us": lambda on: (on.empty_us[1] - on.empty_us[0]) / (EMPTY_PROGRAMS - 1),
         "l1_cycles": lambda on: on.step_cycles("l1", 256, data=ring(LINE_BYTES)),
         "l2_cycles": lambda on: on.chase_cycles(ring(L2_RING_BYTES), L2_RING_BYTES // LINE_BYTES),
         "memory_cycles": lambda on: on.chase_cycles(
             ring(MEMORY_RING_BYTES), MEMORY_LOADS, before=True
         ),
         "shared_cycles": lambda on: on.step_cycles("shared", 512),
-        "atomic_cycles": lambda on: on.step_cycles("atomic", 128, data=on.zeros()),
+        "atomic_cycles": lambda on: on.step_cycles("atomic", 128, on.size, data=on.zeros()),
         "atomic_same_cycles": lambda on: (
             on.step_cycles("atomic same", 256, on.size, data=on.zeros()) / on.size
         ),
@@ -370,6 +370,8 @@ MEASURES: Mapping[str, Callable[[Bench], Any]] = MappingProxyType(
         "copy_gbs": lambda on: on.moved_gbs[2],
         "l2_bytes": lambda on: on.sweep_bytes(L2_BLOCKS, on.size),
         "l2_alone_bytes": lambda on: on.sweep_bytes(L2_BLOCKS, 1),
+        "l2_loads": lambda on: on.results("l2 loads", L2_STEPS, kernels.LINE_SECTORS),
+        "l2_stores": lambda on: on.results("l2 stores", L2_STEPS, kernels.LINE_SECTORS),
         "memory_alone_bytes": lambda on: on.sweep_bytes(MEMORY_BLOCKS, 1, before=True),
         "shared_bytes": lambda on: on.results("shared bytes", 256, kernels.SHARED_BYTES_A_STEP),
         "local_bytes": lambda on: on.results("local bytes", 640, kernels.LOCAL_BYTES_A_STEP),

@@ -20,7 +20,7 @@ from occupancy_lab.files import read_bytes
 from occupancy_lab.gpus import find_device
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from occupancy_lab.gpus import Gpu
@@ -136,6 +136,9 @@ class Calibration:
     date: str
     torch: str
     triton: str
+    units: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """What each of its units does by itself, as far as it was measured, by the names of
+    `calibrating.units.Units`."""
 
     def write(self, path: Path) -> None:
         """Write the calibration to *path*, as JSON; OSError where it cannot be written."""
@@ -150,12 +153,16 @@ class Calibration:
         values = read_kept(text)
         values.pop(CHECKSUM, None)
         try:
-            constants = Constants(**values.pop("constants"))
-            found = cls(constants, **values)
-        except (TypeError, KeyError) as error:
+            constants, units = Constants(**values.pop("constants")), dict(values.pop("units", {}))
+            found = cls(constants, units=units, **values)
+        except (TypeError, KeyError, ValueError) as error:
             msg = f"no calibration of this version: {error}"
             raise ValueError(msg) from error
-        if not constants.can_be() or not all(isinstance(value, str) for value in values.values()):
+        are_numbers = all(
+            type(one) in {int, float} and 0 < one < math.inf for one in units.values()
+        )
+        are_names = all(isinstance(value, str) for value in values.values())
+        if not (constants.can_be() and are_numbers and are_names):
             msg = "no calibration: a constant is out of its range, or a name is none"
             raise ValueError(msg)
         return found
@@ -203,6 +210,12 @@ def calibration_for(gpu: Gpu) -> Basis | None:
         words = f"calibrated on {own.device}, {own.date}, Triton {own.triton}"
         return Basis(own.constants, words, calibrated=True)
     return _from_data_sheet(gpu)
+
+
+def measured_units(gpu: Gpu) -> Mapping[str, float]:
+    """Return what `calibrate` measured of the units of such a GPU; nothing where it did not."""
+    own = _calibrations().get(gpu.key)
+    return {} if own is None else own.units
 
 
 def known_calibrations() -> tuple[Calibration, ...]:

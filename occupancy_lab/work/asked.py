@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 COUNTED = ("sectors", "lines", "passes")
 QUARTERS = LINE // SECTOR
+COPIED_PAST = 16
+"""Bytes a thread of a copy to shared memory that need not go through the L1 cache."""
 NOWHERE = np.int64(1) << 62
 """An address of no thread, greater than any."""
 KEPT_LINES = 256
@@ -79,11 +81,20 @@ class Asking:
         self._lanes = lanes
         self._loaded: dict[int, int] = {}
         self._lines = 0
+        self._pass: set[int] = set()
+        """The loads of the pass of a loop that is followed, if it stands for others."""
+        self._repeat = 1
+        self._left_out = 0
+        """The lines that the passes load for which it stands."""
 
-    def visit(self, step: Step, address: Any, mask: Any, repeat: int) -> None:
+    def visit(
+        self, step: Step, address: Any, mask: Any, repeat: int, *, is_known: bool = True
+    ) -> None:
         """Note *repeat* accesses to *address*, None where it is not known, by threads of *mask*.
 
         A thread asks for one sector: its bytes are aligned to their number, which is 32 at most.
+        An address that is there and not known is that of all threads of a warp moved elsewhere: to
+        where their bytes may begin within a sector, which takes another one.
         """
         asked = self.by_instruction[step.number]
         mask = np.broadcast_to(mask, (mask.shape[0], self._threads))
@@ -92,35 +103,57 @@ class Asking:
         asked.threads += threads
         if not threads:
             return
+        warps = int(by_warp(mask, self._lanes).any(axis=2).sum()) * same
+        asked.is_known &= is_known and address is not None
         if address is None:
-            warps = int(by_warp(mask, self._lanes).any(axis=2).sum()) * same
-            asked.is_known = False
             asked.add([warps] * 3, [threads, threads, threads / QUARTERS])
             return
-        if asked.tensor is None:
+        if asked.tensor is None and is_known:
             shape = np.broadcast_shapes(address.shape, mask.shape)
             at = np.broadcast_to(address, shape)[np.broadcast_to(mask, shape)]
             asked.tensor = self._tensor_at(int(at[0]))
         same = repeat * self._programs // max(address.shape[0], mask.shape[0])
         found = [one * same for one in distinct(address, mask, self._lanes)]
-        asked.add(found, found)
-        if step.word & 0x1FF in operations.LOADS:
-            asked.cached += found[0] * self._cached(address, mask, repeat)
+        is_aligned = is_known or address.shape[1] == 1
+        asked.add(found, found if is_aligned else [one + warps for one in found])
+        if is_known and through_l1(step.word):
+            self._begin(step.number, repeat)
+            asked.cached += found[0] * self._cached(address, mask)
 
-    def _cached(self, address: Any, mask: Any, repeat: int) -> float:
-        """Return the share of its sectors that a program, one for all, loaded shortly before.
+    def _begin(self, number: int, repeat: int) -> None:
+        """Begin a load that stands for *repeat*; behind a pass that stood for many come the others.
 
-        Each of *repeat* loads is of as many others.
+        Between two loads of such a pass lies what one pass loads.
         """
+        if repeat != self._repeat or number in self._pass:
+            self._lines += self._left_out
+            self._repeat, self._left_out = repeat, 0
+            self._pass.clear()
+        self._pass.add(number)
+
+    def _cached(self, address: Any, mask: Any) -> float:
+        """Return the share of its sectors that a program, one for all, loaded shortly before."""
         own, threads = address[len(address) // 2], mask[len(mask) // 2]
         if not threads.any():
             return 0.0
         wanted = np.unique((own if len(own) == 1 else own[threads]) // SECTOR).tolist()
         oldest = self._lines - KEPT_LINES
         missed = [one for one in wanted if self._loaded.get(one, oldest) <= oldest]
-        self._lines += repeat * len({one // QUARTERS for one in missed})
+        lines = len({one // QUARTERS for one in missed})
+        self._lines += lines
+        self._left_out += (self._repeat - 1) * lines
         self._loaded |= dict.fromkeys(wanted, self._lines)
         return 1 - len(missed) / len(wanted)
+
+
+def through_l1(word: int) -> bool:
+    """Tell whether an access leaves what it loads in the L1 cache.
+
+    Copies to shared memory do of 4 or 8 bytes a thread (PTX ISA, cp.async: .cg is of 16 bytes).
+    """
+    opcode = word & 0x1FF
+    is_narrow = operations.access_bytes(word) < COPIED_PAST
+    return opcode in operations.LOADS or (opcode == operations.LDGSTS and is_narrow)
 
 
 def distinct(address: Any, mask: Any, lanes: int = WARP) -> tuple[int, int, int]:

@@ -346,7 +346,8 @@ class GlobalAccess:
     """In which the L1 cache serves them: each serves one sector of each quarter of a line."""
     is_known: bool
     """Whether its addresses are: else all threads of a warp may ask for the same, or each for other
-    lines."""
+    lines. Where they hang on numbers of memory that all threads of a warp share, it is known but
+    for how they lie in sectors."""
     cached: float = 0.0
     """The share of its sectors that the L1 cache has."""
 
@@ -398,6 +399,12 @@ class Program:
     transferred: tuple[float, ...] = (0.0, 0.0)
     """The share of the time for its loads to come, 128 bytes in TRANSFERS cycles, for which it
     waits: the rest passes while it computes."""
+    loaded_lines: float = 0.0
+    """Lines of 128 bytes that its warps ask the L2 cache for, each once an instruction: those of
+    what is loaded or copied that the L1 cache does not have. Of addresses that are not known they
+    are the fewest that there can be."""
+    stored_lines: float = 0.0
+    """The same of what is stored, and of atomic operations."""
 
 
 TRANSFERS = (2.0, 8.0)

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 OPERAND_SHARE = 0.7
 """The part of the reads of a product's operands that others wait for: an H100, from products of
 matrices of FP16 and FP32 (TF32)."""
+LOAD = "load"
+LOADS = frozenset({LOAD, "copy"})
+"""Operations of a `GlobalAccess` that the L1 cache can serve."""
 SAME = 1.02
 """How much more than the mean one program may execute where all are taken to do the same."""
 TYPICAL = 0.5
@@ -63,7 +66,7 @@ def program_of(  # noqa: PLR0913 - what it is made of
         if some and any(word & 0x1FF in BULK_COPIES for word in code.words[start : block.stop]):
             executions[start] *= num_warps  # one warp asks for what all wait for
     entered = a_warp(way.entered, typical)
-    cached = {one.instruction: one.cached for one in accesses}
+    cached = {one.instruction: one.cached for one in accesses if one.operation == LOAD}
     replay = Replay(
         code, executions, entered, cycles, cached, num_warps=num_warps, architecture=architecture
     )
@@ -75,6 +78,7 @@ def program_of(  # noqa: PLR0913 - what it is made of
         for word in code.words[start : code.blocks[start].stop]
         if word & 0x1FF in {operations.LDL, operations.STL}
     )
+    loaded_lines, stored_lines = asked_lines(accesses, programs)
     slower = replay.cycles(LATENCIES[1], local=LATENCIES[0]) if local_bytes else alone[1]
     return Program(
         pipes=_pipes(code, mean, cycles, shared, architecture=architecture, programs=programs),
@@ -82,6 +86,8 @@ def program_of(  # noqa: PLR0913 - what it is made of
         rounds=None if weights is None or resident is None else rounds(weights, programs, resident),
         instructions=replay.length,
         cached=cached_share(accesses),
+        loaded_lines=loaded_lines,
+        stored_lines=stored_lines,
         transferred=tuple(
             (replay.cycles(LATENCIES[1], one) - alone[1]) / max(replay.loaded * one, 1.0)
             for one in TRANSFERS
@@ -93,10 +99,23 @@ def program_of(  # noqa: PLR0913 - what it is made of
 
 def cached_share(accesses: Iterable[GlobalAccess]) -> float:
     """Return the share of the sectors that are loaded or copied which the L1 cache has."""
-    sectors = [
-        (_middle(one.sectors), one.cached) for one in accesses if one.operation in {"load", "copy"}
-    ]
+    sectors = [(_middle(one.sectors), one.cached) for one in accesses if one.operation in LOADS]
     return sum(one * share for one, share in sectors) / max(sum(one for one, _ in sectors), 1.0)
+
+
+def asked_lines(accesses: Iterable[GlobalAccess], programs: int) -> tuple[float, float]:
+    """Return the lines that one of *programs* asks the L2 cache for: to load, and to store.
+
+    What the L1 cache has is not asked for. Of addresses that are not known it is the fewest lines.
+    """
+    loaded = stored = 0.0
+    for one in accesses:
+        lines = _middle(one.lines) if one.is_known else float(one.lines.low)
+        if one.operation in LOADS:
+            loaded += lines * (1.0 - one.cached)
+        else:
+            stored += lines
+    return loaded / programs, stored / programs
 
 
 def lsu_cycles(

@@ -41,6 +41,14 @@ MOST_NUMBERS = 1 << 20
 """Numbers of an array: programs times threads."""
 
 
+ALIKE: Any = np.full((1, 1), 1 << 14, np.uint32)
+"""A number of memory that moves addresses by whole cache lines, and rows to lines of their own."""
+
+
+CARRY = frozenset({"iadd3", "lea"})
+"""What makes predicates that the higher half of a 64-bit sum takes."""
+
+
 class TooWideError(Exception):
     """So many programs are followed that an array has more than MOST_NUMBERS numbers."""
 
@@ -67,7 +75,8 @@ class Visits:
     and for how many such accesses it stands.
     """
 
-    of_global: Callable[[Step, Any, Any, int], None]
+    of_global: Callable[..., None]
+    """With `is_known` false, its addresses are those of `Warps.alike`."""
     of_shared: Callable[[Step, Any, Any, int, Any, Copied | None], bool] | None = None
     """Besides the threads that execute it, whatever its guard; and of a copy to shared memory the
     addresses that it reads, and for which threads it does: for the others it writes zeros. Returns
@@ -102,6 +111,11 @@ class Warps:
         self.mask = np.ones((1, 1), bool)
         """The threads that are followed."""
         self._are_all = True
+        self.alike: dict[int, Any] = {}
+        """The threads of which a register is made of a number of memory that is not known and all
+        threads of a warp share: with ALIKE in its place. It moves the addresses of these threads
+        alike, so that they ask for as many sectors wherever it is; what a condition makes of it is
+        not known."""
         self._shared: SharedMemory | None = None
         self._skipping = Skipping(code.loops, chosen.live)
         self._constants: dict[Constant, int] = {}
@@ -195,7 +209,7 @@ class Warps:
         """
         holds: Any = True
         for predicate, negated in jump.conditions:
-            value = self.registers.read(predicate, self.mask)
+            value = self._predicate(predicate, self.mask)
             if value is None:
                 self._note(number)
                 value = self._assumed(number, jump)
@@ -222,6 +236,11 @@ class Warps:
             return None
         return self.assume
 
+    def _predicate(self, predicate: int, mask: Any) -> Any:
+        """Return the value of a predicate, as `Registers.read` does; None where it is `alike`."""
+        is_alike = self._is_alike((predicate,), mask)
+        return None if is_alike else self.registers.read(predicate, mask)
+
     def _note(self, number: int) -> None:
         """Note that the condition of an instruction is not known."""
         self.followed.unknown[number] = self.followed.unknown.get(number, 0) + 1
@@ -238,8 +257,9 @@ class Warps:
         if self._skipping.notes and not step.beside:
             self._skipping.note(step, sources)
         values: Sequence[Any]
+        is_alike = self._is_alike(step.sources, mask)
         if step.compute is None:
-            values, more = self._memory(step, sources, mask, unknown)
+            values, more, is_alike = self._memory(step, sources, mask, unknown)
             unknown = more if unknown is None else unknown
         else:
             for source in sources:
@@ -250,15 +270,38 @@ class Warps:
                 values = step.compute(sources)
         where = None if self._are_all and step.guard is None else mask
         for result, value in zip(step.results, values, strict=False):
-            if value is not None and value.size > MOST_NUMBERS:
-                raise TooWideError
-            registers.write(result, value, unknown, where)
+            if is_alike and value is not None and value.dtype == bool and step.name not in CARRY:
+                self._write(result, None, unknown, where, is_alike=False)
+            else:
+                self._write(result, value, unknown, where, is_alike=is_alike)
+
+    def _write(self, place: int, value: Any, unknown: Any, where: Any, *, is_alike: bool) -> None:
+        """Write a result, as `Registers.write` does, and note whether it *is_alike*."""
+        if value is not None and value.size > MOST_NUMBERS:
+            raise TooWideError
+        self.registers.write(place, value, unknown, where)
+        before = self.alike.pop(place, None)
+        if value is None:
+            return
+        lanes = None if before is None or where is None else before & ~where
+        if is_alike:
+            own = self.mask if where is None else where
+            lanes = own if lanes is None else lanes | own
+        if lanes is not None and lanes.any():
+            self.alike[place] = lanes
+
+    def _is_alike(self, places: Sequence[int], mask: Any) -> bool:
+        """Tell whether one of some registers is `alike` for a thread of *mask*."""
+        if not self.alike:
+            return False
+        found = [self.alike[place] for place in places if place in self.alike]
+        return any(bool((lanes & mask).any()) for lanes in found)
 
     def _guarded(self, step: Step) -> tuple[Any, Any]:
         """Return the threads whose guard holds, and for which its results are not known then."""
         if step.guard is None:
             return self.mask, None
-        guard = self.registers.read(step.guard, self.mask)
+        guard = self._predicate(step.guard, self.mask)
         if guard is not None:
             return self.mask & (~guard if step.negated else guard), None
         if step.compute is None:
@@ -267,21 +310,23 @@ class Warps:
 
     def _memory(
         self, step: Step, sources: Sequence[Any], mask: Any, unknown: Any
-    ) -> tuple[Sequence[Any], Any]:
+    ) -> tuple[Sequence[Any], Any, bool]:
         """Access memory by the threads of *mask*, with sources not known of those of *unknown*.
 
-        Returns what is loaded, by register, and of which threads it is not known.
+        Returns what is loaded, by register, of which threads it is not known, and whether it is
+        `alike`.
         """
         opcode = step.word & 0x1FF
         is_unknown = unknown is not None and bool((unknown & mask).any())
         if not step.shared:
             sources = [None] * len(sources) if is_unknown else sources
-            return self._access(step, sources, mask), None
+            return self._access(step, sources, mask)
         address = self._shared_address(step, sources, mask)
         if opcode in SHARED_ACCESSES:
             self._tell(step, address, mask, None)
+        nothing = [None] * len(step.results), None, False
         if step.beside:
-            return [None] * len(step.results), None
+            return nothing
         if self._shared is None:
             programs = max(len(one) for one in self.launched.places)
             if programs * max(self.launched.shared, 64 * self.launched.threads) > MOST_BYTES:
@@ -290,15 +335,20 @@ class Warps:
         if opcode not in {operations.LDS, operations.STS}:
             if opcode != operations.LDSM:
                 self._shared.forget()
-            return [None] * len(step.results), None
+            return nothing
         mask = np.broadcast_to(mask, (mask.shape[0], self.launched.threads))
         size = operations.access_bytes(step.word)
         if opcode == operations.STS:
-            self._shared.store(address, sources[2:], size, mask, unknown)
-            return (), None
+            stored = [
+                None if self._is_alike((place,), mask) else source
+                for place, source in zip(step.sources[2:], sources[2:], strict=True)
+            ]
+            self._shared.store(address, stored, size, mask, unknown)
+            return nothing
         if is_unknown:
-            return [None] * len(step.results), None
-        return self._shared.load(address, size, mask, signed=operations.is_signed(step.word))
+            return nothing
+        loaded = self._shared.load(address, size, mask, signed=operations.is_signed(step.word))
+        return *loaded, False
 
     def _tell(self, step: Step, address: Any, mask: Any, copied: Copied | None) -> None:
         if self.visits is None or self.visits.of_shared is None or step.number in self._settled:
@@ -311,7 +361,8 @@ class Warps:
         """Return where in shared memory the threads of *mask* ask; None where it is not known."""
         if len(sources) < PAIR or any(source is None for source in sources[:PAIR]):
             return None
-        if self.registers.unknown_of(self.code.decoder.shared_address(step.word), mask) is not None:
+        places = self.code.decoder.shared_address(step.word)
+        if self.registers.unknown_of(places, mask) is not None or self._is_alike(places, mask):
             return None
         shift, offset = operations.shared_offset(step.word)
         address = (sources[0].astype(np.int64) << shift) + sources[1].astype(np.int64) + offset
@@ -319,7 +370,7 @@ class Warps:
 
     def _copying(self, step: Step, mask: Any) -> Any:
         """Return the threads of *mask* whose LDGSTS copies something."""
-        also = self.registers.read(PREDICATES + (step.word >> 87 & 7), mask)
+        also = self._predicate(PREDICATES + (step.word >> 87 & 7), mask)
         if also is None:
             self._note(step.number)
             also = self.assume
@@ -327,8 +378,10 @@ class Warps:
             also = ~also
         return mask & also
 
-    def _access(self, step: Step, sources: Sequence[Any], mask: Any) -> Sequence[Any]:
-        """Tell of an access to global memory, and return what it loads."""
+    def _access(
+        self, step: Step, sources: Sequence[Any], mask: Any
+    ) -> tuple[Sequence[Any], Any, bool]:
+        """Tell of an access to global memory, and return what `_memory` does."""
         filling, place = mask, None
         if step.word & 0x1FF == operations.LDGSTS:
             place = self._shared_address(step, sources[-PAIR:], mask)
@@ -342,14 +395,28 @@ class Warps:
                 address = address + arithmetic.joined(*sources[PAIR:])
             if address.size > MOST_NUMBERS:
                 raise TooWideError
+        is_known = address is not None and not self._is_alike(step.sources, mask)
         if self.visits is not None:
-            self.visits.of_global(step, address, mask, self._skipping.repeat)
+            self.visits.of_global(step, address, mask, self._skipping.repeat, is_known=is_known)
             if step.word & 0x1FF == operations.LDGSTS:
                 self._tell(step, place, filling, (address, mask))
         if address is None or step.word & 0x1FF not in operations.LOADS:
-            return [None] * len(step.results)
+            return [None] * len(step.results), None, False
+        return self._loaded(step, address, is_known=is_known)
+
+    def _loaded(
+        self, step: Step, address: Any, *, is_known: bool
+    ) -> tuple[Sequence[Any], Any, bool]:
+        """Return what is loaded from *address*, as `_memory` does."""
+        count = len(step.results)
         size, signed = operations.access_bytes(step.word), operations.is_signed(step.word)
-        return self.launched.loaded(address, size, len(step.results), signed=signed)
+        if is_known:
+            loaded = self.launched.loaded(address, size, count, signed=signed)
+            if any(value is not None for value in loaded):
+                return loaded, None, False
+        of_warp = address if address.shape[1] == 1 else by_warp(address, self.code.lanes)
+        is_alike = bool((of_warp == of_warp[..., :1]).all())
+        return [ALIKE if is_alike else None] * count, None, is_alike
 
     def _place(self, source: int | Constant) -> int:
         """Return the place of a source among the registers, behind which constants are."""

@@ -380,7 +380,7 @@ class Waves(Warps):
 
     def _memory(
         self, step: Step, sources: Sequence[Any], mask: Any, unknown: Any
-    ) -> tuple[Sequence[Any], Any]:
+    ) -> tuple[Sequence[Any], Any, bool]:
         """Tell of an access to global memory, and return what it loads."""
         one = self.code.instructions[step.number]
         address = None
@@ -390,11 +390,11 @@ class Waves(Warps):
         if self.visits is not None:
             self.visits.of_global(step, address, mask, self._skipping.repeat)
         if address is None or not step.results:
-            return [None] * len(step.results), None
+            return [None] * len(step.results), None, False
         form = one.name.rpartition("load_")[2]
         size = amdgcn_width(form) or WORD_BITS // 8
         loaded = self.launched.loaded(address, size, len(step.results), signed=form[0] in "is")
-        return loaded, None
+        return loaded, None, False
 
     def _address(self, one: Instruction, sources: Sequence[Any], mask: Any) -> tuple[Any, Any]:
         """Return the addresses of an access, and which lanes of *mask* ask for something.

@@ -226,6 +226,12 @@ def test_answer_tells_time_place_and_errors(made: Calibrated) -> None:
     assert "within 3.4% of their measured times, nine in ten within 10.6%" in fits
 
 
+def test_what_units_do_is_kept_for_predictions(made: Calibrated) -> None:
+    """The calibration that is kept has what was measured of the units."""
+    kept = Calibration.read(made.path.read_text(encoding="utf-8"))
+    assert kept.units == made.calibration.units == {"l1_cycles": 34.2}
+
+
 def test_values_are_json(made: Calibrated) -> None:
     """The answer as JSON has the constants, the place and the errors."""
     values = values_of(json.dumps(made.to_dict()))

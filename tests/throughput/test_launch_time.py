@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from compare_time import LEAST_US, advised, compared, errors, first_choices, read, with_events
 from compare_work import counts_of, executed_of, memory_of, resources_of
-from recorded_work import RecordedLaunch, recorded_launches
+from recorded_work import DATA, RecordedLaunch, recorded_launches
 
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.throughput import launch_time
@@ -102,6 +103,71 @@ def test_what_is_spilled_costs_more_the_less_of_it_the_l1_cache_holds() -> None:
         times.append(found.us)
     assert times == sorted(set(times))
     assert times[2] == pytest.approx(launch.number("cold_us"), rel=0.15)
+
+
+def with_lines(launch: RecordedLaunch, loaded: float, stored: float, gpu: str) -> float:
+    """Return the time of a launch whose programs ask the L2 cache for so many lines."""
+    executed = executed_of(launch)
+    assert executed is not None
+    assert executed.program is not None
+    program = replace(executed.program, loaded_lines=loaded, stored_lines=stored)
+    found = predict_launch(
+        *(counts_of(launch), replace(executed, program=program), memory_of(launch)),
+        *(resources_of(launch), 8, find_gpu(gpu)),
+    )
+    assert found is not None
+    return found.us
+
+
+@pytest.mark.parametrize(("loaded", "stored"), [(60_000.0, 0.0), (0.0, 60_000.0)])
+def test_parts_of_lines_take_the_l2_cache_as_long_as_whole_ones(
+    loaded: float, stored: float
+) -> None:
+    """Stores take longer than loads, and an H200, which has a fifth more slices, a sixth less."""
+    launch = launch_of(COPY)
+    h100, h200 = (with_lines(launch, loaded, stored, gpu) for gpu in ("h100", "h200"))
+    assert h100 > 5 * with_lines(launch, 0.0, 0.0, "h100")
+    assert h100 / h200 == pytest.approx(1.2, rel=0.01)
+    assert with_lines(launch, 0.0, 60_000.0, "h100") >= h100
+
+
+def test_the_constants_of_lines_are_those_that_calibrate_measures() -> None:
+    """The recorded units of an H100 are what the model has of it; an H200's scale as its sizes."""
+    h100, h200 = (
+        json.loads((DATA / f"units-{gpu}.json").read_text(encoding="utf-8"))["units"]
+        for gpu in ("h100", "h200")
+    )
+    assert h100["l2_loads"] == pytest.approx(launch_time.LOADED_LINES, rel=0.01)
+    assert h100["l2_stores"] == pytest.approx(launch_time.STORED_LINES, rel=0.01)
+    for name, value in launch_time.FITTED_UNITS.items():
+        assert h100[name] == pytest.approx(value, rel=0.001)
+    for name in ("l2_loads", "l2_stores"):
+        assert h200[name] / h100[name] == pytest.approx(1.2, rel=0.03)
+
+
+@pytest.mark.parametrize("kernel", [COPY, "matmul_kernel"])
+def test_what_calibrate_measured_takes_the_place_of_the_data_sheet(
+    kernel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An H200 that was calibrated is predicted as by its data sheet, and one with half as much not.
+
+    The page says where the time is from.
+    """
+    launch = launch_of(kernel)
+    by_sheet = predicted(launch, "h200")
+    units = json.loads((DATA / "units-h200.json").read_text(encoding="utf-8"))["units"]
+    monkeypatch.setattr(launch_time, "measured_units", lambda _: units)
+    measured = predicted(launch, "h200")
+    slow = {**units, "copy_gbs": units["copy_gbs"] / 2, "l2_loads": units["l2_loads"] / 2}
+    monkeypatch.setattr(launch_time, "measured_units", lambda _: slow)
+    slower = predicted(launch, "h200")
+    assert by_sheet is not None
+    assert measured is not None
+    assert slower is not None
+    assert measured.us == pytest.approx(by_sheet.us, rel=0.02)
+    assert slower.us > 1.2 * measured.us
+    assert "data sheet" in by_sheet.basis
+    assert measured.basis.startswith("what calibrate measured here")
 
 
 def test_right_after_the_same_launch_it_is_faster() -> None:

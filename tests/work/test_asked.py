@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from occupancy_lab.work import operations
-from occupancy_lab.work.asked import KEPT_LINES, Asking, distinct
+from occupancy_lab.work.asked import KEPT_LINES, Asking, distinct, through_l1
 from occupancy_lab.work.threads import Step
 
 
@@ -60,3 +60,34 @@ def test_the_l1_cache_has_what_a_program_loaded_shortly_before() -> None:
     assert load(4, 0) == 0.0
     assert load(5, 0) == 4.0
     assert load(6, 0, operations.STG) == 0.0
+
+
+def test_a_row_from_a_number_in_memory_is_counted_wherever_it_is() -> None:
+    """Threads that share an unknown number ask for as many sectors, or for one more a warp."""
+    asking = Asking(10, 64, lambda _: "x")
+    address = (1 << 14) + 4 * np.arange(64)[None]
+    step = Step(1, operations.LDG, None, (), (), None, negated=False)
+    asking.visit(step, address, np.ones((1, 64), bool), repeat=3, is_known=False)
+    found = asking.by_instruction[1]
+    assert not found.is_known
+    assert found.tensor is None
+    assert (found.sectors, found.most_sectors) == (30 * 2 * 4, 30 * 2 * 5)
+    assert (found.lines, found.most_lines) == (30 * 2, 30 * 2 * 2)
+
+
+def test_narrow_copies_go_through_the_l1_cache() -> None:
+    """Copies of 4 bytes a thread find there what others copied; those of 16 pass it by."""
+    words = {size: operations.LDGSTS | code << 73 for size, code in ((4, 4), (16, 6))}
+    assert {size: through_l1(word) for size, word in words.items()} == {4: True, 16: False}
+    assert through_l1(operations.LDG | 6 << 73)
+    assert not through_l1(operations.STG)
+
+
+def test_passes_that_are_left_out_move_nothing_out_of_the_cache() -> None:
+    """A load in a pass that stands for many finds what the same pass loaded just before."""
+    asking = Asking(1, 32, lambda _: "x")
+    address = 128 * np.arange(32)[None]
+    for number in (1, 2):
+        step = Step(number, operations.LDG, None, (), (), None, negated=False)
+        asking.visit(step, address, np.ones((1, 32), bool), repeat=1000)
+    assert asking.by_instruction[2].cached == asking.by_instruction[2].sectors == 32_000

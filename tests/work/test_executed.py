@@ -167,6 +167,17 @@ def test_copies_from_where_nobody_knows_fill_shared_memory() -> None:
     }
 
 
+def test_rows_whose_numbers_are_in_memory_are_as_many_sectors_as_nsight_compute_counts() -> None:
+    """All threads of a warp read one row, wherever it is: its sectors are known within one."""
+    (launch,) = (one for one in recorded_launches("h200") if one.kernel == "embedding_kernel")
+    found, counted = executed_of(launch), launch.number("load_sectors")
+    assert any(one.steers == "address" for one in found.unknowns)
+    assert counted is not None
+    assert found.load_sectors.low == counted
+    assert found.load_sectors.high is not None
+    assert found.load_sectors.high < 1.1 * counted
+
+
 def test_an_assertion_that_fails_ends_the_launch() -> None:
     """Warps go no further than the branch to itself behind a call that does not return."""
     endless = (one for one in recorded_launches() if one.kernel.startswith(ASSERTING))

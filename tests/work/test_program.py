@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from occupancy_lab.work.counts import Amount, GlobalAccess, Place, SharedAccess
-from occupancy_lab.work.program import lsu_cycles, rounds
+from occupancy_lab.work.program import asked_lines, lsu_cycles, rounds
 
 WEIGHTS = st.lists(st.floats(0.1, 10), min_size=1, max_size=60)
 
@@ -64,6 +64,14 @@ def test_cycles_of_an_access(operation: str, thread_bytes: int, sectors: int, pa
     """A cycle for each pass."""
     found = lsu_cycles([access(operation, thread_bytes, sectors, passes)], [])
     assert found == {7: pytest.approx(passes)}
+
+
+def test_the_l2_cache_is_asked_once_for_each_line_that_the_l1_cache_lacks() -> None:
+    """Of ten programs each loads a tenth of the lines; of unknown addresses the fewest count."""
+    half = dataclasses.replace(access("load", 4, 32, 8), cached=0.5)
+    unknown = dataclasses.replace(access("store", 4, 32, 8), lines=Amount(10, 320), is_known=False)
+    assert asked_lines([half, access("copy", 16, 4, 1)], 10) == (20.0, 0.0)
+    assert asked_lines([unknown, access("atomic", 4, 2, 1)], 10) == (0.0, 3.0)
 
 
 def test_bank_conflicts_of_a_copy_outlast_its_sectors() -> None:
