@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 COUNTED = ("sectors", "lines", "passes")
 QUARTERS = LINE // SECTOR
-COPIED_PAST = 16
-"""Bytes a thread of a copy to shared memory that need not go through the L1 cache."""
 NOWHERE = np.int64(1) << 62
 """An address of no thread, greater than any."""
 KEPT_LINES = 256
@@ -116,7 +114,7 @@ class Asking:
         found = [one * same for one in distinct(address, mask, self._lanes)]
         is_aligned = is_known or address.shape[1] == 1
         asked.add(found, found if is_aligned else [one + warps for one in found])
-        if is_known and through_l1(step.word):
+        if is_known and step.word & 0x1FF in operations.LOADS:
             self._begin(step.number, repeat)
             asked.cached += found[0] * self._cached(address, mask)
 
@@ -144,16 +142,6 @@ class Asking:
         self._left_out += (self._repeat - 1) * lines
         self._loaded |= dict.fromkeys(wanted, self._lines)
         return 1 - len(missed) / len(wanted)
-
-
-def through_l1(word: int) -> bool:
-    """Tell whether an access leaves what it loads in the L1 cache.
-
-    Copies to shared memory do of 4 or 8 bytes a thread (PTX ISA, cp.async: .cg is of 16 bytes).
-    """
-    opcode = word & 0x1FF
-    is_narrow = operations.access_bytes(word) < COPIED_PAST
-    return opcode in operations.LOADS or (opcode == operations.LDGSTS and is_narrow)
 
 
 def distinct(address: Any, mask: Any, lanes: int = WARP) -> tuple[int, int, int]:

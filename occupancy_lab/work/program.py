@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 OPERAND_SHARE = 0.7
 """The part of the reads of a product's operands that others wait for: an H100, from products of
 matrices of FP16 and FP32 (TF32)."""
-LOAD = "load"
-LOADS = frozenset({LOAD, "copy"})
+LOADS = frozenset({"load", "copy"})
 """Operations of a `GlobalAccess` that the L1 cache can serve."""
 SAME = 1.02
 """How much more than the mean one program may execute where all are taken to do the same."""
@@ -66,7 +65,7 @@ def program_of(  # noqa: PLR0913 - what it is made of
         if some and any(word & 0x1FF in BULK_COPIES for word in code.words[start : block.stop]):
             executions[start] *= num_warps  # one warp asks for what all wait for
     entered = a_warp(way.entered, typical)
-    cached = {one.instruction: one.cached for one in accesses if one.operation == LOAD}
+    cached = {one.instruction: one.cached for one in accesses}
     replay = Replay(
         code, executions, entered, cycles, cached, num_warps=num_warps, architecture=architecture
     )

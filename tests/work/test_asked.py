@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from occupancy_lab.work import operations
-from occupancy_lab.work.asked import KEPT_LINES, Asking, distinct, through_l1
+from occupancy_lab.work.asked import KEPT_LINES, Asking, distinct
 from occupancy_lab.work.threads import Step
 
 
@@ -73,14 +73,6 @@ def test_a_row_from_a_number_in_memory_is_counted_wherever_it_is() -> None:
     assert found.tensor is None
     assert (found.sectors, found.most_sectors) == (30 * 2 * 4, 30 * 2 * 5)
     assert (found.lines, found.most_lines) == (30 * 2, 30 * 2 * 2)
-
-
-def test_narrow_copies_go_through_the_l1_cache() -> None:
-    """Copies of 4 bytes a thread find there what others copied; those of 16 pass it by."""
-    words = {size: operations.LDGSTS | code << 73 for size, code in ((4, 4), (16, 6))}
-    assert {size: through_l1(word) for size, word in words.items()} == {4: True, 16: False}
-    assert through_l1(operations.LDG | 6 << 73)
-    assert not through_l1(operations.STG)
 
 
 def test_passes_that_are_left_out_move_nothing_out_of_the_cache() -> None:
