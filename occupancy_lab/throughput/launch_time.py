@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 FITTED_TO = "h100"
 """The key of the GPU whose launches the constants were fitted to."""
-FITTED_UNITS: Mapping[str, float] = {"launch_us": 2.976, "copy_gbs": 2983.0, "l2_loads": 0.5304}
+FITTED_UNITS: Mapping[str, float] = {"launch_us": 2.976, "read_gbs": 3093.6, "l2_loads": 0.5304}
 """What `calibrate` measures on it, by the names of `calibrating.units.Units`. What it measures on
 another GPU counts in proportion to that, in place of the data sheet."""
 MEASURED = (FITTED_TO, "h200")
@@ -331,7 +331,7 @@ class _Time:
         self.launch_us += (
             units.get("launch_us", FITTED_UNITS["launch_us"]) - FITTED_UNITS["launch_us"]
         )
-        self.bandwidth = _bandwidth(gpu, units.get("copy_gbs")) * BANDWIDTH_SHARE * 1e3
+        self.bandwidth = _bandwidth(gpu, units.get("read_gbs")) * BANDWIDTH_SHARE * 1e3
         """Of device memory, bytes a us."""
 
     def outside(self, active: int, each: float, most: float) -> dict[str, float]:
@@ -465,15 +465,15 @@ class _Time:
         return max(units, key=lambda one: one.us, default=None)
 
 
-def _bandwidth(gpu: Gpu, copy_gbs: float | None) -> float:
+def _bandwidth(gpu: Gpu, read_gbs: float | None) -> float:
     """Return the bandwidth of device memory on the data sheet, GB/s.
 
-    Where a copy was measured it is what the data sheet of an H100 makes of that.
+    Where reading was measured it is what the data sheet of an H100 makes of that.
     """
     model = find_device(FITTED_TO)
-    if copy_gbs is None or model is None or model.bandwidth_gbs is None:
+    if read_gbs is None or model is None or model.bandwidth_gbs is None:
         return gpu.bandwidth_gbs or 1.0
-    return model.bandwidth_gbs * copy_gbs / FITTED_UNITS["copy_gbs"]
+    return model.bandwidth_gbs * read_gbs / FITTED_UNITS["read_gbs"]
 
 
 def _slices(gpu: Gpu, l2_loads: float | None) -> float:
