@@ -144,7 +144,7 @@ class Range:
 
 RANGES = {
     "bandwidth": Range(0.90, 1.12),
-    "tensor": Range(0.84, 1.18),
+    "tensor": Range(0.86, 1.16),
     "other": Range(0.91, 1.24),
     "spills": Range(0.86, 1.15),
     "unknown": Range(0.75, 1.60),
@@ -353,12 +353,15 @@ class _Time:
     def l2_cycles(self) -> float:
         """Return for how many cycles a program needs a multiprocessor's part of the L2 cache.
 
-        Its slices work side by side.
+        Slices serve requests side by side. For whole lines, which programs ask for together, the
+        constant of an H100 is nearer on an H200 too: with as many more bytes as it has slices the
+        best of five choices lost up to 5.8 % of its 90 tunes in 16 bits and of attention, and 4.3 %
+        without.
         """
         asked = self.asked
         loads = MERGED_LINES if self.tensor else LOADED_LINES
         lines = asked.program.loaded_lines / loads + asked.program.stored_lines / STORED_LINES
-        return max(lines, asked.l2_bytes / asked.programs / L2_BYTES) / self.slices
+        return max(lines / self.slices, asked.l2_bytes / asked.programs / L2_BYTES)
 
     def spilled(self, missing: float, active: int) -> float:
         """Return the cycles in which a program's local memory comes from and goes to the L2 cache.

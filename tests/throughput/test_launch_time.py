@@ -313,7 +313,7 @@ def test_the_clock_is_that_of_recorded_cycles_and_times() -> None:
         ("h200", None, "fresh", 0.065, 0.17),
         ("h200", "memory", "held out", 0.05, 0.13),
         ("h200", "attention", "held out", 0.065, 0.13),
-        ("h200", "matmul", "held out", 0.09, 0.22),
+        ("h200", "matmul", "held out", 0.09, 0.24),
     ],
 )
 def test_times_are_near_on_kernels_that_nothing_was_fitted_to(
@@ -381,7 +381,7 @@ def test_eight_in_ten_times_lie_in_their_range(gpu: str, *, warm: bool) -> None:
     """Of the launches of kernels that nothing was fitted to, also right after the same launch."""
     rows = [one.warm if warm else one for one in read(gpu)]
     found = errors(rows, lambda one: one.use != "tuning")
-    assert 0.77 <= found.inside <= 0.91
+    assert 0.77 <= found.inside <= 0.9
 
 
 @pytest.mark.parametrize(("gpu", "mean", "worst"), [("h100", 0.005, 0.10), ("h200", 0.0075, 0.135)])
