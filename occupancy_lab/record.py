@@ -294,14 +294,20 @@ class Record(_Named):
         """Return a copy with the time of what is counted, unless a kernel of a matrix made it."""
         if self.matrix is not None:
             return self
-        found = None if self.launch.warm else self.prediction
-        if self.counts is not None:
-            fit = self.occupancy.programs_per_multiprocessor
-            inside = (self.counts, self.executed, self.memory, self.resources)
-            stages, in_program = self.num_stages, self.launch.in_program
-            timed = predict_launch(*inside, fit, self.gpu, num_stages=stages, in_program=in_program)
-            found = timed or found
+        timed = self.time_with(self.occupancy.programs_per_multiprocessor, self.resources)
+        found = timed or (None if self.launch.warm else self.prediction)
         return dataclasses.replace(self, prediction=found)
+
+    def time_with(self, programs: int, resources: Resources) -> Prediction | None:
+        """Return how long it takes if so many *programs* fit a multiprocessor, of such *resources*.
+
+        None where it is not counted what it does, or that leaves it open.
+        """
+        if self.counts is None:
+            return None
+        given = (self.counts, self.executed, self.memory, resources, programs, self.gpu)
+        in_program = self.launch.in_program
+        return predict_launch(*given, num_stages=self.num_stages, in_program=in_program)
 
     def again(self) -> Record:
         """Return the record of the launch right after itself, which left in the cache what fits."""

@@ -59,7 +59,7 @@ def test_a_scan_needs_no_torch_and_no_pandas(tmp_path: Path) -> None:
 from occupancy_lab.scanning.scan import scan_views
 from occupancy_lab.table.view import Exports, View
 for form in (None, "csv", "json"):
-    scan_views(View(), Exports(), [{str(tmp_path)!r}], None, form)
+    scan_views(View(), Exports(), [{str(tmp_path)!r}], form)
 """
     assert not imported_by(code) & {"torch", "triton", "numpy", "pandas", "matplotlib"}
 

@@ -323,17 +323,37 @@ def verify(*, form: str, **asked: Any) -> None:
     help="The GPU to work it out for, one of each target; several with commas. Default: a usual"
     " one of each kernel's target.",
 )
+@click.option(
+    "--grid",
+    metavar="SIZES",
+    help="The grid of launches, as 'cdiv(N, BLOCK_SIZE)'; those of torch.compile are known.",
+)
+@click.option(
+    "--assume",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="What an argument, or a tensor of whole numbers, holds of each kernel that has it.",
+)
+@click.option(
+    "--no-times",
+    "times",
+    is_flag=True,
+    flag_value=False,
+    default=True,
+    help="Predict no times: a launch that is new takes some 50 ms.",
+)
 @view_options
 def scan(directories: tuple[str, ...], gpus: tuple[str, ...], **asked: Any) -> None:
     """List every kernel in a Triton cache: what it takes, what limits it, what there is to win.
 
     DIR is a cache, a folder above caches, or one entry; without it Triton's own cache and
-    torchinductor's are read. Nothing is compiled or launched, and no GPU is needed. Exit 1 where
-    not one kernel can be read.
+    torchinductor's are read. Nothing is compiled or launched, and no GPU is needed. How long a
+    launch takes is predicted of torch.compile's kernels, whose source has its sizes, and of others
+    by --grid and --assume. Exit 1 where not one kernel can be read.
     """
     from occupancy_lab.scanning.scan import scan_views
 
-    shown, status = scan_views(*chosen_view(asked), directories, gpus or None, **asked)
+    shown, status = scan_views(*chosen_view(asked), directories, gpu=gpus or None, **asked)
     print_shown(shown)
     sys.exit(status)
 

@@ -241,7 +241,7 @@ def _metadata(entry: Entry) -> dict[str, Any]:
     if "json" not in entry.suffixes:
         binary = next(iter(entry.suffixes - {*TEXTS}))
         unreadable(f"there is no .json file: its {binary} is without metadata")
-    text = _bytes(entry, "json")
+    text = read_entry_file(entry, "json")
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -283,8 +283,8 @@ def _number(found: Mapping[str, Any], key: str, *, needed: bool) -> int | None:
     return value
 
 
-def _bytes(entry: Entry, suffix: str) -> bytes:
-    """Return the content of a file; BinaryError where there is none, or it is no kernel's."""
+def read_entry_file(entry: Entry, suffix: str) -> bytes:
+    """Return the content of a file of *entry*; BinaryError where that is none of a kernel."""
     if suffix not in entry.suffixes:
         unreadable(f"the .{suffix} file is missing")
     try:
@@ -297,7 +297,7 @@ def _bytes(entry: Entry, suffix: str) -> bytes:
 def read_text(entry: Entry, suffix: str) -> str:
     """Return a text of the entry; "" where it is missing or cannot be read."""
     try:
-        return _bytes(entry, suffix).decode(errors="replace")
+        return read_entry_file(entry, suffix).decode(errors="replace")
     except BinaryError:
         return ""
 
@@ -315,7 +315,7 @@ def pipeline_bytes(kernel: CachedKernel) -> int:
 
 
 def _read_cuda(entry: Entry, metadata: Mapping[str, Any]) -> tuple[Resources, Mix | None]:
-    sizes, code = read_sizes(_bytes(entry, "cubin"), metadata["name"])
+    sizes, code = read_sizes(read_entry_file(entry, "cubin"), metadata["name"])
     resources = Resources(**_launched(metadata), **sizes, tensor_memory=metadata["tmem_size"])
     found = count_kinds(code.own, code.arch)
     if found is None:
@@ -328,7 +328,7 @@ def _read_hip(entry: Entry, metadata: Mapping[str, Any]) -> tuple[Resources, Mix
     if "amdgcn" not in entry.suffixes:
         missing = "amdgcn" if "hsaco" in entry.suffixes else "amdgcn and hsaco"
         unreadable(f"there is no {missing}, of which the registers are read")
-    text = _bytes(entry, "amdgcn").decode(errors="replace")
+    text = read_entry_file(entry, "amdgcn").decode(errors="replace")
     resources = Resources(**_launched(metadata), **read_amdgcn(text, metadata["name"]))
     return resources, amd_mix(kernel_body(text, metadata["name"]))
 

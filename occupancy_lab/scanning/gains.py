@@ -1,9 +1,11 @@
 """What there is to win for a kernel in a cache: one number, how many times faster, and why.
 
-A cache says nothing of a launch's size or of its data, so that no time can be predicted. What can
-be said is an estimate for a full GPU, from what one program does in a pass over its code, in which
-every instruction counts once. What other warps or a cap on registers make of the code is not in it,
-so that a launch may gain more. A pass takes a multiprocessor at least
+Where the launch of an entry is known it is by its predicted time: with a further program, without
+its spills, or as another entry of the same function has it. Of others a cache has neither the size
+nor the data, so that no time can be predicted. What can be said is an estimate for a full GPU, from
+what one program does in a pass over its code, in which every instruction counts once. What other
+warps or a cap on registers make of the code is not in it, so that a launch may gain more. A pass
+takes a multiprocessor at least
 
 - memory: the bytes of its global accesses, at the multiprocessor's share of the bandwidth;
 - issue: its instructions, at the rate of the schedulers;
@@ -28,21 +30,31 @@ its tensor cores have that to wait for.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.options import CAPS
 from occupancy_lab.scanning.page import LEAST
+from occupancy_lab.text.words import listed, microseconds
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.throughput.features import STALL_CYCLES
+from occupancy_lab.throughput.launch_time import PARTS
+from occupancy_lab.values import RATIO_ERROR
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from occupancy_lab.gpus import Gpu
+    from occupancy_lab.record import Record
     from occupancy_lab.scanning.cache import Mix
+    from occupancy_lab.scanning.page import ScannedKernel
     from occupancy_lab.values import Resources
 
-MEMORY, ISSUE, LOCAL, PROGRAMS = "memory", "issue", "local memory", "programs"
-"""What can take a pass longest."""
+MEMORY, ISSUE, LOCAL, PROGRAMS, TENSOR = "bandwidth", "issue", "local", "latency", "tensor"
+"""What can take a pass longest, as the parts of a predicted time are called."""
+ALIKE = 1 + RATIO_ERROR
+"""Times of launches of a kernel that are no further apart are predicted to be alike."""
 TENSOR_WORDS = "tensor cores do its work, which seldom gains by more warps"
 
 
@@ -54,7 +66,7 @@ class Gain:
     """None where it is not known."""
     by: str
     bound: str = ""
-    """What takes a pass longest now: memory, issue, local memory, programs or tensor cores."""
+    """What takes longest now, by the names of `launch_time.PARTS`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +190,68 @@ def find_gain(  # noqa: PLR0913 - what a gain depends on
     return Gain(None, f"not known before a compile, as {cost}: {more.by}", more.bound)
 
 
+def predicted_gain(  # noqa: PLR0913 - as `find_gain`
+    record: Record, mix: Mix | None, *, after: int | None, step: str, cost: str, spill_advice: str
+) -> Gain | None:
+    """Return what the launch of *record* would gain as `find_gain` does, by its predicted time.
+
+    None where there is none.
+    """
+    now, resources = record.prediction, record.resources
+    if now is None:
+        return None
+    programs = record.occupancy.programs_per_multiprocessor
+    spills = 0 if mix is None else mix.local_loads + mix.local_stores
+    if spills:
+        free = record.time_with(programs, replace(resources, local_bytes=0))
+        factor = 1.0 if free is None else now.us / free.us
+        why = f"{spill_advice}: {spills} loads and stores of local memory"
+        return Gain(factor, why, now.bound) if factor > ALIKE else Gain(None, step, now.bound)
+    then = None if after is None else record.time_with(after, resources)
+    factor = 1.0 if then is None else now.us / then.us
+    if then is None or factor <= ALIKE:
+        return Gain(1.0, f"{PARTS[now.bound]} takes longest", now.bound)
+    words = f"{step}: {microseconds(then.us)} instead of {microseconds(now.us)}"
+    if cost:
+        return Gain(None, f"not known before a compile, as {cost}: {words}", now.bound)
+    return Gain(factor, words, now.bound)
+
+
+def beside_others(kernels: Sequence[ScannedKernel]) -> Iterator[ScannedKernel]:
+    """Return *kernels*, each with what it gains by being launched as a faster entry is.
+
+    That is of the same function with other blocks, warps, stages or caps.
+    """
+    fastest: dict[tuple[str, ...], ScannedKernel] = {}
+    for one in kernels:
+        best = fastest.setdefault(_function(one), one)
+        if _us(one) < _us(best):
+            fastest[_function(one)] = one
+    for one in kernels:
+        best = fastest[_function(one)]
+        factor = _us(one) / _us(best) if one.predicted_us and best.predicted_us else 1.0
+        if factor <= ALIKE or factor <= (one.gain or 1.0):
+            yield one
+            continue
+        own, other = _settings(one), _settings(best)
+        changes = listed([f"{name} {other[name]}" for name in own if other.get(name) != own[name]])
+        times = f"{microseconds(_us(best))} instead of {microseconds(_us(one))}"
+        yield replace(one, gain=factor, gain_by=f"{changes}, as another entry: {times}")
+
+
+def _function(one: ScannedKernel) -> tuple[str, ...]:
+    return one.kernel, one.source, one.arguments, one.gpu
+
+
+def _settings(one: ScannedKernel) -> dict[str, Any]:
+    names = ("num_warps", "num_stages", *CAPS)
+    return {**one.constexprs, **{name: getattr(one, name) for name in names}}
+
+
+def _us(one: ScannedKernel) -> float:
+    return one.predicted_us or math.inf
+
+
 def _without_spills(mix: Mix, work: Pass, speeds: Speeds, programs: int, advice: str) -> Gain:
     accesses = mix.local_loads + mix.local_stores
     left = max(work.instructions - accesses, 1)
@@ -214,7 +288,7 @@ def _of_tensor_kernel(
 ) -> Gain:
     held = programs * work.moved
     if not held or held >= speeds.in_flight or after is None:
-        return Gain(1.0, TENSOR_WORDS, "tensor cores")
+        return Gain(1.0, TENSOR_WORDS, TENSOR)
     flight = f"{_kib(held)} of the {_kib(speeds.in_flight)} KiB in flight"
     factor = min(after / programs, speeds.in_flight / held)
     return Gain(factor, f"{step}: {flight}, where its tensor cores wait for memory", PROGRAMS)

@@ -11,7 +11,7 @@ from occupancy_lab.options import CAPS
 from occupancy_lab.table.columns import COLUMNS as TABLE_COLUMNS
 from occupancy_lab.table.columns import kinds_of
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
-from occupancy_lab.text.words import count, limiter_list, listed, percent
+from occupancy_lab.text.words import cell, count, limiter_list, listed, microseconds, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -33,11 +33,11 @@ NEAR_REGISTERS, NEAR_SHARED = 8, 1024
 LONGEST_NAME = 40
 """The characters of a kernel's name in the table."""
 WHY_NOTHING = {
-    "memory": "keep the memory busy",
+    "bandwidth": "keep the memory busy",
     "issue": "keep the schedulers busy",
-    "local memory": "keep the way to local memory busy",
-    "programs": "need programs that no known step lets in",
-    "tensor cores": "work on tensor cores",
+    "local": "keep the way to local memory busy",
+    "latency": "need programs that no known step lets in",
+    "tensor": "work on tensor cores",
 }
 """What kernels do to which more occupancy brings nothing, by their bound."""
 MOST_NAMES = 3
@@ -85,9 +85,27 @@ class ScannedKernel:
     """1 where nothing is to win."""
     gain_by: str = ""
     bound: str = ""
-    """What keeps it from being faster: memory, issue, local memory, programs (too few at once), or
-    tensor cores."""
+    """What takes longest by itself: bandwidth, issue, local, latency (too few programs) ..."""
     tensor_instructions: int | None = None
+    grid: str = ""
+    num_programs: int | None = None
+    waves: float | None = None
+    predicted_us: float | None = None
+    predicted_low_us: float | None = None
+    predicted_high_us: float | None = None
+    busiest: str = ""
+    busiest_us: float | None = None
+    flops: int | None = None
+    executed_instructions: int | None = None
+    load_sectors: int | None = None
+    store_sectors: int | None = None
+    l2_bytes: int | None = None
+    dram_read_bytes: int | None = None
+    dram_written_bytes: int | None = None
+    intensity: float | None = None
+    speed_of_light_us: float | None = None
+    lost_us: float | None = None
+    why_not_counted: str = ""
     triton_version: str = ""
     source: str = ""
     program: str = ""
@@ -106,6 +124,8 @@ class ScannedKernel:
 
 
 COLUMNS = tuple(field.name for field in dataclasses.fields(ScannedKernel))
+LAUNCH_COLUMNS = COLUMNS[COLUMNS.index("num_programs") : COLUMNS.index("why_not_counted")]
+"""The columns of a launch that is known."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -159,15 +179,20 @@ def write_scan(found: Scan, *, top: int = TOP, every: bool = False) -> Document:
     """
     fine = [one for one in found.kernels if one.status == "ok"]
     rest = [one for one in found.kernels if one.status != "ok"]
-    shown = [one for one in fine if every or (one.gain or 0) > LEAST]
+    timed = [one for one in fine if one.predicted_us is not None]
+    others = [one for one in fine if one.predicted_us is None]
+    shown = [one for one in others if every or (one.gain or 0) > LEAST]
     answer = (
         *_read(found, fine),
         *_spilling(fine, found.gpus),
-        *_held_down(fine, found.gpus),
-        *_nearest(fine, found.gpus),
-        *_worth_nothing(fine, found.gpus),
+        *_losing(timed, found.gpus),
+        *_held_down(others, found.gpus),
+        *_nearest(others, found.gpus),
+        *_worth_nothing(others, found.gpus),
     )
     sections = []
+    if timed:
+        sections.append(_times_section(timed, top, found.gpus))
     if shown:
         sections.append(_kernels_section(shown, top, found.gpus))
     if rest:
@@ -210,6 +235,22 @@ def _spilling(fine: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> Iterato
     if idle:
         words += f"; {idle} more have local memory that no instruction touches"
     yield f"{words}."
+
+
+def _losing(timed: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> Iterator[str]:
+    """Name the launch that loses most, of those with a predicted time."""
+    if not timed:
+        return
+    words = f"The launches of **{len(timed)}** are known, and their times predicted"
+    lost = max(timed, key=lambda one: one.lost_us or 0.0)
+    if not lost.lost_us:
+        yield f"{words}."
+        return
+    yield (
+        f"{words}. Most is lost by {_named(lost, gpus)}: {microseconds(lost.lost_us)} of"
+        f" {microseconds(lost.predicted_us or 0.0)} are above the least that its bytes and FLOPs"
+        " allow."
+    )
 
 
 def _held_down(fine: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> Iterator[str]:
@@ -337,6 +378,30 @@ def _named(one: ScannedKernel, gpus: Mapping[str, Gpu]) -> str:
 
 def _short(name: str) -> str:
     return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
+
+
+def _times_section(timed: Sequence[ScannedKernel], top: int, gpus: Mapping[str, Gpu]) -> Section:
+    """Return the table of launches with a time, those first that lose most."""
+    groups = Counter(_time_cells(one, gpus) for one in timed)
+    rows = tuple(
+        (us, lost, f"{kernel} x{number}" if number > 1 else kernel, *cells)
+        for (us, lost, kernel, *cells), number in list(groups.items())[:top]
+    )
+    sentences = [
+        "us is predicted, the L2 cache empty, with what eight in ten such launches take.",
+        "lost us is the time above the least that bytes and FLOPs allow.",
+    ]
+    if len(groups) > top:
+        sentences.append(f"{len(groups) - top} more are not shown: --top shows more rows.")
+    headers = ("us", "lost us", "kernel", "num_warps", "grid", "what to try: why")
+    return Section("How long they take", (Table(headers, rows, prose=True),), tuple(sentences))
+
+
+def _time_cells(one: ScannedKernel, gpus: Mapping[str, Gpu]) -> tuple[str, ...]:
+    between = f"{cell(one.predicted_low_us)} to {cell(one.predicted_high_us)}"
+    _, kernel, num_warps, *_, why = _cells(one, gpus)
+    us = f"{cell(one.predicted_us)} ({between})"
+    return us, cell(one.lost_us), kernel, num_warps, one.grid, why
 
 
 def _kernels_section(

@@ -42,19 +42,54 @@ TYPES = {"f16": "fp16", "f32": "fp32", "f64": "fp64", "f8E4M3FN": "fp8e4nv", "f8
 
 
 @dataclass(frozen=True, slots=True)
+class Parameter:
+    """An argument of a launch, as the kernel was compiled for it."""
+
+    name: str
+    type: str
+    """As a signature has it: "*fp32", "i32"."""
+    divisible: int | None = None
+    """What its value, or its address, is a multiple of; None where nothing is known of that."""
+
+    def __str__(self) -> str:
+        """Return its type with its divisibility: "*fp32:16"."""
+        return self.type if self.divisible is None else f"{self.type}:{self.divisible}"
+
+
+@dataclass(frozen=True, slots=True)
 class Recorded:
     """What is known of a kernel's launch; what is not recorded is empty."""
 
     constexprs: Mapping[str, Any]
-    arguments: str
-    """The types of its arguments with their divisibility: "*fp32:16, i32"."""
-    source: str
+    parameters: tuple[Parameter, ...] = ()
+    """Those of the arguments that are left: constexprs, None and numbers that are 1 are not."""
+    source: str = ""
     """The file of its function and the line: "softmax.py:24"."""
-    program: str
+    program: str = ""
     """A digest of the compiler's first text."""
+    function: ast.FunctionDef | None = None
+    """Its function, if its source is as it was compiled."""
+
+    @property
+    def arguments(self) -> str:
+        """Return the types of its arguments with their divisibility: "*fp32:16, i32"."""
+        return ", ".join(map(str, self.parameters))
+
+    @property
+    def grid_type(self) -> str:
+        """What torchinductor calls the grid in a decorator's `inductor_meta`; "" of others."""
+        decorators = () if self.function is None else self.function.decorator_list
+        for decorator in decorators:
+            for keyword in decorator.keywords if isinstance(decorator, ast.Call) else ():
+                if keyword.arg == "inductor_meta" and isinstance(keyword.value, ast.Dict):
+                    for key, value in zip(keyword.value.keys, keyword.value.values, strict=True):
+                        match key, value:
+                            case ast.Constant("grid_type"), ast.Constant(str(name)):
+                                return name
+        return ""
 
 
-NOTHING = Recorded({}, "", "", "")
+NOTHING = Recorded({})
 
 
 def read_recorded(text: str, compiled: float, tuned: Mapping[str, Any]) -> Recorded:
@@ -65,27 +100,26 @@ def read_recorded(text: str, compiled: float, tuned: Mapping[str, Any]) -> Recor
     place = FIRST_PLACE.search(text)
     program = hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16] if text else ""
     if place is None:
-        return Recorded(dict(tuned), _arguments(text), "", program)
+        return Recorded(dict(tuned), (*_parameters(text),), program=program)
     file, line = place[1], int(place[2])
-    changed, names = _ranges_of(file, line)
-    known = names and changed <= compiled
-    found = dict(_constexprs(text, file, names, int(place[3]))) if known else {}
-    return Recorded(found | dict(tuned), _arguments(text), f"{file}:{line}", program)
+    changed, functions = _functions(file)
+    function = functions.get(line) if changed <= compiled else None
+    names = {} if function is None else _ranges_of(file, line)
+    found = dict(_constexprs(text, file, names, int(place[3]))) if names else {}
+    where = f"{file}:{line}"
+    return Recorded(found | dict(tuned), (*_parameters(text),), where, program, function)
 
 
-def _arguments(text: str) -> str:
-    """Return the types of the arguments that are left, as a signature has them."""
+def _parameters(text: str) -> Iterator[Parameter]:
     start = text.find("tt.func public @")
     header = text[start : text.find("\n", start)] if start >= 0 else ""
-    shown: list[str] = []
     parts = ""
     for name, kind, attributes in ARGUMENT.findall(header):
         if parts and re.fullmatch(rf"{re.escape(parts)}_\d+", name):
             continue  # what a descriptor is made of: its sizes and strides
         parts = name if kind.startswith("!tt.tensordesc") else ""
         divisible = DIVISIBLE.search(attributes)
-        shown.append(_type(kind) + (f":{divisible[1]}" if divisible else ""))
-    return ", ".join(shown)
+        yield Parameter(name, _type(kind), int(divisible[1]) if divisible else None)
 
 
 def _type(kind: str) -> str:
@@ -142,14 +176,13 @@ def forget_sources() -> None:
 
 
 @cache
-def _ranges_of(file: str, line: int) -> tuple[float, Mapping[tuple[int, int], str]]:
-    """Return when *file* was changed, and each `arange(0, NAME)` in its function at *line*.
+def _ranges_of(file: str, line: int) -> Mapping[tuple[int, int], str]:
+    """Return each `arange(0, NAME)` in the function of *file* at *line*.
 
     NAME is a constexpr. A range is found by the line and column of the call or of NAME, which the
-    texts of Triton's compiler give. There are none where the file has no function there.
+    texts of Triton's compiler give.
     """
-    changed, functions = _functions(file)
-    return changed, dict(_ranges(functions[line])) if line in functions else {}
+    return dict(_ranges(_functions(file)[1][line]))
 
 
 @cache

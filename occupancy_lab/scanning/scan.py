@@ -22,8 +22,15 @@ from occupancy_lab.scanning.cache import (
     read_entry,
     read_text,
 )
-from occupancy_lab.scanning.gains import find_gain
-from occupancy_lab.scanning.page import COLUMNS, TOP, Scan, ScannedKernel, write_scan
+from occupancy_lab.scanning.gains import beside_others, find_gain, predicted_gain
+from occupancy_lab.scanning.page import (
+    COLUMNS,
+    LAUNCH_COLUMNS,
+    TOP,
+    Scan,
+    ScannedKernel,
+    write_scan,
+)
 from occupancy_lab.scanning.recorded import NOTHING, forget_sources, read_recorded, read_tuned
 from occupancy_lab.table.view import FORMS, View
 from occupancy_lab.text.words import listed, resource_word
@@ -35,6 +42,10 @@ if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedGpus
     from occupancy_lab.occupancy.calculator import Calculation
+    from occupancy_lab.record import Record
+    from occupancy_lab.scanning.launched import Entry
+    from occupancy_lab.scanning.recorded import Recorded
+    from occupancy_lab.signature import Words
     from occupancy_lab.table.view import Exports
     from occupancy_lab.text.document import Shown
     from occupancy_lab.values import NextStep, Target
@@ -43,7 +54,13 @@ REGISTER_STEP = 8
 """Registers that ptxas and a warp's allocation go by."""
 
 
-def scan(*directories: str | os.PathLike[str], gpu: AskedGpus | None = None) -> Scan:
+def scan(
+    *directories: str | os.PathLike[str],
+    gpu: AskedGpus | None = None,
+    grid: str | None = None,
+    assume: Words = (),
+    times: bool = True,
+) -> Scan:
     """Return every kernel in caches of Triton, without a GPU and without running anything.
 
     Args:
@@ -51,9 +68,16 @@ def scan(*directories: str | os.PathLike[str], gpu: AskedGpus | None = None) -> 
             and torchinductor's.
         gpu: GPUs as `explain` takes them, at most one of a target; kernels for other targets have
             the status "other target". None takes the first GPU that the table has of each target.
+        grid: The grid of launches of kernels whose own is not known, as "cdiv(N, BLOCK_SIZE)"; of
+            those of torch.compile it is, by their source.
+        assume: What arguments and tensors of whole numbers hold, as "N=4096" or {"N": 4096}: of
+            each kernel that has a parameter of the name.
+        times: Whether to work out what launches do, and how long they take, where the grid is
+            known: some 50 ms of each that was not counted before.
 
     Raises:
-        InputError: a directory is none, a GPU is not known, or two have the same target.
+        InputError: a directory is none, a GPU is not known, or two have the same target; no kernel
+            has a parameter that is assumed, or the grid is none.
     """
     by_target: dict[str, Gpu] = {}
     for named in () if gpu is None else asked_gpus(gpu):
@@ -65,12 +89,30 @@ def scan(*directories: str | os.PathLike[str], gpu: AskedGpus | None = None) -> 
     found = find_entries(folder for folder in folders if directories or Path(folder).is_dir())
     tuned = read_tuned(found.tuned)
     forget_sources()
-    read = [(kernel, _row(kernel, tuned)) for kernel in map(read_entry, found.entries)]
+    kernels: list[ScannedKernel] = []
+    read: list[tuple[CachedKernel, Recorded]] = []
+    for kernel in map(read_entry, found.entries):
+        if isinstance(kernel, ScannedKernel):
+            kernels.append(kernel)
+        else:
+            read.append((kernel, _recorded(kernel, tuned)))
+    gpus = {one.target.name: _gpu_for(one.target, asked) for one, _ in read}
+    records: Mapping[int, Record] = {}
+    if grid is not None or assume or (times and any(one.grid_type for _, one in read)):
+        records = _records(read, gpus, grid, assume, times=times)
+    rows = [_row(*one) for one in read]
     alike: dict[tuple[Any, ...], dict[Caps, int | None]] = {}
-    for _, row in read:
+    for row in rows:
         if row.program:
             alike.setdefault(_code(row), {})[_caps(row)] = row.local_bytes
-    kernels = [_placed(kernel, row, asked, alike.get(_code(row), {})) for kernel, row in read]
+    for place, ((kernel, _), row) in enumerate(zip(read, rows, strict=True)):
+        gpu_of = gpus[kernel.target.name]
+        if gpu_of is None:
+            kernels.append(dataclasses.replace(row, **_without_gpu(kernel.target, asked)))
+            continue
+        columns = on_gpu(kernel, row, gpu_of, alike.get(_code(row), {}), records.get(place))
+        kernels.append(dataclasses.replace(row, gpu=gpu_of.key, **columns))
+    kernels = [*beside_others(kernels)]
     kernels += [
         ScannedKernel(
             kernel=Path(folder).name,
@@ -80,18 +122,51 @@ def scan(*directories: str | os.PathLike[str], gpu: AskedGpus | None = None) -> 
         )
         for folder, why in found.unreadable.items()
     ]
-    # By what there is to win, then what is least occupied; what is not worked out comes last.
+    # By the time that is lost, then by what there is to win and what is least occupied; what is not
+    # worked out comes last.
     kernels.sort(
         key=lambda one: (
             one.status != Status.OK,
+            -(one.lost_us or 0.0),
             -(one.gain or 0.0),
             one.occupancy or 0.0,
             one.kernel,
         )
     )
     targets = dict.fromkeys(one.target for one in kernels if one.gpu)
-    gpus = {name: one for name in targets if (one := _gpu_for(name, asked))}
-    return Scan(tuple(kernels), folders, gpus, found.others)
+    taken = {name: one for name in targets if (one := gpus[name])}
+    return Scan(tuple(kernels), folders, taken, found.others)
+
+
+def _records(
+    read: Sequence[tuple[CachedKernel, Recorded]],
+    gpus: Mapping[str, Gpu | None],
+    grid: str | None,
+    assume: Words,
+    *,
+    times: bool,
+) -> dict[int, Record]:
+    """Return the record of each kernel whose launch is known, with what it does, by its place.
+
+    None where no *times* are wanted. Raises InputError as `scan` does for *grid* and *assume*.
+    """
+    # A cache without such launches is read in half the time without this import.
+    from occupancy_lab.scanning.launched import launch_of, read_said, with_work
+
+    parameters = {one.name for _, recorded in read for one in recorded.parameters}
+    said = read_said(grid, assume, parameters)
+    entries: dict[int, Entry] = {}
+    for place, (kernel, recorded) in enumerate(read if times else ()):
+        gpu = gpus[kernel.target.name]
+        if gpu is None:
+            continue
+        calculation = _calculated(kernel.resources, gpu)
+        if not calculation.occupancy.programs_per_multiprocessor:
+            continue
+        entry = launch_of(kernel, recorded, gpu, calculation, said)
+        if entry is not None:
+            entries[place] = entry
+    return dict(zip(entries, with_work([*entries.values()]), strict=True))
 
 
 Caps: TypeAlias = "tuple[int | None, ...]"
@@ -107,17 +182,14 @@ def _caps(row: ScannedKernel, **others: int) -> Caps:
     return tuple(others.get(name, getattr(row, name)) for name in CAPS)
 
 
-def _gpu_for(target: str, asked: Mapping[str, Gpu] | None) -> Gpu | None:
-    return usual_gpus().get(target) if asked is None else asked.get(target)
+def _gpu_for(target: Target, asked: Mapping[str, Gpu] | None) -> Gpu | None:
+    found = (usual_gpus() if asked is None else asked).get(target.name)
+    return found if found is not None and found.target == target else None
 
 
-def _row(
-    kernel: CachedKernel | ScannedKernel, tuned: Mapping[str, Mapping[str, int]]
-) -> ScannedKernel:
+def _row(kernel: CachedKernel, recorded: Recorded) -> ScannedKernel:
     """Return the columns that do not depend on the GPU."""
-    if isinstance(kernel, ScannedKernel):
-        return kernel
-    sources = (kernel, kernel.resources, _recorded(kernel, tuned))
+    sources = (kernel, kernel.resources, recorded)
     found = {name: getattr(one, name) for one in sources for name in COLUMNS if hasattr(one, name)}
     found |= {"target": kernel.target.name, "entry": kernel.entry.folder}
     found["triton_version"] = kernel.triton_version or ""
@@ -127,21 +199,7 @@ def _row(
     return ScannedKernel(kernel=kernel.name, **found)
 
 
-def _placed(
-    kernel: CachedKernel | ScannedKernel,
-    row: ScannedKernel,
-    asked: Mapping[str, Gpu] | None,
-    alike: Mapping[Caps, int | None],
-) -> ScannedKernel:
-    if isinstance(kernel, ScannedKernel):
-        return row
-    gpu = _gpu_for(kernel.target.name, asked)
-    if gpu is None or gpu.target != kernel.target:
-        return dataclasses.replace(row, **_without_gpu(kernel.target, asked))
-    return dataclasses.replace(row, gpu=gpu.key, **on_gpu(kernel, row, gpu, alike))
-
-
-def _recorded(kernel: CachedKernel, tuned: Mapping[str, Mapping[str, int]]) -> Any:
+def _recorded(kernel: CachedKernel, tuned: Mapping[str, Mapping[str, int]]) -> Recorded:
     entry = kernel.entry
     suffix = next((one for one in ("source", "ttir") if one in entry.suffixes), None)
     blocks = tuned.get(entry.folder.rpartition("/")[2], {})
@@ -168,11 +226,16 @@ _calculated = cache(calculate)
 
 
 def on_gpu(
-    kernel: CachedKernel, row: ScannedKernel, gpu: Gpu, alike: Mapping[Caps, int | None]
+    kernel: CachedKernel,
+    row: ScannedKernel,
+    gpu: Gpu,
+    alike: Mapping[Caps, int | None],
+    record: Record | None = None,
 ) -> dict[str, Any]:
     """Return the columns of *row* that depend on the GPU.
 
-    *alike* has the local memory of the entries of the same code by their caps.
+    *alike* has the local memory of the entries of the same code by their caps; *record* is that of
+    the launch, where it is known.
     """
     case = _calculated(kernel.resources, gpu)
     held, after = case.occupancy, case.next_programs
@@ -195,16 +258,20 @@ def on_gpu(
     if not held.programs_per_multiprocessor:
         why = f"one program needs more {limiter_words(case)} than {gpu.title} gives a program"
         return {**found, "status": Status.DOES_NOT_FIT, "reason": why}
-    gain = find_gain(
-        kernel.mix,
-        kernel.resources,
-        gpu,
-        programs=held.programs_per_multiprocessor,
-        after=after if row.local_accesses else named,
-        step=step,
-        cost=_cost(row, steps.values(), alike),
-        spill_advice=_spill_advice(kernel, gpu),
-    )
+    given: dict[str, Any] = {
+        "after": after if row.local_accesses else named,
+        "step": step,
+        "cost": _cost(row, steps.values(), alike),
+        "spill_advice": _spill_advice(kernel, gpu),
+    }
+    gain = None if record is None else predicted_gain(record, kernel.mix, **given)
+    if gain is None:
+        programs = held.programs_per_multiprocessor
+        gain = find_gain(kernel.mix, kernel.resources, gpu, programs=programs, **given)
+    if record is not None:
+        found |= {name: one for name, one in record.row().items() if name in LAUNCH_COLUMNS}
+        found["grid"] = "x".join(map(str, record.launch.grid or ()))
+        found["why_not_counted"] = record.why_not_counted or ""
     free = alike.get((None,) * len(CAPS))
     if row.maxnreg is not None and row.local_bytes and (free or 0) >= row.local_bytes:
         why = f"without maxnreg={row.maxnreg} it has {free} B of local memory"
@@ -282,8 +349,8 @@ def scan_views(
     view: View,
     exports: Exports,
     directories: Sequence[str],
-    gpu: AskedGpus | None,
     form: str | None = None,
+    **asked: Any,
 ) -> tuple[Shown, int]:
     """Return what `occupancy-lab scan` prints, and its exit status.
 
@@ -291,7 +358,7 @@ def scan_views(
     read or written.
     """
     exports.check()
-    whole = scan(*directories, gpu=gpu)
+    whole = scan(*directories, **asked)
     found = whole.choose(dataclasses.replace(view, top=None))
     rows = found.rows()[: view.top]
     if complaints := [*exports.write(COLUMNS, rows)]:
@@ -299,5 +366,4 @@ def scan_views(
     status = int(bool(whole.kernels) and all(one.n_regs is None for one in whole.kernels))
     if form is not None:
         return FORMS[form](COLUMNS, rows), status
-    asked = view != View()
-    return write_scan(found, top=view.top or TOP, every=asked).blocks(), status
+    return write_scan(found, top=view.top or TOP, every=view != View()).blocks(), status

@@ -44,7 +44,7 @@ def test_no_step_gains_more_than_its_programs(mix: Mix, programs: int, more: int
     assert found.factor is not None or mix.local_loads + mix.local_stores
     assert (found.factor or 1) >= 1
     assert found.by
-    if found.bound != "local memory":
+    if found.bound != "local":
         assert (found.factor or 1) <= (programs + more) / programs + 1e-9
 
 
@@ -76,7 +76,7 @@ def test_a_spill_that_costs_nothing_has_no_step_to_gain_by() -> None:
     """What a kernel that spills a little would gain by more programs is not known."""
     little = dataclasses.replace(STREAMING, local_loads=1, local_stores=1)
     found = gain_of(little, 1, 2)
-    assert (found.factor, found.bound) == (None, "programs")
+    assert (found.factor, found.bound) == (None, "latency")
     assert found.by.startswith("the step: ")
 
 
@@ -95,7 +95,7 @@ def test_few_bytes_in_flight_are_short_by_littles_law() -> None:
     found = gain_of(STREAMING, 1, 2)
     held = 4 * 32 * 32 / 1024
     assert found.factor == pytest.approx(2)
-    assert found.bound == "programs"
+    assert found.bound == "latency"
     wanted = f"{speeds.in_flight / 1024:.3g}"
     assert found.by == (f"the step: {held:.3g} of the {wanted} KiB in flight that keep memory busy")
 
@@ -103,7 +103,7 @@ def test_few_bytes_in_flight_are_short_by_littles_law() -> None:
 def test_many_programs_have_nothing_to_win() -> None:
     """With as many bytes in flight as the memory takes, a further program brings nothing."""
     found = gain_of(STREAMING, 16, 32)
-    assert (found.factor, found.bound) == (1.0, "memory")
+    assert (found.factor, found.bound) == (1.0, "bandwidth")
 
 
 def test_spills_are_worth_their_bytes() -> None:

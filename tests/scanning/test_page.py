@@ -74,11 +74,11 @@ def test_each_vendor_has_its_own_words() -> None:
 
 def test_a_step_that_gains_nothing_is_not_named() -> None:
     """Kernels near a step are counted, and the step is named where it is worth something."""
-    text = page(near(gain=1.0, bound="memory"), near(kernel="other", gain=1.2))
+    text = page(near(gain=1.0, bound="bandwidth"), near(kernel="other", gain=1.2))
     assert "**2** are within" in text
     assert "Most is freed by 8 VGPRs fewer in other (" in text
-    assert "program.\n" in page(near(gain=1.0, bound="memory"))
-    assert "Most is freed" not in page(near(gain=1.0, bound="memory"))
+    assert "program.\n" in page(near(gain=1.0, bound="bandwidth"))
+    assert "Most is freed" not in page(near(gain=1.0, bound="bandwidth"))
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_step_that_gains_nothing_is_not_named() -> None:
 )
 def test_what_is_not_known_names_its_kernels(spills: int, words: str) -> None:
     """One kernel is told from its variants, and of more some names are given."""
-    unknown = near(gain=None, bound="programs", local_accesses=spills)
+    unknown = near(gain=None, bound="latency", local_accesses=spills)
     one, several = page(unknown), page(*[unknown | {"kernel": f"k{n}"} for n in range(5)])
     assert f"What scale (gfx942, num_warps 4, 176 VGPRs) would win {words}" in one
     assert f"What 5 (k0, k1, k2 and 2 more) would win {words}" in several
@@ -105,7 +105,7 @@ def test_what_does_not_fit_has_its_name() -> None:
 
 def test_reasons_for_no_gain_read_as_one_sentence() -> None:
     """Each bound has its number and a verb that goes with it, joined into one sentence."""
-    bounds = ("programs", "programs", "memory")
+    bounds = ("latency", "latency", "bandwidth")
     text = page(*(near(gain=1.0, bound=bound) for bound in bounds))
     assert (
         "**3** are not estimated to gain by more occupancy: 2 need programs that no known step"

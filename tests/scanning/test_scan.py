@@ -104,7 +104,7 @@ def test_a_spill_is_counted_and_advised_against(cache: Cache) -> None:
     assert row["local_accesses"] > 0
     assert row["gain"] > 1
     assert row["gain_by"].startswith("without maxnreg=48")
-    assert row["bound"] == "local memory"
+    assert row["bound"] == "local"
 
 
 def test_nothing_is_won_where_nothing_is_short(cache: Cache) -> None:
@@ -114,7 +114,7 @@ def test_nothing_is_won_where_nothing_is_short(cache: Cache) -> None:
     assert (full["gain"], full["occupancy"], full["next_programs"]) == (1.0, 1.0, None)
     assert full["next_step"] == "none, warps are full"
     assert tensor["tensor_instructions"] > 0
-    assert (tensor["gain"], tensor["bound"]) == (1.0, "tensor cores")
+    assert (tensor["gain"], tensor["bound"]) == (1.0, "tensor")
 
 
 def test_rows_come_by_what_there_is_to_win(cache: Cache) -> None:
@@ -170,7 +170,7 @@ def test_an_entry_with_the_cap_tells_what_it_spills(cache: Cache) -> None:
     """What a cap on registers brings is known where the same code was compiled with it."""
     entry = cache.entry("row_softmax", 3)
     alone, spills, fits = (beside(entry, one) for one in ({}, {(32, None): 8}, {(32, None): 0}))
-    assert (alone["gain"], alone["next_programs"], alone["bound"]) == (None, 2, "programs")
+    assert (alone["gain"], alone["next_programs"], alone["bound"]) == (None, 2, "latency")
     assert alone["gain_by"].startswith("not known before a compile, as it may spill: registers")
     assert (fits["gain"], fits["next_programs"]) == (pytest.approx(1.51, abs=0.01), 2)
     assert spills["next_step"] == "none, as with maxnreg=32 it has 8 B of local memory"

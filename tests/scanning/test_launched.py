@@ -1,0 +1,185 @@
+"""The launch of an entry is what its source, or who asks, says of it, and its time is explain's."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from occupancy_lab import InputError, explain, find_gpu, scan
+from occupancy_lab.occupancy.calculator import calculate
+from occupancy_lab.scanning.cache import CachedKernel, find_entries, read_entry
+from occupancy_lab.scanning.launched import Said, launch_of
+from occupancy_lab.scanning.page import LAUNCH_COLUMNS
+from occupancy_lab.scanning.recorded import Parameter, Recorded
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import Cache
+
+N = 1 << 20
+GRID = "cdiv(N, BLOCK_SIZE)"
+
+
+def row_of(cache: Cache, kernel: str, **asked: Any) -> dict[str, Any]:
+    """Return the row of the first entry of a kernel in the cache."""
+    return scan(cache.entry(kernel), **asked).rows()[0]
+
+
+def inductor_function(grid_type: str = "Grid2D", sizes: str = "") -> ast.FunctionDef:
+    """Return a kernel as torchinductor writes it, with *sizes* in its body."""
+    source = (
+        f"@triton_heuristics.pointwise(inductor_meta={{'kernel': 1, 'grid_type': '{grid_type}'}})\n"
+        "@triton.jit\n"
+        "def kernel(x, xnumel, ynumel, XBLOCK: tl.constexpr, YBLOCK: tl.constexpr):\n"
+        f"    {sizes or 'pass'}\n"
+    )
+    (function,) = ast.parse(source).body
+    assert isinstance(function, ast.FunctionDef)
+    return function
+
+
+def grid_of(cache: Cache, recorded: Recorded, **said: Any) -> tuple[int, ...] | None:
+    """Return the grid of an entry of which that is recorded."""
+    (entry,) = find_entries([cache.entry("scale")]).entries
+    kernel = read_entry(entry)
+    assert isinstance(kernel, CachedKernel)
+    gpu = find_gpu("h100")
+    found = launch_of(kernel, recorded, gpu, calculate(kernel.resources, gpu), Said(**said))
+    return None if found is None else found.record.launch.grid
+
+
+@pytest.mark.parametrize("kernel", ["scale", "row_softmax", "product"])
+def test_what_a_described_launch_does_is_as_explain_has_it(cache: Cache, kernel: str) -> None:
+    """Times too, in the midst of a program."""
+    said = {"grid": "1024", "assume": "N=4096"}
+    row = row_of(cache, kernel, gpu="h100", **said)
+    one = cache.compiled[cache.entry(kernel).name]
+    options = [f"maxnreg={one.metadata.maxnreg}"] if one.metadata.maxnreg else []
+    dtype = "fp16" if kernel == "product" else "fp32"
+    explained = explain(
+        kernel=f"{cache.source}:{kernel}",
+        signature=f"X=*{dtype},Y=*{dtype},N=4096",
+        constexprs=[f"BLOCK_SIZE={row['constexprs']['BLOCK_SIZE']}", "FACTOR=2"],
+        num_warps=one.metadata.num_warps,
+        num_stages=one.metadata.num_stages,
+        options=options,
+        grid="1024",
+        gpu="h100",
+    )
+    record = explained.cases[0].record
+    launch = dataclasses.replace(record.launch, in_program=True)
+    expected = dataclasses.replace(record, launch=launch).with_time().row()
+    for name in LAUNCH_COLUMNS:
+        assert row[name] == expected[name], name
+    assert row["flops"] or kernel == "scale"
+
+
+def test_a_grid_is_worked_out_of_what_is_known(cache: Cache) -> None:
+    """Of each kernel that has the names: its constexprs, and numbers that are assumed."""
+    rows = scan(cache.folder, grid=GRID, assume={"N": N}).rows()
+    known = [row for row in rows if "BLOCK_SIZE" in row["constexprs"]]
+    assert known
+    for row in known:
+        assert row["grid"] == str(-(-N // row["constexprs"]["BLOCK_SIZE"]))
+        assert (row["predicted_us"] is None) == bool(row["why_not_counted"])
+    assert all(row["grid"] == "" for row in scan(cache.folder, grid=GRID).rows())
+
+
+def test_times_are_left_out_where_they_are_not_wanted(cache: Cache) -> None:
+    """The columns of a launch are then empty."""
+    row = row_of(cache, "scale", grid="1", assume="N=16", times=False)
+    assert row["predicted_us"] is row["flops"] is None
+
+
+def test_a_number_of_another_launch_is_none_of_this(cache: Cache) -> None:
+    """An entry that was compiled for multiples of 16 is not launched with 17."""
+    assert row_of(cache, "scale", grid="1", assume="N=32")["predicted_us"]
+    assert row_of(cache, "scale", grid="1", assume="N=17")["predicted_us"] is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"assume": "M=3"}, "no parameter"),
+        ({"grid": "cdiv(N"}, "cdiv"),
+        ({"grid": "N == 4"}, "N == 4"),
+    ],
+)
+def test_what_cannot_be_said_is_refused(cache: Cache, asked: dict[str, Any], words: str) -> None:
+    """One sentence names it."""
+    with pytest.raises(InputError, match=words):
+        scan(cache.folder, **asked)
+
+
+@pytest.mark.parametrize(
+    ("grid_type", "sizes", "expected"),
+    [
+        ("Grid1D", "xnumel = 1000", (8,)),
+        ("Grid2D", "xnumel = 1000; ynumel = 64", (8, 4)),
+        ("Grid2DWithYZOverflow", "xnumel = 1000; ynumel = 64", (8, 4)),
+        ("Grid2DWithYZOverflow", "xnumel = 128; ynumel = 3 << 20; ynumel = 2097152", (1, 43691, 3)),
+        ("Grid2D", "xnumel = 1000", None),
+        ("Grid1D", "x = 1000", None),
+        ("CooperativeReductionGrid", "xnumel = 1000", None),
+    ],
+)
+def test_grids_of_torchinductor_are_by_its_sizes(
+    cache: Cache, grid_type: str, sizes: str, expected: tuple[int, ...] | None
+) -> None:
+    """As its GridExpr divides them by the blocks; other grids are not known."""
+    function = inductor_function(grid_type, sizes)
+    recorded = Recorded({"XBLOCK": 128, "YBLOCK": 16}, (), function=function)
+    assert grid_of(cache, recorded) == expected
+
+
+def test_a_block_that_is_not_known_leaves_the_grid_open(cache: Cache) -> None:
+    """A block that is set in the function is known, and a parameter that nothing records is not."""
+    sizes = "xnumel = 1000"
+    assert grid_of(cache, Recorded({}, function=inductor_function("Grid1D", sizes))) is None
+    within = inductor_function("Grid1D", f"{sizes}; XBLOCK: tl.constexpr = 8")
+    assert grid_of(cache, Recorded({}, function=within)) == (125,)
+
+
+def test_what_torchinductor_says_goes_before_what_is_assumed(cache: Cache) -> None:
+    """Its kernel has its size, whatever another kernel's parameter of the name is."""
+    function = inductor_function("Grid1D", "xnumel = 1000")
+    recorded = Recorded({"XBLOCK": 128}, (Parameter("xnumel", "i32"),), function=function)
+    assert grid_of(cache, recorded, grid=("7",), assume={"xnumel": 5}) == (8,)
+
+
+COMPILED = """
+import torch
+
+@torch.compile
+def step(x, weight):
+    x = torch.nn.functional.layer_norm(x, (x.shape[-1],), weight)
+    return torch.softmax(x.transpose(0, 1) * 2, -1).sum(0), x.t().contiguous()
+
+step(torch.randn(2048, 768, device="cuda"), torch.ones(768, device="cuda"))
+"""
+
+
+@pytest.mark.slow
+def test_launches_of_torch_compile_are_as_a_dry_run_has_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each launch of the program is an entry with the same grid, bytes and time, unasked."""
+    program = tmp_path / "program.py"
+    program.write_text(COMPILED, encoding="utf-8")
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    command = ("-m", "occupancy_lab", "trace", "--dry-run", "--gpu", "h100", "--json", str(program))
+    run = subprocess.run([sys.executable, *command], check=True, capture_output=True, text=True)
+    traced = json.loads(run.stdout)["rows"]
+    rows = scan(tmp_path / "triton", gpu="h100").rows()
+    assert len(traced) > 1
+    for kernel in traced:
+        names = ("kernel", "num_warps", "n_regs", "dram_read_bytes", "predicted_us")
+        assert [kernel[name] for name in names] in [[row[name] for name in names] for row in rows]
