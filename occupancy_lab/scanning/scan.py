@@ -153,7 +153,7 @@ def _records(
     # A cache without such launches is read in half the time without this import.
     from occupancy_lab.scanning.launched import launch_of, read_said, with_work
 
-    parameters = {one.name for _, recorded in read for one in recorded.parameters}
+    parameters = dict.fromkeys(one.name for _, recorded in read for one in recorded.parameters)
     said = read_said(grid, assume, parameters)
     entries: dict[int, Entry] = {}
     for place, (kernel, recorded) in enumerate(read if times else ()):
