@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from occupancy_lab.compiling import kernel_launch
 from occupancy_lab.compiling.compile import check_options, failure_of
 from occupancy_lab.compiling.compiler import Compilation
-from occupancy_lab.errors import DoesNotFitError, InputError
+from occupancy_lab.errors import DoesNotFitError, InputError, refuse, shortened
 from occupancy_lab.inputs import check_config, check_launch, check_num_warps
 from occupancy_lab.launch import BoundLaunch, Launch
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import NamedKernel
@@ -99,6 +99,19 @@ class Asked:
         except (InputError, DoesNotFitError) as error:
             return failure_of(error)
         return None
+
+
+def check_assumed(asked: Iterable[Asked], assume: Collection[str]) -> None:
+    """Raise InputError where *assume* names a number that one of *asked* passes."""
+    for one in asked if assume else ():
+        passed = one.launch.bound(one.function)
+        for name in assume:
+            number = passed.get(name)
+            if isinstance(number, int | float) and name not in one.launch.typical:
+                refuse(
+                    f"--assume {shortened(name)} is of an argument that the launch passes as"
+                    f" {number}; change it there"
+                )
 
 
 def ask(  # noqa: PLR0913 - what a launch of a matrix is made from

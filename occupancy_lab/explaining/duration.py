@@ -25,7 +25,7 @@ from occupancy_lab.text.words import (
     range_sentence,
     said_of_each,
 )
-from occupancy_lab.throughput.launch_time import PARTS
+from occupancy_lab.throughput.launch_time import PARTS, is_open
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -134,18 +134,25 @@ def _not_counted(record: Record) -> str:
         return ""
     if record.counts is not None:
         endless = any(loop.trips.high is None for loop in record.counts.loops)
-        return _endless(record.counts) if endless else _unknown(record)
+        if endless:
+            return _steered(record.counts, "loop", "how often its loops run")
+        if is_open(record.counts, record.executed, record.memory):
+            return _steered(record.counts, "", "how much it does")
+        return _unknown(record)
     counted = _loops(record) or record.resources.tensor_instructions or record.launch.warm
     if not counted:
         return ""
     return "no grid is given" if record.plan is None else "what it does is not counted"
 
 
-def _endless(counts: Counts) -> str:
-    """Say that nobody knows how often a loop runs, and which option would tell."""
-    steering = (one for one in counts.unknowns if one.assumed is None and "loop" in one.steers)
+def _steered(counts: Counts, kind: str, words: str) -> str:
+    """Say that *words* are not known, and which option would tell, by what steers a *kind*."""
+    steering = [one for one in counts.unknowns if one.assumed is None and kind in one.steers]
     tensor = next((one.tensor for one in steering if one.tensor is not None), None)
-    found = "how often its loops run is not known"
+    found = f"{words} is not known"
+    argument = next((one.name for one in steering if one.name.isidentifier()), None)
+    if tensor is None and argument is not None:
+        return f"{found}: `--assume {argument}=VALUE` gives what it hangs on"
     if tensor is None:
         return found
     return (

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.asked import check_assumed
 from occupancy_lab.explaining.advice import (
     PADDED,
     first_advice,
@@ -168,8 +169,10 @@ def explain_asked(
 
     *assume* is what is assumed of what launches do, as `count_launch` takes it.
 
-    Raises what the first launch fails with where all fail.
+    Raises InputError where that is of a number that the launches pass, and what the first launch
+    fails with where all fail.
     """
+    check_assumed(asked, assume)
     runs = compile_runs(asked, compiler)
     if not any(isinstance(run, Record) for run in runs):
         asked[0].check()

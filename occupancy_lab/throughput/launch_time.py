@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.values import Resources
-    from occupancy_lab.work.counts import Amount, Counts, Executed, Program
+    from occupancy_lab.work.counts import Access, Amount, Counts, Executed, Program
     from occupancy_lab.work.memory import Memory
 
 FITTED_TO = "h100"
@@ -83,6 +83,8 @@ part of it: to load, to load where programs have tensor cores, whose neighbours 
 lines at the same time, and to store. The first and the last are measured by `calibrate`, the other
 by an H100 all of whose multiprocessors read the same lines. Without them kernels that read or write
 a column took up to seven times as long as predicted."""
+ATOMIC_CYCLES = 3.48
+"""Between two atomic operations of the whole GPU on one address, as `calibrate` measures it."""
 LOCAL_BYTES, LOCAL_PORT_BYTES = 30.5, 46.0
 """The same two of local memory that the L1 cache does not hold."""
 LOCAL_ROOM = 1.2
@@ -126,6 +128,7 @@ PARTS = {
     "lsu": "shared memory and L1 cache",
     "local": "local memory (register spills)",
     "l2": "L2 cache",
+    "atomics": "atomic operations on one address",
     "bandwidth": "device memory",
     "tail": "rounds that are not full, and programs that take longer",
 }
@@ -157,6 +160,9 @@ STRANGER = 1.3
 """How many times farther it is for a GPU of another architecture, of which nobody measured any. Of
 the same one it is no farther: 82% of the launches on an H200, which nothing was fitted to, lie
 inside."""
+MOST_OPEN = 5.0
+"""How many times as much as at the least a launch with a predicted time may do, by values that are
+not known. Measured launches with such values may do 4.1 times as much at the most."""
 PASSES = 3
 """In which the latency of memory is found, which hangs on the time that it makes."""
 LEAST_LOCAL_BYTES = 64
@@ -180,6 +186,8 @@ class Asked:
     """The share of what it reads that the L2 cache does not have."""
     kept: float | None
     """As `Memory` has it."""
+    atomics: float
+    """Atomic operations on the address that has most of them."""
 
     @property
     def waiting(self) -> float:
@@ -234,9 +242,11 @@ def predict_launch(  # noqa: PLR0913, PLR0917 - what a time is made of
     *in_program* is as `Launch` has it: otherwise it is the time between two events of CUDA.
 
     Where its binary was not followed, as on AMD, or has tensor cores of unknown rate, its programs
-    are those of `counted_program`, with *num_stages*. None where a loop may run on without end, and
+    are those of `counted_program`, with *num_stages*. None where it `is_open` how much it does, and
     for a GPU whose size, clock, bandwidth or tensor cores are not known.
     """
+    if is_open(counts, executed, memory):
+        return None
     known = None not in {gpu.multiprocessors, gpu.boost_mhz, gpu.bandwidth_gbs}
     program, followed = followed_program(executed, gpu), executed
     if program is None:
@@ -264,6 +274,18 @@ def predict_launch(  # noqa: PLR0913, PLR0917 - what a time is made of
         low_us=us * limits.low / wider,
         high_us=us * limits.high * wider,
         busiest=found.busiest(),
+    )
+
+
+def is_open(counts: Counts, executed: Executed | None, memory: Memory | None) -> bool:
+    """Tell whether values that nobody knows leave it open how much a launch does.
+
+    It then may do MOST_OPEN times as much as at the least.
+    """
+    amounts = [None if memory is None else memory.l2_bytes]
+    amounts += [] if executed is None else [executed.instructions]
+    return bool(counts.unknowns) and any(
+        one is not None and (one.high is None or one.high > MOST_OPEN * one.low) for one in amounts
     )
 
 
@@ -297,8 +319,9 @@ def _asked(
     amounts = (memory.dram_read_bytes, memory.dram_written_bytes, memory.l2_bytes)
     if any(one is None or one.high is None for one in amounts):
         return None
-    read, written, through = (_middle(one) for one in amounts if one is not None)
-    wanted = _middle(total(one.sectors for one in counts.accesses if one.reads)) * SECTOR
+    taken = _most if _is_indexed(counts) else _middle
+    read, written, through = (taken(one) for one in amounts if one is not None)
+    wanted = taken(total(one.sectors for one in counts.accesses if one.reads)) * SECTOR
     cached = wanted * program.cached
     return Asked(
         programs=counts.programs,
@@ -310,7 +333,14 @@ def _asked(
         l2_bytes=through - cached,
         missed=min(read / max(wanted - cached, read, 1.0), 1.0),
         kept=memory.kept,
+        atomics=max(map(_adds, counts.accesses), default=0.0) / counts.programs,
     )
+
+
+def _adds(access: Access) -> float:
+    """Return the atomic operations on each address of *access*; 0 where they are none."""
+    places = (access.unique_bytes.high or 0) / access.item_bytes
+    return access.active.low / places if access.reads and access.writes and places else 0.0
 
 
 class _Time:
@@ -347,6 +377,7 @@ class _Time:
         return {
             "l2": max(through * most / PORT_BYTES, self.l2_cycles() * each / share),
             "bandwidth": memory * max(most / MEMORY_PORT_BYTES, each * active / bandwidth),
+            "atomics": asked.atomics * ATOMIC_CYCLES * each * active,
             "dispatch": each * DISPATCH_US * active * self.mhz,
         }
 
@@ -514,6 +545,21 @@ def _class_of(
         return "tensor"
     moving = next((part.us for part in parts if part.name == "bandwidth"), 0.0)
     return "bandwidth" if moving > us / 2 else "other"
+
+
+def _is_indexed(counts: Counts) -> bool:
+    """Tell whether all that is not known are places in tensors, by numbers in other tensors.
+
+    Those are taken to differ, as rows of an embedding do: with fewer of them its launches were
+    predicted up to a third too short. Where it is not known which tensor is meant, as in a grouped
+    product, programs share what they read.
+    """
+    unknowns = counts.unknowns
+    return bool(unknowns) and all(one.steers == "address" and one.tensor for one in unknowns)
+
+
+def _most(amount: Amount) -> float:
+    return float(amount.low if amount.high is None else amount.high)
 
 
 def _middle(amount: Amount) -> float:

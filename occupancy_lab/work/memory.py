@@ -202,14 +202,17 @@ def memory(counts: Counts, gpu: Gpu, local: LocalMemory | None = None) -> Memory
     else that the last cache has lost it.
     """
     asked = total(one.sectors * SECTOR for one in counts.accesses)
-    once = total(one.read_whole for one in counts.footprints)
-    written = once_written = total(one.written_whole for one in counts.footprints)
+    asked_read = total(one.sectors * SECTOR for one in counts.accesses if one.reads)
+    asked_write = total(one.sectors * SECTOR for one in counts.accesses if one.writes)
+    once = _at_most(total(one.read_whole for one in counts.footprints), asked_read)
+    written = total(one.written_whole for one in counts.footprints)
+    written = once_written = _at_most(written, asked_write)
     room, touched = capacity(gpu), (once + written).high
     if touched is not None and room is not None and touched <= room:
         given = {one: one.read_whole for one in counts.footprints}
     else:
         given = {one: _given(one, counts, room) for one in counts.footprints}
-    reads = total(given.values())
+    reads = _at_most(total(given.values()), asked_read)
     came = sum(_came(one, amount, counts, gpu) for one, amount in given.items())
     if local is not None:
         asked += local.loaded + local.stored
@@ -218,6 +221,13 @@ def memory(counts: Counts, gpu: Gpu, local: LocalMemory | None = None) -> Memory
         came += local.read(room).low
     within = _written_within(written, came, gpu)
     return Memory(asked, reads, written, within, once, once_written)
+
+
+def _at_most(amount: Amount, most: Amount) -> Amount:
+    """Return *amount* with no higher limit than that of what is asked for at the *most*."""
+    if amount.high is None or most.high is None:
+        return amount if amount.high is not None else Amount(amount.low, most.high)
+    return Amount(amount.low, max(min(amount.high, most.high), amount.low))
 
 
 def capacity(gpu: Gpu) -> int | None:

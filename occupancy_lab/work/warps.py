@@ -223,12 +223,15 @@ class Warps:
     def _assumed(self, number: int, jump: Jump) -> Any:
         """Return whether a jump is taken whose condition is not known; None is both.
 
-        Loops are left as soon as they can be; no subroutine of the compiler is called, and no
-        thread ends early.
+        Loops are left as soon as they can be, once they are entered; no subroutine of the compiler
+        is called, and threads end early where conditions are taken as false.
         """
         if jump.opcode in {CALL, EXIT, TRAP}:
-            return np.zeros((1, 1), bool)
+            ends = jump.opcode == EXIT and not self.both and not self.assume
+            return np.full((1, 1), ends)
         for header, inside in reversed(list(self.loops.items())):
+            if all(self.code.blocks[one].stop - 1 != number for one in inside):
+                continue
             stay, go = ((one in inside) + (one == header) for one in (number + 1, jump.target))
             if stay != go:
                 return np.full((1, 1), go < stay)
