@@ -128,3 +128,22 @@ def row_sums(x_ptr, y_ptr, n_cols, limit_ptr, BLOCK: tl.constexpr, BY_VALUE: tl.
         cols = start + tl.arange(0, BLOCK)
         total_ += tl.load(x_ptr + row * n_cols + cols, mask=cols < n_cols, other=0.0)
     tl.store(y_ptr + row, tl.sum(total_))
+
+
+@triton.jit
+def halve(x, y, B: tl.constexpr):
+    """Halve numbers until none is more than 1."""
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    numbers = tl.load(x + at)
+    while tl.max(numbers, axis=0) > 1:
+        numbers = numbers // 2
+    tl.store(y + at, numbers)
+
+
+@triton.jit
+def first_rows(x, length, y, B: tl.constexpr):
+    """Copy as many rows as a number in memory says."""
+    row = tl.program_id(0)
+    if row >= tl.load(length):
+        return
+    tl.store(y + row * B + tl.arange(0, B), tl.load(x + row * B + tl.arange(0, B)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from occupancy_lab.launch import Pointer
 from occupancy_lab.text.document import Section, Table, literal
 from occupancy_lab.text.words import (
     amount_words,
@@ -19,6 +20,7 @@ from occupancy_lab.text.words import (
     percent,
     scaled,
 )
+from occupancy_lab.values import INT32_MAX
 from occupancy_lab.work.counts import NOTHING, SECTOR, total
 from occupancy_lab.work.memory import MEMORY
 
@@ -233,6 +235,7 @@ def work_sentences(record: Record) -> Iterator[str]:
     if counts is not None:
         yield from _waste(record, counts)
         yield from _unknown(counts)
+        yield from _beyond(record, counts)
     memory = record.memory
     if memory is not None and memory.kept is not None:
         yield (
@@ -277,6 +280,23 @@ def _waste(record: Record, counts: Counts) -> Iterator[str]:
             f"Device memory gives {byte_words(once)} {again:.1f} times over, as the L2 cache"
             " does not keep it until it is asked for again."
         )
+
+
+def _beyond(record: Record, counts: Counts) -> Iterator[str]:
+    """Name the tensors of which more is touched than there is."""
+    for one in counts.footprints:
+        tensor = record.arguments.get(one.tensor or "")
+        if one.bounds is None or not isinstance(tensor, Pointer):
+            continue
+        if tensor.storage_bytes == INT32_MAX:
+            continue  # a signature gives it no sizes
+        first, end = one.bounds
+        if first < 0 or end - SECTOR >= tensor.storage_bytes:
+            where = f"from {scaled(first)}" if first < 0 else f"up to byte {scaled(end)}"
+            yield (
+                f"{literal(one.tensor or '')} has {byte_words(tensor.storage_bytes)}, and the"
+                f" launch touches it {where}: it reads or writes what is not its own."
+            )
 
 
 def _unknown(counts: Counts) -> Iterator[str]:

@@ -94,7 +94,7 @@ def amount_words(low: int, high: int | None, words: Callable[[int], str]) -> str
     """Return a number as *words* has it, or from which to which it is; None is no limit."""
     if high is None:
         return f"{words(low)} or more"
-    return words(low) if low == high else f"{words(low)} to {words(high)}"
+    return words(low) if words(low) == words(high) else f"{words(low)} to {words(high)}"
 
 
 def article(word: str) -> str:

@@ -3,19 +3,39 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from dry_lines import norm
 from hand_made import access, executed, place, rows
 
+from occupancy_lab import InputError, explain
 from occupancy_lab.explaining.work import light_words, used_lanes, used_sectors, work_sentences
 from occupancy_lab.work.counts import Amount, Counts, Loop, Place, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from occupancy_lab.explaining.explanation import Explanation
+
 PLAIN = rows(4096, 2048, 1056)
+
+
+KERNELS = Path(__file__).parents[1] / "counted_kernels.py"
+PROGRAMS, BLOCK = 1 << 16, 1024
+
+
+def launched(kernel: str, signature: str, *, grid: int = PROGRAMS, **asked: Any) -> Explanation:
+    """Return the explanation of a launch of one of counted_kernels.py."""
+    return explain(
+        kernel=f"{KERNELS}:{kernel}",
+        signature=signature,
+        constexprs={"B": BLOCK},
+        grid=grid,
+        gpu="h100",
+        **asked,
+    )
 
 
 def page(counts: Counts, **asked: Any) -> str:
@@ -139,7 +159,8 @@ def test_the_least_time_of_an_amount_between_limits_is_that_or_more() -> None:
     open_ = dataclasses.replace(
         first, read=Amount(first.read.low, None), read_whole=Amount(first.read.low, None)
     )
-    counts = dataclasses.replace(PLAIN, footprints=(open_, *others))
+    opened = with_first(sectors=Amount(PLAIN.accesses[0].sectors.low, None))
+    counts = dataclasses.replace(opened, footprints=(open_, *others))
     (record,) = norm("h100", counts=counts).records
     assert " or more at peak" in light_words(record)
 
@@ -155,3 +176,69 @@ def test_what_the_binary_does_otherwise_is_not_certain() -> None:
     )
     assert "By the source they are 16.8 M, and its binary executes 2.10 M, as where" in sentence
     assert not list(work_sentences(record))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "signature", "words", "assumed"),
+    [
+        ("first_rows", "*fp32, *i32, *fp32", "how much it does", {"length": PROGRAMS}),
+        ("halve", "*i32, *i32", "how often its loops run", None),
+    ],
+)
+def test_a_launch_that_may_do_much_or_nothing_has_no_time(
+    kernel: str, signature: str, words: str, assumed: dict[str, int] | None
+) -> None:
+    """What memory holds decides it: no time, no advice by time, and the option that would tell."""
+    found = launched(kernel, signature)
+    (record,) = found.records
+    assert record.prediction is None
+    assert record.executed is None or record.executed.instructions.exact is None
+    text = found.to_markdown()
+    assert f"No time is predicted, as {words} is not known: `--assume" in text
+    assert "predicted instead of" not in text
+    if assumed is not None:
+        (record,) = launched(kernel, signature, assume=assumed).records
+        assert record.prediction is not None
+
+
+def test_what_device_memory_moves_is_no_more_than_what_is_asked_for() -> None:
+    """Where a mask is not known no lane moves more than its own bytes."""
+    (record,) = launched("copy", "*fp32, *fp32, i32").records
+    memory = record.memory
+    assert memory is not None
+    most = PROGRAMS * BLOCK * 4
+    assert memory.dram_read_bytes == memory.dram_written_bytes == Amount(0, most)
+
+
+def test_rows_by_number_are_taken_to_differ() -> None:
+    """A gather takes as long as with an index of which nobody reads a row twice."""
+    (record,) = launched("gather", "*fp32, *i32, *fp32, 67108864").records
+    (other,) = launched("gather", "*fp32, *i32, *fp32, 67108864", assume={"index": 1}).records
+    assert record.prediction is not None
+    assert other.prediction is not None
+    assert record.prediction.us > 2 * other.prediction.us
+
+
+def test_atomics_on_one_address_come_one_after_the_other() -> None:
+    """A launch whose programs all add to one number takes as long as so many additions at least."""
+    adds = dataclasses.replace(access("sum", 9, 1 << 20, 2, writes=True), reads=True)
+    counts = dataclasses.replace(PLAIN, accesses=(*PLAIN.accesses, adds))
+    (record,) = norm("h100", counts=counts).records
+    assert record.prediction is not None
+    parts = {one.name: one.us for one in record.prediction.parts}
+    assert parts["atomics"] == pytest.approx((1 << 20) * 3.48 / 1980, rel=1e-3)
+    assert record.prediction.us > parts["atomics"]
+    assert record.prediction.bound == "atomics"
+
+
+def test_a_tensor_that_is_too_small_is_named() -> None:
+    """With its size and how far the launch goes; not where the signature gives no size."""
+    words = "x has 4096 B, and the launch touches it up to byte"
+    assert words in launched("copy", "*fp32[1024], *fp32, 67108864").to_markdown()
+    assert "what is not its own" not in launched("copy", "*fp32, *fp32, 67108864").to_markdown()
+
+
+def test_a_number_that_is_passed_is_not_assumed() -> None:
+    """--assume is for what a launch line does not have."""
+    with pytest.raises(InputError, match="--assume n is of an argument that the launch passes"):
+        launched("copy", "*fp32, *fp32, 67108864", assume={"n": 7})
