@@ -187,7 +187,7 @@ class Asked:
     kept: float | None
     """As `Memory` has it."""
     atomics: float
-    """Atomic operations on the address that has most of them."""
+    """Atomic operations of all programs on the address that has most of them."""
 
     @property
     def waiting(self) -> float:
@@ -333,7 +333,7 @@ def _asked(
         l2_bytes=through - cached,
         missed=min(read / max(wanted - cached, read, 1.0), 1.0),
         kept=memory.kept,
-        atomics=max(map(_adds, counts.accesses), default=0.0) / counts.programs,
+        atomics=max(map(_adds, counts.accesses), default=0.0),
     )
 
 
@@ -377,7 +377,7 @@ class _Time:
         return {
             "l2": max(through * most / PORT_BYTES, self.l2_cycles() * each / share),
             "bandwidth": memory * max(most / MEMORY_PORT_BYTES, each * active / bandwidth),
-            "atomics": asked.atomics * ATOMIC_CYCLES * each * active,
+            "atomics": asked.atomics / programs * ATOMIC_CYCLES * each * active,
             "dispatch": each * DISPATCH_US * active * self.mhz,
         }
 
