@@ -209,26 +209,3 @@ def predict_rows(
         )
         if launch is not None and prediction is not None
     ]
-
-
-PREDICTED_COLUMNS = ("predicted_us", "predicted_gbs", "bound", "basis")
-"""The columns of a table that are fields of a Prediction."""
-
-
-def add_predictions(
-    table: pd.DataFrame, kernels: Mapping[str, Kernel], gpus: Mapping[str, Gpu]
-) -> None:
-    """Fill the predicted columns of *table*; what cannot be predicted stays missing.
-
-    *kernels* has the kernels of its rows by their names, *gpus* their GPUs by their keys.
-    """
-    for name, rows in table.groupby("gpu", sort=False):
-        gpu = gpus[str(name)]
-        basis = calibration_for(gpu)
-        if basis is None:
-            continue
-        found = predict_rows(rows, kernels, gpu, basis)
-        places = rows.index[[one.place for one in found]]
-        for column in PREDICTED_COLUMNS:
-            values = [getattr(one.prediction, column.removeprefix("predicted_")) for one in found]
-            table.loc[places, column] = values
