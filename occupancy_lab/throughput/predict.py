@@ -1,4 +1,4 @@
-"""How long launches take, and why, before they are launched: one, or the rows of a table."""
+"""How long launches take, and why, before they are launched."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from occupancy_lab.values import Config, Part, Prediction, Problem, Resources, T
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    import pandas as pd
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.kernel import Kernel
@@ -182,30 +180,3 @@ def row_launch(row: Mapping[Any, Any], kernel: Kernel, gpu: Gpu) -> PlannedLaunc
     grid, work = kernel.launched_grid(problem, config), kernel.launched_work(problem, config)
     resources = row_resources(row)
     return PlannedLaunch.of(grid, work, config.num_stages, resources, int(programs), gpu)
-
-
-@dataclass(frozen=True, slots=True)
-class RowPrediction:
-    """What is predicted of one row of a table."""
-
-    place: int
-    """The row's place in the table."""
-    total_bytes: int
-    """Bytes that its launch reads and writes."""
-    prediction: Prediction
-
-
-def predict_rows(
-    rows: pd.DataFrame, kernels: Mapping[str, Kernel], gpu: Gpu, basis: Basis
-) -> list[RowPrediction]:
-    """Return what is predicted of those of *rows*, all of *gpu*, that can be predicted."""
-    launches = [
-        row_launch(row, kernels[str(row["kernel"])], gpu) for row in rows.to_dict("records")
-    ]
-    return [
-        RowPrediction(place, launch.work.known_bytes or 0, prediction)
-        for place, (launch, prediction) in enumerate(
-            zip(launches, predict(launches, gpu, basis), strict=True)
-        )
-        if launch is not None and prediction is not None
-    ]
