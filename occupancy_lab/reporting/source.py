@@ -51,19 +51,6 @@ MEASURED = TimeWords("measured", "take", alike=0.0)
 PREDICTED = TimeWords("predicted", "are predicted to take", alike=0.05)
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
-    """What the rows of a table are predicted with."""
-
-    basis_of: Callable[[Gpu], Basis | None] = calibration_for
-    """Gives what predictions for a GPU rest on; None where nothing can be predicted."""
-    claims: Callable[..., pd.DataFrame] = with_predictions
-    """Adds what is predicted of rows to them."""
-
-
-MODEL = Model()
-
-
 USE, EXAMPLE = "benchmark", "example"
 """The uses of rows of the tutorial's benchmark, and of PROBLEM alone."""
 COPY, NAIVE = "copy", "naive"
@@ -236,13 +223,13 @@ def _recorded(gpu: Gpu, table: pd.DataFrame) -> Source:
     return make_source(gpu, table, read_rows(entry) if entry.is_file() else None)
 
 
-def make_predicted(gpu: Gpu, origin: Source, *, model: Model = MODEL) -> Source:
+def make_predicted(gpu: Gpu, origin: Source) -> Source:
     """Return what is predicted on *gpu* of the launches of *origin*, a GPU of the same target.
 
     Raises InputError where nothing can be predicted.
     """
-    basis = _basis(gpu, model)
-    found = _predicted(gpu, basis, replanned(origin.table, gpu), model)
+    basis = _basis(gpu)
+    found = _predicted(gpu, basis, replanned(origin.table, gpu))
     return dataclasses.replace(found, origin=origin)
 
 
@@ -251,12 +238,12 @@ def make_fresh(gpu: Gpu, **how: Any) -> Source:
 
     Raises InputError where nothing can be predicted.
     """
-    basis = _basis(gpu, MODEL)
-    return _predicted(gpu, basis, fresh_table(gpu, **how), MODEL)
+    basis = _basis(gpu)
+    return _predicted(gpu, basis, fresh_table(gpu, **how))
 
 
-def _basis(gpu: Gpu, model: Model) -> Basis:
-    basis = model.basis_of(gpu)
+def _basis(gpu: Gpu) -> Basis:
+    basis = calibration_for(gpu)
     if basis is None or gpu.multiprocessors is None or gpu.boost_mhz is None:
         refuse(
             f"no launches were recorded on {gpu.title}, and nothing can be predicted of any: name"
@@ -265,11 +252,11 @@ def _basis(gpu: Gpu, model: Model) -> Basis:
     return basis
 
 
-def _predicted(gpu: Gpu, basis: Basis, table: pd.DataFrame, model: Model) -> Source:
+def _predicted(gpu: Gpu, basis: Basis, table: pd.DataFrame) -> Source:
     import pandas as pd
 
     fitting = table[table["num_programs"].notna()].reset_index(drop=True)
-    predicted = model.claims(fitting, {}, gpu, basis)
+    predicted = with_predictions(fitting, {}, gpu, basis)
     predicted = predicted.assign(us=predicted["predicted_us"])
     none = pd.DataFrame()
     return Source(gpu, basis, None, table, predicted, predicted, none, is_predicted=True)
@@ -296,7 +283,6 @@ def make_source(
     providers: pd.DataFrame | None = None,
     *,
     file: str | None = None,
-    model: Model = MODEL,
 ) -> Source:
     """Return the source of those rows of *table* that are for *gpu*, with their predictions.
 
@@ -307,14 +293,17 @@ def make_source(
     _check(table, file)
     table = table[table["gpu"] == gpu.key].reset_index(drop=True)
     table = table if "use" in table else table.assign(use=ALL)
-    planned, basis = counted_rows(table), model.basis_of(gpu)
+    planned, basis = counted_rows(table), calibration_for(gpu)
+    predicted = planned.iloc[:0]
+    if basis is not None:
+        predicted = with_predictions(planned, {}, gpu, basis)
     return Source(
         gpu=gpu,
         basis=basis,
         file=file,
         table=table,
         planned=planned,
-        predictions=planned.iloc[:0] if basis is None else model.claims(planned, {}, gpu, basis),
+        predictions=predicted,
         providers=pd.DataFrame() if providers is None else _measured(providers),
     )
 
