@@ -26,7 +26,7 @@ from occupancy_lab.inputs import (
     whole_number,
     whole_numbers,
 )
-from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices
+from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices, refuse_elsewhere
 from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.signature import read_options
 from occupancy_lab.sweeping import views
@@ -169,10 +169,10 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
 def _measured_on(
     gpus: Sequence[Gpu], devices: str | Sequence[int] | None
 ) -> tuple[Gpu, tuple[str | None, ...]]:
-    here, names = chosen_devices("a measured sweep", devices)
+    purpose = "a measured sweep"
+    here, names = chosen_devices(purpose, devices)
     if here.key not in {gpu.key for gpu in gpus}:
-        asked = ", ".join(gpu.title for gpu in gpus)
-        refuse(f"the GPU here is {here.title}, and no row is for it to be measured on: {asked}")
+        refuse_elsewhere(purpose, here, gpus)
     return here, names
 
 

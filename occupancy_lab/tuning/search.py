@@ -25,7 +25,7 @@ from occupancy_lab.inputs import (
     whole_numbers,
 )
 from occupancy_lab.kernel import kernel_names, own_kernel
-from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices
+from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices, refuse_elsewhere
 from occupancy_lab.record import matrix_record
 from occupancy_lab.signature import read_options
 from occupancy_lab.sweeping.grid import Task, grid_tasks, run_tasks
@@ -151,13 +151,14 @@ def tune(  # noqa: PLR0913 - one argument per option of the command line
 
 
 def _tuned_gpu(asked: AskedGpus | None, *, measure: bool) -> tuple[Gpu, tuple[str | None, ...]]:
-    here, names = chosen_devices("tune --measure") if measure else (None, ())
+    purpose = "tune --measure"
+    here, names = chosen_devices(purpose) if measure else (None, ())
     (gpu, _), *others = chosen_gpus(asked)
     if others and asked is not None:
         several = ", ".join(one.key for one in (gpu, *(other for other, _ in others)))
         refuse(f"one GPU is tuned for at a time, and {several} are several")
     if here is not None and gpu.key != here.key:
-        refuse(f"the GPU here is {here.title}; nothing can be measured on {gpu.title}")
+        refuse_elsewhere(purpose, here, [gpu])
     if gpu.multiprocessors is None:
         refuse(f"{gpu.title} is an architecture, not a GPU; name a GPU, such as h100, to tune for")
     return gpu, names

@@ -200,7 +200,7 @@ def test_without_a_gpu_measuring_is_refused(
     with pytest.raises(InputError, match="needs a GPU of this machine; none was found"):
         sweep(781, gpu="h200", measure=True)
     put_here(monkeypatch, "h200")
-    with pytest.raises(InputError, match="the GPU here is H200 SXM"):
+    with pytest.raises(InputError, match="the GPU here, which is H200 SXM; asked for is A100"):
         sweep(781, gpu="a100,mi300x", measure=True)
 
 

@@ -185,7 +185,7 @@ def test_amd_has_no_more_warps_than_it_may(launches: Launches) -> None:
     [
         ({"gpu": "sm_90"}, "is an architecture, not a GPU"),
         ({"gpu": "h100,h200"}, "one GPU is tuned for at a time"),
-        ({"gpu": "a100", "measure": True}, "the GPU here is H200 SXM"),
+        ({"gpu": "a100", "measure": True}, "the GPU here, which is H200 SXM; asked for is A100"),
         ({"top": 0}, "top is 0"),
         ({"rows": 0}, "rows is 0"),
         ({"kernel": "softmax_naive"}, "torch operations"),
