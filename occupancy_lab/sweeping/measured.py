@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.measuring.journal import measure_launches
 from occupancy_lab.measuring.process import DEFAULT_RUNS, TimedLaunch
 from occupancy_lab.table.columns import MEASURED_COLUMNS, pandas_types
-from occupancy_lab.values import Conditions
 from occupancy_lab.workers.signals import UnfinishedError
 
 if TYPE_CHECKING:
@@ -79,15 +78,6 @@ def add_columns(table: pd.DataFrame, found: Mapping[int, tuple[int, Measurement]
         lost_us=above.fillna(table["lost_us"]),
         lost_of=table["lost_of"].mask(above.notna(), "measured"),
     )
-
-
-def row_conditions(row: Mapping[Any, Any]) -> Conditions:
-    """Return the conditions that the columns of a measured row hold."""
-    import pandas as pd
-
-    names = (field.name for field in dataclasses.fields(Conditions))
-    values: dict[str, Any] = {name: None if pd.isna(row[name]) else row[name] for name in names}
-    return Conditions(**values)
 
 
 def measured_row(launched: int, measurement: Measurement) -> dict[str, Any]:
