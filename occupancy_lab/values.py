@@ -34,6 +34,11 @@ class Problem:
     dtype: str = "float32"
 
     @property
+    def words(self) -> str:
+        """Its size and dtype in words: "4096 x 781 float32"."""
+        return f"{self.rows} x {self.cols} {self.dtype}"
+
+    @property
     def item_bytes(self) -> int:
         """Bytes per element."""
         return ITEM_BYTES[self.dtype]

@@ -404,7 +404,7 @@ def _group_table(groups: tuple[Group, ...]) -> Table:
 def _worst_table(worst: tuple[Miss, ...]) -> Table:
     rows = tuple(
         (
-            f"{miss.kernel}, {miss.problem.rows} x {miss.problem.cols} {miss.problem.dtype}",
+            f"{miss.kernel}, {miss.problem.words}",
             *map(str, dataclasses.astuple(miss.config)),
             f"{miss.predicted_us:.4g}",
             f"{miss.measured_us:.4g}",

@@ -247,10 +247,9 @@ def launcher(
     Raises InputError where nothing is known of the GPU, and while a CUDA graph is captured.
     """
     if torch.cuda.is_current_stream_capturing():
-        shape = f"{problem.rows} x {problem.cols} {problem.dtype}"
         refuse(
-            f"{shape} is new to this process, and no kernel can be loaded while a CUDA graph is"
-            " captured; call it once on such a tensor before the capture"
+            f"{problem.words} is new to this process, and no kernel can be loaded while a CUDA"
+            " graph is captured; call it once on such a tensor before the capture"
         )
     with _choosing:
         choice = choose(kernels, problem, matrices, _gpu(device))

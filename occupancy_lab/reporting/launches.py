@@ -150,8 +150,3 @@ def config_words(kernel: str, config: Config) -> str:
     if load_kernel(kernel).grid is Grid.PERSISTENT:
         words.append(count(config.num_stages, "stage"))
     return ", ".join(words)
-
-
-def problem_words(problem: Problem) -> str:
-    """Return "4096 x 781 float32"."""
-    return f"{problem.rows} x {problem.cols} {problem.dtype}"

@@ -146,8 +146,7 @@ def tune(  # noqa: PLR0913 - one argument per option of the command line
             journal=journal,
         )
         table = table.join(measured[list(MEASURED_COLUMNS)])
-    launched = f"{problem.rows} x {problem.cols} {problem.dtype}"
-    return _tuning(table, device, launched, runs=runs, tasks=ranked)
+    return _tuning(table, device, problem.words, runs=runs, tasks=ranked)
 
 
 def _tuned_gpu(asked: AskedGpus | None, *, measure: bool) -> tuple[Gpu, tuple[str | None, ...]]:

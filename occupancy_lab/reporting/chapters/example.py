@@ -24,7 +24,6 @@ from occupancy_lab.plotting.style import (
 )
 from occupancy_lab.reporting.launches import (
     config_words,
-    problem_words,
     row_name,
     rows_of,
     span_words,
@@ -136,7 +135,7 @@ def the_example(example: Example | None) -> Chapter:
     problem, own = example.problem, example.tutorial
     asked = f"--rows {problem.rows} --cols {problem.cols} --dtype {problem.dtype}"
     setting = (
-        f"{problem_words(problem)} as Triton {literal(example.triton)} compiled it, with BLOCK_SIZE"
+        f"{problem.words} as Triton {literal(example.triton)} compiled it, with BLOCK_SIZE"
         f" {own.config.block_size}. {held_in_short(own.calculation)}. `occupancy-lab explain"
         f" {asked} --gpu {own.calculation.gpu.key}` works that out, and where its time goes."
     )
@@ -290,7 +289,7 @@ def draw_example(example: Example) -> Figure:
         axes.set_xlabel("num_warps")
         axes.set_ylabel(f"{example.times.word} us")
         lined(axes)
-        title = f"Time of a launch over its warps, {problem_words(example.problem)}"
+        title = f"Time of a launch over its warps, {example.problem.words}"
         head(figure, title)
         figure.draw_without_rendering()
         outlines = [outline(axes, line) for _, _, line in lines]

@@ -19,7 +19,6 @@ from occupancy_lab.plotting.style import MUTED, TUTORIAL, describe, head, lined,
 from occupancy_lab.reporting.launches import (
     config_words,
     known_summary,
-    problem_words,
     row_name,
     row_record,
     tutorial_name,
@@ -164,7 +163,7 @@ def _sentences(counts: Miscounts) -> Iterator[str]:
         shapes = count(len({one.problem for one in own}), "shape")
         yield (
             "With the tutorial's own num_warps and num_stages it is wrong on"
-            f" {shapes}, such as {problem_words(own[0].problem)}:"
+            f" {shapes}, such as {own[0].problem.words}:"
             f" {own[0].tutorial_programs} programs where {own[0].programs} fit."
         )
     if counts.lost is not None:
@@ -189,7 +188,7 @@ def _table(counts: Miscounts) -> Table:
             str(len(launches)),
             "-" if lost is None else f"{lost.median:.1%}",
             formatted(worst.lost, ".1%"),
-            f"{problem_words(worst.problem)}, {config_words(*worst.name)}",
+            f"{worst.problem.words}, {config_words(*worst.name)}",
             f"{worst.tutorial_programs} for {worst.programs}",
         )
 
