@@ -326,6 +326,12 @@ class NextStep:
     """The option of a launch that asks the compiler for `most_for_one_more`, such as maxnreg=80;
     what it would spill is not known before a compile. None where there is no such option."""
 
+    @property
+    def cap(self) -> dict[str, int]:
+        """`option` by its name, as a launch takes it: {"maxnreg": 80}; empty where it is None."""
+        name, _, most = (self.option or "").partition("=")
+        return {name: int(most)} if most else {}
+
 
 @dataclass(frozen=True, slots=True)
 class Clusters:
