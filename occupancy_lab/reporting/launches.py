@@ -84,10 +84,15 @@ class Variant:
         return None if found is None else found * self.config.num_warps
 
 
+def of_problem(table: pd.DataFrame, problem: Problem) -> pd.Series[bool]:
+    """Return of each row of *table* whether it is for *problem*."""
+    same = (table["rows"] == problem.rows) & (table["cols"] == problem.cols)
+    return same & (table["dtype"] == problem.dtype)
+
+
 def rows_of(table: pd.DataFrame, problem: Problem) -> pd.DataFrame:
     """Return the rows of *table* for *problem*, each launch once, as it was recorded last."""
-    same = (table["rows"] == problem.rows) & (table["cols"] == problem.cols)
-    return latest_launches(table[same & (table["dtype"] == problem.dtype)])
+    return latest_launches(table[of_problem(table, problem)])
 
 
 def launches_of(source: Source, problem: Problem) -> dict[Name, Row]:

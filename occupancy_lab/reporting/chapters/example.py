@@ -24,6 +24,7 @@ from occupancy_lab.plotting.style import (
 )
 from occupancy_lab.reporting.launches import (
     config_words,
+    of_problem,
     row_name,
     rows_of,
     span_words,
@@ -119,8 +120,7 @@ def _copy_us(source: Source, problem: Problem) -> float | None:
     if source.providers.empty:
         return None
     table = source.providers[source.providers["provider"] == COPY]
-    same = (table["rows"] == problem.rows) & (table["cols"] == problem.cols)
-    times = table.loc[same & (table["dtype"] == problem.dtype), "us"]
+    times = table.loc[of_problem(table, problem), "us"]
     return None if times.empty else float(times.iloc[-1])
 
 
