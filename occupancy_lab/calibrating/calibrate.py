@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.asked import ask
 from occupancy_lab.calibrating import kernels
 from occupancy_lab.calibrating.units import measure_units
 from occupancy_lab.compiling import store_directory
@@ -19,10 +20,10 @@ from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.errors import DriverError
 from occupancy_lab.evaluating.score import time_errors
 from occupancy_lab.files import refused
-from occupancy_lab.inputs import next_power_of_two
+from occupancy_lab.inputs import NamedKernel, next_power_of_two
 from occupancy_lab.kernel import load_kernel, own_kernel
 from occupancy_lab.measuring.process import chosen_devices
-from occupancy_lab.sweeping.grid import Task, run_tasks
+from occupancy_lab.sweeping.grid import run_tasks
 from occupancy_lab.sweeping.measured import measure_table
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import percent
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from occupancy_lab.asked import AskedMatrix
     from occupancy_lab.calibrating.units import Units
     from occupancy_lab.evaluating.score import TimeErrors
     from occupancy_lab.gpus import Gpu
@@ -135,10 +137,13 @@ RUNS = 18
 or less, so that a median of 18 is known to 0.6 %, a fifth of the fit's median error."""
 
 
-def tasks_of(gpu: Gpu) -> list[Task]:
+def tasks_of(gpu: Gpu) -> list[AskedMatrix]:
     """Return what is launched to calibrate *gpu*."""
     named = ((_kernel_name(kernel), problem, config) for kernel, problem, config in launches())
-    return [Task(name, load_kernel(name), problem, config, gpu) for name, problem, config in named]
+    return [
+        ask(NamedKernel(name, load_kernel(name)), problem, config, gpu)
+        for name, problem, config in named
+    ]
 
 
 def _kernel_name(name: str) -> str:

@@ -173,7 +173,7 @@ def _tuned(case: Case) -> int:
     if case.alike:
         kernels = [NamedKernel(name, load_kernel(name)) for name in case.alike]
     tasks = grid_tasks(kernels, case.problem, case.record.gpu)
-    return sum(task.asked().why_not() is None for task in tasks)
+    return sum(task.why_not() is None for task in tasks)
 
 
 def _single(case: Case) -> Config:

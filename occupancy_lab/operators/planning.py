@@ -32,9 +32,9 @@ from occupancy_lab.values import INT32_MAX, Failure, Problem, Resources
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from occupancy_lab.asked import AskedMatrix
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.kernel import Kernel
-    from occupancy_lab.sweeping.grid import Task
     from occupancy_lab.values import Config, LaunchPlan, Occupancy, Prediction, Target
 
 MOST_PLANS, MOST_CANDIDATES = 4096, 256
@@ -191,12 +191,12 @@ def _candidates(
         for name in kernels
         if takes(load_kernel(name), problem, matrices)
     ]
-    tasks = [task for task in grid_tasks(laid_out, problem, gpu, (), ()) if _compiles_soon(task)]
+    tasks = [task for task in grid_tasks(laid_out, problem, gpu) if _compiles_soon(task)]
     with closing(Compiler(store_directory())) as compiler:
-        outcomes = compile_asked([task.asked() for task in tasks], compiler)
+        outcomes = compile_asked(tasks, compiler)
     found = [
-        Candidate(task.kernel, task.config, outcome, occupancy(outcome, gpu.architecture))
-        for task, outcome in zip(tasks, outcomes, strict=True)
+        Candidate(one.kernel, one.config, outcome, occupancy(outcome, gpu.architecture))
+        for one, outcome in zip([task.matrix for task in tasks], outcomes, strict=True)
         if isinstance(outcome, Resources)
     ]
     fitting = [one for one in found if one.occupancy.programs_per_multiprocessor > 0]
@@ -208,11 +208,12 @@ def _candidates(
     return tuple(fitting)
 
 
-def _compiles_soon(task: Task) -> bool:
-    if task.kernel.configs is not None:
+def _compiles_soon(task: AskedMatrix) -> bool:
+    config = task.matrix.config
+    if task.matrix.kernel.configs is not None:
         return True
-    threads = task.config.num_warps * task.gpu.architecture.warp_size
-    return task.config.block_size <= MAX_ELEMENTS_PER_THREAD * threads
+    threads = config.num_warps * task.gpu.architecture.warp_size
+    return config.block_size <= MAX_ELEMENTS_PER_THREAD * threads
 
 
 @cache

@@ -8,15 +8,16 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.asked import ask
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.errors import refuse
 from occupancy_lab.evaluating.evaluation import counted_rows, with_predictions
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.inputs import TUTORIAL_KERNEL
+from occupancy_lab.inputs import TUTORIAL_KERNEL, NamedKernel
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.record import records_of
-from occupancy_lab.sweeping.grid import NUM_STAGES, NUM_WARPS, Task, expand, make_table, run_tasks
+from occupancy_lab.sweeping.grid import NUM_STAGES, NUM_WARPS, expand, make_table, run_tasks
 from occupancy_lab.sweeping.recorded import read_rows, read_table, recorded_table
 from occupancy_lab.table.columns import MEASURED_COLUMNS
 from occupancy_lab.throughput.calibrations import calibration_for
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from occupancy_lab.asked import AskedMatrix
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.throughput.calibrations import Basis
     from occupancy_lab.values import Resources
@@ -87,7 +89,7 @@ def fresh_table(
     with closing(compiler):
         table = run_tasks(tasks, compiler)
     table[list(MEASURED_COLUMNS)] = pd.NA
-    uses = [EXAMPLE if task.problem == PROBLEM else USE for task in tasks]
+    uses = [EXAMPLE if task.matrix.problem == PROBLEM else USE for task in tasks]
     return table.assign(launched=table["num_programs"], use=uses)
 
 
@@ -96,15 +98,14 @@ def tasks_of(
     gpu: Gpu,
     kernels: Mapping[str, Sequence[int]] = KERNELS,
     num_warps: Sequence[int] = NUM_WARPS,
-) -> list[Task]:
+) -> list[AskedMatrix]:
     """Return every configuration on *problems* of *kernels*, which has the num_stages of each."""
     return [
         task
         for problem in problems
         for name, num_stages in kernels.items()
         for task in expand(
-            name,
-            load_kernel(name),
+            NamedKernel(name, load_kernel(name)),
             problems=[problem],
             gpus=[gpu],
             block_sizes=(),
@@ -127,16 +128,17 @@ def replanned(table: pd.DataFrame, gpu: Gpu) -> pd.DataFrame:
 
     compiled = table.drop_duplicates(NAME).reset_index(drop=True)
     rows = compiled.to_dict("records")
-    asked = [_task(row, gpu).asked() for row in rows]
+    asked = [row_asked(row, gpu) for row in rows]
     found = make_table(records_of(asked, [_outcome(row) for row in rows], triton=""))
     found = found.assign(**{name: compiled[name] for name in FROM_ROW})
     found[list(MEASURED_COLUMNS)] = pd.NA
     return found.assign(launched=found["num_programs"])
 
 
-def _task(row: Row, gpu: Gpu) -> Task:
-    name = str(row["kernel"])
-    return Task(name, load_kernel(name), row_problem(row), row_config(row), gpu)
+def row_asked(row: Row, gpu: Gpu) -> AskedMatrix:
+    """Return the launch of a row, asked about on *gpu*."""
+    named = NamedKernel(str(row["kernel"]), load_kernel(str(row["kernel"])))
+    return ask(named, row_problem(row), row_config(row), gpu)
 
 
 def _outcome(row: Row) -> Resources | Failure:

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from occupancy_lab.asked import AskedMatrix
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.measuring.journal import Journal
-    from occupancy_lab.sweeping.grid import Task
     from occupancy_lab.values import Measurement
 
 
 def measure_table(  # noqa: PLR0913 - what is measured, and how
     table: pd.DataFrame,
-    tasks: Sequence[Task],
+    tasks: Sequence[AskedMatrix],
     *,
     gpu: Gpu | None = None,
     runs: int = DEFAULT_RUNS,
@@ -46,11 +46,8 @@ def measure_table(  # noqa: PLR0913 - what is measured, and how
     ]
     counts = [int(table["num_programs"].iloc[place]) for place in fine]
     launches = [
-        (
-            tasks[place].problem,
-            TimedLaunch(str(tasks[place].kernel_name), tasks[place].config, count),
-        )
-        for place, count in zip(fine, counts, strict=True)
+        (task.matrix.problem, TimedLaunch(str(task.name), task.matrix.config, count))
+        for task, count in zip([tasks[place] for place in fine], counts, strict=True)
     ]
 
     def columns(measured: Mapping[int, Measurement]) -> pd.DataFrame:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import sys
 from contextlib import closing
 from dataclasses import dataclass
@@ -138,14 +137,14 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
         if measure and given:
             refuse("--measure launches a kernel as it is, without further compiler options")
         tasks = [
-            dataclasses.replace(task, options=given)
-            for task in expand(
-                *found,
+            *expand(
+                found,
                 problems=problems,
                 gpus=gpus,
                 block_sizes=whole_numbers("block_size", block_size),
                 num_warps=whole_numbers("num_warps", num_warps),
                 num_stages=whole_numbers("num_stages", num_stages),
+                options=given,
             )
         ]
         try:
