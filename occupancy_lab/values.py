@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 ITEM_BYTES: Mapping[str, int] = {"float32": 4, "float16": 2, "bfloat16": 2}
 INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
 MAX_STAGES = 64
 """The most stages of a loop. Triton writes each out before the loop, so that the time of a compile
 grows with their square; what is in flight in 64 covers the latency of any GPU's memory."""

@@ -23,7 +23,7 @@ from occupancy_lab.files import refused
 from occupancy_lab.inputs import NamedKernel, next_power_of_two
 from occupancy_lab.kernel import load_kernel, own_kernel
 from occupancy_lab.measuring.process import chosen_devices
-from occupancy_lab.sweeping.grid import run_tasks
+from occupancy_lab.sweeping.grid import NUM_WARPS, run_tasks
 from occupancy_lab.sweeping.measured import measure_table
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import percent
@@ -55,8 +55,6 @@ if TYPE_CHECKING:
 COLS = (128, 200, 500, 1024, 1440, 2045, 4096, 5000, 8192, 16384, 20160, 32768)
 """Powers of two up to what no registers hold, and widths with a mask, a narrow or a wide one, whose
 rows are aligned or not."""
-NUM_WARPS = (1, 2, 4, 8, 16, 32)
-"""All that an NVIDIA GPU launches."""
 MATRIX_BYTES = (2**14, 2**18, 3 * 2**20, 9 * 2**20, 20 * 2**20, 50 * 2**20, 160 * 2**20)
 """From one program's rows, where the launch is most of the time, over the sizes of L2 caches (4 to
 50 MiB and more), to where device memory is all of it."""

@@ -21,7 +21,7 @@ from occupancy_lab.errors import InputError, OccupancyLabError, refuse
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.inputs import NamedKernel, check_config
 from occupancy_lab.kernel import innermost, load_kernel
-from occupancy_lab.launch import GRID_LIMITS
+from occupancy_lab.launch import ALIGNMENT, GRID_LIMITS
 from occupancy_lab.measuring.verify import MAX_ELEMENTS_PER_THREAD
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.record import compile_asked
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 MOST_PLANS, MOST_CANDIDATES = 4096, 256
 """What is remembered: launches of whole shapes, and sets of candidates."""
-ALIGNED = 16
-"""A number or an address that is a multiple of this compiles to wider loads."""
 
 _choosing = threading.RLock()
 
@@ -57,7 +55,7 @@ class Rows:
 
     def phase(self, problem: Problem) -> int:
         """Return how far rows lie apart, in bytes modulo 16."""
-        return self.stride * problem.item_bytes % ALIGNED
+        return self.stride * problem.item_bytes % ALIGNMENT
 
     def stand_in(self, problem: Problem) -> torch.Tensor:
         """Return a tensor without memory that lies so."""
@@ -90,7 +88,7 @@ def passed(kernel: Kernel, tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
     if kernel.workspace is None:
         return kernel.passed(*tensors)
     # Its size is another for each configuration, and does not change what is compiled.
-    elements = torch.empty(ALIGNED, dtype=torch.int32, device="meta")
+    elements = torch.empty(ALIGNMENT, dtype=torch.int32, device="meta")
     return kernel.passed(*tensors, elements)
 
 
@@ -178,7 +176,7 @@ def _typical_rows(rows: int) -> int:
     Triton compiles 1, the multiples of 16 and all others each in a way of their own.
     """
     power = 1 << (rows.bit_length() - 1)
-    return power if rows == 1 or rows % ALIGNED == 0 else power + 1
+    return power if rows == 1 or rows % ALIGNMENT == 0 else power + 1
 
 
 @lru_cache(MOST_CANDIDATES)

@@ -16,8 +16,9 @@ from occupancy_lab.evaluating.evaluation import counted_rows, with_predictions
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import TUTORIAL_KERNEL, NamedKernel
 from occupancy_lab.kernel import load_kernel
+from occupancy_lab.measuring.verify import NUM_STAGES
 from occupancy_lab.record import records_of
-from occupancy_lab.sweeping.grid import NUM_STAGES, NUM_WARPS, expand, make_table, run_tasks
+from occupancy_lab.sweeping.grid import NUM_WARPS, expand, make_table, run_tasks
 from occupancy_lab.sweeping.recorded import read_rows, read_table, recorded_table
 from occupancy_lab.table.columns import MEASURED_COLUMNS
 from occupancy_lab.throughput.calibrations import calibration_for

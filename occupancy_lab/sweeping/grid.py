@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.asked import ask
 from occupancy_lab.inputs import chosen_config, next_power_of_two
 from occupancy_lab.kernel import Grid
-from occupancy_lab.measuring.verify import grid_of_configs
+from occupancy_lab.measuring.verify import NUM_STAGES, grid_of_configs
 from occupancy_lab.record import compile_runs, with_counts
 from occupancy_lab.table.columns import SWEEP_COLUMNS, pandas_types
 from occupancy_lab.values import Config
@@ -88,7 +88,7 @@ def grid_tasks(  # noqa: PLR0913 - one argument a dimension of the grid
 
 
 NUM_WARPS = (1, 2, 4, 8, 16, 32)
-NUM_STAGES = (1, 2, 3, 4)
+"""All that an NVIDIA GPU launches."""
 
 
 def run_tasks(tasks: Sequence[Asked], compiler: Compiler, *, counted: bool = False) -> pd.DataFrame:

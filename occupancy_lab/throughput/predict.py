@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.occupancy.exact import FIELDS
 from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.throughput.features import features, stack
@@ -148,9 +149,6 @@ def _longer(prediction: Prediction, us: float, moved: int) -> Prediction:
     return dataclasses.replace(prediction, us=total, gbs=moved / total / 1e3, parts=parts)
 
 
-_RESOURCES = tuple(field.name for field in dataclasses.fields(Resources))
-
-
 def row_problem(row: Mapping[Any, Any]) -> Problem:
     """Return the problem of a row."""
     return Problem(int(row["rows"]), int(row["cols"]), str(row["dtype"]))
@@ -165,7 +163,7 @@ def row_resources(row: Mapping[Any, Any]) -> Resources:
     """Return the resources that a row's columns hold; a column that is missing or empty is None."""
     import pandas as pd
 
-    known = {name: int(row[name]) for name in _RESOURCES if name in row and not pd.isna(row[name])}
+    known = {name: int(row[name]) for name in FIELDS if name in row and not pd.isna(row[name])}
     return Resources(**known)
 
 
