@@ -88,7 +88,8 @@ def make_miscounts(source: Source) -> Miscounts | None:
 
     Of measured rows those that were launched both ways; None where there are none.
     """
-    looping = _looping(source.planned)
+    grids = {name: load_kernel(name).grid for name in source.planned["kernel"].unique()}
+    looping = source.planned[source.planned["kernel"].map(grids) == Grid.PERSISTENT]
     tutorial = looping["tutorial_num_programs"]
     wrong = looping[tutorial.notna() & (tutorial != looping["num_programs"])]
     if not source.is_predicted:
@@ -101,12 +102,6 @@ def make_miscounts(source: Source) -> Miscounts | None:
     tutorial = looping["tutorial_num_programs"]
     right = int((tutorial == looping["num_programs"]).sum())
     return Miscounts(source.gpu, source.times, tuple(launches), right, int(tutorial.isna().sum()))
-
-
-def _looping(planned: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of kernels that leave the number of their programs open."""
-    grids = {name: load_kernel(name).grid for name in planned["kernel"].unique()}
-    return planned[planned["kernel"].map(grids) == Grid.PERSISTENT]
 
 
 def _launched_both_ways(source: Source) -> pd.DataFrame:
