@@ -114,6 +114,13 @@ def check_assumed(asked: Iterable[Asked], assume: Collection[str]) -> None:
                 )
 
 
+@dataclass(frozen=True, slots=True)
+class AskedMatrix(Asked):
+    """A launch that a kernel of a matrix made, asked about on a GPU."""
+
+    matrix: Matrix = field(kw_only=True)
+
+
 def ask(  # noqa: PLR0913 - what a launch of a matrix is made from
     named: NamedKernel,
     problem: Problem,
@@ -122,7 +129,7 @@ def ask(  # noqa: PLR0913 - what a launch of a matrix is made from
     options: Mapping[str, Any] = MappingProxyType({}),
     *,
     knobs: Collection[str] = (),
-) -> Asked:
+) -> AskedMatrix:
     """Return the launch of a kernel on *problem* as *config* sets it, asked about on *gpu*.
 
     *options* are compiler options that are passed besides; InputError for one that there is not.
@@ -130,7 +137,7 @@ def ask(  # noqa: PLR0913 - what a launch of a matrix is made from
     no arguments, and `why_not` says why.
     """
     matrix = Matrix(named.kernel, problem, config, options, frozenset(knobs))
-    asked = Asked(named.kernel.function, Launch((), {}), gpu, named.name, matrix)
+    asked = AskedMatrix(named.kernel.function, Launch((), {}), gpu, named.name, matrix=matrix)
     try:
         check_config(named.kernel, problem, config, gpu)
     except InputError:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from occupancy_lab.errors import LONGEST_QUOTE, DoesNotFitError, InputError, quoted, refuse
 from occupancy_lab.gpus import Gpu, PresentGpu, find_gpu, find_gpus, present_gpus
 from occupancy_lab.kernel import USER_KERNEL, Grid, Kernel, kernel_names, load_kernel
-from occupancy_lab.values import ITEM_BYTES, MAX_STAGES, Problem
+from occupancy_lab.values import INT64_MAX, ITEM_BYTES, MAX_STAGES, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -42,7 +42,6 @@ DEFAULT_GPUS = "h100,mi300x"
 """One of each vendor, where no GPU is at hand."""
 MAX_BLOCK_SIZE = 1_048_576
 """The most elements of one tensor in a Triton kernel: TRITON_MAX_TENSOR_NUMEL."""
-MAX_MATRIX_BYTES = 2**63 - 1
 
 
 def _is_power_of_two(number: int) -> bool:
@@ -62,8 +61,8 @@ def check_problem(problem: Problem) -> None:
             refuse(f"{name} is {number}; a matrix has at least 1")
     if problem.dtype not in ITEM_BYTES:
         refuse(f"dtype {quoted(problem.dtype)} is not known; give one of {', '.join(ITEM_BYTES)}")
-    if problem.matrix_bytes > MAX_MATRIX_BYTES:
-        most = MAX_MATRIX_BYTES // problem.item_bytes
+    if problem.matrix_bytes > INT64_MAX:
+        most = INT64_MAX // problem.item_bytes
         refuse(
             f"rows times cols is more than {most}, and Triton counts the bytes of a {problem.dtype}"
             " matrix in 64 bits; give fewer rows or cols"

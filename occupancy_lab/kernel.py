@@ -18,9 +18,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError, few_of, quoted, refuse
-from occupancy_lab.launch import INT64_MAX, Launch, launch_of, plain
+from occupancy_lab.launch import Launch, launch_of, plain
 from occupancy_lab.launch import Pointer as Pointer  # noqa: PLC0414 - kernel files import it from here
-from occupancy_lab.values import Config, Traffic, Work
+from occupancy_lab.values import INT64_MAX, Config, Traffic, Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from occupancy_lab.errors import EmptyGridError, GridError, InputError, few_of, quoted, refuse
 from occupancy_lab.options import OPTIONS
-from occupancy_lab.values import INT32_MAX, Work
+from occupancy_lab.values import INT32_MAX, INT64_MAX, Work
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +48,6 @@ _BYTES = {"bool": 1} | {
     for name, triton in TRITON_DTYPES.items()
     if name != "bool"
 }
-INT64_MAX = 2**63 - 1
 ALIGNMENT = 16
 """Bytes: what Triton asks of an address or a whole number before it specializes on it."""
 MOST_DIMENSIONS = 3

@@ -33,7 +33,6 @@ from occupancy_lab.errors import few_of, quoted, refuse, shortened
 from occupancy_lab.kernel import is_triton_function, triton_class
 from occupancy_lab.launch import (
     ALIGNMENT,
-    INT64_MAX,
     TRITON_DTYPES,
     Descriptor,
     Dtype,
@@ -43,7 +42,7 @@ from occupancy_lab.launch import (
     plain,
 )
 from occupancy_lab.options import KNOBS
-from occupancy_lab.values import INT32_MAX
+from occupancy_lab.values import INT32_MAX, INT64_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -541,16 +541,8 @@ def with_counts(
     return [run.with_counts(next(found)) if isinstance(run, Record) else run for run in runs]
 
 
-def compile_record(
-    asked: Asked,
-    compiler: Compiler,
-    *,
-    counted: bool = False,
-    assume: Mapping[str, Assumption] = MappingProxyType({}),
-) -> Record:
+def compile_record(asked: Asked, compiler: Compiler, *, counted: bool = False) -> Record:
     """Return the record of *asked* as *compiler* compiles it, *counted* with what it does.
-
-    *assume* is as `count_launch` takes it.
 
     Raises InputError for what cannot be asked, CompileError where Triton cannot compile it, and
     DoesNotFitError where the GPU holds not one program of it.
@@ -561,7 +553,7 @@ def compile_record(
     if not counted:
         return found
     (texts,) = compiler.texts([asked.compilation])
-    return found.with_counts(*count_launches([found.counting(texts, assume)], compiler.store))
+    return found.with_counts(*count_launches([found.counting(texts, {})], compiler.store))
 
 
 def matrix_record(asked: Asked, resources: Resources, *, triton: str) -> MatrixRecord:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from occupancy_lab.assumed import read_progression
 from occupancy_lab.errors import few_of, quoted, refuse, shortened
 from occupancy_lab.expressions import Kind, parse
-from occupancy_lab.launch import INT64_MAX, checked_grid, constant_text, plain
+from occupancy_lab.launch import checked_grid, constant_text, plain
 from occupancy_lab.notation import (
     Parameters,
     Typical,
@@ -31,7 +31,7 @@ from occupancy_lab.notation import (
     whole_numbers,
 )
 from occupancy_lab.options import KNOBS
-from occupancy_lab.values import MAX_STAGES
+from occupancy_lab.values import INT64_MAX, MAX_STAGES
 
 if TYPE_CHECKING:
     from occupancy_lab.assumed import Assumption

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 ITEM_BYTES: Mapping[str, int] = {"float32": 4, "float16": 2, "bfloat16": 2}
 INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
 MAX_STAGES = 64
 """The most stages of a loop. Triton writes each out before the loop, so that the time of a compile
 grows with their square; what is in flight in 64 covers the latency of any GPU's memory."""
@@ -32,6 +33,11 @@ class Problem:
     rows: int
     cols: int
     dtype: str = "float32"
+
+    @property
+    def words(self) -> str:
+        """Its size and dtype in words: "4096 x 781 float32"."""
+        return f"{self.rows} x {self.cols} {self.dtype}"
 
     @property
     def item_bytes(self) -> int:
@@ -320,6 +326,12 @@ class NextStep:
     option: str | None = None
     """The option of a launch that asks the compiler for `most_for_one_more`, such as maxnreg=80;
     what it would spill is not known before a compile. None where there is no such option."""
+
+    @property
+    def cap(self) -> dict[str, int]:
+        """`option` by its name, as a launch takes it: {"maxnreg": 80}; empty where it is None."""
+        name, _, most = (self.option or "").partition("=")
+        return {name: int(most)} if most else {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,6 @@ from occupancy_lab.explaining.catalogue import DOUBTFUL
 from occupancy_lab.occupancy import Rocm
 from occupancy_lab.occupancy.calculator import limiter_words
 from occupancy_lab.reporting.contents import write_markdown
-from occupancy_lab.reporting.launches import problem_words
 from occupancy_lab.reporting.page import Chapter, Page
 from occupancy_lab.text.document import Bullets, Commands, Table
 from occupancy_lab.text.words import count, listed, microseconds, percent
@@ -80,7 +79,7 @@ def vendors_in_short(
 ) -> Chapter:
     """Say what num_stages takes, how often the formula is right, and what was confirmed."""
     statuses = [f"{number} {status}" for status, number in vendors.statuses.items()]
-    problems = listed([problem_words(problem) for problem in vendors.problems])
+    problems = listed([problem.words for problem in vendors.problems])
     warps, stage = (listed(list(map(str, n))) for n in (vendors.num_warps, vendors.num_stages))
     words = (
         f"Triton {vendors.triton} compiled the tutorial's kernel, without a GPU: {problems},"

@@ -32,6 +32,7 @@ from occupancy_lab.evaluating.evaluation import Evaluation, counted_rows
 from occupancy_lab.evaluating.score import METRICS
 from occupancy_lab.gpus import CudaArchitecture, architectures
 from occupancy_lab.operators.softmax import FORWARD
+from occupancy_lab.reporting.launches import of_problem
 from occupancy_lab.sweeping.recorded import (
     OTHER_SOFTMAXES,
     latest_launches,
@@ -220,7 +221,7 @@ def lessons() -> str:
 def _fusing(table: pd.DataFrame) -> str:
     problem = Problem(4096, 781)
     naive, fused = (load_kernel(name).traffic(problem) for name in ("softmax_naive", "softmax_row"))
-    fastest = counted_rows(table[_of(table, problem)])["us"].min()
+    fastest = counted_rows(table[of_problem(table, problem)])["us"].min()
     copied = _provider("copy", problem)
     return (
         f"**Fusing comes first.** The naive softmax is five operations of torch, each through"
@@ -266,7 +267,7 @@ def _reached(table: pd.DataFrame) -> str:
 
 
 def _rows(table: pd.DataFrame) -> str:
-    wide = counted_rows(table[_of(table, WIDE) & (table["kernel"] == "softmax_row")])
+    wide = counted_rows(table[of_problem(table, WIDE) & (table["kernel"] == "softmax_row")])
     row, loop = (
         _us(table, kernel, SHORT, Config(1024, 32, num_stages))
         for kernel, num_stages in (("softmax_row", 1), ("softmax", 3))
@@ -590,16 +591,8 @@ def _written(result: Result, name: str) -> str:
     return METRICS[name].write(result.score)
 
 
-def _of(table: pd.DataFrame, problem: Problem) -> pd.Series[bool]:
-    return (
-        (table["rows"] == problem.rows)
-        & (table["cols"] == problem.cols)
-        & (table["dtype"] == problem.dtype)
-    )
-
-
 def _is(table: pd.DataFrame, kernel: str, problem: Problem, config: Config) -> pd.Series[bool]:
-    same = _of(table, problem) & (table["kernel"] == kernel)
+    same = of_problem(table, problem) & (table["kernel"] == kernel)
     for name, value in zip(KNOBS, dataclasses.astuple(config), strict=True):
         same &= table[name] == value
     return same
@@ -612,7 +605,7 @@ def _us(table: pd.DataFrame, kernel: str, problem: Problem, config: Config) -> f
 
 def _provider(name: str, problem: Problem) -> float:
     table = read_rows(DATA / "providers-h200.csv")
-    return float(table[_of(table, problem) & (table["provider"] == name)]["us"].iloc[-1])
+    return float(table[of_problem(table, problem) & (table["provider"] == name)]["us"].iloc[-1])
 
 
 def _kernels_of(path: Path) -> str:

@@ -22,16 +22,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from occupancy_lab.asked import ask
 from occupancy_lab.calibrating.calibrate import OWN_BLOCKS, calibration_of, time_calibration
 from occupancy_lab.compiling import kernel_launch, store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.gpus import present_gpus
+from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.kernel import own_kernel
 from occupancy_lab.measuring.journal import measure_launches
 from occupancy_lab.measuring.measure import PROVIDERS, provider
 from occupancy_lab.measuring.process import TimedLaunch
 from occupancy_lab.reporting.source import COMPILE_TIMEOUT, USE, WIDTHS, tasks_of
-from occupancy_lab.sweeping.grid import Task, run_tasks
+from occupancy_lab.sweeping.grid import run_tasks
 from occupancy_lab.sweeping.measured import add_columns, measured_row
 from occupancy_lab.table.columns import COLUMNS
 from occupancy_lab.values import ITEM_BYTES, Config, Problem
@@ -39,6 +41,7 @@ from occupancy_lab.values import ITEM_BYTES, Config, Problem
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from occupancy_lab.asked import AskedMatrix
     from occupancy_lab.gpus import Gpu
 
 DATA = Path(__file__).with_name("data")
@@ -132,13 +135,14 @@ def warm_up(name: str, problem: Problem, config: Config) -> None:
         kernel_launch(kernel, problem, config, target).warm_up(kernel.function)
 
 
-def measured(tasks: Sequence[Task]) -> pd.DataFrame:
+def measured(tasks: Sequence[AskedMatrix]) -> pd.DataFrame:
     """Return a row for each of *tasks*, and one more where the tutorial launches more programs."""
     with contextlib.closing(Compiler(store_directory(), timeout=COMPILE_TIMEOUT)) as compiler:
         table = run_tasks(tasks, compiler)
     compiled = [task for task, status in zip(tasks, table["status"], strict=True) if status == "ok"]
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as processes:
-        asked = [(task.kernel.name, task.problem, task.config) for task in compiled]
+        matrices = [task.matrix for task in compiled]
+        asked = [(one.kernel.name, one.problem, one.config) for one in matrices]
         list(processes.map(warm_up, *zip(*asked, strict=True), chunksize=4))
     places, counts = [], []
     for place, row in enumerate(table.to_dict("records")):
@@ -149,11 +153,8 @@ def measured(tasks: Sequence[Task]) -> pd.DataFrame:
     table = table.iloc[places].reset_index(drop=True)
     fine = [place for place, status in enumerate(table["status"]) if status == "ok"]
     launches = [
-        (
-            tasks[places[at]].problem,
-            TimedLaunch(tasks[places[at]].kernel_name, tasks[places[at]].config, counts[at]),
-        )
-        for at in fine
+        (task.matrix.problem, TimedLaunch(str(task.name), task.matrix.config, counts[at]))
+        for at, task in ((at, tasks[places[at]]) for at in fine)
     ]
     found = measure_launches(launches)
     return add_columns(table, {at: (counts[at], one) for at, one in zip(fine, found, strict=True)})
@@ -210,11 +211,11 @@ LARGEST_BLOCK = 65536
 """The largest block of a kernel that holds a row in one that is worth compiling."""
 
 
-def tasks_of_own_blocks(problems: Sequence[Problem], gpu: Gpu) -> list[Task]:
+def tasks_of_own_blocks(problems: Sequence[Problem], gpu: Gpu) -> list[AskedMatrix]:
     """Return every configuration of the kernels that choose their own blocks."""
     kernels = {name: own_kernel(name) for name in OWN_BLOCKS}
     return [
-        Task(name, kernel, problem, config, gpu)
+        ask(NamedKernel(name, kernel), problem, config, gpu)
         for problem in problems
         for name, kernel in kernels.items()
         for config in kernel.configs(problem)
@@ -234,7 +235,7 @@ def record_pieces(gpu: Gpu) -> None:
             blocks = tasks_of(
                 [one for one in problems if dataclasses.astuple(one) not in there], gpu
             )
-            tasks += [task for task in blocks if task.config.block_size <= LARGEST_BLOCK]
+            tasks += [task for task in blocks if task.matrix.config.block_size <= LARGEST_BLOCK]
         parts.append(measured(tasks).assign(use=use).drop(columns=list(LEFT_OUT)))
         write(pd.concat(parts), name)
 

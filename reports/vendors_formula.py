@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from occupancy_lab.explaining.formula import tutorial_sentences
 from occupancy_lab.occupancy import Rocm, known_to, tutorial_occupancy
-from occupancy_lab.reporting.launches import config_words, problem_words
+from occupancy_lab.reporting.launches import config_words
 from occupancy_lab.reporting.page import Chapter
 from occupancy_lab.text.document import Section, Table
 from occupancy_lab.text.words import count, listed
@@ -65,7 +65,7 @@ class Verdict(Generic[Said]):
         record, mp = self.record, self.record.gpu.architecture
         sgprs = f", {record.resources.sgprs} SGPRs" if record.resources.sgprs is not None else ""
         return (
-            f"{problem_words(record.problem)},"
+            f"{record.problem.words},"
             f" {config_words(record.matrix.kernel.name, record.config)},"
             f" {count(record.resources.n_regs, mp.register_word)}{sgprs},"
             f" {record.resources.shared} B"

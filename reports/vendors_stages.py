@@ -21,7 +21,7 @@ from occupancy_lab.plotting.style import (
     outline,
     styled,
 )
-from occupancy_lab.reporting.launches import problem_words, span_words, summary_of
+from occupancy_lab.reporting.launches import span_words, summary_of
 from occupancy_lab.reporting.page import Chapter, Picture
 from occupancy_lab.text.document import Table
 from occupancy_lab.text.words import count
@@ -104,7 +104,7 @@ def make_stages(vendors: Vendors, num_warps: int) -> Stages:
 def the_stages(stages: Stages) -> Chapter:
     """Say what num_stages takes on either vendor's GPUs."""
     first = stages.shown[0]
-    kernel = f"{problem_words(first.problem)}, num_warps {first.num_warps}"
+    kernel = f"{first.problem.words}, num_warps {first.num_warps}"
     table = Table(
         ("GPU", "", *(f"num_stages {number}" for number in first.num_stages)),
         tuple(row for steps in stages.shown for row in _rows(steps)),
@@ -168,9 +168,7 @@ def draw_stages(shown: Sequence[Steps]) -> Figure:
         registers.set_ylabel("registers per thread (VGPRs per lane)")
         _draw(shared, [(steps, [size / KIB for size in steps.shared]) for steps in shown])
         shared.set_ylabel("shared memory (LDS) per program, KiB")
-        title = (
-            f"What num_stages takes: {problem_words(first.problem)}, num_warps {first.num_warps}"
-        )
+        title = f"What num_stages takes: {first.problem.words}, num_warps {first.num_warps}"
         head(figure, title)
         figure.draw_without_rendering()
         for axes in (registers, shared):

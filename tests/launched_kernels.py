@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import triton
 import triton.language as tl
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    import torch
 
 
 @triton.jit
@@ -192,3 +200,36 @@ def scale_a_row(x_ptr, y_ptr, n_cols, BLOCK: tl.constexpr):
     cols = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + start + cols, mask=cols < n_cols, other=0.0)
     tl.store(y_ptr + start + cols, 2 * x, mask=cols < n_cols)
+
+
+@triton.jit
+def double(x_ptr, y_ptr, n, BLOCK_SIZE: tl.constexpr):
+    """Double n elements, a block a program."""
+    at = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n) * 2, mask=at < n)
+
+
+def grid(meta: Mapping[str, int]) -> tuple[int]:
+    """Return the grid of `double`."""
+    return (triton.cdiv(meta["n"], meta["BLOCK_SIZE"]),)
+
+
+def compiled_whole(kernel: Any) -> tuple[Callable[[torch.Tensor], torch.Tensor], list[str]]:
+    """Return a program that launches *kernel*, a `double`, compiled by torch, and its graphs.
+
+    They are there once it has run, and launch nothing.
+    """
+    import torch
+
+    graphs: list[str] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+        graphs.append(str(graph.graph))
+        return lambda *_: (inputs[0],)
+
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        y = torch.empty_like(x)
+        kernel[grid](x, y, x.numel())
+        return y
+
+    return torch.compile(doubled, backend=backend, fullgraph=True), graphs

@@ -1,8 +1,28 @@
-"""How the runner of GitHub Actions finds commands in what a step prints."""
+"""Running a command as the runner of GitHub Actions does, and what it finds in what that prints."""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
+
+
+def shell(
+    command: str, folder: Path, flags: str = "-e -o pipefail", **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in *folder* as a CI job does, with the tool on the PATH and no GPU at hand."""
+    places = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    ours = {"PATH": places, "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "80", "GITHUB_ACTIONS": ""}
+    return subprocess.run(
+        ["/bin/bash", *flags.split(), "-c", command],
+        cwd=folder,
+        env=os.environ | ours | variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def commands_in(printed: str) -> list[str]:

@@ -6,13 +6,14 @@ import dataclasses
 from typing import Any
 
 import pandas as pd
+import pytest
 from records import plan_of
 from stand_ins import CONDITIONS
 
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.occupancy import occupancy, tutorial_occupancy
-from occupancy_lab.reporting.source import Model
+from occupancy_lab.reporting import source
 from occupancy_lab.table.columns import MEASURED_COLUMNS
 from occupancy_lab.values import Config, Problem, Resources
 
@@ -146,8 +147,11 @@ def claims(table: pd.DataFrame, *_: Any) -> pd.DataFrame:
     return table.assign(bound="issue", roofline_us=5.0, shape=shape)
 
 
-CLAIMED = Model(claims=claims)
-"""Predicts what the rows of this table say."""
+def claimed(table: pd.DataFrame, providers: pd.DataFrame | None = None) -> source.Source:
+    """Return the source of those rows of *table* that are an H200's, with what they claim."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(source, "with_predictions", claims)
+        return source.make_source(H200, table, providers)
 
 
 def providers() -> pd.DataFrame:

@@ -13,6 +13,7 @@ from pathlib import Path
 import in_process
 import pytest
 import readme
+from runner import shell
 
 from occupancy_lab import Kernel, notation
 from occupancy_lab.compiling import triton_version
@@ -37,20 +38,6 @@ def commands(language: str = "sh") -> list[str]:
     return re.sub(r"\\\n *", "", "".join(blocks(language))).splitlines()
 
 
-def shell(command: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    """Run a command as a reader would, with the tool on the PATH and no GPU at hand."""
-    places = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = os.environ | {"PATH": places, "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "80"}
-    return subprocess.run(
-        ["/bin/bash", "-o", "pipefail", "-c", command],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 @pytest.mark.parametrize("command", [line for line in commands() if "occupancy-lab" in line])
 def test_command_runs(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each occupancy-lab command of the pages runs and prints something."""
@@ -69,7 +56,7 @@ def test_command_runs(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("command", commands("bash"))
 def test_command_that_launches_asks_for_a_gpu(command: str) -> None:
     """What the pages run on a GPU is understood without one, and one sentence says so."""
-    done = shell(command)
+    done = shell(command, ROOT)
     assert done.returncode == 2
     assert "GPU" in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -78,7 +65,7 @@ def test_command_that_launches_asks_for_a_gpu(command: str) -> None:
 @pytest.mark.parametrize("command", [line for line in commands() if line.startswith("make")])
 def test_make_target_exists(command: str) -> None:
     """Each make command of the pages is a target; the tests themselves run inside one."""
-    done = shell(f"{command} --dry-run")
+    done = shell(f"{command} --dry-run", ROOT)
     assert done.returncode == 0, done.stderr
 
 

@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.asked import ask
 from occupancy_lab.calibrating import kernels
 from occupancy_lab.calibrating.units import measure_units
 from occupancy_lab.compiling import store_directory
@@ -19,10 +20,10 @@ from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.errors import DriverError
 from occupancy_lab.evaluating.score import time_errors
 from occupancy_lab.files import refused
-from occupancy_lab.inputs import next_power_of_two
+from occupancy_lab.inputs import NamedKernel, next_power_of_two
 from occupancy_lab.kernel import load_kernel, own_kernel
 from occupancy_lab.measuring.process import chosen_devices
-from occupancy_lab.sweeping.grid import Task, run_tasks
+from occupancy_lab.sweeping.grid import NUM_WARPS, run_tasks
 from occupancy_lab.sweeping.measured import measure_table
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import percent
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from occupancy_lab.asked import AskedMatrix
     from occupancy_lab.calibrating.units import Units
     from occupancy_lab.evaluating.score import TimeErrors
     from occupancy_lab.gpus import Gpu
@@ -53,8 +55,6 @@ if TYPE_CHECKING:
 COLS = (128, 200, 500, 1024, 1440, 2045, 4096, 5000, 8192, 16384, 20160, 32768)
 """Powers of two up to what no registers hold, and widths with a mask, a narrow or a wide one, whose
 rows are aligned or not."""
-NUM_WARPS = (1, 2, 4, 8, 16, 32)
-"""All that an NVIDIA GPU launches."""
 MATRIX_BYTES = (2**14, 2**18, 3 * 2**20, 9 * 2**20, 20 * 2**20, 50 * 2**20, 160 * 2**20)
 """From one program's rows, where the launch is most of the time, over the sizes of L2 caches (4 to
 50 MiB and more), to where device memory is all of it."""
@@ -135,10 +135,13 @@ RUNS = 18
 or less, so that a median of 18 is known to 0.6 %, a fifth of the fit's median error."""
 
 
-def tasks_of(gpu: Gpu) -> list[Task]:
+def tasks_of(gpu: Gpu) -> list[AskedMatrix]:
     """Return what is launched to calibrate *gpu*."""
     named = ((_kernel_name(kernel), problem, config) for kernel, problem, config in launches())
-    return [Task(name, load_kernel(name), problem, config, gpu) for name, problem, config in named]
+    return [
+        ask(NamedKernel(name, load_kernel(name)), problem, config, gpu)
+        for name, problem, config in named
+    ]
 
 
 def _kernel_name(name: str) -> str:

@@ -189,10 +189,6 @@ def _kind(tensor: torch.Tensor) -> str:
     return "float" if _is_float(tensor) else "bool" if tensor.dtype == torch.bool else "int"
 
 
-def _cpu_has(op: Any) -> bool:
-    return torch._C._dispatch_has_computed_kernel_for_dispatch_key(op.name(), "CPU")
-
-
 def _tensors(values: Any) -> list[torch.Tensor]:
     return [one for one in tree_leaves(values) if isinstance(one, torch.Tensor)]
 
@@ -274,7 +270,8 @@ class GpuTensors:
                 results = [one for one in results if not _is_float(one)]
             if not all(map(_is_small, results)) or (unknown and not results):
                 return None
-            if any(one.numel() > MOST_KNOWN for one in unknown) or not _cpu_has(op):
+            on_cpu = torch._C._dispatch_has_computed_kernel_for_dispatch_key(op.name(), "CPU")
+            if any(one.numel() > MOST_KNOWN for one in unknown) or not on_cpu:
                 return None
         try:
             name = op._schema.name.partition("::")[2]

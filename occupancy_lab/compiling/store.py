@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.compiling.texts import unpack
 from occupancy_lab.errors import InputError, quoted
 from occupancy_lab.files import read_bytes, replace_file
-from occupancy_lab.values import Failure, Resources, Status
+from occupancy_lab.values import INT64_MAX, Failure, Resources, Status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +29,6 @@ CHECKSUM = "sha256"
 """The name under which a kept file has the checksum of the rest."""
 _FIELDS = {field.name for field in dataclasses.fields(Resources)}
 _NEEDED = ("n_regs", "num_warps", "shared", "static_shared")
-_MOST = 2**63 - 1
 
 
 def store_directory() -> Path:
@@ -201,7 +200,8 @@ def key_as_json(key: Any) -> str:
 def _is_whole(fields: dict[str, Any]) -> bool:
     """Tell whether *fields* are those of Resources: whole numbers, and what is needed is there."""
     numbers = all(
-        value is None or (type(value) is int and 0 <= value <= _MOST) for value in fields.values()
+        value is None or (type(value) is int and 0 <= value <= INT64_MAX)
+        for value in fields.values()
     )
     needed = fields.keys() == _FIELDS and None not in map(fields.get, _NEEDED)
     return numbers and needed and fields["num_warps"] > 0

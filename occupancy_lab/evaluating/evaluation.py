@@ -18,7 +18,7 @@ from occupancy_lab.sweeping.recorded import UNSTEADY, read_table, recorded_table
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import change, count, difference, formatted, listed
 from occupancy_lab.throughput.calibrations import calibration_for
-from occupancy_lab.throughput.predict import predict_rows, row_config, row_problem
+from occupancy_lab.throughput.predict import predict, row_config, row_launch, row_problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -61,12 +61,19 @@ def with_predictions(
     Raises InputError where a kernel is neither there nor the lab's own.
     """
     known = {name: kernels.get(name) or own_kernel(name) for name in rows["kernel"].unique()}
-    found = predict_rows(rows, known, gpu, basis)
-    chosen = rows.iloc[[row.place for row in found]]
+    launches = [row_launch(row, known[row["kernel"]], gpu) for row in rows.to_dict("records")]
+    found = [
+        (place, launch.work.known_bytes or 0, prediction)
+        for place, (launch, prediction) in enumerate(
+            zip(launches, predict(launches, gpu, basis), strict=True)
+        )
+        if launch is not None and prediction is not None
+    ]
+    chosen = rows.iloc[[place for place, _, _ in found]]
     return chosen.assign(
-        predicted_us=[row.prediction.us for row in found],
-        bound=[row.prediction.bound for row in found],
-        roofline_us=[roofline_us(row.total_bytes, basis.constants) for row in found],
+        predicted_us=[prediction.us for *_, prediction in found],
+        bound=[prediction.bound for *_, prediction in found],
+        roofline_us=[roofline_us(moved, basis.constants) for _, moved, _ in found],
         shape=chosen.groupby(SHAPE, sort=False).ngroup(),
     )
 
@@ -397,7 +404,7 @@ def _group_table(groups: tuple[Group, ...]) -> Table:
 def _worst_table(worst: tuple[Miss, ...]) -> Table:
     rows = tuple(
         (
-            f"{miss.kernel}, {miss.problem.rows} x {miss.problem.cols} {miss.problem.dtype}",
+            f"{miss.kernel}, {miss.problem.words}",
             *map(str, dataclasses.astuple(miss.config)),
             f"{miss.predicted_us:.4g}",
             f"{miss.measured_us:.4g}",

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.asked import ask
 from occupancy_lab.explaining.case import Alternative, Alternatives
-from occupancy_lab.explaining.compiled import DIVISIBILITY
 from occupancy_lab.explaining.neighbours import WIDEST_ACCESS, best_of, comparable, predicted_us
 from occupancy_lab.explaining.timing import recorded_change
 from occupancy_lab.explaining.tried import (
@@ -114,7 +113,7 @@ def wanted_besides(case: Case) -> dict[Any, Asked]:
 def _padded(case: Case) -> Problem | None:
     """Return the matrix with columns added until loads get wider; None where that is no use."""
     problem, load_bytes = case.problem, case.record.resources.load_bytes
-    cols = -(-problem.cols // DIVISIBILITY) * DIVISIBILITY
+    cols = -(-problem.cols // ALIGNMENT) * ALIGNMENT
     few = problem.cols < cols <= problem.cols * MOST_PADDING
     narrow = load_bytes is not None and load_bytes < WIDEST_ACCESS
     if not (few and narrow) or case.kernel.grid is Grid.BLOCKS or case.kernel.rows_alike:
@@ -173,7 +172,7 @@ def _tuned(case: Case) -> int:
     if case.alike:
         kernels = [NamedKernel(name, load_kernel(name)) for name in case.alike]
     tasks = grid_tasks(kernels, case.problem, case.record.gpu)
-    return sum(task.asked().why_not() is None for task in tasks)
+    return sum(task.why_not() is None for task in tasks)
 
 
 def _single(case: Case) -> Config:

@@ -6,7 +6,6 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.errors import InputError
 from occupancy_lab.kernel import kernel_names
 
 if TYPE_CHECKING:
@@ -195,19 +194,16 @@ class Case:
 
 
 def gpu_to_measure(gpus: Sequence[Gpu]) -> Gpu:
-    """Return the one of *gpus* that is the first GPU of this machine.
+    """Return the first GPU of this machine.
 
-    Raises InputError where none is, or torch cannot use it.
+    Raises InputError where it is none of *gpus*, or torch cannot use it.
     """
-    from occupancy_lab.measuring.process import chosen_devices
+    from occupancy_lab.measuring.process import chosen_devices, refuse_elsewhere
 
     here, _ = chosen_devices("--measure")
-    for gpu in gpus:
-        if (gpu.key, gpu.multiprocessors) == (here.key, here.multiprocessors):
-            return gpu
-    asked = " and ".join(gpu.title for gpu in gpus)
-    msg = f"--measure needs the GPU here, which is {here.title}; asked for is {asked}"
-    raise InputError(msg)
+    if (here.key, here.multiprocessors) not in {(gpu.key, gpu.multiprocessors) for gpu in gpus}:
+        refuse_elsewhere("--measure", here, gpus)
+    return here
 
 
 def with_recorded(case: Case) -> Case:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.explaining.neighbours import WIDEST_ACCESS
 from occupancy_lab.kernel import Grid
+from occupancy_lab.launch import ALIGNMENT
 from occupancy_lab.text.document import Section, Table
 from occupancy_lab.text.words import compared, count, known, said_of_each
 
@@ -14,9 +15,6 @@ if TYPE_CHECKING:
 
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.values import Problem
-
-DIVISIBILITY = 16
-"""Triton looks at whether a whole-number argument is a multiple of this, and at nothing finer."""
 
 
 def masked_lanes(case: Case) -> int:
@@ -88,11 +86,11 @@ def _load_sentences(case: Case) -> Iterator[str]:
     kernel = case.kernel
     if kernel.rows_alike:
         return
-    if problem.cols % DIVISIBILITY and kernel.grid is not Grid.BLOCKS:
-        padded = -(-problem.cols // DIVISIBILITY) * DIVISIBILITY
+    if problem.cols % ALIGNMENT and kernel.grid is not Grid.BLOCKS:
+        padded = -(-problem.cols // ALIGNMENT) * ALIGNMENT
         yield (
             f"{problem.cols} columns forbid {WIDEST_ACCESS}-byte loads: {_row_start(problem)}"
-            f" Triton asks whether {problem.cols} is a multiple of {DIVISIBILITY}, and it is not."
+            f" Triton asks whether {problem.cols} is a multiple of {ALIGNMENT}, and it is not."
             f" Each load moves {resources.load_bytes} bytes; {padded} columns would let it be"
             " wider."
         )

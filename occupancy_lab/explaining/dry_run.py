@@ -72,11 +72,7 @@ class DryKernel:
     def __init__(self, kernel: Any, gpu: Any = None, *, cache: bool = True) -> None:
         """Take what `dry_run` takes."""
         check_triton_function(kernel)
-        self._kernel = kernel
-        gpus = chosen_gpus(gpu)
-        here = {found.target for found, present in gpus if present}
-        self._gpus = [found for found, _ in gpus]
-        self._compiler = Compiler(store_directory() if cache else None, here=here)
+        self._kernel, _, self._gpus, self._compiler = opened(kernel, gpu, cache=cache)
 
     def __call__(self, *_: Any, **__: Any) -> NoReturn:
         """Raise InputError: a launch has a grid."""
@@ -160,16 +156,8 @@ def explain_launch(  # noqa: PLR0913 - one argument per option of the command li
         CompileError: Triton cannot compile the kernel, or takes longer than it may.
         DoesNotFitError: no GPU fits one program of it.
     """
-    gpus = chosen_gpus(gpu)
-    compiler = Compiler(
-        store_directory() if cache else None,
-        triton=triton,
-        here={found.target for found, present in gpus if present},
-        timeout=compile_timeout,
-        retry_failed=retry_failed,
-        progress=progress,
-    )
-    kernel, name = loaded(kernel, compiler)
+    how = {"triton": triton, "timeout": compile_timeout, "retry_failed": retry_failed}
+    kernel, name, gpus, compiler = opened(kernel, gpu, cache=cache, progress=progress, **how)
     lines = read_launches(
         kernel,
         signature=signature,
@@ -181,22 +169,31 @@ def explain_launch(  # noqa: PLR0913 - one argument per option of the command li
         bytes_read=bytes_read,
         bytes_written=bytes_written,
     )
-    asked = asked_of(variants_of(kernel, lines), [one for one, _ in gpus], name, warm=warm)
+    asked = asked_of(variants_of(kernel, lines), gpus, name, warm=warm)
     return explain_asked(asked, compiler, read_assumed(assume, innermost(kernel).arg_names))
 
 
-def loaded(kernel: Any, compiler: Compiler) -> tuple[Any, str | None]:
+def opened(
+    kernel: Any, gpu: AskedGpus | None, *, cache: bool, **how: Any
+) -> tuple[Any, str | None, list[Gpu], Compiler]:
     """Return the function of Triton that *kernel* is or names, and its name if it has one.
 
-    Raises InputError where its file cannot be imported, or *compiler* could not find it.
+    With them come the GPUs that *gpu* names and what compiles for them, *how* as `Compiler` does.
+
+    Raises InputError where a GPU is not known, the kernel's file cannot be imported, or another
+    Triton could not find it.
     """
+    gpus = chosen_gpus(gpu)
+    here = {found.target for found, present in gpus if present}
+    compiler = Compiler(store_directory() if cache else None, here=here, **how)
+    name = None
     if isinstance(kernel, str):
         with contextlib.closing(compiler):
             compiler.check_file(kernel)
-        return load_function(kernel)[0], kernel
-    if not compiler.environment.is_running:
+        kernel, name = load_function(kernel)[0], kernel
+    elif not compiler.environment.is_running:
         refuse("another Triton runs in a process of its own, which finds a kernel by its file only")
-    return kernel, None
+    return kernel, name, [found for found, _ in gpus], compiler
 
 
 def _of_line(kernel: Any, line: LaunchLine) -> Iterator[Variant]:

@@ -67,8 +67,7 @@ def settings_of(run: Record | Failed) -> dict[str, Any]:
 def launched_words(run: Record | Failed) -> str:
     """Return what is launched: the kernel, and its matrix or its grid."""
     if run.matrix is not None:
-        problem = run.matrix.problem
-        return f"{run.kernel}, {problem.rows} x {problem.cols} {problem.dtype}"
+        return f"{run.kernel}, {run.matrix.problem.words}"
     grid = run.launch.grid
     return literal(run.kernel) + ("" if grid is None else f", grid {' x '.join(map(str, grid))}")
 

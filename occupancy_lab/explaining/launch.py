@@ -230,7 +230,7 @@ def write_steps(kernel: Kernel, problem: Problem, gpus: Sequence[Gpu]) -> Docume
         if (floor := moved.floor_us(gpu.bandwidth_gbs)) is not None
     )
     return Document(
-        f"{kernel.name}, {problem.rows} x {problem.cols} {problem.dtype}",
+        f"{kernel.name}, {problem.words}",
         (
             (
                 f"{kernel.name} is {count(len(steps), 'torch operation')}, launched one after"

@@ -234,10 +234,9 @@ def caps(record: Record, number: int) -> Iterator[dict[str, int]]:
     for _ in range(number):
         steps = {step.resource: step for step in next_steps(resources, architecture)}
         step = steps.get("registers")
-        if step is None or step.option is None:
+        if step is None or not step.cap:
             return
-        name, _, most = step.option.partition("=")
-        yield {name: int(most)}
+        yield step.cap
         resources = resources.replace(n_regs=step.most_for_one_more, allocated_vgprs=None)
 
 

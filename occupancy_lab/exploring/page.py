@@ -27,6 +27,7 @@ from occupancy_lab.table.columns import COLUMNS
 from occupancy_lab.table.rows import read_file
 from occupancy_lab.table.view import to_cell
 from occupancy_lab.text.words import LIMITS, resource_word
+from occupancy_lab.values import INT32_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,8 +39,6 @@ _WORDS = ("vendor", "multiprocessor_word", "warp_word", "register_word", "shared
 _WORKED_OUT = ("max_warps", "registers", "max_warps_per_program")
 LONGEST_LABEL = 200
 """The characters of a cell of a file of rows that the page shows."""
-MOST = 2**31 - 1
-"""The most of anything that a row may have: the browser's numbers stay exact."""
 
 
 def page_data(rows: Path | str | None = None) -> dict[str, Any]:
@@ -146,8 +145,8 @@ def _row(read: Rows, place: int, row: Mapping[str, Any]) -> dict[str, Any] | Non
     numbers = {one: row[one] for one in (*USAGE, *OPTIONAL) if row.get(one) is not None}
     for column, value in numbers.items():
         least = int(column == "num_warps")
-        if not isinstance(value, int) or not least <= value <= MOST:
-            read.refuse(place, column, f"a whole number from {least} to {MOST}")
+        if not isinstance(value, int) or not least <= value <= INT32_MAX:
+            read.refuse(place, column, f"a whole number from {least} to {INT32_MAX}")
     for column in LAUNCH:
         if isinstance(row.get(column), list | dict):
             read.refuse(place, column, COLUMNS[column].words)

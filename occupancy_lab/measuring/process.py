@@ -9,7 +9,7 @@ import os
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from occupancy_lab.errors import quoted, refuse
 from occupancy_lab.gpus import present_gpus
@@ -78,6 +78,12 @@ def chosen_devices(
     if len(names) > 1:
         refuse(f"{' and '.join(names.values())} are not alike: {purpose} takes GPUs of one kind")
     return chosen[0].gpu, tuple(dict.fromkeys(map(_visible_name, chosen)))
+
+
+def refuse_elsewhere(purpose: str, here: Gpu, asked: Sequence[Gpu]) -> NoReturn:
+    """Raise InputError: *purpose* is for the GPU *here*, which is none of those *asked* for."""
+    titles = " and ".join(gpu.title for gpu in asked)
+    refuse(f"{purpose} needs the GPU here, which is {here.title}; asked for is {titles}")
 
 
 def device_names() -> tuple[str, ...]:

@@ -96,15 +96,13 @@ class SideBySide(Answer):
 
     def to_document(self) -> Document:
         """Return what was measured, and what was predicted of it, in words."""
-        problem = self.problem
-        shape = f"{problem.rows} x {problem.cols} {problem.dtype}"
         measured = Table(MEASURED, tuple(_measured(self, row) for row in self.rows))
         sections = [Section("Measured", (measured,), tuple(_measured_sentences(self)))]
         planned = tuple(row for row in self.rows if row.config is not None)
         if planned:
             table = Table(PREDICTED, tuple(map(_predicted, planned)))
             sections.append(Section("Predicted", (table,), tuple(_predicted_sentences(self))))
-        title = f"{self.kernel}, {shape}, on {self.gpu.title}"
+        title = f"{self.kernel}, {self.problem.words}, on {self.gpu.title}"
         return Document(title, (_answer(self),), tuple(sections))
 
     def to_dict(self) -> dict[str, Any]:

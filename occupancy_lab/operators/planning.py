@@ -21,7 +21,7 @@ from occupancy_lab.errors import InputError, OccupancyLabError, refuse
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.inputs import NamedKernel, check_config
 from occupancy_lab.kernel import innermost, load_kernel
-from occupancy_lab.launch import GRID_LIMITS
+from occupancy_lab.launch import ALIGNMENT, GRID_LIMITS
 from occupancy_lab.measuring.verify import MAX_ELEMENTS_PER_THREAD
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.record import compile_asked
@@ -32,15 +32,13 @@ from occupancy_lab.values import INT32_MAX, Failure, Problem, Resources
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from occupancy_lab.asked import AskedMatrix
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.kernel import Kernel
-    from occupancy_lab.sweeping.grid import Task
     from occupancy_lab.values import Config, LaunchPlan, Occupancy, Prediction, Target
 
 MOST_PLANS, MOST_CANDIDATES = 4096, 256
 """What is remembered: launches of whole shapes, and sets of candidates."""
-ALIGNED = 16
-"""A number or an address that is a multiple of this compiles to wider loads."""
 
 _choosing = threading.RLock()
 
@@ -57,7 +55,7 @@ class Rows:
 
     def phase(self, problem: Problem) -> int:
         """Return how far rows lie apart, in bytes modulo 16."""
-        return self.stride * problem.item_bytes % ALIGNED
+        return self.stride * problem.item_bytes % ALIGNMENT
 
     def stand_in(self, problem: Problem) -> torch.Tensor:
         """Return a tensor without memory that lies so."""
@@ -90,7 +88,7 @@ def passed(kernel: Kernel, tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
     if kernel.workspace is None:
         return kernel.passed(*tensors)
     # Its size is another for each configuration, and does not change what is compiled.
-    elements = torch.empty(ALIGNED, dtype=torch.int32, device="meta")
+    elements = torch.empty(ALIGNMENT, dtype=torch.int32, device="meta")
     return kernel.passed(*tensors, elements)
 
 
@@ -178,7 +176,7 @@ def _typical_rows(rows: int) -> int:
     Triton compiles 1, the multiples of 16 and all others each in a way of their own.
     """
     power = 1 << (rows.bit_length() - 1)
-    return power if rows == 1 or rows % ALIGNED == 0 else power + 1
+    return power if rows == 1 or rows % ALIGNMENT == 0 else power + 1
 
 
 @lru_cache(MOST_CANDIDATES)
@@ -191,12 +189,12 @@ def _candidates(
         for name in kernels
         if takes(load_kernel(name), problem, matrices)
     ]
-    tasks = [task for task in grid_tasks(laid_out, problem, gpu, (), ()) if _compiles_soon(task)]
+    tasks = [task for task in grid_tasks(laid_out, problem, gpu) if _compiles_soon(task)]
     with closing(Compiler(store_directory())) as compiler:
-        outcomes = compile_asked([task.asked() for task in tasks], compiler)
+        outcomes = compile_asked(tasks, compiler)
     found = [
-        Candidate(task.kernel, task.config, outcome, occupancy(outcome, gpu.architecture))
-        for task, outcome in zip(tasks, outcomes, strict=True)
+        Candidate(one.kernel, one.config, outcome, occupancy(outcome, gpu.architecture))
+        for one, outcome in zip([task.matrix for task in tasks], outcomes, strict=True)
         if isinstance(outcome, Resources)
     ]
     fitting = [one for one in found if one.occupancy.programs_per_multiprocessor > 0]
@@ -208,11 +206,12 @@ def _candidates(
     return tuple(fitting)
 
 
-def _compiles_soon(task: Task) -> bool:
-    if task.kernel.configs is not None:
+def _compiles_soon(task: AskedMatrix) -> bool:
+    config = task.matrix.config
+    if task.matrix.kernel.configs is not None:
         return True
-    threads = task.config.num_warps * task.gpu.architecture.warp_size
-    return task.config.block_size <= MAX_ELEMENTS_PER_THREAD * threads
+    threads = config.num_warps * task.gpu.architecture.warp_size
+    return config.block_size <= MAX_ELEMENTS_PER_THREAD * threads
 
 
 @cache
@@ -247,10 +246,9 @@ def launcher(
     Raises InputError where nothing is known of the GPU, and while a CUDA graph is captured.
     """
     if torch.cuda.is_current_stream_capturing():
-        shape = f"{problem.rows} x {problem.cols} {problem.dtype}"
         refuse(
-            f"{shape} is new to this process, and no kernel can be loaded while a CUDA graph is"
-            " captured; call it once on such a tensor before the capture"
+            f"{problem.words} is new to this process, and no kernel can be loaded while a CUDA"
+            " graph is captured; call it once on such a tensor before the capture"
         )
     with _choosing:
         choice = choose(kernels, problem, matrices, _gpu(device))

@@ -57,12 +57,6 @@ def _panels(table: pd.DataFrame) -> list[Panel]:
     return panels
 
 
-def _initials(limiter: object) -> str:
-    """Return "W R" for "warps+registers"; nothing for no limiter."""
-    names = limiter.split("+") if isinstance(limiter, str) else []
-    return " ".join(LIMITS[name].initial for name in names)
-
-
 def _is_dark(colour: Sequence[float]) -> bool:
     """Return whether white is read better on *colour* than black (WCAG 2's relative luminance)."""
     red, green, blue = (
@@ -123,7 +117,9 @@ class _Map:
             occupancy = float(row["occupancy"])
             (colour,) = self.colours.to_rgba(np.array([occupancy]))
             ink = "white" if _is_dark(colour) else "black"
-            words = f"{occupancy:.0%}\n{_initials(row['limiter'])}".rstrip()
+            limiters = row["limiter"].split("+") if isinstance(row["limiter"], str) else []
+            initials = " ".join(LIMITS[name].initial for name in limiters)
+            words = f"{occupancy:.0%}\n{initials}".rstrip()
         corner = (x - 0.5, y - 0.5)
         cell = Rectangle(corner, 1, 1, facecolor=colour, edgecolor=FAINT, hatch=hatch, linewidth=0)
         axes.add_patch(cell)

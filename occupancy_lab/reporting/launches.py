@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from occupancy_lab.asked import ask
 from occupancy_lab.files import plain_rows
-from occupancy_lab.inputs import TUTORIAL_KERNEL, NamedKernel
+from occupancy_lab.inputs import TUTORIAL_KERNEL
 from occupancy_lab.kernel import Grid, load_kernel
 from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.record import matrix_record
+from occupancy_lab.reporting.source import row_asked
 from occupancy_lab.sweeping.recorded import latest_launches
 from occupancy_lab.text.words import count
-from occupancy_lab.throughput.predict import row_config, row_problem, row_resources
+from occupancy_lab.throughput.predict import row_config, row_resources
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -46,9 +46,8 @@ def tutorial_name(problem: Problem, gpu: Gpu) -> Name:
 
 def row_record(row: Row, gpu: Gpu) -> MatrixRecord:
     """Return the record of a row that was compiled and fits *gpu*."""
-    name, triton = str(row["kernel"]), str(row["triton_version"])
-    asked = ask(NamedKernel(name, load_kernel(name)), row_problem(row), row_config(row), gpu)
-    return matrix_record(asked, row_resources(row), triton=triton)
+    triton = str(row["triton_version"])
+    return matrix_record(row_asked(row, gpu), row_resources(row), triton=triton)
 
 
 def tutorial_us(record: MatrixRecord) -> float | None:
@@ -84,10 +83,15 @@ class Variant:
         return None if found is None else found * self.config.num_warps
 
 
+def of_problem(table: pd.DataFrame, problem: Problem) -> pd.Series[bool]:
+    """Return of each row of *table* whether it is for *problem*."""
+    same = (table["rows"] == problem.rows) & (table["cols"] == problem.cols)
+    return same & (table["dtype"] == problem.dtype)
+
+
 def rows_of(table: pd.DataFrame, problem: Problem) -> pd.DataFrame:
     """Return the rows of *table* for *problem*, each launch once, as it was recorded last."""
-    same = (table["rows"] == problem.rows) & (table["cols"] == problem.cols)
-    return latest_launches(table[same & (table["dtype"] == problem.dtype)])
+    return latest_launches(table[of_problem(table, problem)])
 
 
 def launches_of(source: Source, problem: Problem) -> dict[Name, Row]:
@@ -150,8 +154,3 @@ def config_words(kernel: str, config: Config) -> str:
     if load_kernel(kernel).grid is Grid.PERSISTENT:
         words.append(count(config.num_stages, "stage"))
     return ", ".join(words)
-
-
-def problem_words(problem: Problem) -> str:
-    """Return "4096 x 781 float32"."""
-    return f"{problem.rows} x {problem.cols} {problem.dtype}"

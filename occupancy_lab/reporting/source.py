@@ -8,15 +8,17 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.asked import ask
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.errors import refuse
 from occupancy_lab.evaluating.evaluation import counted_rows, with_predictions
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.inputs import TUTORIAL_KERNEL
+from occupancy_lab.inputs import TUTORIAL_KERNEL, NamedKernel
 from occupancy_lab.kernel import load_kernel
+from occupancy_lab.measuring.verify import NUM_STAGES
 from occupancy_lab.record import records_of
-from occupancy_lab.sweeping.grid import NUM_STAGES, NUM_WARPS, Task, expand, make_table, run_tasks
+from occupancy_lab.sweeping.grid import NUM_WARPS, expand, make_table, run_tasks
 from occupancy_lab.sweeping.recorded import read_rows, read_table, recorded_table
 from occupancy_lab.table.columns import MEASURED_COLUMNS
 from occupancy_lab.throughput.calibrations import calibration_for
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from occupancy_lab.asked import AskedMatrix
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.throughput.calibrations import Basis
     from occupancy_lab.values import Resources
@@ -49,19 +52,6 @@ class TimeWords:
 
 MEASURED = TimeWords("measured", "take", alike=0.0)
 PREDICTED = TimeWords("predicted", "are predicted to take", alike=0.05)
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """What the rows of a table are predicted with."""
-
-    basis_of: Callable[[Gpu], Basis | None] = calibration_for
-    """Gives what predictions for a GPU rest on; None where nothing can be predicted."""
-    claims: Callable[..., pd.DataFrame] = with_predictions
-    """Adds what is predicted of rows to them."""
-
-
-MODEL = Model()
 
 
 USE, EXAMPLE = "benchmark", "example"
@@ -100,7 +90,7 @@ def fresh_table(
     with closing(compiler):
         table = run_tasks(tasks, compiler)
     table[list(MEASURED_COLUMNS)] = pd.NA
-    uses = [EXAMPLE if task.problem == PROBLEM else USE for task in tasks]
+    uses = [EXAMPLE if task.matrix.problem == PROBLEM else USE for task in tasks]
     return table.assign(launched=table["num_programs"], use=uses)
 
 
@@ -109,15 +99,14 @@ def tasks_of(
     gpu: Gpu,
     kernels: Mapping[str, Sequence[int]] = KERNELS,
     num_warps: Sequence[int] = NUM_WARPS,
-) -> list[Task]:
+) -> list[AskedMatrix]:
     """Return every configuration on *problems* of *kernels*, which has the num_stages of each."""
     return [
         task
         for problem in problems
         for name, num_stages in kernels.items()
         for task in expand(
-            name,
-            load_kernel(name),
+            NamedKernel(name, load_kernel(name)),
             problems=[problem],
             gpus=[gpu],
             block_sizes=(),
@@ -140,16 +129,17 @@ def replanned(table: pd.DataFrame, gpu: Gpu) -> pd.DataFrame:
 
     compiled = table.drop_duplicates(NAME).reset_index(drop=True)
     rows = compiled.to_dict("records")
-    asked = [_task(row, gpu).asked() for row in rows]
+    asked = [row_asked(row, gpu) for row in rows]
     found = make_table(records_of(asked, [_outcome(row) for row in rows], triton=""))
     found = found.assign(**{name: compiled[name] for name in FROM_ROW})
     found[list(MEASURED_COLUMNS)] = pd.NA
     return found.assign(launched=found["num_programs"])
 
 
-def _task(row: Row, gpu: Gpu) -> Task:
-    name = str(row["kernel"])
-    return Task(name, load_kernel(name), row_problem(row), row_config(row), gpu)
+def row_asked(row: Row, gpu: Gpu) -> AskedMatrix:
+    """Return the launch of a row, asked about on *gpu*."""
+    named = NamedKernel(str(row["kernel"]), load_kernel(str(row["kernel"])))
+    return ask(named, row_problem(row), row_config(row), gpu)
 
 
 def _outcome(row: Row) -> Resources | Failure:
@@ -236,13 +226,13 @@ def _recorded(gpu: Gpu, table: pd.DataFrame) -> Source:
     return make_source(gpu, table, read_rows(entry) if entry.is_file() else None)
 
 
-def make_predicted(gpu: Gpu, origin: Source, *, model: Model = MODEL) -> Source:
+def make_predicted(gpu: Gpu, origin: Source) -> Source:
     """Return what is predicted on *gpu* of the launches of *origin*, a GPU of the same target.
 
     Raises InputError where nothing can be predicted.
     """
-    basis = _basis(gpu, model)
-    found = _predicted(gpu, basis, replanned(origin.table, gpu), model)
+    basis = _basis(gpu)
+    found = _predicted(gpu, basis, replanned(origin.table, gpu))
     return dataclasses.replace(found, origin=origin)
 
 
@@ -251,12 +241,12 @@ def make_fresh(gpu: Gpu, **how: Any) -> Source:
 
     Raises InputError where nothing can be predicted.
     """
-    basis = _basis(gpu, MODEL)
-    return _predicted(gpu, basis, fresh_table(gpu, **how), MODEL)
+    basis = _basis(gpu)
+    return _predicted(gpu, basis, fresh_table(gpu, **how))
 
 
-def _basis(gpu: Gpu, model: Model) -> Basis:
-    basis = model.basis_of(gpu)
+def _basis(gpu: Gpu) -> Basis:
+    basis = calibration_for(gpu)
     if basis is None or gpu.multiprocessors is None or gpu.boost_mhz is None:
         refuse(
             f"no launches were recorded on {gpu.title}, and nothing can be predicted of any: name"
@@ -265,11 +255,11 @@ def _basis(gpu: Gpu, model: Model) -> Basis:
     return basis
 
 
-def _predicted(gpu: Gpu, basis: Basis, table: pd.DataFrame, model: Model) -> Source:
+def _predicted(gpu: Gpu, basis: Basis, table: pd.DataFrame) -> Source:
     import pandas as pd
 
     fitting = table[table["num_programs"].notna()].reset_index(drop=True)
-    predicted = model.claims(fitting, {}, gpu, basis)
+    predicted = with_predictions(fitting, {}, gpu, basis)
     predicted = predicted.assign(us=predicted["predicted_us"])
     none = pd.DataFrame()
     return Source(gpu, basis, None, table, predicted, predicted, none, is_predicted=True)
@@ -296,7 +286,6 @@ def make_source(
     providers: pd.DataFrame | None = None,
     *,
     file: str | None = None,
-    model: Model = MODEL,
 ) -> Source:
     """Return the source of those rows of *table* that are for *gpu*, with their predictions.
 
@@ -307,14 +296,17 @@ def make_source(
     _check(table, file)
     table = table[table["gpu"] == gpu.key].reset_index(drop=True)
     table = table if "use" in table else table.assign(use=ALL)
-    planned, basis = counted_rows(table), model.basis_of(gpu)
+    planned, basis = counted_rows(table), calibration_for(gpu)
+    predicted = planned.iloc[:0]
+    if basis is not None:
+        predicted = with_predictions(planned, {}, gpu, basis)
     return Source(
         gpu=gpu,
         basis=basis,
         file=file,
         table=table,
         planned=planned,
-        predictions=planned.iloc[:0] if basis is None else model.claims(planned, {}, gpu, basis),
+        predictions=predicted,
         providers=pd.DataFrame() if providers is None else _measured(providers),
     )
 

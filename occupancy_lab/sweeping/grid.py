@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.asked import ask
-from occupancy_lab.inputs import NamedKernel, chosen_config, next_power_of_two
+from occupancy_lab.inputs import chosen_config, next_power_of_two
 from occupancy_lab.kernel import Grid
-from occupancy_lab.measuring.verify import grid_of_configs
+from occupancy_lab.measuring.verify import NUM_STAGES, grid_of_configs
 from occupancy_lab.record import compile_runs, with_counts
 from occupancy_lab.table.columns import SWEEP_COLUMNS, pandas_types
 from occupancy_lab.values import Config
@@ -20,57 +20,39 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from occupancy_lab.asked import Asked
+    from occupancy_lab.asked import Asked, AskedMatrix
     from occupancy_lab.compiling.compiler import Compiler
     from occupancy_lab.gpus import Gpu
+    from occupancy_lab.inputs import NamedKernel
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.record import Failed, Record
     from occupancy_lab.values import Problem
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A cell of the grid; `kernel_name` is what `load_kernel` finds the kernel by.
-
-    It is None for a Kernel that only this process has.
-    """
-
-    kernel_name: str | None
-    kernel: Kernel
-    problem: Problem
-    config: Config
-    gpu: Gpu
-    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """Further compiler options."""
-
-    def asked(self) -> Asked:
-        """Return its launch."""
-        named = NamedKernel(self.kernel_name, self.kernel)
-        return ask(named, self.problem, self.config, self.gpu, self.options)
-
-
 def expand(  # noqa: PLR0913 - one argument a dimension of the grid
-    kernel_name: str | None,
-    kernel: Kernel,
+    named: NamedKernel,
     *,
     problems: Sequence[Problem],
     gpus: Sequence[Gpu],
     block_sizes: Sequence[int],
     num_warps: Sequence[int],
     num_stages: Sequence[int],
-) -> Iterator[Task]:
+    options: Mapping[str, Any] = MappingProxyType({}),
+) -> Iterator[AskedMatrix]:
     """Return every cell: GPUs outermost, then problems, BLOCK_SIZE, num_warps and num_stages.
 
     Without *block_sizes* a kernel that holds a row takes the smallest that does, and one that does
     not takes its default. Without any knob a kernel with configs takes these, as `tune` does.
+    *options* are further compiler options of each.
     """
+    kernel = named.kernel
     for gpu, problem in itertools.product(gpus, problems):
         if kernel.configs is not None and not (block_sizes or num_warps or num_stages):
-            yield from grid_tasks([NamedKernel(kernel_name, kernel)], problem, gpu)
+            yield from grid_tasks([named], problem, gpu, options=options)
             continue
         sizes = block_sizes or (_own_block_size(kernel, problem, gpu),)
         for knobs in itertools.product(sizes, num_warps or NUM_WARPS, num_stages or NUM_STAGES):
-            yield Task(kernel_name, kernel, problem, Config(*knobs), gpu)
+            yield ask(named, problem, Config(*knobs), gpu, options)
 
 
 def _own_block_size(kernel: Kernel, problem: Problem, gpu: Gpu) -> int:
@@ -80,44 +62,47 @@ def _own_block_size(kernel: Kernel, problem: Problem, gpu: Gpu) -> int:
     return next_power_of_two(problem.cols)
 
 
-def grid_tasks(
+def grid_tasks(  # noqa: PLR0913 - one argument a dimension of the grid
     kernels: Sequence[NamedKernel],
     problem: Problem,
     gpu: Gpu,
     num_warps: Sequence[int] = (),
     num_stages: Sequence[int] = (),
-) -> Iterator[Task]:
+    *,
+    options: Mapping[str, Any] = MappingProxyType({}),
+) -> Iterator[AskedMatrix]:
     """Return every configuration of every kernel, each kernel's own default among them.
 
-    Of several, a kernel with configs that has none for the problem is left out.
+    Of several, a kernel with configs that has none for the problem is left out. *options* are
+    further compiler options of each.
     """
-    for name, kernel in kernels:
+    for named in kernels:
+        kernel = named.kernel
         if kernel.configs is not None and len(kernels) > 1 and not kernel.configs(problem):
             continue
         loops = kernel.grid is Grid.PERSISTENT or kernel.configs is not None
         stages = num_stages if loops else (1,)
         configs = grid_of_configs(kernel, problem, gpu, num_warps, stages)
         for config in dict.fromkeys((*configs, chosen_config(kernel, problem, gpu, {}))):
-            yield Task(name, kernel, problem, config, gpu)
+            yield ask(named, problem, config, gpu, options)
 
 
 NUM_WARPS = (1, 2, 4, 8, 16, 32)
-NUM_STAGES = (1, 2, 3, 4)
+"""All that an NVIDIA GPU launches."""
 
 
-def run_tasks(tasks: Sequence[Task], compiler: Compiler, *, counted: bool = False) -> pd.DataFrame:
+def run_tasks(tasks: Sequence[Asked], compiler: Compiler, *, counted: bool = False) -> pd.DataFrame:
     """Return the table of *tasks* as *compiler* compiles them, with a row each, as `sweep` does.
 
     Where they are *counted*, it has what each of them does.
 
     Raises UnfinishedError, with the table of what is finished, on Ctrl-C.
     """
-    asked = [task.asked() for task in tasks]
     try:
-        runs = compile_runs(asked, compiler)
+        runs = compile_runs(tasks, compiler)
     except UnfinishedError as interrupt:
         raise UnfinishedError(make_table(interrupt.finished)) from interrupt
-    return make_table(with_counts(runs, asked, compiler) if counted else runs)
+    return make_table(with_counts(runs, tasks, compiler) if counted else runs)
 
 
 def make_table(runs: Sequence[Record | Failed]) -> pd.DataFrame:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.measuring.journal import measure_launches
 from occupancy_lab.measuring.process import DEFAULT_RUNS, TimedLaunch
 from occupancy_lab.table.columns import MEASURED_COLUMNS, pandas_types
-from occupancy_lab.values import Conditions
 from occupancy_lab.workers.signals import UnfinishedError
 
 if TYPE_CHECKING:
@@ -16,15 +15,15 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from occupancy_lab.asked import AskedMatrix
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.measuring.journal import Journal
-    from occupancy_lab.sweeping.grid import Task
     from occupancy_lab.values import Measurement
 
 
 def measure_table(  # noqa: PLR0913 - what is measured, and how
     table: pd.DataFrame,
-    tasks: Sequence[Task],
+    tasks: Sequence[AskedMatrix],
     *,
     gpu: Gpu | None = None,
     runs: int = DEFAULT_RUNS,
@@ -47,11 +46,8 @@ def measure_table(  # noqa: PLR0913 - what is measured, and how
     ]
     counts = [int(table["num_programs"].iloc[place]) for place in fine]
     launches = [
-        (
-            tasks[place].problem,
-            TimedLaunch(str(tasks[place].kernel_name), tasks[place].config, count),
-        )
-        for place, count in zip(fine, counts, strict=True)
+        (task.matrix.problem, TimedLaunch(str(task.name), task.matrix.config, count))
+        for task, count in zip([tasks[place] for place in fine], counts, strict=True)
     ]
 
     def columns(measured: Mapping[int, Measurement]) -> pd.DataFrame:
@@ -79,15 +75,6 @@ def add_columns(table: pd.DataFrame, found: Mapping[int, tuple[int, Measurement]
         lost_us=above.fillna(table["lost_us"]),
         lost_of=table["lost_of"].mask(above.notna(), "measured"),
     )
-
-
-def row_conditions(row: Mapping[Any, Any]) -> Conditions:
-    """Return the conditions that the columns of a measured row hold."""
-    import pandas as pd
-
-    names = (field.name for field in dataclasses.fields(Conditions))
-    values: dict[str, Any] = {name: None if pd.isna(row[name]) else row[name] for name in names}
-    return Conditions(**values)
 
 
 def measured_row(launched: int, measurement: Measurement) -> dict[str, Any]:

@@ -195,13 +195,17 @@ def _recorded_provider(gpu_key: str, problem: Problem, name: str) -> Measurement
     return None if latest is None else row_measurement(latest)
 
 
+def row_conditions(row: Mapping[str, Any]) -> Conditions:
+    """Return the conditions that the columns of a measured row hold, None for what is missing."""
+    return Conditions(**{field.name: row[field.name] for field in dataclasses.fields(Conditions)})
+
+
 def row_measurement(row: Mapping[str, Any]) -> Measurement:
     """Return the measurement that the columns of a row hold, None for what is missing."""
-    conditions = {field.name: row[field.name] for field in dataclasses.fields(Conditions)}
     names = ("us", "us_low", "us_high", "runs", "relative_error", "mostly_launch")
     return Measurement(
         row["measured"],
-        Conditions(**conditions),
+        row_conditions(row),
         row["why_not"],
         **{name: row[name] for name in names},
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import sys
 from contextlib import closing
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from occupancy_lab.inputs import (
     whole_number,
     whole_numbers,
 )
-from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices
+from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices, refuse_elsewhere
 from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.signature import read_options
 from occupancy_lab.sweeping import views
@@ -138,14 +137,14 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
         if measure and given:
             refuse("--measure launches a kernel as it is, without further compiler options")
         tasks = [
-            dataclasses.replace(task, options=given)
-            for task in expand(
-                *found,
+            *expand(
+                found,
                 problems=problems,
                 gpus=gpus,
                 block_sizes=whole_numbers("block_size", block_size),
                 num_warps=whole_numbers("num_warps", num_warps),
                 num_stages=whole_numbers("num_stages", num_stages),
+                options=given,
             )
         ]
         try:
@@ -169,10 +168,10 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
 def _measured_on(
     gpus: Sequence[Gpu], devices: str | Sequence[int] | None
 ) -> tuple[Gpu, tuple[str | None, ...]]:
-    here, names = chosen_devices("a measured sweep", devices)
+    purpose = "a measured sweep"
+    here, names = chosen_devices(purpose, devices)
     if here.key not in {gpu.key for gpu in gpus}:
-        asked = ", ".join(gpu.title for gpu in gpus)
-        refuse(f"the GPU here is {here.title}, and no row is for it to be measured on: {asked}")
+        refuse_elsewhere(purpose, here, gpus)
     return here, names
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.files import plain_rows
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.sweeping.measured import row_conditions
+from occupancy_lab.sweeping.recorded import row_conditions
 from occupancy_lab.table.columns import COLUMNS, MEASURED_COLUMNS, RESULTS, kinds_of
 from occupancy_lab.table.view import to_table
 from occupancy_lab.text.document import literal
@@ -181,8 +181,8 @@ def _time_sentences(fine: pd.DataFrame, gpus: Mapping[str, Gpu]) -> Iterator[str
         return
     measured = fine[fine["us"].notna()]
     if len(measured):
-        first = measured.iloc[0].to_dict()
-        yield conditions_sentence(row_conditions(first), int(first["runs"]))
+        (first,) = plain_rows(measured.head(1))
+        yield conditions_sentence(row_conditions(first), first["runs"])
 
 
 def _stages_without_loop(fine: pd.DataFrame) -> Iterator[str]:

@@ -55,10 +55,15 @@ def change_words(share: float, error: float | None) -> str:
     return f"within{error_words(error)}" if within else change(share)
 
 
+def _three_digits(number: float) -> str:
+    """Return "7.63", "12.4", "285", as many digits as a timer is worth."""
+    digits = 2 if number < 9.995 else 1 if number < 99.95 else 0  # noqa: PLR2004 - one more digit
+    return f"{number:.{digits}f}"
+
+
 def microseconds(us: float) -> str:
-    """Return "7.63 us", "12.4 us", "285 us": three digits, as many as a timer is worth."""
-    digits = 2 if us < 9.995 else 1 if us < 99.95 else 0  # noqa: PLR2004 - where a digit is added
-    return f"{us:.{digits}f} us"
+    """Return "7.63 us", "12.4 us", "285 us"."""
+    return f"{_three_digits(us)} us"
 
 
 def duration(us: float) -> str:
@@ -66,7 +71,7 @@ def duration(us: float) -> str:
     if us < 999.5:  # noqa: PLR2004 - from here on it has more than three digits
         return microseconds(us)
     number, unit = (us / 1e3, "ms") if us < 999.5e3 else (us / 1e6, "s")  # noqa: PLR2004
-    return f"{number:.{2 if number < 9.995 else 1 if number < 99.95 else 0}f} {unit}"  # noqa: PLR2004
+    return f"{_three_digits(number)} {unit}"
 
 
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
@@ -81,8 +86,7 @@ def scaled(number: float) -> str:
         number, place = number / 1000, place + 1
     if not place:
         return f"{number:.4g}"
-    digits = 2 if number < 9.995 else 1 if number < 99.95 else 0  # noqa: PLR2004 - as above
-    return f"{number:.{digits}f} {_PREFIXES[place]}"
+    return f"{_three_digits(number)} {_PREFIXES[place]}"
 
 
 def byte_words(number: int) -> str:
@@ -192,7 +196,7 @@ def formatted(value: float | str | None, form: str = "") -> str:
 
 def cell(us: float | None) -> str:
     """Return a time for a column of us: "7.63", "-" for None."""
-    return "-" if us is None else microseconds(us).removesuffix(" us")
+    return "-" if us is None else _three_digits(us)
 
 
 def difference(predicted_us: Any, measured_us: Any) -> Any:
@@ -220,7 +224,7 @@ def prediction_words(prediction: Prediction) -> str:
     error, low, high = prediction.error, prediction.low_us, prediction.high_us
     time = f"{microseconds(prediction.us)}{error_words(error)}"
     if low is not None and high is not None:
-        limits = (microseconds(one).removesuffix(" us") for one in (low, high))
+        limits = (_three_digits(one) for one in (low, high))
         return f"{time} ({' to '.join(limits)})"
     if prediction.gbs is not None:
         time += f", {prediction.gbs:.0f} GB/s"

@@ -1,4 +1,4 @@
-"""How long launches take, and why, before they are launched: one, or the rows of a table."""
+"""How long launches take, and why, before they are launched."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.occupancy.exact import FIELDS
 from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.throughput.features import features, stack
@@ -15,8 +16,6 @@ from occupancy_lab.values import Config, Part, Prediction, Problem, Resources, T
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    import pandas as pd
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.kernel import Kernel
@@ -150,9 +149,6 @@ def _longer(prediction: Prediction, us: float, moved: int) -> Prediction:
     return dataclasses.replace(prediction, us=total, gbs=moved / total / 1e3, parts=parts)
 
 
-_RESOURCES = tuple(field.name for field in dataclasses.fields(Resources))
-
-
 def row_problem(row: Mapping[Any, Any]) -> Problem:
     """Return the problem of a row."""
     return Problem(int(row["rows"]), int(row["cols"]), str(row["dtype"]))
@@ -167,7 +163,7 @@ def row_resources(row: Mapping[Any, Any]) -> Resources:
     """Return the resources that a row's columns hold; a column that is missing or empty is None."""
     import pandas as pd
 
-    known = {name: int(row[name]) for name in _RESOURCES if name in row and not pd.isna(row[name])}
+    known = {name: int(row[name]) for name in FIELDS if name in row and not pd.isna(row[name])}
     return Resources(**known)
 
 
@@ -182,53 +178,3 @@ def row_launch(row: Mapping[Any, Any], kernel: Kernel, gpu: Gpu) -> PlannedLaunc
     grid, work = kernel.launched_grid(problem, config), kernel.launched_work(problem, config)
     resources = row_resources(row)
     return PlannedLaunch.of(grid, work, config.num_stages, resources, int(programs), gpu)
-
-
-@dataclass(frozen=True, slots=True)
-class RowPrediction:
-    """What is predicted of one row of a table."""
-
-    place: int
-    """The row's place in the table."""
-    total_bytes: int
-    """Bytes that its launch reads and writes."""
-    prediction: Prediction
-
-
-def predict_rows(
-    rows: pd.DataFrame, kernels: Mapping[str, Kernel], gpu: Gpu, basis: Basis
-) -> list[RowPrediction]:
-    """Return what is predicted of those of *rows*, all of *gpu*, that can be predicted."""
-    launches = [
-        row_launch(row, kernels[str(row["kernel"])], gpu) for row in rows.to_dict("records")
-    ]
-    return [
-        RowPrediction(place, launch.work.known_bytes or 0, prediction)
-        for place, (launch, prediction) in enumerate(
-            zip(launches, predict(launches, gpu, basis), strict=True)
-        )
-        if launch is not None and prediction is not None
-    ]
-
-
-PREDICTED_COLUMNS = ("predicted_us", "predicted_gbs", "bound", "basis")
-"""The columns of a table that are fields of a Prediction."""
-
-
-def add_predictions(
-    table: pd.DataFrame, kernels: Mapping[str, Kernel], gpus: Mapping[str, Gpu]
-) -> None:
-    """Fill the predicted columns of *table*; what cannot be predicted stays missing.
-
-    *kernels* has the kernels of its rows by their names, *gpus* their GPUs by their keys.
-    """
-    for name, rows in table.groupby("gpu", sort=False):
-        gpu = gpus[str(name)]
-        basis = calibration_for(gpu)
-        if basis is None:
-            continue
-        found = predict_rows(rows, kernels, gpu, basis)
-        places = rows.index[[one.place for one in found]]
-        for column in PREDICTED_COLUMNS:
-            values = [getattr(one.prediction, column.removeprefix("predicted_")) for one in found]
-            table.loc[places, column] = values

@@ -21,7 +21,7 @@ from occupancy_lab.compiling.texts import kept_files, texts_of
 from occupancy_lab.errors import BinaryError, InputError, refuse
 from occupancy_lab.files import read_bytes
 from occupancy_lab.gpus import bare_gpus, find_device, present_gpus, usual_gpus
-from occupancy_lab.launch import INT64_MAX, BoundLaunch, Descriptor, Launch, Pointer, dtype_name
+from occupancy_lab.launch import BoundLaunch, Descriptor, Launch, Pointer, dtype_name
 from occupancy_lab.occupancy.calculator import calculate, check_fits
 from occupancy_lab.options import NAMES
 from occupancy_lab.tracing.actions import NOTHING, Effort, case_of_kept, with_actions, without_timed
@@ -41,7 +41,7 @@ from occupancy_lab.tracing.traced import (
     shortened,
     unusual,
 )
-from occupancy_lab.values import Resources, Target
+from occupancy_lab.values import INT64_MAX, Resources, Target
 from occupancy_lab.work.counting import Counted, count_launch
 
 if TYPE_CHECKING:

@@ -6,13 +6,10 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.compiling import store_directory
-from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.errors import few_of, quoted, refuse
-from occupancy_lab.explaining.dry_run import asked_of, loaded, variants_of
+from occupancy_lab.explaining.dry_run import asked_of, opened, variants_of
 from occupancy_lab.explaining.duration import why_no_time
-from occupancy_lab.inputs import chosen_gpus
 from occupancy_lab.kernel import Variant, innermost, variants
 from occupancy_lab.launch import TRITON_DTYPES, Dtype, Pointer, constant_text, plain
 from occupancy_lab.notation import Parameters
@@ -37,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from occupancy_lab.assumed import Assumption
+    from occupancy_lab.compiling.compiler import Compiler
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedGpus
     from occupancy_lab.signature import LaunchLine, Words
@@ -96,22 +94,14 @@ def tune_sizes(  # noqa: PLR0913 - one argument per option of the command line
         InputError: something is missing or wrong, a configuration is not right at every size, or no
             time is predicted at any size on any of the GPUs.
     """
-    gpus = chosen_gpus(gpu)
-    compiler = Compiler(
-        store_directory() if cache else None,
-        triton=triton,
-        here={found.target for found, present in gpus if present},
-        timeout=compile_timeout,
-        retry_failed=retry_failed,
-        progress=progress,
-    )
-    kernel, name = loaded(kernel, compiler)
+    how = {"triton": triton, "timeout": compile_timeout, "retry_failed": retry_failed}
+    kernel, name, gpus, compiler = opened(kernel, gpu, cache=cache, progress=progress, **how)
     kernel = as_compared(kernel)
     if search and autotuner_of(kernel) is None:
         described["num_warps"] = described.get("num_warps") or 4
         described["num_stages"] = described.get("num_stages") or 3
     assumed = read_assumed(assume, innermost(kernel).arg_names)
-    tuner = _Tuner(kernel, name, [one for one, _ in gpus], compiler, assumed, described)
+    tuner = _Tuner(kernel, name, gpus, compiler, assumed, described)
     return tuner.tune(read_sizes(sizes, kernel), search=search)
 
 

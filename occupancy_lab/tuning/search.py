@@ -25,10 +25,10 @@ from occupancy_lab.inputs import (
     whole_numbers,
 )
 from occupancy_lab.kernel import kernel_names, own_kernel
-from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices
+from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices, refuse_elsewhere
 from occupancy_lab.record import matrix_record
 from occupancy_lab.signature import read_options
-from occupancy_lab.sweeping.grid import Task, grid_tasks, run_tasks
+from occupancy_lab.sweeping.grid import grid_tasks, run_tasks
 from occupancy_lab.sweeping.measured import measure_table
 from occupancy_lab.sweeping.recorded import faster_rivals, recorded_measurement, recorded_ranking
 from occupancy_lab.sweeping.views import sees_stages
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from occupancy_lab.asked import AskedMatrix
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedDtype, AskedGpus, AskedKernel, Integer, Integers
     from occupancy_lab.measuring.journal import Journal
@@ -127,10 +128,7 @@ def tune(  # noqa: PLR0913 - one argument per option of the command line
         given = read_options(options)
         if measure and given:
             refuse("--measure launches a kernel as it is, without further compiler options")
-        tasks = [
-            dataclasses.replace(task, options=given)
-            for task in grid_tasks(kernels, problem, device, *knobs)
-        ]
+        tasks = [*grid_tasks(kernels, problem, device, *knobs, options=given)]
         compiled = run_tasks(tasks, compiler, counted=True)
     _check_predicted(compiled, device)
     table = _ranked(compiled)
@@ -146,18 +144,18 @@ def tune(  # noqa: PLR0913 - one argument per option of the command line
             journal=journal,
         )
         table = table.join(measured[list(MEASURED_COLUMNS)])
-    launched = f"{problem.rows} x {problem.cols} {problem.dtype}"
-    return _tuning(table, device, launched, runs=runs, tasks=ranked)
+    return _tuning(table, device, problem.words, runs=runs, tasks=ranked)
 
 
 def _tuned_gpu(asked: AskedGpus | None, *, measure: bool) -> tuple[Gpu, tuple[str | None, ...]]:
-    here, names = chosen_devices("tune --measure") if measure else (None, ())
+    purpose = "tune --measure"
+    here, names = chosen_devices(purpose) if measure else (None, ())
     (gpu, _), *others = chosen_gpus(asked)
     if others and asked is not None:
         several = ", ".join(one.key for one in (gpu, *(other for other, _ in others)))
         refuse(f"one GPU is tuned for at a time, and {several} are several")
     if here is not None and gpu.key != here.key:
-        refuse(f"the GPU here is {here.title}; nothing can be measured on {gpu.title}")
+        refuse_elsewhere(purpose, here, [gpu])
     if gpu.multiprocessors is None:
         refuse(f"{gpu.title} is an architecture, not a GPU; name a GPU, such as h100, to tune for")
     return gpu, names
@@ -221,13 +219,15 @@ def _ranked(table: pd.DataFrame) -> pd.DataFrame:
     return table.loc[[*timed.index, *table.index.difference(timed.index)]]
 
 
-def _with_recorded(table: pd.DataFrame, tasks: Sequence[Task]) -> pd.DataFrame:
+def _with_recorded(table: pd.DataFrame, tasks: Sequence[AskedMatrix]) -> pd.DataFrame:
     """Return *table* with a column of the times that were recorded; without where none was."""
     import pandas as pd
 
     found = [
-        recorded_measurement(*(task.gpu.key, name, task.problem, task.config), int(programs))
-        if (name := task.kernel_name) in kernel_names() and not pd.isna(programs)
+        recorded_measurement(
+            task.gpu.key, name, task.matrix.problem, task.matrix.config, int(programs)
+        )
+        if (name := task.name) in kernel_names() and not pd.isna(programs)
         else None
         for task, programs in zip(tasks, table["num_programs"], strict=True)
     ]
@@ -243,15 +243,15 @@ def _tuning(
     launched: str,
     *,
     runs: int,
-    tasks: Sequence[Task] = (),
+    tasks: Sequence[AskedMatrix] = (),
 ) -> Tuning:
     """Return what a ranked *table* of launches on *gpu* says; *tasks* are those of a matrix."""
     predicted = table[table["predicted_us"].notna()]
     measured = predicted[predicted["measured"].notna()] if "us" in table else predicted.iloc[:0]
     choices = [choice_of(row) for row in predicted.to_dict("records")]
     timed = [choice for choice in choices if choice.us is not None]
-    problem = tasks[0].problem if tasks else None
-    tuned = {task.kernel_name for task in tasks}
+    problem = tasks[0].matrix.problem if tasks else None
+    tuned = {task.name for task in tasks}
     own = [name for name in kernel_names() if name in tuned]
     recorded = () if problem is None else recorded_ranking(gpu.key, problem, own)
     us = recorded[0].measurement.us if recorded else None
@@ -271,20 +271,23 @@ def _tuning(
     )
 
 
-def _compared(table: pd.DataFrame, tasks: Sequence[Task]) -> Iterator[tuple[str, Choice]]:
+def _compared(table: pd.DataFrame, tasks: Sequence[AskedMatrix]) -> Iterator[tuple[str, Choice]]:
     """Return the tutorial's launch, and what each kernel's author would launch, where predicted."""
     for row, task in zip(table.to_dict("records"), tasks, strict=False):
-        if task.config == chosen_config(task.kernel, task.problem, task.gpu, {}):
+        matrix = task.matrix
+        if matrix.config == chosen_config(matrix.kernel, matrix.problem, task.gpu, {}):
             default = choice_of(row)
             yield f"default of {default.kernel}", default
-            if task.kernel_name == TUTORIAL_KERNEL:
+            if task.name == TUTORIAL_KERNEL:
                 yield from _tutorial(task, row, default)
 
 
-def _tutorial(task: Task, row: Mapping[Any, Any], default: Choice) -> Iterator[tuple[str, Choice]]:
+def _tutorial(
+    task: AskedMatrix, row: Mapping[Any, Any], default: Choice
+) -> Iterator[tuple[str, Choice]]:
     """Return the default with as many programs as the tutorial's formula launches."""
     version = str(row["triton_version"])
-    record = matrix_record(task.asked(), row_resources(row), triton=version)
+    record = matrix_record(task, row_resources(row), triton=version)
     plan = record.tutorial_plan
     prediction = record.prediction_of(plan)
     if prediction is not None and plan.num_programs:

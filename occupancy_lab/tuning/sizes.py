@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from occupancy_lab.errors import GridError, InputError, few_of, quoted, refuse, shortened
 from occupancy_lab.expressions import Kind, parse
 from occupancy_lab.files import read_given
-from occupancy_lab.launch import INT64_MAX
 from occupancy_lab.notation import Parameters, read_constant, split
 from occupancy_lab.signature import Words, read_launches
+from occupancy_lab.values import INT64_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

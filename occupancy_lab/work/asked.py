@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from occupancy_lab.work import operations
+from occupancy_lab.work.banks import NOWHERE
 from occupancy_lab.work.counts import LINE, SECTOR
 from occupancy_lab.work.warps import WARP, by_warp
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 COUNTED = ("sectors", "lines", "passes")
 QUARTERS = LINE // SECTOR
-NOWHERE = np.int64(1) << 62
-"""An address of no thread, greater than any."""
 KEPT_LINES = 256
 """Cache lines that a program loads before the L1 cache is taken to have lost a sector: 32 KiB. With
 half as many, or twice, the errors of the recorded launches' times are the same."""

@@ -34,7 +34,7 @@ SETTLED = 16
 MOST_COPYING = 1024
 """Threads whose copies are looked at."""
 NOWHERE = np.int64(1) << 62
-"""An address of no thread."""
+"""An address of no thread, greater than any."""
 NEIGHBOURS = (1, 2)
 WARP_GROUP = 4
 """Warps that execute one HGMMA together (PTX ISA, wgmma)."""

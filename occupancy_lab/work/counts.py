@@ -251,11 +251,6 @@ class Counts:
         return total(one.read for one in self.footprints)
 
     @property
-    def unique_written_bytes(self) -> Amount:
-        """Distinct bytes written."""
-        return total(one.written for one in self.footprints)
-
-    @property
     def flops(self) -> Amount:
         """Floating-point operations, those of dots among them."""
         return total(one.flops for one in self.arithmetic)

@@ -30,6 +30,7 @@ from occupancy_lab.work.counts import (
     total,
 )
 from occupancy_lab.work.module import UNKNOWN_PLACE
+from occupancy_lab.work.program import LOADS
 from occupancy_lab.work.threads import Launched
 from occupancy_lab.work.warps import MOST_NUMBERS, Followed, TooWideError, Visits, Warps
 
@@ -53,7 +54,6 @@ PASSES = 8
 """Passes of a loop by each warp where nobody knows them, in `ExecutedLine.cycles`."""
 GOLDEN = (math.sqrt(5) - 1) / 2
 NOT_KNOWN = "values from memory"
-READING = frozenset({"load", "copy"})
 INSTRUCTIONS, STALLS, LOCAL_BYTES = "instructions", "stalls", "local bytes"
 FLOPS, NOT_DECODED = "FLOPs", "products whose shape is not known"
 SUMMED = frozenset({INSTRUCTIONS, STALLS, LOCAL_BYTES, FLOPS, NOT_DECODED})
@@ -171,7 +171,7 @@ class Run(ABC):
         self._followed(needed, some, assume=None, visits=visits, most=MOST_BLOCKS_OF_ADDRESSES)
         for number, asked in asking.by_instruction.items():
             access = self.access_of(number)
-            if access is not None and access[0] not in READING and asked.tensor is not None:
+            if access is not None and access[0] not in LOADS and asked.tensor is not None:
                 self.passed.forget(asked.tensor)
 
     def _ways(self) -> tuple[Any, list[Followed]]:

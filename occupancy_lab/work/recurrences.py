@@ -90,11 +90,6 @@ def _placeholder(value: Value, init: Made) -> Made:
     return with_numbers(init, parts)
 
 
-def _carried_in(source: Source, todo: Sequence[Value]) -> bool:
-    keys = [source.key, *source.roots]
-    return any(isinstance(key, _Carried) and key.value in todo for key in keys)
-
-
 def _solved(
     walk: Any, value: Value, made: Made, todo: Sequence[Value], turns: Turns
 ) -> tuple[Made, Made] | None:
@@ -123,7 +118,8 @@ def _part(  # noqa: PLR0913, PLR0917
 ) -> tuple[Known, Known] | None:
     mine = [one for one in end.hidden if one.source.key == key]
     others = tuple(one for one in end.hidden if one.source.key != key)
-    if any(_carried_in(one.source, todo) for one in others):
+    keys = [key for one in others for key in (one.source.key, *one.source.roots)]
+    if any(isinstance(key, _Carried) and key.value in todo for key in keys):
         return None
     if not mine:
         return _replaced(walk, start, end, turns)

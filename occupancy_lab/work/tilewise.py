@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from occupancy_lab.work.tiles import (
-    Hidden,
     Known,
     Mask,
     Number,
@@ -326,13 +325,9 @@ def both(one: Mask, other: Mask, shape: tuple[int, ...]) -> Mask:
     return Mask(
         (*one.outer, *(each for each in other.outer if not any(each is old for old in one.outer))),
         (*one.tiles, *(each for each in other.tiles if not any(each is old for old in one.tiles))),
-        _merged_sources(one.hidden, other.hidden),
+        (*one.hidden, *(each for each in other.hidden if each not in one.hidden)),
         shape,
     )
-
-
-def _merged_sources(one: tuple[Hidden, ...], other: tuple[Hidden, ...]) -> tuple[Hidden, ...]:
-    return (*one, *(each for each in other if each not in one))
 
 
 def either(one: Mask, other: Mask, shape: tuple[int, ...], dimensions: int) -> Mask:

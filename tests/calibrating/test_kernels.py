@@ -67,7 +67,7 @@ def test_configurations_of_a_kernels_own_are_met_in_turn(name: str) -> None:
 
 def test_every_task_is_found_in_another_process() -> None:
     """A task names its kernel so that whoever compiles or launches it finds the same one."""
-    tasks = {task.kernel_name: task.kernel for task in tasks_of(find_gpu("h200"))}
+    tasks = {task.name: task.matrix.kernel for task in tasks_of(find_gpu("h200"))}
     assert {name: load_kernel(name).name for name in tasks} == {
         name: kernel.name for name, kernel in tasks.items()
     }

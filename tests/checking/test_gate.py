@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from runner import shell
 
 from occupancy_lab.compiling import triton_version
 
@@ -43,22 +44,6 @@ PYPROJECT = """
 no-spills = "local_bytes == 0"
 """
 LAUNCH = ["kernels/rows.py:softmax_rows", "--signature", "*fp32,*fp32,4000", "--gpu", "h100"]
-
-
-def shell(
-    command: str, folder: Path, flags: str = "-e -o pipefail", **variables: str
-) -> subprocess.CompletedProcess[str]:
-    """Run a command in *folder* as a CI job does, with the tool on the PATH and no GPU at hand."""
-    places = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    ours = {"PATH": places, "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "80", "GITHUB_ACTIONS": ""}
-    return subprocess.run(
-        ["/bin/bash", *flags.split(), "-c", command],
-        cwd=folder,
-        env=os.environ | ours | variables,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def gate(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

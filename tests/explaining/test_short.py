@@ -369,10 +369,9 @@ def test_the_answer_does_not_depend_on_the_store(
     problem, store = Problem(4096, 781), Store(tmp_path)
     empty = occupancy_lab.explain(problem.cols, gpu=gpu)
     for task in grid_tasks(chosen_kernels(ALIKE), problem, find_gpu(gpu)):
-        launch = task.kernel.launch(problem, task.config)
-        key = resource_key(task.kernel.function, launch, task.gpu.target)
+        key = resource_key(task.function, task.launch, task.gpu.target)
         if store.get(key) is None:
-            few = H100_SINGLE.replace(instructions=1, num_warps=task.config.num_warps)
+            few = H100_SINGLE.replace(instructions=1, num_warps=task.matrix.config.num_warps)
             store.put(key, few)
     full = occupancy_lab.explain(problem.cols, gpu=gpu)
     assert full.to_markdown() == empty.to_markdown()
@@ -495,7 +494,7 @@ def test_explain_compiles_what_it_names(monkeypatch: pytest.MonkeyPatch) -> None
     own = [("softmax", *knobs) for knobs in [(8, 4), *warps, *stages]]
     assert sorted(named) == sorted([*own, ("softmax_row", 8, 1), ("softmax", 8, 4)])
     tasks = grid_tasks(chosen_kernels(ALIKE), Problem(4096, 93), find_gpu("h100"))
-    several = sum(task.asked().why_not() is None for task in tasks)
+    several = sum(task.why_not() is None for task in tasks)
     tune = "`occupancy-lab tune --cols 93 --gpu h100`"
     assert f"To find the fastest, {tune} compiles {several} configurations for this" in text
 

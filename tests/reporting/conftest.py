@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from small_table import CLAIMED, H100, H200, providers, rows, table_of
+from small_table import H100, claimed, providers, rows, table_of
 
-from occupancy_lab.reporting.source import make_predicted, make_source
+from occupancy_lab.reporting.source import make_predicted
 
 if TYPE_CHECKING:
     from occupancy_lab.reporting.source import Source
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def small() -> Source:
     """Return the source of the small table, whose predictions are its own."""
-    return make_source(H200, table_of(rows()), providers(), model=CLAIMED)
+    return claimed(table_of(rows()), providers())
 
 
 @pytest.fixture(scope="session")

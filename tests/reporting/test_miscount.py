@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from small_table import CLAIMED, H100, H200, row, rows, table_of
+from small_table import H100, H200, claimed, row, rows, table_of
 
 from occupancy_lab.reporting.chapters.miscount import (
     Miscount,
@@ -84,7 +84,7 @@ def test_a_launch_is_paired_within_its_use() -> None:
 def test_what_is_not_predicted_is_not_said() -> None:
     """Of binaries too little known for a prediction the chapter tells what was measured alone."""
     uncounted = table_of([one | {"instructions": None} for one in rows()])
-    found = miscounts(make_source(H200, uncounted, model=CLAIMED))
+    found = miscounts(claimed(uncounted))
     assert {one.predicted_lost for one in found.launches} == {None}
     assert "Predicted" not in str(the_miscounts(found).blocks[0])
 

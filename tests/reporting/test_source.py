@@ -14,7 +14,6 @@ from occupancy_lab.reporting.source import (
     MEASURED,
     PREDICTED,
     PROBLEM,
-    Model,
     file_source,
     make_predicted,
     make_source,
@@ -26,9 +25,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from occupancy_lab.reporting.source import Source
-
-UNKNOWN = Model(basis_of=lambda _gpu: None)
-"""What predicts nothing."""
 
 
 @pytest.fixture
@@ -88,10 +84,17 @@ def test_what_was_not_launched_is_predicted(monkeypatch: pytest.MonkeyPatch) -> 
     assert (found.planned["us"] == found.planned["predicted_us"]).all()
 
 
+@pytest.fixture
+def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have no GPU that anything can be predicted for."""
+    monkeypatch.setattr("occupancy_lab.reporting.source.calibration_for", lambda _gpu: None)
+
+
+@pytest.mark.usefixtures("nothing_known")
 def test_nothing_is_predicted_without_a_basis(small: Source) -> None:
     """Where no GPU was ever calibrated a page of predictions cannot be made."""
     with pytest.raises(InputError, match="nothing can be predicted"):
-        make_predicted(find_gpu("h100"), small, model=UNKNOWN)
+        make_predicted(find_gpu("h100"), small)
 
 
 def test_file_names_its_own_gpu(file: str) -> None:
@@ -145,8 +148,9 @@ def test_planned_launches_and_claims() -> None:
     assert len(found.predictions_for("tuning")) == 1
 
 
+@pytest.mark.usefixtures("nothing_known")
 def test_nothing_is_claimed_without_a_basis() -> None:
     """Where a GPU cannot be predicted there are no claims, and no error."""
-    found = make_source(H200, table_of([row()]), model=UNKNOWN)
+    found = make_source(H200, table_of([row()]))
     assert found.basis is None
     assert (len(found.planned), len(found.predictions)) == (1, 0)

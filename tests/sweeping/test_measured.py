@@ -14,9 +14,10 @@ from stand_ins import CONDITIONS, Launches, put_calibration, put_here
 
 from occupancy_lab.cli.options import chosen_view
 from occupancy_lab.errors import InputError
+from occupancy_lab.files import plain_rows
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.sweeping import sweep, views
-from occupancy_lab.sweeping.measured import row_conditions
+from occupancy_lab.sweeping.recorded import row_conditions
 from occupancy_lab.sweeping.run import run
 from occupancy_lab.sweeping.views import choose
 from occupancy_lab.table.columns import MEASURED_COLUMNS, SWEEP_COLUMNS
@@ -79,7 +80,7 @@ def test_a_measured_time_is_what_lost_time_is_of(launches: Launches) -> None:
 
 def test_conditions_are_columns(launches: Launches) -> None:
     """A measured row's columns give back the conditions it was measured under."""
-    row = sweep(781, **GRID, measure=True).iloc[0].to_dict()
+    row, *_ = plain_rows(sweep(781, **GRID, measure=True))
     assert row_conditions(row) == CONDITIONS
     assert launches.devices == (None,)
 
@@ -200,7 +201,7 @@ def test_without_a_gpu_measuring_is_refused(
     with pytest.raises(InputError, match="needs a GPU of this machine; none was found"):
         sweep(781, gpu="h200", measure=True)
     put_here(monkeypatch, "h200")
-    with pytest.raises(InputError, match="the GPU here is H200 SXM"):
+    with pytest.raises(InputError, match="the GPU here, which is H200 SXM; asked for is A100"):
         sweep(781, gpu="a100,mi300x", measure=True)
 
 

@@ -12,16 +12,17 @@ import pandas as pd
 import pytest
 from stand_ins import CONDITIONS
 
+from occupancy_lab.asked import ask
 from occupancy_lab.errors import InputError
 from occupancy_lab.evaluating.evaluation import counted_rows
 from occupancy_lab.expressions import Kind
 from occupancy_lab.files import export, plain_rows
 from occupancy_lab.gpus import find_gpu
+from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.kernels.softmax import ALIKE
 from occupancy_lab.record import failed
 from occupancy_lab.sweeping import recorded
-from occupancy_lab.sweeping.grid import Task
 from occupancy_lab.sweeping.measured import measured_row
 from occupancy_lab.sweeping.recorded import (
     NEEDED,
@@ -173,8 +174,8 @@ def on(date: str, us: float) -> Measurement:
 
 def named(gpu: str, kernel: str, problem: Problem, config: Config) -> dict[str, object]:
     """Return the columns that name a launch in a table."""
-    task = Task(kernel, load_kernel(kernel), problem, config, find_gpu(gpu))
-    return failed(task.asked(), Failure(Status.SKIPPED, "no GPU"), "3.7.1").named()
+    asked = ask(NamedKernel(kernel, load_kernel(kernel)), problem, config, find_gpu(gpu))
+    return failed(asked, Failure(Status.SKIPPED, "no GPU"), "3.7.1").named()
 
 
 def lines(rows: Iterable[Row], gpu: str = "h200") -> list[dict[str, object]]:

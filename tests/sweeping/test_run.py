@@ -10,17 +10,19 @@ from hand_made import executed, place, rows
 from records import make_record
 from stand_ins import UNLISTED, put_here
 
+from occupancy_lab.asked import ask
 from occupancy_lab.cli import main
 from occupancy_lab.cli.options import chosen_view
 from occupancy_lab.errors import InputError
 from occupancy_lab.expressions import Kind
 from occupancy_lab.gpus import find_gpu
+from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.occupancy import cuda, hip
 from occupancy_lab.occupancy.calculator import calculate, unit_words
 from occupancy_lab.record import Record, records_of
 from occupancy_lab.sweeping import sweep
-from occupancy_lab.sweeping.grid import Task, make_table
+from occupancy_lab.sweeping.grid import make_table
 from occupancy_lab.sweeping.run import calculate_row, run
 from occupancy_lab.table.columns import COLUMNS, SWEEP_COLUMNS
 from occupancy_lab.text.document import to_markdown
@@ -164,8 +166,8 @@ WHOLE = Resources(
 
 def asked(gpu: str) -> Asked:
     """Return the tutorial's launch at 781 columns on a GPU."""
-    kernel = load_kernel("softmax")
-    return Task("softmax", kernel, Problem(4096, 781), Config(1024, 4, 2), find_gpu(gpu)).asked()
+    named = NamedKernel("softmax", load_kernel("softmax"))
+    return ask(named, Problem(4096, 781), Config(1024, 4, 2), find_gpu(gpu))
 
 
 def test_no_column_is_silently_empty() -> None:

@@ -12,12 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.kernels import softmax, softmax_row
+from occupancy_lab.kernels import softmax
 from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.throughput.model import launch_times
 from occupancy_lab.throughput.predict import (
     PlannedLaunch,
-    add_predictions,
     predict,
     predictions,
     row_launch,
@@ -103,18 +102,10 @@ def test_what_is_not_known_is_not_predicted(shelves: Shelves) -> None:
     assert predicted(H200, COMPILED.replace(instructions=None)) is None
 
 
-KERNELS = {kernel.name: kernel for kernel in (softmax.KERNEL, softmax_row.KERNEL)}
-
-
-def guessed(rows: int) -> GuessedLaunch:
-    """Return the tutorial's example with *rows* rows."""
-    return GuessedLaunch(softmax.KERNEL, Problem(rows, 781), CONFIG, COMPILED, 8)
-
-
-def row(launch: GuessedLaunch, gpu: str = "h200") -> dict[str, Any]:
+def row(launch: GuessedLaunch) -> dict[str, Any]:
     """Return the row of a sweep's table that describes *launch*."""
     return {
-        "gpu": gpu,
+        "gpu": "h200",
         "kernel": launch.kernel.name,
         **dataclasses.asdict(launch.problem),
         "BLOCK_SIZE": launch.config.block_size,
@@ -143,26 +134,6 @@ def test_row_without_an_occupancy_has_no_launch(launch: GuessedLaunch) -> None:
     """What did not compile, or does not fit, is not predicted."""
     values = row(launch) | {"programs_per_multiprocessor": pd.NA}
     assert row_launch(values, launch.kernel, H200) is None
-
-
-@pytest.mark.parametrize("gpu", ["h200", "sm_90"])
-def test_predicted_columns_are_filled(shelves: Shelves, gpu: str) -> None:
-    """Each row has the prediction of its own launch, where its GPU can be predicted."""
-    shelves.record(calibration())
-    launches = [guessed(rows) for rows in (7, 4096, 100_000)]
-    table = pd.DataFrame([row(launch, gpu) for launch in launches])
-    for name in ("predicted_us", "predicted_gbs", "bound", "basis"):
-        table[name] = pd.Series([None] * len(table), dtype=object)
-    add_predictions(table, KERNELS, {gpu: find_gpu(gpu)})
-    if gpu == "sm_90":
-        assert table["predicted_us"].isna().all()
-        return
-    features = [one.features for one in launches]
-    expected = predictions(features, [one.total_bytes for one in launches], H200, BASIS)
-    assert table["predicted_us"].tolist() == [one.us for one in expected]
-    assert table["predicted_gbs"].tolist() == [one.gbs for one in expected]
-    assert table["bound"].tolist() == [one.bound for one in expected]
-    assert table["basis"].str.contains("NVIDIA H200").all()
 
 
 SIMPLE = Resources(32, 4, 0, instructions=90, load_bytes=16, store_bytes=16)

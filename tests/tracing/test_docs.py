@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from runner import shell
 
 from occupancy_lab.compiling import triton_version
 
@@ -17,20 +15,6 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "trace.md"
 TEXT = PAGE.read_text("utf-8")
 CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
-
-
-def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command as a reader would, with the tool on the PATH and no GPU at hand."""
-    places = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = os.environ | {"PATH": places, "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "80"}
-    return subprocess.run(
-        ["/bin/bash", "-c", command],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 @pytest.fixture
@@ -62,5 +46,5 @@ def test_consoles_show_what_the_tool_prints(folder: Path, request: pytest.Fixtur
 @pytest.mark.parametrize("command", re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL))
 def test_commands_run(folder: Path, command: str) -> None:
     """Each command of a block runs, and says nothing of errors."""
-    done = shell(f"set -e; {command}", folder)
+    done = shell(command, folder)
     assert (done.returncode, done.stderr) == (0, "")

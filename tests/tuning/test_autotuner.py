@@ -18,6 +18,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from launched_kernels import compiled_whole, double, grid
 from triton.compiler import CompiledKernel
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.errors import OutOfResources
@@ -79,18 +80,6 @@ class AutotunerOf39(AutotunerTo38):
     def share_of(self, pruned_configs: list[Any]) -> int:
         """Return how many configurations a share is of."""
         return max(1, int(len(pruned_configs) * self.configs_top_k))
-
-
-@triton.jit
-def double(x_ptr, y_ptr, n, BLOCK_SIZE: tl.constexpr):  # noqa: ANN001, ANN201, N803 - a kernel
-    """Double n elements, a block a program."""
-    at = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
-    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n) * 2, mask=at < n)
-
-
-def grid(meta: Mapping[str, int]) -> tuple[int]:
-    """Return the grid of `double`."""
-    return (triton.cdiv(meta["n"], meta["BLOCK_SIZE"]),)
 
 
 X = torch.empty(2**20)
@@ -352,18 +341,8 @@ def test_torch_compile_traces_a_kernel_with_both(
     monkeypatch.setattr("torch.utils._triton.has_triton", lambda *_: True)
     hooks = BOTH | {"perf_model": functools.partial(occupancy_lab.perf_model, *moved)}
     tuner = tuned(double, configs_of(BLOCK_SIZE=(128, 256)), **hooks, top_k=1)
-    graphs = []
-
-    def backend(graph: torch.fx.GraphModule, _inputs: object) -> Callable[..., Any]:
-        graphs.append(str(graph.graph))
-        return lambda *_: (X,)
-
-    def doubled(x: torch.Tensor) -> torch.Tensor:
-        y = torch.empty_like(x)
-        tuner[grid](x, y, x.numel())
-        return y
-
-    torch.compile(doubled, backend=backend, fullgraph=True)(X)
+    compiled, graphs = compiled_whole(tuner)
+    compiled(X)
     assert len(graphs) == 1
     assert "triton_kernel_wrapper" in graphs[0]
 

@@ -39,7 +39,7 @@ def test_everything_is_ranked_by_prediction(launches: Launches) -> None:
     tasks = grid_tasks(kernels, Problem(4096, 781), find_gpu("h200"), WARPS, ())
     ranked = table[["kernel", "BLOCK_SIZE", "num_warps", "num_stages"]].itertuples(index=False)
     assert sorted(map(tuple, ranked)) == sorted(
-        (task.kernel_name, *dataclasses.astuple(task.config)) for task in tasks
+        (task.name, *dataclasses.astuple(task.matrix.config)) for task in tasks
     )
     assert set(table["kernel"]) == TRIED
     assert launches.asked == []
@@ -185,7 +185,7 @@ def test_amd_has_no_more_warps_than_it_may(launches: Launches) -> None:
     [
         ({"gpu": "sm_90"}, "is an architecture, not a GPU"),
         ({"gpu": "h100,h200"}, "one GPU is tuned for at a time"),
-        ({"gpu": "a100", "measure": True}, "the GPU here is H200 SXM"),
+        ({"gpu": "a100", "measure": True}, "the GPU here, which is H200 SXM; asked for is A100"),
         ({"top": 0}, "top is 0"),
         ({"rows": 0}, "rows is 0"),
         ({"kernel": "softmax_naive"}, "torch operations"),
@@ -280,13 +280,13 @@ def test_a_kernels_own_configurations_are_tried(
     )
     problem, gpu = Problem(64, 781), find_gpu("h200")
     tasks = grid_tasks([NamedKernel(None, kernel)], problem, gpu, warps, stages)
-    assert [task.config for task in tasks] == [
+    assert [task.matrix.config for task in tasks] == [
         *(Config(*knobs) for knobs in expected),
         Config(192, 4, 1),
     ]
     none = dataclasses.replace(kernel, configs=lambda _problem: ())
     (task,) = grid_tasks([NamedKernel(None, none)], problem, gpu, warps, stages)
-    assert task.config == Config(192, 4, 1)
+    assert task.matrix.config == Config(192, 4, 1)
 
 
 def test_what_was_recorded_to_be_faster_is_said_first() -> None:
@@ -304,7 +304,7 @@ def test_a_kernel_that_tries_nothing_is_left_out_beside_others() -> None:
     """A block of a million elements takes half a minute to compile, and is never the choice."""
     gpu, problem = find_gpu("h200"), Problem(64, 2**20)
     several = [NamedKernel(name, load_kernel(name)) for name in ALIKE]
-    assert {task.kernel.name for task in grid_tasks(several, problem, gpu, (), ())} == {
+    assert {task.matrix.kernel.name for task in grid_tasks(several, problem, gpu, (), ())} == {
         "softmax",
         "softmax_row",
         "softmax_cooperative",

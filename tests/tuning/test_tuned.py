@@ -11,6 +11,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from launched_kernels import compiled_whole, double, grid
 from triton.compiler import CompiledKernel
 from triton.runtime.errors import OutOfResources
 
@@ -31,18 +32,6 @@ if TYPE_CHECKING:
 H100 = find_gpu("h100")
 X = torch.empty(2**20)
 N = 2**20
-
-
-@triton.jit
-def double(x_ptr, y_ptr, n, BLOCK_SIZE: tl.constexpr):  # noqa: ANN001, ANN201, N803 - a kernel
-    """Double n elements, a block a program."""
-    at = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
-    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n) * 2, mask=at < n)
-
-
-def grid(meta: Mapping[str, int]) -> tuple[int]:
-    """Return the grid of `double`."""
-    return (triton.cdiv(meta["n"], meta["BLOCK_SIZE"]),)
 
 
 OWN = [triton.Config({"BLOCK_SIZE": size}, num_warps=1) for size in (64, 128)]
@@ -414,18 +403,7 @@ def test_torch_compile_launches_what_was_chosen(
     monkeypatch.setattr("torch.utils._triton.has_triton", lambda *_: True)
     kernel_side_table.reset_table()
     kernel = occupancy_lab.tuned(write())(autotuned())
-    graphs = []
-
-    def backend(graph: torch.fx.GraphModule, _inputs: object) -> Callable[..., Any]:
-        graphs.append(str(graph.graph))
-        return lambda *_: (X,)
-
-    def doubled(x: torch.Tensor) -> torch.Tensor:
-        y = torch.empty_like(x)
-        kernel[grid](x, y, x.numel())
-        return y
-
-    compiled = torch.compile(doubled, backend=backend, fullgraph=True)
+    compiled, graphs = compiled_whole(kernel)
     for n in (2**20, 2**10, 2**20):
         compiled(X[:n])
     assert len(graphs) == 2

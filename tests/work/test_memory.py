@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from occupancy_lab.gpus import bare_gpus, devices, find_gpu
 from occupancy_lab.values import Resources, Work
-from occupancy_lab.work.counts import Amount, Arithmetic, Counts, Footprint, Place
+from occupancy_lab.work.counts import Amount, Arithmetic, Counts, Footprint, Place, total
 from occupancy_lab.work.memory import (
     FARTHEST,
     FORGOTTEN,
@@ -86,7 +86,7 @@ def test_the_speed_of_light_moves_each_byte_once() -> None:
     counts = rows(1024, 65536, 1024, passes=3)
     found = memory(counts, H100)
     light = speed_of_light(counts, found, H100)
-    once = counts.unique_read_bytes + counts.unique_written_bytes
+    once = counts.unique_read_bytes + total(one.written for one in counts.footprints)
     assert found.once_read_bytes == counts.unique_read_bytes
     assert (found.dram_read_bytes.exact or 0) > 2 * counts.unique_read_bytes.low
     assert light.part_us("memory") == pytest.approx(once.low / (H100.bandwidth_gbs or 0) / 1e3)
@@ -311,7 +311,7 @@ def test_what_the_user_said_of_bytes_counts() -> None:
     assert both is not None
     assert both.given
     assert both.dram_read_bytes == Amount.of(7)
-    assert both.dram_written_bytes == counts.unique_written_bytes
+    assert both.dram_written_bytes == total(one.written for one in counts.footprints)
     alone = moved(None, Work(None, 3352), H100)
     assert alone == Memory(None, None, Amount.of(3352), None, None, Amount.of(3352), given=True)
     assert alone.dram_bytes is None

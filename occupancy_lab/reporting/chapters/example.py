@@ -24,7 +24,7 @@ from occupancy_lab.plotting.style import (
 )
 from occupancy_lab.reporting.launches import (
     config_words,
-    problem_words,
+    of_problem,
     row_name,
     rows_of,
     span_words,
@@ -120,8 +120,7 @@ def _copy_us(source: Source, problem: Problem) -> float | None:
     if source.providers.empty:
         return None
     table = source.providers[source.providers["provider"] == COPY]
-    same = (table["rows"] == problem.rows) & (table["cols"] == problem.cols)
-    times = table.loc[same & (table["dtype"] == problem.dtype), "us"]
+    times = table.loc[of_problem(table, problem), "us"]
     return None if times.empty else float(times.iloc[-1])
 
 
@@ -136,7 +135,7 @@ def the_example(example: Example | None) -> Chapter:
     problem, own = example.problem, example.tutorial
     asked = f"--rows {problem.rows} --cols {problem.cols} --dtype {problem.dtype}"
     setting = (
-        f"{problem_words(problem)} as Triton {literal(example.triton)} compiled it, with BLOCK_SIZE"
+        f"{problem.words} as Triton {literal(example.triton)} compiled it, with BLOCK_SIZE"
         f" {own.config.block_size}. {held_in_short(own.calculation)}. `occupancy-lab explain"
         f" {asked} --gpu {own.calculation.gpu.key}` works that out, and where its time goes."
     )
@@ -290,7 +289,7 @@ def draw_example(example: Example) -> Figure:
         axes.set_xlabel("num_warps")
         axes.set_ylabel(f"{example.times.word} us")
         lined(axes)
-        title = f"Time of a launch over its warps, {problem_words(example.problem)}"
+        title = f"Time of a launch over its warps, {example.problem.words}"
         head(figure, title)
         figure.draw_without_rendering()
         outlines = [outline(axes, line) for _, _, line in lines]

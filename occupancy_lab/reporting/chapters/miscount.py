@@ -19,7 +19,6 @@ from occupancy_lab.plotting.style import MUTED, TUTORIAL, describe, head, lined,
 from occupancy_lab.reporting.launches import (
     config_words,
     known_summary,
-    problem_words,
     row_name,
     row_record,
     tutorial_name,
@@ -89,7 +88,8 @@ def make_miscounts(source: Source) -> Miscounts | None:
 
     Of measured rows those that were launched both ways; None where there are none.
     """
-    looping = _looping(source.planned)
+    grids = {name: load_kernel(name).grid for name in source.planned["kernel"].unique()}
+    looping = source.planned[source.planned["kernel"].map(grids) == Grid.PERSISTENT]
     tutorial = looping["tutorial_num_programs"]
     wrong = looping[tutorial.notna() & (tutorial != looping["num_programs"])]
     if not source.is_predicted:
@@ -102,12 +102,6 @@ def make_miscounts(source: Source) -> Miscounts | None:
     tutorial = looping["tutorial_num_programs"]
     right = int((tutorial == looping["num_programs"]).sum())
     return Miscounts(source.gpu, source.times, tuple(launches), right, int(tutorial.isna().sum()))
-
-
-def _looping(planned: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of kernels that leave the number of their programs open."""
-    grids = {name: load_kernel(name).grid for name in planned["kernel"].unique()}
-    return planned[planned["kernel"].map(grids) == Grid.PERSISTENT]
 
 
 def _launched_both_ways(source: Source) -> pd.DataFrame:
@@ -164,7 +158,7 @@ def _sentences(counts: Miscounts) -> Iterator[str]:
         shapes = count(len({one.problem for one in own}), "shape")
         yield (
             "With the tutorial's own num_warps and num_stages it is wrong on"
-            f" {shapes}, such as {problem_words(own[0].problem)}:"
+            f" {shapes}, such as {own[0].problem.words}:"
             f" {own[0].tutorial_programs} programs where {own[0].programs} fit."
         )
     if counts.lost is not None:
@@ -189,7 +183,7 @@ def _table(counts: Miscounts) -> Table:
             str(len(launches)),
             "-" if lost is None else f"{lost.median:.1%}",
             formatted(worst.lost, ".1%"),
-            f"{problem_words(worst.problem)}, {config_words(*worst.name)}",
+            f"{worst.problem.words}, {config_words(*worst.name)}",
             f"{worst.tutorial_programs} for {worst.programs}",
         )
 
