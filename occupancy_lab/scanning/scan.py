@@ -279,12 +279,6 @@ def on_gpu(
     return {**found, "gain": gain.factor, "gain_by": gain.by, "bound": gain.bound}
 
 
-def _cap(step: NextStep) -> dict[str, int]:
-    """Return the cap on registers that a step asks for: {"maxnreg": 128}."""
-    name, _, most = (step.option or "").partition("=")
-    return {name: int(most)} if most else {}
-
-
 def _against(
     row: ScannedKernel, steps: Iterable[NextStep], alike: Mapping[Caps, int | None]
 ) -> str:
@@ -292,7 +286,7 @@ def _against(
     if row.local_accesses:
         return "none, as it spills already"
     for step in steps:
-        local = alike.get(_caps(row, **_cap(step))) if _cap(step) else None
+        local = alike.get(_caps(row, **step.cap)) if step.cap else None
         if local is not None and local > (row.local_bytes or 0):
             return f"none, as with {step.option} it has {local} B of local memory"
     return ""
@@ -303,7 +297,7 @@ def _cost(row: ScannedKernel, steps: Iterable[NextStep], alike: Mapping[Caps, in
     for step in steps:
         if step.resource == "shared":
             return "fewer stages or a smaller block may take longer"
-        if _caps(row, **_cap(step)) not in alike:
+        if _caps(row, **step.cap) not in alike:
             return "it may spill"
     return ""
 
