@@ -216,7 +216,7 @@ compile_timeout_option = click.option(
     type=Number(min=0, min_open=True, max=LONGEST_TIMEOUT),
     default=120,
     show_default=True,
-    help="Seconds a compile, or the import of a kernel's file, may take.",
+    help="Seconds a compile, the import of a kernel's file or the run of FILE.py:main may take.",
 )
 runs_option = click.option(
     "--runs",

@@ -341,7 +341,8 @@ def explain_script(  # noqa: PLR0913 - one argument per option of the command li
 
     Nothing is launched: tensors on "cuda" have a shape, a dtype and strides, and small ones values.
     *assume* is as `explain_launch` takes it, of the parameters of any kernel that is launched, and
-    so is *warm*, of each launch.
+    so is *warm*, of each launch. *compile_timeout* is how many seconds the function may take, and
+    each compile.
 
     Raises InputError, with the line of the script, for what cannot be done so, and where it makes
     no launch.
@@ -350,6 +351,7 @@ def explain_script(  # noqa: PLR0913 - one argument per option of the command li
     lines, pages, ran = [], [], []
     for one, _ in chosen_gpus(gpu):
         options: dict[str, Any] = {"compile_timeout": compile_timeout, "progress": progress}
+        options["timeout"] = compile_timeout
         with Script(name, one, directory, **options) as script:
             ran.append(script.ran)
             for first, run in script_runs(script, _assumed(script, assume), warm=warm):
