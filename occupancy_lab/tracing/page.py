@@ -450,7 +450,7 @@ def _summary(found: Traced) -> str:
     names, launches = {one.kernel for one in shown}, sum(one.launches for one in shown)
     words = [
         (
-            f"{launches} launch{'' if launches == 1 else 'es'} of {count(len(names), 'kernel')}"
+            f"{count(launches, 'launch')} of {count(len(names), 'kernel')}"
             f" in {count(len(shown), 'configuration')}"
         )
     ]
