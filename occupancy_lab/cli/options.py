@@ -314,7 +314,8 @@ described_options = together(
         "--assume",
         multiple=True,
         metavar="NAME=VALUE",
-        help="What a tensor, or an argument without a value, holds: 64, or 64*i at index i.",
+        help="What a tensor, or an argument without a value, holds: 64, or 64*i at index i."
+        " To explain FILE.py:main also what its program asks for: int=64, float=0.5, bool=true.",
     ),
 )
 any_launch_options = together(

@@ -296,7 +296,7 @@ class Script:
         if ran.printed:
             print(ran.printed, end="", file=sys.stderr)  # noqa: T201 - the script prints it
         if ran.failure is not None and not ran.launches and self._request.arguments is None:
-            raise InputError(ran.failure)
+            refuse(f"{ran.failure}{_assumed_words(ran.assumed)}")
         return ran
 
     def outcomes(self, wanted: Sequence[Changed] | None = None) -> list[Resources | Failure]:
@@ -376,6 +376,14 @@ class Script:
         if isinstance(outcome, Resources):
             return outcome
         raise (InputError if outcome.status is Status.SKIPPED else CompileError)(outcome.reason)
+
+
+def _assumed_words(assumed: Sequence[Assumed]) -> str:
+    """Say behind why nothing was launched what was assumed before, and what sets it."""
+    if not assumed:
+        return ""
+    more = f" and {len(assumed) - 1} more" if len(assumed) > 1 else ""
+    return f"; assumed: {assumed[0]}{more}, which --assume float=0.5, int=64 or bool=true sets"
 
 
 _recorders: list[Recorder] = []

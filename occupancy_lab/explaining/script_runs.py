@@ -6,12 +6,14 @@ import dataclasses
 import functools
 import inspect
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import store_directory
+from occupancy_lab.compiling.assumptions import given_values, names_value
 from occupancy_lab.compiling.environment import running_environment
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.compiling.script import Changed, Script
@@ -28,9 +30,10 @@ from occupancy_lab.text.document import Answer, Document, Section, Table, litera
 from occupancy_lab.text.words import count, formatted, known
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from occupancy_lab.assumed import Assumption
+    from occupancy_lab.compiling.assumptions import Value
     from occupancy_lab.compiling.compiler import Compilation
     from occupancy_lab.compiling.notes import ScriptLaunch
     from occupancy_lab.compiling.script import Ran
@@ -43,6 +46,15 @@ if TYPE_CHECKING:
     from occupancy_lab.values import Failure, Resources
 
     LaunchError = CompileError | DoesNotFitError
+
+
+def _split(assume: Words) -> tuple[dict[str, Value], list[str]]:
+    """Return what is assumed of values that a script asks for, and the words on parameters."""
+    if isinstance(assume, Mapping):
+        assume = [f"{name}={value}" for name, value in assume.items()]
+    words = [assume] if isinstance(assume, str) else [*assume]
+    values = given_values(filter(names_value, words))
+    return values, [word for word in words if not names_value(word)]
 
 
 def _assumed(script: Script, assume: Words) -> dict[str, Assumption]:
@@ -341,20 +353,20 @@ def explain_script(  # noqa: PLR0913 - one argument per option of the command li
 
     Nothing is launched: tensors on "cuda" have a shape, a dtype and strides, and small ones values.
     *assume* is as `explain_launch` takes it, of the parameters of any kernel that is launched, and
-    so is *warm*, of each launch. *compile_timeout* is how many seconds the function may take, and
-    each compile.
+    as `dry_trace` does, of values that the script asks for; *warm* as the former, of each launch.
+    *compile_timeout* is how many seconds the function may take, and each compile.
 
     Raises InputError, with the line of the script, for what cannot be done so, and where it makes
     no launch.
     """
-    directory = store_directory() if cache else None
+    directory, (values, words) = store_directory() if cache else None, _split(assume)
     lines, pages, ran = [], [], []
     for one, _ in chosen_gpus(gpu):
         options: dict[str, Any] = {"compile_timeout": compile_timeout, "progress": progress}
-        options["timeout"] = compile_timeout
+        options |= {"timeout": compile_timeout, "assume": values}
         with Script(name, one, directory, **options) as script:
             ran.append(script.ran)
-            for first, run in script_runs(script, _assumed(script, assume), warm=warm):
+            for first, run in script_runs(script, _assumed(script, words), warm=warm):
                 lines.append(ScriptLine(first, run, one))
                 if isinstance(run, Explanation):
                     pages.append(run.to_document())

@@ -108,6 +108,31 @@ def test_a_script_on_several_gpus_is_counted_once(tmp_path: Path) -> None:
     assert "best" not in page
 
 
+ASKING = """
+
+
+def asking():
+    if torch.rand(1 << 20, device="cuda").max().item() > 3:
+        main()
+"""
+
+
+def test_what_keeps_a_script_from_launching_is_named_and_can_be_told(tmp_path: Path) -> None:
+    """A value that was assumed is in the message, and --assume sets it beside a parameter's."""
+    path = tmp_path / "bench.py"
+    path.write_text(SCRIPT + ASKING, encoding="utf-8")
+    done = run("explain", f"{path}:asking", "--gpu", "h100")
+    line = SCRIPT.count("\n") + ASKING.partition("if")[0].count("\n") + 1
+    said = (
+        f"launches no kernel of Triton; assumed: nan for a value at {path}:{line}, which --assume"
+    )
+    assert done.returncode == 2
+    assert said in done.stderr
+    found = explain_script(f"{path}:asking", gpu="h100", assume=["float=5", "n=64"])
+    assert "Assumed: 5 for a value at" in found.to_markdown()
+    assert len(explain_script(f"{path}:asking", gpu="h100", assume={"float": 5}).lines) == 2
+
+
 MISSING = """
 @torch.library.custom_op("dry_lines::host", mutates_args=(), device_types="cpu")
 def host(x: torch.Tensor) -> torch.Tensor:
