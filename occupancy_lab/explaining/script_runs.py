@@ -20,17 +20,17 @@ from occupancy_lab.compiling.script import Changed, Script
 from occupancy_lab.errors import CompileError, DoesNotFitError
 from occupancy_lab.explaining.dry_run import asked_of
 from occupancy_lab.explaining.explanation import Explanation, explain_asked
-from occupancy_lab.explaining.facts import NUMBERS, number_headers, numbers
-from occupancy_lab.explaining.neighbours import first_of, have_times
+from occupancy_lab.explaining.neighbours import first_of
+from occupancy_lab.explaining.overview import Overview, ScriptLine
 from occupancy_lab.explaining.source import SourceView, SourceViews
 from occupancy_lab.inputs import chosen_gpus
 from occupancy_lab.kernel import Variant
 from occupancy_lab.signature import read_assumed
-from occupancy_lab.text.document import Answer, Document, Section, Table, literal
-from occupancy_lab.text.words import count, formatted, known
+from occupancy_lab.text.document import Answer, Document, Section, literal
+from occupancy_lab.text.words import count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from occupancy_lab.assumed import Assumption
     from occupancy_lab.compiling.assumptions import Value
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from occupancy_lab.compiling.notes import ScriptLaunch
     from occupancy_lab.compiling.script import Ran
     from occupancy_lab.compiling.texts import Texts
-    from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedGpus
     from occupancy_lab.launch import BoundLaunch, Launch
     from occupancy_lab.record import Record
@@ -171,17 +170,6 @@ FEW_LINES = 2
 """Launch lines whose explanations fit below the table of all."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptLine:
-    """A launch line on one GPU."""
-
-    first: ScriptLaunch
-    """Its first launch."""
-    run: Explanation | LaunchError
-    """What became of its launches."""
-    gpu: Gpu
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class ScriptExplanation(Answer):
     """What the launches of a script compile to on each GPU, and how they would sit there."""
@@ -206,7 +194,7 @@ class ScriptExplanation(Answer):
         of_names: dict[str, list[tuple[ScriptLine, Record]]] = {}
         for line in self.lines:
             if isinstance(line.run, Explanation):
-                of_names.setdefault(_name(line), []).append((line, first_of(line.run.records)))
+                of_names.setdefault(line.name, []).append((line, first_of(line.run.records)))
         return SourceViews(
             literal(self.name),
             tuple(
@@ -225,40 +213,30 @@ class ScriptExplanation(Answer):
         return not self.runs or any(one.missing or one.failure is not None for one in self.ran)
 
     def to_document(self, *, full: bool = False) -> Document:
-        """Return the table of all launch lines and, of few or with *full*, each explanation."""
-        names: dict[str, list[ScriptLine]] = {}
-        for line in self.lines:
-            names.setdefault(_name(line), []).append(line)
-        places = {name: place for place, name in enumerate(names, start=1)}
-        rows = tuple((str(places[_name(line)]), *_row(line)) for line in self.lines)
-        headers = (
-            "line",
-            "GPU",
-            "launches",
-            "programs",
-            "waves",
-            *number_headers([line.gpu for line in self.lines]),
-        )
-        sentences = [
-            f"Line {places[name]} is {name}{_configurations(lines)}."
-            for name, lines in names.items()
-        ]
-        sentences += filter(None, map(_failure, self.lines))
+        """Return the overview of all launches and, of few or with *full*, each explanation."""
+        overview = Overview(self.lines)
+        sentences = [*overview.sentences()]
         sentences += dict.fromkeys(
             sentence for one in self.ran for sentence in one.why_launches_are_missing("script")
         )
         sentences += [f"Assumed: {literal(str(one))}." for one in self._each("assumed")]
-        sections = [Section("", (Table(headers, rows),), tuple(sentences))]
+        sections = [Section("", tuple(overview.tables()), tuple(sentences))]
         if full or len(self.pages) <= FEW_LINES:
-            pages = (run.to_document(full=True) for run in self.runs) if full else self.pages
-            for page in pages:
-                answer = Section(page.title, (), page.answer)
-                sections += [answer, *page.sections]
+            explained = zip(overview.numbers, self.lines, strict=True)
+            numbers = [number for number, line in explained if isinstance(line.run, Explanation)]
+            pages = [run.to_document(full=True) for run in self.runs] if full else self.pages
+            for number, page in zip(numbers, pages, strict=True):
+                title = f"{number} {page.title}" if max(overview.numbers) > 1 else page.title
+                sections += [Section(title, (), page.answer), *page.sections]
         else:
-            sections.append(Section("", (), ("`--full` explains each.",)))
+            basis = (*overview.basis(), "`--full` explains each.")
+            sections.append(Section("", (), basis))
         return Document(
-            f"{literal(self.name)}: {count(len(names), 'launch line')}",
-            ("Nothing was launched: its GPU tensors had shapes, and only small ones values.",),
+            f"{literal(self.name)}: {count(len(overview.names), 'launch line')}",
+            (
+                *overview.answer(),
+                "Nothing was launched: its GPU tensors had shapes, and only small ones values.",
+            ),
             tuple(sections),
         )
 
@@ -293,50 +271,6 @@ def _plain_run(run: Explanation | LaunchError, pages: Iterator[Document]) -> dic
         rows = [one.to_dict() for one in run.runs]
         return {"rows": rows, "reason": None, "document": next(pages).to_dict()}
     return {"rows": [], "reason": str(run), "document": None}
-
-
-def _name(line: ScriptLine) -> str:
-    """Return a launch line's kernel and place."""
-    place = Path(line.first.place).name
-    return f"{literal(line.first.bound.kernel)}, {literal(place)}"
-
-
-def _configurations(lines: Iterable[ScriptLine]) -> str:
-    """Say which of a line's configurations its row shows on each GPU; "" where it has one only."""
-    words = {}
-    for line in lines:
-        if isinstance(line.run, Explanation) and len(line.run.runs) > 1:
-            warps = f"{line.gpu.architecture.warp_word}s"
-            which = f"with least local memory and then most {warps} resident"
-            if have_times(line.run.records):
-                which = "that is predicted to take least"
-            words[line.gpu.key] = f"of {len(line.run.runs)} configurations the one {which}"
-    if len({*words.values()}) > 1:
-        return "".join(f"; on {key} {said}" for key, said in words.items())
-    return "".join(f", {said}" for said in {*words.values()})
-
-
-def _row(line: ScriptLine) -> tuple[str, ...]:
-    """Return the row of a launch line, of several configurations that which comes first."""
-    first, run = line.first, line.run
-    if not isinstance(run, Explanation):
-        return (line.gpu.key, str(first.times), *["-"] * (NUMBERS + 2))
-    record = first_of(run.records)
-    waves = None if record.plan is None else record.plan.waves
-    return (
-        line.gpu.key,
-        str(first.times),
-        known(record.launch.num_programs),
-        formatted(waves, ".2f"),
-        *numbers(record),
-    )
-
-
-def _failure(line: ScriptLine) -> str:
-    if isinstance(line.run, Explanation):
-        return ""
-    name, place = line.first.bound.kernel, line.first.place
-    return f"{literal(name)}, {literal(place)}: {literal(str(line.run))}."
 
 
 def explain_script(  # noqa: PLR0913 - one argument per option of the command line

@@ -13,6 +13,7 @@ from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.errors import InputError
 from occupancy_lab.explaining.case import Case
 from occupancy_lab.explaining.duration import the_duration
+from occupancy_lab.explaining.launches import KernelTime
 from occupancy_lab.explaining.short import limits_with_bars, the_launch_in_short
 from occupancy_lab.explaining.source import SourceView
 from occupancy_lab.files import HTML, export
@@ -25,7 +26,6 @@ from occupancy_lab.text.document import Bullets, Section, literal
 from occupancy_lab.text.words import cell, count, duration, microseconds, percent
 from occupancy_lab.tracing.actions import MOST_EXPLAINED
 from occupancy_lab.tracing.page import configuration, shown_kernels
-from occupancy_lab.tracing.traced import KernelTime
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

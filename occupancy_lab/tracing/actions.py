@@ -18,11 +18,12 @@ from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.compiling.texts import kept_files
 from occupancy_lab.explaining.advice import best_action
 from occupancy_lab.explaining.explanation import explain_asked
+from occupancy_lab.explaining.launches import KernelTime
 from occupancy_lab.explaining.script_runs import stand_in
 from occupancy_lab.launch import ALIGNMENT, Launch, Pointer
 from occupancy_lab.record import Record
 from occupancy_lab.tracing.page import shown_kernels
-from occupancy_lab.tracing.traced import WORTH_TRYING, KernelTime
+from occupancy_lab.tracing.traced import WORTH_TRYING
 from occupancy_lab.workers import signals
 
 if TYPE_CHECKING:

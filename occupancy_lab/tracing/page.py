@@ -7,6 +7,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from occupancy_lab.explaining.launches import KernelTime, apart
 from occupancy_lab.occupancy.calculator import limiter_words
 from occupancy_lab.text.document import Document, Section, Table, literal
 from occupancy_lab.text.words import (
@@ -21,7 +22,7 @@ from occupancy_lab.text.words import (
     range_sentence,
 )
 from occupancy_lab.tracing.fusing import fusing_sentences
-from occupancy_lab.tracing.traced import WORTH_TRYING, GpuTime, KernelTime, order
+from occupancy_lab.tracing.traced import WORTH_TRYING, GpuTime, order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -219,12 +220,8 @@ def _distinction(kernel: TracedKernel, shown: Sequence[TracedKernel]) -> str:
         for one in shown
         if (one.kernel, configuration(one)) == (kernel.kernel, configuration(kernel))
     ]
-    words = [
-        f"{name} {said}"
-        for name, said in kernel.arguments.items()
-        if any(one.arguments.get(name) != said for one in alike)
-    ]
-    return f"; {literal(', '.join(words))}" if words else ""
+    words = apart(kernel.arguments, (one.arguments for one in alike))
+    return f"; {literal(words)}" if words else ""
 
 
 def _legend(gpus: Sequence[Gpu]) -> Iterator[str]:

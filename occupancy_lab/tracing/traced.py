@@ -8,10 +8,11 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.explaining.launches import KernelTime
 from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.options import OPTIONS
 from occupancy_lab.record import Record
-from occupancy_lab.values import Work, time_columns, time_lost
+from occupancy_lab.values import Work, time_columns
 from occupancy_lab.work.memory import work_columns
 
 if TYPE_CHECKING:
@@ -88,70 +89,7 @@ class GridLaunches:
     @property
     def predicted(self) -> KernelTime | None:
         """The predicted time of all launches, one in a CUDA graph once; None where it is open."""
-        found = None if self.record is None else self.record.prediction
-        if found is None:
-            return None
-        us, low, high = found.us, found.low_us, found.high_us
-        times = (us if low is None else low, us, us if high is None else high)
-        return KernelTime.of(times, self.record, self.launches, measured=False)
-
-
-@dataclass(frozen=True, slots=True)
-class KernelTime:
-    """The time of all launches of which it is known: all measured, or all predicted."""
-
-    measured: bool
-    launches: int
-    low_us: float
-    """The least that is predicted of them, one after the other; measured, `us` itself."""
-    us: float
-    high_us: float
-    known: int
-    """How many of the launches have a speed of light."""
-    light_us: float | None
-    """The speed of light of those, of all that they may do where values steer that; None where
-    there is none."""
-    lost_us: float | None
-    """The time of those above it, us. It is 0 where caches had what they read."""
-
-    @property
-    def basis(self) -> str:
-        """What the time is, in a word."""
-        return "measured" if self.measured else "predicted"
-
-    @classmethod
-    def of(
-        cls,
-        times: tuple[float, float, float],
-        record: Record | None,
-        launches: int,
-        *,
-        measured: bool,
-    ) -> KernelTime:
-        """Return that of so many *launches*, as *record* has one, of these *times*.
-
-        They are the least, the mean and the most of one.
-        """
-        low, us, high = (launches * one for one in times)
-        speed = None if record is None else record.speed_of_light
-        least = None if speed is None else speed.most_us
-        light = None if least is None else launches * least
-        known = 0 if light is None else launches
-        return cls(measured, launches, low, us, high, known, light, time_lost(us, light))
-
-    @classmethod
-    def total(cls, times: Iterable[KernelTime | None]) -> KernelTime | None:
-        """Return the sum of *times*, which are all measured or all predicted; None of none."""
-        known = [one for one in times if one is not None]
-        if not known:
-            return None
-
-        def added(name: str) -> Any:
-            found = [getattr(one, name) for one in known if getattr(one, name) is not None]
-            return sum(found) if found else None
-
-        summed = {one.name: added(one.name) for one in dataclasses.fields(cls)}
-        return cls(**{**summed, "measured": known[0].measured})
+        return KernelTime.predicted(self.record, self.launches)
 
 
 @dataclass(frozen=True, slots=True)

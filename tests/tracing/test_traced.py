@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from traced_kernels import BYTES, traced_kernel, worked
 
-from occupancy_lab.tracing.traced import GridLaunches, KernelTime, TracedKernel, merged, order
+from occupancy_lab.explaining.launches import KernelTime
+from occupancy_lab.tracing.traced import GridLaunches, TracedKernel, merged, order
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
