@@ -25,7 +25,7 @@ from occupancy_lab.text import document
 from occupancy_lab.text.document import Bullets, Section, literal
 from occupancy_lab.text.words import cell, count, duration, microseconds, percent
 from occupancy_lab.tracing.actions import MOST_EXPLAINED
-from occupancy_lab.tracing.page import configuration, shown_kernels
+from occupancy_lab.tracing.page import configuration, main_grid_words, shown_kernels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -137,10 +137,13 @@ def _sentences(kernel: TracedKernel, total: KernelTime | None) -> Iterator[str]:
                 f"**{duration(time.lost_us)} of that are lost**: for its bytes and FLOPs, at the"
                 f" rates of the data sheet, a launch needs {cell(least)} us."
             )
+    if len(kernel.grids) > 1:
+        yield f"What follows is of a launch over the grid {main_grid_words(kernel)}."
     if kernel.action is not None:
         sentence, saved = kernel.action.sentence, kernel.saved_us
         if saved:
-            sentence = f"What brings most: {sentence} Over all launches: {duration(saved)}."
+            over = "that grid" if len(kernel.grids) > 1 else "all launches"
+            sentence = f"What brings most: {sentence} Over {over}: {duration(saved)}."
         yield sentence
     if words := configuration(kernel):
         yield f"Its configuration is {literal(words)}."

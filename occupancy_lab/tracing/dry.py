@@ -25,11 +25,11 @@ from occupancy_lab.tracing.fusing import Fed, each_handover
 from occupancy_lab.tracing.page import Outcome
 from occupancy_lab.tracing.trace import Trace
 from occupancy_lab.tracing.traced import (
-    MOST_COUNTED,
     GridLaunches,
     Launched,
     Traced,
     TracedKernel,
+    counted_grids,
     launch_record,
     merged,
     order,
@@ -175,7 +175,7 @@ def dry_kernels(script: Script, effort: Effort = NOTHING) -> Traced:
         index = next(
             place
             for place, one in found.items()
-            if one is kernel and kernels[place].usual_grid == kernel.usual_grid
+            if one is kernel and kernels[place].main_grid == kernel.main_grid
         )
         launches = {index: script.launches[index]}
         if script.interrupted:
@@ -264,11 +264,11 @@ def _with_work(
     wanted: dict[int, list[int]] = {}
     for indices in alike:
         grids = merged(grid for one in indices for grid in kernels[one].grids)
-        usual = {one.grid for one in grids[:MOST_COUNTED]}
+        some = counted_grids(grids)
         of_grid: dict[Any, list[int]] = defaultdict(list)
         for one in indices:
-            if kernels[one].calculation is not None and kernels[one].usual_grid in usual:
-                of_grid[kernels[one].usual_grid, _sizes(script, one)].append(one)
+            if kernels[one].calculation is not None and kernels[one].main_grid in some:
+                of_grid[kernels[one].main_grid, _sizes(script, one)].append(one)
         wanted |= {same[0]: same for same in of_grid.values()}
     texts = script.texts([Changed(index, {}) for index in wanted])
     found = list(kernels)
