@@ -127,7 +127,8 @@ class Overview:
             for number, line in lines.items()
         ]
         headers = ("launch", "GPU", "launches", "us", "range", "lost us", "share", "bound")
-        yield Table(headers, tuple(times))
+        shown = len(headers) if any(line.time for line in self.lines) else 3
+        yield Table(headers[:shown], tuple(row[:shown] for row in times))
         gpus = [line.gpu for line in self.lines]
         rows = (
             (str(number), *_sits(line))

@@ -140,6 +140,14 @@ def test_what_does_not_compile_has_no_time(path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_where_no_time_is_predicted_there_are_no_columns_of_times(path: Path) -> None:
+    """An architecture has no number of SMs, and its launches no time."""
+    found = explain_script(f"{path}:lines", gpu="sm_90")
+    assert tables(found)[0].headers == ("launch", "GPU", "launches")
+    assert "lost us" not in found.to_markdown()
+
+
+@pytest.mark.slow
 def test_the_overview_fits_a_terminal_of_80_columns(sizes: ScriptExplanation) -> None:
     """No cell of the times is broken."""
     out = io.StringIO()
