@@ -369,7 +369,7 @@ def of_launch(launch: str, asked: Mapping[str, Any], *others: str) -> dict[str, 
     if foreign:
         msg = f"--{foreign[0].replace('_', '-')} has no use for the launch of {quoted(launch)}"
         if foreign[0] == "measure":
-            msg += f": {context.info_name} measures launches of the kernel of a matrix alone"
+            msg += f": {context.info_name} measures only launches of a matrix, as --cols gives it"
         if ".py" not in launch:
             msg += ", which is no FILE.py:FUNCTION; a kernel of the lab is given as --kernel"
         refuse(msg)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from occupancy_lab.explaining.explanation import Explanation
-from occupancy_lab.explaining.facts import NUMBERS, number_headers, numbers, settings_of
+from occupancy_lab.explaining.facts import NUMBERS, number_headers, numbers
 from occupancy_lab.explaining.launches import KernelTime, apart, argument_classes
 from occupancy_lab.explaining.neighbours import first_of, have_times
 from occupancy_lab.text.document import Table, literal
@@ -62,13 +62,15 @@ class ScriptLine:
     @property
     def passed(self) -> dict[str, str]:
         """What it passes that may be other elsewhere, by name."""
-        bound, record = self.first.bound, self.record
-        classes = argument_classes(bound)
-        for name, said in classes.items():
-            if type(value := bound.arguments[name]) is int:
-                classes[name] = f"{value}{' (multiple of 16)' if said == 'multiple of 16' else ''}"
-        settings = {} if record is None or self.first.tuned else settings_of(record)
-        return {**{name: str(value) for name, value in settings.items()}, **classes}
+        bound = self.first.bound
+        classes, found = argument_classes(bound), {}
+        for name, value in bound.arguments.items():
+            is_plain = name in bound.constexprs or value is None or isinstance(value, int | float)
+            found[name] = str(value) if is_plain else classes.get(name, "")
+            if type(value) is int and classes.get(name) == "multiple of 16":
+                found[name] += " (multiple of 16)"
+        found |= {name: str(value) for name, value in bound.options.items()}
+        return {name: said for name, said in found.items() if said and name not in self.first.tuned}
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,18 @@ def unknown():
     x = torch.empty(1 << 22, device="cuda")
     scale[(1 << 14,)](x, 1 << 22, BLOCK=256)
     scale[(4,)](x, 1 << 22, BLOCK=100)
+
+
+@triton.jit
+def power(x, factor, double, BLOCK: tl.constexpr):
+    where = tl.arange(0, BLOCK)
+    tl.store(x + where, tl.load(x + where) * factor * tl.where(double, 2, 1))
+
+
+def numbers():
+    for factor, double in ((2.5, True), (0.5, False)):
+        for dtype in (torch.half, torch.float):
+            power[(1,)](torch.empty(256, dtype=dtype, device="cuda"), factor, double, BLOCK=256)
 """
 
 
@@ -132,10 +144,22 @@ def test_lines_are_shown_where_they_differ(path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_what_differs_may_be_a_float_a_bool_or_a_dtype(path: Path) -> None:
+    """Each is said as it is passed."""
+    assert [row[1] for row in tables(explain_script(f"{path}:numbers", gpu="h100"))[-1].rows] == [
+        "x float16, factor 2.5, double True",
+        "x float32, factor 2.5, double True",
+        "x float16, factor 0.5, double False",
+        "x float32, factor 0.5, double False",
+    ]
+
+
+@pytest.mark.slow
 def test_what_does_not_compile_has_no_time(path: Path) -> None:
     """Its row is one of dashes, and the sum says of how many launches it is."""
     found = explain_script(f"{path}:unknown", gpu="h100")
     assert tables(found)[0].rows[1][3:] == ("-",) * 5
+    assert [row[2] for row in tables(found)[-1].rows] == ["BLOCK 256", "BLOCK 100"]
     assert " are predicted for 1 of 2 launches, 100% of that for launch 1, " in found.to_markdown()
 
 
