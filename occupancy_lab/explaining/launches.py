@@ -92,7 +92,7 @@ def argument_classes(bound: BoundLaunch) -> dict[str, str]:
             continue
         if isinstance(value, Pointer):
             found[name] = f"{value.dtype}{'' if value.aligned else ' unaligned'}"
-        elif isinstance(value, int):
+        elif type(value) is int:  # of a bool nothing is distinguished
             found[name] = "1" if value == 1 else "any" if value % 16 else "multiple of 16"
     return found
 
