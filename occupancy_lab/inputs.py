@@ -44,6 +44,13 @@ MAX_BLOCK_SIZE = 1_048_576
 """The most elements of one tensor in a Triton kernel: TRITON_MAX_TENSOR_NUMEL."""
 
 
+def option_name(name: str) -> str:
+    """Return the option of the command line that gives the argument *name*: "--constexpr"."""
+    # One that repeats has a name of many and is written as one.
+    repeats = name in {"constexprs", "options"}
+    return f"--{name.replace('_', '-').removesuffix('s' if repeats else '')}"
+
+
 def _is_power_of_two(number: int) -> bool:
     return number > 0 and number & (number - 1) == 0
 

@@ -170,7 +170,9 @@ def _print_words(context: click.Context, _option: click.Parameter, asked: bool) 
 @triton_option
 @click.option("--num-warps", type=Integers(), help="Warps per program; several of a FILE.")
 @click.option("--num-stages", type=Integers(), help="Pipeline stages; several of a FILE.")
-@click.option("--measure", is_flag=True, help="Launch and time it too; needs the GPU here.")
+@click.option(
+    "--measure", is_flag=True, help="Launch and time it too, of a matrix; needs the GPU here."
+)
 @click.option(
     "--warm",
     is_flag=True,

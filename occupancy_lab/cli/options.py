@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import stat
 from collections import Counter
 from dataclasses import dataclass
@@ -76,9 +77,9 @@ class Command(click.Command):
 
 def _check_given(order: Sequence[click.Parameter], values: Mapping[str, Any]) -> None:
     """Raise InputError where an option is given twice, against another one, or empty."""
-    first = {param.name: param.opts[0] for param in reversed(order)}
+    first = {param.name: _written(param) for param in reversed(order)}
     for param, count in Counter(order).items():
-        flag, value = param.opts[0], values.get(param.name or "")
+        flag, value = _written(param), values.get(param.name or "")
         if first[param.name] != flag:
             refuse(f"{first[param.name]} and {flag} contradict each other; give one of them")
         if count > 1 and not param.multiple:
@@ -87,6 +88,13 @@ def _check_given(order: Sequence[click.Parameter], values: Mapping[str, Any]) ->
         own = param.type is not click.UNPROCESSED
         if own and "" in (value if isinstance(value, list | tuple) else [value]):
             refuse(f"{flag} is empty; give a value, or leave it out")
+
+
+def _written(param: click.Parameter) -> str:
+    """Return an option as it is written, and an argument as the usage has it: CONDITION or FILE."""
+    if isinstance(param, click.Argument):
+        return " or ".join(re.findall(r"[A-Za-z][\w.:]*", param.human_readable_name))
+    return param.opts[0]
 
 
 def debug_option() -> click.Option:
@@ -216,7 +224,7 @@ compile_timeout_option = click.option(
     type=Number(min=0, min_open=True, max=LONGEST_TIMEOUT),
     default=120,
     show_default=True,
-    help="Seconds a compile, or the import of a kernel's file, may take.",
+    help="Seconds a compile, the import of a kernel's file or the run of FILE.py:main may take.",
 )
 runs_option = click.option(
     "--runs",
@@ -306,7 +314,8 @@ described_options = together(
         "--assume",
         multiple=True,
         metavar="NAME=VALUE",
-        help="What a tensor, or an argument without a value, holds: 64, or 64*i at index i.",
+        help="What a tensor, or an argument without a value, holds: 64, or 64*i at index i."
+        " To explain FILE.py:main also what its program asks for: int=64, float=0.5, bool=true.",
     ),
 )
 any_launch_options = together(
@@ -359,6 +368,8 @@ def of_launch(launch: str, asked: Mapping[str, Any], *others: str) -> dict[str, 
     foreign = sorted(set(written) - taken - _OF_EITHER)
     if foreign:
         msg = f"--{foreign[0].replace('_', '-')} has no use for the launch of {quoted(launch)}"
+        if foreign[0] == "measure":
+            msg += f": {context.info_name} measures only launches of a matrix, as --cols gives it"
         if ".py" not in launch:
             msg += ", which is no FILE.py:FUNCTION; a kernel of the lab is given as --kernel"
         refuse(msg)
@@ -415,8 +426,9 @@ def first_given(names: Collection[str], asked: Mapping[str, Any]) -> str | None:
     given = next((name for name in names if _is_given(asked[name])), None)
     if given is None:
         return None
-    # One that repeats has a name of many and is written as one.
-    return f"--{given.replace('_', '-').removesuffix('s' if given in DESCRIBED else '')}"
+    from occupancy_lab.inputs import option_name
+
+    return option_name(given)
 
 
 def _is_given(value: object) -> bool:

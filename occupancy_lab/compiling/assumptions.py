@@ -84,6 +84,12 @@ def _is_inside(file: str) -> bool:
     return file.startswith(OWN) or any(name in file for name in LIBRARIES) or "contextlib" in file
 
 
+def names_value(word: str) -> bool:
+    """Tell whether *word*, NAME=VALUE, names what `given_values` takes: a kind or a line."""
+    name = word.rpartition("=")[0]
+    return name in USUAL or name.rpartition(":")[2].isdigit()
+
+
 def given_values(words: Iterable[str]) -> dict[str, Value]:
     """Return what `--assume` gives, each as KIND=VALUE or FILE.py:LINE=VALUE.
 
@@ -92,8 +98,7 @@ def given_values(words: Iterable[str]) -> dict[str, Value]:
     found: dict[str, Value] = {}
     for word in words:
         name, _, text = word.rpartition("=")
-        is_line = name.rpartition(":")[2].isdigit()
-        if name not in USUAL and not is_line:
+        if not names_value(word):
             refuse(f"--assume takes bool=, int=, float= or FILE.py:LINE=, and not {quoted(word)}")
         found[name] = _value(word, text)
     return found

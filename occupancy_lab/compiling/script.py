@@ -106,6 +106,12 @@ class Run:
     seconds: float | None = None
     """What it may take; after that it is stopped where it is."""
 
+    @property
+    def late(self) -> str:
+        """What is said where it takes longer, with the option that gives it more."""
+        option = "--compile-timeout" if self.arguments is None else "--timeout"
+        return f"takes longer than {self.seconds:g} s; {option} gives it more"
+
 
 @dataclass(frozen=True, slots=True)
 class Ran:
@@ -221,7 +227,7 @@ class Script:
         *,
         arguments: tuple[str, ...] | None = None,
         python: str = sys.executable,
-        timeout: float = SCRIPT_TIMEOUT,
+        timeout: float | None = SCRIPT_TIMEOUT,
         compile_timeout: float | None = COMPILE_TIMEOUT,
         assume: Mapping[str, Value] | None = None,
         progress: Callable[[str], None] = lambda _said: None,
@@ -242,7 +248,7 @@ class Script:
         """Where what is worked out of compiled kernels is kept."""
         self._name, self.gpu = name, gpu
         self._request = Run(name, device_of(gpu), store, arguments, assume or {}, timeout)
-        self._timeout, self._compile_timeout = timeout, compile_timeout
+        self._compile_timeout = compile_timeout
         self._progress = progress
         self._child = Child("occupancy_lab.compiling.script", python=python)
         self.interrupted: KeyboardInterrupt | None = None
@@ -269,9 +275,11 @@ class Script:
         self.close()
 
     def _run(self) -> Ran:
+        seconds = self._request.seconds
+        limit = None if seconds is None else seconds + STOPPING
         self._progress(f"running {self._name} for {self.gpu.key} ...")
         try:
-            line = self._child.ask(to_line(self._request), self._timeout + STOPPING)
+            line = self._child.ask(to_line(self._request), limit)
         except KeyboardInterrupt as error:
             signals.arrived()
             self.interrupted = error
@@ -281,14 +289,14 @@ class Script:
         finally:
             self._progress("")
         if line is None:
-            refuse(f"{self._name} takes longer than {self._timeout:g} s to make its launches")
+            refuse(f"{self._name} {self._request.late}")
         if not line:
             refuse(f"{self._name} ends its process: {self._child.last_words}")
         ran: Ran = from_line(Ran, line)
         if ran.printed:
             print(ran.printed, end="", file=sys.stderr)  # noqa: T201 - the script prints it
         if ran.failure is not None and not ran.launches and self._request.arguments is None:
-            raise InputError(ran.failure)
+            refuse(f"{ran.failure}{_assumed_words(ran.assumed)}")
         return ran
 
     def outcomes(self, wanted: Sequence[Changed] | None = None) -> list[Resources | Failure]:
@@ -370,6 +378,14 @@ class Script:
         raise (InputError if outcome.status is Status.SKIPPED else CompileError)(outcome.reason)
 
 
+def _assumed_words(assumed: Sequence[Assumed]) -> str:
+    """Say behind why nothing was launched what was assumed before, and what sets it."""
+    if not assumed:
+        return ""
+    more = f" and {len(assumed) - 1} more" if len(assumed) > 1 else ""
+    return f"; assumed: {assumed[0]}{more}, which --assume float=0.5, int=64 or bool=true sets"
+
+
 _recorders: list[Recorder] = []
 """The recorder of the Run that this process made, for the compiles that follow."""
 
@@ -421,7 +437,7 @@ def _run(asked: Run) -> Ran:
     everywhere = recording_all(recorder, asked.device, asked.store, folder)
     with captured() as printed, everywhere, _ending(failed) as end:
         try:
-            with _time_limit(asked.seconds):
+            with _time_limit(asked):
                 if asked.arguments is None:
                     _function(load_file(kernel_file(asked.script)), asked.script, entry)()
                 else:
@@ -444,15 +460,15 @@ def _run(asked: Run) -> Ran:
 
 
 @contextlib.contextmanager
-def _time_limit(seconds: float | None) -> Iterator[None]:
-    """Raise TimeUpError in the block after *seconds*."""
+def _time_limit(asked: Run) -> Iterator[None]:
+    """Raise TimeUpError in the block after the seconds of *asked*."""
 
     def stop(*_: object) -> None:
-        msg = f"it takes longer than {seconds:g} s"
+        msg = f"it {asked.late}"
         raise TimeUpError(msg)
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds or 0)
+    signal.setitimer(signal.ITIMER_REAL, asked.seconds or 0)
     try:
         yield
     finally:

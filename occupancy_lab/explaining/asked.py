@@ -24,6 +24,7 @@ from occupancy_lab.inputs import (
     chosen_knobs,
     chosen_problem,
     found_kernel,
+    option_name,
 )
 from occupancy_lab.record import Record
 from occupancy_lab.signature import read_options
@@ -82,7 +83,8 @@ def explain(cols: Integer | None = None, **asked: Any) -> Explanation | ScriptEx
     if isinstance(kernel, str) and names_script(kernel):
         unused = sorted(asked.keys() - _arguments(explain_script) - {"kernel"})
         if unused:
-            refuse(f"{unused[0]} has no use for {kernel}, which makes its launches itself")
+            option = option_name(unused[0])
+            refuse(f"{option} has no use for {kernel}, which makes its launches itself")
         return explain_script(kernel, **{name: asked[name] for name in asked if name != "kernel"})
     return explain_launch(**asked)
 

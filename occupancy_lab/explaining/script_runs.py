@@ -6,36 +6,38 @@ import dataclasses
 import functools
 import inspect
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import store_directory
+from occupancy_lab.compiling.assumptions import given_values, names_value
 from occupancy_lab.compiling.environment import running_environment
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.compiling.script import Changed, Script
 from occupancy_lab.errors import CompileError, DoesNotFitError
 from occupancy_lab.explaining.dry_run import asked_of
 from occupancy_lab.explaining.explanation import Explanation, explain_asked
-from occupancy_lab.explaining.facts import NUMBERS, number_headers, numbers
-from occupancy_lab.explaining.neighbours import first_of, have_times
+from occupancy_lab.explaining.neighbours import first_of
+from occupancy_lab.explaining.overview import Overview, ScriptLine
 from occupancy_lab.explaining.source import SourceView, SourceViews
 from occupancy_lab.inputs import chosen_gpus
 from occupancy_lab.kernel import Variant
 from occupancy_lab.signature import read_assumed
-from occupancy_lab.text.document import Answer, Document, Section, Table, literal
-from occupancy_lab.text.words import count, formatted, known
+from occupancy_lab.text.document import Answer, Document, Section, literal
+from occupancy_lab.text.words import count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from occupancy_lab.assumed import Assumption
+    from occupancy_lab.compiling.assumptions import Value
     from occupancy_lab.compiling.compiler import Compilation
     from occupancy_lab.compiling.notes import ScriptLaunch
     from occupancy_lab.compiling.script import Ran
     from occupancy_lab.compiling.texts import Texts
-    from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedGpus
     from occupancy_lab.launch import BoundLaunch, Launch
     from occupancy_lab.record import Record
@@ -43,6 +45,15 @@ if TYPE_CHECKING:
     from occupancy_lab.values import Failure, Resources
 
     LaunchError = CompileError | DoesNotFitError
+
+
+def _split(assume: Words) -> tuple[dict[str, Value], list[str]]:
+    """Return what is assumed of values that a script asks for, and the words on parameters."""
+    if isinstance(assume, Mapping):
+        assume = [f"{name}={value}" for name, value in assume.items()]
+    words = [assume] if isinstance(assume, str) else [*assume]
+    values = given_values(filter(names_value, words))
+    return values, [word for word in words if not names_value(word)]
 
 
 def _assumed(script: Script, assume: Words) -> dict[str, Assumption]:
@@ -159,17 +170,6 @@ FEW_LINES = 2
 """Launch lines whose explanations fit below the table of all."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptLine:
-    """A launch line on one GPU."""
-
-    first: ScriptLaunch
-    """Its first launch."""
-    run: Explanation | LaunchError
-    """What became of its launches."""
-    gpu: Gpu
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class ScriptExplanation(Answer):
     """What the launches of a script compile to on each GPU, and how they would sit there."""
@@ -194,7 +194,7 @@ class ScriptExplanation(Answer):
         of_names: dict[str, list[tuple[ScriptLine, Record]]] = {}
         for line in self.lines:
             if isinstance(line.run, Explanation):
-                of_names.setdefault(_name(line), []).append((line, first_of(line.run.records)))
+                of_names.setdefault(line.name, []).append((line, first_of(line.run.records)))
         return SourceViews(
             literal(self.name),
             tuple(
@@ -213,40 +213,30 @@ class ScriptExplanation(Answer):
         return not self.runs or any(one.missing or one.failure is not None for one in self.ran)
 
     def to_document(self, *, full: bool = False) -> Document:
-        """Return the table of all launch lines and, of few or with *full*, each explanation."""
-        names: dict[str, list[ScriptLine]] = {}
-        for line in self.lines:
-            names.setdefault(_name(line), []).append(line)
-        places = {name: place for place, name in enumerate(names, start=1)}
-        rows = tuple((str(places[_name(line)]), *_row(line)) for line in self.lines)
-        headers = (
-            "line",
-            "GPU",
-            "launches",
-            "programs",
-            "waves",
-            *number_headers([line.gpu for line in self.lines]),
-        )
-        sentences = [
-            f"Line {places[name]} is {name}{_configurations(lines)}."
-            for name, lines in names.items()
-        ]
-        sentences += filter(None, map(_failure, self.lines))
+        """Return the overview of all launches and, of few or with *full*, each explanation."""
+        overview = Overview(self.lines)
+        sentences = [*overview.sentences()]
         sentences += dict.fromkeys(
             sentence for one in self.ran for sentence in one.why_launches_are_missing("script")
         )
         sentences += [f"Assumed: {literal(str(one))}." for one in self._each("assumed")]
-        sections = [Section("", (Table(headers, rows),), tuple(sentences))]
+        sections = [Section("", tuple(overview.tables()), tuple(sentences))]
         if full or len(self.pages) <= FEW_LINES:
-            pages = (run.to_document(full=True) for run in self.runs) if full else self.pages
-            for page in pages:
-                answer = Section(page.title, (), page.answer)
-                sections += [answer, *page.sections]
+            explained = zip(overview.numbers, self.lines, strict=True)
+            numbers = [number for number, line in explained if isinstance(line.run, Explanation)]
+            pages = [run.to_document(full=True) for run in self.runs] if full else self.pages
+            for number, page in zip(numbers, pages, strict=True):
+                title = f"{number} {page.title}" if max(overview.numbers) > 1 else page.title
+                sections += [Section(title, (), page.answer), *page.sections]
         else:
-            sections.append(Section("", (), ("`--full` explains each.",)))
+            basis = (*overview.basis(), "`--full` explains each.")
+            sections.append(Section("", (), basis))
         return Document(
-            f"{literal(self.name)}: {count(len(names), 'launch line')}",
-            ("Nothing was launched: its GPU tensors had shapes, and only small ones values.",),
+            f"{literal(self.name)}: {count(len(overview.names), 'launch line')}",
+            (
+                *overview.answer(),
+                "Nothing was launched: its GPU tensors had shapes, and only small ones values.",
+            ),
             tuple(sections),
         )
 
@@ -283,50 +273,6 @@ def _plain_run(run: Explanation | LaunchError, pages: Iterator[Document]) -> dic
     return {"rows": [], "reason": str(run), "document": None}
 
 
-def _name(line: ScriptLine) -> str:
-    """Return a launch line's kernel and place."""
-    place = Path(line.first.place).name
-    return f"{literal(line.first.bound.kernel)}, {literal(place)}"
-
-
-def _configurations(lines: Iterable[ScriptLine]) -> str:
-    """Say which of a line's configurations its row shows on each GPU; "" where it has one only."""
-    words = {}
-    for line in lines:
-        if isinstance(line.run, Explanation) and len(line.run.runs) > 1:
-            warps = f"{line.gpu.architecture.warp_word}s"
-            which = f"with least local memory and then most {warps} resident"
-            if have_times(line.run.records):
-                which = "that is predicted to take least"
-            words[line.gpu.key] = f"of {len(line.run.runs)} configurations the one {which}"
-    if len({*words.values()}) > 1:
-        return "".join(f"; on {key} {said}" for key, said in words.items())
-    return "".join(f", {said}" for said in {*words.values()})
-
-
-def _row(line: ScriptLine) -> tuple[str, ...]:
-    """Return the row of a launch line, of several configurations that which comes first."""
-    first, run = line.first, line.run
-    if not isinstance(run, Explanation):
-        return (line.gpu.key, str(first.times), *["-"] * (NUMBERS + 2))
-    record = first_of(run.records)
-    waves = None if record.plan is None else record.plan.waves
-    return (
-        line.gpu.key,
-        str(first.times),
-        known(record.launch.num_programs),
-        formatted(waves, ".2f"),
-        *numbers(record),
-    )
-
-
-def _failure(line: ScriptLine) -> str:
-    if isinstance(line.run, Explanation):
-        return ""
-    name, place = line.first.bound.kernel, line.first.place
-    return f"{literal(name)}, {literal(place)}: {literal(str(line.run))}."
-
-
 def explain_script(  # noqa: PLR0913 - one argument per option of the command line
     name: str,
     *,
@@ -341,18 +287,20 @@ def explain_script(  # noqa: PLR0913 - one argument per option of the command li
 
     Nothing is launched: tensors on "cuda" have a shape, a dtype and strides, and small ones values.
     *assume* is as `explain_launch` takes it, of the parameters of any kernel that is launched, and
-    so is *warm*, of each launch.
+    as `dry_trace` does, of values that the script asks for; *warm* as the former, of each launch.
+    *compile_timeout* is how many seconds the function may take, and each compile.
 
     Raises InputError, with the line of the script, for what cannot be done so, and where it makes
     no launch.
     """
-    directory = store_directory() if cache else None
+    directory, (values, words) = store_directory() if cache else None, _split(assume)
     lines, pages, ran = [], [], []
     for one, _ in chosen_gpus(gpu):
         options: dict[str, Any] = {"compile_timeout": compile_timeout, "progress": progress}
+        options |= {"timeout": compile_timeout, "assume": values}
         with Script(name, one, directory, **options) as script:
             ran.append(script.ran)
-            for first, run in script_runs(script, _assumed(script, assume), warm=warm):
+            for first, run in script_runs(script, _assumed(script, words), warm=warm):
                 lines.append(ScriptLine(first, run, one))
                 if isinstance(run, Explanation):
                     pages.append(run.to_document())

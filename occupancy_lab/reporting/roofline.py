@@ -81,13 +81,13 @@ def _on_one_gpu(shown: Sequence[TracedKernel]) -> tuple[Gpu | None, list[TracedK
 
 
 def _point(kernel: TracedKernel, basis: str) -> Point | None:
-    """Return the launch over the most frequent grid by its time of that *basis*.
+    """Return the launch over the grid with most time by its time of that *basis*.
 
     None where it has no place in the picture.
     """
     from occupancy_lab.plotting.roofline import Point
 
-    record, time, grid = kernel.record, kernel.time, kernel.grids[0] if kernel.grids else None
+    record, time, grid = kernel.record, kernel.time, kernel.longest
     if record is None or time is None or grid is None or kernel.elsewhere or time.basis != basis:
         return None
     of_grid = grid.measured if time.measured else grid.predicted

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from occupancy_lab.compiling import triton_version
+from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.errors import InputError
 from occupancy_lab.explaining.case import Case
 from occupancy_lab.explaining.duration import the_duration
+from occupancy_lab.explaining.launches import KernelTime
 from occupancy_lab.explaining.short import limits_with_bars, the_launch_in_short
 from occupancy_lab.explaining.source import SourceView
 from occupancy_lab.files import HTML, export
@@ -21,10 +23,9 @@ from occupancy_lab.reporting.page import Chapter, Page, Picture
 from occupancy_lab.reporting.roofline import draw_trace
 from occupancy_lab.text import document
 from occupancy_lab.text.document import Bullets, Section, literal
-from occupancy_lab.text.words import cell, duration, microseconds, percent
+from occupancy_lab.text.words import cell, count, duration, microseconds, percent
 from occupancy_lab.tracing.actions import MOST_EXPLAINED
-from occupancy_lab.tracing.page import configuration, shown_kernels
-from occupancy_lab.tracing.traced import KernelTime
+from occupancy_lab.tracing.page import configuration, main_grid_words, shown_kernels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -55,11 +56,13 @@ def make_trace_report(found: Trace) -> Page:
     times = [one.time for one in shown if one.time is not None]
     total = KernelTime.total([one for one in times if one.measured] or times)
     words = () if found.outcome is None else found.outcome.command
+    dry = found.outcome is not None and found.outcome.ran is not None
     near = next((Path(word).parent for word in words if word.endswith(".py")), None)
     versions = (one.triton for one in found.found.processes)
     triton = next(filter(None, versions), None) or triton_version()
     for number, one in enumerate(shown[:MOST_EXPLAINED], 1):
-        blocks = tuple(_without(notes, part) for part in _explained(one, total, near, triton))
+        parts = _explained(one, total, near, triton, dry=dry)
+        blocks = tuple(_without(notes, part) for part in parts)
         chapters.append(Chapter(f"{number} {literal(one.kernel)}", blocks))
     if len(shown) > MOST_EXPLAINED:
         notes.append(f"The {MOST_EXPLAINED} kernels that lose most are explained, of {len(shown)}.")
@@ -86,20 +89,27 @@ def _figure(found: Trace) -> Figure | str:
 
 
 def _explained(
-    kernel: TracedKernel, total: KernelTime | None, near: Path | None, triton: str
+    kernel: TracedKernel, total: KernelTime | None, near: Path | None, triton: str, *, dry: bool
 ) -> Iterator[Part]:
-    """Return what a kernel loses, its launch, limits and parts, and the lines that cost most."""
+    """Return what a kernel loses, its launch, limits and parts, and the lines that cost most.
+
+    A *dry* run knows which options a launch passes; another has all that the binary was made with.
+    """
     yield Bullets(tuple(_sentences(kernel, total)))
     calculation, record = kernel.calculation, kernel.record
     if calculation is None or record is None:
         if calculation is not None:
             yield limits_with_bars((calculation,))
         return
+    usual, options = default_options(record.gpu.target), record.options
+    if not dry:
+        options = {name: value for name, value in options.items() if value != usual.get(name)}
     record = dataclasses.replace(
         record,
         arguments={**kernel.constexprs, **record.arguments},
         constexprs=tuple(kernel.constexprs),
-        options=record.options or kernel.options,
+        options=options,
+        usual_options=usual,
         triton_version=triton,
     )
     case = Case(record)
@@ -114,9 +124,10 @@ def _explained(
 def _sentences(kernel: TracedKernel, total: KernelTime | None) -> Iterator[str]:
     time = kernel.time
     if time is None or total is None or time.measured != total.measured or not time.launches:
-        yield f"No time is known of its {kernel.launches} launches."
+        yield f"No time is known of its {count(kernel.launches, 'launch')}."
     else:
-        words = f"{time.launches} launches take {duration(time.us)}, {time.basis}"
+        takes = "takes" if time.launches == 1 else "take"
+        words = f"{count(time.launches, 'launch')} {takes} {duration(time.us)}, {time.basis}"
         if total.us:
             words += f": {percent(time.us / total.us)} of the time of all kernels"
         yield f"{words}; {microseconds(time.us / time.launches)} each."
@@ -126,10 +137,13 @@ def _sentences(kernel: TracedKernel, total: KernelTime | None) -> Iterator[str]:
                 f"**{duration(time.lost_us)} of that are lost**: for its bytes and FLOPs, at the"
                 f" rates of the data sheet, a launch needs {cell(least)} us."
             )
+    if len(kernel.grids) > 1:
+        yield f"What follows is of a launch over the grid {main_grid_words(kernel)}."
     if kernel.action is not None:
         sentence, saved = kernel.action.sentence, kernel.saved_us
         if saved:
-            sentence = f"What brings most: {sentence} Over all launches: {duration(saved)}."
+            over = "that grid" if len(kernel.grids) > 1 else "all launches"
+            sentence = f"What brings most: {sentence} Over {over}: {duration(saved)}."
         yield sentence
     if words := configuration(kernel):
         yield f"Its configuration is {literal(words)}."

@@ -258,7 +258,12 @@ def run(
             _plot(chosen, Path(plot), gpus)
         except InputError as error:
             complaints.append(str(error))
-    shown: Shown = FORMS[form]([*chosen], rows) if form else views.to_screen(chosen, gpus)
+    if form:
+        shown: Shown = FORMS[form]([*chosen], rows)
+    elif view.where is not None and len(table) and not len(chosen):
+        shown = views.none_meets(table, view.where)
+    else:
+        shown = views.to_screen(chosen, gpus)
     if launches is None and form is None:
         kernel = chosen_kernel(grid.get("kernel") or TUTORIAL_KERNEL).kernel
         if kernel.memory_steps is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.errors import quoted
 from occupancy_lab.files import plain_rows
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.sweeping.recorded import row_conditions
@@ -95,6 +96,11 @@ def to_screen(table: pd.DataFrame, gpus: Mapping[str, Gpu] | None = None) -> tup
     legend = _legend(shown.columns, spared) if len(fine) else ""
     parts.append(f"{_summary(table)}.{legend}")
     return (*parts, *_time_sentences(fine, gpus or {}))
+
+
+def none_meets(table: pd.DataFrame, where: str) -> tuple[Block, ...]:
+    """Return what a screen has of a *table* of which no row meets the condition *where*."""
+    return (f"{_summary(table)}; none meets --where {literal(quoted(where))}.",)
 
 
 def _says_something(table: pd.DataFrame, name: str) -> bool:

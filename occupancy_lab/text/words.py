@@ -107,8 +107,8 @@ def article(word: str) -> str:
 
 
 def count(number: int, word: str) -> str:
-    """Return "1 row", "2 rows"."""
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+    """Return "1 row", "2 rows", "2 launches"."""
+    return f"{number} {word}{'' if number == 1 else 'es' if word.endswith('ch') else 's'}"
 
 
 def known(value: object) -> str:

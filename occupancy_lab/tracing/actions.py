@@ -18,11 +18,12 @@ from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.compiling.texts import kept_files
 from occupancy_lab.explaining.advice import best_action
 from occupancy_lab.explaining.explanation import explain_asked
+from occupancy_lab.explaining.launches import KernelTime
 from occupancy_lab.explaining.script_runs import stand_in
 from occupancy_lab.launch import ALIGNMENT, Launch, Pointer
 from occupancy_lab.record import Record
 from occupancy_lab.tracing.page import shown_kernels
-from occupancy_lab.tracing.traced import WORTH_TRYING, KernelTime
+from occupancy_lab.tracing.traced import WORTH_TRYING
 from occupancy_lab.workers import signals
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def with_actions(
 ) -> Traced:
     """Return *found* with the action of the kernels that lose most, as far as *effort* goes.
 
-    *case_of* compiles the launches near a kernel's most frequent one; it gives None, or raises
+    *case_of* compiles the launches near one over a kernel's main grid; it gives None, or raises
     what it may, where none can be. After an interrupt the rest is left.
     """
     if not effort.seconds:
@@ -104,7 +105,7 @@ def case_of_kept(
     directory: Path | None,
     progress: Callable[[str], None] = lambda _said: None,
 ) -> Case | None:
-    """Return the most frequent launch of *kernel*, whose files are in *folder*, and those near it.
+    """Return a launch over the main grid of *kernel* and those near it; its files are in *folder*.
 
     They have other options, and arguments that 16 divides; another shape of its blocks would be
     another text. *directory* is that of the store.

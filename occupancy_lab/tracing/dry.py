@@ -15,21 +15,21 @@ from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.compiling.script import Changed
 from occupancy_lab.compiling.store import store_directory
 from occupancy_lab.errors import DoesNotFitError, InputError, quoted, refuse
+from occupancy_lab.explaining.launches import argument_classes
 from occupancy_lab.explaining.script_runs import explain_launches
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import chosen_gpus
-from occupancy_lab.launch import Pointer
 from occupancy_lab.occupancy.calculator import calculate, check_fits
 from occupancy_lab.tracing.actions import NOTHING, Effort, with_actions
 from occupancy_lab.tracing.fusing import Fed, each_handover
 from occupancy_lab.tracing.page import Outcome
 from occupancy_lab.tracing.trace import Trace
 from occupancy_lab.tracing.traced import (
-    MOST_COUNTED,
     GridLaunches,
     Launched,
     Traced,
     TracedKernel,
+    counted_grids,
     launch_record,
     merged,
     order,
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from occupancy_lab.compiling.script import Script
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.gpus import Gpu
-    from occupancy_lab.launch import BoundLaunch
     from occupancy_lab.values import Failure
 
 _HAS_TORCH = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
@@ -176,7 +175,7 @@ def dry_kernels(script: Script, effort: Effort = NOTHING) -> Traced:
         index = next(
             place
             for place, one in found.items()
-            if one is kernel and kernels[place].usual_grid == kernel.usual_grid
+            if one is kernel and kernels[place].main_grid == kernel.main_grid
         )
         launches = {index: script.launches[index]}
         if script.interrupted:
@@ -229,7 +228,7 @@ def _kernel(
         grids=(GridLaunches(grid, launch.times),),
         parts=(),
         choices=choices,
-        arguments=_classes(bound),
+        arguments=argument_classes(bound),
     )
 
 
@@ -265,11 +264,11 @@ def _with_work(
     wanted: dict[int, list[int]] = {}
     for indices in alike:
         grids = merged(grid for one in indices for grid in kernels[one].grids)
-        usual = {one.grid for one in grids[:MOST_COUNTED]}
+        some = counted_grids(grids)
         of_grid: dict[Any, list[int]] = defaultdict(list)
         for one in indices:
-            if kernels[one].calculation is not None and kernels[one].usual_grid in usual:
-                of_grid[kernels[one].usual_grid, _sizes(script, one)].append(one)
+            if kernels[one].calculation is not None and kernels[one].main_grid in some:
+                of_grid[kernels[one].main_grid, _sizes(script, one)].append(one)
         wanted |= {same[0]: same for same in of_grid.values()}
     texts = script.texts([Changed(index, {}) for index in wanted])
     found = list(kernels)
@@ -296,16 +295,3 @@ def _sizes(script: Script, index: int) -> str:
     others = launch.bound.arguments.keys() - launch.tuned.keys()
     sizes = {name: launch.bound.arguments[name] for name in sorted(others)}
     return repr([one for one in sizes.values() if type(one) is int])
-
-
-def _classes(bound: BoundLaunch) -> dict[str, str]:
-    """Return the dtype of each tensor, and of each integer whether it is 1 or a multiple of 16."""
-    found = {}
-    for name, value in bound.arguments.items():
-        if name in bound.constexprs:
-            continue
-        if isinstance(value, Pointer):
-            found[name] = f"{value.dtype}{'' if value.aligned else ' unaligned'}"
-        elif isinstance(value, int):
-            found[name] = "1" if value == 1 else "any" if value % 16 else "multiple of 16"
-    return found

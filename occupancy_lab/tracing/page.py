@@ -7,6 +7,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from occupancy_lab.explaining.launches import KernelTime, apart
 from occupancy_lab.occupancy.calculator import limiter_words
 from occupancy_lab.text.document import Document, Section, Table, literal
 from occupancy_lab.text.words import (
@@ -21,7 +22,7 @@ from occupancy_lab.text.words import (
     range_sentence,
 )
 from occupancy_lab.tracing.fusing import fusing_sentences
-from occupancy_lab.tracing.traced import WORTH_TRYING, GpuTime, KernelTime, order
+from occupancy_lab.tracing.traced import WORTH_TRYING, GpuTime, order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -184,7 +185,7 @@ def _tried_sentences(found: Traced, shown: Sequence[TracedKernel]) -> Iterator[s
     if any(action.change for _, action in tried):
         yield (
             "What brings most is the fastest of the launches that `explain` compiles near a"
-            " kernel's; saves us is as much of the time of all launches of the kernel as it saves"
+            " kernel's; saves us is as much of the time of all launches over its grid as it saves"
             " of the predicted time of one."
         )
     if alone := [number for number, action in tried if not action.change]:
@@ -219,12 +220,8 @@ def _distinction(kernel: TracedKernel, shown: Sequence[TracedKernel]) -> str:
         for one in shown
         if (one.kernel, configuration(one)) == (kernel.kernel, configuration(kernel))
     ]
-    words = [
-        f"{name} {said}"
-        for name, said in kernel.arguments.items()
-        if any(one.arguments.get(name) != said for one in alike)
-    ]
-    return f"; {literal(', '.join(words))}" if words else ""
+    words = apart(kernel.arguments, (one.arguments for one in alike))
+    return f"; {literal(words)}" if words else ""
 
 
 def _legend(gpus: Sequence[Gpu]) -> Iterator[str]:
@@ -350,7 +347,7 @@ def untimed(shown: Sequence[TracedKernel], *, measured: bool = False) -> Iterato
 def _strange_sentences(shown: Sequence[TracedKernel]) -> Iterator[str]:
     """Name the kernels whose measured time is not the predicted one."""
     for one in [each for each in shown if not each.elsewhere][:MOST_COMPARED]:
-        us, predicted = (one.grids[0].us if one.grids else None), one.prediction
+        us, predicted = (None if one.longest is None else one.longest.us), one.prediction
         if us is None or predicted is None or None in {predicted.low_us, predicted.high_us}:
             continue
         low, high = predicted.low_us or 0.0, predicted.high_us or math.inf
@@ -420,7 +417,7 @@ def _time_cells(time: KernelTime | None, total: KernelTime) -> tuple[str, ...]:
 
 def _sits(kernel: TracedKernel) -> tuple[str, ...]:
     """Return how it sits on the GPU, as SITS has it."""
-    plan, found = kernel.plan(kernel.usual_grid), kernel.calculation
+    plan, found = kernel.plan(kernel.main_grid), kernel.calculation
     waves = "-" if plan is None or plan.waves is None else f"{plan.waves:.2f}"
     if found is None:
         return (waves, *["-"] * (len(SITS) - 1))
@@ -435,13 +432,13 @@ def _sits(kernel: TracedKernel) -> tuple[str, ...]:
 
 
 def _programs(kernel: TracedKernel) -> str:
-    """Return the programs of the usual grid, and of how many that run at once."""
-    usual = kernel.usual_grid
-    plan = kernel.plan(usual)
-    if usual is None:
+    """Return the programs of the main grid, and of how many that run at once."""
+    main = kernel.main_grid
+    plan = kernel.plan(main)
+    if main is None:
         return "-"
     if plan is None or plan.waves is None:
-        return str(math.prod(usual))
+        return str(math.prod(main))
     return f"{plan.num_programs} of {plan.resident_programs}"
 
 
@@ -450,7 +447,7 @@ def _summary(found: Traced) -> str:
     names, launches = {one.kernel for one in shown}, sum(one.launches for one in shown)
     words = [
         (
-            f"{launches} launch{'' if launches == 1 else 'es'} of {count(len(names), 'kernel')}"
+            f"{count(launches, 'launch')} of {count(len(names), 'kernel')}"
             f" in {count(len(shown), 'configuration')}"
         )
     ]
@@ -521,9 +518,27 @@ def unknown_resources(shown: Sequence[TracedKernel]) -> Iterator[str]:
 def _grid_sentences(found: Traced) -> Iterator[str]:
     several = [one for one in shown_kernels(found) if len(one.grids) > 1]
     if several:
-        words = [f"{literal(one.kernel)} {len(one.grids)}" for one in several[:MOST_NAMED]]
-        more = f" and {len(several) - MOST_NAMED} more" if len(several) > MOST_NAMED else ""
-        yield f"The most frequent grid is shown of several: {listed(words)}{more}; --json has all."
+        words = [
+            f"{literal(one.kernel)} over {main_grid_words(one)}" for one in several[:MOST_NAMED]
+        ]
+        more = [f"{len(several) - MOST_NAMED} more"] if len(several) > MOST_NAMED else []
+        yield (
+            "A kernel with several grids is described by that which takes most of its time, and"
+            f" what brings most is for that: {'; '.join([*words, *more])}. --json has all grids."
+        )
+
+
+def main_grid_words(kernel: TracedKernel) -> str:
+    """Return which of a kernel's grids is described, and what share of its launches and time."""
+    longest, time = kernel.longest, kernel.time
+    if longest is None or longest.grid is None:
+        return "a grid that was not noted"
+    words = f"{' x '.join(map(str, longest.grid))}, one of {len(kernel.grids)}"
+    words += f", with {longest.launches} of {count(kernel.launches, 'launch')}"
+    own = longest.measured or longest.predicted
+    if time is None or own is None or own.measured != time.measured or not time.us:
+        return words
+    return f"{words} and {percent(own.us / time.us)} of the time"
 
 
 NOT_LAUNCHED = "Nothing was launched: tensors of the GPU had shapes, and only small ones values."

@@ -27,7 +27,6 @@ from occupancy_lab.options import NAMES
 from occupancy_lab.tracing.actions import NOTHING, Effort, case_of_kept, with_actions, without_timed
 from occupancy_lab.tracing.fusing import Fed, each_handover, noted_feeds
 from occupancy_lab.tracing.traced import (
-    MOST_COUNTED,
     GpuTime,
     GridLaunches,
     Launched,
@@ -35,6 +34,7 @@ from occupancy_lab.tracing.traced import (
     Process,
     Traced,
     TracedKernel,
+    counted_grids,
     launch_record,
     merged,
     order,
@@ -241,14 +241,14 @@ def _traced(
         reason = str(error)
     grids = merged(one for _, kernel in group for one in kernel["grids"])
     if calculation is not None:
-        named = {"name": first["name"], **metadata}
+        named, counted = {"name": first["name"], **metadata}, counted_grids(grids)
         grids = tuple(
             dataclasses.replace(
                 one, record=_record(group, kept, named, calculation, grid=one.grid, store=store)
             )
-            if place < MOST_COUNTED
+            if one.grid in counted
             else one
-            for place, one in enumerate(grids)
+            for one in grids
         )
     return TracedKernel(
         kernel=first["name"],

@@ -6,6 +6,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.explaining.launches import KernelTime
 from occupancy_lab.inputs import asked_gpus, chosen_gpus
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import duration, listed, range_sentence
@@ -21,7 +22,6 @@ from occupancy_lab.tracing.page import (
     unknown_resources,
     untimed,
 )
-from occupancy_lab.tracing.traced import KernelTime
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import operator
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.explaining.launches import KernelTime
 from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.options import OPTIONS
 from occupancy_lab.record import Record
-from occupancy_lab.values import Work, time_columns, time_lost
+from occupancy_lab.values import Work, time_columns
 from occupancy_lab.work.memory import work_columns
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 WORTH_TRYING = 0.01
 """The share of the time of all kernels that one must lose for launches near it to be compiled."""
 MOST_COUNTED = 16
-"""The grids of a kernel, the most frequent, of which it is worked out what their launches do."""
+"""The grids of a kernel of which it is worked out what their launches do."""
 
 
 def launch_record(bound: BoundLaunch, counted: Counted, calculation: Calculation) -> Record | None:
@@ -88,70 +90,7 @@ class GridLaunches:
     @property
     def predicted(self) -> KernelTime | None:
         """The predicted time of all launches, one in a CUDA graph once; None where it is open."""
-        found = None if self.record is None else self.record.prediction
-        if found is None:
-            return None
-        us, low, high = found.us, found.low_us, found.high_us
-        times = (us if low is None else low, us, us if high is None else high)
-        return KernelTime.of(times, self.record, self.launches, measured=False)
-
-
-@dataclass(frozen=True, slots=True)
-class KernelTime:
-    """The time of all launches of which it is known: all measured, or all predicted."""
-
-    measured: bool
-    launches: int
-    low_us: float
-    """The least that is predicted of them, one after the other; measured, `us` itself."""
-    us: float
-    high_us: float
-    known: int
-    """How many of the launches have a speed of light."""
-    light_us: float | None
-    """The speed of light of those, of all that they may do where values steer that; None where
-    there is none."""
-    lost_us: float | None
-    """The time of those above it, us. It is 0 where caches had what they read."""
-
-    @property
-    def basis(self) -> str:
-        """What the time is, in a word."""
-        return "measured" if self.measured else "predicted"
-
-    @classmethod
-    def of(
-        cls,
-        times: tuple[float, float, float],
-        record: Record | None,
-        launches: int,
-        *,
-        measured: bool,
-    ) -> KernelTime:
-        """Return that of so many *launches*, as *record* has one, of these *times*.
-
-        They are the least, the mean and the most of one.
-        """
-        low, us, high = (launches * one for one in times)
-        speed = None if record is None else record.speed_of_light
-        least = None if speed is None else speed.most_us
-        light = None if least is None else launches * least
-        known = 0 if light is None else launches
-        return cls(measured, launches, low, us, high, known, light, time_lost(us, light))
-
-    @classmethod
-    def total(cls, times: Iterable[KernelTime | None]) -> KernelTime | None:
-        """Return the sum of *times*, which are all measured or all predicted; None of none."""
-        known = [one for one in times if one is not None]
-        if not known:
-            return None
-
-        def added(name: str) -> Any:
-            found = [getattr(one, name) for one in known if getattr(one, name) is not None]
-            return sum(found) if found else None
-
-        summed = {one.name: added(one.name) for one in dataclasses.fields(cls)}
-        return cls(**{**summed, "measured": known[0].measured})
+        return KernelTime.predicted(self.record, self.launches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +133,7 @@ class TracedKernel:
     elsewhere: bool = False
     """Whether it was launched on another GPU than that of `calculation`."""
     action: Action | None = None
-    """What brings most to its most frequent launch; None where nothing was tried."""
+    """What brings most to a launch over its `main_grid`; None where nothing was tried."""
 
     @property
     def launches(self) -> int:
@@ -235,9 +174,21 @@ class TracedKernel:
         return None if found is None else found.us
 
     @property
-    def usual_grid(self) -> tuple[int, ...] | None:
-        """The most frequent grid; None where it is not known."""
-        return self.grids[0].grid if self.grids else None
+    def longest(self) -> GridLaunches | None:
+        """The launches over the grid that take most of the time; where none is known the most."""
+        measured = any(one.us is not None for one in self.grids)
+
+        def us(one: GridLaunches) -> float:
+            time = one.measured if measured else one.predicted
+            return 0.0 if time is None else time.us
+
+        known = [one for one in self.grids if one.grid is not None]
+        return max(known or self.grids, key=us, default=None)
+
+    @property
+    def main_grid(self) -> tuple[int, ...] | None:
+        """The grid of these launches; None where it is not known."""
+        return None if self.longest is None else self.longest.grid
 
     def plan(self, grid: tuple[int, ...] | None) -> LaunchPlan | None:
         """Return how the programs of *grid* fill the GPU; None where that is not known."""
@@ -247,8 +198,8 @@ class TracedKernel:
 
     @property
     def record(self) -> Record | None:
-        """The first launch of the most frequent grid; None where what it does is not known."""
-        return self.grids[0].record if self.grids else None
+        """The first launch of the main grid; None where what it does is not known."""
+        return None if self.longest is None else self.longest.record
 
     @property
     def prediction(self) -> Prediction | None:
@@ -270,15 +221,17 @@ class TracedKernel:
 
     @property
     def saved_us(self) -> float | None:
-        """What the action saves of the time of all launches; None where nothing was tried."""
-        time = self.time
-        return None if self.action is None or time is None else self.action.share * time.us
+        """What the action saves of the time of `longest`; None where nothing was tried."""
+        if self.action is None or self.longest is None:
+            return None
+        time = self.longest.measured or self.longest.predicted
+        return None if time is None else self.action.share * time.us
 
     def row(self) -> dict[str, Any]:
-        """Return the kernel as one flat row of plain values, with the plan of its usual grid."""
+        """Return the kernel as one flat row of plain values, with the plan of its main grid."""
         found, prediction, record, time = self.calculation, self.prediction, self.record, self.time
-        usual = self.usual_grid
-        plan = self.plan(usual)
+        main = self.main_grid
+        plan = self.plan(main)
         resources = None if found is None else found.resources
         held = None if found is None else found.occupancy
         return {
@@ -289,7 +242,7 @@ class TracedKernel:
             "tuning_launches": self.tuning,
             "captured_launches": self.captured,
             "grids": len(self.grids),
-            "grid": None if usual is None else "x".join(map(str, usual)),
+            "grid": None if main is None else "x".join(map(str, main)),
             "num_programs": None if plan is None else plan.num_programs,
             "resident_programs": None if plan is None else plan.resident_programs,
             **_filling(plan),
@@ -539,6 +492,15 @@ def merged(grids: Iterable[GridLaunches]) -> tuple[GridLaunches, ...]:
             )
         )
     return tuple(sorted(summed, key=lambda one: (one.launches, one.tuning), reverse=True))
+
+
+def counted_grids(grids: Iterable[GridLaunches]) -> set[tuple[int, ...] | None]:
+    """Return the MOST_COUNTED of *grids* with most time, or where none is timed most programs."""
+
+    def work(one: GridLaunches) -> tuple[float, int]:
+        return one.total_us or 0.0, one.launches * math.prod(one.grid or (0,))
+
+    return {one.grid for one in sorted(grids, key=work, reverse=True)[:MOST_COUNTED]}
 
 
 def unusual(options: Mapping[str, Any]) -> dict[str, Any]:

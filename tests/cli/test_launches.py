@@ -124,9 +124,9 @@ def test_one_configuration_of_an_autotuner_can_be_asked_for(command: str, words:
 
 REFUSED = {
     ("explain", "--cols", "781"): "--cols has no use for the launch of",
-    ("explain", "--measure"): "--measure has no use for the launch of",
+    ("explain", "--measure"): ": explain measures only launches of a matrix, as --cols gives it",
     ("sweep", "--jobs", "2"): "--jobs has no use for the launch of",
-    ("tune", "--measure"): "--measure has no use for the launch of",
+    ("tune", "--measure"): ": tune measures only launches of a matrix, as --cols gives it",
     ("compare", "--block-size", "64"): "--block-size has no use for the launch of",
     ("explain", "--num-warps", "6"): "num_warps is '6'; give a power of two",
     ("explain", "--option", "nope=1"): "nope is neither a parameter of transpose",

@@ -499,8 +499,9 @@ def test_a_file_that_cannot_be_imported_is_named_with_its_line(
 
 
 def test_a_script_that_never_ends_is_ended(script: Path) -> None:
-    """A function that takes longer than its time limit is refused with the limit."""
-    with pytest.raises(InputError, match=r"bench.py:\d+: it takes longer than 1 s"):
+    """A function that takes longer than its limit is refused with it and what sets it."""
+    said = r"bench.py:\d+: it takes longer than 1 s; --compile-timeout gives it more"
+    with pytest.raises(InputError, match=said):
         Script(f"{script}:waiting", find_gpu("h100"), None, timeout=1)
 
 

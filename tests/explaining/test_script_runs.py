@@ -96,16 +96,40 @@ def test_a_script_on_several_gpus_is_counted_once(tmp_path: Path) -> None:
     found = explain_script(f"{path}:main", gpu="h100,mi300x")
     page = found.to_markdown()
     assert "2 launch lines" in page.splitlines()[0]
-    rows = [line for line in page.splitlines() if line[:3] in {"| 1", "| 2"}]
+    rows = [line for line in page.splitlines() if line[:10] in {"| 1 double", "| 2 double"}]
     assert [row.split("|")[2].strip() for row in rows] == ["h100", "h100", "mi300x", "mi300x"]
     lines = found.to_dict()["lines"]
     assert [line["gpu"] for line in lines] == ["h100", "h100", "mi300x", "mi300x"]
     assert "num_ctas" in lines[3]["reason"]
     assert "registers, VGPRs" in page
-    assert (
-        "Line 1 is double, bench.py:16, of 2 configurations the one that is predicted to take least"
-    ) in page
+    assert "Launch 1 is of 2 configurations the one that is predicted to take least." in page
     assert "best" not in page
+
+
+ASKING = """
+
+
+def asking():
+    if torch.rand(1 << 20, device="cuda").max().item() > 3:
+        main()
+"""
+
+
+@pytest.mark.slow
+def test_what_keeps_a_script_from_launching_is_named_and_can_be_told(tmp_path: Path) -> None:
+    """A value that was assumed is in the message, and --assume sets it beside a parameter's."""
+    path = tmp_path / "bench.py"
+    path.write_text(SCRIPT + ASKING, encoding="utf-8")
+    done = run("explain", f"{path}:asking", "--gpu", "h100")
+    line = SCRIPT.count("\n") + ASKING.partition("if")[0].count("\n") + 1
+    said = (
+        f"launches no kernel of Triton; assumed: nan for a value at {path}:{line}, which --assume"
+    )
+    assert done.returncode == 2
+    assert said in done.stderr
+    found = explain_script(f"{path}:asking", gpu="h100", assume=["float=5", "n=64"])
+    assert "Assumed: 5 for a value at" in found.to_markdown()
+    assert len(explain_script(f"{path}:asking", gpu="h100", assume={"float": 5}).lines) == 2
 
 
 MISSING = """
@@ -132,3 +156,13 @@ def test_missing_launches_and_assumptions_are_said(tmp_path: Path) -> None:
     page = " ".join(done.stdout.split())
     assert "Launches are missing: the operation dry_lines::host" in page
     assert "Assumed: nan for a value at" in page
+
+
+@pytest.mark.slow
+def test_a_script_may_take_as_long_as_a_compile(tmp_path: Path) -> None:
+    """`--compile-timeout` is the limit of the script's run too, and the message names it."""
+    path = tmp_path / "bench.py"
+    path.write_text("import time\n\n\ndef main():\n    time.sleep(60)\n", encoding="utf-8")
+    done = run("explain", f"{path}:main", "--gpu", "h100", "--compile-timeout", "1.5")
+    said = f"{path}:5: it takes longer than 1.5 s; --compile-timeout gives it more"
+    assert (done.returncode, done.stderr) == (2, f"occupancy-lab: {said}\n")

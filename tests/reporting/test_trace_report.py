@@ -10,6 +10,7 @@ import pytest
 from run_trace import run
 from traced_kernels import LAUNCH, traced_kernel, worked
 
+from occupancy_lab.compiling.script import Ran
 from occupancy_lab.reporting.trace_report import make_trace_report, to_html
 from occupancy_lab.text.document import to_markdown
 from occupancy_lab.tracing.page import Outcome
@@ -77,6 +78,25 @@ def test_a_kernel_is_explained_by_what_its_launch_does() -> None:
     assert lines.partition("###")[0].count("90.2 MB") == 2  # both loads
     assert "### How long it takes" in page
     assert "### The limits" in page
+
+
+def test_what_was_not_asked_for_is_tritons_default() -> None:
+    """A setting that no launch of a dry run passes, or that is as Triton has it, is not asked."""
+    asked = dataclasses.replace(worked(), options={"num_warps": 4})
+    found = trace("swiglu_kernel", grid=dataclasses.replace(MEASURED, record=asked))
+    assert "| num_warps               | 4, Triton's default" in text(found)
+    ran = Ran((), "", None, 0, (), (), ())
+    found.outcome = Outcome(("python", "train.py"), 0, started=True, ran=ran)
+    page = text(found)
+    assert "| num_warps               | 4, asked" in page
+    assert "| num_stages              | 3, Triton's default" in page
+
+
+def test_one_launch_takes_its_time() -> None:
+    """The sentence of a single launch is one of one."""
+    kernels = (traced_kernel("once", (dataclasses.replace(MEASURED, launches=1),)),)
+    found = Trace(Traced(kernels, (PROCESS,)), Outcome(("python",), 0, started=True))
+    assert "- 1 launch takes 150 us, measured" in text(found)
 
 
 def test_what_is_not_known_is_no_number() -> None:

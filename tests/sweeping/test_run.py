@@ -53,6 +53,14 @@ def run_sweep(**asked: Any) -> Swept:
 GRID = {"cols": 781, "gpu": "h100,mi300x", "num_warps": (8, 32), "num_stages": (1, 2)}
 
 
+def test_a_condition_that_no_row_meets_is_named() -> None:
+    """What was compiled is counted, with the condition that leaves none of it to be shown."""
+    swept = run_sweep(**NOTHING | {"where": "occupancy > 2"}, cols=781, gpu="h100", num_warps=(8,))
+    said = to_markdown(swept.shown)
+    assert said == "4 configurations: 4 ok; none meets --where 'occupancy \\> 2'.\n"
+    assert swept.status == 0
+
+
 def test_files_are_written_beside_the_table(tmp_path: Path) -> None:
     """Each export and, for each GPU, a heat map and curves as SVG and PNG are written."""
     exports = {f"export_{form}": str(tmp_path / form) for form in ("csv", "json", "markdown")}

@@ -15,6 +15,7 @@ import torch
 from run_trace import TOOL, grids, run
 
 from occupancy_lab.errors import InputError
+from occupancy_lab.tracing.actions import Effort
 from occupancy_lab.tracing.dry import dry_trace
 from occupancy_lab.tracing.several import dry_traces
 
@@ -247,7 +248,28 @@ def test_a_dry_run_has_a_time_limit(tmp_path: Path) -> None:
     assert found.returncode == 1
     page = b" ".join(found.stdout.split())
     assert b"1 launch of 1 kernel" in page
-    assert b"it takes longer than 5 s" in page
+    assert b"it takes longer than 5 s; --timeout gives it more" in page
+
+
+GRIDS = """
+for size, times in ((1 << 12, 11), (1 << 24, 10)):
+    for _ in range(times):
+        add[(size // 512,)](torch.zeros(size, device="cuda"), size, BLOCK=512)
+"""
+
+
+@pytest.mark.slow
+def test_what_is_tried_is_near_the_grid_with_most_time(tmp_path: Path) -> None:
+    """A small launch that is made more often hides nothing of a large one."""
+    script = tmp_path / "train.py"
+    script.write_text(KERNEL + GRIDS, encoding="utf-8")
+    found = dry_trace(["python", str(script)], gpu="h100", effort=Effort(60))
+    (kernel,) = found.kernels
+    assert kernel.main_grid == (1 << 15,)
+    assert kernel.record is not None
+    assert kernel.record.launch.grid == (1 << 15,)
+    assert kernel.action is not None
+    assert kernel.action.now_us == pytest.approx(kernel.record.prediction.us)  # type: ignore[union-attr]
 
 
 MISSING = """

@@ -142,6 +142,20 @@ def test_the_first_sentence_has_the_time_what_is_lost_and_where() -> None:
     )
 
 
+def test_a_page_says_which_grid_describes_a_kernel() -> None:
+    """It is that with most time: programs and waves are its own, and its share is told."""
+    often = GridLaunches((8,), 300, samples=5, us=1.0, record=worked())
+    long = GridLaunches((64, 512), 100, samples=5, us=9.0, record=worked())
+    page = written(traced_kernel("scale", (often, long)))
+    assert page.sections[0].tables[2].rows[0][1].startswith("32768 of ")
+    assert (
+        "A kernel with several grids is described by that which takes most of its time, and what"
+        " brings most is for that: scale over 64 x 512, one of 2, with 100 of 400 launches and 75%"
+        " of the time. --json has all grids."
+    ) in page.sections[0].sentences
+    assert "described by" not in str(written(traced_kernel("scale", (long,))))
+
+
 @pytest.mark.parametrize(
     ("factor", "why"), [(3.0, "other clocks"), (0.3, "in the L2 cache"), (1.0, "")]
 )

@@ -55,7 +55,7 @@ def rows(found: DryTraces, table: int) -> Sequence[Sequence[str]]:
 @pytest.mark.slow
 def test_each_gpu_is_asked_by_the_program_itself(found: DryTraces) -> None:
     """The grid is that of the GPU's multiprocessors, as the program read its properties."""
-    grids = {one.gpu.key: one.shown[0].usual_grid for one in found.traces}
+    grids = {one.gpu.key: one.shown[0].main_grid for one in found.traces}
     assert grids == {"h100": (132,), "h200": (132,), "rtx-pro-6000-server": (188,)}
     assert list(found.table()["gpu"]) == ["h100", "h200", "rtx-pro-6000-server"]
 

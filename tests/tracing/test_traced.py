@@ -10,10 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from traced_kernels import BYTES, traced_kernel, worked
 
-from occupancy_lab.tracing.traced import GridLaunches, KernelTime, TracedKernel, merged, order
+from occupancy_lab.explaining.advice import Action
+from occupancy_lab.explaining.launches import KernelTime
+from occupancy_lab.tracing.traced import (
+    MOST_COUNTED,
+    GridLaunches,
+    TracedKernel,
+    counted_grids,
+    merged,
+    order,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from occupancy_lab.record import Record
 
 
 @given(
@@ -87,6 +98,44 @@ def test_a_launch_that_is_faster_than_its_bytes_loses_nothing() -> None:
     assert alone is not None
     assert both is not None
     assert both.lost_us == alone.lost_us
+
+
+def of_time(us: float) -> Record:
+    """Return a launch of which that time is predicted."""
+    work = worked()
+    assert work.prediction is not None
+    found = dataclasses.replace(work.prediction, us=us, low_us=us, high_us=us)
+    return dataclasses.replace(work, prediction=found)
+
+
+def test_a_kernel_is_described_by_the_grid_that_takes_most_time() -> None:
+    """It is not the most frequent one; what an action saves is of its launches alone."""
+    often = GridLaunches((8,), 11, record=of_time(1.0))
+    long = GridLaunches((1 << 16,), 10, record=of_time(50.0))
+    kernel = dataclasses.replace(
+        traced_kernel("scale", (often, long)), action=Action("x", "x.", 50.0, 40.0, "40 us")
+    )
+    assert kernel.longest == long
+    assert kernel.prediction == of_time(50.0).prediction
+    row = kernel.row()
+    assert (row["grid"], row["num_programs"], row["predicted_us"]) == ("65536", 1 << 16, 50.0)
+    assert row["saved_us"] == pytest.approx(0.2 * 10 * 50.0)
+    measured = tuple(
+        dataclasses.replace(one, samples=5, us=us) for one, us in ((often, 9.0), (long, 2.0))
+    )
+    assert dataclasses.replace(kernel, grids=measured).main_grid == (8,)
+    untold = tuple(dataclasses.replace(one, record=None) for one in (often, long))
+    assert dataclasses.replace(kernel, grids=untold).main_grid == (8,)
+
+
+def test_the_grids_that_are_counted_take_most_time() -> None:
+    """Where none is timed they are those of most programs; a frequent small one is left out."""
+    small = [GridLaunches((one,), 100) for one in range(1, MOST_COUNTED + 1)]
+    long = GridLaunches((1 << 16,), 1)
+    assert counted_grids([*small, long]) == {one.grid for one in (*small[1:], long)}
+    timed = [dataclasses.replace(one, samples=1, us=9.0) for one in small]
+    short = dataclasses.replace(long, samples=1, us=1.0)
+    assert counted_grids([*timed, short]) == {one.grid for one in small}
 
 
 @pytest.mark.parametrize("changes", [{"record": None}, {"us": None, "record": None}])

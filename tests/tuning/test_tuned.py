@@ -456,7 +456,7 @@ def test_a_program_is_tuned_and_explained_as_it_launches(tmp_path: Path) -> None
     sizes.write_text("n\n1048576\n", encoding="utf-8")
     explained = ("explain", f"{program}:main", "--gpu", "h100")
     before = in_process.run(*explained)
-    assert "Line 1 is fill, program.py:16, of 2 configurations" in before.stdout
+    assert "Launch 1 is of 2 configurations" in before.stdout
     words = ("--signature", "*fp32,n", "--grid", "cdiv(n, BLOCK_SIZE)", "--sizes", str(sizes))
     output = tmp_path / "tuned.json"
     done = in_process.run(
@@ -465,7 +465,7 @@ def test_a_program_is_tuned_and_explained_as_it_launches(tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr
     load_file.cache_clear()
     after = in_process.run(*explained)
-    assert "Line 1 is fill, program.py:16." in after.stdout
+    assert "The launch line is fill, program.py:16." in after.stdout
     (chosen,) = json.loads(output.read_text("utf-8"))["gpus"]["h100"]
     block = chosen["config"]["BLOCK_SIZE"]
     lines = after.stdout.splitlines()
