@@ -175,7 +175,8 @@ def dry_kernels(script: Script, effort: Effort = NOTHING) -> Traced:
         index = next(
             place
             for place, one in found.items()
-            if one is kernel and kernels[place].main_grid == kernel.main_grid
+            if one is kernel
+            and kernels[place].grids[0].key == (kernel.longest and kernel.longest.key)
         )
         launches = {index: script.launches[index]}
         if script.interrupted:
@@ -225,7 +226,7 @@ def _kernel(
         calculation=calculation,
         reason=reason,
         gpu_source="for which it was run dry",
-        grids=(GridLaunches(grid, launch.times),),
+        grids=(GridLaunches(grid, launch.times, sizes=_sizes(launch)),),
         parts=(),
         choices=choices,
         arguments=argument_classes(bound),
@@ -260,16 +261,23 @@ def _chosen(script: Script, kernels: Sequence[TracedKernel]) -> dict[int, int]:
 def _with_work(
     script: Script, kernels: Sequence[TracedKernel], alike: Sequence[Sequence[int]]
 ) -> list[TracedKernel]:
-    """Return *kernels* with what the first launch of each grid does, of those that are *alike*."""
+    """Return *kernels* with what the launches of each grid and sizes do, of those that are *alike*.
+
+    Of sizes beyond those that are counted it is what others over the same grid do.
+    """
     wanted: dict[int, list[int]] = {}
     for indices in alike:
-        grids = merged(grid for one in indices for grid in kernels[one].grids)
-        some = counted_grids(grids)
-        of_grid: dict[Any, list[int]] = defaultdict(list)
+        of_sizes: dict[Any, list[int]] = defaultdict(list)
         for one in indices:
-            if kernels[one].calculation is not None and kernels[one].main_grid in some:
-                of_grid[kernels[one].main_grid, _sizes(script, one)].append(one)
-        wanted |= {same[0]: same for same in of_grid.values()}
+            if kernels[one].calculation is not None:
+                of_sizes[kernels[one].grids[0].key].append(one)
+        of_grid: dict[Any, list[int]] = {}
+        for launches in counted_grids(merged(one for i in indices for one in kernels[i].grids)):
+            if same := of_sizes.pop(launches.key, []):
+                wanted[same[0]] = same
+                of_grid.setdefault(launches.grid, same)
+        for (grid, _), others in of_sizes.items():
+            of_grid.get(grid, []).extend(others)
     texts = script.texts([Changed(index, {}) for index in wanted])
     found = list(kernels)
     for (index, same), text in zip(wanted.items(), texts, strict=True):
@@ -287,11 +295,8 @@ def _with_work(
     return found
 
 
-def _sizes(script: Script, index: int) -> str:
-    """Return the numbers that an autotuned launch passes; "" of another."""
-    launch = script.launches[index]
-    if not launch.tuned:
-        return ""
+def _sizes(launch: ScriptLaunch) -> str:
+    """Return the whole numbers that a launch passes, but those that an autotuner chose."""
     others = launch.bound.arguments.keys() - launch.tuned.keys()
-    sizes = {name: launch.bound.arguments[name] for name in sorted(others)}
-    return repr([one for one in sizes.values() if type(one) is int])
+    numbers = {name: launch.bound.arguments[name] for name in sorted(others)}
+    return repr([one for one in numbers.values() if type(one) is int])

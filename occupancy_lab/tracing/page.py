@@ -523,8 +523,9 @@ def _grid_sentences(found: Traced) -> Iterator[str]:
         ]
         more = [f"{len(several) - MOST_NAMED} more"] if len(several) > MOST_NAMED else []
         yield (
-            "A kernel with several grids is described by that which takes most of its time, and"
-            f" what brings most is for that: {'; '.join([*words, *more])}. --json has all grids."
+            "A kernel with several grids or sizes is described by that which takes most of its"
+            f" time, and what brings most is for that: {'; '.join([*words, *more])}. --json has"
+            " all grids."
         )
 
 

@@ -73,6 +73,13 @@ class GridLaunches:
     """The mean time of `launches`, those in CUDA graphs aside; None where none was timed."""
     record: Record | None = None
     """The first of them, with what it does; None where that is not known."""
+    sizes: str = ""
+    """The whole numbers that they pass, by which a dry run tells them from others over the grid."""
+
+    @property
+    def key(self) -> tuple[tuple[int, ...] | None, str]:
+        """The grid and the sizes, by which launches of a kernel are told apart."""
+        return self.grid, self.sizes
 
     @property
     def total_us(self) -> float | None:
@@ -241,7 +248,7 @@ class TracedKernel:
             "launches": self.launches,
             "tuning_launches": self.tuning,
             "captured_launches": self.captured,
-            "grids": len(self.grids),
+            "grids": len({one.grid for one in self.grids}),
             "grid": None if main is None else "x".join(map(str, main)),
             "num_programs": None if plan is None else plan.num_programs,
             "resident_programs": None if plan is None else plan.resident_programs,
@@ -469,12 +476,12 @@ def shortened(grid: Sequence[int]) -> tuple[int, ...]:
 
 
 def merged(grids: Iterable[GridLaunches]) -> tuple[GridLaunches, ...]:
-    """Return one GridLaunches for each grid of *grids*, the most frequent first."""
+    """Return one GridLaunches for each grid and sizes of *grids*, the most frequent first."""
     groups = defaultdict(list)
     for one in grids:
-        groups[one.grid].append(one)
+        groups[one.key].append(one)
     summed = []
-    for grid, group in groups.items():
+    for (grid, sizes), group in groups.items():
         samples = sum(one.samples for one in group)
         # A launch is counted after it is timed.
         weights = [max(one.launches - one.captured, one.samples) for one in group if one.samples]
@@ -489,18 +496,19 @@ def merged(grids: Iterable[GridLaunches]) -> tuple[GridLaunches, ...]:
                 samples,
                 us / sum(weights) if weights else None,
                 next((one.record for one in group if one.record is not None), None),
+                sizes,
             )
         )
     return tuple(sorted(summed, key=lambda one: (one.launches, one.tuning), reverse=True))
 
 
-def counted_grids(grids: Iterable[GridLaunches]) -> set[tuple[int, ...] | None]:
+def counted_grids(grids: Iterable[GridLaunches]) -> list[GridLaunches]:
     """Return the MOST_COUNTED of *grids* with most time, or where none is timed most programs."""
 
     def work(one: GridLaunches) -> tuple[float, int]:
         return one.total_us or 0.0, one.launches * math.prod(one.grid or (0,))
 
-    return {one.grid for one in sorted(grids, key=work, reverse=True)[:MOST_COUNTED]}
+    return sorted(grids, key=work, reverse=True)[:MOST_COUNTED]
 
 
 def unusual(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -303,6 +303,34 @@ def test_a_dry_run_says_what_is_missing_and_what_it_assumed(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
+def test_sizes_over_one_grid_each_have_their_time(tmp_path: Path) -> None:
+    """A kernel whose programs go on until all is done is as long as each of its launches needs."""
+    lines = """
+import torch, triton, triton.language as tl
+
+@triton.jit
+def scale(x, n, BLOCK: tl.constexpr):
+    for start in range(tl.program_id(0) * BLOCK, n, tl.num_programs(0) * BLOCK):
+        where = start + tl.arange(0, BLOCK)
+        tl.store(x + where, tl.load(x + where, mask=where < n) * 2, mask=where < n)
+
+for n in {sizes}:
+    scale[(132,)](torch.zeros(n, device="cuda"), n, BLOCK=1024)
+"""
+    found = []
+    for sizes in ((4096,), (1 << 24,), (4096, 1 << 24)):
+        script = tmp_path / "scale.py"
+        script.write_text(lines.replace("{sizes}", str(sizes)), encoding="utf-8")
+        (kernel,) = dry_trace(["python", str(script)], gpu="h100").kernels
+        found.append(kernel)
+    short, long, both = found
+    assert short.time and long.time and both.time
+    assert both.time.us == pytest.approx(short.time.us + long.time.us)
+    assert both.record == long.record
+    assert (both.row()["grids"], both.launches) == (1, 2)
+
+
+@pytest.mark.slow
 def test_a_dry_run_of_which_nothing_compiles_fails(tmp_path: Path) -> None:
     """The table has the reason, and the status is 1; one that compiles is enough for 0."""
     script = tmp_path / "train.py"
