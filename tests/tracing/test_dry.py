@@ -324,7 +324,9 @@ for n in {sizes}:
         (kernel,) = dry_trace(["python", str(script)], gpu="h100").kernels
         found.append(kernel)
     short, long, both = found
-    assert short.time and long.time and both.time
+    assert short.time
+    assert long.time
+    assert both.time
     assert both.time.us == pytest.approx(short.time.us + long.time.us)
     assert both.record == long.record
     assert (both.row()["grids"], both.launches) == (1, 2)
