@@ -212,12 +212,15 @@ def _spill_sentences(case: Case) -> Iterator[str]:
         )
     if resources.sgpr_spills:
         yield f"{resources.sgpr_spills} SGPRs are spilled to VGPR lanes; that moves no memory."
-    allocated = resources.allocated_vgprs
-    granule = getattr(case.architecture, "vgpr_granule", 1)
-    if allocated is not None and allocated > -(-resources.n_regs // granule) * granule:
+
+
+def padding_sentences(case: Case) -> Iterator[str]:
+    """Say where a launch takes more registers than its kernel uses."""
+    padded = case.calculation.padded_vgprs
+    if padded is not None:
         yield (
-            f"The kernel descriptor asks for {allocated} VGPRs, more than the {resources.n_regs}"
-            " in use: waves_per_eu pads the allocation."
+            f"The kernel descriptor asks for {padded} VGPRs, more than the"
+            f" {case.record.resources.n_regs} in use: waves_per_eu pads the allocation."
         )
 
 

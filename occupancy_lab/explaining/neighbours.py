@@ -173,10 +173,9 @@ def changes(record: Record) -> Iterator[dict[str, Any]]:
 
     Half the warps, unless the registers of twice as many threads are taken already, and twice the
     warps; no stage ahead, a stage fewer and more; more stages where latency bounds it, and where
-    it spills four times the warps and no cap on registers. Where stages change nothing, one other
-    number shows that. Where
-    registers alone limit, a cap on them (NVIDIA), or a wave more per SIMD (AMD). What the launch
-    passes by position is left as it is.
+    it spills four times the warps and no cap on registers, nor where a cap pads them. Where stages
+    change nothing, one other number shows that. Where registers alone limit, a cap on them
+    (NVIDIA), or a wave more per SIMD (AMD). What the launch passes by position is left as it is.
     """
     fixed = by_position(record)
     for change in (*_warps_and_stages(record), *_caps(record)):
@@ -222,7 +221,7 @@ def _pipelines(record: Record) -> bool:
 
 
 def _caps(record: Record) -> Iterator[dict[str, Any]]:
-    if record.resources.local_bytes:
+    if record.resources.local_bytes or record.calculation.padded_vgprs:
         yield from ({name: None} for name in CAPS if record.options.get(name))
     if record.occupancy.limiters == ("registers",):
         yield from caps(record, 1)
@@ -433,7 +432,7 @@ def _rounded(value: Any) -> Any:
 def _no_effect(record: Record, other: Record, name: str) -> str:
     """Return as a sentence why another value of *name* gives the same binary; "" where not."""
     own, same = record.resources, other.resources
-    if own.binary is None or (own.binary, own.num_warps) != (same.binary, same.num_warps):
+    if own.binary is None or own != same:
         return ""
     return f"{name} has no effect on the binary: {_reason(record, name)}."
 

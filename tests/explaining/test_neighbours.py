@@ -24,6 +24,7 @@ from occupancy_lab.explaining.neighbours import (
     predicted_us,
     rank,
 )
+from occupancy_lab.explaining.short import write_short
 from occupancy_lab.kernel import variants
 from occupancy_lab.launch import BoundLaunch, tensor
 from occupancy_lab.text.words import listed
@@ -95,6 +96,21 @@ def test_registers_that_limit_are_capped(gpu: str, name: str) -> None:
         assert cap == 128
     else:
         assert cap == run.record.calculation.occupancy.warps_per_multiprocessor // 4 + 1
+
+
+def test_padding_is_an_effect_and_is_left_out() -> None:
+    """Where waves_per_eu pads what a kernel takes, it has an effect, and none at all is tried."""
+
+    def outcome(keywords: Mapping[str, Any], _target: Target) -> Resources:
+        padded = {None: 24, 2: 176, 3: 168}[keywords.get("waves_per_eu")]
+        warps = keywords.get("num_warps", 4)
+        return Resources(23, warps, 0, binary=1, local_bytes=0, allocated_vgprs=padded)
+
+    run = tried(outcome, "mi300x", waves_per_eu=2)
+    reasons = {one.words: one.reason for one in run.neighbours if "waves_per_eu" in one.changes}
+    assert reasons == {"no waves_per_eu": "", "waves_per_eu 3": ""}
+    page = write_short((run,)).to_markdown()
+    assert "asks for 176 VGPRs, more than the 23 in use" in page
 
 
 def test_a_launch_that_spills_is_given_more_room() -> None:
