@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.asked import Asked, ask
 from occupancy_lab.errors import InputError
-from occupancy_lab.explaining.grids import BLOCK, GRID, grids_of_blocks
+from occupancy_lab.explaining.grids import BLOCK, GRID, grids_of_blocks, whole_work
 from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.launch import ALIGNMENT, Descriptor, Pointer
@@ -124,8 +124,10 @@ def comparable(one: Record, other: Record) -> bool:
 def first_of(records: Sequence[Record]) -> Record:
     """Return the one of *records* that is predicted to be the fastest, of those with a time.
 
-    Where none has one it is the one that spills least, and then keeps most warps resident.
+    Where none has one it is the one that spills least, and then keeps most warps resident. It does
+    the whole work.
     """
+    records = whole_work(records)
     if have_times(records):
         return min(records, key=predicted_us)
     return max(records, key=rank)

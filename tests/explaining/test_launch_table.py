@@ -11,7 +11,7 @@ from stand_ins import GivenCompiler
 from occupancy_lab.cli.options import VIEWED, chosen_view
 from occupancy_lab.comparing.comparison import compare_launches
 from occupancy_lab.errors import InputError
-from occupancy_lab.explaining import dry_run
+from occupancy_lab.explaining import dry_run, explanation
 from occupancy_lab.explaining.dry_run import explain_launch
 from occupancy_lab.sweeping.run import run
 from occupancy_lab.text.document import to_markdown
@@ -55,7 +55,7 @@ def sweep_launches(**asked: Any) -> Swept:
     """Return what a sweep prints of launches that are *asked* as the command line asks."""
     shown = {name: asked.pop(name, None) for name in VIEWED}
     given = {"form": None, "quiet": True, **asked}
-    return run(*chosen_view(shown), launches=lambda **one: explain_launch(**one).table(), **given)
+    return run(*chosen_view(shown), launches=explain_launch, **given)
 
 
 def test_a_sweep_of_launches(check_golden: Callable[[str, str], None]) -> None:
@@ -81,6 +81,14 @@ def test_a_sweep_is_filtered_sorted_and_exported(tmp_path: Path) -> None:
     assert first["predicted_us"] is None
     none = sweep_launches(**given, where="n_regs > 1000")
     assert none.shown == ("0 configurations: none.",)
+
+
+def test_a_sweep_says_what_leaves_work_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an explanation says of launches that do less than the others is below their table."""
+    monkeypatch.setattr(explanation, "less_work_sentences", lambda runs: [f"{len(runs)} do less."])
+    asked: dict[str, Any] = {**TRANSPOSE, "num_warps": [4, 8], "gpu": "h100"}
+    assert sweep_launches(**asked).shown[-1] == "2 do less."
+    assert "do less" not in sweep_launches(**asked, form="csv").shown
 
 
 @pytest.mark.parametrize(
