@@ -15,6 +15,7 @@ from occupancy_lab.comparing.entries import (
     make_entries,
     moves,
     slices,
+    without_effect,
 )
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
@@ -280,7 +281,9 @@ def _side_by_side(entries: tuple[Entry, ...]) -> Section:
 def _differences(entries: tuple[Entry, ...]) -> tuple[str, ...]:
     differing = differing_dimensions(entries)
     along = [said_of_each(slices(entries, name), _along) for name in differing]
-    stages = said_apart(entries, stage_sentences) if differing != ("triton",) else ()
+    stages: tuple[str, ...] = ()
+    if differing != ("triton",) and "num_stages" not in without_effect(entries):
+        stages = said_apart(entries, stage_sentences)
     plans: tuple[str, ...] = ()
     if {"kernel", "matrix"} & {*differing}:
         known = tuple(entry for entry in entries if entry.record.plan is not None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,9 +17,11 @@ from occupancy_lab.explaining.facts import (
     settings_of,
 )
 from occupancy_lab.explaining.limits import occupancy_words, programs_words
+from occupancy_lab.explaining.neighbours import no_effect
 from occupancy_lab.explaining.variants import varying
 from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.occupancy.calculator import limiter_words, unit_words
+from occupancy_lab.options import CAPS
 from occupancy_lab.text.document import literal
 from occupancy_lab.text.words import article, count, known, listed, microseconds, resource_word
 
@@ -295,7 +298,11 @@ def _bound(entry: Entry) -> str | None:
 def moves(part: Slice) -> Iterator[str]:
     """Say what each entry of *part* takes more or less than the first, and what that does."""
     first, *others = part.entries
-    for other in others:
+    idle = without_effect(part.entries)
+    yield from idle.values()
+    for place, other in enumerate(others, 1):
+        if any(_only_change(one, other) in idle for one in part.entries[:place]):
+            continue
         names = first.names[part.dimension], other.names[part.dimension]
         before, after = _amounts(first), _amounts(other)
         moved = [unit for unit in before if before[unit] != after[unit]]
@@ -305,6 +312,24 @@ def moves(part: Slice) -> Iterator[str]:
         else:
             same = [f"{number} {unit}" for unit, number in before.items() if number]
             yield f"**{names[1]}** takes the same as {names[0]}: {listed(same)}."
+
+
+def without_effect(entries: Sequence[Entry]) -> dict[str, str]:
+    """Return the options whose values all give one binary, and why, as a sentence."""
+    reasons: dict[str, list[str]] = {}
+    for one, other in itertools.combinations(entries, 2):
+        name = _only_change(one, other)
+        if name in {"num_stages", *CAPS}:
+            reasons.setdefault(name, []).append(no_effect(one.record, other.record, name))
+    return {name: found[0] for name, found in reasons.items() if all(found)}
+
+
+def _only_change(one: Entry, other: Entry) -> str | None:
+    """Return the setting that alone differs between two entries; None where others do too."""
+    if any(one.names[name] != other.names[name] for name in DIMENSIONS if name != "settings"):
+        return None
+    knobs = varying([settings_of(one.record), settings_of(other.record)])
+    return knobs[0] if len(knobs) == 1 else None
 
 
 def _amounts(entry: Entry) -> dict[str, int | None]:

@@ -69,7 +69,7 @@ class Neighbour:
         if not isinstance(run, Record):
             return cls(changes, None, run.failure.status)
         alone = len(changes) == 1 and GRID not in changes
-        return cls(changes, run, reason=_no_effect(record, run, *changes) if alone else "")
+        return cls(changes, run, reason=no_effect(record, run, *changes) if alone else "")
 
 
 def _setting_words(name: str, value: Any) -> str:
@@ -106,8 +106,10 @@ def have_times(records: Sequence[Record]) -> bool:
 
 def sees_stages(record: Record) -> bool:
     """Tell whether the prediction of a launch sees all that its stages load ahead."""
+    own = record.prediction
+    made_of_binary = own is not None and own.low_us is not None
     flat = record.num_stages == 1 or record.resources.loop_instructions is None
-    return flat or bool(record.resources.async_copies)
+    return made_of_binary or flat or bool(record.resources.async_copies)
 
 
 def comparable(one: Record, other: Record) -> bool:
@@ -431,7 +433,7 @@ def _rounded(value: Any) -> Any:
     return up if up <= value * MOST_ROUNDED else value
 
 
-def _no_effect(record: Record, other: Record, name: str) -> str:
+def no_effect(record: Record, other: Record, name: str) -> str:
     """Return as a sentence why another value of *name* gives the same binary; "" where not."""
     own, same = record.resources, other.resources
     if own.binary is None or own != same:

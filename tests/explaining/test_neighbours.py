@@ -25,6 +25,7 @@ from occupancy_lab.explaining.neighbours import (
     rank,
 )
 from occupancy_lab.explaining.short import write_short
+from occupancy_lab.explaining.timing import unseen_stages
 from occupancy_lab.kernel import variants
 from occupancy_lab.launch import BoundLaunch, tensor
 from occupancy_lab.text.words import listed
@@ -334,6 +335,15 @@ def test_a_tensor_that_only_a_larger_grid_touches_is_other_work() -> None:
     )
     assert same_input(first, first)
     assert not same_input(first, more)
+
+
+def test_a_time_made_of_the_binary_sees_its_stages() -> None:
+    """What the stages of a launch load ahead is not seen by a time without a range alone."""
+    found = tried(constant(loop_instructions=9, async_copies=0))
+    for low, said in ((None, True), (1.0, False)):
+        record = dataclasses.replace(found.record, prediction=timed(9.0, low_us=low))
+        sentences = [*unseen_stages(dataclasses.replace(found, record=record))]
+        assert bool(sentences) is said
 
 
 def test_what_is_given_by_position_is_not_changed() -> None:
