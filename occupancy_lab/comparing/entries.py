@@ -377,7 +377,8 @@ def _launched(first: Entry, other: Entry) -> str:
     if first.record.plan is None or other.record.plan is None:
         return ""
     before, after = first.plan.num_programs, other.plan.num_programs
-    return "" if before == after else f", and num_programs from {before} to {after}"
+    word = "programs" if first.record.matrix is None else "num_programs"
+    return "" if before == after else f", and {word} from {before} to {after}"
 
 
 def _steps(entry: Entry) -> dict[str, NextStep]:

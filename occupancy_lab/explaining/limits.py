@@ -91,11 +91,18 @@ def held_in_short(calculation: Calculation, title: str | None = None) -> str:
 
 
 def answer_in_short(case: Case) -> str:
-    """Return the answer as one sentence: what fits, and num_programs where it is known."""
+    """Return the answer as one sentence: what fits, and the programs launched where known.
+
+    They are num_programs to kernels of a matrix alone, of which some have an argument of that name.
+    """
     answer = held_in_short(case.calculation, case.title)
     plan = case.record.plan
     num_programs = None if plan is None else plan.num_programs
-    return f"{answer}." if num_programs is None else f"{answer}; num_programs = {num_programs}."
+    if num_programs is None:
+        return f"{answer}."
+    if case.record.matrix is None:
+        return f"{answer}; {count(num_programs, 'program')} in all."
+    return f"{answer}; num_programs = {num_programs}."
 
 
 def idle_words(case: Case) -> str:
