@@ -135,7 +135,7 @@ def in_one_sentence(case: Case) -> str:
         )
     found = best.record.prediction
     times = f"{prediction_words(found)} predicted instead of {microseconds(own.us)}"
-    why = f"{_few_programs(case.record, best)}{_why_faster(own, found)}"
+    why = f"{_few_programs(case.record, best)}{why_faster(own, found)}"
     return f"{literal(change_if(best, case.record))}: {times}{why}."
 
 
@@ -162,7 +162,7 @@ def _few_programs(record: Record, best: Neighbour) -> str:
     return f", as {plan.num_programs} programs take {percent(plan.waves)} of the places for them"
 
 
-def _why_faster(own: Prediction, other: Prediction) -> str:
+def why_faster(own: Prediction, other: Prediction) -> str:
     """Name the part of a time that shrinks most: ", with 12 us instead of 52 us of latency"."""
     now, then = ({part.name: part.us for part in one.parts} for one in (own, other))
     name = max(now, key=lambda name: now[name] - then.get(name, 0.0))

@@ -10,6 +10,7 @@ import launched_kernels
 import pytest
 
 from occupancy_lab import dry_run, tensor
+from occupancy_lab.comparing.comparison import compare_launches
 from occupancy_lab.explaining import tried
 from occupancy_lab.explaining.dry_run import explain_launch
 from occupancy_lab.explaining.grids import (
@@ -172,6 +173,9 @@ def test_a_block_that_leaves_work_undone_is_no_choice() -> None:
     (best,) = tuned.to_document().sections[0].tables
     assert {row[1] for row in best.rows} == {"4096", "8192"}
     assert "with more stages" not in page
+    compared = compare_launches(**asked).to_document().answer
+    assert "BLOCK 4096" in compared[0].partition(" is ")[0] + compared[0].partition(" are ")[0]
+    assert compared[1] == said
 
 
 @pytest.mark.slow
