@@ -73,6 +73,12 @@ def launched_words(run: Record | Failed) -> str:
     return literal(run.kernel) + ("" if grid is None else f", grid {' x '.join(map(str, grid))}")
 
 
+def all_launched_words(runs: Sequence[Record | Failed]) -> str:
+    """Return what launches of one kernel have in common: its name, and the grid where it is one."""
+    launched = dict.fromkeys(map(launched_words, runs))
+    return next(iter(launched)) if len(launched) == 1 else literal(runs[0].kernel)
+
+
 def resource_words(gpus: Iterable[Gpu], resource: str) -> str:
     """Return what the vendors of *gpus* call a resource: "registers, VGPRs"."""
     return ", ".join(dict.fromkeys(resource_word(gpu.vendor, resource) for gpu in gpus))

@@ -9,7 +9,7 @@ from occupancy_lab.explaining.duration import time_sentence
 from occupancy_lab.explaining.facts import (
     NUMBERS,
     SHORT_HEADERS,
-    launched_words,
+    all_launched_words,
     number_headers,
     numbers,
     predicted,
@@ -75,13 +75,11 @@ def write_variants(runs: Sequence[Record | Failed], *, full: bool = False) -> Do
     sections = [Section("", (Table(headers, rows),), (*sentences, *_reasons(runs)))]
     if full and chosen:
         sections.append(the_limits(tuple(record.calculation for record in chosen)))
-    launched = dict.fromkeys(map(launched_words, runs))
-    called = next(iter(launched)) if len(launched) == 1 else literal(runs[0].kernel)
     titles = listed(list(dict.fromkeys(run.gpu.title for run in runs)))
     words = dict.fromkeys(run.gpu.architecture.multiprocessor_word for run in runs)
     multiprocessors = " or ".join(words)
     return Document(
-        f"{called}, on {titles}",
+        f"{all_launched_words(runs)}, on {titles}",
         (
             f"{len(records)} of {len(runs)} configurations compile and fit.",
             f"Programs are per {multiprocessors}, with the occupancy beside them.",

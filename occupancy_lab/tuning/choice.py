@@ -139,7 +139,7 @@ class Tuning(Answer):
 
     gpu: Gpu
     launched: str
-    """What is launched: the matrix, or the kernel and its grid."""
+    """What is launched: the matrix, or the kernel, with its grid where it has one alone."""
     problem: Problem | None
     """The matrix; None where what is launched is of another kind."""
     best: Choice

@@ -11,7 +11,7 @@ from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.errors import refuse
 from occupancy_lab.explaining.duration import why_no_time
-from occupancy_lab.explaining.facts import launched_words
+from occupancy_lab.explaining.facts import all_launched_words
 from occupancy_lab.explaining.grids import doing_less
 from occupancy_lab.explaining.variants import less_work_sentences
 from occupancy_lab.inputs import (
@@ -192,7 +192,7 @@ def tune_launches(*, runs: Integer = DEFAULT_RUNS, **asked: Any) -> Tunings:
         rows = table[table["gpu"] == one.key]
         if rows["predicted_us"].notna().any():
             of_gpu = [run for run in found.runs if run.gpu == one]
-            launched = launched_words(of_gpu[0])
+            launched = all_launched_words(of_gpu)
             less = doing_less(of_gpu)
             rows = rows.assign(whole_work=[place not in less for place in range(len(rows))])
             ranked = _ranked(rows).reset_index(drop=True)

@@ -137,6 +137,14 @@ def test_launches_ranked(check_golden: Callable[[str, str], None]) -> None:
     json.dumps(found.to_dict(), allow_nan=False)
 
 
+def test_the_title_of_a_ranking_has_no_grid_of_one_configuration() -> None:
+    """A grid that goes by the block is each configuration's own; one that all have is named."""
+    asked: dict[str, Any] = {**ADD, "bytes_read": "8 * n", "bytes_written": "4 * n", "gpu": "h100"}
+    for grid, title in (("cdiv(n, BLOCK)", ""), ("64", ", grid 64")):
+        (found,) = tune_launches(**asked, grid=grid)
+        assert found.to_document().title == f"tuned_add{title} on H100 SXM"
+
+
 def test_a_ranking_says_what_it_lacks() -> None:
     """A launch that does not compile is counted among those without a time."""
     asked = {**TRANSPOSE, "num_warps": "2,4,8,16", "grid": "64x32"}
