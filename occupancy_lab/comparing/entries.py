@@ -16,7 +16,7 @@ from occupancy_lab.explaining.facts import (
     setting,
     settings_of,
 )
-from occupancy_lab.explaining.limits import occupancy_words, programs_words
+from occupancy_lab.explaining.limits import held_word, occupancy_words, programs_words
 from occupancy_lab.explaining.neighbours import comparable, no_effect
 from occupancy_lab.explaining.variants import varying
 from occupancy_lab.gpus import CudaArchitecture
@@ -232,7 +232,7 @@ def _allowed(entry: Entry, resource: str) -> str | None:
         return f"no {word} {PLACE} is used"
     verb = "allow" if word.endswith("s") else "allows"
     limiter = f", {'the' if len(limiters) == 1 else 'a'} limiter" if resource in limiters else ""
-    programs = count(limit.programs, "program")
+    programs = count(limit.programs, held_word(entry.calculation))
     return f"{word} {verb} {programs} {PLACE}{limiter} ({'; '.join(limit.steps)})"
 
 

@@ -9,7 +9,7 @@ from occupancy_lab.explaining.advice import first_advice, what_instead, what_to_
 from occupancy_lab.explaining.compiled import padding_sentences
 from occupancy_lab.explaining.duration import time_sentence
 from occupancy_lab.explaining.facts import launch_facts, launched_words, told
-from occupancy_lab.explaining.limits import held_in_short, idle_words, step_sentences
+from occupancy_lab.explaining.limits import held_in_short, held_word, idle_words, step_sentences
 from occupancy_lab.explaining.tried import cap_outcomes
 from occupancy_lab.explaining.work import work_sentences
 from occupancy_lab.gpus import CudaArchitecture
@@ -260,7 +260,7 @@ def limits_with_bars(
     title = f"programs of those that each limit allows, per {' or '.join(words)}"
     headers = ("limit", *(case.title for case in calculations))
     if len(calculations) == 1:
-        headers = ("limit", f"programs per {next(iter(words))}", "because")
+        headers = ("limit", f"{held_word(calculations[0])}s per {next(iter(words))}", "because")
         title = "The limits"
     else:
         title = f"The limits: {title}"
@@ -276,12 +276,13 @@ def _because(calculation: Calculation, limit: Limit) -> str:
     if not limit.steps:
         return "none used"
     last = limit.steps[-1].rpartition(" = ")[0] or limit.steps[-1]
+    last = last.removesuffix(f" per {held_word(calculation)}")
     if limit.resource != "registers":
-        return last.removesuffix(" per program")
+        return last
     n_regs, architecture = calculation.resources.n_regs, calculation.architecture
     rounded = limit.steps[0].rpartition(" = ")[2]
     if isinstance(architecture, CudaArchitecture):
         each = f"{n_regs} x {architecture.warp_size} -> {rounded}"
     else:
         each = f"{n_regs} -> {rounded} a lane"
-    return f"{each}; {last.removesuffix(' per program').rpartition(' ')[0]}"
+    return f"{each}; {last.rpartition(' ')[0]}"

@@ -41,7 +41,7 @@ def outcome(keywords: Mapping[str, Any], target: Target) -> Resources | str:
     if warps == 16:
         return "no luck"
     found = Resources(8 * warps, warps, 4 * warps, local_bytes=0, instructions=90, binary=warps)
-    found = found.replace(load_bytes=16, store_bytes=16)
+    found = found.replace(load_bytes=16, store_bytes=16, num_ctas=keywords.get("num_ctas", 1))
     return found if target.backend == "cuda" else found.replace(sgprs=20, agprs=0)
 
 
@@ -135,6 +135,18 @@ def test_launches_ranked(check_golden: Callable[[str, str], None]) -> None:
     found = tune_launches(**ADD, **MOVED, gpu="h100,mi300x")
     check_golden("launch_tune.md", found.to_document(2).to_markdown())
     json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_a_page_of_clusters_speaks_of_ctas() -> None:
+    """What an SM holds of a launch with num_ctas 2 are CTAs, in one launch and beside another."""
+    asked: dict[str, Any] = {**TRANSPOSE, "grid": "64x32", "gpu": "h200"}
+    page = explain_launch(**asked, options="num_ctas=2").to_document().to_markdown()
+    assert "16 CTAs per SM" in page
+    assert "16 B per CTA" in page
+    assert "per program" not in page
+    table = explain_launch(**asked, options="num_ctas=1,2").to_markdown()
+    assert "16 (100%)" in table
+    assert "16 CTAs (100%)" in table
 
 
 def test_the_title_of_a_ranking_has_no_grid_of_one_configuration() -> None:
