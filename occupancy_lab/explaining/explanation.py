@@ -198,7 +198,7 @@ def make_cases(
     tells which of them it takes.
     """
     made = [
-        Case(record, asked_kernel=one.name, triton=triton)
+        Case(record, asked_kernel=one.name, triton=triton, typed=one.typed)
         for one, record in zip(asked, records, strict=True)
     ]
     wanted: list[tuple[int, Any, Asked]] = []
