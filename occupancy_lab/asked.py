@@ -67,6 +67,8 @@ class Asked:
     relaunch: Relaunch | None = field(default=None, compare=False, repr=False)
     """What gives the launch with other keywords, its grid worked out anew; None where nothing is
     known but the launch."""
+    typed: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
+    """What describes it in words, as `explain_launch` takes it; None where nothing does."""
 
     @property
     def compilation(self) -> Compilation:

@@ -275,6 +275,8 @@ LONGEST_SENTENCE = 390
 """Characters of an error, the example in it included."""
 LONGEST_TEXT = 40
 """Characters of what a user wrote that an example repeats."""
+USUAL_KNOBS = {"num_warps": "4", "num_stages": "3"}
+"""What Triton takes where a launch says nothing."""
 _SIZE_NAMES = {*"MNKLHDTSG"}
 """Single capitals that are sizes in most kernels; the others are tensors."""
 
@@ -414,12 +416,15 @@ class Parameters:
         return f"{shortened(name)}={self._guess(name)}"
 
     def _guess(self, name: str) -> str:
-        """Return what a launch might pass for parameter *name*, as a user would write it."""
+        """Return what a launch might pass for parameter *name*, as a user would write it.
+
+        A constexpr decides what is computed, so that no value of it is likely.
+        """
         default = self.defaults.get(name)
         if name in self.defaults and is_constant(default) and not isinstance(default, str | tuple):
             return _constant_text(default)
         if self.is_constexpr(name):
-            return _likely_constant(name)
+            return USUAL_KNOBS.get(name, "VALUE")
         declared = self.by_name[name].annotation_type.replace("*k", "*")
         kind: str = declared or _likely_type(name, self.source)
         if not self.setters or kind[0] in "*t":
@@ -443,14 +448,3 @@ def _likely_type(name: str, source: str) -> str:
         whole = r"(?i)idx|ids|ind(?:ex|ices)|target|label|lock|count|offs|start|seqlens"
         return "*i32" if re.search(whole, name) else "*fp16"
     return "fp32" if re.search(r"(?i)eps|scale|alpha|beta|momentum|^p$", name) else "i32"
-
-
-def _likely_constant(name: str) -> str:
-    if re.search(r"(?i)dtype|type$", name):
-        return "tl.float16"
-    if re.match(r"(?i)is_|has_|use_|even_|causal", name) or "ACTIVATION" in name.upper():
-        return "False"
-    for words, size in (("group", "8"), ("warps", "4"), ("stages", "3"), ("block_size$", "1024")):
-        if re.search(rf"(?i){words}", name):
-            return size
-    return "64" if re.match(r"(?i)block|tile|b[a-z]$", name) else "16"

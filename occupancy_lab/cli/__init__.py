@@ -292,13 +292,7 @@ def sweep(launch: str | None, no_resume: bool, **asked: Any) -> None:
         from occupancy_lab.explaining.dry_run import explain_launch
 
         given: dict[str, Any] = {"form": None, **of_launch(launch, asked, "form", *VIEWED)}
-        swept = run(
-            view,
-            exports,
-            launches=lambda **one: explain_launch(**one).table(),
-            quiet=asked["quiet"],
-            **given,
-        )
+        swept = run(view, exports, launches=explain_launch, quiet=asked["quiet"], **given)
         _print_swept(swept)
     sys.exit(swept.status)
 

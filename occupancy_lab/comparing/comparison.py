@@ -12,16 +12,20 @@ from occupancy_lab.asked import ask
 from occupancy_lab.comparing.entries import (
     between_gpus,
     differing_dimensions,
+    hardware,
     make_entries,
     moves,
     slices,
+    without_effect,
 )
+from occupancy_lab.comparing.fastest import fastest_sentences
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.errors import refuse
 from occupancy_lab.explaining.case import Case, with_recorded
 from occupancy_lab.explaining.compiled import stage_sentences
+from occupancy_lab.explaining.duration import time_sentence
 from occupancy_lab.explaining.explanation import Explanation
 from occupancy_lab.explaining.facts import compared_facts, setting, settings_of, told
 from occupancy_lab.explaining.formula import tutorial_sentences
@@ -29,6 +33,7 @@ from occupancy_lab.explaining.launch import plan_sentence
 from occupancy_lab.explaining.limits import answer_in_short
 from occupancy_lab.explaining.neighbours import changed
 from occupancy_lab.explaining.timing import unseen_stages
+from occupancy_lab.explaining.variants import less_work_sentences
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
     check_elsewhere,
@@ -44,7 +49,7 @@ from occupancy_lab.inputs import (
 from occupancy_lab.record import compile_record
 from occupancy_lab.signature import read_options
 from occupancy_lab.text.document import Document, Section, Table, literal
-from occupancy_lab.text.words import listed, said_apart, said_of_each
+from occupancy_lab.text.words import count, listed, said_apart, said_of_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -64,6 +69,8 @@ if TYPE_CHECKING:
     from occupancy_lab.signature import Words
     from occupancy_lab.values import Problem
 
+LONGEST = 80
+"""Characters of the names in a title, above which it has their number."""
 LEAST, MOST = 2, 6
 """Entries of one comparison: fewer compare nothing, more are a sweep."""
 
@@ -236,6 +243,8 @@ def write_comparison(entries: tuple[Entry, ...], failures: Sequence[Failed] = ()
     return Document(
         _title(entries),
         (
+            *fastest_sentences(entries),
+            *less_work_sentences([entry.record for entry in entries]),
             *(answer_in_short(entry) for entry in entries),
             *(f"{launch_words(one)}: {literal(one.failure.reason)}." for one in failures),
         ),
@@ -256,13 +265,19 @@ def _title(entries: tuple[Entry, ...]) -> str:
     same = [name for name in same if name]
     if "gpu" not in differing:
         same.append(first.called("gpu"))
-    names = [dict.fromkeys(entry.names[name] for entry in entries) for name in differing]
-    told = "; ".join(listed(list(several)) for several in names)
+    told = "; ".join(_several(entries, name) for name in differing)
     return f"{', '.join(same)}: {told}" if same else told
 
 
+def _several(entries: tuple[Entry, ...], dimension: str) -> str:
+    """Return what entries are called in a dimension, or how many settings they have."""
+    names = listed([*dict.fromkeys(entry.names[dimension] for entry in entries)])
+    several = len({entry.names[dimension] for entry in entries})
+    return names if len(names) <= LONGEST else count(several, "configuration")
+
+
 def _side_by_side(entries: tuple[Entry, ...]) -> Section:
-    """Return what differs in a table, and in a sentence what is alike."""
+    """Return what differs in a table, and in sentences what is alike and what times rest on."""
     rows = told(entries, compared_facts(entries))
     alike = [(name, cells[0]) for name, *cells in rows if len(set(cells)) == 1]
     rows = tuple(row for row in rows if len(set(row[1:])) > 1)
@@ -271,16 +286,22 @@ def _side_by_side(entries: tuple[Entry, ...]) -> Section:
         for name, cell in alike
         if cell not in {"-", "0 B"} and not name.startswith("of it")
     ]
-    sentences = (f"Alike in all: {'; '.join(words)}.",) if words else ()
+    sentences = [f"Alike in all: {'; '.join(words)}."] if words else []
+    predictions = ((entry.record, entry.record.prediction) for entry in entries)
+    unsure = (one for one, found in predictions if found is None or not found.calibrated)
+    sentences += dict.fromkeys(map(time_sentence, unsure))
     return Section(
-        "Side by side", (Table(("", *(entry.title for entry in entries)), rows),), sentences
+        "Side by side", (Table(("", *(entry.title for entry in entries)), rows),), tuple(sentences)
     )
 
 
 def _differences(entries: tuple[Entry, ...]) -> tuple[str, ...]:
     differing = differing_dimensions(entries)
-    along = [said_of_each(slices(entries, name), _along) for name in differing]
-    stages = said_apart(entries, stage_sentences) if differing != ("triton",) else ()
+    along = [dict.fromkeys(text for one in slices(entries, "gpu") for text in hardware(one))]
+    along += [dict.fromkeys(said_of_each(slices(entries, name), _along)) for name in differing]
+    stages: tuple[str, ...] = ()
+    if differing != ("triton",) and "num_stages" not in without_effect(entries):
+        stages = said_apart(entries, stage_sentences)
     plans: tuple[str, ...] = ()
     if {"kernel", "matrix"} & {*differing}:
         known = tuple(entry for entry in entries if entry.record.plan is not None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,10 +16,12 @@ from occupancy_lab.explaining.facts import (
     setting,
     settings_of,
 )
-from occupancy_lab.explaining.limits import occupancy_words, programs_words
+from occupancy_lab.explaining.limits import held_word, occupancy_words, programs_words
+from occupancy_lab.explaining.neighbours import comparable, no_effect
 from occupancy_lab.explaining.variants import varying
 from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.occupancy.calculator import limiter_words, unit_words
+from occupancy_lab.options import CAPS
 from occupancy_lab.text.document import literal
 from occupancy_lab.text.words import article, count, known, listed, microseconds, resource_word
 
@@ -60,11 +63,12 @@ def make_entries(cases: Sequence[Case]) -> tuple[Entry, ...]:
     kernels = {(case.kernel_name, case.record.kernel) for case in cases}
     unique = len(kernels) == len({name for _, name in kernels})
     knobs = varying([_asked(case) for case in cases])
+    grids = len({launched_words(case.record) for case in cases if case.record.matrix is None})
     all_names = [
         {
             "gpu": case.record.gpu.title,
             "kernel": literal(case.record.kernel if unique else str(case.kernel_name)),
-            "matrix": launched_words(case.record).partition(", ")[2],
+            "matrix": "" if grids > 1 and knobs else launched_words(case.record).partition(", ")[2],
             "triton": f"Triton {case.record.triton_version}",
             "settings": ", ".join(
                 f"{literal(name)} {setting(_asked(case), name)}"
@@ -153,14 +157,14 @@ def _multiprocessor(entry: Entry) -> str:
     return f"{article(word)} {word}"
 
 
-def _warp_size(part: Slice) -> Iterator[str]:
-    if len({entry.architecture.warp_size for entry in part.entries}) == 1:
-        return
-    sizes = part.said(
-        lambda entry: f"a {entry.architecture.warp_word} is {entry.architecture.warp_size} threads"
-    )
-    programs = part.said(_threads)
-    yield _sentence(f"{sizes}; a program is {programs}" if programs else f"{sizes}")
+def _clause(words: str, text: str | None) -> Iterator[str]:
+    """Return *words* and *text* as a sentence; nothing where there is no text."""
+    if text:
+        yield _sentence(f"{words} {text}".strip())
+
+
+def _warp_size(entry: Entry) -> str:
+    return f"a {entry.architecture.warp_word} is {entry.architecture.warp_size} threads"
 
 
 def _threads(entry: Entry) -> str:
@@ -228,7 +232,7 @@ def _allowed(entry: Entry, resource: str) -> str | None:
         return f"no {word} {PLACE} is used"
     verb = "allow" if word.endswith("s") else "allows"
     limiter = f", {'the' if len(limiters) == 1 else 'a'} limiter" if resource in limiters else ""
-    programs = count(limit.programs, "program")
+    programs = count(limit.programs, held_word(entry.calculation))
     return f"{word} {verb} {programs} {PLACE}{limiter} ({'; '.join(limit.steps)})"
 
 
@@ -241,43 +245,36 @@ POOLS: Mapping[str, Callable[[Entry], str | None]] = {
 """By limit: what the page says of the hardware behind it."""
 
 
-def _limits(part: Slice) -> Iterator[str]:
-    limits = [limit.resource for entry in part.entries for limit in entry.record.occupancy.limits]
-    limiters = [name for entry in part.entries for name in entry.record.occupancy.limiters]
-    for resource in dict.fromkeys(limits):
-        if resource not in POOLS and resource not in limiters:
-            continue
-        pool = part.said(POOLS.get(resource, _unsaid))
-        numbers = part.said(partial(_number_allowed, resource=resource))
-        allowed = numbers and part.said(partial(_allowed, resource=resource))
-        sentences = [_sentence(text) for text in (pool, allowed) if text]
-        if sentences:
-            yield " ".join(sentences)
-
-
-def _clauses(*clauses: tuple[str, str | None]) -> Iterator[str]:
-    """Return as one sentence those of *clauses* whose second part there is."""
-    parts = [f"{words} {text}" for words, text in clauses if text]
-    if parts:
-        yield _sentence("; ".join(parts))
-
-
 def _multiprocessors(entry: Entry) -> str:
     number, word = entry.record.gpu.multiprocessors, entry.architecture.multiprocessor_word
     words = "WGPs of two CUs" if word == "WGP" else f"{word}s"
     return f"an unknown number of {words}" if number is None else f"{number} {words}"
 
 
+def hardware(part: Slice) -> Iterator[str]:
+    """Say what differs between the GPUs of *part*, of what limits one of them, whatever runs."""
+    yield from _clause("", part.said(_warp_size))
+    for resource in _limiters(part):
+        yield from _clause("", part.said(POOLS.get(resource, _unsaid)))
+    yield from _clause("there are", part.said(_multiprocessors))
+    yield from _clause("the vendor's peak bandwidth is", part.said(_peak))
+
+
 def between_gpus(part: Slice) -> Iterator[str]:
-    """Say what differs between the GPUs of *part*."""
-    yield from _warp_size(part)
-    yield from _limits(part)
-    sizes, resident = part.said(_multiprocessors), part.said(resident_words)
-    yield from _clauses(("there are", sizes), ("programs at once are", resident))
-    peaks, bounds = part.said(_peak), part.said(_bound)
-    yield from _clauses(
-        ("the vendor's peak bandwidth is", peaks), ("the launch is bound by", bounds)
-    )
+    """Say what a launch takes and allows on each of the GPUs of *part*, where that differs."""
+    if len({entry.architecture.warp_size for entry in part.entries}) > 1:
+        yield from _clause("a program is", part.said(_threads))
+    for resource in _limiters(part):
+        if part.said(partial(_number_allowed, resource=resource)):
+            yield from _clause("", part.said(partial(_allowed, resource=resource)))
+    yield from _clause("programs at once are", part.said(resident_words))
+    yield from _clause("the launch is bound by", part.said(_bound))
+
+
+def _limiters(part: Slice) -> list[str]:
+    """Return what limits an entry of *part*."""
+    names = (name for entry in part.entries for name in entry.record.occupancy.limiters)
+    return [*dict.fromkeys(names)]
 
 
 def _peak(entry: Entry) -> str | None:
@@ -295,7 +292,13 @@ def _bound(entry: Entry) -> str | None:
 def moves(part: Slice) -> Iterator[str]:
     """Say what each entry of *part* takes more or less than the first, and what that does."""
     first, *others = part.entries
-    for other in others:
+    idle = without_effect(part.entries)
+    yield from idle.values()
+    for place, other in enumerate(others, 1):
+        if any(_only_change(one, other) in idle for one in part.entries[:place]):
+            continue
+        if part.dimension == "settings" and _is_timed_step(first, other):
+            continue
         names = first.names[part.dimension], other.names[part.dimension]
         before, after = _amounts(first), _amounts(other)
         moved = [unit for unit in before if before[unit] != after[unit]]
@@ -305,6 +308,31 @@ def moves(part: Slice) -> Iterator[str]:
         else:
             same = [f"{number} {unit}" for unit, number in before.items() if number]
             yield f"**{names[1]}** takes the same as {names[0]}: {listed(same)}."
+
+
+def without_effect(entries: Sequence[Entry]) -> dict[str, str]:
+    """Return the options whose values all give one binary, and why, as a sentence."""
+    reasons: dict[str, list[str]] = {}
+    for one, other in itertools.combinations(entries, 2):
+        name = _only_change(one, other)
+        if name in {"num_stages", *CAPS}:
+            reasons.setdefault(name, []).append(no_effect(one.record, other.record, name))
+    return {name: found[0] for name, found in reasons.items() if all(found)}
+
+
+def _only_change(one: Entry, other: Entry) -> str | None:
+    """Return the setting that alone differs between two entries; None where others do too."""
+    if any(one.names[name] != other.names[name] for name in DIMENSIONS if name != "settings"):
+        return None
+    knobs = varying([settings_of(one.record), settings_of(other.record)])
+    return knobs[0] if len(knobs) == 1 else None
+
+
+def _is_timed_step(one: Entry, other: Entry) -> bool:
+    """Tell whether times say all of two entries, which hold as many warps and spill alike."""
+    held = [(x.record.occupancy.occupancy, x.record.resources.local_bytes) for x in (one, other)]
+    timed = None not in {one.record.prediction, other.record.prediction}
+    return held[0] == held[1] and timed and comparable(one.record, other.record)
 
 
 def _amounts(entry: Entry) -> dict[str, int | None]:
@@ -352,7 +380,8 @@ def _launched(first: Entry, other: Entry) -> str:
     if first.record.plan is None or other.record.plan is None:
         return ""
     before, after = first.plan.num_programs, other.plan.num_programs
-    return "" if before == after else f", and num_programs from {before} to {after}"
+    word = "programs" if first.record.matrix is None else "num_programs"
+    return "" if before == after else f", and {word} from {before} to {after}"
 
 
 def _steps(entry: Entry) -> dict[str, NextStep]:

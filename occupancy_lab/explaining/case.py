@@ -117,6 +117,8 @@ class Case:
     nothing names."""
     triton: str | None = field(default=None, kw_only=True)
     """What another Triton was asked for by; None is the Triton here."""
+    typed: Mapping[str, Any] | None = field(default=None, kw_only=True, hash=False)
+    """What describes the launch in words, as `explain_launch` takes it; None where nothing does."""
     alternatives: Alternatives = field(default=Alternatives(), kw_only=True)
 
     @property

@@ -158,18 +158,21 @@ def explain_launch(  # noqa: PLR0913 - one argument per option of the command li
     """
     how = {"triton": triton, "timeout": compile_timeout, "retry_failed": retry_failed}
     kernel, name, gpus, compiler = opened(kernel, gpu, cache=cache, progress=progress, **how)
-    lines = read_launches(
-        kernel,
-        signature=signature,
-        constexprs=constexprs,
-        num_warps=num_warps,
-        num_stages=num_stages,
-        options=options,
-        grid=grid,
-        bytes_read=bytes_read,
-        bytes_written=bytes_written,
-    )
-    asked = asked_of(variants_of(kernel, lines), gpus, name, warm=warm)
+    described: dict[str, Any] = {
+        "signature": signature,
+        "constexprs": constexprs,
+        "num_warps": num_warps,
+        "num_stages": num_stages,
+        "options": options,
+        "grid": grid,
+        "bytes_read": bytes_read,
+        "bytes_written": bytes_written,
+    }
+    variants = variants_of(kernel, read_launches(kernel, **described))
+    asked = asked_of(variants, gpus, name, warm=warm)
+    if name is not None:
+        typed = {**described, "assume": assume}
+        asked = [dataclasses.replace(one, typed=typed) for one in asked]
     return explain_asked(asked, compiler, read_assumed(assume, innermost(kernel).arg_names))
 
 

@@ -37,7 +37,7 @@ from occupancy_lab.explaining.neighbours import (
 )
 from occupancy_lab.explaining.short import launch_title, the_launch_in_short, write_short
 from occupancy_lab.explaining.source import SourceView
-from occupancy_lab.explaining.variants import write_variants
+from occupancy_lab.explaining.variants import less_work_sentences, write_variants
 from occupancy_lab.explaining.work import the_work
 from occupancy_lab.record import Failed, Record, compile_record, compile_runs, with_counts
 from occupancy_lab.text.document import Answer, Document, Section, literal
@@ -134,6 +134,11 @@ class Explanation(Answer):
         """Return the short explanation, or the *full* one, in GitHub's markdown."""
         return self.to_document(full=full).to_markdown()
 
+    @property
+    def less_work(self) -> list[str]:
+        """A sentence on the launches that leave undone what others of them do; empty for none."""
+        return less_work_sentences(self.runs)
+
     def table(self) -> pd.DataFrame:
         """Return a row for each launch on each GPU, with its constexprs and options."""
         import pandas as pd
@@ -196,7 +201,7 @@ def make_cases(
     tells which of them it takes.
     """
     made = [
-        Case(record, asked_kernel=one.name, triton=triton)
+        Case(record, asked_kernel=one.name, triton=triton, typed=one.typed)
         for one, record in zip(asked, records, strict=True)
     ]
     wanted: list[tuple[int, Any, Asked]] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.explaining.limits import occupancy_words
+from occupancy_lab.explaining.limits import held_word, occupancy_words
 from occupancy_lab.explaining.work import WORDS
 from occupancy_lab.inputs import TUTORIAL_KERNEL
 from occupancy_lab.occupancy.calculator import limiter_words
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.gpus import Gpu
+    from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.record import Failed, Record
     from occupancy_lab.values import Measurement
 
@@ -70,6 +71,12 @@ def launched_words(run: Record | Failed) -> str:
         return f"{run.kernel}, {run.matrix.problem.words}"
     grid = run.launch.grid
     return literal(run.kernel) + ("" if grid is None else f", grid {' x '.join(map(str, grid))}")
+
+
+def all_launched_words(runs: Sequence[Record | Failed]) -> str:
+    """Return what launches of one kernel have in common: its name, and the grid where it is one."""
+    launched = dict.fromkeys(map(launched_words, runs))
+    return next(iter(launched)) if len(launched) == 1 else literal(runs[0].kernel)
 
 
 def resource_words(gpus: Iterable[Gpu], resource: str) -> str:
@@ -117,10 +124,7 @@ def compared_facts(cases: Sequence[Case]) -> tuple[Fact, ...]:
         ("SGPRs per wave", lambda case: formatted(case.record.resources.sgprs)),
         ("named barriers", lambda case: formatted(case.record.resources.barriers)),
         *facts[place : place + 2],
-        (
-            "programs per multiprocessor",
-            lambda case: str(case.record.occupancy.programs_per_multiprocessor),
-        ),
+        ("programs per multiprocessor", lambda case: _held(case.calculation)),
         ("limiter", lambda case: limiter_words(case.calculation)),
         ("occupancy", lambda case: occupancy_words(case.calculation)),
         *facts[place + 2 :],
@@ -236,7 +240,7 @@ def _shared(case: Case) -> str:
     pipeline = ""
     if resources.pipeline_shared:
         pipeline = f", {resources.pipeline_shared} B of it for data under way"
-    return f"{resources.shared} B{static} per program{pipeline}"
+    return f"{resources.shared} B{static} per {held_word(case.calculation)}{pipeline}"
 
 
 def _accesses(case: Case) -> str:
@@ -258,7 +262,7 @@ def _tensor_cores(case: Case) -> str:
 
 def _tensor_memory(case: Case) -> str:
     columns = case.record.resources.tensor_memory
-    return f"{columns} columns per program" if columns else "-"
+    return f"{columns} columns per {held_word(case.calculation)}" if columns else "-"
 
 
 def predicted_words(case: Case) -> str:
@@ -363,5 +367,11 @@ def numbers(record: Record) -> tuple[str, ...]:
         str(resources.n_regs),
         known(resources.local_bytes),
         str(resources.shared + resources.static_shared),
-        f"{occupancy.programs_per_multiprocessor} ({percent(occupancy.occupancy)})",
+        f"{_held(record.calculation)} ({percent(occupancy.occupancy)})",
     )
+
+
+def _held(calculation: Calculation) -> str:
+    """Return what a multiprocessor holds as a cell: 4, of clusters "4 CTAs"."""
+    programs = calculation.occupancy.programs_per_multiprocessor
+    return str(programs) if calculation.clusters is None else count(programs, "CTA")

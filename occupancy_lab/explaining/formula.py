@@ -8,7 +8,7 @@ from occupancy_lab.gpus import HipArchitecture
 from occupancy_lab.occupancy import Rocm, known_to, tutorial_occupancy
 from occupancy_lab.occupancy.tutorial import used_registers
 from occupancy_lab.text.document import Section, Table
-from occupancy_lab.text.words import article, compared, count, said_of_each
+from occupancy_lab.text.words import article, compared, count, per_cta, said_of_each
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -92,7 +92,7 @@ def _verdict(calculation: Calculation, copied: TutorialOccupancy, rocm: Rocm = R
     programs = copied.programs_per_multiprocessor
     if programs is None:
         return VERDICTS["fails"].format(warp=calculation.architecture.warp_word)
-    says = count(programs, "program")
+    says = count(programs, per_cta("program", calculation.resources.num_ctas))
     if programs == truth:
         return VERDICTS["right"].format(says=says, mp=word)
     reasons = term_reasons(copied.missing_terms, calculation.architecture, rocm)
@@ -120,14 +120,15 @@ def _old_registers(mp: HipArchitecture) -> str:
 
 def the_tutorial(calculations: tuple[Calculation, ...]) -> Section:
     """Set the tutorial's formula beside the exact one, and say what makes the difference."""
+    word = per_cta("program", calculations[0].resources.num_ctas)
     rows = compared(
         calculations,
         (
             ("tutorial, registers", lambda calculation: _steps(calculation, "registers")),
             ("tutorial, waves", lambda calculation: _steps(calculation, "warps")),
             ("tutorial, shared memory", lambda calculation: _steps(calculation, "shared")),
-            ("tutorial, programs", tutorial_programs),
-            ("exact, programs", _exact_programs),
+            (f"tutorial, {word}s", tutorial_programs),
+            (f"exact, {word}s", _exact_programs),
         ),
     )
     rows = tuple(row for row in rows if any(cell != "-" for cell in row[1:]))

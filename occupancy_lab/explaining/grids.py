@@ -1,6 +1,7 @@
 """Larger grids for a launch that leaves places for programs empty, doing the same work.
 
-Whether two launches of a kernel do the same work is told by what is counted of both.
+Whether launches of a kernel do the same work, or which of them does less, is told by what is
+counted of each.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ import math
 import re
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+from occupancy_lab.record import Record
 
-    from occupancy_lab.record import Record
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from occupancy_lab.record import Failed
     from occupancy_lab.work.counts import Amount, Counts, Footprint
 
 BLOCK = re.compile(r"BLOCK|TILE", re.IGNORECASE)
@@ -118,6 +121,50 @@ def same_work(record: Record, other: Record) -> bool:
         and _in_one_place(mine[name], its[name], most)
         for name in mine
     )
+
+
+def doing_less(runs: Sequence[Record | Failed]) -> dict[int, int]:
+    """Return the places of *runs* that leave work undone, each with that of one that does it.
+
+    They are of one kernel with the same arguments: they read and write less of a tensor than the
+    launch that moves most. What programs reduce to does not count, as it goes by their number.
+    """
+    counted = [run.counts if isinstance(run, Record) else None for run in runs]
+    counts = {place: one for place, one in enumerate(counted) if one and moved_bytes(one)}
+    if not counts:
+        return {}
+    moved = {place: _unreduced_bytes(one) for place, one in counts.items()}
+    most = max(moved, key=lambda place: sum(moved[place].values()))
+    share = 1 - _sampled(*counts.values())
+    return {
+        place: most
+        for place, one in moved.items()
+        if any(one.get(name, 0) < share * whole for name, whole in moved[most].items())
+    }
+
+
+def whole_work(records: Sequence[Record]) -> list[Record]:
+    """Return those of *records*, launches as `doing_less` takes them, that leave no work undone."""
+    less = doing_less(records)
+    return [record for place, record in enumerate(records) if place not in less]
+
+
+def _unreduced_bytes(counts: Counts) -> dict[str, int]:
+    return {
+        name: read + (0 if name in counts.reduced else written)
+        for name, (read, written) in (moved_bytes(counts) or {}).items()
+    }
+
+
+def moved_bytes(counts: Counts) -> dict[str, tuple[int, int]] | None:
+    """Return the distinct bytes read and written of each tensor; None where they are not known."""
+    found = {}
+    for one in counts.footprints:
+        read, written = one.read.exact, one.written.exact
+        if read is None or written is None or one.tensor is None:
+            return None
+        found[one.tensor] = (read, written)
+    return found
 
 
 def same_input(record: Record, other: Record) -> bool:

@@ -12,6 +12,7 @@ from occupancy_lab.text.document import Answer, Document, Section, Table
 from occupancy_lab.text.words import (
     count,
     listed,
+    per_cta,
     percent,
     resource_word,
     said_of_each,
@@ -62,8 +63,13 @@ SENTENCES: Mapping[str, str] = {
 def programs_words(calculation: Calculation) -> str:
     """Return the programs of a multiprocessor: "8 programs per SM"."""
     word = calculation.architecture.multiprocessor_word
-    programs = count(calculation.occupancy.programs_per_multiprocessor, "program")
+    programs = count(calculation.occupancy.programs_per_multiprocessor, held_word(calculation))
     return SENTENCES["programs"].format(programs=programs, mp=word)
+
+
+def held_word(calculation: Calculation) -> str:
+    """Return what a multiprocessor holds: a program, or a CTA where a program has several."""
+    return per_cta("program", calculation.resources.num_ctas)
 
 
 def occupancy_words(calculation: Calculation) -> str:
@@ -91,11 +97,18 @@ def held_in_short(calculation: Calculation, title: str | None = None) -> str:
 
 
 def answer_in_short(case: Case) -> str:
-    """Return the answer as one sentence: what fits, and num_programs where it is known."""
+    """Return the answer as one sentence: what fits, and the programs launched where known.
+
+    They are num_programs to kernels of a matrix alone, of which some have an argument of that name.
+    """
     answer = held_in_short(case.calculation, case.title)
     plan = case.record.plan
     num_programs = None if plan is None else plan.num_programs
-    return f"{answer}." if num_programs is None else f"{answer}; num_programs = {num_programs}."
+    if num_programs is None:
+        return f"{answer}."
+    if case.record.matrix is None:
+        return f"{answer}; {count(num_programs, 'program')} in all."
+    return f"{answer}; num_programs = {num_programs}."
 
 
 def idle_words(case: Case) -> str:
@@ -124,7 +137,7 @@ def _row(calculation: Calculation, limit: Limit) -> tuple[str, str, str]:
 def _table(calculation: Calculation) -> Table:
     rows = tuple(_row(calculation, limit) for limit in calculation.occupancy.limits)
     word = calculation.architecture.multiprocessor_word
-    headers = ("limit", f"programs per {word}", "because")
+    headers = ("limit", f"{held_word(calculation)}s per {word}", "because")
     return Table(headers, rows, f"**{calculation.title}**", prose=True)
 
 
@@ -164,7 +177,8 @@ def _fewer(step: NextStep) -> str:
 
 
 def _steps_table(calculation: Calculation) -> Table:
-    now = calculation.occupancy.programs_per_multiprocessor
+    number = calculation.occupancy.programs_per_multiprocessor
+    now = count(number, held_word(calculation))
     rows = tuple(
         (
             unit_words(calculation, step.resource),
@@ -177,10 +191,10 @@ def _steps_table(calculation: Calculation) -> Table:
     headers = (
         "",
         "now",
-        SENTENCES["one more"].format(programs=count(now, "program")),
-        SENTENCES["one fewer"].format(programs=count(now, "program")),
+        SENTENCES["one more"].format(programs=now),
+        SENTENCES["one fewer"].format(programs=now),
     )
-    return Table(headers, rows, f"**{calculation.title}**, {count(now, 'program')} now")
+    return Table(headers, rows, f"**{calculation.title}**, {now} now")
 
 
 def _need(calculation: Calculation, step: NextStep, outcomes: Mapping[str, str]) -> str:
@@ -204,6 +218,11 @@ def step_sentences(
 
     *outcomes* says of options that are compiled what becomes of the kernel with each.
     """
+    for sentence in _step_sentences(calculation, outcomes):
+        yield per_cta(sentence, calculation.resources.num_ctas)
+
+
+def _step_sentences(calculation: Calculation, outcomes: Mapping[str, str]) -> Iterator[str]:
     fits, architecture = calculation.occupancy, calculation.architecture
     more = fits.programs_per_multiprocessor + 1
     words: dict[str, Any] = {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.asked import Asked, ask
 from occupancy_lab.errors import InputError
-from occupancy_lab.explaining.grids import BLOCK, GRID, grids_of_blocks
+from occupancy_lab.explaining.grids import BLOCK, GRID, grids_of_blocks, whole_work
 from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.launch import ALIGNMENT, Descriptor, Pointer
@@ -69,7 +69,7 @@ class Neighbour:
         if not isinstance(run, Record):
             return cls(changes, None, run.failure.status)
         alone = len(changes) == 1 and GRID not in changes
-        return cls(changes, run, reason=_no_effect(record, run, *changes) if alone else "")
+        return cls(changes, run, reason=no_effect(record, run, *changes) if alone else "")
 
 
 def _setting_words(name: str, value: Any) -> str:
@@ -106,8 +106,10 @@ def have_times(records: Sequence[Record]) -> bool:
 
 def sees_stages(record: Record) -> bool:
     """Tell whether the prediction of a launch sees all that its stages load ahead."""
+    own = record.prediction
+    made_of_binary = own is not None and own.low_us is not None
     flat = record.num_stages == 1 or record.resources.loop_instructions is None
-    return flat or bool(record.resources.async_copies)
+    return made_of_binary or flat or bool(record.resources.async_copies)
 
 
 def comparable(one: Record, other: Record) -> bool:
@@ -124,8 +126,10 @@ def comparable(one: Record, other: Record) -> bool:
 def first_of(records: Sequence[Record]) -> Record:
     """Return the one of *records* that is predicted to be the fastest, of those with a time.
 
-    Where none has one it is the one that spills least, and then keeps most warps resident.
+    Where none has one it is the one that spills least, and then keeps most warps resident. It does
+    the whole work.
     """
+    records = whole_work(records)
     if have_times(records):
         return min(records, key=predicted_us)
     return max(records, key=rank)
@@ -173,10 +177,9 @@ def changes(record: Record) -> Iterator[dict[str, Any]]:
 
     Half the warps, unless the registers of twice as many threads are taken already, and twice the
     warps; no stage ahead, a stage fewer and more; more stages where latency bounds it, and where
-    it spills four times the warps and no cap on registers. Where stages change nothing, one other
-    number shows that. Where
-    registers alone limit, a cap on them (NVIDIA), or a wave more per SIMD (AMD). What the launch
-    passes by position is left as it is.
+    it spills four times the warps and no cap on registers, nor where a cap pads them. Where stages
+    change nothing, one other number shows that. Where registers alone limit, a cap on them
+    (NVIDIA), or a wave more per SIMD (AMD). What the launch passes by position is left as it is.
     """
     fixed = by_position(record)
     for change in (*_warps_and_stages(record), *_caps(record)):
@@ -222,7 +225,7 @@ def _pipelines(record: Record) -> bool:
 
 
 def _caps(record: Record) -> Iterator[dict[str, Any]]:
-    if record.resources.local_bytes:
+    if record.resources.local_bytes or record.calculation.padded_vgprs:
         yield from ({name: None} for name in CAPS if record.options.get(name))
     if record.occupancy.limiters == ("registers",):
         yield from caps(record, 1)
@@ -429,10 +432,10 @@ def _rounded(value: Any) -> Any:
     return up if up <= value * MOST_ROUNDED else value
 
 
-def _no_effect(record: Record, other: Record, name: str) -> str:
+def no_effect(record: Record, other: Record, name: str) -> str:
     """Return as a sentence why another value of *name* gives the same binary; "" where not."""
     own, same = record.resources, other.resources
-    if own.binary is None or (own.binary, own.num_warps) != (same.binary, same.num_warps):
+    if own.binary is None or own != same:
         return ""
     return f"{name} has no effect on the binary: {_reason(record, name)}."
 

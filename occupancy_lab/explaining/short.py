@@ -6,9 +6,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from occupancy_lab.explaining.advice import first_advice, what_instead, what_to_try
+from occupancy_lab.explaining.compiled import register_sentences
 from occupancy_lab.explaining.duration import time_sentence
 from occupancy_lab.explaining.facts import launch_facts, launched_words, told
-from occupancy_lab.explaining.limits import held_in_short, idle_words, step_sentences
+from occupancy_lab.explaining.limits import held_in_short, held_word, idle_words, step_sentences
 from occupancy_lab.explaining.tried import cap_outcomes
 from occupancy_lab.explaining.work import work_sentences
 from occupancy_lab.gpus import CudaArchitecture
@@ -208,6 +209,7 @@ def _sentences(case: Case) -> Iterator[str]:
         yield f"A program is a cluster of {found.num_ctas} CTAs, and only whole ones fit: {whole}."
     if case.record.matrix is not None and case.record.prediction is not None:
         yield from what_instead(case)
+    yield from register_sentences(case)
     yield from work_sentences(case.record)
     prediction = case.record.prediction
     if prediction is None or not prediction.calibrated:
@@ -258,7 +260,7 @@ def limits_with_bars(
     title = f"programs of those that each limit allows, per {' or '.join(words)}"
     headers = ("limit", *(case.title for case in calculations))
     if len(calculations) == 1:
-        headers = ("limit", f"programs per {next(iter(words))}", "because")
+        headers = ("limit", f"{held_word(calculations[0])}s per {next(iter(words))}", "because")
         title = "The limits"
     else:
         title = f"The limits: {title}"
@@ -274,12 +276,13 @@ def _because(calculation: Calculation, limit: Limit) -> str:
     if not limit.steps:
         return "none used"
     last = limit.steps[-1].rpartition(" = ")[0] or limit.steps[-1]
+    last = last.removesuffix(f" per {held_word(calculation)}")
     if limit.resource != "registers":
-        return last.removesuffix(" per program")
+        return last
     n_regs, architecture = calculation.resources.n_regs, calculation.architecture
     rounded = limit.steps[0].rpartition(" = ")[2]
     if isinstance(architecture, CudaArchitecture):
         each = f"{n_regs} x {architecture.warp_size} -> {rounded}"
     else:
         each = f"{n_regs} -> {rounded} a lane"
-    return f"{each}; {last.removesuffix(' per program').rpartition(' ')[0]}"
+    return f"{each}; {last.rpartition(' ')[0]}"

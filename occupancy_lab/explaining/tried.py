@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from occupancy_lab.explaining.facts import number_headers, numbers
 from occupancy_lab.explaining.grids import BLOCK, GRID, grown_tensors
 from occupancy_lab.explaining.neighbours import best_of, blocks_of, have_times, predicted_us, rank
+from occupancy_lab.explaining.typed import tune_blocks
 from occupancy_lab.inputs import DEFAULT_ROWS
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.options import CAPS, NAMES
@@ -135,7 +136,7 @@ def in_one_sentence(case: Case) -> str:
         )
     found = best.record.prediction
     times = f"{prediction_words(found)} predicted instead of {microseconds(own.us)}"
-    why = f"{_few_programs(case.record, best)}{_why_faster(own, found)}"
+    why = f"{_few_programs(case.record, best)}{why_faster(own, found)}"
     return f"{literal(change_if(best, case.record))}: {times}{why}."
 
 
@@ -162,7 +163,7 @@ def _few_programs(record: Record, best: Neighbour) -> str:
     return f", as {plan.num_programs} programs take {percent(plan.waves)} of the places for them"
 
 
-def _why_faster(own: Prediction, other: Prediction) -> str:
+def why_faster(own: Prediction, other: Prediction) -> str:
     """Name the part of a time that shrinks most: ", with 12 us instead of 52 us of latency"."""
     now, then = ({part.name: part.us for part in one.parts} for one in (own, other))
     name = max(now, key=lambda name: now[name] - then.get(name, 0.0))
@@ -231,7 +232,7 @@ def of_neighbours(case: Case) -> Iterator[str]:
             yield f"{listed(left)}, compiled too, would not be faster by {own.noticeable:.0%}."
         yield from _without_values(case.record)
         if best is None and case.record.matrix is None:
-            yield from _further_away(case.record)
+            yield from _further_away(case)
         return
     if best is not None and best.record is not None:
         yield _faster(case, best, best.record) if _timed(case) else _better(case, best.record)
@@ -276,18 +277,23 @@ def _has_other_grids(case: Case) -> bool:
     return any(one is not None and one.launch.grid != own for one in tried)
 
 
-def _further_away(record: Record) -> Iterator[str]:
+def _further_away(case: Case) -> Iterator[str]:
     """Say how blocks are ranked that are further from a launch than its neighbours."""
+    record = case.record
     for name in sorted(filter(BLOCK.search, record.constexprs)):
         block = record.arguments[name]
-        if type(block) is int:
-            several = ",".join(str(block * times) for times in (1, 2, 4, 8))
-            yield (
-                f"`occupancy-lab tune FILE.py:{record.kernel}`, with this launch's `--signature`,"
-                f" `--constexpr {name}={several}` and a `--grid` that goes by it, as"
-                f" `cdiv(N, {name})` does, ranks blocks further away."
-            )
+        if type(block) is not int:
+            continue
+        several = f"{name}={','.join(str(block * times) for times in (1, 2, 4, 8))}"
+        if case.typed is not None:
+            yield f"`{tune_blocks(case, case.typed, name, several)}` ranks blocks further away."
             return
+        yield (
+            f"`occupancy-lab tune FILE.py:{record.kernel}`, with this launch's `--signature`,"
+            f" `--constexpr {several}` and a `--grid` that goes by it, as `cdiv(N, {name})` does,"
+            " ranks blocks further away."
+        )
+        return
 
 
 def _but_spills(case: Case) -> str:

@@ -9,17 +9,19 @@ from occupancy_lab.explaining.duration import time_sentence
 from occupancy_lab.explaining.facts import (
     NUMBERS,
     SHORT_HEADERS,
-    launched_words,
+    all_launched_words,
     number_headers,
     numbers,
     predicted,
     setting,
     settings_of,
 )
+from occupancy_lab.explaining.grids import doing_less, whole_work
 from occupancy_lab.explaining.limits import the_limits
 from occupancy_lab.explaining.neighbours import first_of, have_times, rank
 from occupancy_lab.explaining.work import in_one_line, work_sentences
 from occupancy_lab.occupancy.calculator import limiter_words
+from occupancy_lab.options import NAMES
 from occupancy_lab.record import Failed, Record
 from occupancy_lab.text.document import Document, Section, Table, literal
 from occupancy_lab.text.words import (
@@ -33,7 +35,7 @@ from occupancy_lab.text.words import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 MOST_REASONS = 3
 """Reasons why configurations have no record that a page has."""
@@ -68,23 +70,51 @@ def write_variants(runs: Sequence[Record | Failed], *, full: bool = False) -> Do
     of_each = [[one for one in records if one.gpu.key == key] for key in keys]
     chosen = tuple(map(first_of, of_each))
     sentences = [first_sentence(found, knobs) for found in of_each]
+    sentences += less_work_sentences(runs)
     sentences += said_of_each(chosen, lambda record: tuple(_time_sentences(record, timed=timed)))
     sections = [Section("", (Table(headers, rows),), (*sentences, *_reasons(runs)))]
     if full and chosen:
         sections.append(the_limits(tuple(record.calculation for record in chosen)))
-    launched = dict.fromkeys(map(launched_words, runs))
-    called = next(iter(launched)) if len(launched) == 1 else literal(runs[0].kernel)
     titles = listed(list(dict.fromkeys(run.gpu.title for run in runs)))
     words = dict.fromkeys(run.gpu.architecture.multiprocessor_word for run in runs)
     multiprocessors = " or ".join(words)
     return Document(
-        f"{called}, on {titles}",
+        f"{all_launched_words(runs)}, on {titles}",
         (
             f"{len(records)} of {len(runs)} configurations compile and fit.",
             f"Programs are per {multiprocessors}, with the occupancy beside them.",
         ),
         tuple(sections),
     )
+
+
+def less_work_sentences(runs: Sequence[Record | Failed]) -> list[str]:
+    """Say which of *runs*, launches of a kernel with the same arguments, leave work undone."""
+    keys = dict.fromkeys(run.gpu.key for run in runs)
+    said = (_less_work([run for run in runs if run.gpu.key == key]) for key in keys)
+    return [sentence for sentence in dict.fromkeys(said) if sentence]
+
+
+def _less_work(runs: Sequence[Record | Failed]) -> str:
+    less = doing_less(runs)
+    if not less:
+        return ""
+    settings = [settings_of(run) for run in runs]
+    knobs = [name for name in varying(settings) if name not in NAMES]
+
+    def named(places: Iterable[int]) -> list[str]:
+        found = (
+            ", ".join(f"{literal(name)} {setting(settings[one], name)}" for name in knobs)
+            for one in places
+        )
+        return [*dict.fromkeys(found)]
+
+    short, whole = named(less), named(less.values())
+    words = "does not do the whole work{}, as it reads or writes less than {}: it is no choice"
+    if len(short) > 1:
+        words = "do not do the whole work{}, as they read or write less than {}: they are no choice"
+    grid = " over the same grid" if len({run.launch.grid for run in runs}) == 1 else ""
+    return f"{listed(short)} {words.format(grid, listed(whole))}, however fast."
 
 
 def _time_sentences(record: Record, *, timed: bool) -> Iterator[str]:
@@ -124,6 +154,7 @@ def first_sentence(records: Sequence[Record], knobs: Sequence[str]) -> str:
 
     It has the values of *knobs*.
     """
+    records = whole_work(records)
     first = first_of(records)
     settings = settings_of(first)
     words = ", ".join(

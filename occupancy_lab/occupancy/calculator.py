@@ -19,8 +19,9 @@ from occupancy_lab.errors import DoesNotFitError, quoted, refuse
 from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.inputs import asked_gpus, check_num_warps
 from occupancy_lab.occupancy import next_steps, occupancy, programs_after, tutorial_occupancy
+from occupancy_lab.occupancy.hip import needed_vgprs
 from occupancy_lab.occupancy.rule import UNLIMITED, Where, scalar_where
-from occupancy_lab.text.words import LIMITS, count, listed, resource_word
+from occupancy_lab.text.words import LIMITS, count, listed, per_cta, resource_word
 from occupancy_lab.values import Clusters, NextStep, Resources
 
 if TYPE_CHECKING:
@@ -132,6 +133,14 @@ class Calculation:
         return tutorial_occupancy(self.resources, self.architecture)
 
     @property
+    def padded_vgprs(self) -> int | None:
+        """VGPRs that waves_per_eu has a kernel take; None where it takes what it uses (HIP)."""
+        if isinstance(self.architecture, CudaArchitecture):
+            return None
+        taken: int = needed_vgprs(self.resources, self.architecture, scalar_where)
+        return taken if taken > self.resources.n_regs else None
+
+    @property
     def title(self) -> str:
         """What the GPU is called."""
         return self.gpu.title
@@ -197,7 +206,7 @@ def calculate(resources: Resources, gpu: Gpu) -> Calculation:
 
 def unit_words(case: Calculation, resource: str) -> str:
     """Return what an amount of a limit's resource counts: "registers per thread"."""
-    return LIMITS[resource].unit.format(case.architecture)
+    return per_cta(LIMITS[resource].unit.format(case.architecture), case.resources.num_ctas)
 
 
 def limiter_words(case: Calculation) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from string import Formatter
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.text.words import count
+from occupancy_lab.text.words import count, per_cta
 from occupancy_lab.values import Limit, Occupancy
 
 if TYPE_CHECKING:
@@ -90,8 +90,9 @@ def _limit(rule: Rule, usage: Resources, architecture: Architecture) -> Limit | 
     if work["programs"] == UNLIMITED:
         return Limit(rule.resource, None, ())
     numbers = _Numbers(work, usage, architecture)
-    steps = tuple(_Step().vformat(step, (), numbers) for step in rule.steps)
-    return Limit(rule.resource, work["programs"], steps)
+    steps = (_Step().vformat(step, (), numbers) for step in rule.steps)
+    in_words = tuple(per_cta(step, usage.num_ctas) for step in steps)
+    return Limit(rule.resource, work["programs"], in_words)
 
 
 def limits(

@@ -245,6 +245,8 @@ def on_gpu(
         against = _against(row, steps.values(), alike)
     named = None if against else after
     fewer = {name: one.now - (one.most_for_one_more or 0) for name, one in steps.items() if named}
+    if case.padded_vgprs:
+        fewer.pop("registers", None)
     step = against or _step_words(kernel, case, steps, after)
     found = {
         "limiter": "+".join(held.limiters),
@@ -261,7 +263,7 @@ def on_gpu(
     given: dict[str, Any] = {
         "after": after if row.local_accesses else named,
         "step": step,
-        "cost": _cost(row, steps.values(), alike),
+        "cost": _cost(row, case, steps.values(), alike),
         "spill_advice": _spill_advice(kernel, gpu),
     }
     gain = None if record is None else predicted_gain(record, kernel.mix, **given)
@@ -292,11 +294,18 @@ def _against(
     return ""
 
 
-def _cost(row: ScannedKernel, steps: Iterable[NextStep], alike: Mapping[Caps, int | None]) -> str:
+def _cost(
+    row: ScannedKernel,
+    case: Calculation,
+    steps: Iterable[NextStep],
+    alike: Mapping[Caps, int | None],
+) -> str:
     """Say what a step may cost that no entry of the same code shows to cost nothing; else ""."""
     for step in steps:
         if step.resource == "shared":
             return "fewer stages or a smaller block may take longer"
+        if _is_padding(case, step):
+            continue
         if _caps(row, **step.cap) not in alike:
             return "it may spill"
     return ""
@@ -311,11 +320,18 @@ def _step_words(
         full = [name for name in limiters if name not in steps]
         binding = listed([resource_word(case.gpu.vendor, name) for name in full or limiters])
         return f"none, {binding} are full" if full else f"none by {binding}"
-    return " and ".join(_one_step(kernel, case.gpu, step) for step in steps.values())
+    return " and ".join(_one_step(kernel, case, step) for step in steps.values())
 
 
-def _one_step(kernel: CachedKernel, gpu: Gpu, step: NextStep) -> str:
-    unit = f"{resource_word(gpu.vendor, step.resource)} {step.now} to {step.most_for_one_more}"
+def _is_padding(case: Calculation, step: NextStep) -> bool:
+    """Tell whether waves_per_eu takes what a step is short of, and the kernel does not use it."""
+    return step.resource == "registers" and case.padded_vgprs is not None
+
+
+def _one_step(kernel: CachedKernel, case: Calculation, step: NextStep) -> str:
+    unit = f"{resource_word(case.gpu.vendor, step.resource)} {step.now} to {step.most_for_one_more}"
+    if _is_padding(case, step):
+        return f"{unit} ({case.resources.n_regs} are in use: {step.option} or none)"
     if step.option is not None:
         return f"{unit} ({step.option})"
     if step.resource != "shared":

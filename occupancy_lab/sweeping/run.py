@@ -7,7 +7,7 @@ import sys
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
@@ -227,20 +227,31 @@ class Swept:
     """A sentence for each thing that went wrong after the rows were there."""
 
 
+class Launched(Protocol):
+    """An explanation of launches, of which a sweep is the table."""
+
+    @property
+    def less_work(self) -> Sequence[str]:
+        """A sentence on the launches that leave undone what others of them do; empty for none."""
+
+    def table(self) -> pd.DataFrame:
+        """Return a row for each launch on each GPU."""
+
+
 def run(
     view: View,
     exports: Exports,
     *,
-    launches: Callable[..., pd.DataFrame] | None = None,
+    launches: Callable[..., Launched] | None = None,
     form: str | None,
     plot: str | None = None,
     **grid: Any,
 ) -> Swept:
     """Sweep the *grid*, write what is asked for, and give the text to print and the exit status.
 
-    The grid is of a matrix, or of what *launches* takes, which gives the table of them. Where a
-    signal ended it, what was finished before is printed and written. Where one of the files cannot
-    be written, the others are.
+    The grid is of a matrix, or of what *launches* takes, which explains them. Where a signal ended
+    it, what was finished before is printed and written. Where one of the files cannot be written,
+    the others are.
 
     Raises InputError, before any work, for what cannot be asked, chosen or written.
     """
@@ -249,7 +260,13 @@ def run(
         view.check({name: COLUMNS[name].kind for name in columns}, views.UNMEASURED)
     exports.check(inputs={"--kernel": grid.get("kernel")}, pictures={"--plot": plot})
     gpus = {gpu.key: gpu for gpu, _ in chosen_gpus(grid.get("gpu"))}
-    table, signalled = _swept(**grid) if launches is None else (_of(launches, **grid), 0)
+    said: Sequence[str] = ()
+    signalled = 0
+    if launches is None:
+        table, signalled = _swept(**grid)
+    else:
+        launched = _of(launches, **grid)
+        table, said = launched.table(), launched.less_work
     chosen = views.choose(table, view)
     rows = plain_rows(chosen)
     complaints = [*exports.write([*chosen], rows)]
@@ -258,12 +275,9 @@ def run(
             _plot(chosen, Path(plot), gpus)
         except InputError as error:
             complaints.append(str(error))
+    shown: Shown = (*_on_screen(table, chosen, view, gpus), *said)
     if form:
-        shown: Shown = FORMS[form]([*chosen], rows)
-    elif view.where is not None and len(table) and not len(chosen):
-        shown = views.none_meets(table, view.where)
-    else:
-        shown = views.to_screen(chosen, gpus)
+        shown = FORMS[form]([*chosen], rows)
     if launches is None and form is None:
         kernel = chosen_kernel(grid.get("kernel") or TUTORIAL_KERNEL).kernel
         if kernel.memory_steps is None:
@@ -275,10 +289,16 @@ def run(
     return Swept(shown, 0 if (table["status"] == "ok").any() else 1)
 
 
-def _of(
-    launches: Callable[..., pd.DataFrame], *, quiet: bool = False, **asked: Any
-) -> pd.DataFrame:
-    """Return the table of *launches* as *asked*, and say meanwhile what takes long."""
+def _on_screen(
+    table: pd.DataFrame, chosen: pd.DataFrame, view: View, gpus: Mapping[str, Gpu]
+) -> Shown:
+    if view.where is not None and len(table) and not len(chosen):
+        return views.none_meets(table, view.where)
+    return views.to_screen(chosen, gpus)
+
+
+def _of(launches: Callable[..., Launched], *, quiet: bool = False, **asked: Any) -> Launched:
+    """Return what *launches* gives as *asked*, and say meanwhile what takes long."""
     if not quiet:
         asked["progress"] = show_status
     return launches(**asked)

@@ -106,6 +106,14 @@ def article(word: str) -> str:
     return "an" if word == "SM" else "a"
 
 
+def per_cta(text: str, num_ctas: int) -> str:
+    """Return *text*, on what a multiprocessor holds of programs, as it is of those of *num_ctas*.
+
+    Where a program is a cluster of CTAs, each of them is on a multiprocessor of its own.
+    """
+    return text if num_ctas == 1 else re.sub(r"\b[Pp]rogram(?=s?\b)", "CTA", text)
+
+
 def count(number: int, word: str) -> str:
     """Return "1 row", "2 rows", "2 launches"."""
     return f"{number} {word}{'' if number == 1 else 'es' if word.endswith('ch') else 's'}"

@@ -10,6 +10,7 @@ from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.errors import few_of, quoted, refuse
 from occupancy_lab.explaining.dry_run import asked_of, opened, variants_of
 from occupancy_lab.explaining.duration import why_no_time
+from occupancy_lab.explaining.grids import doing_less, moved_bytes
 from occupancy_lab.kernel import Variant, innermost, variants
 from occupancy_lab.launch import TRITON_DTYPES, Dtype, Pointer, constant_text, plain
 from occupancy_lab.notation import Parameters
@@ -219,20 +220,14 @@ class _Tuner:
         asked = [self._at(size, config) for size in sizes for config in each.values()]
         runs = self._predicted(asked, self.gpus[0])
         for size in sizes:
-            moved = [
-                (one.config, work)
-                for one, run in runs
-                if one.size == size and (work := _moved(run)) is not None
-            ]
-            most, whole = max(moved, key=_all_moved, default=({}, {}))
-            for config, work in moved:
-                if any(sum(work.get(name, (0, 0))) < sum(whole[name]) for name in whole):
-                    refuse(
-                        f"{_text({name: config[name] for name in tiles})} does not do the whole"
-                        f" work at {_text(size)}: it reads or writes less than"
-                        f" {_text({name: most[name] for name in tiles})}, and what is tuned has to"
-                        f" be right at every size; give {few_of(tiles)} as a column of the sizes"
-                    )
+            of_size = [(one.config, run) for one, run in runs if one.size == size]
+            named = [_text({name: config[name] for name in tiles}) for config, _ in of_size]
+            for less, whole in doing_less([run for _, run in of_size]).items():
+                refuse(
+                    f"{named[less]} does not do the whole work at {_text(size)}: it reads or writes"
+                    f" less than {named[whole]}, and what is tuned has to be right at every size;"
+                    f" give {few_of(tiles)} as a column of the sizes"
+                )
 
     def _searched(
         self,
@@ -378,17 +373,7 @@ def _moved(run: Record | Failed) -> dict[str, tuple[int, int]] | None:
     """Return the distinct bytes read and written of each tensor; None where they are not known."""
     if not isinstance(run, Record) or run.counts is None:
         return None
-    found = {}
-    for one in run.counts.footprints:
-        read, written = one.read.exact, one.written.exact
-        if read is None or written is None or one.tensor is None:
-            return None
-        found[one.tensor] = (read, written)
-    return found
-
-
-def _all_moved(one: tuple[Settings, Mapping[str, tuple[int, int]]]) -> int:
-    return sum(map(sum, one[1].values()))
+    return moved_bytes(run.counts)
 
 
 def _text(size: Size) -> str:

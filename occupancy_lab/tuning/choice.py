@@ -96,7 +96,7 @@ def choice_of(row: Mapping[Any, Any]) -> Choice:
 
 NOT_SETTINGS = {
     *("gpu", "target", "kernel", "rows", "cols", "dtype"),
-    *("ranked", "num_ctas", "recorded_us"),
+    *("ranked", "whole_work", "num_ctas", "recorded_us"),
 }
 """The columns that name a row and set nothing."""
 
@@ -139,7 +139,7 @@ class Tuning(Answer):
 
     gpu: Gpu
     launched: str
-    """What is launched: the matrix, or the kernel and its grid."""
+    """What is launched: the matrix, or the kernel, with its grid where it has one alone."""
     problem: Problem | None
     """The matrix; None where what is launched is of another kind."""
     best: Choice
@@ -159,6 +159,8 @@ class Tuning(Answer):
     """What the predictions rest on."""
     table: pd.DataFrame = field(compare=False, repr=False)
     """Every configuration, the best predicted first, with the columns of a sweep."""
+    less_work: tuple[str, ...] = ()
+    """What is said of the configurations that leave a part of the work undone."""
 
     @property
     def ranged(self) -> str | None:
@@ -240,12 +242,18 @@ def _best_sentences(tuning: Tuning, top: int) -> Iterator[str]:
             " as the Triton there compiled them, which `explain` names."
         )
     yield from unseen_stages(tuning.table)
-    ranked, predicted = len(_ranked(tuning)), int(tuning.table["predicted_us"].notna().sum())
-    if predicted > ranked:
-        yield f"Not ranked here: {count(predicted - ranked, 'configuration')} with more stages."
+    ranked = len(_ranked(tuning))
+    if stages := _with_more_stages(tuning.table):
+        yield f"Not ranked here: {count(stages, 'configuration')} with more stages."
     if ranked > top:
         yield f"These are {top} of {ranked}; `--top` shows more."
     yield from _without_time(tuning.table)
+
+
+def _with_more_stages(table: pd.DataFrame) -> int:
+    """Return how many configurations are not ranked as their stages are not seen."""
+    left = table["predicted_us"].notna() & ~table["ranked"]
+    return int((left & table.get("whole_work", default=True)).sum())
 
 
 def _without_time(table: pd.DataFrame) -> Iterator[str]:
@@ -286,6 +294,7 @@ def _answer(tuning: Tuning) -> Iterator[str]:
         f"{_limits(tuning)}; what takes longest is {BOUNDS[predicted.bound]}."
     )
     yield from _close(tuning)
+    yield from tuning.less_work
     recorded = tuning.best_recorded
     if recorded is not None:
         named, us = _named(recorded_choice(recorded)), cell(recorded.measurement.us)

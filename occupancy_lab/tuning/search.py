@@ -11,7 +11,9 @@ from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.errors import refuse
 from occupancy_lab.explaining.duration import why_no_time
-from occupancy_lab.explaining.facts import launched_words
+from occupancy_lab.explaining.facts import all_launched_words
+from occupancy_lab.explaining.grids import doing_less
+from occupancy_lab.explaining.variants import less_work_sentences
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
     TUTORIAL_KERNEL,
@@ -187,9 +189,15 @@ def tune_launches(*, runs: Integer = DEFAULT_RUNS, **asked: Any) -> Tunings:
     for one in dict.fromkeys(run.gpu for run in found.runs):
         rows = table[table["gpu"] == one.key]
         if rows["predicted_us"].notna().any():
-            launched = launched_words(next(run for run in found.runs if run.gpu == one))
+            of_gpu = [run for run in found.runs if run.gpu == one]
+            launched = all_launched_words(of_gpu)
+            less = doing_less(of_gpu)
+            rows = rows.assign(whole_work=[place not in less for place in range(len(rows))])
             ranked = _ranked(rows).reset_index(drop=True)
-            tunings.append(_tuning(ranked, one, launched, runs=whole_number("runs", runs)))
+            tuning = _tuning(ranked, one, launched, runs=whole_number("runs", runs))
+            tunings.append(
+                dataclasses.replace(tuning, less_work=tuple(less_work_sentences(of_gpu)))
+            )
     return Tunings(tunings)
 
 
@@ -213,6 +221,8 @@ def _ranked(table: pd.DataFrame) -> pd.DataFrame:
         seen = table["predicted_us"].notna() & sees_stages(table)
         fewest = table["num_stages"] == table["num_stages"].min()
         ranked = seen if seen.any() else fewest
+    if "whole_work" in table:
+        ranked &= table["whole_work"]
     table = table.assign(ranked=ranked)
     timed = table[table["predicted_us"].notna()].sort_values("predicted_us", kind="stable")
     timed = timed.sort_values("ranked", ascending=False, kind="stable")

@@ -115,6 +115,20 @@ def test_num_stages_cost_registers_on_amd_and_shared_memory_on_nvidia(entries: E
     assert "**num_stages 2** against num_stages 1: 22 VGPRs per thread against 16." in amd
 
 
+def test_stages_of_one_binary_are_said_once_to_have_no_effect(entries: Entries) -> None:
+    """Where all values of num_stages give one binary, that and why is all that is said of them."""
+    flat = {"kernel": "softmax_row", "binary": 1, "shared": 16, "pipeline_shared": 0}
+    flat |= {"instructions": 90, "loop_instructions": None}
+    made = entries(*({**flat, "stages": stages} for stages in (1, 2, 3)))
+    text = said(made)
+    assert text == "num_stages has no effect on the binary: no loop is left to pipeline."
+    looped = {"loop_instructions": 9, "single": {"n_regs": 32, "binary": 1}}
+    one, two = ({**flat, **looped, "stages": 2, "binary": binary} for binary in (1, 2))
+    text = said(entries({**one, "stages": 1}, one, {**two, "stages": 3}))
+    assert "no effect" not in text
+    assert "**num_stages 2** takes the same as num_stages 1" in text
+
+
 def test_sgprs_are_named_as_the_limiter_where_they_are(entries: Entries) -> None:
     """SGPRs that hold a program back are told as the limiter, with their arithmetic."""
     text = said(entries({"gpu": "h100"}, {"gpu": "mi300x", "sgprs": 102}))

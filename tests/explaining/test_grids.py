@@ -10,10 +10,18 @@ import launched_kernels
 import pytest
 
 from occupancy_lab import dry_run, tensor
+from occupancy_lab.comparing.comparison import compare_launches
 from occupancy_lab.explaining import tried
-from occupancy_lab.explaining.grids import grid_changes, grids_of_blocks
-from occupancy_lab.explaining.neighbours import Neighbour, changed
+from occupancy_lab.explaining.dry_run import explain_launch
+from occupancy_lab.explaining.grids import (
+    doing_less,
+    grid_changes,
+    grids_of_blocks,
+    moved_bytes,
+)
+from occupancy_lab.explaining.neighbours import Neighbour, changed, first_of, predicted_us
 from occupancy_lab.explaining.tried import change_if
+from occupancy_lab.tuning.search import tune_launches
 
 if TYPE_CHECKING:
     from occupancy_lab.explaining.explanation import Explanation
@@ -134,6 +142,49 @@ def test_rows_that_would_be_left_out_are_no_larger_grid() -> None:
     own = record.prediction
     assert own is not None
     assert all(one is None or one.us > own.us * (1 - own.noticeable) for one in faster)
+
+
+@pytest.mark.slow
+def test_a_block_that_leaves_work_undone_is_no_choice() -> None:
+    """A row that a block does not hold takes less time: it is never first, and a sentence says so.
+
+    A tuning, a page of several launches and a sweep say the same.
+    """
+    asked: dict[str, Any] = {
+        "kernel": launched_kernels.scale_a_row,
+        "signature": "*fp32,*fp32,4096",
+        "constexprs": "BLOCK=1024,2048,4096,8192",
+        "grid": "4096",
+        "gpu": "h100",
+    }
+    said = (
+        "BLOCK 1024 and BLOCK 2048 do not do the whole work over the same grid, as they read or"
+        " write less than BLOCK 4096: they are no choice, however fast."
+    )
+    explained, (tuned,) = explain_launch(**asked), tune_launches(**asked)
+    times = [predicted_us(one) for one in explained.records]
+    assert times[0] < min(times[2:])
+    assert said in explained.to_markdown()
+    assert explained.less_work == [said]
+    assert first_of(explained.records).arguments["BLOCK"] in {4096, 8192}
+    page = tuned.to_markdown()
+    assert said in page
+    assert dict(tuned.best.settings)["BLOCK"] in {4096, 8192}
+    (best,) = tuned.to_document().sections[0].tables
+    assert {row[1] for row in best.rows} == {"4096", "8192"}
+    assert "with more stages" not in page
+    compared = compare_launches(**asked).to_document().answer
+    assert "BLOCK 4096" in compared[0].partition(" is ")[0] + compared[0].partition(" are ")[0]
+    assert compared[1] == said
+
+
+@pytest.mark.slow
+def test_programs_that_write_parts_of_a_sum_leave_nothing_undone() -> None:
+    """Fewer programs write fewer parts of a sum over the same rows, which is the same work."""
+    runs = [*summed(132).records, *summed(264).records]
+    written = [moved_bytes(one.counts)["parts_ptr"][1] for one in runs if one.counts]
+    assert written[0] < written[1]
+    assert doing_less(runs) == {}
 
 
 def test_a_number_that_is_not_passed_stays() -> None:

@@ -11,7 +11,7 @@ from stand_ins import GivenCompiler
 from occupancy_lab.cli.options import VIEWED, chosen_view
 from occupancy_lab.comparing.comparison import compare_launches
 from occupancy_lab.errors import InputError
-from occupancy_lab.explaining import dry_run
+from occupancy_lab.explaining import dry_run, explanation
 from occupancy_lab.explaining.dry_run import explain_launch
 from occupancy_lab.sweeping.run import run
 from occupancy_lab.text.document import to_markdown
@@ -41,7 +41,7 @@ def outcome(keywords: Mapping[str, Any], target: Target) -> Resources | str:
     if warps == 16:
         return "no luck"
     found = Resources(8 * warps, warps, 4 * warps, local_bytes=0, instructions=90, binary=warps)
-    found = found.replace(load_bytes=16, store_bytes=16)
+    found = found.replace(load_bytes=16, store_bytes=16, num_ctas=keywords.get("num_ctas", 1))
     return found if target.backend == "cuda" else found.replace(sgprs=20, agprs=0)
 
 
@@ -55,7 +55,7 @@ def sweep_launches(**asked: Any) -> Swept:
     """Return what a sweep prints of launches that are *asked* as the command line asks."""
     shown = {name: asked.pop(name, None) for name in VIEWED}
     given = {"form": None, "quiet": True, **asked}
-    return run(*chosen_view(shown), launches=lambda **one: explain_launch(**one).table(), **given)
+    return run(*chosen_view(shown), launches=explain_launch, **given)
 
 
 def test_a_sweep_of_launches(check_golden: Callable[[str, str], None]) -> None:
@@ -81,6 +81,14 @@ def test_a_sweep_is_filtered_sorted_and_exported(tmp_path: Path) -> None:
     assert first["predicted_us"] is None
     none = sweep_launches(**given, where="n_regs > 1000")
     assert none.shown == ("0 configurations: none.",)
+
+
+def test_a_sweep_says_what_leaves_work_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an explanation says of launches that do less than the others is below their table."""
+    monkeypatch.setattr(explanation, "less_work_sentences", lambda runs: [f"{len(runs)} do less."])
+    asked: dict[str, Any] = {**TRANSPOSE, "num_warps": [4, 8], "gpu": "h100"}
+    assert sweep_launches(**asked).shown[-1] == "2 do less."
+    assert "do less" not in sweep_launches(**asked, form="csv").shown
 
 
 @pytest.mark.parametrize(
@@ -129,6 +137,26 @@ def test_launches_ranked(check_golden: Callable[[str, str], None]) -> None:
     json.dumps(found.to_dict(), allow_nan=False)
 
 
+def test_a_page_of_clusters_speaks_of_ctas() -> None:
+    """What an SM holds of a launch with num_ctas 2 are CTAs, in one launch and beside another."""
+    asked: dict[str, Any] = {**TRANSPOSE, "grid": "64x32", "gpu": "h200"}
+    page = explain_launch(**asked, options="num_ctas=2").to_document().to_markdown()
+    assert "16 CTAs per SM" in page
+    assert "16 B per CTA" in page
+    assert "per program" not in page
+    table = explain_launch(**asked, options="num_ctas=1,2").to_markdown()
+    assert "16 (100%)" in table
+    assert "16 CTAs (100%)" in table
+
+
+def test_the_title_of_a_ranking_has_no_grid_of_one_configuration() -> None:
+    """A grid that goes by the block is each configuration's own; one that all have is named."""
+    asked: dict[str, Any] = {**ADD, "bytes_read": "8 * n", "bytes_written": "4 * n", "gpu": "h100"}
+    for grid, title in (("cdiv(n, BLOCK)", ""), ("64", ", grid 64")):
+        (found,) = tune_launches(**asked, grid=grid)
+        assert found.to_document().title == f"tuned_add{title} on H100 SXM"
+
+
 def test_a_ranking_says_what_it_lacks() -> None:
     """A launch that does not compile is counted among those without a time."""
     asked = {**TRANSPOSE, "num_warps": "2,4,8,16", "grid": "64x32"}
@@ -141,13 +169,15 @@ def test_a_ranking_says_what_it_lacks() -> None:
 
 def test_nothing_is_ranked_without_a_time() -> None:
     """Where no launch has a predicted time, a sentence says what is missing."""
-    with pytest.raises(InputError, match="--bytes-read and --bytes-written do; `sweep` lists"):
+    with pytest.raises(InputError, match="as no --grid is given; `sweep` lists"):
         tune_launches(**ADD, gpu="h100")
+    with pytest.raises(InputError, match="--bytes-read and --bytes-written do; `sweep` lists"):
+        tune_launches(**ADD, gpu="h100", grid="64")
 
 
 def test_nothing_is_asked_for_that_would_give_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A launch with a loop that nobody counted is not ranked, and its bytes are not asked for."""
     looped = Resources(32, 4, 0, instructions=90, loop_instructions=70)
     monkeypatch.setattr(dry_run, "Compiler", lambda *_, **__: GivenCompiler(lambda *_: looped))
-    with pytest.raises(InputError, match="as no grid is given; `sweep` lists"):
+    with pytest.raises(InputError, match="as no --grid is given; `sweep` lists"):
         tune_launches(**TRANSPOSE, gpu="h100")

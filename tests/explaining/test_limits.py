@@ -27,6 +27,16 @@ def test_clusters_are_counted_whole() -> None:
     assert "Clusters" not in page("h200")
 
 
+def test_an_sm_holds_ctas_where_a_program_has_several() -> None:
+    """Of clusters every number per SM is one of CTAs, and nothing there is called a program."""
+    found = page("h200", num_ctas=4, n_regs=64, shared=49152)
+    assert "4 CTAs per SM, 32 of 64 warps (50%)" in found
+    assert "64 warps per SM / 8 warps per CTA = 8 CTAs" in found
+    assert "CTA 5 takes at most 48 registers per thread" in found
+    assert "program" not in found.replace("program slots", "").lower()
+    assert "CTA" not in page("h200", n_regs=64, shared=49152)
+
+
 def test_clusters_that_nobody_can_count_are_not_known() -> None:
     """A GPU whose groups of SMs are not known has no number of clusters, and the page says so."""
     found = page("b200", num_ctas=2)

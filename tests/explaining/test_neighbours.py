@@ -24,6 +24,8 @@ from occupancy_lab.explaining.neighbours import (
     predicted_us,
     rank,
 )
+from occupancy_lab.explaining.short import write_short
+from occupancy_lab.explaining.timing import unseen_stages
 from occupancy_lab.kernel import variants
 from occupancy_lab.launch import BoundLaunch, tensor
 from occupancy_lab.text.words import listed
@@ -95,6 +97,29 @@ def test_registers_that_limit_are_capped(gpu: str, name: str) -> None:
         assert cap == 128
     else:
         assert cap == run.record.calculation.occupancy.warps_per_multiprocessor // 4 + 1
+
+
+def test_a_cap_that_is_not_met_is_said() -> None:
+    """Where the compiler takes more registers than maxnreg allows, a sentence has both numbers."""
+    for cap, said in ((7, True), (24, False)):
+        page = write_short((tried(constant(n_regs=24), maxnreg=cap),)).to_markdown()
+        sentence = "maxnreg 7 is not met: the kernel takes 24 registers per thread all the same."
+        assert (sentence in page) is said
+
+
+def test_padding_is_an_effect_and_is_left_out() -> None:
+    """Where waves_per_eu pads what a kernel takes, it has an effect, and none at all is tried."""
+
+    def outcome(keywords: Mapping[str, Any], _target: Target) -> Resources:
+        padded = {None: 24, 2: 176, 3: 168}[keywords.get("waves_per_eu")]
+        warps = keywords.get("num_warps", 4)
+        return Resources(23, warps, 0, binary=1, local_bytes=0, allocated_vgprs=padded)
+
+    run = tried(outcome, "mi300x", waves_per_eu=2)
+    reasons = {one.words: one.reason for one in run.neighbours if "waves_per_eu" in one.changes}
+    assert reasons == {"no waves_per_eu": "", "waves_per_eu 3": ""}
+    page = write_short((run,)).to_markdown()
+    assert "asks for 176 VGPRs, more than the 23 in use" in page
 
 
 def test_a_launch_that_spills_is_given_more_room() -> None:
@@ -318,6 +343,15 @@ def test_a_tensor_that_only_a_larger_grid_touches_is_other_work() -> None:
     )
     assert same_input(first, first)
     assert not same_input(first, more)
+
+
+def test_a_time_made_of_the_binary_sees_its_stages() -> None:
+    """What the stages of a launch load ahead is not seen by a time without a range alone."""
+    found = tried(constant(loop_instructions=9, async_copies=0))
+    for low, said in ((None, True), (1.0, False)):
+        record = dataclasses.replace(found.record, prediction=timed(9.0, low_us=low))
+        sentences = [*unseen_stages(dataclasses.replace(found, record=record))]
+        assert bool(sentences) is said
 
 
 def test_what_is_given_by_position_is_not_changed() -> None:

@@ -193,6 +193,22 @@ def test_less_shared_memory_is_no_gain_before_a_compile(cache: Cache, copied: Pa
     assert columns["gain_by"].startswith("not known before a compile, as fewer stages or a smaller")
 
 
+def test_what_waves_per_eu_pads_is_no_register_to_free(cache: Cache) -> None:
+    """A step down from padding is another waves_per_eu or none, and costs no register in use."""
+    entry = cache.entry("scale", 2)
+    (row,) = scan(entry, gpu="mi300x").kernels
+    (found,) = find_entries([entry]).entries
+    kernel = read_entry(found)
+    assert isinstance(kernel, CachedKernel)
+    padded = kernel.resources.replace(allocated_vgprs=264)
+    columns = on_gpu(dataclasses.replace(kernel, resources=padded), row, find_gpu("mi300x"), {})
+    used = padded.n_regs
+    assert columns["next_step"] == f"VGPRs 264 to 256 ({used} are in use: waves_per_eu=2 or none)"
+    assert (columns["next_programs"], columns["fewer_registers"]) == (2, None)
+    assert columns["gain"] > 1
+    assert "spill" not in columns["gain_by"]
+
+
 def test_a_kernel_that_spills_has_no_next_step(cache: Cache) -> None:
     """A cap, or anything else that brings programs, may add to what it spills: none is named."""
     row = rows_by_entry(cache.folder)[cache.entry("row_softmax").name]

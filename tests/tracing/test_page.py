@@ -149,9 +149,9 @@ def test_a_page_says_which_grid_describes_a_kernel() -> None:
     page = written(traced_kernel("scale", (often, long)))
     assert page.sections[0].tables[2].rows[0][1].startswith("32768 of ")
     assert (
-        "A kernel with several grids or sizes is described by that which takes most of its time, and what"
-        " brings most is for that: scale over 64 x 512, one of 2, with 100 of 400 launches and 75%"
-        " of the time. --json has all grids."
+        "A kernel with several grids or sizes is described by that which takes most of its time,"
+        " and what brings most is for that: scale over 64 x 512, one of 2, with 100 of 400"
+        " launches and 75% of the time. --json has all grids."
     ) in page.sections[0].sentences
     assert "described by" not in str(written(traced_kernel("scale", (long,))))
 

@@ -1,0 +1,96 @@
+"""The first sentence of a comparison: the fastest, by how much and why, or what is alike."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from occupancy_lab.comparing import write_comparison
+from occupancy_lab.comparing.fastest import fastest_sentences
+from occupancy_lab.throughput.launch_time import PARTS
+from occupancy_lab.values import Part, Prediction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from occupancy_lab.comparing.entries import Entry
+
+    Entries = Callable[..., tuple[Entry, ...]]
+
+BASIS = "launches"
+
+
+def timed(entry: Entry, us: float, *, calibrated: bool = True, **parts: float) -> Entry:
+    """Return *entry* with a predicted time that has a range, made of *parts*."""
+    made = tuple(Part(name, time) for name, time in (parts or {"tensor": us}).items())
+    limits = {"low_us": us * 0.9, "high_us": us * 1.2}
+    time = Prediction(us, None, None, made, BASIS, calibrated=calibrated, **limits)
+    return dataclasses.replace(entry, record=dataclasses.replace(entry.record, prediction=time))
+
+
+def of_stages(entries: Entries, *times: float) -> list[Entry]:
+    """Return entries of 2, 3, ... stages that take so long."""
+    made = entries(*({"stages": stages} for stages in range(2, 2 + len(times))))
+    return [timed(one, us, l2=us / 2) for one, us in zip(made, times, strict=True)]
+
+
+def test_the_fastest_is_named_against_the_next(entries: Entries) -> None:
+    """It has its time and range, the next its time and what makes it longer, and ties are told."""
+    made = of_stages(entries, 476.0, 330.0, 343.0, 900.0)
+    (sentence,) = fastest_sentences(made)
+    assert sentence == (
+        "**num_stages 3** is predicted to be the fastest: 330 us (297 to 396) against 476 us of"
+        f" **num_stages 2** (-30.7%), with 165 us instead of 238 us for {PARTS['l2']};"
+        " **num_stages 4** (343 us) is alike."
+    )
+    assert write_comparison(tuple(made)).answer[0].startswith("**num_stages 3** is predicted")
+
+
+def test_times_that_are_alike_are_not_ranked(entries: Entries) -> None:
+    """Where predictions tell none apart none is called the fastest, and equal times are one."""
+    (sentence,) = fastest_sentences(of_stages(entries, 330.0, 343.0))
+    assert sentence == (
+        "**num_stages 2** is predicted to take 330 us (297 to 396), and **num_stages 3** (343 us)"
+        " is alike: no prediction tells which is the fastest."
+    )
+    assert [*fastest_sentences(of_stages(entries, 330.0, 330.0))] == [
+        "All are predicted to take 330 us (297 to 396)."
+    ]
+
+
+def test_each_gpu_has_its_fastest(entries: Entries) -> None:
+    """Several settings on several GPUs are ranked on each; one on each GPU across them."""
+    changes = [{"gpu": gpu, "stages": stages} for gpu in ("h100", "h200") for stages in (2, 3)]
+    made = [timed(one, us) for one, us in zip(entries(*changes), (9, 5, 4, 8), strict=True)]
+    first, second = fastest_sentences(made)
+    assert first.startswith("**H100 SXM, num_stages 3** is predicted to be the fastest: 5.00 us")
+    assert second.startswith("**H200 SXM, num_stages 2** is predicted to be the fastest: 4.00 us")
+    across = [timed(one, us) for one, us in zip(entries(*changes[::2]), (9, 5), strict=True)]
+    (sentence,) = fastest_sentences(across)
+    assert sentence.startswith("**H200 SXM** is predicted to be the fastest: 5.00 us")
+
+
+def test_other_work_has_no_fastest(entries: Entries) -> None:
+    """Nothing is ranked where matrices differ, or where nobody knows how long it takes."""
+    one, two = of_stages(entries, 330.0, 900.0)
+    names = {**two.names, "matrix": "4096 x 784 float32"}
+    assert [*fastest_sentences([one, dataclasses.replace(two, names=names)])] == []
+    assert [*fastest_sentences(entries({"stages": 2}, {"stages": 3}))] == []
+
+
+def test_what_no_gpu_has_confirmed_is_said_once(entries: Entries) -> None:
+    """A GPU on which nothing was measured has one sentence on what its times rest on."""
+    made = entries(*({"gpu": "mi300x", "stages": stages} for stages in (1, 2)))
+    page = write_comparison(tuple(timed(one, 9.0, calibrated=False) for one in made)).to_markdown()
+    assert page.count("Times for MI300X rest on launches") == 1
+
+
+def test_many_settings_are_a_number_in_the_title(entries: Entries) -> None:
+    """A title names settings as long as that takes a line, and then counts them."""
+    made = entries({"stages": 2}, {"stages": 3})
+    assert write_comparison(made).title.endswith("on H100 SXM: num_stages 2 and num_stages 3")
+    long = [
+        dataclasses.replace(one, names={**one.names, "settings": f"BM {place}" + ", BN 64" * 6})
+        for place, one in enumerate(made)
+    ]
+    assert write_comparison(tuple(long)).title.endswith("on H100 SXM: 2 configurations")
