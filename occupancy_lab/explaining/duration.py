@@ -46,6 +46,10 @@ ALTERNATIVES = {
 """What is changed, and the field of Timing that holds the prediction with it."""
 
 
+NO_GRID = "no `--grid` is given"
+"""Why nobody knows what a launch does."""
+
+
 def the_duration(cases: tuple[Case, ...]) -> Section:
     """Explain how long the launch should take, what bounds it, and what was measured of it."""
     timings = {case.title: timing(case) for case in cases}
@@ -100,19 +104,19 @@ def why_no_time(record: Record) -> str:
         return f"No time is predicted, as {why}"
     if record.matrix is not None and work.traffic is None:
         return traffic_unknown(record.matrix.kernel).rstrip(".")
-    if work.known_bytes is None and record.counts is not None:
-        return "No time is predicted without `--bytes-read` and `--bytes-written`"
-    if work.known_bytes is None:
+    if work.known_bytes is None and record.plan is not None:
+        if record.counts is not None:
+            return "No time is predicted without `--bytes-read` and `--bytes-written`"
         return (
             "No time is predicted: a binary does not say how many bytes it moves; `--bytes-read`"
             " and `--bytes-written` do"
         )
-    if not work.known_bytes:
+    if work.known_bytes == 0:
         return "No time is predicted: a launch that moves no bytes is not modelled"
     missing = (
+        (record.plan is None, NO_GRID),
         (work.read_bytes is None, "`--bytes-read` is not given"),
         (work.written_bytes is None, "`--bytes-written` is not given"),
-        (record.plan is None, "no grid is given"),
     )
     why = next((why for missed, why in missing if missed), _unknown(record))
     return f"No time is predicted, as {why or 'no GPU has been calibrated'}"
@@ -138,7 +142,7 @@ def _not_counted(record: Record) -> str:
     counted = _loops(record) or record.resources.tensor_instructions or record.launch.warm
     if not counted:
         return ""
-    return "no grid is given" if record.plan is None else "what it does is not counted"
+    return NO_GRID if record.plan is None else "what it does is not counted"
 
 
 def _endless(counts: Counts) -> str:

@@ -169,13 +169,15 @@ def test_a_ranking_says_what_it_lacks() -> None:
 
 def test_nothing_is_ranked_without_a_time() -> None:
     """Where no launch has a predicted time, a sentence says what is missing."""
-    with pytest.raises(InputError, match="--bytes-read and --bytes-written do; `sweep` lists"):
+    with pytest.raises(InputError, match="as no --grid is given; `sweep` lists"):
         tune_launches(**ADD, gpu="h100")
+    with pytest.raises(InputError, match="--bytes-read and --bytes-written do; `sweep` lists"):
+        tune_launches(**ADD, gpu="h100", grid="64")
 
 
 def test_nothing_is_asked_for_that_would_give_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A launch with a loop that nobody counted is not ranked, and its bytes are not asked for."""
     looped = Resources(32, 4, 0, instructions=90, loop_instructions=70)
     monkeypatch.setattr(dry_run, "Compiler", lambda *_, **__: GivenCompiler(lambda *_: looped))
-    with pytest.raises(InputError, match="as no grid is given; `sweep` lists"):
+    with pytest.raises(InputError, match="as no --grid is given; `sweep` lists"):
         tune_launches(**TRANSPOSE, gpu="h100")
