@@ -214,13 +214,17 @@ def _spill_sentences(case: Case) -> Iterator[str]:
         yield f"{resources.sgpr_spills} SGPRs are spilled to VGPR lanes; that moves no memory."
 
 
-def padding_sentences(case: Case) -> Iterator[str]:
-    """Say where a launch takes more registers than its kernel uses."""
+def register_sentences(case: Case) -> Iterator[str]:
+    """Say where a launch takes more registers than its kernel uses, or than it was to take."""
+    cap, taken = case.record.options.get("maxnreg"), case.record.resources.n_regs
+    if type(cap) is int and taken > cap:
+        word = f"{case.architecture.register_word}s"
+        yield f"maxnreg {cap} is not met: the kernel takes {taken} {word} per thread all the same."
     padded = case.calculation.padded_vgprs
     if padded is not None:
         yield (
-            f"The kernel descriptor asks for {padded} VGPRs, more than the"
-            f" {case.record.resources.n_regs} in use: waves_per_eu pads the allocation."
+            f"The kernel descriptor asks for {padded} VGPRs, more than the {taken} in use:"
+            " waves_per_eu pads the allocation."
         )
 
 

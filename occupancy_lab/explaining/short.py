@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from occupancy_lab.explaining.advice import first_advice, what_instead, what_to_try
-from occupancy_lab.explaining.compiled import padding_sentences
+from occupancy_lab.explaining.compiled import register_sentences
 from occupancy_lab.explaining.duration import time_sentence
 from occupancy_lab.explaining.facts import launch_facts, launched_words, told
 from occupancy_lab.explaining.limits import held_in_short, held_word, idle_words, step_sentences
@@ -209,7 +209,7 @@ def _sentences(case: Case) -> Iterator[str]:
         yield f"A program is a cluster of {found.num_ctas} CTAs, and only whole ones fit: {whole}."
     if case.record.matrix is not None and case.record.prediction is not None:
         yield from what_instead(case)
-    yield from padding_sentences(case)
+    yield from register_sentences(case)
     yield from work_sentences(case.record)
     prediction = case.record.prediction
     if prediction is None or not prediction.calibrated:

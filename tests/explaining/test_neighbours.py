@@ -99,6 +99,14 @@ def test_registers_that_limit_are_capped(gpu: str, name: str) -> None:
         assert cap == run.record.calculation.occupancy.warps_per_multiprocessor // 4 + 1
 
 
+def test_a_cap_that_is_not_met_is_said() -> None:
+    """Where the compiler takes more registers than maxnreg allows, a sentence has both numbers."""
+    for cap, said in ((7, True), (24, False)):
+        page = write_short((tried(constant(n_regs=24), maxnreg=cap),)).to_markdown()
+        sentence = "maxnreg 7 is not met: the kernel takes 24 registers per thread all the same."
+        assert (sentence in page) is said
+
+
 def test_padding_is_an_effect_and_is_left_out() -> None:
     """Where waves_per_eu pads what a kernel takes, it has an effect, and none at all is tried."""
 
