@@ -126,9 +126,12 @@ def same_work(record: Record, other: Record) -> bool:
 def doing_less(runs: Sequence[Record | Failed]) -> dict[int, int]:
     """Return the places of *runs* that leave work undone, each with that of one that does it.
 
-    They are of one kernel with the same arguments: they read and write less of a tensor than the
-    launch that moves most. What programs reduce to does not count, as it goes by their number.
+    Those read and write less of a tensor than the launch that moves most, of one kernel with the
+    same arguments; nothing is told of others. What programs reduce to does not count, as it goes
+    by their number.
     """
+    if len({_asked(run) for run in runs}) > 1:
+        return {}
     counted = [run.counts if isinstance(run, Record) else None for run in runs]
     counts = {place: one for place, one in enumerate(counted) if one and moved_bytes(one)}
     if not counts:
@@ -141,6 +144,12 @@ def doing_less(runs: Sequence[Record | Failed]) -> dict[int, int]:
         for place, one in moved.items()
         if any(one.get(name, 0) < share * whole for name, whole in moved[most].items())
     }
+
+
+def _asked(run: Record | Failed) -> str:
+    """Return the kernel of a launch and its arguments, but for what it is compiled for."""
+    passed = {name: run.arguments[name] for name in run.arguments if name not in run.constexprs}
+    return repr((run.kernel, passed))
 
 
 def whole_work(records: Sequence[Record]) -> list[Record]:

@@ -132,7 +132,7 @@ REFUSED = {
     ("explain", "--option", "nope=1"): "nope is neither a parameter of transpose",
     ("explain", "--grid", "cdiv(N, BLOCK)"): "the value of N is asked for",
     ("explain", "--bytes-read", "-1"): "--bytes-read",
-    ("tune", "--num-warps", "4"): "--bytes-read and --bytes-written do",
+    ("tune", "--num-warps", "4"): "as no --grid is given; `sweep` lists these launches",
 }
 
 

@@ -10,7 +10,7 @@ import launched_kernels
 import pytest
 
 from occupancy_lab import dry_run, tensor
-from occupancy_lab.comparing.comparison import compare_launches
+from occupancy_lab.comparing.comparison import compare, compare_launches
 from occupancy_lab.explaining import tried
 from occupancy_lab.explaining.dry_run import explain_launch
 from occupancy_lab.explaining.grids import (
@@ -185,6 +185,15 @@ def test_programs_that_write_parts_of_a_sum_leave_nothing_undone() -> None:
     written = [moved_bytes(one.counts)["parts_ptr"][1] for one in runs if one.counts]
     assert written[0] < written[1]
     assert doing_less(runs) == {}
+
+
+@pytest.mark.slow
+def test_launches_of_other_arguments_are_not_held_to_each_other() -> None:
+    """A narrower matrix is less work and none left undone, and so is another kernel's."""
+    for cols, kernels in ("781,784", "softmax"), ("781", "softmax,softmax_row"):
+        found = compare(cols, gpu="h100", kernel=kernels)
+        assert doing_less(found.records) == {}
+        assert "the whole work" not in found.to_markdown()
 
 
 def test_a_number_that_is_not_passed_stays() -> None:
