@@ -17,7 +17,7 @@ from occupancy_lab.compiling.texts import Texts
 from occupancy_lab.errors import InputError
 from occupancy_lab.expressions import Kind, parse
 from occupancy_lab.launch import TRITON_DTYPES, Launch, Pointer, checked_grid
-from occupancy_lab.notation import split
+from occupancy_lab.notation import split, whole_numbers
 from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.record import Record
 from occupancy_lab.scanning.cache import read_entry_file, read_text
@@ -64,7 +64,10 @@ def read_said(grid: str | None, assume: Words, parameters: Collection[str]) -> S
 
     Raises InputError where it makes no sense, or names no parameter.
     """
-    texts = () if grid is None else tuple(split(grid.replace(" x ", ", "), "--grid"))
+    texts: tuple[str, ...] = ()
+    if grid is not None:
+        sizes = whole_numbers(grid)
+        texts = tuple(map(str, sizes) if sizes else split(grid, "--grid"))
     for text in texts:
         expression = parse(text, EXAMPLE)
         expression.check(dict.fromkeys(expression.names, Kind.NUMBER), Kind.NUMBER)

@@ -90,6 +90,7 @@ def test_a_grid_is_worked_out_of_what_is_known(cache: Cache) -> None:
         assert row["grid"] == str(-(-N // row["constexprs"]["BLOCK_SIZE"]))
         assert (row["predicted_us"] is None) == bool(row["why_not_counted"])
     assert all(row["grid"] == "" for row in scan(cache.folder, grid=GRID).rows())
+    assert row_of(cache, "scale", grid="32x8")["num_programs"] == 256
 
 
 def test_times_are_left_out_where_they_are_not_wanted(cache: Cache) -> None:
