@@ -80,7 +80,8 @@ def test_a_sweep_is_filtered_sorted_and_exported(tmp_path: Path) -> None:
     assert first["num_programs"] is None
     assert first["predicted_us"] is None
     none = sweep_launches(**given, where="n_regs > 1000")
-    assert none.shown == ("0 configurations: none.",)
+    words = "3 configurations: 2 ok, 1 compile failed; none meets --where 'n_regs \\> 1000'."
+    assert none.shown == (words,)
 
 
 def test_a_sweep_says_what_leaves_work_undone(monkeypatch: pytest.MonkeyPatch) -> None:

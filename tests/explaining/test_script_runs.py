@@ -127,7 +127,7 @@ def test_what_keeps_a_script_from_launching_is_named_and_can_be_told(tmp_path: P
     )
     assert done.returncode == 2
     assert said in done.stderr
-    found = explain_script(f"{path}:asking", gpu="h100", assume=["float=5", "n=64"])
+    found = explain_script(f"{path}:asking", gpu="h100", assume=["float=5", "x=64"])
     assert "Assumed: 5 for a value at" in found.to_markdown()
     assert len(explain_script(f"{path}:asking", gpu="h100", assume={"float": 5}).lines) == 2
 

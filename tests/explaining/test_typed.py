@@ -48,12 +48,12 @@ def test_the_command_has_all_that_was_typed(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.slow
 def test_the_command_of_a_page_ranks_blocks() -> None:
     """What a page says to run of a launch that was typed can be run as it stands."""
-    signature = ("--signature", "*fp32,*fp32,4194304", "--gpu", "h100")
-    launch = ("--constexpr", "BLOCK=1024", "--grid", "4096", "--format", "markdown")
-    page = run("explain", f"{FILE}:sum_to_one", *signature, *launch).stdout
+    signature = ("--signature", "*fp16,*fp16,M=4096,N=2048", "--gpu", "h100")
+    launch = ("--constexpr", "BLOCK=64", "--grid", "64x32", "--format", "markdown")
+    page = run("explain", f"{FILE}:transpose", *signature, *launch).stdout
     (found,) = re.findall(r"`occupancy-lab (tune .*)` ranks blocks further away", page)
     ranked = run(*shlex.split(found))
     assert ranked.returncode == 0
     assert "These are 4" not in ranked.stdout
-    assert "cdiv(n, BLOCK)" in found
+    assert "cdiv(M, BLOCK), cdiv(N, BLOCK)" in found
     assert "does not do the whole work" not in ranked.stdout
