@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import os
 import re
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -232,10 +233,10 @@ def compiled_neighbours(
     compiler: Compiler,
     assume: Mapping[str, Assumption] = MappingProxyType({}),
 ) -> Iterator[Row]:
-    """Return launches like that of *row* with one other option, each compiled when it is asked for.
+    """Return launches like that of *row* with one other option, compiled as they are asked for.
 
-    Each has the time that is predicted of it where that is known. *assume* is as `count_launch`
-    takes it.
+    As many as there are cores are compiled at once. Each has the time that is predicted of it where
+    that is known. *assume* is as `count_launch` takes it.
 
     First comes the launch without its cap on registers, then more warps, which leave each thread
     less to hold, fewer, fewer stages, and caps on registers where none is spilled.
@@ -251,14 +252,14 @@ def compiled_neighbours(
     changes += [{"num_warps": 1 << place} for place in reversed(range(6)) if 1 << place < warps]
     changes += [{"num_stages": number} for number in reversed(range(1, stages))]
     changes += [] if capped or record.resources.local_bytes else caps(record, MOST_CAPS)
-    for change in changes:
-        tried = None if by_position(record) & change.keys() else changed(asked, change)
-        if tried is None:
-            continue
-        (made,) = with_counts(compile_runs([tried], compiler), [tried], compiler, assume)
-        if isinstance(made, Record):
-            (one,) = make_rows([made.to_dict()], "compiled to see")
-            yield dataclasses.replace(one, record=made)
+    allowed = (one for one in changes if not by_position(record) & one.keys())
+    wanted = [tried for one in allowed if (tried := changed(asked, one)) is not None]
+    cores = len(os.sched_getaffinity(0))
+    for some in (wanted[first : first + cores] for first in range(0, len(wanted), cores)):
+        for made in with_counts(compile_runs(some, compiler), some, compiler, assume):
+            if isinstance(made, Record):
+                (one,) = make_rows([made.to_dict()], "compiled to see")
+                yield dataclasses.replace(one, record=made)
 
 
 _KEPT = ("kernel", "gpu", "target", "status", "expected", "launches", "grids")
