@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import os
 from contextlib import closing
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -34,6 +33,7 @@ from occupancy_lab.work.memory import (
     speed_of_light,
     work_columns,
 )
+from occupancy_lab.workers.child import cores
 from occupancy_lab.workers.signals import UnfinishedError
 
 if TYPE_CHECKING:
@@ -433,6 +433,23 @@ def record_of(asked: Asked, resources: Resources, *, triton: str) -> Record:
     return record
 
 
+def record_in_program(bound: BoundLaunch, calculation: Calculation) -> Record:
+    """Return the record of the launch *bound* in the midst of a program, not counted yet."""
+    launch = dataclasses.replace(bound.launch, in_program=True)
+    return Record(
+        kernel=bound.kernel,
+        launch=launch,
+        arguments=bound.arguments,
+        constexprs=bound.constexprs,
+        options=bound.options,
+        gpu=calculation.gpu,
+        usual_options={"num_warps": calculation.resources.num_warps},
+        calculation=calculation,
+        plan=plan_launch(launch.grid, launch.work, calculation.resident_programs),
+        triton_version="",
+    )
+
+
 def with_predictions(records: Sequence[Record]) -> list[Record]:
     """Return *records* with the time that is predicted of each, those of a GPU at once."""
     found: dict[int, Record] = {}
@@ -536,8 +553,7 @@ def with_counts(
     with closing(compiler):
         texts = iter(compiler.texts(wanted))
     counted = [run.counting(next(texts), assume) for run in runs if isinstance(run, Record)]
-    jobs = jobs or len(os.sched_getaffinity(0))
-    found = iter(count_launches(counted, compiler.store, jobs))
+    found = iter(count_launches(counted, compiler.store, jobs or cores()))
     return [run.with_counts(next(found)) if isinstance(run, Record) else run for run in runs]
 
 

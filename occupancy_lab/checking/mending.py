@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import os
 import re
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -18,6 +17,7 @@ from occupancy_lab.options import CAPS, NAMES
 from occupancy_lab.record import Record, compile_runs, with_counts
 from occupancy_lab.text.words import duration, listed
 from occupancy_lab.values import Status
+from occupancy_lab.workers.child import cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -254,8 +254,8 @@ def compiled_neighbours(
     changes += [] if capped or record.resources.local_bytes else caps(record, MOST_CAPS)
     allowed = (one for one in changes if not by_position(record) & one.keys())
     wanted = [tried for one in allowed if (tried := changed(asked, one)) is not None]
-    cores = len(os.sched_getaffinity(0))
-    for some in (wanted[first : first + cores] for first in range(0, len(wanted), cores)):
+    for first in range(0, len(wanted), cores()):
+        some = wanted[first : first + cores()]
         for made in with_counts(compile_runs(some, compiler), some, compiler, assume):
             if isinstance(made, Record):
                 (one,) = make_rows([made.to_dict()], "compiled to see")

@@ -35,7 +35,7 @@ from occupancy_lab.kernel import OPTIONS
 from occupancy_lab.launch import constant_text
 from occupancy_lab.options import KNOBS
 from occupancy_lab.values import Failure, Status
-from occupancy_lab.workers.child import Printed, captured
+from occupancy_lab.workers.child import Printed, captured, cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -170,7 +170,7 @@ def compile_together(
 
     from triton.runtime._async_compile import AsyncCompileMode
 
-    jobs = min(len(os.sched_getaffinity(0)), len(launches))
+    jobs = min(cores(), len(launches))
     driver = whole_entries() if present else offline(target)
     found = []
     with _COMPILING, driver, ThreadPoolExecutor(jobs) as pool:

@@ -48,7 +48,7 @@ from occupancy_lab.kernel import kernel_file
 from occupancy_lab.options import KNOBS
 from occupancy_lab.values import Failure, Resources, Status
 from occupancy_lab.workers import signals
-from occupancy_lab.workers.child import from_line, to_line
+from occupancy_lab.workers.child import cores, from_line, to_line
 from occupancy_lab.workers.forked import in_forks
 from occupancy_lab.workers.signals import UnfinishedError
 
@@ -130,7 +130,7 @@ class Compiler:
         self._store = Store(directory)
         self._triton = triton
         self._here = here
-        self._jobs = jobs or len(os.sched_getaffinity(0))
+        self._jobs = jobs or cores()
         self._scheduler = scheduler
         self._timeout = timeout
         self._retry_failed = retry_failed

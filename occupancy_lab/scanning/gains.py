@@ -223,13 +223,11 @@ def beside_others(kernels: Sequence[ScannedKernel]) -> Iterator[ScannedKernel]:
     That is of the same function with other blocks, warps, stages or caps.
     """
     fastest: dict[tuple[str, ...], ScannedKernel] = {}
-    for one in kernels:
-        best = fastest.setdefault(_function(one), one)
-        if _us(one) < _us(best):
-            fastest[_function(one)] = one
+    for one in sorted(kernels, key=_us):
+        fastest.setdefault(_function(one), one)
     for one in kernels:
         best = fastest[_function(one)]
-        factor = _us(one) / _us(best) if one.predicted_us and best.predicted_us else 1.0
+        factor = _us(one) / _us(best) if one.predicted_us else 1.0
         if factor <= ALIKE or factor <= (one.gain or 1.0):
             yield one
             continue

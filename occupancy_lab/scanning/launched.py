@@ -8,7 +8,6 @@ and numbers by the names of parameters.
 from __future__ import annotations
 
 import ast
-import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,20 +15,21 @@ from occupancy_lab.compiling.store import Store, store_directory
 from occupancy_lab.compiling.texts import Texts
 from occupancy_lab.errors import InputError
 from occupancy_lab.expressions import Kind, parse
-from occupancy_lab.launch import TRITON_DTYPES, Launch, Pointer, checked_grid
+from occupancy_lab.launch import TRITON_DTYPES, BoundLaunch, Launch, Pointer, checked_grid
 from occupancy_lab.notation import split, whole_numbers
-from occupancy_lab.occupancy.planning import plan_launch
-from occupancy_lab.record import Record
+from occupancy_lab.record import record_in_program
 from occupancy_lab.scanning.cache import read_entry_file, read_text
 from occupancy_lab.signature import EXAMPLE, read_assumed
-from occupancy_lab.work.counting import count_launches
+from occupancy_lab.work.counting import Counting, count_launches
+from occupancy_lab.workers.child import cores
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from occupancy_lab.assumed import Assumption
-    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.expressions import Expression
     from occupancy_lab.occupancy.calculator import Calculation
+    from occupancy_lab.record import Record
     from occupancy_lab.scanning.cache import CachedKernel
     from occupancy_lab.scanning.recorded import Parameter, Recorded
     from occupancy_lab.signature import Words
@@ -46,55 +46,61 @@ BATCH = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What is said of the launches of kernels in a cache."""
+class Described:
+    """What describes launches of kernels in a cache, of any that have the names."""
 
-    grid: tuple[str, ...] = ()
-    """Programs in each dimension: expressions of arguments and constexprs."""
+    grid: tuple[Expression, ...] = ()
+    """Programs in each dimension, of arguments and constexprs."""
     assume: Mapping[str, Assumption] = field(default_factory=dict)
     """What arguments and tensors of whole numbers hold, by the names of parameters."""
 
-    def of(self, parameters: Iterable[Parameter]) -> dict[str, Assumption]:
-        """Return what is said of *parameters*."""
-        return {one.name: self.assume[one.name] for one in parameters if one.name in self.assume}
 
-
-def read_said(grid: str | None, assume: Words, parameters: Collection[str]) -> Said:
+def read_described(grid: str | None, assume: Words, parameters: Collection[str]) -> Described:
     """Return what a command line says of launches of kernels with *parameters*, of any of them.
 
     Raises InputError where it makes no sense, or names no parameter.
     """
-    texts: tuple[str, ...] = ()
+    texts: Iterable[str] = ()
     if grid is not None:
         sizes = whole_numbers(grid)
-        texts = tuple(map(str, sizes) if sizes else split(grid, "--grid"))
-    for text in texts:
-        expression = parse(text, EXAMPLE)
-        expression.check(dict.fromkeys(expression.names, Kind.NUMBER), Kind.NUMBER)
-    return Said(texts, read_assumed(assume, parameters))
+        texts = map(str, sizes) if sizes else split(grid, "--grid")
+    expressions = tuple(parse(text, EXAMPLE) for text in texts)
+    for one in expressions:
+        one.check(dict.fromkeys(one.names, Kind.NUMBER), Kind.NUMBER)
+    return Described(expressions, read_assumed(assume, parameters))
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A kernel of a cache on a GPU, with the launch that is known of it."""
+class KnownLaunch:
+    """The launch that is known of a kernel of a cache."""
 
     kernel: CachedKernel
-    record: Record
+    bound: BoundLaunch
+    calculation: Calculation
     assume: Mapping[str, Assumption]
+
+    def counting(self) -> Counting:
+        """Return what it is counted by."""
+        grid, resident = self.bound.launch.grid, self.calculation.resident_programs
+        return Counting(_texts_of(self.kernel), self.bound, grid, self.assume, resident)
 
 
 def launch_of(
-    kernel: CachedKernel, recorded: Recorded, gpu: Gpu, calculation: Calculation, said: Said
-) -> Entry | None:
-    """Return *kernel* with its launch on *gpu*; None where its grid is not known.
+    kernel: CachedKernel, recorded: Recorded, calculation: Calculation, described: Described
+) -> KnownLaunch | None:
+    """Return the launch of *kernel*, on the GPU of *calculation*; None where its grid is not known.
 
-    Nothing is counted yet. A number that the kernel was not compiled for is none of its launch.
+    A number that the kernel was not compiled for is none of its launch.
     """
     sizes = _inductor_sizes(recorded.function)
-    assume = {name: one for name, one in said.of(recorded.parameters).items() if name not in sizes}
+    assume = {
+        one.name: described.assume[one.name]
+        for one in recorded.parameters
+        if one.name in described.assume and one.name not in sizes
+    }
     numbers = {name: one for name, one in assume.items() if isinstance(one, int)}
     known = {**recorded.constexprs, **numbers, **sizes}
-    grid = _inductor_grid(recorded, known) or _said_grid(said.grid, known)
+    grid = _inductor_grid(recorded, known) or _described_grid(described.grid, known)
     wrong = any(
         one.divisible and isinstance(number := known.get(one.name), int) and number % one.divisible
         for one in recorded.parameters
@@ -103,21 +109,15 @@ def launch_of(
     if grid is None or wrong or "ttir" not in kernel.entry.suffixes:
         return None
     arguments = {one.name: _argument(one, sizes) for one in recorded.parameters}
-    open_ones = {one.name: one.type for one in recorded.parameters if arguments[one.name] is None}
-    launch = Launch((), {}, grid, typical=open_ones, in_program=True)
-    record = Record(
+    typical = {one.name: one.type for one in recorded.parameters if arguments[one.name] is None}
+    bound = BoundLaunch(
         kernel=kernel.name,
-        launch=launch,
+        launch=Launch((), {}, grid, typical=typical),
         arguments=arguments,
         constexprs=(),
         options={"num_warps": kernel.resources.num_warps, "num_stages": kernel.num_stages or 1},
-        gpu=gpu,
-        usual_options={},
-        calculation=calculation,
-        plan=plan_launch(grid, launch.work, calculation.resident_programs),
-        triton_version=kernel.triton_version or "",
     )
-    return Entry(kernel, record, assume)
+    return KnownLaunch(kernel, bound, calculation, assume)
 
 
 def _argument(parameter: Parameter, sizes: Mapping[str, int]) -> Any:
@@ -162,16 +162,12 @@ def _inductor_grid(recorded: Recorded, known: Mapping[str, Any]) -> tuple[int, .
     return _checked(sizes)
 
 
-def _said_grid(texts: Sequence[str], known: Mapping[str, Any]) -> tuple[int, ...] | None:
-    """Return the sizes that *texts* come to; None where they name what is not known."""
-    expressions = [parse(text, EXAMPLE) for text in texts]
-    if not texts or any(
-        type(known.get(name)) not in {int, float} for one in expressions for name in one.names
-    ):
+def _described_grid(grid: Sequence[Expression], known: Mapping[str, Any]) -> tuple[int, ...] | None:
+    """Return the sizes that *grid* comes to; None where it names what is not known."""
+    numbers = {name: one for name, one in known.items() if type(one) in {int, float}}
+    if not grid or any(one.names - numbers.keys() for one in grid):
         return None
-    return _checked(
-        [one.evaluate({name: known[name] for name in one.names}) for one in expressions]
-    )
+    return _checked([one.evaluate(numbers) for one in grid])
 
 
 def _checked(sizes: Sequence[Any]) -> tuple[int, ...] | None:
@@ -181,17 +177,17 @@ def _checked(sizes: Sequence[Any]) -> tuple[int, ...] | None:
         return None
 
 
-def with_work(entries: Sequence[Entry]) -> Iterator[Record]:
-    """Return the record of each of *entries* with what its launch does and how long it takes.
+def with_work(launches: Sequence[KnownLaunch]) -> Iterator[Record]:
+    """Return the record of each of *launches* with what it does and how long it takes.
 
     What was counted before is taken from the store, and what is counted is kept there.
     """
     store = Store(store_directory())
-    for first in range(0, len(entries), BATCH):
-        batch = entries[first : first + BATCH]
-        wanted = [one.record.counting(_texts_of(one.kernel), one.assume) for one in batch]
-        found = count_launches(wanted, store, len(os.sched_getaffinity(0)))
-        yield from (one.record.with_counts(work) for one, work in zip(batch, found, strict=True))
+    for first in range(0, len(launches), BATCH):
+        batch = launches[first : first + BATCH]
+        found = count_launches([one.counting() for one in batch], store, cores())
+        for one, counted in zip(batch, found, strict=True):
+            yield record_in_program(one.bound, one.calculation).with_counts(counted)
 
 
 def _texts_of(kernel: CachedKernel) -> Texts:

@@ -382,18 +382,13 @@ def _short(name: str) -> str:
 
 def _times_section(timed: Sequence[ScannedKernel], top: int, gpus: Mapping[str, Gpu]) -> Section:
     """Return the table of launches with a time, those first that lose most."""
-    groups = Counter(_time_cells(one, gpus) for one in timed)
-    rows = tuple(
-        (us, lost, f"{kernel} x{number}" if number > 1 else kernel, *cells)
-        for (us, lost, kernel, *cells), number in list(groups.items())[:top]
-    )
+    headers = ("us", "lost us", "kernel", "num_warps", "grid", "what to try: why")
+    rows, left = _equal_in_one([_time_cells(one, gpus) for one in timed], headers, top)
     sentences = [
         "us is predicted, the L2 cache empty, with what eight in ten such launches take.",
         "lost us is the time above the least that bytes and FLOPs allow.",
     ]
-    if len(groups) > top:
-        sentences.append(f"{len(groups) - top} more are not shown: --top shows more rows.")
-    headers = ("us", "lost us", "kernel", "num_warps", "grid", "what to try: why")
+    sentences += left
     return Section("How long they take", (Table(headers, rows, prose=True),), tuple(sentences))
 
 
@@ -408,15 +403,8 @@ def _kernels_section(
     kernels: Sequence[ScannedKernel], top: int, gpus: Mapping[str, Gpu]
 ) -> Section:
     """Return the table of *kernels*, equal ones in one row, and how many it leaves out."""
-    groups: dict[tuple[str, ...], int] = Counter()
-    for one in kernels:
-        groups[_cells(one, gpus)] += 1
-    rows = tuple(
-        (gain, f"{kernel} x{number}" if number > 1 else kernel, *cells)
-        for (gain, kernel, *cells), number in list(groups.items())[:top]
-    )
     headers = ("gain", "kernel", "num_warps", "n_regs", "%", "limiter", "what to try: why")
-    left = sum(list(groups.values())[top:])
+    rows, left = _equal_in_one([_cells(one, gpus) for one in kernels], headers, top)
     sentences = [
         "gain estimates how many times faster it gets on a full GPU, without the launch's bytes.",
         "% is the occupancy.",
@@ -425,10 +413,22 @@ def _kernels_section(
     asked = [cap for cap in CAPS if any(f"({cap}=" in step for step in steps)]
     if asked:
         sentences.append(f"What {' or '.join(asked)} would spill is not known before a compile.")
-    if left:
-        sentences.append(f"{left} more are not shown: --top shows more rows.")
+    sentences += left
     table = Table(headers, rows, prose=True)
     return Section("What there is to win", (table,), tuple(sentences))
+
+
+def _equal_in_one(
+    cells: Sequence[tuple[str, ...]], headers: Sequence[str], top: int
+) -> tuple[tuple[tuple[str, ...], ...], list[str]]:
+    """Return equal rows of *cells* in one, the first *top*, and a sentence where some are left."""
+    kernel, groups = headers.index("kernel"), [*Counter(cells).items()]
+    rows = tuple(
+        (*row[:kernel], row[kernel] + (f" x{number}" if number > 1 else ""), *row[kernel + 1 :])
+        for row, number in groups[:top]
+    )
+    left = sum(number for _, number in groups[top:])
+    return rows, [f"{left} more are not shown: --top shows more rows."] if left else []
 
 
 def _cells(one: ScannedKernel, gpus: Mapping[str, Gpu]) -> tuple[str, ...]:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from occupancy_lab.inputs import AskedGpus
     from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.record import Record
-    from occupancy_lab.scanning.launched import Entry
+    from occupancy_lab.scanning.launched import KnownLaunch
     from occupancy_lab.scanning.recorded import Recorded
     from occupancy_lab.signature import Words
     from occupancy_lab.table.view import Exports
@@ -106,12 +106,12 @@ def scan(
         if row.program:
             alike.setdefault(_code(row), {})[_caps(row)] = row.local_bytes
     for place, ((kernel, _), row) in enumerate(zip(read, rows, strict=True)):
-        gpu_of = gpus[kernel.target.name]
-        if gpu_of is None:
-            kernels.append(dataclasses.replace(row, **_without_gpu(kernel.target, asked)))
-            continue
-        columns = on_gpu(kernel, row, gpu_of, alike.get(_code(row), {}), records.get(place))
-        kernels.append(dataclasses.replace(row, gpu=gpu_of.key, **columns))
+        placed = gpus[kernel.target.name]
+        if placed is None:
+            columns = _without_gpu(kernel.target, asked)
+        else:
+            columns = on_gpu(kernel, row, placed, alike.get(_code(row), {}), records.get(place))
+        kernels.append(dataclasses.replace(row, **columns))
     kernels = [*beside_others(kernels)]
     kernels += [
         ScannedKernel(
@@ -151,22 +151,20 @@ def _records(
     None where no *times* are wanted. Raises InputError as `scan` does for *grid* and *assume*.
     """
     # A cache without such launches is read in half the time without this import.
-    from occupancy_lab.scanning.launched import launch_of, read_said, with_work
+    from occupancy_lab.scanning.launched import launch_of, read_described, with_work
 
     parameters = dict.fromkeys(one.name for _, recorded in read for one in recorded.parameters)
-    said = read_said(grid, assume, parameters)
-    entries: dict[int, Entry] = {}
+    described = read_described(grid, assume, parameters)
+    launches: dict[int, KnownLaunch] = {}
     for place, (kernel, recorded) in enumerate(read if times else ()):
         gpu = gpus[kernel.target.name]
         if gpu is None:
             continue
         calculation = _calculated(kernel.resources, gpu)
-        if not calculation.occupancy.programs_per_multiprocessor:
-            continue
-        entry = launch_of(kernel, recorded, gpu, calculation, said)
-        if entry is not None:
-            entries[place] = entry
-    return dict(zip(entries, with_work([*entries.values()]), strict=True))
+        launch = launch_of(kernel, recorded, calculation, described)
+        if launch is not None and calculation.occupancy.programs_per_multiprocessor:
+            launches[place] = launch
+    return dict(zip(launches, with_work([*launches.values()]), strict=True))
 
 
 Caps: TypeAlias = "tuple[int | None, ...]"
@@ -249,6 +247,7 @@ def on_gpu(
         fewer.pop("registers", None)
     step = against or _step_words(kernel, case, steps, after)
     found = {
+        "gpu": gpu.key,
         "limiter": "+".join(held.limiters),
         "programs_per_multiprocessor": held.programs_per_multiprocessor,
         "occupancy": held.occupancy,

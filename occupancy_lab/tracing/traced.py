@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.explaining.launches import KernelTime
 from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.options import OPTIONS
-from occupancy_lab.record import Record
+from occupancy_lab.record import record_in_program
 from occupancy_lab.values import Work, time_columns
 from occupancy_lab.work.memory import work_columns
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from occupancy_lab.explaining.advice import Action
     from occupancy_lab.launch import BoundLaunch
     from occupancy_lab.occupancy.calculator import Calculation
+    from occupancy_lab.record import Record
     from occupancy_lab.values import LaunchPlan, Prediction, Target
     from occupancy_lab.work.counting import Counted
 
@@ -39,20 +40,7 @@ def launch_record(bound: BoundLaunch, counted: Counted, calculation: Calculation
     """
     if counted.counts is None:
         return None
-    resident = calculation.resident_programs
-    found = Record(
-        kernel=bound.kernel,
-        launch=dataclasses.replace(bound.launch, in_program=True),
-        arguments=bound.arguments,
-        constexprs=bound.constexprs,
-        options=bound.options,
-        gpu=calculation.gpu,
-        usual_options={"num_warps": calculation.resources.num_warps},
-        calculation=calculation,
-        plan=plan_launch(bound.launch.grid, bound.launch.work, resident),
-        triton_version="",
-    )
-    return found.with_counts(counted)
+    return record_in_program(bound, calculation).with_counts(counted)
 
 
 @dataclass(frozen=True, slots=True)

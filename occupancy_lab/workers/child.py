@@ -488,6 +488,11 @@ Outcome = TypeVar("Outcome")
 Worker = TypeVar("Worker", bound=Closable)
 
 
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
 def distribute(
     tasks: Mapping[Name, Task], workers: Sequence[Worker], do: Callable[[Worker, Task], Outcome]
 ) -> Generator[tuple[Name, Outcome]]:

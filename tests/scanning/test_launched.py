@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from occupancy_lab import InputError, explain, find_gpu, scan
+from occupancy_lab.expressions import parse
 from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.scanning.cache import CachedKernel, find_entries, read_entry
-from occupancy_lab.scanning.launched import Said, launch_of
+from occupancy_lab.scanning.launched import Described, launch_of
 from occupancy_lab.scanning.page import LAUNCH_COLUMNS
 from occupancy_lab.scanning.recorded import Parameter, Recorded
 
@@ -45,14 +46,14 @@ def inductor_function(grid_type: str = "Grid2D", sizes: str = "") -> ast.Functio
     return function
 
 
-def grid_of(cache: Cache, recorded: Recorded, **said: Any) -> tuple[int, ...] | None:
+def grid_of(cache: Cache, recorded: Recorded, **described: Any) -> tuple[int, ...] | None:
     """Return the grid of an entry of which that is recorded."""
     (entry,) = find_entries([cache.entry("scale")]).entries
     kernel = read_entry(entry)
     assert isinstance(kernel, CachedKernel)
-    gpu = find_gpu("h100")
-    found = launch_of(kernel, recorded, gpu, calculate(kernel.resources, gpu), Said(**said))
-    return None if found is None else found.record.launch.grid
+    calculation = calculate(kernel.resources, find_gpu("h100"))
+    found = launch_of(kernel, recorded, calculation, Described(**described))
+    return None if found is None else found.bound.launch.grid
 
 
 @pytest.mark.parametrize("kernel", ["scale", "row_softmax", "product"])
@@ -152,7 +153,7 @@ def test_what_torchinductor_says_goes_before_what_is_assumed(cache: Cache) -> No
     """Its kernel has its size, whatever another kernel's parameter of the name is."""
     function = inductor_function("Grid1D", "xnumel = 1000")
     recorded = Recorded({"XBLOCK": 128}, (Parameter("xnumel", "i32"),), function=function)
-    assert grid_of(cache, recorded, grid=("7",), assume={"xnumel": 5}) == (8,)
+    assert grid_of(cache, recorded, grid=(parse("7"),), assume={"xnumel": 5}) == (8,)
 
 
 COMPILED = """
