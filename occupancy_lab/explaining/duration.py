@@ -153,12 +153,11 @@ def _steered(counts: Counts, kind: str, words: str) -> str:
     """Say that *words* are not known, and which option would tell, by what steers a *kind*."""
     steering = [one for one in counts.unknowns if one.assumed is None and kind in one.steers]
     tensor = next((one.tensor for one in steering if one.tensor is not None), None)
-    found = f"{words} is not known"
     argument = next((one.name for one in steering if one.name.isidentifier()), None)
-    if tensor is None and argument is not None:
-        return f"{found}: `--assume {argument}=VALUE` gives what it hangs on"
+    found = f"{words} is not known"
     if tensor is None:
-        return found
+        how = f": `--assume {argument}=VALUE` gives what it hangs on" if argument else ""
+        return f"{found}{how}"
     return (
         f"{found}: `--assume {tensor}=VALUE` gives what each element holds, and `--assume"
         f" {tensor}=64*i` offsets that are 64 apart"

@@ -132,13 +132,16 @@ def doing_less(runs: Sequence[Record | Failed]) -> dict[int, int]:
     """
     if len({_asked(run) for run in runs}) > 1:
         return {}
-    counted = [run.counts if isinstance(run, Record) else None for run in runs]
-    counts = {place: one for place, one in enumerate(counted) if one and moved_bytes(one)}
-    if not counts:
+    counts = {
+        place: run.counts
+        for place, run in enumerate(runs)
+        if isinstance(run, Record) and run.counts is not None
+    }
+    moved = {place: found for place, one in counts.items() if (found := _unreduced_bytes(one))}
+    if not moved:
         return {}
-    moved = {place: _unreduced_bytes(one) for place, one in counts.items()}
     most = max(moved, key=lambda place: sum(moved[place].values()))
-    share = 1 - _sampled(*counts.values())
+    share = 1 - _sampled(*(counts[place] for place in moved))
     return {
         place: most
         for place, one in moved.items()
@@ -159,6 +162,7 @@ def whole_work(records: Sequence[Record]) -> list[Record]:
 
 
 def _unreduced_bytes(counts: Counts) -> dict[str, int]:
+    """Return the bytes of each tensor that tell of undone work; empty where they are not known."""
     return {
         name: read + (0 if name in counts.reduced else written)
         for name, (read, written) in (moved_bytes(counts) or {}).items()

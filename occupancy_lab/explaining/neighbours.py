@@ -114,9 +114,6 @@ def sees_stages(record: Record) -> bool:
 
 def comparable(one: Record, other: Record) -> bool:
     """Tell whether predictions see all that differs between two launches of one kernel."""
-    predictions = (one.prediction, other.prediction)
-    if all(found is not None and found.low_us is not None for found in predictions):
-        return True  # made of the binaries
     loops = None not in {one.resources.loop_instructions, other.resources.loop_instructions}
     if loops and one.num_stages == other.num_stages:
         return True

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import re
 import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.inputs import option_name
+from occupancy_lab.notation import whole_numbers
 
 if TYPE_CHECKING:
     from occupancy_lab.explaining.case import Case
@@ -28,7 +30,7 @@ def tune_blocks(case: Case, typed: Mapping[str, Any], name: str, several: str) -
         "--grid": [_grid_by(case.record, typed["grid"], name)],
     }
     for option in ("num_warps", "num_stages", "bytes_read", "bytes_written", "assume"):
-        words[f"--{option.replace('_', '-')}"] = _texts(typed[option])
+        words[option_name(option)] = _texts(typed[option])
     pairs = ((option, one) for option, texts in words.items() for one in texts)
     command = ("occupancy-lab", "tune", str(case.asked_kernel))
     return shlex.join([*command, *itertools.chain.from_iterable(pairs)])
@@ -48,7 +50,7 @@ def _grid_by(record: Record, typed: Any, name: str) -> str:
 
     A dimension that covers a whole number of the launch with blocks is written so.
     """
-    if isinstance(typed, str) and not re.fullmatch(r"[\dx,\s]+", typed):
+    if isinstance(typed, str) and whole_numbers(typed) is None:
         return typed
     fixed = {*record.constexprs, *record.launch.typical}
     numbers = {

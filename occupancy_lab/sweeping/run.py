@@ -275,9 +275,9 @@ def run(
             _plot(chosen, Path(plot), gpus)
         except InputError as error:
             complaints.append(str(error))
-    shown: Shown = (*_on_screen(table, chosen, view, gpus), *said)
-    if form:
-        shown = FORMS[form]([*chosen], rows)
+    shown: Shown = (
+        FORMS[form]([*chosen], rows) if form else (*_on_screen(table, chosen, view, gpus), *said)
+    )
     if launches is None and form is None:
         kernel = chosen_kernel(grid.get("kernel") or TUTORIAL_KERNEL).kernel
         if kernel.memory_steps is None:

@@ -282,11 +282,12 @@ def is_open(counts: Counts, executed: Executed | None, memory: Memory | None) ->
 
     It then may do MOST_OPEN times as much as at the least.
     """
-    amounts = [None if memory is None else memory.l2_bytes]
-    amounts += [] if executed is None else [executed.instructions]
-    return bool(counts.unknowns) and any(
-        one is not None and (one.high is None or one.high > MOST_OPEN * one.low) for one in amounts
-    )
+    if not counts.unknowns:
+        return False
+    through = None if memory is None else memory.l2_bytes
+    instructions = None if executed is None else executed.instructions
+    amounts = (one for one in (through, instructions) if one is not None)
+    return any(one.high is None or one.high > MOST_OPEN * one.low for one in amounts)
 
 
 def followed_program(executed: Executed | None, gpu: Gpu) -> Program | None:

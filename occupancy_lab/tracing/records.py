@@ -241,10 +241,8 @@ def _traced(
         reason = str(error)
     grids = merged(one for _, kernel in group for one in kernel["grids"])
     if calculation is not None:
-        named, counted = (
-            {"name": first["name"], **metadata},
-            {one.grid for one in counted_grids(grids)},
-        )
+        named = {"name": first["name"], **metadata}
+        counted = {one.grid for one in counted_grids(grids)}
         grids = tuple(
             dataclasses.replace(
                 one, record=_record(group, kept, named, calculation, grid=one.grid, store=store)

@@ -225,9 +225,8 @@ def memory(counts: Counts, gpu: Gpu, local: LocalMemory | None = None) -> Memory
 
 def _at_most(amount: Amount, most: Amount) -> Amount:
     """Return *amount* with no higher limit than that of what is asked for at the *most*."""
-    if amount.high is None or most.high is None:
-        return amount if amount.high is not None else Amount(amount.low, most.high)
-    return Amount(amount.low, max(min(amount.high, most.high), amount.low))
+    limits = [one.high for one in (amount, most) if one.high is not None]
+    return Amount(amount.low, max(min(limits), amount.low) if limits else None)
 
 
 def capacity(gpu: Gpu) -> int | None:
