@@ -147,3 +147,21 @@ def first_rows(x, length, y, B: tl.constexpr):
     if row >= tl.load(length):
         return
     tl.store(y + row * B + tl.arange(0, B), tl.load(x + row * B + tl.arange(0, B)))
+
+
+@triton.jit
+def one_of_two(x, y, z, first, B: tl.constexpr):
+    """Copy a row of x in the first programs, and of y in the others."""
+    row = tl.program_id(0)
+    source = x if row < first else y
+    at = row * B + tl.arange(0, B)
+    tl.store(z + at, tl.load(source + at))
+
+
+@triton.jit
+def one_by_a_flag(x, y, z, flags, B: tl.constexpr):
+    """Copy a row of x or y, as a number in memory says."""
+    row = tl.program_id(0)
+    source = x if tl.load(flags + row) > 0 else y
+    at = row * B + tl.arange(0, B)
+    tl.store(z + at, tl.load(source + at))

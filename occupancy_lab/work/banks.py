@@ -31,6 +31,8 @@ MOST_WORDS = 1 << 30
 """Words of an address of 32 bits."""
 SETTLED = 16
 """Equal executions of an instruction after which it is taken for granted that others are so."""
+LINES_AT_ONCE = 3
+"""Cache lines from which a copy through the L1 cache is written at once, in the mean."""
 MOST_COPYING = 1024
 """Threads whose copies are looked at."""
 NOWHERE = np.int64(1) << 62
@@ -86,33 +88,47 @@ def lines_of_copies(source: Any, mask: Any, size: int) -> int:
     return int((lines[:, 1:] != lines[:, :-1]).sum() + (lines[:, -1] != NOWHERE).sum())
 
 
-def passes_of_pairs(source: Any, address: Any, mask: Any) -> int:
-    """Return the cycles that warps take to copy 4 bytes a thread through the L1 cache.
+def passes_of_copies(source: Any, address: Any, mask: Any, size: int) -> int:
+    """Return the cycles that warps take to write what they copy, *size* bytes a thread, from cache.
 
-    The cache gives two of its lines at a time, and what comes of these is written by itself. From
-    products of FP32 matrices on an H100, one of which is transposed on its way: copies of a warp
-    that come from 4 lines took about 8, 16 and 18 cycles where all threads at once would take 4, 8
-    and 16 passes, and those from 32 lines that have no conflict 16.
+    What comes of LINES_AT_ONCE lines is written before what comes of the next: so three in four of
+    58 patterns that were measured on an H100 are met within 10%.
     """
     shape = np.broadcast_shapes(source.shape, address.shape, mask.shape)
     lines, places, asks = (
         np.broadcast_to(one, shape).reshape(-1, WARP)
-        for one in (source // LINE, address // WORD, mask)
+        for one in (source // LINE, address // size, mask)
     )
     lines = np.where(asks, lines, NOWHERE)
     ordered = np.argsort(lines, axis=1, kind="stable")
     lines, places, asks = (np.take_along_axis(one, ordered, 1) for one in (lines, places, asks))
     rank = np.zeros_like(lines)
     rank[:, 1:] = np.cumsum(lines[:, 1:] != lines[:, :-1], axis=1)
-    pair = np.arange(len(lines))[:, None] * (WARP // 2) + rank // 2
-    bank = pair * BANKS + places % BANKS
-    wanted = np.unique(bank[asks] * MOST_WORDS + places[asks] // BANKS % MOST_WORDS)
-    words = np.bincount(wanted // MOST_WORDS, minlength=len(lines) * (WARP // 2) * BANKS)
-    return int(words.reshape(-1, BANKS).max(axis=1).sum())
+    group = np.arange(len(lines))[:, None] * WARP + rank // LINES_AT_ONCE
+    banks = PASS // size
+    bank = group * banks + places % banks
+    wanted = np.unique(bank[asks] * MOST_WORDS + places[asks] // banks % MOST_WORDS)
+    words = np.bincount(wanted // MOST_WORDS, minlength=len(lines) * WARP * banks)
+    return int(words.reshape(-1, banks).max(axis=1).sum())
+
+
+def passes_of_warps(address: Any, mask: Any, size: int) -> int:
+    """Return the passes that the L1 cache takes to give warps *size* bytes a thread, or to take.
+
+    Its banks are those of shared memory, but a warp is served as a whole.
+    """
+    wide = max(size, WORD)
+    shape = np.broadcast_shapes(address.shape, mask.shape)
+    places, asks = (
+        np.broadcast_to(one, shape).reshape(-1, WARP) for one in (address // wide, mask)
+    )
+    return int(_passes(places, asks, PASS // wide).sum())
 
 
 def _passes(places: Any, asks: Any, banks: int) -> Any:
     """Return the passes that each group of threads takes: the words of its fullest bank."""
+    if asks.all() and (places[:, 1:] - places[:, :-1] == 1).all():
+        return np.full(len(places), places.shape[1] // banks)
     bank = np.arange(len(places))[:, None] * banks + places % banks
     wanted = np.unique(bank[asks] * MOST_WORDS + places[asks] // banks % MOST_WORDS)
     words = np.bincount(wanted // MOST_WORDS, minlength=len(places) * banks)
@@ -143,12 +159,13 @@ class Served:
     """Where the addresses are not known, each thread may want another word of the same bank."""
     is_known: bool = True
     """Whether its addresses are."""
-    cache_passes: float = 0.0
-    """Of a copy of 4 bytes a thread the cycles of the L1 cache, through which it goes."""
+    written: float = 0.0
+    """Of a copy the cycles in which it is written, whatever lines it comes from: `passes_of_copies`
+    of one through the L1 cache, and else its passes."""
 
     def a_time(self) -> Served:
         """Return the same of one execution."""
-        names = ("times", "threads", "wavefronts", "most_wavefronts", "cache_passes")
+        names = ("times", "threads", "wavefronts", "most_wavefronts", "written")
         return replace(self, **{name: getattr(self, name) / self.times for name in names})
 
 
@@ -200,11 +217,11 @@ class Serving:
             source, copying = (one[: -(-MOST_COPYING // self._threads)] for one in copied)
             copying = np.broadcast_to(copying, (len(copying), self._threads))
             lines = lines_of_copies(source, copying, size)
-            share = self._programs / max(len(source), len(copying))
+            share, taken = self._programs / max(len(source), len(copying)), passes
+            if operations.through_l1(step.word):
+                taken = share * passes_of_copies(source, address[: len(source)], copying, size)
+            served.written += repeat * taken
             passes = max(passes, lines * share)
-            if size == WORD:
-                taken = passes_of_pairs(source, address[: len(source)], copying)
-                served.cache_passes += repeat * taken * share
         times = self._warps(executing)
         served.times += repeat * times
         served.threads += repeat * threads

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from occupancy_lab.compiling.texts import Texts
     from occupancy_lab.launch import BoundLaunch
 
-COUNTERS = 26
+COUNTERS = 28
 """Goes up whenever other numbers are counted of the same launch, so that older ones are not taken
 from a store."""
 FEW = 4
@@ -40,6 +40,8 @@ class Counted:
     executed: Executed | None = None
     """What its machine code executes; None where that is not known."""
     why_not_executed: str | None = None
+    is_failure: bool = False
+    """Whether the lab failed on it, so that another try may say more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,10 @@ class Counting:
 
 
 def count_launches(wanted: Sequence[Counting], store: Store, jobs: int = 1) -> list[Counted]:
-    """Return what each of *wanted* does, out of *store* or counted, in *jobs* forks, and kept."""
+    """Return what each of *wanted* does, out of *store* or counted, in *jobs* forks, and kept.
+
+    That the lab failed is not kept.
+    """
     found = {place: kept for place, one in enumerate(wanted) if (kept := one.kept(store))}
     missing = [place for place in range(len(wanted)) if place not in found]
     if jobs == 1 or len(missing) < FEW:
@@ -137,10 +142,12 @@ def count_launches(wanted: Sequence[Counting], store: Store, jobs: int = 1) -> l
 
         calls = {place: partial(_counted_line, wanted[place]) for place in missing}
         for place, (answer, words) in in_forks(calls, jobs, None):
-            died = Counted(why_not=f"the process that counted it died: {words}")
+            why = f"the process that counted it died: {words}"
+            died = Counted(why_not=why, is_failure=True)
             found[place] = from_line(Counted, answer) if answer else died
     for place in missing:
-        store.put_counted(wanted[place].key(), to_line(found[place]))
+        if not found[place].is_failure:
+            store.put_counted(wanted[place].key(), to_line(found[place]))
     return [found[place] for place in range(len(wanted))]
 
 
@@ -186,7 +193,7 @@ def _counted(  # noqa: PLR0913 - as `count_launch`
     except (TtirError, WorkError) as error:
         return Counted(why_not=str(error))
     except Exception as error:  # noqa: BLE001 - what is known without it is shown all the same
-        return Counted(why_not=f"{type(error).__name__} in counting: {error}")
+        return Counted(why_not=f"{type(error).__name__} in counting: {error}", is_failure=True)
 
 
 def _with_executed(  # noqa: PLR0913 - as `count_launch`
@@ -207,4 +214,4 @@ def _with_executed(  # noqa: PLR0913 - as `count_launch`
         return replace(found, why_not_executed=str(error))
     except Exception as error:  # noqa: BLE001 - what is known without it is shown all the same
         why = f"{type(error).__name__} in following its instructions: {error}"
-        return replace(found, why_not_executed=why)
+        return replace(found, why_not_executed=why, is_failure=True)

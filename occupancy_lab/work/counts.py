@@ -345,6 +345,8 @@ class GlobalAccess:
     for how they lie in sectors."""
     cached: float = 0.0
     """The share of its sectors that the L1 cache has."""
+    merged: float = 0.0
+    """The share of its sectors that the L1 cache asks for with those of another warp."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,8 +369,9 @@ class SharedAccess:
     is_known: bool
     """Whether its addresses and its condition are: else all threads of a warp may want the same, or
     each another word of the same bank."""
-    cache_passes: Amount = NOTHING
-    """Of a copy of 4 bytes a thread the cycles of the L1 cache, through which it goes."""
+    written: Amount = NOTHING
+    """Of a copy the cycles in which it is written to shared memory, which is less than Nsight
+    Compute's passes where it comes from many cache lines."""
 
 
 @dataclass(frozen=True, slots=True)

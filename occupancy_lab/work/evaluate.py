@@ -45,6 +45,9 @@ class Block:
 
 
 Made = Known | Pointer | Block
+EITHER, APART = " or ", 1 << 40
+"""Between the names of tensors of which a pointer is into one, and the bytes from one to the next,
+as if they were one."""
 
 
 def numbers_of(value: Made) -> tuple[Known, ...]:
@@ -258,14 +261,25 @@ class Evaluator:
                 tilewise.as_number(x, x.shape, self.dimensions) if isinstance(x, Mask) else x
                 for x in (one, other)
             )
+        if isinstance(one, Pointer) and isinstance(other, Pointer) and one.tensor != other.tensor:
+            return self._one_of(condition, one, other, key)
         pairs = zip(numbers_of(one), numbers_of(other), strict=False)
-        parts = [self._choose(condition, left, right, key) for left, right in pairs]
-        made = with_numbers(one, parts)
-        tensors = {x.tensor for x in (one, other) if isinstance(x, Pointer)}
-        if len(tensors) > 1:
-            hidden = tiles.hidden((key, "tensor"), [Root("which tensor is chosen")], parts)
-            return Pointer(None, Number(hidden=hidden, shape=parts[0].shape))
-        return made
+        return with_numbers(one, [self._choose(condition, *pair, key) for pair in pairs])
+
+    def _one_of(self, condition: Mask, one: Pointer, other: Pointer, key: object) -> Pointer:
+        """Return a pointer into one of two tensors, which are as one where it is known which."""
+        if one.tensor is None or other.tensor is None:
+            return self._unknown_tensor([one.offset, other.offset], key)
+        apart = tiles.number(APART * (one.tensor.count(EITHER) + 1))
+        found = self._choose(condition, one.offset, self.add(other.offset, apart), key)
+        if found.hidden or not isinstance(found, Number):
+            return self._unknown_tensor([found], key)
+        return Pointer(EITHER.join((one.tensor, other.tensor)), found)
+
+    @staticmethod
+    def _unknown_tensor(parts: Sequence[Known], key: object) -> Pointer:
+        hidden = tiles.hidden((key, "tensor"), [Root("which tensor is chosen")], parts)
+        return Pointer(None, Number(hidden=hidden, shape=parts[0].shape))
 
     def _choose(self, condition: Mask, one: Known, other: Known, key: object) -> Known:
         shape = one.shape or other.shape or condition.shape

@@ -209,5 +209,5 @@ class SassRun(Run):
             bytes=moved,
             wavefronts=passes,
             is_known=number not in self.others and all(one.is_known for one in known),
-            cache_passes=between(known, executions, "cache_passes", "cache_passes"),
+            written=between(known, executions, "written", "written"),
         )

@@ -310,6 +310,10 @@ class Run(ABC):
         known = [one[number] for one in asked if number in one]
         tensors = {one.tensor for one in known}
         amount = functools.partial(between, known, executions)
+
+        def share(name: str) -> float:
+            return min((getattr(one, name) / max(one.sectors, 1e-9) for one in known), default=0.0)
+
         return GlobalAccess(
             place=self.places[number],
             instruction=number,
@@ -322,7 +326,8 @@ class Run(ABC):
             lines=amount("lines", "most_lines"),
             passes=amount("passes", "most_passes"),
             is_known=all(one.is_known for one in known),
-            cached=min((one.cached / max(one.sectors, 1e-9) for one in known), default=0.0),
+            cached=share("cached"),
+            merged=share("merged"),
         )
 
     def _lines(self, executions: Mapping[int, Amount]) -> tuple[ExecutedLine, ...]:

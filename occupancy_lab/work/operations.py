@@ -130,6 +130,16 @@ def access_bytes(word: int) -> int:
     return BYTES_OF_SIZE[word >> 73 & 7]
 
 
+def through_l1(word: int) -> bool:
+    """Tell whether what an instruction asks of global memory goes through the L1 cache.
+
+    Loads do, and copies to shared memory of fewer than 16 bytes: Triton lets the others bypass it,
+    as only they can (PTX ISA, cp.async.cg).
+    """
+    opcode = word & 0x1FF
+    return opcode in LOADS or (opcode == LDGSTS and access_bytes(word) < BYPASSING_BYTES)
+
+
 def is_signed(word: int) -> bool:
     """Tell whether a load of fewer than 4 bytes spreads the sign over its register."""
     return word >> 73 & 7 in SIGNED_SIZES
@@ -223,6 +233,7 @@ OF_OTHERS = frozenset({SHFL, VOTE, VOTEU, REDUX, R2UR, R2UR_BEFORE, 0x0CC, ELECT
 """What a thread gets of other threads."""
 FROM_FIRST = frozenset({R2UR, R2UR_BEFORE, REDUX, LDC, R2P})
 """What is made of its first source, and is no arithmetic."""
+BYPASSING_BYTES = 16
 WRITES_SHARED = frozenset({STS, STSM, LDGSTS, ATOMS, 0x1B4, 0x1BA})
 """UTMALDG and UBLKCP among them."""
 LOADS = frozenset({LDG, LD})

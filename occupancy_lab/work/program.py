@@ -10,7 +10,7 @@ import numpy as np
 
 from occupancy_lab.compiling.sass import BULK_COPIES
 from occupancy_lab.work import operations
-from occupancy_lab.work.counts import CACHED_CYCLES, LATENCIES, NOTHING, TRANSFERS, Program
+from occupancy_lab.work.counts import CACHED_CYCLES, LATENCIES, TRANSFERS, Program
 from occupancy_lab.work.pipes import ISSUE, LSU, SCHEDULERS, pipe_of
 from occupancy_lab.work.replay import Replay
 from occupancy_lab.work.warps import WARP
@@ -28,6 +28,10 @@ OPERAND_SHARE = 0.7
 matrices of FP16 and FP32 (TF32)."""
 LOADS = frozenset({"load", "copy"})
 """Operations of a `GlobalAccess` that the L1 cache can serve."""
+COPY_CYCLES, COPY_MISS_CYCLES, LOAD_MISS_CYCLES = 0.8, 1.0, 0.3
+"""Of lsu: what a copy through the L1 cache takes besides its passes, of the cache or of shared
+memory, whichever are more, and what it and a load take for each line that the cache has not. An
+H100, by loads of 1 to 16 bytes a thread and copies of 4 and 8 of 12 strides."""
 SAME = 1.02
 """How much more than the mean one program may execute where all are taken to do the same."""
 TYPICAL = 0.5
@@ -111,7 +115,7 @@ def asked_lines(accesses: Iterable[GlobalAccess], programs: int) -> tuple[float,
     for one in accesses:
         lines = _middle(one.lines) if one.is_known else float(one.lines.low)
         if one.operation in LOADS:
-            loaded += lines * (1.0 - one.cached)
+            loaded += lines * (1.0 - one.cached - one.merged)
         else:
             stored += lines
     return loaded / programs, stored / programs
@@ -123,20 +127,27 @@ def lsu_cycles(
     """Return for how many cycles each access of a warp keeps lsu busy, by its number in the code.
 
     Of global and of shared memory those are the passes that it takes, and of a copy from one to the
-    other whichever are more, or of 4 bytes a thread `cache_passes`.
+    other whichever are more, and what one through the L1 cache takes besides.
     """
     found = {
         one.instruction: _middle(passes) / _middle(one.executions)
         for one in shared
-        for passes in (one.wavefronts if one.cache_passes == NOTHING else one.cache_passes,)
+        for passes in (one.written if one.operation == "copy" else one.wavefronts,)
         if one.operation != "product" and _middle(one.executions)
     }
     for one in accesses:
         times = _middle(one.executions)
         if not times:
             continue
-        least = found.get(one.instruction, 0.0) if one.operation == "copy" else 1.0
-        found[one.instruction] = max(_middle(one.passes) / times, least)
+        passes = _middle(one.passes) / times
+        missed = _middle(one.lines) / times * (1.0 - one.cached - one.merged)
+        if one.operation != "copy":
+            found[one.instruction] = max(passes, 1.0)
+        elif one.thread_bytes < operations.BYPASSING_BYTES:
+            written = max(passes, found.get(one.instruction, 0.0))
+            found[one.instruction] = written + COPY_CYCLES + COPY_MISS_CYCLES * missed
+        if one.operation == "load":
+            found[one.instruction] += LOAD_MISS_CYCLES * missed
     return found
 
 

@@ -26,7 +26,7 @@ from occupancy_lab.work.counts import (
     Loop,
     Unknown,
 )
-from occupancy_lab.work.evaluate import Block, Evaluator, Made, Pointer, numbers_of
+from occupancy_lab.work.evaluate import EITHER, Block, Evaluator, Made, Pointer, numbers_of
 from occupancy_lab.work.footprint import Accessed, accessed, distinct, footprints
 from occupancy_lab.work.module import UNKNOWN_PLACE, Operation, Value, targets
 from occupancy_lab.work.needed import needed_values, reduced_tensors
@@ -363,6 +363,10 @@ class Walk:
         elements = executions * int(np.prod(shape, dtype="int64"))
         active, sectors, lines = measure(touch)
         found = accessed(touch, active * item)
+        if pointer.tensor is not None and EITHER in pointer.tensor:
+            sizes = [self.storage.get(one) for one in pointer.tensor.split(EITHER)]
+            if None not in sizes:
+                self.storage[pointer.tensor] = sum(filter(None, sizes))
         unique = distinct([found], self.storage.get(pointer.tensor or ""))
         self.touches.append(found)
         self.accesses.append(

@@ -2,44 +2,81 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from occupancy_lab.work import operations
-from occupancy_lab.work.asked import KEPT_LINES, Asking, distinct
+from occupancy_lab.work.asked import KEPT_LINES, TAG_BANKS, Asking, distinct
 from occupancy_lab.work.threads import Step
 
 
+def bank_of(line: int) -> tuple[int, ...]:
+    """Return the bank of the L1 cache's tags in which a line is looked up."""
+    return tuple((line & bits).bit_count() % 2 for bits in TAG_BANKS)
+
+
 @given(
-    st.lists(st.integers(0, 600), min_size=128, max_size=128),
+    st.lists(st.integers(0, 6000), min_size=128, max_size=128),
     st.lists(st.booleans(), min_size=128, max_size=128),
     st.sampled_from(("drawn", "sorted", "same", "all")),
+    st.sampled_from((1, 2, 4, 8, 16)),
 )
 def test_sectors_and_lines_are_counted_once_a_warp(
-    addresses: list[int], asks: list[bool], how: str
+    numbers: list[int], asks: list[bool], how: str, size: int
 ) -> None:
-    """Each warp counts its sectors and lines once, and its passes: most sectors of a quarter."""
-    addresses = sorted(addresses) if how == "sorted" else addresses
+    """Each warp counts its sectors and lines once, and its passes: of tags, or else of words."""
+    numbers = sorted(numbers) if how == "sorted" else numbers
     asks = [True] * 128 if how == "all" else asks
-    address: Any = np.array(addresses).reshape(2, 64)
+    address: Any = size * np.array(numbers).reshape(2, 64)
     if how == "same":
         address = address[:, :1]
     mask = np.array(asks).reshape(2, 64)
     spread = np.broadcast_to(address, (2, 64))
-    expected = [0, 0, 0]
+    expected, tags, data = [0, 0], 0, 0
     for program in range(2):
         for warp in range(0, 64, 32):
             lanes = range(warp, warp + 32)
             asked = [int(spread[program, lane]) for lane in lanes if mask[program, lane]]
+            lines = {one // 128 for one in asked}
+            words = {(one + byte) // 4 for one in asked for byte in range(0, size, min(size, 4))}
             expected[0] += len({one // 32 for one in asked})
-            expected[1] += len({one // 128 for one in asked})
-            quarters = Counter(one % 4 for one in {one // 32 for one in asked})
-            expected[2] += max(quarters.values(), default=0)
-    assert list(distinct(address, mask)) == expected
+            expected[1] += len(lines)
+            tags += max(Counter(map(bank_of, lines)).values(), default=0)
+            data += max(Counter(one % 32 for one in words).values(), default=0)
+    found = distinct(address, mask, size)
+    assert [*found] == [*expected, max(tags, data) if address.shape[1] > 1 else expected[1]]
+
+
+@pytest.mark.parametrize(
+    ("stride", "cycles"),
+    [
+        *((4, 1), (32, 8), (64, 16), (128, 32), (160, 10), (2000, 11), (3108, 11)),
+        *((3136, 16), (4000, 11), (6000, 13), (12_000, 14)),
+    ],
+)
+def test_a_warp_takes_the_passes_that_were_measured(stride: int, cycles: int) -> None:
+    """Loads of 4 bytes a thread, each so many bytes from the next, take an H100 so many cycles."""
+    address = (stride * np.arange(32))[None]
+    assert distinct(address, np.ones((1, 32), bool))[2] == cycles
+
+
+@pytest.mark.parametrize(
+    ("seed", "cycles"),
+    [*enumerate((6, 4, 3, 3, 3, 7, 8, 4, 4, 6, 8, 5))],
+)
+def test_lines_at_random_take_the_passes_that_were_measured(seed: int, cycles: int) -> None:
+    """Words of 4 to 32 lines that were drawn take an H100 so many cycles."""
+    draw = random.Random(seed)  # noqa: S311 - what was measured was drawn so
+    lines = draw.choice((4, 8, 12, 16, 24, 32))
+    starts = [128 * draw.randrange(1 << 14) for _ in range(lines)]
+    address = np.array([starts[lane % lines] + 4 * draw.randrange(32) for lane in range(32)])
+    assert distinct(address[None], np.ones((1, 32), bool))[2] == cycles
 
 
 def test_the_l1_cache_has_what_a_program_loaded_shortly_before() -> None:
@@ -60,6 +97,27 @@ def test_the_l1_cache_has_what_a_program_loaded_shortly_before() -> None:
     assert load(4, 0) == 0.0
     assert load(5, 0) == 4.0
     assert load(6, 0, operations.STG) == 0.0
+
+
+@pytest.mark.parametrize(("opcode", "merged"), [(operations.LDG, 4.0), (operations.STG, 0.0)])
+def test_what_two_warps_ask_for_is_asked_for_once(opcode: int, merged: float) -> None:
+    """Of sectors that both load the L2 cache is asked for one each; of both stores it takes all."""
+    asking = Asking(1, 64, lambda _: "x")
+    address = np.tile(4 * np.arange(32), 2)[None]
+    step = Step(1, opcode, None, (), (), None, negated=False)
+    asking.visit(step, address, np.ones((1, 64), bool), repeat=1)
+    found = asking.by_instruction[1]
+    assert (found.sectors, found.cached, found.merged) == (8.0, 0.0, merged)
+
+
+@pytest.mark.parametrize(("width", "merged"), [(4, 16.0), (6, 0.0)])
+def test_narrow_copies_go_through_the_l1_cache(width: int, merged: float) -> None:
+    """A copy of 4 bytes a thread finds what another one asked for; one of 16 does not look."""
+    asking = Asking(1, 32, lambda _: "x")
+    for number in (1, 2):
+        step = Step(number, operations.LDGSTS | width << 73, None, (), (), None, negated=False)
+        asking.visit(step, 16 * np.arange(32)[None], np.ones((1, 32), bool), repeat=1)
+    assert asking.by_instruction[2].merged == merged
 
 
 def test_a_row_from_a_number_in_memory_is_counted_wherever_it_is() -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from occupancy_lab.work.banks import passes_of_pairs, wavefronts
+from occupancy_lab.work.asked import distinct
+from occupancy_lab.work.banks import PASS, passes_of_copies, wavefronts
+from occupancy_lab.work.program import COPY_CYCLES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 LANES = np.arange(32)
 
@@ -84,30 +89,63 @@ def test_known_patterns(address: Any, size: int, expected: int) -> None:
     st.lists(st.integers(0, 400), min_size=64, max_size=64),
     st.lists(st.integers(0, 400), min_size=64, max_size=64),
     st.lists(st.booleans(), min_size=64, max_size=64),
+    st.sampled_from((4, 8)),
 )
-def test_a_copy_through_the_cache_takes_two_lines_at_a_time(
-    source: list[int], words: list[int], asks: list[bool]
+def test_a_copy_through_the_cache_is_written_three_lines_at_a_time(
+    source: list[int], words: list[int], asks: list[bool], size: int
 ) -> None:
-    """Each two lines that a warp copies from are written in as many passes as they need alone."""
-    expected = 0
+    """Each three lines that a warp copies from are written in as many passes as they need alone."""
+    expected, banks_of = 0, 128 // size
     for first in (0, 32):
         lanes = [lane for lane in range(first, first + 32) if asks[lane]]
-        lines = sorted({source[lane] // 32 for lane in lanes})
-        for place in range(0, len(lines), 2):
+        lines = sorted({source[lane] * size // 128 for lane in lanes})
+        for place in range(0, len(lines), 3):
             banks: dict[int, set[int]] = {}
             for lane in lanes:
-                if source[lane] // 32 in lines[place : place + 2]:
-                    banks.setdefault(words[lane] % 32, set()).add(words[lane])
+                if source[lane] * size // 128 in lines[place : place + 3]:
+                    banks.setdefault(words[lane] % banks_of, set()).add(words[lane])
             expected += max(map(len, banks.values()))
-    given: Any = (np.array([source]) * 4, np.array([words]) * 4, np.array([asks]))
-    assert passes_of_pairs(*given) == expected
+    given: Any = (np.array([source]) * size, np.array([words]) * size, np.array([asks]))
+    assert passes_of_copies(*given, size) == expected
 
 
-@pytest.mark.parametrize(
-    ("lanes_of_line", "stride", "expected"), [(8, 1, 2), (1, 1, 16), (8, 16, 16), (32, 16, 16)]
-)
-def test_lines_and_banks_of_a_copy(lanes_of_line: int, stride: int, expected: int) -> None:
-    """Threads in a row copy two lines a cycle; those of one bank wait for each other in a pair."""
-    source = (LANES // lanes_of_line * 128 + LANES % lanes_of_line * 4)[None, :]
-    address = (4 * stride * LANES)[None, :]
-    assert passes_of_pairs(source, address, np.ones((1, 32), bool)) == expected
+ROWS: Mapping[tuple[int, int, int], str] = {
+    (1, 4, 0): "4:2.57 8:3.38 16:4.59 32:8.61 64:16.73 128:32.61 132:3.09",
+    (32, 0, 32): "4:8.76 16:8.76 32:8.80 64:17.18 128:34.12 132:8.85",
+    (32, 0, 128): "4:33.14 64:33.36 128:33.19",
+    (32, 0, 4000): "4:12.14 16:12.04 32:12.06 64:16.89 128:32.74 132:13.02",
+    (32, 0, 3108): "4:11.13 16:11.18 32:11.46 64:16.82 128:32.74 132:12.10",
+    (32, 0, 3136): "4:16.81 32:16.72 64:16.80 128:32.88 132:16.83",
+    (4, 4, 8192): "-4:7.73 -8:11.73 -16:26.06",
+    (4, 4, 8224): "-8:8.7 -16:16.8",
+    (4, 16, 8224): "32:8.89 64:17.09 128:33.45 -4:13.93 -8:17.98 -16:28.47",
+    (2, 8, 8192): "32:8.69 64:16.87 -8:9.69 -16:17.86",
+    (8, 4, 8192): "16:8.78 32:8.73 64:17.04 128:33.41 -4:11.86 -8:24.25 -16:30.38",
+    (4, 4, 4000): "32:8.88 -8:8.83 -16:17.14",
+}
+"""Cycles that copies of 4 bytes a thread took on an H100 whose L1 cache has what they copy.
+
+By rows of the source, from thread to thread in a row and from row to row, bytes; then from thread
+to thread in shared memory, or if negative the threads that write to one bank of it."""
+
+
+def test_cycles_of_copies_are_those_that_were_measured() -> None:
+    """Half of the patterns are met within 3%, three in four within 10%, most within a quarter."""
+    errors = []
+    for (rows, step, stride), measured in ROWS.items():
+        source = LANES // (32 // rows) * stride + LANES % (32 // rows) * step
+        for one in measured.split():
+            way, cycles = one.split(":")
+            number = int(way)
+            address = number * LANES
+            if number < 0:
+                address = PASS * (LANES % -number) + 4 * (LANES // -number)
+            everyone = np.ones((1, 32), bool)
+            written = passes_of_copies(source[None], address[None], everyone, 4)
+            passes = max(distinct(source[None], everyone, 4)[2], written)
+            errors.append(abs((passes + COPY_CYCLES) / float(cycles) - 1))
+    errors.sort()
+    assert len(errors) == 58
+    assert errors[28] <= 0.03
+    assert errors[42] <= 0.10
+    assert errors[46] <= 0.25

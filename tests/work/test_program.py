@@ -50,20 +50,21 @@ def access(operation: str, thread_bytes: int, sectors: int, passes: int) -> Glob
 
 
 @pytest.mark.parametrize(
-    ("operation", "thread_bytes", "sectors", "passes"),
+    ("operation", "thread_bytes", "lines", "passes", "cycles"),
     [
-        ("load", 16, 16, 4),
-        ("load", 4, 4, 1),
-        ("load", 2, 32, 32),
-        ("store", 16, 16, 4),
-        ("copy", 16, 16, 4),
-        ("copy", 4, 16, 4),
+        *(("load", 16, 4, 4, 5.2), ("load", 4, 1, 1, 1.3), ("load", 2, 32, 32, 41.6)),
+        *(("store", 16, 4, 4, 4.0), ("copy", 4, 4, 4, 8.8), ("copy", 8, 2, 2, 4.8)),
     ],
 )
-def test_cycles_of_an_access(operation: str, thread_bytes: int, sectors: int, passes: int) -> None:
-    """A cycle for each pass."""
-    found = lsu_cycles([access(operation, thread_bytes, sectors, passes)], [])
-    assert found == {7: pytest.approx(passes)}
+def test_cycles_of_an_access(
+    operation: str, thread_bytes: int, lines: int, passes: int, cycles: float
+) -> None:
+    """A cycle for each pass; a load takes 0.3 more for each line, a copy one, and 0.8."""
+    found = lsu_cycles([access(operation, thread_bytes, lines, passes)], [])
+    assert found == {7: pytest.approx(cycles)}
+    cached = dataclasses.replace(access(operation, thread_bytes, lines, passes), cached=1.0)
+    own = passes + (0.8 if operation == "copy" else 0.0)
+    assert lsu_cycles([cached], []) == {7: pytest.approx(own)}
 
 
 def test_the_l2_cache_is_asked_once_for_each_line_that_the_l1_cache_lacks() -> None:
@@ -74,8 +75,8 @@ def test_the_l2_cache_is_asked_once_for_each_line_that_the_l1_cache_lacks() -> N
     assert asked_lines([unknown, access("atomic", 4, 2, 1)], 10) == (0.0, 3.0)
 
 
-def test_bank_conflicts_of_a_copy_outlast_its_sectors() -> None:
-    """A copy keeps the pipe for its passes through shared memory where these take longer."""
+def test_bank_conflicts_of_a_copy_outlast_its_lines() -> None:
+    """A copy keeps the pipe until it is written, and one through the L1 cache until it was read."""
     wide = access("copy", 16, 16, 4)
     shared = SharedAccess(
         place=wide.place,
@@ -86,7 +87,9 @@ def test_bank_conflicts_of_a_copy_outlast_its_sectors() -> None:
         bytes=Amount.of(5120),
         wavefronts=Amount.of(80),
         is_known=True,
+        written=Amount.of(40),
     )
-    assert lsu_cycles([wide], [shared]) == {7: 8.0}
-    narrow = dataclasses.replace(shared, thread_bytes=4, cache_passes=Amount.of(160))
-    assert lsu_cycles([access("copy", 4, 16, 4)], [narrow]) == {7: 16.0}
+    assert lsu_cycles([wide], [shared]) == {7: 4.0}
+    narrow = dataclasses.replace(shared, thread_bytes=4, written=Amount.of(160))
+    held = dataclasses.replace(access("copy", 4, 16, 4), merged=1.0)
+    assert lsu_cycles([held], [narrow]) == {7: pytest.approx(16.8)}

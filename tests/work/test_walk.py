@@ -10,6 +10,8 @@ from counted_kernels import (
     copy_block,
     gather,
     multiply,
+    one_by_a_flag,
+    one_of_two,
     persistent,
     running,
     two_exits,
@@ -163,3 +165,22 @@ def test_early_returns_are_branches() -> None:
     counts = counts_of(two_exits, (10,), {"x": WHOLE, "n": 7, "m": 0, "B": 32})
     assert [(one.reached.exact, one.taken.exact) for one in counts.branches] == [(10, 3), (7, 4)]
     assert counts.written_bytes == Amount.of(3 * 32 * 4)
+
+
+@pytest.mark.parametrize("programs", [4, 10])
+def test_a_pointer_into_one_of_two_tensors_is_known(programs: int) -> None:
+    """Tensors of which each program reads one are as one: their rows are counted once each."""
+    arguments = {"x": WHOLE, "y": WHOLE, "z": WHOLE, "first": 2, "B": 32}
+    counts = counts_of(one_of_two, (programs,), arguments)
+    assert not counts.unknowns
+    loads = [one for one in counts.accesses if one.reads]
+    assert [one.tensor for one in loads] == ["x or y"]
+    assert loads[0].active.exact == programs * 32
+    assert counts.unique_read_bytes == Amount.of(programs * 32 * 4)
+
+
+def test_a_pointer_into_a_tensor_that_memory_chooses_is_not_known() -> None:
+    """Which of two tensors is read is then an unknown, and the page says so."""
+    arguments = {"x": WHOLE, "y": WHOLE, "z": WHOLE, "flags": INDEX, "B": 32}
+    counts = counts_of(one_by_a_flag, (4,), arguments)
+    assert "which tensor is chosen" in {one.name for one in counts.unknowns}
