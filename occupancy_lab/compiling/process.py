@@ -176,6 +176,8 @@ def import_file(file: str) -> Failure | None:
         return Failure(Status.COMPILE_FAILED, str(error))
     except BaseException as error:  # noqa: BLE001 - whatever a file raises, a file raised it
         reason = f"{file} cannot be imported: {type(error).__name__}: {error}"
+        if isinstance(error, ModuleNotFoundError):
+            reason += f"; {sys.executable}, which compiles it, does not have that module"
         return Failure(Status.COMPILE_FAILED, reason.rstrip(": "))
     return None
 

@@ -271,7 +271,8 @@ def _shapes(record: Record) -> Iterator[dict[str, Any]]:
     blocks, most = blocks_of(record), record.gpu.architecture.max_warps_per_program
     fixed = by_position(record)
     for name, block in blocks.items():
-        for times in (0.5, 2) if len(blocks) > 1 else (0.5, 2, 4):
+        smaller = (0.5,) if block > 1 else ()
+        for times in (*smaller, 2, *((4,) if len(blocks) == 1 else ())):
             warps = int(record.num_warps * times)
             sizes = sorted({**blocks, name: int(block * times)}.values())
             if times > 1 and math.prod(sizes[-2:]) > MOST_ELEMENTS:
@@ -287,7 +288,7 @@ def blocks_of(record: Record) -> dict[str, int]:
     fixed = by_position(record)
     named = (name for name in record.constexprs if BLOCK.search(name) and name not in fixed)
     found = ((name, record.arguments[name]) for name in named)
-    return {name: one for name, one in found if type(one) is int and one.bit_count() == 1 < one}
+    return {name: one for name, one in found if type(one) is int and one.bit_count() == 1}
 
 
 def changed(asked: Asked, changes: Mapping[str, Any]) -> Asked | None:
@@ -445,6 +446,8 @@ def _reason(record: Record, name: str) -> str:
         return "no loop is left to pipeline"
     if target.backend == "cuda" and not target.copies_ahead:
         return f"{target.name} cannot copy ahead into shared memory"
+    if record.resources.async_copies:
+        return "the loop itself says how many stages it has, as `tl.range(..., num_stages=)` does"
     wide = " and are 4 B a thread or wider" if target.backend == "cuda" else ""
     return (
         f"Triton pipelines only loads that feed `tl.dot`{wide}, unless the loop itself says"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from occupancy_lab.explaining.facts import number_headers, numbers
 from occupancy_lab.explaining.grids import BLOCK, GRID, grown_tensors
 from occupancy_lab.explaining.neighbours import best_of, blocks_of, have_times, predicted_us, rank
-from occupancy_lab.explaining.typed import tune_blocks
+from occupancy_lab.explaining.typed import grid_by, tune_blocks
 from occupancy_lab.inputs import DEFAULT_ROWS
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.options import CAPS, NAMES
@@ -288,12 +288,14 @@ def _further_away(case: Case) -> Iterator[str]:
         if case.typed is not None:
             yield f"`{tune_blocks(case, case.typed, name, several)}` ranks blocks further away."
             return
-        yield (
-            f"`occupancy-lab tune FILE.py:{record.kernel}`, with this launch's `--signature`,"
-            f" `--constexpr {several}` and a `--grid` that goes by it, as `cdiv(N, {name})` does,"
-            " ranks blocks further away."
-        )
-        return
+        grid = grid_by(record, None, name)
+        if name in grid or name.endswith("K"):
+            yield (
+                f"`occupancy-lab tune FILE.py:{record.kernel}`, with this launch's `--signature`"
+                f" and constexprs, `--constexpr {several}` and `--grid '{grid}'`, ranks blocks"
+                " further away."
+            )
+            return
 
 
 def _but_spills(case: Case) -> str:

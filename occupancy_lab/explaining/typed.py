@@ -27,7 +27,7 @@ def tune_blocks(case: Case, typed: Mapping[str, Any], name: str, several: str) -
         "--signature": _texts(typed["signature"]),
         "--constexpr": [several, *constexprs],
         "--option": _texts(typed["options"]),
-        "--grid": [_grid_by(case.record, typed["grid"], name)],
+        "--grid": [grid_by(case.record, typed["grid"], name)],
     }
     for option in ("num_warps", "num_stages", "bytes_read", "bytes_written", "assume"):
         words[option_name(option)] = _texts(typed[option])
@@ -45,7 +45,7 @@ def _texts(given: Any) -> list[str]:
     return [str(given)] if isinstance(given, str | int) else [str(one) for one in given]
 
 
-def _grid_by(record: Record, typed: Any, name: str) -> str:
+def grid_by(record: Record, typed: Any, name: str) -> str:
     """Return the grid of a launch, *typed* so, as it goes by the block *name*.
 
     A dimension that covers a whole number of the launch with blocks is written so.
