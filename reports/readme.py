@@ -331,7 +331,7 @@ def units() -> str:
 
 
 def reader() -> str:
-    """Return what followed advice brought to three kernels of somebody who never saw the lab."""
+    """Return what followed advice brought to kernels of two who never saw the lab."""
     lines = ["| kernel | step | predicted us | measured us |", "| --- | --- | --: | --: |"]
     for row in _rows_of(DATA / "reader-h100.csv"):
         low, high = row["predicted_low_us"], row["predicted_high_us"]

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.explaining.grids import BLOCK
 from occupancy_lab.inputs import option_name
 from occupancy_lab.notation import whole_numbers
 
@@ -48,7 +49,8 @@ def _texts(given: Any) -> list[str]:
 def grid_by(record: Record, typed: Any, name: str) -> str:
     """Return the grid of a launch, *typed* so, as it goes by the block *name*.
 
-    A dimension that covers a whole number of the launch with blocks is written so.
+    A dimension that covers a whole number of the launch with blocks is written so, of several
+    blocks of one size with that whose name ends with the number's.
     """
     if isinstance(typed, str) and whole_numbers(typed) is None:
         return typed
@@ -59,10 +61,16 @@ def grid_by(record: Record, typed: Any, name: str) -> str:
         if type(value) is int and argument not in fixed
     }
     block, sizes = record.arguments[name], []
+    alike = [one for one in record.constexprs if BLOCK.search(one) and one != name]
+    alike = [name, *(one for one in alike if record.arguments[one] == block)]
     for size in record.launch.grid or ():
         covers = (
             one for one in numbers if type(block) is int and -(-numbers[one] // block) == size
         )
         argument = next(covers, None) if size > 1 else None
-        sizes.append(str(size) if argument is None else f"cdiv({argument}, {name})")
+        if argument is None:
+            sizes.append(str(size))
+        else:
+            own = next((one for one in alike if one.endswith(argument)), name)
+            sizes.append(f"cdiv({argument}, {own})")
     return ", ".join(sizes)

@@ -14,6 +14,7 @@ data sheets; docs/times.md has what is met on kernels that they were not fitted 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from occupancy_lab.gpus import find_device
 from occupancy_lab.throughput.calibrations import measured_units
 from occupancy_lab.throughput.counted_program import counted_program, working_programs
 from occupancy_lab.values import NOT_FOLLOWED, Part, Prediction
-from occupancy_lab.work.counts import CACHED_CYCLES, LATENCIES, NOTHING, SECTOR, total
+from occupancy_lab.work.counts import CACHED_CYCLES, LATENCIES, LINE, NOTHING, SECTOR, total
 from occupancy_lab.work.pipes import ISSUE, LSU, TENSOR, XU
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.values import Resources
-    from occupancy_lab.work.counts import Access, Amount, Counts, Executed, Program
+    from occupancy_lab.work.counts import Amount, Counts, Executed, Program
     from occupancy_lab.work.memory import Memory
 
 FITTED_TO = "h100"
@@ -86,6 +87,12 @@ H100 copy at the same time. Without them kernels that read or write
 a column took up to seven times as long as predicted."""
 ATOMIC_CYCLES = 3.48
 """Between two atomic operations of the whole GPU on one address, as `calibrate` measures it."""
+ATOMIC_SECTOR_CYCLES, ATOMIC_THREAD_CYCLES = 1.48, 0.73
+"""What a slice of the L2 cache takes for a sector that a warp operates on, again for each thread of
+the same address, and at the least for each thread."""
+ATOMIC_SLICES, SLICE_BYTES = 42.0, 512
+"""How many slices work at once where addresses are in all of them, and the bytes that lie in one:
+of a few such pieces some share a slice. All by 96 launches on an H100 (atomics-h100.csv)."""
 LOCAL_BYTES, LOCAL_PORT_BYTES = 30.5, 46.0
 """The same two of local memory that the L1 cache does not hold."""
 LOCAL_ROOM = 1.2
@@ -129,7 +136,7 @@ PARTS = {
     "lsu": "shared memory and L1 cache",
     "local": "local memory (register spills)",
     "l2": "L2 cache",
-    "atomics": "atomic operations on one address",
+    "atomics": "atomic operations in the L2 cache",
     "bandwidth": "device memory",
     "tail": "rounds that are not full, and programs that take longer",
 }
@@ -147,7 +154,7 @@ class Range:
 
 
 RANGES = {
-    "bandwidth": Range(0.91, 1.12),
+    "bandwidth": Range(0.90, 1.12),
     "tensor": Range(0.88, 1.16),
     "other": Range(0.91, 1.22),
     "spills": Range(0.86, 1.15),
@@ -187,8 +194,8 @@ class Asked:
     """The share of what it reads that the L2 cache does not have."""
     kept: float | None
     """As `Memory` has it."""
-    atomics: float
-    """Atomic operations of all programs on the address that has most of them."""
+    atomics: float = 0.0
+    """Cycles in which the L2 cache does the atomic operations of all programs."""
 
     @property
     def waiting(self) -> float:
@@ -257,6 +264,7 @@ def predict_launch(  # noqa: PLR0913, PLR0917 - what a time is made of
     asked = _asked(counts, program, memory, resources, fit)
     if asked is None or not known:
         return None
+    asked = replace(asked, atomics=_atomic_cycles(counts, followed))
     if followed is None:
         asked = replace(asked, programs=working_programs(counts))
     found = _Time(asked, gpu, EVENTS_US if in_program else 0.0)
@@ -335,14 +343,33 @@ def _asked(
         l2_bytes=through - cached,
         missed=min(read / max(wanted - cached, read, 1.0), 1.0),
         kept=memory.kept,
-        atomics=max(map(_adds, counts.accesses), default=0.0),
     )
 
 
-def _adds(access: Access) -> float:
-    """Return the atomic operations on each address of *access*; 0 where they are none."""
-    places = (access.unique_bytes.high or 0) / access.item_bytes
-    return access.active.low / places if access.reads and access.writes and places else 0.0
+def _atomic_cycles(counts: Counts, executed: Executed | None) -> float:
+    """Return the cycles in which the L2 cache does the atomic operations of a launch.
+
+    Those on one address come one after the other, and so do those in one slice.
+    """
+    touched: dict[str | None, float] = defaultdict(float)
+    for access in counts.accesses:
+        if access.reads and access.writes:
+            touched[access.tensor] = max(touched[access.tensor], _middle(access.unique_bytes))
+    if not any(touched.values()):
+        return 0.0
+    whole = {one.tensor: _middle(one.written_whole) for one in counts.footprints}
+    largest, slices = max(touched, key=touched.__getitem__), 0.0
+    again: dict[str | None, float] = defaultdict(float)
+    for one in () if executed is None else executed.accesses:
+        threads, places, sectors = map(_middle, (one.threads, one.places, one.sectors))
+        if one.operation == "atomic" and places:
+            tensor = one.tensor if touched.get(one.tensor) else largest
+            lines = whole[tensor] / SECTOR * _middle(one.lines) / sectors
+            pieces = max(lines * LINE / SLICE_BYTES, 1.0)
+            each = threads * max(ATOMIC_SECTOR_CYCLES * sectors / places, ATOMIC_THREAD_CYCLES)
+            slices += each * (1.0 / pieces + 1.0 / ATOMIC_SLICES)
+            again[tensor] += threads * one.thread_bytes / touched[tensor]
+    return max(slices, ATOMIC_CYCLES * max(again.values(), default=0.0))
 
 
 class _Time:
@@ -379,7 +406,7 @@ class _Time:
         return {
             "l2": max(through * most / PORT_BYTES, self.l2_cycles() * each / share),
             "bandwidth": memory * max(most / MEMORY_PORT_BYTES, each * active / bandwidth),
-            "atomics": asked.atomics / programs * ATOMIC_CYCLES * each * active,
+            "atomics": asked.atomics / programs * each * active,
             "dispatch": each * DISPATCH_US * active * self.mhz,
         }
 

@@ -52,10 +52,20 @@ class Asked:
     """Sectors that the L1 cache has from what the same program loaded before."""
     merged: float = 0.0
     """Sectors beside those that are asked for once, as another warp asks for them too."""
+    places: float = 0.0
+    """Of atomic operations the addresses, each counted once a warp; as many as threads where they
+    are not known."""
 
     def a_time(self, times: float) -> Asked:
         """Return the same of one of so many executions."""
-        names = ("threads", "cached", "merged", *COUNTED, *(f"most_{name}" for name in COUNTED))
+        names = (
+            "threads",
+            "cached",
+            "merged",
+            "places",
+            *COUNTED,
+            *(f"most_{name}" for name in COUNTED),
+        )
         return replace(self, **{name: getattr(self, name) / times for name in names})
 
     def add(self, least: Sequence[float], most: Sequence[float]) -> None:
@@ -112,6 +122,7 @@ class Asking:
         asked.is_known &= is_known and address is not None
         if address is None:
             asked.add([warps] * 3, [threads, threads, threads * AT_RANDOM])
+            asked.places += threads
             return
         if asked.tensor is None and is_known:
             shape = np.broadcast_shapes(address.shape, mask.shape)
@@ -122,6 +133,8 @@ class Asking:
         found = [one * same for one in distinct(address, mask, size, self._lanes)]
         is_aligned = is_known or address.shape[1] == 1
         asked.add(found, found if is_aligned else [one + warps for one in found])
+        if step.word & 0x1FF in operations.ATOMICS:
+            asked.places += same * _places(address, mask, self._lanes)
         if is_known and operations.through_l1(step.word):
             self._begin(step.number, repeat)
             cached, merged = self._cached(address, mask)
@@ -191,6 +204,13 @@ def distinct(address: Any, mask: Any, size: int = WORD, lanes: int = WARP) -> tu
         each = np.maximum.reduce(of_bank)
     passes = max(int(each.sum()), passes_of_warps(address, mask, size))
     return int(is_first.sum()), int(begins.sum()), passes
+
+
+def _places(address: Any, mask: Any, lanes: int) -> int:
+    """Return the addresses that warps ask for, each counted once a warp."""
+    places = np.sort(by_warp(np.where(mask, address, NOWHERE), lanes), axis=2)
+    is_first = places[..., 1:] != places[..., :-1]
+    return int(is_first.sum() + (places[..., -1] != NOWHERE).sum())
 
 
 def _parity(numbers: Any) -> Any:

@@ -328,6 +328,7 @@ class Run(ABC):
             is_known=all(one.is_known for one in known),
             cached=share("cached"),
             merged=share("merged"),
+            places=amount("places", "places"),
         )
 
     def _lines(self, executions: Mapping[int, Amount]) -> tuple[ExecutedLine, ...]:

@@ -191,7 +191,7 @@ def test_blocks_are_halved_and_doubled(sizes: list[int], bound: str, warps: int)
         counts=Counts(8, 8),
     )
     found = list(block_changes(named))
-    shapes = {name: size for name, size in blocks.items() if size > 1 and size != 3}
+    shapes = {name: size for name, size in blocks.items() if size != 3}
     for one in found:
         ((name, block), *rest) = one.items()
         times = block / blocks[name]
@@ -201,7 +201,7 @@ def test_blocks_are_halved_and_doubled(sizes: list[int], bound: str, warps: int)
         assert rest in ([], [("num_warps", warps * times)])
         assert times > 1 or not rest
         assert all(value <= 32 for _, value in rest)
-    small = [name for name, size in blocks.items() if size in {2, 16}]
+    small = [name for name, size in blocks.items() if size in {1, 2, 16}]
     usable = bound != "launch" and max(sizes) <= 256
     assert not usable or {name for one in found for name in one} >= {*small}
     assert bound != "launch" or not found
@@ -389,6 +389,7 @@ def test_what_has_no_record_says_why() -> None:
         ("h100", {"loop_instructions": 9}, "Triton pipelines only loads that feed `tl.dot`"),
         ("mi300x", {"loop_instructions": 9}, "Triton pipelines only loads that feed `tl.dot`"),
         ("sm_75", {"loop_instructions": 9}, "sm_75 cannot copy ahead into shared memory"),
+        ("h100", {"loop_instructions": 9, "async_copies": 2}, "the loop itself says how many"),
     ],
 )
 def test_no_effect_has_its_reason(gpu: str, changed: dict[str, Any], reason: str) -> None:

@@ -12,7 +12,7 @@ from stand_ins import GivenCompiler
 
 from occupancy_lab.explaining import dry_run
 from occupancy_lab.explaining.dry_run import explain_launch
-from occupancy_lab.explaining.typed import tune_blocks
+from occupancy_lab.explaining.typed import grid_by, tune_blocks
 from occupancy_lab.values import Resources
 
 FILE = f"{__file__.rpartition('explaining')[0]}launched_kernels.py"
@@ -57,3 +57,19 @@ def test_the_command_of_a_page_ranks_blocks() -> None:
     assert "These are 4" not in ranked.stdout
     assert "cdiv(M, BLOCK), cdiv(N, BLOCK)" in found
     assert "does not do the whole work" not in ranked.stdout
+
+
+def test_each_dimension_goes_by_the_block_of_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of blocks of one size that which ends with a number's name covers that number."""
+    given = GivenCompiler(lambda *_: Resources(32, 8, 16, local_bytes=0))
+    monkeypatch.setattr(dry_run, "Compiler", lambda *_, **__: given)
+    (case,) = explain_launch(
+        kernel=f"{FILE}:tiles",
+        signature="*fp16,*fp16,M=4096,N=2048",
+        constexprs=("BLOCK_M=64", "BLOCK_N=64"),
+        grid="64x32",
+        gpu="h100",
+    ).cases
+    expected = "cdiv(M, BLOCK_M), cdiv(N, BLOCK_N)"
+    assert grid_by(case.record, None, "BLOCK_M") == grid_by(case.record, None, "BLOCK_N")
+    assert grid_by(case.record, None, "BLOCK_M") == expected

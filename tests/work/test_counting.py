@@ -113,14 +113,22 @@ def test_what_is_not_known_is_said() -> None:
     assert why
 
 
-def test_an_error_in_counting_costs_no_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever a stranger's text does to the counting, the launch is explained without it."""
+def test_an_error_in_counting_costs_no_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a stranger's text does to the counting, the launch is explained without it.
+
+    It is not kept: the next lab may count it.
+    """
 
     def failing(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(walk, "count", failing)
-    assert "ZeroDivisionError" in str(counted(gather, GATHER, (4,)).why_not)
+    with monkeypatch.context() as patched:
+        patched.setattr(walk, "count", failing)
+        failed = counted(gather, GATHER, (4,), Store(tmp_path))
+        assert "ZeroDivisionError" in str(failed.why_not)
+    assert counted(gather, GATHER, (4,), Store(tmp_path)).counts is not None
 
 
 def test_what_nobody_knows_can_be_assumed() -> None:

@@ -1,0 +1,134 @@
+"""Records how long atomic additions take, by how many addresses they share and how far apart.
+
+`python reports/record_atomics.py --output data/atomics-h100.csv` launches ADDITIONS on the NVIDIA
+GPU at hand, with an empty L2 cache before each launch, and writes a row for each. `--predict h100`
+predicts the launches of that GPU's file anew, without a GPU, and renews its column predicted_us;
+that needs the Triton that launched them, 3.6.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import itertools
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import triton
+import triton.language as tl
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from occupancy_lab.record import Failed, Record
+
+DATA = Path(__file__).parent / "data"
+COLUMNS = ("kernel", "n", "addresses", "stride", "dtype", "predicted_us", "us")
+BLOCK, ROOM = 1024, 1 << 26
+"""Elements of a program, and of each tensor."""
+
+
+@triton.jit
+def add_each(x, out, n, ADDRESSES: tl.constexpr, STRIDE: tl.constexpr, BLOCK: tl.constexpr):
+    """Add each element to one of ADDRESSES elements, which are STRIDE apart, in turns."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    values = tl.load(x + at, mask=at < n)
+    tl.atomic_add(out + (at % ADDRESSES) * STRIDE, values, mask=at < n)
+
+
+@triton.jit
+def add_sums(x, out, n, ADDRESSES: tl.constexpr, STRIDE: tl.constexpr, BLOCK: tl.constexpr):
+    """Add the sum of each block to one of ADDRESSES elements, which are STRIDE apart, in turns."""
+    block = tl.program_id(0)
+    at = block * BLOCK + tl.arange(0, BLOCK)
+    total = tl.sum(tl.load(x + at, mask=at < n, other=0), axis=0)
+    tl.atomic_add(out + (block % ADDRESSES) * STRIDE, total)
+
+
+ADDITIONS = {one.__name__: one for one in (add_each, add_sums)}
+
+
+def launches() -> Iterator[dict[str, Any]]:
+    """Yield what is launched: a row without times."""
+    each = (
+        *("add_each",),
+        *((1 << 20, 1 << 23), (1, 2, 8, 32, 64, 1024, 1 << 16, 1 << 20), (1, 8, 32)),
+    )
+    sums = ("add_sums", (1 << 22, 1 << 26), (1, 16, 256, 4096), (1,))
+    for dtype, (kernel, *choices) in itertools.product(("float32", "int32"), (each, sums)):
+        for n, addresses, stride in itertools.product(*choices):
+            found = {"kernel": kernel, "n": n, "addresses": addresses, "stride": stride}
+            yield found | {"dtype": dtype}
+
+
+def measure(row: Mapping[str, Any]) -> float:
+    """Return how long a launch takes on the GPU at hand, us."""
+    import torch
+
+    kind = getattr(torch, row["dtype"])
+    x, out = (torch.ones(ROOM, device="cuda", dtype=kind) for _ in range(2))
+    grid = (triton.cdiv(row["n"], BLOCK),)
+    given = (x, out, row["n"], row["addresses"], row["stride"], BLOCK)
+
+    def launch() -> None:
+        ADDITIONS[row["kernel"]][grid](*given)
+
+    found: float = triton.testing.do_bench(launch, warmup=5, rep=20, quantiles=(0.5,))
+    return 1e3 * found
+
+
+def predict(rows: Sequence[Mapping[str, Any]], key: str) -> list[Record | Failed]:
+    """Return the records of the launches of *rows* on a GPU, without launching them."""
+    from occupancy_lab.asked import Asked
+    from occupancy_lab.compiling.compiler import Compiler
+    from occupancy_lab.gpus import find_gpu
+    from occupancy_lab.kernel import load_function
+    from occupancy_lab.launch import Launch, Pointer
+    from occupancy_lab.record import compile_runs, with_counts
+
+    gpu, asked = find_gpu(key), []
+    for row in rows:
+        name = f"{__file__}:{row['kernel']}"
+        function, _ = load_function(name)
+        n, addresses, stride = (int(row[one]) for one in ("n", "addresses", "stride"))
+        tensor = Pointer(row["dtype"], 4 * ROOM)
+        constexprs = {"ADDRESSES": addresses, "STRIDE": stride, "BLOCK": BLOCK}
+        launch = Launch((tensor, tensor, n), constexprs, (-(-n // BLOCK),))
+        asked.append(Asked(function, launch, gpu, name))
+    compiler = Compiler(None)
+    return with_counts(compile_runs(asked, compiler), asked, compiler)
+
+
+def read(key: str) -> list[dict[str, str]]:
+    """Return the rows of a GPU's file."""
+    with (DATA / f"atomics-{key}.csv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows to *path*."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def main() -> None:
+    """Measure or predict."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--predict")
+    asked = parser.parse_args()
+    if asked.output:
+        rows = [row | {"us": f"{measure(row):.5g}"} for row in launches()]
+        write(asked.output, rows)
+    if asked.predict:
+        known = read(asked.predict)
+        for row, record in zip(known, predict(known, asked.predict), strict=True):
+            time = getattr(record, "prediction", None)
+            row["predicted_us"] = "" if time is None else f"{time.us:.5g}"
+        write(DATA / f"atomics-{asked.predict}.csv", known)
+
+
+if __name__ == "__main__":
+    main()
