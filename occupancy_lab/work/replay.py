@@ -205,7 +205,7 @@ class Replay:
         of which some may go on at each wait run ahead, and take no longer.
         """
         self._now, self._latency, self._transfer, self._arrived = 0.0, latency, transfer, 0.0
-        self._local = local
+        self._local, self._returned = local, 0.0
         self._ready = [0.0] * (NO_SCOREBOARD + 1)
         self._free: dict[str | None, float] = defaultdict(float)
         self._copies, self._products = Groups(), Groups()
@@ -251,6 +251,7 @@ class Replay:
         self._free = defaultdict(float, {pipe: at + cycles for pipe, at in self._free.items()})
         self._bulks = [one + cycles for one in self._bulks]
         self._arrived += cycles
+        self._returned += cycles
         self._copies.shift(cycles)
         self._products.shift(cycles)
         share = left / visits[header]
@@ -333,8 +334,9 @@ class Replay:
         if self._transfer and kind in self._in_turn:
             moved = self._num_warps * one.cycles * (1.0 - one.cached)
             asked = self._arrived = max(self._arrived, asked) + moved * self._transfer
-        if kind == LOAD:
-            return asked
+        if kind == LOAD:  # what comes from the cache does not overtake what it lacks
+            self._returned = max(asked, self._returned + one.cycles * self._num_warps)
+            return self._returned
         if kind == COPY:
             self._copies.begin(asked)
         elif kind == END_COPIES:

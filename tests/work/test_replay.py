@@ -87,6 +87,16 @@ def test_what_the_l1_cache_has_is_there_soon() -> None:
     assert half == pytest.approx((whole + none) / 2)
 
 
+def test_what_the_l1_cache_has_does_not_overtake_what_it_lacks() -> None:
+    """A load that the cache has is there a pass of all warps after one before that it lacks."""
+    first = replayed(LOAD, USE)
+    behind = replayed(LOAD, word(operations.LDG | 0x200, result=1), USE, cached={1: 1.0})
+    waiting = word(0x221, stall=4, waits=2)
+    both = replayed(LOAD, word(operations.LDG | 0x200, result=1), waiting, cached={1: 1.0})
+    assert behind == pytest.approx(first, abs=6)
+    assert both == pytest.approx(first + 4, abs=2)
+
+
 def test_a_load_comes_in_turn_where_memory_is_slow() -> None:
     """What 128 bytes take is waited for with the load, and not where the warp has other work."""
     code = code_of(LOAD, USE)
