@@ -50,10 +50,8 @@ ADDITIONS = {one.__name__: one for one in (add_each, add_sums)}
 
 def launches() -> Iterator[dict[str, Any]]:
     """Yield what is launched: a row without times."""
-    each = (
-        *("add_each",),
-        *((1 << 20, 1 << 23), (1, 2, 8, 32, 64, 1024, 1 << 16, 1 << 20), (1, 8, 32)),
-    )
+    addresses = (1, 2, 8, 32, 64, 1024, 1 << 16, 1 << 20)
+    each = ("add_each", (1 << 20, 1 << 23), addresses, (1, 8, 32))
     sums = ("add_sums", (1 << 22, 1 << 26), (1, 16, 256, 4096), (1,))
     for dtype, (kernel, *choices) in itertools.product(("float32", "int32"), (each, sums)):
         for n, addresses, stride in itertools.product(*choices):

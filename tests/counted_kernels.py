@@ -165,3 +165,12 @@ def one_by_a_flag(x, y, z, flags, B: tl.constexpr):
     source = x if tl.load(flags + row) > 0 else y
     at = row * B + tl.arange(0, B)
     tl.store(z + at, tl.load(source + at))
+
+
+@triton.jit
+def one_and_either(x, y, z, first, B: tl.constexpr):
+    """Add a row of x to one of x in the first programs, and of y in the others."""
+    row = tl.program_id(0)
+    source = x if row < first else y
+    at = row * B + tl.arange(0, B)
+    tl.store(z + at, tl.load(source + at) + tl.load(x + at))

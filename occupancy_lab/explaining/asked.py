@@ -86,8 +86,8 @@ def explain(cols: Integer | None = None, **asked: Any) -> Explanation | ScriptEx
             option = option_name(unused[0])
             if option == "--triton":
                 refuse(
-                    f"{kernel} runs in this Python, with its Triton; for another one run"
-                    " occupancy-lab in a Python that has that"
+                    f"{kernel} runs in this Python, with its Triton; for another Triton, run"
+                    " occupancy-lab in a Python that has it"
                 )
             refuse(f"{option} has no use for {kernel}, which makes its launches itself")
         return explain_script(kernel, **{name: asked[name] for name in asked if name != "kernel"})

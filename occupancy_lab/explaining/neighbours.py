@@ -270,9 +270,11 @@ def _shapes(record: Record) -> Iterator[dict[str, Any]]:
         return
     blocks, most = blocks_of(record), record.gpu.architecture.max_warps_per_program
     fixed = by_position(record)
+    is_alone = sum(one > 1 for one in blocks.values()) <= 1
     for name, block in blocks.items():
-        smaller = (0.5,) if block > 1 else ()
-        for times in (*smaller, 2, *((4,) if len(blocks) == 1 else ())):
+        for times in (0.5, 2, 4) if is_alone else (0.5, 2):
+            if block * times < 1:
+                continue
             warps = int(record.num_warps * times)
             sizes = sorted({**blocks, name: int(block * times)}.values())
             if times > 1 and math.prod(sizes[-2:]) > MOST_ELEMENTS:

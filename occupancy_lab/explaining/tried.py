@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import shlex
 from typing import TYPE_CHECKING
 
@@ -289,7 +290,7 @@ def _further_away(case: Case) -> Iterator[str]:
             yield f"`{tune_blocks(case, case.typed, name, several)}` ranks blocks further away."
             return
         grid = grid_by(record, None, name)
-        if name in grid or name.endswith("K"):
+        if re.search(rf"\b{name}\b", grid) or name.endswith("K"):
             yield (
                 f"`occupancy-lab tune FILE.py:{record.kernel}`, with this launch's `--signature`"
                 f" and constexprs, `--constexpr {several}` and `--grid '{grid}'`, ranks blocks"

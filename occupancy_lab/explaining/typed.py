@@ -49,8 +49,8 @@ def _texts(given: Any) -> list[str]:
 def grid_by(record: Record, typed: Any, name: str) -> str:
     """Return the grid of a launch, *typed* so, as it goes by the block *name*.
 
-    A dimension that covers a whole number of the launch with blocks is written so, of several
-    blocks of one size with that whose name ends with the number's.
+    A dimension that covers a whole number of the launch with blocks is written so: of several that
+    it may be a number that no dimension before covers, and a block whose name ends with its own.
     """
     if isinstance(typed, str) and whole_numbers(typed) is None:
         return typed
@@ -61,16 +61,17 @@ def grid_by(record: Record, typed: Any, name: str) -> str:
         if type(value) is int and argument not in fixed
     }
     block, sizes = record.arguments[name], []
-    alike = [one for one in record.constexprs if BLOCK.search(one) and one != name]
-    alike = [name, *(one for one in alike if record.arguments[one] == block)]
+    alike = [one for one in record.constexprs if BLOCK.search(one)]
+    alike = [name, *(one for one in alike if one != name and record.arguments[one] == block)]
+    left = [(number, one) for number in numbers for one in alike]
     for size in record.launch.grid or ():
-        covers = (
-            one for one in numbers if type(block) is int and -(-numbers[one] // block) == size
-        )
-        argument = next(covers, None) if size > 1 else None
-        if argument is None:
-            sizes.append(str(size))
-        else:
-            own = next((one for one in alike if one.endswith(argument)), name)
-            sizes.append(f"cdiv({argument}, {own})")
+        covers = [
+            pair
+            for pair in left
+            if type(block) is int and -(-numbers[pair[0]] // block) == size > 1
+        ]
+        pair = next((pair for pair in covers if pair[1].endswith(pair[0])), None)
+        pair = pair or next(iter(covers), None)
+        sizes.append(str(size) if pair is None else f"cdiv({pair[0]}, {pair[1]})")
+        left = [one for one in left if pair is None or one[0] != pair[0]]
     return ", ".join(sizes)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.values import Resources
-    from occupancy_lab.work.counts import Amount, Counts, Executed, Program
+    from occupancy_lab.work.counts import Amount, Counts, Executed, GlobalAccess, Program
     from occupancy_lab.work.memory import Memory
 
 FITTED_TO = "h100"
@@ -55,7 +55,8 @@ DISPATCH_US = 0.0006
 START_CYCLES = 133.0
 """Of a program, before its first instruction and after its last."""
 L2_CYCLES, MEMORY_CYCLES = 487.0, 685.0
-"""Until a load is there from the L2 cache and from device memory, as `calibrate` measures this."""
+"""Until a load is there from the L2 cache and from device memory. The second is what `calibrate`
+measures; with 286, which it measures of an idle L2 cache, launches are too short."""
 LOADED, WAITING_LOADED, AHEAD_LOADED = 1.2, 2.0, 0.9
 """How much longer both take, as a share, where loads and stores keep one of the two busy all the
 time: in proportion where it is less. The second is of programs with tensor cores that wait for
@@ -87,12 +88,13 @@ H100 copy at the same time. Without them kernels that read or write
 a column took up to seven times as long as predicted."""
 ATOMIC_CYCLES = 3.48
 """Between two atomic operations of the whole GPU on one address, as `calibrate` measures it."""
-ATOMIC_SECTOR_CYCLES, ATOMIC_THREAD_CYCLES = 1.48, 0.73
-"""What a slice of the L2 cache takes for a sector that a warp operates on, again for each thread of
-the same address, and at the least for each thread."""
+ATOMIC_SECTOR_CYCLES, ATOMIC_THREAD_CYCLES, FLOAT_CYCLES = 1.48, 0.73, 0.11
+"""Of a slice of the L2 cache: for each sector of a warp, times the threads that share an address,
+and at the least for each thread, of floats as `calibrate` measures it (atomic_adds)."""
 ATOMIC_SLICES, SLICE_BYTES = 42.0, 512
 """How many slices work at once where addresses are in all of them, and the bytes that lie in one:
-of a few such pieces some share a slice. All by 96 launches on an H100 (atomics-h100.csv)."""
+of a few such pieces some share a slice. These, and the first two, by the launches of `add_each` in
+reports/data/atomics-h100.csv."""
 LOCAL_BYTES, LOCAL_PORT_BYTES = 30.5, 46.0
 """The same two of local memory that the L1 cache does not hold."""
 LOCAL_ROOM = 1.2
@@ -264,7 +266,7 @@ def predict_launch(  # noqa: PLR0913, PLR0917 - what a time is made of
     asked = _asked(counts, program, memory, resources, fit)
     if asked is None or not known:
         return None
-    asked = replace(asked, atomics=_atomic_cycles(counts, followed))
+    asked = replace(asked, atomics=_atomic_cycles(counts, executed))
     if followed is None:
         asked = replace(asked, programs=working_programs(counts))
     found = _Time(asked, gpu, EVENTS_US if in_program else 0.0)
@@ -349,27 +351,40 @@ def _asked(
 def _atomic_cycles(counts: Counts, executed: Executed | None) -> float:
     """Return the cycles in which the L2 cache does the atomic operations of a launch.
 
-    Those on one address come one after the other, and so do those in one slice.
+    Those on one address come one after the other, and so do those in one slice; which these are the
+    binary says. Where it does not, they are those of the source on one address. Addresses that are
+    not known are taken to differ.
     """
+    tensors = {one.tensor: one for one in counts.footprints}
     touched: dict[str | None, float] = defaultdict(float)
+    again: dict[str | None, float] = defaultdict(float)
     for access in counts.accesses:
         if access.reads and access.writes:
-            touched[access.tensor] = max(touched[access.tensor], _middle(access.unique_bytes))
-    if not any(touched.values()):
-        return 0.0
-    whole = {one.tensor: _middle(one.written_whole) for one in counts.footprints}
-    largest, slices = max(touched, key=touched.__getitem__), 0.0
-    again: dict[str | None, float] = defaultdict(float)
-    for one in () if executed is None else executed.accesses:
-        threads, places, sectors = map(_middle, (one.threads, one.places, one.sectors))
-        if one.operation == "atomic" and places:
-            tensor = one.tensor if touched.get(one.tensor) else largest
-            lines = whole[tensor] / SECTOR * _middle(one.lines) / sectors
-            pieces = max(lines * LINE / SLICE_BYTES, 1.0)
-            each = threads * max(ATOMIC_SECTOR_CYCLES * sectors / places, ATOMIC_THREAD_CYCLES)
-            slices += each * (1.0 / pieces + 1.0 / ATOMIC_SLICES)
-            again[tensor] += threads * one.thread_bytes / touched[tensor]
-    return max(slices, ATOMIC_CYCLES * max(again.values(), default=0.0))
+            unique = _most(access.unique_bytes)
+            touched[access.tensor] = max(touched[access.tensor], unique, 1.0)
+            again[access.tensor] += access.bytes.low
+    found = [] if executed is None else [one for one in executed.accesses if _middle(one.places)]
+    if not touched or not found:
+        return ATOMIC_CYCLES * max((again[one] / size for one, size in touched.items()), default=0)
+    again.clear()
+    slices, largest = 0.0, max(touched, key=touched.__getitem__)
+    for one in found:
+        tensor = one.tensor if one.tensor in touched else largest
+        slices += _slice_cycles(one, _most(tensors[tensor].written_whole) / SECTOR)
+        again[tensor] += _middle(one.threads) * one.thread_bytes
+    return max(slices, ATOMIC_CYCLES * max(again[one] / touched[one] for one in again))
+
+
+def _slice_cycles(one: GlobalAccess, sectors: float) -> float:
+    """Return the cycles in which the slices of the L2 cache do an atomic operation of a launch.
+
+    It is on so many *sectors* in all.
+    """
+    threads, places, asked = map(_middle, (one.threads, one.places, one.sectors))
+    pieces = max(sectors * _middle(one.lines) / max(asked, 1.0) * LINE / SLICE_BYTES, 1.0)
+    least = FLOAT_CYCLES if one.adds_floats else ATOMIC_THREAD_CYCLES
+    each = max(ATOMIC_SECTOR_CYCLES * asked / places, least)
+    return threads * each * (1.0 / pieces + 1.0 / ATOMIC_SLICES)
 
 
 class _Time:

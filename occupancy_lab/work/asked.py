@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from occupancy_lab.work import operations
-from occupancy_lab.work.banks import NOWHERE, WORD, passes_of_warps
+from occupancy_lab.work.banks import NOWHERE, WORD, firsts, passes_of_warps
 from occupancy_lab.work.counts import LINE, SECTOR
 from occupancy_lab.work.warps import WARP, by_warp
 
@@ -25,7 +25,7 @@ AT_RANDOM = 11 / 32
 TAG_BANKS = (0x6B7AB5, 0xBED5DA)
 """The bits of a line's number whose parities are the bank of the L1 cache's tags in which it is
 looked up. Found on an H100 by the time that two lines of a warp take together, a bit of their
-distance after the other; with it the passes of 22 other patterns come out as they were measured."""
+distance after the other; with it 23 other patterns take the passes that were measured."""
 KEPT_LINES = 256
 """Cache lines that a program loads before the L1 cache is taken to have lost a sector: 32 KiB. With
 half as many, or twice, the errors of the recorded launches' times are the same."""
@@ -35,6 +35,9 @@ half as many, or twice, the errors of the recorded launches' times are the same.
 class Asked:
     """What warps ask for by one instruction."""
 
+    tensor: str | None = None
+    is_known: bool = True
+    """Whether its addresses are."""
     threads: float = 0.0
     """Threads whose condition is true."""
     sectors: float = 0.0
@@ -45,28 +48,18 @@ class Asked:
     passes: float = 0.0
     most_passes: float = 0.0
     """Of the L1 cache, as `distinct` has them."""
-    tensor: str | None = None
-    is_known: bool = True
-    """Whether its addresses are."""
     cached: float = 0.0
     """Sectors that the L1 cache has from what the same program loaded before."""
     merged: float = 0.0
-    """Sectors beside those that are asked for once, as another warp asks for them too."""
+    """Sectors that another warp of the program asks for too, beyond one each."""
     places: float = 0.0
     """Of atomic operations the addresses, each counted once a warp; as many as threads where they
     are not known."""
 
     def a_time(self, times: float) -> Asked:
         """Return the same of one of so many executions."""
-        names = (
-            "threads",
-            "cached",
-            "merged",
-            "places",
-            *COUNTED,
-            *(f"most_{name}" for name in COUNTED),
-        )
-        return replace(self, **{name: getattr(self, name) / times for name in names})
+        amounts = (one.name for one in fields(self) if one.type == "float")
+        return replace(self, **{name: getattr(self, name) / times for name in amounts})
 
     def add(self, least: Sequence[float], most: Sequence[float]) -> None:
         """Add what is COUNTED, which is between the *least* and the *most*."""
@@ -83,16 +76,19 @@ class Asking:
         programs: int,
         threads: int,
         tensor_at: Callable[[int], str | None],
+        bytes_of: Callable[[int], int],
         lanes: int = WARP,
     ) -> None:
         """Take the programs, the threads of each, and what says in which tensor an address is.
 
-        A warp has so many *lanes*.
+        *bytes_of* says how many bytes a thread moves by an instruction of a number. A warp has so
+        many *lanes*.
         """
         self.by_instruction: dict[int, Asked] = defaultdict(Asked)
         self._programs = programs
         self._threads = threads
         self._tensor_at = tensor_at
+        self._bytes_of = bytes_of
         self._lanes = lanes
         self._loaded: dict[int, int] = {}
         self._lines = 0
@@ -120,25 +116,27 @@ class Asking:
             return
         warps = int(by_warp(mask, self._lanes).any(axis=2).sum()) * same
         asked.is_known &= is_known and address is not None
+        opcode, size = step.word & 0x1FF, self._bytes_of(step.number)
         if address is None:
-            asked.add([warps] * 3, [threads, threads, threads * AT_RANDOM])
-            asked.places += threads
+            asked.add([warps] * 3, [threads, threads, max(threads * AT_RANDOM, warps)])
+            asked.places += threads if opcode in operations.ATOMICS else 0
             return
         if asked.tensor is None and is_known:
             shape = np.broadcast_shapes(address.shape, mask.shape)
             at = np.broadcast_to(address, shape)[np.broadcast_to(mask, shape)]
             asked.tensor = self._tensor_at(int(at[0]))
         same = repeat * self._programs // max(address.shape[0], mask.shape[0])
-        size = operations.access_bytes(step.word)
         found = [one * same for one in distinct(address, mask, size, self._lanes)]
         is_aligned = is_known or address.shape[1] == 1
         asked.add(found, found if is_aligned else [one + warps for one in found])
-        if step.word & 0x1FF in operations.ATOMICS:
-            asked.places += same * _places(address, mask, self._lanes)
-        if is_known and operations.through_l1(step.word):
+        if opcode in operations.ATOMICS:
+            places = by_warp(np.where(mask, address, NOWHERE), self._lanes)
+            asked.places += same * int(firsts(places).sum())
+        is_narrow_copy = opcode == operations.LDGSTS and size < operations.BYPASSING_BYTES
+        if is_known and (opcode in operations.LOADS or is_narrow_copy):
             self._begin(step.number, repeat)
             cached, merged = self._cached(address, mask)
-            if step.word & 0x1FF not in operations.LOADS:  # a copy is waited for with all others
+            if is_narrow_copy:  # it is waited for with all others
                 cached, merged = 0.0, cached + merged
             asked.cached += found[0] * cached
             asked.merged += found[0] * merged
@@ -169,9 +167,8 @@ class Asking:
         self._lines += lines
         self._left_out += (self._repeat - 1) * lines
         self._loaded |= dict.fromkeys(wanted, self._lines)
-        cached = 1 - len(missed) / len(wanted)
-        by_warps, *_ = distinct(own[np.newaxis], threads[np.newaxis], lanes=self._lanes)
-        return cached, (1 - cached) * (1 - len(wanted) / by_warps)
+        by_warps = int(firsts(_sectors(own[np.newaxis], threads[np.newaxis], self._lanes)).sum())
+        return 1 - len(missed) / len(wanted), len(missed) / len(wanted) - len(missed) / by_warps
 
 
 def distinct(address: Any, mask: Any, size: int = WORD, lanes: int = WARP) -> tuple[int, int, int]:
@@ -179,42 +176,43 @@ def distinct(address: Any, mask: Any, size: int = WORD, lanes: int = WARP) -> tu
 
     *address* and *mask* are arrays over programs and threads, each of which asks for *size* bytes.
     In a pass the L1 cache looks up a line in each of its four banks of tags, and gives or takes a
-    word of each of its 32 banks of data, which are those of shared memory (H100, measured).
+    word of each of its 32 banks of data, which are those of shared memory (H100, measured). A warp
+    takes as many as it needs of the scarcer.
     """
     if address.shape[1] == 1:
         shape = (max(address.shape[0], mask.shape[0]), mask.shape[1])
         warps = int(by_warp(np.broadcast_to(mask, shape), lanes).any(axis=2).sum())
         return warps, warps, warps
-    are_all = bool(mask.all())
-    wanted = address // SECTOR if are_all else np.where(mask, address // SECTOR, NOWHERE)
-    sectors = by_warp(wanted, lanes)
-    if (sectors[..., 1:] < sectors[..., :-1]).any():
-        sectors = np.sort(sectors, axis=2)
-    is_first = np.ones(sectors.shape, bool)
-    is_first[..., 1:] = sectors[..., 1:] != sectors[..., :-1]
-    if not are_all:
-        is_first &= sectors != NOWHERE
+    sectors = np.sort(_sectors(address, mask, lanes), axis=2)
+    is_first = firsts(sectors)
     lines = sectors // QUARTERS
     begins = is_first.copy()
     begins[..., 1:] &= lines[..., 1:] != lines[..., :-1]
-    each = begins.sum(axis=2)
-    if each.max(initial=0) > 1:
-        bank = sum(_parity(lines & bits) << place for place, bits in enumerate(TAG_BANKS))
-        of_bank = [(begins & (bank == one)).sum(axis=2) for one in range(1 << len(TAG_BANKS))]
-        each = np.maximum.reduce(of_bank)
-    passes = max(int(each.sum()), passes_of_warps(address, mask, size))
-    return int(is_first.sum()), int(begins.sum()), passes
+    passes = begins.sum(axis=2)
+    several = passes > 1
+    if several.any():
+        shape = (*several.shape, lanes)
+        some, asks = (
+            np.broadcast_to(by_warp(one, lanes), shape)[several] for one in (address, mask)
+        )
+        passes[several] = np.maximum(
+            _passes_of_tags(lines[several], begins[several]), passes_of_warps(some, asks, size)
+        )
+    return int(is_first.sum()), int(begins.sum()), int(passes.sum())
 
 
-def _places(address: Any, mask: Any, lanes: int) -> int:
-    """Return the addresses that warps ask for, each counted once a warp."""
-    places = np.sort(by_warp(np.where(mask, address, NOWHERE), lanes), axis=2)
-    is_first = places[..., 1:] != places[..., :-1]
-    return int(is_first.sum() + (places[..., -1] != NOWHERE).sum())
+def _sectors(address: Any, mask: Any, lanes: int) -> Any:
+    """Return the sector of each lane of each warp, NOWHERE of one that does not ask."""
+    return by_warp(np.where(mask, address // SECTOR, NOWHERE), lanes)
 
 
-def _parity(numbers: Any) -> Any:
-    """Return whether the number of bits of each number, of 24 at most, is odd."""
-    for shift in (16, 8, 4, 2, 1):
-        numbers = numbers ^ numbers >> shift
-    return numbers & 1
+def _passes_of_tags(lines: Any, counts: Any) -> Any:
+    """Return how many of the *lines* of each warp that count are in the fullest bank of tags."""
+    bank = 0
+    for place, bits in enumerate(TAG_BANKS):
+        parity = lines & bits
+        for shift in (16, 8, 4, 2, 1):
+            parity = parity ^ parity >> shift
+        bank = bank | (parity & 1) << place
+    of_bank = [(counts & (bank == one)).sum(axis=1) for one in range(1 << len(TAG_BANKS))]
+    return np.maximum.reduce(of_bank)

@@ -84,8 +84,18 @@ def lines_of_copies(source: Any, mask: Any, size: int) -> int:
     """
     shape = np.broadcast_shapes(source.shape, mask.shape)
     lines = np.broadcast_to(np.where(mask, source // LINE, NOWHERE), shape)
-    lines = np.sort(lines.reshape(-1, PASS // size), axis=1)
-    return int((lines[:, 1:] != lines[:, :-1]).sum() + (lines[:, -1] != NOWHERE).sum())
+    return int(firsts(lines.reshape(-1, PASS // size)).sum())
+
+
+def firsts(numbers: Any) -> Any:
+    """Return which of the numbers of each group, along the last axis, come first when sorted.
+
+    Those that are NOWHERE do not count.
+    """
+    numbers = np.sort(numbers, axis=-1)
+    found = numbers != NOWHERE
+    found[..., 1:] &= numbers[..., 1:] != numbers[..., :-1]
+    return found
 
 
 def passes_of_copies(source: Any, address: Any, mask: Any, size: int) -> int:
@@ -112,17 +122,14 @@ def passes_of_copies(source: Any, address: Any, mask: Any, size: int) -> int:
     return int(words.reshape(-1, banks).max(axis=1).sum())
 
 
-def passes_of_warps(address: Any, mask: Any, size: int) -> int:
-    """Return the passes that the L1 cache takes to give warps *size* bytes a thread, or to take.
+def passes_of_warps(address: Any, mask: Any, size: int) -> Any:
+    """Return the passes in which the L1 cache gives each warp *size* bytes a thread, or takes them.
 
-    Its banks are those of shared memory, but a warp is served as a whole.
+    *address* and *mask* are arrays over warps and lanes. The banks are those of shared memory, but
+    a warp is served as a whole.
     """
     wide = max(size, WORD)
-    shape = np.broadcast_shapes(address.shape, mask.shape)
-    places, asks = (
-        np.broadcast_to(one, shape).reshape(-1, WARP) for one in (address // wide, mask)
-    )
-    return int(_passes(places, asks, PASS // wide).sum())
+    return _passes(address // wide, mask, PASS // wide)
 
 
 def _passes(places: Any, asks: Any, banks: int) -> Any:
@@ -160,8 +167,8 @@ class Served:
     is_known: bool = True
     """Whether its addresses are."""
     written: float = 0.0
-    """Of a copy the cycles in which it is written, whatever lines it comes from: `passes_of_copies`
-    of one through the L1 cache, and else its passes."""
+    """Cycles in which a copy is written to shared memory; of one through the L1 cache those of
+    `passes_of_copies`."""
 
     def a_time(self) -> Served:
         """Return the same of one execution."""
@@ -211,17 +218,17 @@ class Serving:
             asking = asking * rows // WARP
             mask, size = mask & (np.arange(self._threads) % WARP < rows), ROW
         is_known = address is not None and (copied is None or copied[0] is not None)
-        known = address if is_known else np.zeros((1, 1), np.int64)
+        known = np.zeros((1, 1), np.int64) if address is None else address
         passes = float(self._passes(known, mask, size, is_load=opcode == operations.LDS))
+        taken = passes
         if is_known and copied is not None:
             source, copying = (one[: -(-MOST_COPYING // self._threads)] for one in copied)
             copying = np.broadcast_to(copying, (len(copying), self._threads))
-            lines = lines_of_copies(source, copying, size)
-            share, taken = self._programs / max(len(source), len(copying)), passes
-            if operations.through_l1(step.word):
+            share = self._programs / max(len(source), len(copying))
+            if size < operations.BYPASSING_BYTES:
                 taken = share * passes_of_copies(source, address[: len(source)], copying, size)
-            served.written += repeat * taken
-            passes = max(passes, lines * share)
+            passes = max(passes, share * lines_of_copies(source, copying, size))
+        served.written += 0.0 if copied is None else repeat * taken
         times = self._warps(executing)
         served.times += repeat * times
         served.threads += repeat * threads

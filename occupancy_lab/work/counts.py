@@ -338,7 +338,7 @@ class GlobalAccess:
     lines: Amount
     """Cache lines of 128 bytes, likewise."""
     passes: Amount
-    """In which the L1 cache serves them: each serves one sector of each quarter of a line."""
+    """In which the L1 cache serves them, as `asked.distinct` has them."""
     is_known: bool
     """Whether its addresses are: else all threads of a warp may ask for the same, or each for other
     lines. Where they hang on numbers of memory that all threads of a warp share, it is known but
@@ -350,6 +350,8 @@ class GlobalAccess:
     places: Amount = NOTHING
     """Of an atomic operation the addresses, each counted once a warp; as many as threads where they
     are not known."""
+    adds_floats: bool = False
+    """Whether it is an atomic operation on floats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,8 +375,8 @@ class SharedAccess:
     """Whether its addresses and its condition are: else all threads of a warp may want the same, or
     each another word of the same bank."""
     written: Amount = NOTHING
-    """Of a copy the cycles in which it is written to shared memory, which is less than Nsight
-    Compute's passes where it comes from many cache lines."""
+    """Cycles in which a copy is written to shared memory: fewer than Nsight Compute's passes where
+    it comes from many cache lines."""
 
 
 @dataclass(frozen=True, slots=True)

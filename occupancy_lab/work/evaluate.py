@@ -45,9 +45,10 @@ class Block:
 
 
 Made = Known | Pointer | Block
-EITHER, APART = " or ", 1 << 40
-"""Between the names of tensors of which a pointer is into one, and the bytes from one to the next,
-as if they were one."""
+EITHER = " or "
+"""Stands between the names of tensors where a pointer is into one of them."""
+APART = 1 << 40
+"""Bytes from one of them to the next: they are counted as if they were one tensor."""
 
 
 def numbers_of(value: Made) -> tuple[Known, ...]:
@@ -268,13 +269,14 @@ class Evaluator:
 
     def _one_of(self, condition: Mask, one: Pointer, other: Pointer, key: object) -> Pointer:
         """Return a pointer into one of two tensors, which are as one where it is known which."""
-        if one.tensor is None or other.tensor is None:
+        names = [x.tensor.split(EITHER) for x in (one, other) if x.tensor is not None]
+        if len(names) < 2 or {*names[0]} & {*names[1]}:  # noqa: PLR2004 - both
             return self._unknown_tensor([one.offset, other.offset], key)
-        apart = tiles.number(APART * (one.tensor.count(EITHER) + 1))
+        apart = tiles.number(APART * len(names[0]))
         found = self._choose(condition, one.offset, self.add(other.offset, apart), key)
         if found.hidden or not isinstance(found, Number):
             return self._unknown_tensor([found], key)
-        return Pointer(EITHER.join((one.tensor, other.tensor)), found)
+        return Pointer(EITHER.join([*names[0], *names[1]]), found)
 
     @staticmethod
     def _unknown_tensor(parts: Sequence[Known], key: object) -> Pointer:

@@ -159,6 +159,10 @@ class SassRun(Run):
             operation = "load" if opcode in LOADS else "atomic"
         return operation, self.code.decoder.moved_bytes(word)
 
+    def adds_floats(self, number: int) -> bool:
+        """Tell whether an instruction is known to be an atomic operation on floats."""
+        return self.code.words[number] & 0x1FF in {operations.ATOMG_FLOAT, operations.REDG}
+
     def visiting(self, programs: int) -> tuple[Asking, Visits]:
         """Return who is told of the accesses of so many programs, to shared memory too."""
         asking, visits = super().visiting(programs)

@@ -119,13 +119,23 @@ class Run(ABC):
     def access_of(self, number: int) -> tuple[str, int] | None:
         """Return what an instruction does to global memory, and the bytes of a thread, if any."""
 
+    def adds_floats(self, _number: int) -> bool:
+        """Tell whether an instruction is known to be an atomic operation on floats."""
+        return False
+
+    def bytes_of(self, number: int) -> int:
+        """Return the bytes that a thread moves by an access to global memory."""
+        access = self.access_of(number)
+        return 0 if access is None else access[1]
+
     @abstractmethod
     def marks(self, often: Mapping[int, float]) -> Sequence[Mark]:
         """Return what is known of each instruction; *often* says how often blocks are executed."""
 
     def visiting(self, programs: int) -> tuple[Asking, Visits]:
         """Return who is told of the accesses of so many programs."""
-        asking = Asking(programs, self.threads, self.passed.tensor_at, self.code.lanes)
+        tensor_at = self.passed.tensor_at
+        asking = Asking(programs, self.threads, tensor_at, self.bytes_of, self.code.lanes)
         return asking, Visits(asking.visit)
 
     def executed(self) -> Executed:
@@ -329,6 +339,7 @@ class Run(ABC):
             cached=share("cached"),
             merged=share("merged"),
             places=amount("places", "places"),
+            adds_floats=self.adds_floats(number),
         )
 
     def _lines(self, executions: Mapping[int, Amount]) -> tuple[ExecutedLine, ...]:

@@ -121,6 +121,9 @@ WORD = 4
 """Bytes of a register."""
 SIZE_OF_8 = 3
 """Of the result of a conversion: 8 bytes, as a power of two."""
+BYPASSING_BYTES = 16
+"""A thread, with which a copy to shared memory goes past the L1 cache, as Triton has it; narrower
+ones cannot (PTX ISA, cp.async)."""
 BYTES_OF_SIZE = (1, 1, 2, 2, 4, 8, 16, 32)
 """Bytes a thread of a memory access, by bits 73 to 75."""
 
@@ -128,16 +131,6 @@ BYTES_OF_SIZE = (1, 1, 2, 2, 4, 8, 16, 32)
 def access_bytes(word: int) -> int:
     """Return the bytes that a thread moves by a load or a store."""
     return BYTES_OF_SIZE[word >> 73 & 7]
-
-
-def through_l1(word: int) -> bool:
-    """Tell whether what an instruction asks of global memory goes through the L1 cache.
-
-    Loads do, and copies to shared memory of fewer than 16 bytes: Triton lets the others bypass it,
-    as only they can (PTX ISA, cp.async.cg).
-    """
-    opcode = word & 0x1FF
-    return opcode in LOADS or (opcode == LDGSTS and access_bytes(word) < BYPASSING_BYTES)
 
 
 def is_signed(word: int) -> bool:
@@ -233,7 +226,6 @@ OF_OTHERS = frozenset({SHFL, VOTE, VOTEU, REDUX, R2UR, R2UR_BEFORE, 0x0CC, ELECT
 """What a thread gets of other threads."""
 FROM_FIRST = frozenset({R2UR, R2UR_BEFORE, REDUX, LDC, R2P})
 """What is made of its first source, and is no arithmetic."""
-BYPASSING_BYTES = 16
 WRITES_SHARED = frozenset({STS, STSM, LDGSTS, ATOMS, 0x1B4, 0x1BA})
 """UTMALDG and UBLKCP among them."""
 LOADS = frozenset({LDG, LD})

@@ -28,10 +28,11 @@ OPERAND_SHARE = 0.7
 matrices of FP16 and FP32 (TF32)."""
 LOADS = frozenset({"load", "copy"})
 """Operations of a `GlobalAccess` that the L1 cache can serve."""
-COPY_CYCLES, COPY_MISS_CYCLES, LOAD_MISS_CYCLES = 0.8, 1.0, 0.3
-"""Of lsu: what a copy through the L1 cache takes besides its passes, of the cache or of shared
-memory, whichever are more, and what it and a load take for each line that the cache has not. An
-H100, by loads of 1 to 16 bytes a thread and copies of 4 and 8 of 12 strides."""
+COPY_CYCLES, COPY_MISS_CYCLES = 0.8, 1.0
+"""Of lsu, which a copy through the L1 cache takes besides its passes, and for each line that the
+cache lacks (H100, copies of 4 and 8 bytes a thread of 12 strides)."""
+LOAD_MISS_CYCLES = 0.3
+"""The same of a load (H100, of 1, 2 and 4 bytes a thread: 0.1 to 0.8)."""
 SAME = 1.02
 """How much more than the mean one program may execute where all are taken to do the same."""
 TYPICAL = 0.5
@@ -109,7 +110,8 @@ def cached_share(accesses: Iterable[GlobalAccess]) -> float:
 def asked_lines(accesses: Iterable[GlobalAccess], programs: int) -> tuple[float, float]:
     """Return the lines that one of *programs* asks the L2 cache for: to load, and to store.
 
-    What the L1 cache has is not asked for. Of addresses that are not known it is the fewest lines.
+    What the L1 cache has is not asked for, nor again what another warp asks for. Of addresses that
+    are not known it is the fewest lines.
     """
     loaded = stored = 0.0
     for one in accesses:
@@ -126,8 +128,9 @@ def lsu_cycles(
 ) -> dict[int, float]:
     """Return for how many cycles each access of a warp keeps lsu busy, by its number in the code.
 
-    Of global and of shared memory those are the passes that it takes, and of a copy from one to the
-    other whichever are more, and what one through the L1 cache takes besides.
+    A load and a store take their passes, and a load more for each line that the L1 cache lacks. A
+    copy past that cache takes as long as it is written, and a narrower one the longer of both and
+    what COPY_CYCLES says.
     """
     found = {
         one.instruction: _middle(passes) / _middle(one.executions)

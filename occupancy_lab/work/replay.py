@@ -334,9 +334,8 @@ class Replay:
         if self._transfer and kind in self._in_turn:
             moved = self._num_warps * one.cycles * (1.0 - one.cached)
             asked = self._arrived = max(self._arrived, asked) + moved * self._transfer
-        if kind == LOAD:  # what comes from the cache does not overtake what it lacks
-            self._returned = max(asked, self._returned + one.cycles * self._num_warps)
-            return self._returned
+        if kind == LOAD:
+            return self._come(one, asked)
         if kind == COPY:
             self._copies.begin(asked)
         elif kind == END_COPIES:
@@ -353,6 +352,13 @@ class Replay:
         else:
             self._wait(one)
         return done
+
+    def _come(self, one: Step, asked: float) -> float:
+        """Return when a load is there: what the L1 cache has does not overtake what it lacks."""
+        if one.result == NO_SCOREBOARD:  # of an atomic operation nothing comes
+            return asked
+        self._returned = max(asked, self._returned + one.cycles * self._num_warps)
+        return self._returned
 
     def _wait(self, one: Step) -> None:
         until = 0.0

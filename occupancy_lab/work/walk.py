@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.assumed import Assumption
     from occupancy_lab.launch import Plain
+    from occupancy_lab.work.counts import Footprint
     from occupancy_lab.work.module import Block as Blocks
     from occupancy_lab.work.module import Module, Region
 
@@ -151,7 +152,7 @@ class Walk:
             math.prod(self.grid),
             math.prod(self.walked),
             tuple(self.accesses),
-            footprints(self.touches, self.walked, resident, self.storage),
+            _apart(footprints(self.touches, self.walked, resident, self.storage)),
             tuple(self.arithmetic),
             tuple(self.loops),
             tuple(self.branches),
@@ -363,11 +364,11 @@ class Walk:
         elements = executions * int(np.prod(shape, dtype="int64"))
         active, sectors, lines = measure(touch)
         found = accessed(touch, active * item)
-        if pointer.tensor is not None and EITHER in pointer.tensor:
-            sizes = [self.storage.get(one) for one in pointer.tensor.split(EITHER)]
-            if None not in sizes:
-                self.storage[pointer.tensor] = sum(filter(None, sizes))
-        unique = distinct([found], self.storage.get(pointer.tensor or ""))
+        name = pointer.tensor or ""
+        parts = [self.storage[one] for one in name.split(EITHER) if one in self.storage]
+        if len(parts) > name.count(EITHER) > 0:
+            self.storage[name] = sum(parts)
+        unique = distinct([found], self.storage.get(name))
         self.touches.append(found)
         self.accesses.append(
             Access(
@@ -415,6 +416,28 @@ class Walk:
         if not isinstance(base, Pointer):
             base = Pointer(None, self.number(first))
         return base, mask, item, kind.shape
+
+
+def _apart(found: Sequence[Footprint]) -> tuple[Footprint, ...]:
+    """Return footprints of which some are of one of several tensors.
+
+    What those touch at the least is not known where a part is touched by itself too.
+    """
+    names = {one.tensor for one in found if one.tensor is not None}
+
+    def open_below(one: Footprint) -> Footprint:
+        own = (one.tensor or "").split(EITHER)
+        if len(own) == 1 or not names & {*own}:
+            return one
+        read, written, read_whole, written_whole = (
+            Amount(0, amount.high)
+            for amount in (one.read, one.written, one.read_whole, one.written_whole)
+        )
+        return replace(
+            one, read=read, written=written, read_whole=read_whole, written_whole=written_whole
+        )
+
+    return tuple(map(open_below, found))
 
 
 def _forward(region: Region) -> list[Blocks]:

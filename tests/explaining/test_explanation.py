@@ -463,5 +463,7 @@ def test_a_script_has_no_use_for_a_signature(tmp_path: Path) -> None:
     for name, option in (("grid", "--grid"), ("constexprs", "--constexpr")):
         with pytest.raises(InputError, match=rf"^{option} has no use for .*bench\.py:main"):
             occupancy_lab.explain(kernel=f"{path}:main", **{name: "N=4"})
-    with pytest.raises(InputError, match="runs in this Python, with its Triton; for another one"):
+    with pytest.raises(
+        InputError, match="runs in this Python, with its Triton; for another Triton, run"
+    ):
         occupancy_lab.explain(kernel=f"{path}:main", triton="3.6.0")

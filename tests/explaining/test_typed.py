@@ -59,17 +59,20 @@ def test_the_command_of_a_page_ranks_blocks() -> None:
     assert "does not do the whole work" not in ranked.stdout
 
 
-def test_each_dimension_goes_by_the_block_of_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of blocks of one size that which ends with a number's name covers that number."""
+@pytest.mark.parametrize("columns", [2048, 4096])
+def test_each_dimension_goes_by_the_block_of_its_name(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of blocks of one size that which ends with a number's name covers that number, once."""
     given = GivenCompiler(lambda *_: Resources(32, 8, 16, local_bytes=0))
     monkeypatch.setattr(dry_run, "Compiler", lambda *_, **__: given)
     (case,) = explain_launch(
         kernel=f"{FILE}:tiles",
-        signature="*fp16,*fp16,M=4096,N=2048",
+        signature=f"*fp16,*fp16,M=4096,N={columns}",
         constexprs=("BLOCK_M=64", "BLOCK_N=64"),
-        grid="64x32",
+        grid=f"64x{columns // 64}",
         gpu="h100",
     ).cases
     expected = "cdiv(M, BLOCK_M), cdiv(N, BLOCK_N)"
-    assert grid_by(case.record, None, "BLOCK_M") == grid_by(case.record, None, "BLOCK_N")
     assert grid_by(case.record, None, "BLOCK_M") == expected
+    assert grid_by(case.record, None, "BLOCK_N") == expected

@@ -10,6 +10,7 @@ from counted_kernels import (
     copy_block,
     gather,
     multiply,
+    one_and_either,
     one_by_a_flag,
     one_of_two,
     persistent,
@@ -184,3 +185,10 @@ def test_a_pointer_into_a_tensor_that_memory_chooses_is_not_known() -> None:
     arguments = {"x": WHOLE, "y": WHOLE, "z": WHOLE, "flags": INDEX, "B": 32}
     counts = counts_of(one_by_a_flag, (4,), arguments)
     assert "which tensor is chosen" in {one.name for one in counts.unknowns}
+
+
+def test_a_tensor_that_is_read_by_itself_too_leaves_the_least_open() -> None:
+    """What x and "x or y" have in common is not known: they are no less than x alone."""
+    arguments = {"x": WHOLE, "y": WHOLE, "z": WHOLE, "first": 2, "B": 32}
+    counts = counts_of(one_and_either, (4,), arguments)
+    assert (counts.unique_read_bytes.low, counts.unique_read_bytes.high) == (4 * 128, 8 * 128)
