@@ -156,9 +156,9 @@ class Range:
 
 
 RANGES = {
-    "bandwidth": Range(0.90, 1.12),
+    "bandwidth": Range(0.91, 1.12),
     "tensor": Range(0.88, 1.16),
-    "other": Range(0.91, 1.22),
+    "other": Range(0.92, 1.20),
     "spills": Range(0.86, 1.15),
     "unknown": Range(0.75, 1.60),
     "counted": Range(0.86, 1.36),
