@@ -14,15 +14,15 @@ data sheets; docs/times.md has what is met on kernels that they were not fitted 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from occupancy_lab.gpus import find_device
+from occupancy_lab.throughput.atomics import atomic_cycles
 from occupancy_lab.throughput.calibrations import measured_units
 from occupancy_lab.throughput.counted_program import counted_program, working_programs
 from occupancy_lab.values import NOT_FOLLOWED, Part, Prediction
-from occupancy_lab.work.counts import CACHED_CYCLES, LATENCIES, LINE, NOTHING, SECTOR, total
+from occupancy_lab.work.counts import CACHED_CYCLES, LATENCIES, NOTHING, SECTOR, total
 from occupancy_lab.work.pipes import ISSUE, LSU, TENSOR, XU
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.values import Resources
-    from occupancy_lab.work.counts import Amount, Counts, Executed, GlobalAccess, Program
+    from occupancy_lab.work.counts import Amount, Counts, Executed, Program
     from occupancy_lab.work.memory import Memory
 
 FITTED_TO = "h100"
@@ -86,15 +86,6 @@ lines at the same time, and to store. The first and the last are measured by `ca
 lies between those of halves and of quarters of lines (0.66 and 0.79) that all multiprocessors of an
 H100 copy at the same time. Without them kernels that read or write
 a column took up to seven times as long as predicted."""
-ATOMIC_CYCLES = 3.48
-"""Between two atomic operations of the whole GPU on one address, as `calibrate` measures it."""
-ATOMIC_SECTOR_CYCLES, ATOMIC_THREAD_CYCLES, FLOAT_CYCLES = 1.48, 0.73, 0.11
-"""Of a slice of the L2 cache: for each sector of a warp, times the threads that share an address,
-and at the least for each thread, of floats as `calibrate` measures it (atomic_adds)."""
-ATOMIC_SLICES, SLICE_BYTES = 42.0, 512
-"""How many slices work at once where addresses are in all of them, and the bytes that lie in one:
-of a few such pieces some share a slice. These, and the first two, by the launches of `add_each` in
-reports/data/atomics-h100.csv."""
 LOCAL_BYTES, LOCAL_PORT_BYTES = 30.5, 46.0
 """The same two of local memory that the L1 cache does not hold."""
 LOCAL_ROOM = 1.2
@@ -266,7 +257,7 @@ def predict_launch(  # noqa: PLR0913, PLR0917 - what a time is made of
     asked = _asked(counts, program, memory, resources, fit)
     if asked is None or not known:
         return None
-    asked = replace(asked, atomics=_atomic_cycles(counts, executed))
+    asked = replace(asked, atomics=atomic_cycles(counts, executed))
     if followed is None:
         asked = replace(asked, programs=working_programs(counts))
     found = _Time(asked, gpu, EVENTS_US if in_program else 0.0)
@@ -331,7 +322,11 @@ def _asked(
     amounts = (memory.dram_read_bytes, memory.dram_written_bytes, memory.l2_bytes)
     if any(one is None or one.high is None for one in amounts):
         return None
-    taken = _most if _is_indexed(counts) else _middle
+    is_indexed = _is_indexed(counts)
+
+    def taken(amount: Amount) -> float:
+        return amount.most if is_indexed else amount.typical
+
     read, written, through = (taken(one) for one in amounts if one is not None)
     wanted = taken(total(one.sectors for one in counts.accesses if one.reads)) * SECTOR
     cached = wanted * program.cached
@@ -346,45 +341,6 @@ def _asked(
         missed=min(read / max(wanted - cached, read, 1.0), 1.0),
         kept=memory.kept,
     )
-
-
-def _atomic_cycles(counts: Counts, executed: Executed | None) -> float:
-    """Return the cycles in which the L2 cache does the atomic operations of a launch.
-
-    Those on one address come one after the other, and so do those in one slice; which these are the
-    binary says. Where it does not, they are those of the source on one address. Addresses that are
-    not known are taken to differ.
-    """
-    tensors = {one.tensor: one for one in counts.footprints}
-    touched: dict[str | None, float] = defaultdict(float)
-    again: dict[str | None, float] = defaultdict(float)
-    for access in counts.accesses:
-        if access.reads and access.writes:
-            unique = _most(access.unique_bytes)
-            touched[access.tensor] = max(touched[access.tensor], unique, 1.0)
-            again[access.tensor] += access.bytes.low
-    found = [] if executed is None else [one for one in executed.accesses if _middle(one.places)]
-    if not touched or not found:
-        return ATOMIC_CYCLES * max((again[one] / size for one, size in touched.items()), default=0)
-    again.clear()
-    slices, largest = 0.0, max(touched, key=touched.__getitem__)
-    for one in found:
-        tensor = one.tensor if one.tensor in touched else largest
-        slices += _slice_cycles(one, _most(tensors[tensor].written_whole) / SECTOR)
-        again[tensor] += _middle(one.threads) * one.thread_bytes
-    return max(slices, ATOMIC_CYCLES * max(again[one] / touched[one] for one in again))
-
-
-def _slice_cycles(one: GlobalAccess, sectors: float) -> float:
-    """Return the cycles in which the slices of the L2 cache do an atomic operation of a launch.
-
-    It is on so many *sectors* in all.
-    """
-    threads, places, asked = map(_middle, (one.threads, one.places, one.sectors))
-    pieces = max(sectors * _middle(one.lines) / max(asked, 1.0) * LINE / SLICE_BYTES, 1.0)
-    least = FLOAT_CYCLES if one.adds_floats else ATOMIC_THREAD_CYCLES
-    each = max(ATOMIC_SECTOR_CYCLES * asked / places, least)
-    return threads * each * (1.0 / pieces + 1.0 / ATOMIC_SLICES)
 
 
 class _Time:
@@ -600,14 +556,3 @@ def _is_indexed(counts: Counts) -> bool:
     """
     unknowns = counts.unknowns
     return bool(unknowns) and all(one.steers == "address" and one.tensor for one in unknowns)
-
-
-def _most(amount: Amount) -> float:
-    return float(amount.low if amount.high is None else amount.high)
-
-
-def _middle(amount: Amount) -> float:
-    """Return a number, or what is as many times its lower limit as the upper one is its own."""
-    if amount.high is None or not amount.low:
-        return float(amount.low)
-    return math.sqrt(amount.low * amount.high)

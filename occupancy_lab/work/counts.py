@@ -5,6 +5,7 @@ Every number is of the whole launch: all programs and all iterations. None is no
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping  # noqa: TC003 - `from_line` reads the fields' types
 from dataclasses import asdict, dataclass, field
@@ -41,6 +42,21 @@ class Amount:
     def exact(self) -> int | None:
         """The number; None where it is not known exactly."""
         return self.low if self.is_exact else None
+
+    @property
+    def most(self) -> float:
+        """The upper limit, where there is none the lower one."""
+        return float(self.low if self.high is None else self.high)
+
+    @property
+    def middle(self) -> float:
+        """The middle of the range; where there is no upper limit the lower one."""
+        return (self.low + self.most) / 2
+
+    @property
+    def typical(self) -> float:
+        """What is as many times the lower limit as the upper one is it; else the lower limit."""
+        return math.sqrt(self.low * self.most)
 
     def __add__(self, other: Amount) -> Amount:
         """Return the sum of both."""

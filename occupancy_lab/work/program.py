@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from occupancy_lab.gpus import Architecture
-    from occupancy_lab.work.counts import Amount, GlobalAccess, SharedAccess
+    from occupancy_lab.work.counts import GlobalAccess, SharedAccess
     from occupancy_lab.work.slices import Code
     from occupancy_lab.work.warps import Followed
 
@@ -103,7 +103,7 @@ def program_of(  # noqa: PLR0913 - what it is made of
 
 def cached_share(accesses: Iterable[GlobalAccess]) -> float:
     """Return the share of the sectors that are loaded or copied which the L1 cache has."""
-    sectors = [(_middle(one.sectors), one.cached) for one in accesses if one.operation in LOADS]
+    sectors = [(one.sectors.middle, one.cached) for one in accesses if one.operation in LOADS]
     return sum(one * share for one, share in sectors) / max(sum(one for one, _ in sectors), 1.0)
 
 
@@ -115,7 +115,7 @@ def asked_lines(accesses: Iterable[GlobalAccess], programs: int) -> tuple[float,
     """
     loaded = stored = 0.0
     for one in accesses:
-        lines = _middle(one.lines) if one.is_known else float(one.lines.low)
+        lines = one.lines.middle if one.is_known else float(one.lines.low)
         if one.operation in LOADS:
             loaded += lines * (1.0 - one.cached - one.merged)
         else:
@@ -133,17 +133,17 @@ def lsu_cycles(
     what COPY_CYCLES says.
     """
     found = {
-        one.instruction: _middle(passes) / _middle(one.executions)
+        one.instruction: passes.middle / one.executions.middle
         for one in shared
         for passes in (one.written if one.operation == "copy" else one.wavefronts,)
-        if one.operation != "product" and _middle(one.executions)
+        if one.operation != "product" and one.executions.middle
     }
     for one in accesses:
-        times = _middle(one.executions)
+        times = one.executions.middle
         if not times:
             continue
-        passes = _middle(one.passes) / times
-        missed = _middle(one.lines) / times * (1.0 - one.cached - one.merged)
+        passes = one.passes.middle / times
+        missed = one.lines.middle / times * (1.0 - one.cached - one.merged)
         if one.operation != "copy":
             found[one.instruction] = max(passes, 1.0)
         elif one.thread_bytes < operations.BYPASSING_BYTES:
@@ -174,7 +174,7 @@ def _pipes(  # noqa: PLR0913 - what it is made of
                 found[LSU] += times * cycles.get(number, busy)
             elif pipe is not None:
                 found[pipe] += times * busy / SCHEDULERS
-    operands = sum(_middle(one.wavefronts) for one in shared if one.operation == "product")
+    operands = sum(one.wavefronts.middle for one in shared if one.operation == "product")
     found[LSU] += OPERAND_SHARE * operands / programs
     return dict(found)
 
@@ -206,8 +206,3 @@ def _mean(warps: Any, which: Any) -> float:
     """Return the warps of a program, in the mean of *which* of them."""
     found = np.asarray(warps, float).reshape(-1)
     return float(found[0] if found.size == 1 else found[which].mean())
-
-
-def _middle(amount: Amount) -> float:
-    """Return a number, or the middle of its range; the lower limit where there is no upper one."""
-    return amount.low if amount.high is None else (amount.low + amount.high) / 2
