@@ -183,10 +183,10 @@ def find_gain(  # noqa: PLR0913 - what a gain depends on
         spilled = _without_spills(mix, work, speeds, programs, spill_advice)
         if (spilled.factor or 0) > LEAST:
             return spilled
-    if (more.factor or 0) <= LEAST or not (spills or cost):
-        return more
-    if spills:
+    if spills and (more.factor or 0) > 1:
         return Gain(None, more.by, more.bound)
+    if (more.factor or 0) <= LEAST or not cost:
+        return more
     return Gain(None, f"not known before a compile, as {cost}: {more.by}", more.bound)
 
 

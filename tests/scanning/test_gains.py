@@ -78,6 +78,8 @@ def test_a_spill_that_costs_nothing_has_no_step_to_gain_by() -> None:
     found = gain_of(little, 1, 2)
     assert (found.factor, found.bound) == (None, "latency")
     assert found.by.startswith("the step: ")
+    busy = Mix(1039, 0, 2, 1, 0, 37, 0, 0)
+    assert gain_of(busy, 5, 6).factor is None
 
 
 def test_a_cap_on_registers_is_no_gain_before_a_compile() -> None:
