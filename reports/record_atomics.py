@@ -9,13 +9,13 @@ that needs the Triton that launched them, 3.6.
 from __future__ import annotations
 
 import argparse
-import csv
 import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import triton
 import triton.language as tl
+from record_tunes import rows_of, write_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -97,18 +97,9 @@ def predict(rows: Sequence[Mapping[str, Any]], key: str) -> list[Record | Failed
     return with_counts(compile_runs(asked, compiler), asked, compiler)
 
 
-def read(key: str) -> list[dict[str, str]]:
+def read(key: str) -> list[dict[str, Any]]:
     """Return the rows of a GPU's file."""
-    with (DATA / f"atomics-{key}.csv").open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows to *path*."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    return rows_of(DATA / f"atomics-{key}.csv")
 
 
 def main() -> None:
@@ -118,14 +109,13 @@ def main() -> None:
     parser.add_argument("--predict")
     asked = parser.parse_args()
     if asked.output:
-        rows = [row | {"us": f"{measure(row):.5g}"} for row in launches()]
-        write(asked.output, rows)
+        write_rows(asked.output, COLUMNS, [row | {"us": measure(row)} for row in launches()])
     if asked.predict:
         known = read(asked.predict)
         for row, record in zip(known, predict(known, asked.predict), strict=True):
             time = getattr(record, "prediction", None)
-            row["predicted_us"] = "" if time is None else f"{time.us:.5g}"
-        write(DATA / f"atomics-{asked.predict}.csv", known)
+            row["predicted_us"] = None if time is None else time.us
+        write_rows(DATA / f"atomics-{asked.predict}.csv", COLUMNS, known)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from occupancy_lab.work import operations
-from occupancy_lab.work.banks import NOWHERE, WORD, firsts, passes_of_warps
+from occupancy_lab.work.banks import NOWHERE, WORD, firsts, in_order, passes_of_warps
 from occupancy_lab.work.counts import LINE, SECTOR
 from occupancy_lab.work.warps import WARP, by_warp
 
@@ -131,7 +131,7 @@ class Asking:
         asked.add(found, found if is_aligned else [one + warps for one in found])
         if opcode in operations.ATOMICS:
             places = by_warp(np.where(mask, address, NOWHERE), self._lanes)
-            asked.places += same * int(firsts(places).sum())
+            asked.places += same * int(firsts(in_order(places)).sum())
         is_narrow_copy = opcode == operations.LDGSTS and size < operations.BYPASSING_BYTES
         if is_known and (opcode in operations.LOADS or is_narrow_copy):
             self._begin(step.number, repeat)
@@ -183,7 +183,7 @@ def distinct(address: Any, mask: Any, size: int = WORD, lanes: int = WARP) -> tu
         shape = (max(address.shape[0], mask.shape[0]), mask.shape[1])
         warps = int(by_warp(np.broadcast_to(mask, shape), lanes).any(axis=2).sum())
         return warps, warps, warps
-    sectors = np.sort(_sectors(address, mask, lanes), axis=2)
+    sectors = _sectors(address, mask, lanes)
     is_first = firsts(sectors)
     lines = sectors // QUARTERS
     begins = is_first.copy()
@@ -202,8 +202,8 @@ def distinct(address: Any, mask: Any, size: int = WORD, lanes: int = WARP) -> tu
 
 
 def _sectors(address: Any, mask: Any, lanes: int) -> Any:
-    """Return the sector of each lane of each warp, NOWHERE of one that does not ask."""
-    return by_warp(np.where(mask, address // SECTOR, NOWHERE), lanes)
+    """Return the sectors of the lanes of each warp in order, NOWHERE of one that does not ask."""
+    return in_order(by_warp(np.where(mask, address // SECTOR, NOWHERE), lanes))
 
 
 def _passes_of_tags(lines: Any, counts: Any) -> Any:

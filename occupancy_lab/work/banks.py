@@ -27,8 +27,6 @@ PASS = BANKS * WORD
 """Bytes of a pass."""
 ROWS, ROW = 8, 16
 """Rows of a matrix that LDSM and STSM move, and the bytes of each."""
-MOST_WORDS = 1 << 30
-"""Words of an address of 32 bits."""
 SETTLED = 16
 """Equal executions of an instruction after which it is taken for granted that others are so."""
 LINES_AT_ONCE = 3
@@ -84,15 +82,20 @@ def lines_of_copies(source: Any, mask: Any, size: int) -> int:
     """
     shape = np.broadcast_shapes(source.shape, mask.shape)
     lines = np.broadcast_to(np.where(mask, source // LINE, NOWHERE), shape)
-    return int(firsts(lines.reshape(-1, PASS // size)).sum())
+    return int(firsts(in_order(lines.reshape(-1, PASS // size))).sum())
+
+
+def in_order(numbers: Any) -> Any:
+    """Return the numbers of each group, along the last axis, sorted."""
+    is_sorted = (numbers[..., 1:] >= numbers[..., :-1]).all()
+    return numbers if is_sorted else np.sort(numbers, axis=-1)
 
 
 def firsts(numbers: Any) -> Any:
-    """Return which of the numbers of each group, along the last axis, come first when sorted.
+    """Return which of the sorted numbers of each group, along the last axis, are new to it.
 
     Those that are NOWHERE do not count.
     """
-    numbers = np.sort(numbers, axis=-1)
     found = numbers != NOWHERE
     found[..., 1:] &= numbers[..., 1:] != numbers[..., :-1]
     return found
@@ -114,12 +117,12 @@ def passes_of_copies(source: Any, address: Any, mask: Any, size: int) -> int:
     lines, places, asks = (np.take_along_axis(one, ordered, 1) for one in (lines, places, asks))
     rank = np.zeros_like(lines)
     rank[:, 1:] = np.cumsum(lines[:, 1:] != lines[:, :-1], axis=1)
-    group = np.arange(len(lines))[:, None] * WARP + rank // LINES_AT_ONCE
-    banks = PASS // size
-    bank = group * banks + places % banks
-    wanted = np.unique(bank[asks] * MOST_WORDS + places[asks] // banks % MOST_WORDS)
-    words = np.bincount(wanted // MOST_WORDS, minlength=len(lines) * WARP * banks)
-    return int(words.reshape(-1, banks).max(axis=1).sum())
+    groups = rank // LINES_AT_ONCE
+    of_group = (
+        _passes(places, asks & (groups == one), PASS // size)
+        for one in range(groups.max(initial=0) + 1)
+    )
+    return int(sum(one.sum() for one in of_group))
 
 
 def passes_of_warps(address: Any, mask: Any, size: int) -> Any:
@@ -136,9 +139,9 @@ def _passes(places: Any, asks: Any, banks: int) -> Any:
     """Return the passes that each group of threads takes: the words of its fullest bank."""
     if asks.all() and (places[:, 1:] - places[:, :-1] == 1).all():
         return np.full(len(places), places.shape[1] // banks)
-    bank = np.arange(len(places))[:, None] * banks + places % banks
-    wanted = np.unique(bank[asks] * MOST_WORDS + places[asks] // banks % MOST_WORDS)
-    words = np.bincount(wanted // MOST_WORDS, minlength=len(places) * banks)
+    wanted = in_order(np.where(asks, places, NOWHERE))
+    bank = np.arange(len(wanted))[:, None] * banks + wanted % banks
+    words = np.bincount(bank[firsts(wanted)], minlength=len(wanted) * banks)
     return words.reshape(-1, banks).max(axis=1)
 
 

@@ -365,9 +365,9 @@ class Walk:
         active, sectors, lines = measure(touch)
         found = accessed(touch, active * item)
         name = pointer.tensor or ""
-        parts = [self.storage[one] for one in name.split(EITHER) if one in self.storage]
-        if len(parts) > name.count(EITHER) > 0:
-            self.storage[name] = sum(parts)
+        either = name.split(EITHER)
+        if len(either) > 1 and self.storage.keys() >= {*either}:
+            self.storage[name] = sum(self.storage[one] for one in either)
         unique = distinct([found], self.storage.get(name))
         self.touches.append(found)
         self.accesses.append(
