@@ -40,6 +40,8 @@ FLATTENED_SHARE = 0.3
 executes: the median of 48 persistent products of matrices (H100)."""
 XU_CYCLES, LANES = 8.0, 32
 """As `work.pipes` has them, of 32 results."""
+CODE_WAIT = 0.4
+"""Cycles for which an instruction that no cache has yet is waited for (H100)."""
 SPECIAL = ("exp", "log", "sqrt", "div", "sin", "cos", "tanh", "erf")
 """What the names of operations have in them that go to the special function units."""
 PRODUCT_SIDES = 3
@@ -117,7 +119,7 @@ def counted_program(
         pipes={name: cycles for name, cycles in pipes.items() if cycles},
         alone=tuple(fixed + latency * in_turn for latency in LATENCIES),
         rounds=None,
-        instructions=(resources.instructions or 0) + looped,
+        code_cycles=CODE_WAIT * ((resources.instructions or 0) + looped),
         local_bytes=local * warps * passes,
     )
 

@@ -40,9 +40,8 @@ FITTED_UNITS: Mapping[str, float] = {"launch_us": 2.976, "read_gbs": 3093.6, "l2
 another GPU counts in proportion to that, in place of the data sheet."""
 MEASURED = (FITTED_TO, "h200")
 """The GPUs of which recorded launches show how near the times are."""
-LAUNCH_US, WARM_US = 3.0, 0.1
-"""A launch that does nothing, as the lab's timer sees it, and how much longer it takes right after
-another one of the same kernel."""
+LAUNCH_US = 3.0
+"""A launch that does nothing, as the lab's timer sees it."""
 RAMP_US = 1.8
 """Until device memory or the L2 cache moves at its full rate, of launches that read it all the
 time; of others in proportion."""
@@ -57,7 +56,7 @@ START_CYCLES = 133.0
 L2_CYCLES, MEMORY_CYCLES = 487.0, 685.0
 """Until a load is there from the L2 cache and from device memory. The second is what `calibrate`
 measures; with 286, which it measures of an idle L2 cache, launches are too short."""
-LOADED, WAITING_LOADED, AHEAD_LOADED = 1.2, 2.0, 0.9
+LOADED, WAITING_LOADED, AHEAD_LOADED = 1.0, 2.0, 1.0
 """How much longer both take, as a share, where loads and stores keep one of the two busy all the
 time: in proportion where it is less. The second is of programs with tensor cores that wait for
 loads, and the third of those all of whose loads run ahead."""
@@ -65,27 +64,34 @@ IDLE_L2_CYCLES = 300.0
 """From the L2 cache where no load goes on to device memory, as the launch before left all."""
 BANDWIDTH_SHARE, WRITTEN_WEIGHT = 0.758, 0.71
 """Of the data sheet's bandwidth what reads reach, and how much of a read's time a write takes."""
-IN_STEP = 0.37
-"""How much of the time in which the others issue and use lsu a program waits, of those that began
-together. Those with tensor cores do not: with it the first choices of 140 tunes on an H100 lost
-3.1%, and 1.8% without."""
-IN_TURN, SPECIAL_SHARE = 0.9, 0.25
+IN_STEP, OUT_OF_STEP = 0.9, 0.3
+"""How much of the time in which another program issues or uses lsu, when it would itself, a program
+waits: of those that began together, and of those of later rounds. What it meets of the others is
+the share of the time for which they do so, as in mean value analysis (Reiser and Lavenberg 1980).
+With a constant share of the others' time in its place, loops with 16 to 32 programs a
+multiprocessor were up to 28% too long and those with two 15% too short. Products that go on by
+themselves do not wait so: with it the first choices of 90 tunes on an H100 lost half more."""
+IN_TURN, SPECIAL_SHARE = 1.0, 0.25
 """Where tensor cores and special functions take turns in a program, as in attention, those that
 share a multiprocessor do the same at the same time: how much of the tensor cores' time, or of that
 of what is between if it is shorter, is lost by that; and from which share of the tensor cores' time
 on special functions count. With it half of the attentions on an H200 are met within 6.9%, and
 within 12.3% without."""
-L2_BYTES, PORT_BYTES, MEMORY_PORT_BYTES = 60.8, 72.0, 60.0
-"""Bytes a cycle and multiprocessor from the L2 cache where all ask for them; where few do, the most
-that one takes (an H100 that reads alone takes 107, a Volta 64: Jia et al. 2018), and the most that
-it takes from device memory."""
-LOADED_LINES, MERGED_LINES, STORED_LINES = 0.53, 0.7, 0.249
+L2_BYTES, PORT_BYTES, MEMORY_PORT_BYTES = 43.0, 72.0, 60.0
+"""Bytes a cycle and multiprocessor from the L2 cache where all ask for them (80 slices of an H100
+give two sectors each in a cycle of their own, which is 38); where few do, the most that one takes
+(an H100 that reads alone takes 107, a Volta 64: Jia et al. 2018), and the most that it takes from
+device memory."""
+LOADED_LINES, STORED_LINES = 0.53, 0.249
 """Requests a cycle and multiprocessor that the L2 cache serves, each for one cache line or for a
-part of it: to load, to load where programs have tensor cores, whose neighbours ask for the same
-lines at the same time, and to store. The first and the last are measured by `calibrate`, the other
-lies between those of halves and of quarters of lines (0.66 and 0.79) that all multiprocessors of an
-H100 copy at the same time. Without them kernels that read or write
-a column took up to seven times as long as predicted."""
+part of it, to load and to store: as `calibrate` measures them. Without them kernels that read or
+write a column took up to seven times as long as predicted."""
+MERGED = 0.8
+"""How many requests the L2 cache does not see for each that it does, of programs with tensor cores,
+whose neighbours ask for the same at the same time: the fewer, the more programs share a
+multiprocessor and are not in step. Of products on an H100 one program a multiprocessor asks for 1.6
+to 1.7 times as many sectors as the L2 cache gives, three ask for 1.2 to 1.3 times (Nsight
+Compute). With it the first choices of 60 tunes in 16 bits lose half as much."""
 LOCAL_BYTES, LOCAL_PORT_BYTES = 30.5, 46.0
 """The same two of local memory that the L1 cache does not hold."""
 LOCAL_ROOM = 1.2
@@ -97,9 +103,10 @@ LOCAL_WAITED, LOCAL_LATENCY = 0.5, 0.37
 cache's latency that a load waits for. All five by the 160 recorded launches and 420 softmaxes on an
 H100 and an H200 that spill more than LEAST_LOCAL_BYTES; of half of the launches the error went from
 13.0 to 6.1%."""
-CODE_CYCLES, CODE_BYTES = 10.0, 128
-"""For fetching so many bytes of code that no cache has yet. Right after the same launch the L2 has
-them: that takes as much less as a load from there does."""
+FIRST_CYCLES = 700.0
+"""How much longer the first loads of a launch take between two events, after its caches were filled
+with something else: chosen by all recorded launches of an H100. Launches that read nothing do not
+have it, nor those right after the same launch, nor what Nsight Compute sees of any."""
 TENSOR_CLOCK = 0.886
 """The part of its clock that the GPU keeps where tensor cores are used, however little: 1755 of
 1980 MHz. By the cycles and the times that Nsight Compute recorded on an H100 and an H200 it is less
@@ -117,7 +124,7 @@ FREE_KIB = 1
 PARTS = {
     "launch": "starting and ending the launch",
     "dispatch": "starting its programs",
-    "code": "fetching code",
+    "code": "fetching code, and the first loads",
     "latency": "latency: waits that the busiest pipe of a program does not cover",
     "issue": "issuing instructions",
     "fma": "FP32 and integer multiply-adds",
@@ -147,8 +154,8 @@ class Range:
 
 
 RANGES = {
-    "bandwidth": Range(0.91, 1.12),
-    "tensor": Range(0.88, 1.16),
+    "bandwidth": Range(0.92, 1.13),
+    "tensor": Range(0.89, 1.17),
     "other": Range(0.92, 1.20),
     "spills": Range(0.86, 1.15),
     "unknown": Range(0.75, 1.60),
@@ -164,8 +171,9 @@ inside."""
 MOST_OPEN = 5.0
 """How many times as much as at the least a launch with a predicted time may do, by values that are
 not known. Measured launches with such values may do 4.1 times as much at the most."""
-PASSES = 3
-"""In which the latency of memory is found, which hangs on the time that it makes."""
+PASSES = 4
+"""In which is found what hangs on the time that it makes: the latency of memory, and waiting for
+others."""
 LEAST_LOCAL_BYTES = 64
 """Of a thread, below which a launch does not count as one that spills."""
 
@@ -357,7 +365,9 @@ class _Time:
         units = measured_units(gpu)
         self.slices = _slices(gpu, units.get("l2_loads"))
         self.mhz = (gpu.boost_mhz or 1) * (TENSOR_CLOCK if self.tensor else 1.0)
-        self.launch_us = LAUNCH_US - events_us + (0.0 if asked.kept is None else WARM_US)
+        is_cold = asked.kept is None and not events_us
+        self.first = FIRST_CYCLES if is_cold and asked.read_bytes else 0.0
+        self.launch_us = LAUNCH_US - events_us
         self.launch_us += (
             units.get("launch_us", FITTED_UNITS["launch_us"]) - FITTED_UNITS["launch_us"]
         )
@@ -384,15 +394,15 @@ class _Time:
     def l2_cycles(self) -> float:
         """Return for how many cycles a program needs a multiprocessor's part of the L2 cache.
 
-        Slices serve requests side by side. For whole lines, which programs ask for together, the
-        constant of an H100 is nearer on an H200 too: with as many more bytes as it has slices the
-        best of five choices lost up to 5.8 % of its 90 tunes in 16 bits and of attention, and 4.3 %
-        without.
+        Slices serve requests side by side.
         """
-        asked = self.asked
-        loads = MERGED_LINES if self.tensor else LOADED_LINES
-        lines = asked.program.loaded_lines / loads + asked.program.stored_lines / STORED_LINES
-        return max(lines / self.slices, asked.l2_bytes / asked.programs / L2_BYTES)
+        asked, program = self.asked, self.asked.program
+        at_once = min(asked.fit, math.ceil(asked.programs / self.size))
+        is_merged = self.tensor and program.loaded_lines  # without a replay nobody knows
+        seen = 1.0 / (1.0 + MERGED / at_once) if is_merged else 1.0
+        lines = seen * program.loaded_lines / LOADED_LINES + program.stored_lines / STORED_LINES
+        moved = seen * asked.l2_bytes / asked.programs / L2_BYTES
+        return max(lines, moved) / self.slices
 
     def spilled(self, missing: float, active: int) -> float:
         """Return the cycles in which a program's local memory comes from and goes to the L2 cache.
@@ -408,19 +418,20 @@ class _Time:
         The busiest one has *at_once* of them. What all share does the work of *each*, their mean:
         device memory does not wait for multiprocessors that have a program less. Programs that
         began together are in step: each waits until the bytes of all are there, the less the more
-        share a multiprocessor, as some compute meanwhile; and for a part of what those issue.
+        share a multiprocessor, as some compute meanwhile. However long they take, they do not begin
+        before they are started.
         """
         missing = self.asked.missing(self.gpu, at_once)
         spilled = self.spilled(missing, active)
         own = [at_once * one for one in (*self.own.values(), spilled)]
         outside = self.outside(active, each, at_once)
-        moving = outside["bandwidth"]
-        loading, others = 0.0, self.turn if at_once > 1 else 0.0
-        if self.asked.programs <= self.asked.fit * self.size:
-            together = max(each, 1.0)  # without those that have nothing to do
-            loading = moving * self.asked.waiting / together**2
-            if not self.tensor:
-                others = IN_STEP * (together - 1.0) * self.issued
+        started, moving = outside.pop("dispatch"), outside["bandwidth"]
+        together = max(each, 1.0)  # without those that have nothing to do
+        in_step = self.asked.programs <= self.asked.fit * self.size
+        loading = moving * self.asked.waiting / together**2 if in_step else 0.0
+        met, turn = 0.0, self.turn if at_once > 1 else 0.0
+        if not self.tensor or self.turn:
+            met = (IN_STEP if in_step else OUT_OF_STEP) * (together - 1.0) * self.issued**2
         inside = max(self.own.values(), default=0.0) ** OVERLAP  # is in its time alone
         most = sum(one**OVERLAP for one in (*own, *outside.values())) - inside
         less = most - moving**OVERLAP + (moving - loading) ** OVERLAP
@@ -428,9 +439,11 @@ class _Time:
         for _ in range(PASSES):
             busy = min(max(outside["l2"], moving) / cycles, 1.0)
             alone = max(self.asked.alone(busy, missing), *self.own.values(), 0.0)
-            alone += LOCAL_WAITED * spilled + others
+            free = 1.0 - self.tensor / max(alone, 1.0)
+            alone += LOCAL_WAITED * spilled + turn
+            alone += free * met / max(min(cycles, 1e9), together * self.issued, 1.0)
             cycles = max(_norm(alone, most), _norm(alone + loading, less))
-        return cycles / self.mhz
+        return max(cycles, started) / self.mhz
 
     def us(self) -> float:
         rounds = self.rounds_us()
@@ -439,10 +452,12 @@ class _Time:
         return self.launch_us + self.code_us() + rounds + RAMP_US * min(busy, 1.0)
 
     def code_us(self) -> float:
-        """Return the time until the code is there."""
-        size = self.asked.program.instructions * self.gpu.architecture.instruction_bytes
+        """Return the time in which programs wait for their code, and for their first loads.
+
+        Right after the same launch the L2 cache has it: that takes as much less as a load does.
+        """
         warm = 1.0 if self.asked.kept is None else L2_CYCLES / MEMORY_CYCLES
-        return size / CODE_BYTES * CODE_CYCLES * warm / self.mhz
+        return (self.first + self.asked.program.code_cycles * warm) / self.mhz
 
     def rounds_us(self) -> float:
         asked = self.asked

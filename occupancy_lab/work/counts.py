@@ -407,8 +407,8 @@ class Program:
     rounds: float | None
     """How many programs the busiest place for one does after the other, in times of a mean one;
     None where all do the same, or it is not known how many run at once."""
-    instructions: int
-    """Of the code that programs go through, each once."""
+    code_cycles: float
+    """For which it waits until its code is there, where no cache of the multiprocessor has it."""
     local_bytes: float
     """What its warps load from and store to local memory."""
     local_waits: float = 0.0

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from occupancy_lab.compiling.sass import BULK_COPIES
 from occupancy_lab.work import operations
 from occupancy_lab.work.counts import CACHED_CYCLES
-from occupancy_lab.work.pipes import LSU, SCHEDULERS, TENSOR, pipe_of
+from occupancy_lab.work.pipes import LSU, SCHEDULERS, TENSOR, XU, pipe_of
 from occupancy_lab.work.slices import EXIT
 from occupancy_lab.work.waits import (
     COPIES_LEFT_BIT,
@@ -41,12 +41,18 @@ if TYPE_CHECKING:
     from occupancy_lab.work.slices import Block, Code
 
 NO_SCOREBOARD = 7
-SHARED_CYCLES, SHUFFLE_CYCLES, OTHER_CYCLES = 30.0, 24.0, 30.0
-"""Until a result of shared memory, of a shuffle and of all else of unknown latency is there."""
+SHARED_CYCLES, SHUFFLE_CYCLES, SPECIAL_CYCLES, OTHER_CYCLES = 30.0, 24.0, 20.0, 30.0
+"""Until a result of shared memory, of a shuffle, of a special function and of all else of unknown
+latency is there. Of an exponential an H100 takes 19 cycles, of which each is added to itself, and
+21 in softmaxes, by where their warps stand."""
 READ_CYCLES, TENSOR_CYCLES = 14.0, 33.0
 """Until operands are read, and a product's last sums are there."""
 BULK_CYCLES, BARRIER_CYCLES = 250.0, 20.0
 """What a copy by the TMA unit takes longer than a load, and a barrier at which all warps are."""
+CODE_CYCLES, CODE_BYTES = 18.0, 128
+"""Until the next so many bytes of code are there that no cache of the multiprocessor has yet. With
+it the waits of ten softmaxes of 100 to 500 such lines come out as Nsight Compute samples them on an
+H100; calibrate measures 11.7 more than it takes to issue what is in a line."""
 BARRIER, LEFT_BIT, TRY_WAIT = 0x11D, 47, 2
 """A barrier of warps; where a DEPBAR says that some groups may go on; the form of a SYNCS that
 waits for copies by the TMA unit."""
@@ -82,6 +88,8 @@ class Step:
     """Cycles from then until its result is there; of memory they are the replay's."""
     cached: float = 0.0
     """The share of what it loads that the L1 cache has."""
+    line: int = 0
+    """Of the code, in which it lies."""
 
 
 def step_of(word: int, architecture: Architecture) -> Step:
@@ -103,7 +111,7 @@ def step_of(word: int, architecture: Architecture) -> Step:
         left=left,
         pipe=pipe,
         cycles=cycles,
-        latency=TENSOR_CYCLES if pipe == TENSOR else latency,
+        latency={TENSOR: TENSOR_CYCLES, XU: SPECIAL_CYCLES}.get(pipe or "", latency),
     )
 
 
@@ -149,9 +157,15 @@ class Replay:
         and *cached* what share of a load the L1 cache has.
         """
         self._code, self._executions, self._entered = code, executions, entered
+        a_line = CODE_BYTES // architecture.instruction_bytes
         self._steps = {
             start: [
-                replace(one, cycles=cycles.get(number, one.cycles), cached=cached.get(number, 0.0))
+                replace(
+                    one,
+                    cycles=cycles.get(number, one.cycles),
+                    cached=cached.get(number, 0.0),
+                    line=number // a_line,
+                )
                 for number in range(start, block.stop)
                 for one in (step_of(code.words[number], architecture),)
             ]
@@ -181,11 +195,6 @@ class Replay:
         return left // max(ended, 1) + 1
 
     @property
-    def length(self) -> int:
-        """The instructions that a program goes through, each once."""
-        return sum(map(len, self._steps.values()))
-
-    @property
     def loaded(self) -> float:
         """The times 128 bytes that a program loads and the L1 cache does not have."""
         return self._num_warps * sum(
@@ -196,16 +205,24 @@ class Replay:
         )
 
     def cycles(
-        self, latency: float, transfer: float = 0.0, *, local: float = CACHED_CYCLES
+        self,
+        latency: float,
+        transfer: float = 0.0,
+        *,
+        local: float = CACHED_CYCLES,
+        code: float = 0.0,
     ) -> float:
         """Return the cycles from the begin of the program to its end.
 
-        *latency* is how many cycles memory takes, *local* how many local memory does, and
-        *transfer* how many more memory takes for each 128 bytes, one load after the other. Copies
-        of which some may go on at each wait run ahead, and take no longer.
+        *latency* is how many cycles memory takes, *local* how many local memory does, *code* how
+        many the next line of code does that the program comes to first, and *transfer* how many
+        more memory takes for each 128 bytes, one load after the other. Copies of which some may go
+        on at each wait run ahead, and take no longer.
         """
         self._now, self._latency, self._transfer, self._arrived = 0.0, latency, transfer, 0.0
         self._local, self._returned = local, 0.0
+        self._a_line, self._line_there = code, 0.0
+        self._lines: set[int] = set()
         self._ready = [0.0] * (NO_SCOREBOARD + 1)
         self._free: dict[str | None, float] = defaultdict(float)
         self._copies, self._products = Groups(), Groups()
@@ -297,6 +314,10 @@ class Replay:
 
     def _run(self, steps: Sequence[Step]) -> None:
         for one in steps:
+            if one.line not in self._lines:
+                self._lines.add(one.line)
+                self._now = max(self._now, self._line_there)
+                self._line_there = self._now + self._a_line
             for place in one.waits:
                 self._now = max(self._now, self._ready[place])
             done = self._begin(one)

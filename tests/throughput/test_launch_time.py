@@ -193,12 +193,13 @@ def test_in_a_program_it_is_the_time_of_a_profiler() -> None:
     small = replace(moved, dram_written_bytes=moved.written_within_bytes)
     written = predict_launch(counts, executed_of(launch), small, resources_of(launch), 8, gpu)
     assert written is not None
-    assert found.us == pytest.approx(written.us - EVENTS_US)
+    first_us = launch_time.FIRST_CYCLES / (gpu.boost_mhz or 1)
+    assert found.us == pytest.approx(written.us - EVENTS_US - first_us)
     assert found.us <= alone.us - EVENTS_US
 
 
 def test_programs_that_began_together_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A launch of one round takes longer for it, and one of many rounds does not."""
+    """A launch of one round takes longer for it, and one of many rounds by a share of its own."""
     launch, gpu = launch_of(COPY), find_gpu("h100")
     counts, executed = counts_of(launch), executed_of(launch)
     inside = (memory_of(launch), resources_of(launch), 8, gpu)
@@ -215,6 +216,58 @@ def test_programs_that_began_together_wait_for_each_other(monkeypatch: pytest.Mo
     monkeypatch.setattr(launch_time, "IN_STEP", 2.0)
     assert times()[0] > one_round
     assert times()[1] == many
+    monkeypatch.setattr(launch_time, "OUT_OF_STEP", 2.0)
+    assert times()[1] > many
+
+
+def test_few_programs_wait_more_for_each_other_than_many() -> None:
+    """Where all issue all the time, the share of it that is lost falls with their number."""
+    launch, gpu = launch_of(COPY), find_gpu("h100")
+    counts, executed, size = counts_of(launch), executed_of(launch), gpu.multiprocessors or 1
+    assert executed is not None
+    assert executed.program is not None
+    busy = replace(executed.program, pipes={"issue": 3000.0}, alone=(3000.0,) * 3)
+    moved = replace(memory_of(launch), **{name: Amount(0, 0) for name in (*BYTES, "l2_bytes")})
+    program = replace(busy, loaded_lines=0.0, stored_lines=0.0, code_cycles=0.0)
+
+    def longer(programs: int) -> float:
+        asked = (replace(counts, programs=programs * size), replace(executed, program=program))
+        found = predict_launch(*asked, moved, resources_of(launch), programs, gpu)
+        assert found is not None
+        return found.us / programs
+
+    assert longer(2) > 1.05 * longer(16)
+
+
+def test_tensor_cores_neighbours_ask_the_l2_cache_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One program a multiprocessor is in step with its neighbours, more of them are less so."""
+    launch, gpu = launch_of(COPY), find_gpu("h100")
+    counts, executed, size = counts_of(launch), executed_of(launch), gpu.multiprocessors or 1
+    assert executed is not None
+    assert executed.program is not None
+    pipes = {**executed.program.pipes, "tensor": 1.0}
+    program = replace(executed.program, pipes=pipes, loaded_lines=1e5)
+    moved = replace(memory_of(launch), **{name: Amount(0, 0) for name in (*BYTES, "l2_bytes")})
+    inside = (moved, resources_of(launch))
+
+    def times() -> list[float]:
+        some = (
+            predict_launch(
+                replace(counts, programs=fit * size),
+                replace(executed, program=program),
+                *inside,
+                fit,
+                gpu,
+            )
+            for fit in (1, 8)
+        )
+        return [0.0 if one is None else one.us for one in some]
+
+    own = times()
+    monkeypatch.setattr(launch_time, "MERGED", 0.0)
+    alone, eight = (after / before for before, after in zip(own, times(), strict=True))
+    assert alone > 1.6
+    assert 1.05 < eight < 1.15
 
 
 def test_memory_takes_longer_under_load(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 HOPPER = architectures()["sm_90"]
 NONE = 7
+MUFU = 0x108
 ALWAYS = 7 << 12
 
 
@@ -45,12 +46,16 @@ def replayed(
     latency: float = 500.0,
     cached: Mapping[int, float] = MappingProxyType({}),
     local: float = replay.CACHED_CYCLES,
+    line: float = 0.0,
 ) -> float:
-    """Return the cycles of a program that executes each instruction once."""
+    """Return the cycles of a program that executes each instruction once.
+
+    *line* is how long the next 128 bytes of its code take.
+    """
     code = code_of(*words)
     once = dict.fromkeys(code.blocks, 1.0)
     found = Replay(code, once, {}, {}, cached, num_warps=num_warps, architecture=HOPPER)
-    return found.cycles(latency, local=local)
+    return found.cycles(latency, local=local, code=line)
 
 
 LOAD = word(operations.LDG | 0x200, result=0)
@@ -77,6 +82,23 @@ def test_local_memory_has_a_latency_of_its_own() -> None:
     near, far = (replayed(spilled, USE, local=cycles) for cycles in (40.0, 340.0))
     assert far - near == pytest.approx(300)
     assert replayed(LOAD, USE, local=340.0) == replayed(LOAD, USE, local=40.0)
+
+
+def test_code_is_waited_for_where_it_is_executed_faster_than_it_comes() -> None:
+    """A line of eight instructions takes at least as long as the next one takes to come."""
+    fast, slow = (word(0x221, stall=stall) for stall in (1, 4))
+    assert replayed(*[fast] * 64, line=18.0) - replayed(*[fast] * 64) == pytest.approx(80, abs=12)
+    assert replayed(*[slow] * 64, line=18.0) == replayed(*[slow] * 64)
+
+
+def test_a_special_function_is_there_sooner_than_a_shuffle() -> None:
+    """An exponential takes some 20 cycles, until what waits for its scoreboard goes on."""
+    special, shuffle = (
+        replayed(word(opcode, result=0), USE) - replayed(FREE, FREE)
+        for opcode in (MUFU, operations.SHFL)
+    )
+    assert 14 < special < 22
+    assert special < shuffle
 
 
 def test_what_the_l1_cache_has_is_there_soon() -> None:
