@@ -197,6 +197,8 @@ class Asked:
     """As `Memory` has it."""
     atomics: float = 0.0
     """Cycles in which the L2 cache does the atomic operations of all programs."""
+    is_followed: bool = True
+    """Whether the program is a replay of its binary."""
 
     @property
     def waiting(self) -> float:
@@ -267,7 +269,7 @@ def predict_launch(  # noqa: PLR0913, PLR0917 - what a time is made of
         return None
     asked = replace(asked, atomics=atomic_cycles(counts, executed))
     if followed is None:
-        asked = replace(asked, programs=working_programs(counts))
+        asked = replace(asked, programs=working_programs(counts), is_followed=False)
     found = _Time(asked, gpu, EVENTS_US if in_program else 0.0)
     us, parts = found.us(), found.parts()
     limits = RANGES[_class_of(counts, followed, asked, parts, us)]
@@ -398,8 +400,7 @@ class _Time:
         """
         asked, program = self.asked, self.asked.program
         at_once = min(asked.fit, math.ceil(asked.programs / self.size))
-        is_merged = self.tensor and program.loaded_lines  # without a replay nobody knows
-        seen = 1.0 / (1.0 + MERGED / at_once) if is_merged else 1.0
+        seen = 1.0 / (1.0 + MERGED / at_once) if self.tensor and asked.is_followed else 1.0
         lines = seen * program.loaded_lines / LOADED_LINES + program.stored_lines / STORED_LINES
         moved = seen * asked.l2_bytes / asked.programs / L2_BYTES
         return max(lines, moved) / self.slices
