@@ -364,15 +364,15 @@ class _Time:
         takes_turns = special > SPECIAL_SHARE * self.tensor
         self.turn = IN_TURN * min(max(special, issue), self.tensor) if takes_turns else 0.0
         self.size = gpu.multiprocessors or 1
+        self.at_once = min(asked.fit, math.ceil(asked.programs / self.size))
+        """Programs of the multiprocessor that has most."""
         units = measured_units(gpu)
         self.slices = _slices(gpu, units.get("l2_loads"))
         self.mhz = (gpu.boost_mhz or 1) * (TENSOR_CLOCK if self.tensor else 1.0)
         is_cold = asked.kept is None and not events_us
         self.first = FIRST_CYCLES if is_cold and asked.read_bytes else 0.0
-        self.launch_us = LAUNCH_US - events_us
-        self.launch_us += (
-            units.get("launch_us", FITTED_UNITS["launch_us"]) - FITTED_UNITS["launch_us"]
-        )
+        fitted = FITTED_UNITS["launch_us"]
+        self.launch_us = LAUNCH_US - events_us + (units.get("launch_us", fitted) - fitted)
         self.bandwidth = _bandwidth(gpu, units.get("read_gbs")) * BANDWIDTH_SHARE * 1e3
         """Of device memory, bytes a us."""
 
@@ -399,8 +399,7 @@ class _Time:
         Slices serve requests side by side.
         """
         asked, program = self.asked, self.asked.program
-        at_once = min(asked.fit, math.ceil(asked.programs / self.size))
-        seen = 1.0 / (1.0 + MERGED / at_once) if self.tensor and asked.is_followed else 1.0
+        seen = 1.0 / (1.0 + MERGED / self.at_once) if self.tensor and asked.is_followed else 1.0
         lines = seen * program.loaded_lines / LOADED_LINES + program.stored_lines / STORED_LINES
         moved = seen * asked.l2_bytes / asked.programs / L2_BYTES
         return max(lines, moved) / self.slices
@@ -462,11 +461,10 @@ class _Time:
 
     def rounds_us(self) -> float:
         asked = self.asked
-        at_once = min(asked.fit, math.ceil(asked.programs / self.size))
         rounds = asked.program.rounds
         if rounds is not None:
             active = min(asked.programs, self.size)
-            return rounds * self.round_us(at_once, active, asked.programs / active / rounds)
+            return rounds * self.round_us(self.at_once, active, asked.programs / active / rounds)
         full, left = divmod(asked.programs, asked.fit * self.size)
         found = full * self.round_us(asked.fit, self.size, asked.fit) if full else 0.0
         if left:
@@ -481,8 +479,7 @@ class _Time:
         each = asked.programs / active
         missing = asked.missing(self.gpu, asked.fit)
         own = {**self.own, "local": self.spilled(missing, active)}
-        at_once = min(asked.fit, math.ceil(asked.programs / active))
-        even = each / at_once
+        even = each / self.at_once
         busiest = max(self.own.values(), default=0.0)
         found = {
             "launch": self.launch_us,
@@ -490,7 +487,7 @@ class _Time:
             "latency": max(even, 1.0) * (asked.alone(0.0, missing) - busiest) / self.mhz,
             **{name: each * cycles / self.mhz for name, cycles in own.items()},
             **{name: one / self.mhz for name, one in self.outside(active, each, each).items()},
-            "tail": self.rounds_us() - even * self.round_us(at_once, active, at_once),
+            "tail": self.rounds_us() - even * self.round_us(self.at_once, active, self.at_once),
         }
         return tuple(Part(name, found[name]) for name in PARTS if found.get(name, 0.0) > 0)
 

@@ -314,7 +314,7 @@ class Replay:
 
     def _run(self, steps: Sequence[Step]) -> None:
         for one in steps:
-            if one.line not in self._lines:
+            if self._a_line and one.line not in self._lines:
                 self._lines.add(one.line)
                 self._now = max(self._now, self._line_there)
                 self._line_there = self._now + self._a_line
