@@ -11,28 +11,30 @@ from __future__ import annotations
 import argparse
 import csv
 import dataclasses
-import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+from compare_time import LEAST_US
+from record_tunes import rows_of, write_rows
 
 from occupancy_lab.asked import ask
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
+from occupancy_lab.evaluating.score import time_errors
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import chosen_kernel
 from occupancy_lab.record import Record, compile_runs, with_counts, with_predictions
 from occupancy_lab.throughput.predict import row_config, row_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 DATA = Path(__file__).resolve().parent / "data"
 FILE = DATA / "softmax-times.csv"
 GPUS = ("h100", "h200")
 EVERY = 20
 USES = ("tuning", "held out", "fresh")
-LEAST_US = 10.0
-"""Shorter launches are mostly the launch itself."""
 NAMES = ("kernel", "rows", "cols", "dtype", "BLOCK_SIZE", "num_warps", "num_stages")
 TIMES = ("us", "predicted_us", "described_us")
 COLUMNS = ("gpu", "use", *NAMES, "n_spills", *TIMES)
@@ -72,24 +74,20 @@ def predicted() -> Iterator[dict[str, Any]]:
             own = run.time_with(run.occupancy.programs_per_multiprocessor, run.resources)
             yield {
                 **{name: row[name] for name in COLUMNS if name in row},
-                "predicted_us": None if own is None else f"{own.us:.5g}",
-                "described_us": None if other.prediction is None else f"{other.prediction.us:.5g}",
+                "predicted_us": None if own is None else own.us,
+                "described_us": None if other.prediction is None else other.prediction.us,
             }
 
 
 def read() -> list[dict[str, Any]]:
     """Return the rows of the file, times as numbers; None is not predicted."""
-    with FILE.open(encoding="utf-8") as file:
-        return [
-            {**row, **{name: float(row[name]) if row[name] else None for name in TIMES}}
-            for row in csv.DictReader(file)
-        ]
+    return rows_of(FILE)
 
 
-def errors(rows: Iterable[Mapping[str, Any]], column: str) -> tuple[float, float]:
+def errors(rows: Sequence[Mapping[str, Any]], column: str) -> tuple[float, float]:
     """Return how far off the times of *column* are by half of *rows* and by nine in ten of them."""
-    sizes = sorted(abs(row[column] / row["us"] - 1) for row in rows)
-    return statistics.median(sizes), sizes[int(0.9 * (len(sizes) - 1))]
+    found = time_errors(*(pd.Series([row[one] for row in rows]) for one in (column, "us")))
+    return found.median, found.p90
 
 
 def compared(gpu: str, kernel: str | None = None, *, spills: bool | None = None) -> list[Any]:
@@ -139,10 +137,7 @@ def main() -> None:
     if asked.table:
         print(table(), end="")
         return
-    with asked.output.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(predicted())
+    write_rows(asked.output, COLUMNS, predicted())
 
 
 if __name__ == "__main__":
