@@ -1,6 +1,6 @@
 """Compares the softmaxes' recorded times with those that the model of any kernel predicts.
 
-`python reports/softmax_times.py --output reports/data/softmax-times.csv` compiles every twentieth
+`python reports/softmax_times.py --output reports/data/softmax-times.csv` compiles every fifth
 launch that was recorded on an H100, counts what it does, and predicts its time on the GPUs where it
 was recorded: by that model, and by the model of described traffic, which was fitted to softmaxes.
 `--table` prints how near both are. The Triton has to be the one of the recording.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 DATA = Path(__file__).resolve().parent / "data"
 FILE = DATA / "softmax-times.csv"
 GPUS = ("h100", "h200")
-EVERY = 20
+EVERY = 5
 USES = ("tuning", "held out", "fresh")
 NAMES = ("kernel", "rows", "cols", "dtype", "BLOCK_SIZE", "num_warps", "num_stages")
 TIMES = ("us", "predicted_us", "described_us")

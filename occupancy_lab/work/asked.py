@@ -30,6 +30,12 @@ KEPT_LINES = 256
 """Cache lines that a program loads before the L1 cache is taken to have lost a sector: 32 KiB. With
 half as many, or twice, the errors of the recorded launches' times are the same."""
 
+OPEN_LINES, MERGED_STORES = 64, 0.75
+"""Lines of a program's last store, of several warps, that the next one may go on with, and which
+part of what is stored to them once more the L2 cache does not see: of eight softmaxes whose rows
+are not aligned it gets 3.7 requests of a row of 67 floats where stores ask for 10.8 lines, and 37.6
+of one of 1000 where they ask for 56 (Nsight Compute, H200)."""
+
 
 @dataclass(slots=True)
 class Asked:
@@ -51,7 +57,8 @@ class Asked:
     cached: float = 0.0
     """Sectors that the L1 cache has from what the same program loaded before."""
     merged: float = 0.0
-    """Sectors that another warp of the program asks for too, beyond one each."""
+    """Sectors that another warp of the program asks for too, beyond one each; of a store those in
+    lines that were just stored to."""
     places: float = 0.0
     """Of atomic operations the addresses, each counted once a warp; as many as threads where they
     are not known."""
@@ -91,6 +98,8 @@ class Asking:
         self._bytes_of = bytes_of
         self._lanes = lanes
         self._loaded: dict[int, int] = {}
+        self._stored: Any = np.zeros(0, "int64")
+        """The lines of the last store, where it is of few."""
         self._lines = 0
         self._pass: set[int] = set()
         """The loads of the pass of a loop that is followed, if it stands for others."""
@@ -140,6 +149,8 @@ class Asking:
                 cached, merged = 0.0, cached + merged
             asked.cached += found[0] * cached
             asked.merged += found[0] * merged
+        elif is_known and opcode in {operations.STG, operations.ST}:
+            asked.merged += found[0] * self._merged(address, mask)
 
     def _begin(self, number: int, repeat: int) -> None:
         """Begin a load that stands for *repeat*; behind a pass that stood for many come the others.
@@ -169,6 +180,22 @@ class Asking:
         self._loaded |= dict.fromkeys(wanted, self._lines)
         by_warps = int(firsts(_sectors(own[np.newaxis], threads[np.newaxis], self._lanes)).sum())
         return 1 - len(missed) / len(wanted), len(missed) / len(wanted) - len(missed) / by_warps
+
+    def _merged(self, address: Any, mask: Any) -> float:
+        """Return the share of its lines that a store of a program asks for with those before it.
+
+        What warps store to a line one after the other goes on to the L2 cache together.
+        """
+        own, threads = address[len(address) // 2], mask[len(mask) // 2]
+        if len(own) == 1 or not threads.any():
+            return 0.0
+        asked = np.where(threads, own // LINE, NOWHERE)[np.newaxis]
+        lines = in_order(by_warp(asked, self._lanes))
+        wanted = lines[firsts(lines)]
+        distinct_lines = np.unique(wanted)
+        again = len(wanted) - len(distinct_lines) + int(np.isin(distinct_lines, self._stored).sum())
+        self._stored = distinct_lines[:0] if len(distinct_lines) > OPEN_LINES else distinct_lines
+        return MERGED_STORES * again / len(wanted)
 
 
 def distinct(address: Any, mask: Any, size: int = WORD, lanes: int = WARP) -> tuple[int, int, int]:

@@ -362,7 +362,7 @@ class GlobalAccess:
     cached: float = 0.0
     """The share of its sectors that the L1 cache has."""
     merged: float = 0.0
-    """The share of its sectors that the L1 cache asks for with those of another warp."""
+    """The share of its sectors that the L1 cache asks for, or stores, with those of others."""
     places: Amount = NOTHING
     """Of an atomic operation the addresses, each counted once a warp; as many as threads where they
     are not known."""

@@ -123,7 +123,7 @@ def asked_lines(accesses: Iterable[GlobalAccess], programs: int) -> tuple[float,
         if one.operation in LOADS:
             loaded += lines * (1.0 - one.cached - one.merged)
         else:
-            stored += lines
+            stored += lines * (1.0 - one.merged)
     return loaded / programs, stored / programs
 
 

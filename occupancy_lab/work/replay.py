@@ -53,6 +53,12 @@ CODE_CYCLES, CODE_BYTES = 18.0, 128
 """Until the next so many bytes of code are there that no cache of the multiprocessor has yet. With
 it the waits of ten softmaxes of 100 to 500 such lines come out as Nsight Compute samples them on an
 H100; calibrate measures 11.7 more than it takes to issue what is in a line."""
+NEAR_CODE_BYTES, FETCH_CYCLES, FAR_FETCH_CYCLES = 32 * 1024, 22.5, 48.3
+"""The code that the schedulers' own caches hold, and the cycles from one line to the next where
+they lack it, and where the multiprocessor's instruction cache does."""
+CODE_LOST = 1.2
+"""How many times their size code has that is executed again and again of which they hold nothing.
+All three by straight code of 8 to 256 KiB in a loop, of 1 to 8 warps, on an H200."""
 BARRIER, LEFT_BIT, TRY_WAIT = 0x11D, 47, 2
 """A barrier of warps; where a DEPBAR says that some groups may go on; the form of a SYNCS that
 waits for copies by the TMA unit."""
@@ -137,6 +143,11 @@ def _kind(word: int) -> tuple[int, int]:
     return kinds.get(opcode, PLAIN), 0
 
 
+def _share(size: int, cache: int) -> float:
+    """Return which part of code of a *size* that is executed again and again a cache has lost."""
+    return min(max((size / cache - 1.0) / (CODE_LOST - 1.0), 0.0), 1.0)
+
+
 class Replay:
     """A warp of a program, which has a multiprocessor to itself."""
 
@@ -181,11 +192,31 @@ class Replay:
         for header, inside in code.loops.items():
             for start in inside:
                 self._around[start].append(header)
+        self._fetch = self._fetches(architecture)
+        self._loses_code = any(self._fetch.values())
         self._periods = {header: self._period(inside) for header, inside in code.loops.items()}
         self._ways_in: dict[int, int] = defaultdict(int)
         for start in self._steps:
             for other in code.blocks[start].successors:
                 self._ways_in[other] += 1
+
+    def _fetches(self, architecture: Architecture) -> dict[int, float]:
+        """Return the cycles from one line of code to the next where it is fetched again, by block.
+
+        That hangs on all that is executed before it comes again: a loop, or the whole program.
+        """
+        own = {start: {one.line for one in steps} for start, steps in self._steps.items()}
+
+        def cycles(blocks: Iterable[int]) -> float:
+            size = len(set[int]().union(*(own.get(one, ()) for one in blocks))) * CODE_BYTES
+            near = _share(size, NEAR_CODE_BYTES)
+            far = _share(size, architecture.instruction_cache_bytes)
+            return near * FETCH_CYCLES + far * (FAR_FETCH_CYCLES - FETCH_CYCLES)
+
+        found = dict.fromkeys(own, cycles(own))
+        for inside in sorted(self._code.loops.values(), key=len):
+            found |= dict.fromkeys(inside, cycles(inside))
+        return found
 
     def _period(self, inside: Iterable[int]) -> int:
         """Return how many passes ahead a loop of these blocks copies."""
@@ -223,6 +254,7 @@ class Replay:
         self._local, self._returned = local, 0.0
         self._a_line, self._line_there = code, 0.0
         self._lines: set[int] = set()
+        self._near: dict[int, None] = {}
         self._ready = [0.0] * (NO_SCOREBOARD + 1)
         self._free: dict[str | None, float] = defaultdict(float)
         self._copies, self._products = Groups(), Groups()
@@ -246,7 +278,7 @@ class Replay:
             self._total[start] += 1
             for header in around:
                 self._visits[header][start] += 1
-            self._run(self._steps[start])
+            self._run(start)
             left -= len(self._steps[start])
             start = self._next(self._code.blocks[start], loops)
         went = sum(self._total[one] * len(steps) for one, steps in self._steps.items())
@@ -269,6 +301,7 @@ class Replay:
         self._bulks = [one + cycles for one in self._bulks]
         self._arrived += cycles
         self._returned += cycles
+        self._line_there += cycles
         self._copies.shift(cycles)
         self._products.shift(cycles)
         share = left / visits[header]
@@ -312,12 +345,12 @@ class Replay:
         self._credit[start] -= 1.0
         return first
 
-    def _run(self, steps: Sequence[Step]) -> None:
-        for one in steps:
-            if self._a_line and one.line not in self._lines:
-                self._lines.add(one.line)
-                self._now = max(self._now, self._line_there)
-                self._line_there = self._now + self._a_line
+    def _run(self, start: int) -> None:
+        line = None
+        for one in self._steps[start]:
+            if one.line != line:
+                line = one.line
+                self._come_to(line, self._fetch[start])
             for place in one.waits:
                 self._now = max(self._now, self._ready[place])
             done = self._begin(one)
@@ -330,6 +363,21 @@ class Replay:
             if one.operands != NO_SCOREBOARD:
                 self._ready[one.operands] = max(self._ready[one.operands], read)
             self._now += max(one.stall, self._share)
+
+    def _come_to(self, line: int, fetch: float) -> None:
+        """Wait until a line of code is there, which takes *fetch* cycles where it was lost."""
+        cycles = 0.0 if line in self._lines else self._a_line
+        self._lines.add(line)
+        if fetch and line not in self._near:
+            cycles = max(cycles, fetch)
+        if self._loses_code:
+            self._near.pop(line, None)
+            self._near[line] = None
+            if len(self._near) * CODE_BYTES > NEAR_CODE_BYTES:
+                del self._near[next(iter(self._near))]
+        if cycles:
+            self._now = max(self._now, self._line_there)
+            self._line_there = self._now + cycles
 
     def _begin(self, one: Step) -> float:
         """Return when the pipe of an instruction is done with what all warps want of it."""

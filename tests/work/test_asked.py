@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from occupancy_lab.work import operations
-from occupancy_lab.work.asked import KEPT_LINES, TAG_BANKS, Asking, distinct
+from occupancy_lab.work.asked import KEPT_LINES, MERGED_STORES, TAG_BANKS, Asking, distinct
 from occupancy_lab.work.threads import Step
 
 
@@ -99,15 +99,27 @@ def test_the_l1_cache_has_what_a_program_loaded_shortly_before() -> None:
     assert load(6, 0, operations.STG) == 0.0
 
 
-@pytest.mark.parametrize(("opcode", "merged"), [(operations.LDG, 4.0), (operations.STG, 0.0)])
+@pytest.mark.parametrize(("opcode", "merged"), [(operations.LDG, 4.0), (operations.STG, 3.0)])
 def test_what_two_warps_ask_for_is_asked_for_once(opcode: int, merged: float) -> None:
-    """Of sectors that both load the L2 cache is asked for one each; of both stores it takes all."""
+    """Of sectors that both load the L2 cache is asked for one each, of what both store for most."""
     asking = Asking(1, 64, lambda _: "x", lambda _: 4)
     address = np.tile(4 * np.arange(32), 2)[None]
     step = Step(1, opcode, None, (), (), None, negated=False)
     asking.visit(step, address, np.ones((1, 64), bool), repeat=1)
     found = asking.by_instruction[1]
     assert (found.sectors, found.cached, found.merged) == (8.0, 0.0, merged)
+
+
+@pytest.mark.parametrize(("lines", "share"), [(4, MERGED_STORES), (32, 0.0)])
+def test_a_store_goes_on_with_the_lines_of_the_last_one(lines: int, share: float) -> None:
+    """The L2 cache sees one request of both, unless the last store was to very many lines."""
+    asking = Asking(1, 128, lambda _: "x", lambda _: 4)
+    apart = np.arange(128) % (4 * lines) * 128
+    for number, offset in enumerate((0, 4)):
+        step = Step(number, operations.STG, None, (), (), None, negated=False)
+        asking.visit(step, (apart + offset)[None], np.ones((1, 128), bool), repeat=1)
+    found = asking.by_instruction[1]
+    assert found.merged / found.sectors == pytest.approx(share)
 
 
 @pytest.mark.parametrize(("size", "merged"), [(4, 16.0), (8, 16.0), (16, 0.0)])

@@ -17,7 +17,7 @@ from occupancy_lab.work.slices import BRA, EXIT, read_code
 from occupancy_lab.work.waits import DEPBAR, LDGDEPBAR
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 HOPPER = architectures()["sm_90"]
 NONE = 7
@@ -63,6 +63,36 @@ USE = word(0x221, stall=4, waits=1)
 FREE = word(0x221, stall=4)
 
 
+FAST = word(0x221, stall=1)
+
+
+def looped(before: Sequence[int], body: Sequence[int]) -> Any:
+    """Return the basic blocks of a loop of *body* behind what comes *before* it."""
+    back = word(BRA | 0x800, stall=5) & ~(7 << 12) | 7 << 87
+    distance = -(len(body) + 1) * 16
+    jump = back | (distance // 4 & 0xFF) << 16 | (distance // 4 >> 8 & (1 << 48) - 1) << 34
+    return code_of(*before, *body, jump & (1 << 128) - 1)
+
+
+def pass_cycles(before: int, inside: int) -> float:
+    """Return the cycles of a pass of a loop of so many instructions, behind so many others."""
+    code = looped([FAST] * before, [FAST] * inside)
+    (header,) = code.loops
+    few, many = (
+        Replay(
+            code,
+            {start: passes if start == header else 1.0 for start in code.blocks},
+            {header: 1.0},
+            {},
+            {},
+            num_warps=4,
+            architecture=HOPPER,
+        ).cycles(500.0)
+        for passes in (20.0, 40.0)
+    )
+    return (many - few) / 20
+
+
 def test_a_load_is_waited_for_where_it_is_used() -> None:
     """The instruction that waits for a load's scoreboard comes the latency later, others do not."""
     assert replayed(LOAD, USE) > 500
@@ -89,6 +119,22 @@ def test_code_is_waited_for_where_it_is_executed_faster_than_it_comes() -> None:
     fast, slow = (word(0x221, stall=stall) for stall in (1, 4))
     assert replayed(*[fast] * 64, line=18.0) - replayed(*[fast] * 64) == pytest.approx(80, abs=12)
     assert replayed(*[slow] * 64, line=18.0) == replayed(*[slow] * 64)
+
+
+@pytest.mark.parametrize(
+    ("kib", "cycles"), [(16, 8.4), (28, 8.2), (36, 17.8), (48, 22.5), (112, 22.4), (160, 48.2)]
+)
+def test_code_that_the_caches_lose_takes_as_long_as_was_measured(kib: int, cycles: float) -> None:
+    """A line of code that is executed again and again, by its size (an H200 of one warp)."""
+    lines = kib * 1024 // replay.CODE_BYTES
+    found = replayed(*[FAST] * (8 * lines - 1)) / lines
+    assert found == pytest.approx(cycles, rel=0.22)
+
+
+def test_a_loop_loses_its_code_by_its_own_size() -> None:
+    """A pass of a small loop waits for no code, however much is executed once before it."""
+    assert pass_cycles(16_000, 800) == pytest.approx(pass_cycles(0, 800), rel=0.01)
+    assert pass_cycles(0, 4_000) > 2.5 * 4_000
 
 
 def test_a_special_function_is_there_sooner_than_a_shuffle() -> None:
@@ -133,7 +179,7 @@ def test_a_load_comes_in_turn_where_memory_is_slow() -> None:
 
 def test_more_warps_share_the_schedulers() -> None:
     """With eight warps a scheduler issues two of them in turn."""
-    many = [word(0x221, stall=1)] * 200
+    many = [FAST] * 200
     assert replayed(*many, num_warps=8) == pytest.approx(2 * replayed(*many), rel=0.05)
 
 
@@ -161,10 +207,7 @@ def test_passes_of_a_loop_that_are_left_out_take_as_long(
     wait = word(DEPBAR, stall=4) | 1 << 47 | max(ahead - 1, 0) * groups << 38
     before = copies * ahead
     body = [wait, *[FREE] * 20, *copies] if ahead else [LOAD, FREE, USE]
-    back = word(BRA | 0x800, stall=5) & ~(7 << 12) | 7 << 87
-    distance = -(len(body) + 1) * 16
-    jump = back | (distance // 4 & 0xFF) << 16 | (distance // 4 >> 8 & (1 << 48) - 1) << 34
-    code = code_of(*before, *body, jump & (1 << 128) - 1)
+    code = looped(before, body)
     (header,) = code.loops
     assert code.loops == {header: {header}}
     executions = {start: 60.0 if start == header else 1.0 for start in code.blocks}
