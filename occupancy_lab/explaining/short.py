@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.explaining.advice import first_advice, what_instead, what_to_try
 from occupancy_lab.explaining.compiled import register_sentences
-from occupancy_lab.explaining.duration import time_sentence
+from occupancy_lab.explaining.duration import NO_GRID, time_sentence
 from occupancy_lab.explaining.facts import launch_facts, launched_words, told
 from occupancy_lab.explaining.limits import held_in_short, held_word, idle_words, step_sentences
 from occupancy_lab.explaining.tried import cap_outcomes
@@ -201,8 +201,12 @@ def the_launch_in_short(cases: Sequence[Case]) -> Section:
 
 
 def _sentences(case: Case) -> Iterator[str]:
-    if case.record.plan is None:
-        yield "How many programs are launched is not known: no grid is given."
+    has_grid = case.record.plan is not None
+    if not has_grid:
+        yield (
+            f"How many programs are launched, what they do and how long that takes is not known:"
+            f" {NO_GRID}."
+        )
     found = case.calculation.clusters
     if found is not None:
         whole = "; ".join(found.steps) or found.source
@@ -212,7 +216,7 @@ def _sentences(case: Case) -> Iterator[str]:
     yield from register_sentences(case)
     yield from work_sentences(case.record)
     prediction = case.record.prediction
-    if prediction is None or not prediction.calibrated:
+    if has_grid and (prediction is None or not prediction.calibrated):
         yield time_sentence(case.record)
 
 

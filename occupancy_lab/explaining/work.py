@@ -242,7 +242,7 @@ def work_sentences(record: Record) -> Iterator[str]:
             f"Right after the same launch {percent(memory.kept)} of what it touches is in the L2"
             " cache: bytes of device memory and times are of that."
         )
-    if record.why_not_counted is not None:
+    if record.why_not_counted is not None and record.plan is not None:
         yield f"What it does is not counted: {literal(record.why_not_counted)}."
     is_rdna = record.gpu.target.backend == "hip" and record.gpu.architecture.warp_size == RDNA_LANES
     if record.why_not_executed is not None and not is_rdna:

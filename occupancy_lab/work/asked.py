@@ -189,12 +189,11 @@ class Asking:
         own, threads = address[len(address) // 2], mask[len(mask) // 2]
         if len(own) == 1 or not threads.any():
             return 0.0
-        asked = np.where(threads, own // LINE, NOWHERE)[np.newaxis]
-        lines = in_order(by_warp(asked, self._lanes))
-        wanted = lines[firsts(lines)]
-        distinct_lines = np.unique(wanted)
-        again = len(wanted) - len(distinct_lines) + int(np.isin(distinct_lines, self._stored).sum())
-        self._stored = distinct_lines[:0] if len(distinct_lines) > OPEN_LINES else distinct_lines
+        of_warps = in_order(by_warp(np.where(threads, own // LINE, NOWHERE)[None], self._lanes))
+        wanted = of_warps[firsts(of_warps)]
+        lines = np.unique(wanted)
+        again = len(wanted) - len(lines) + int(np.isin(lines, self._stored).sum())
+        self._stored = lines[:0] if len(lines) > OPEN_LINES else lines
         return MERGED_STORES * again / len(wanted)
 
 

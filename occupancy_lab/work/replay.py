@@ -53,12 +53,11 @@ CODE_CYCLES, CODE_BYTES = 18.0, 128
 """Until the next so many bytes of code are there that no cache of the multiprocessor has yet. With
 it the waits of ten softmaxes of 100 to 500 such lines come out as Nsight Compute samples them on an
 H100; calibrate measures 11.7 more than it takes to issue what is in a line."""
-NEAR_CODE_BYTES, FETCH_CYCLES, FAR_FETCH_CYCLES = 32 * 1024, 22.5, 48.3
-"""The code that the schedulers' own caches hold, and the cycles from one line to the next where
-they lack it, and where the multiprocessor's instruction cache does."""
-CODE_LOST = 1.2
-"""How many times their size code has that is executed again and again of which they hold nothing.
-All three by straight code of 8 to 256 KiB in a loop, of 1 to 8 warps, on an H200."""
+NEAR_CODE_BYTES, FETCH_CYCLES, FAR_FETCH_CYCLES, CODE_LOST = 32 * 1024, 22.5, 48.3, 1.2
+"""The code that the schedulers' own caches hold, the cycles from one line to the next where they
+lack it and where the multiprocessor's instruction cache does, and how many times its size code has
+that is executed again and again of which a cache holds nothing: by straight code of 8 to 256 KiB in
+a loop, of 1 to 8 warps, on an H200."""
 BARRIER, LEFT_BIT, TRY_WAIT = 0x11D, 47, 2
 """A barrier of warps; where a DEPBAR says that some groups may go on; the form of a SYNCS that
 waits for copies by the TMA unit."""
