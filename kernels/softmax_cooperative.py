@@ -41,6 +41,7 @@ import triton
 import triton.language as tl
 from triton.language.target_info import is_cuda
 
+from occupancy_lab.arguments import Pointer
 from occupancy_lab.errors import refuse
 from occupancy_lab.kernel import OPTIONS, Grid, Kernel, workspace_of
 from occupancy_lab.kernels.softmax import ALIKE, memory_steps, reference
@@ -62,7 +63,6 @@ from occupancy_lab.kernels.softmax_pieces import (
     summarize,
 )
 from occupancy_lab.kernels.softmax_row import arguments
-from occupancy_lab.launch import Pointer
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from occupancy_lab.arguments import Pointer
 from occupancy_lab.kernel import Grid, Kernel, MemoryStep
 from occupancy_lab.kernels.softmax import reference
-from occupancy_lab.launch import Pointer
 from occupancy_lab.values import Config
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import triton
 import triton.language as tl
 
+from occupancy_lab.arguments import Pointer
 from occupancy_lab.kernel import OPTIONS, Grid, Kernel
 from occupancy_lab.kernels.softmax import ALIKE, check_block, constexprs, memory_steps, reference
-from occupancy_lab.launch import Pointer
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:

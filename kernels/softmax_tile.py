@@ -41,7 +41,7 @@ from occupancy_lab.values import Config, Problem
 if TYPE_CHECKING:
     import torch
 
-    from occupancy_lab.launch import Pointer
+    from occupancy_lab.arguments import Pointer
 
 
 @triton.jit

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     # The one list of the public names: `_homes` reads it.
+    from occupancy_lab.arguments import Pointer as Pointer
+    from occupancy_lab.arguments import tensor as tensor
     from occupancy_lab.calibrating.calibrate import Calibrated as Calibrated
     from occupancy_lab.calibrating.calibrate import calibrate_here as calibrate_here
     from occupancy_lab.checking.check import Checked as Checked
@@ -60,14 +62,13 @@ if TYPE_CHECKING:
     from occupancy_lab.kernel import load_kernel as load_kernel
     from occupancy_lab.kernel import workspace_of as workspace_of
     from occupancy_lab.launch import Launch as Launch
-    from occupancy_lab.launch import Pointer as Pointer
-    from occupancy_lab.launch import tensor as tensor
     from occupancy_lab.measuring.side_by_side import SideBySide as SideBySide
     from occupancy_lab.measuring.side_by_side import measure_side_by_side as measure_side_by_side
     from occupancy_lab.measuring.verify import Verification as Verification
     from occupancy_lab.measuring.verify import verify_here as verify_here
     from occupancy_lab.occupancy.calculator import Calculation as Calculation
     from occupancy_lab.operators.softmax import softmax as softmax
+    from occupancy_lab.prediction import Prediction as Prediction
     from occupancy_lab.record import Failed as Failed
     from occupancy_lab.record import MatrixRecord as MatrixRecord
     from occupancy_lab.record import Record as Record
@@ -95,7 +96,6 @@ if TYPE_CHECKING:
     from occupancy_lab.values import Config as Config
     from occupancy_lab.values import Measurement as Measurement
     from occupancy_lab.values import Occupancy as Occupancy
-    from occupancy_lab.values import Prediction as Prediction
     from occupancy_lab.values import Problem as Problem
     from occupancy_lab.values import Resources as Resources
 

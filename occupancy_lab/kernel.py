@@ -17,9 +17,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.arguments import Pointer as Pointer  # noqa: PLC0414 - kernel files import it from here
+from occupancy_lab.arguments import plain
 from occupancy_lab.errors import InputError, few_of, quoted, refuse
-from occupancy_lab.launch import Launch, launch_of, plain
-from occupancy_lab.launch import Pointer as Pointer  # noqa: PLC0414 - kernel files import it from here
+from occupancy_lab.launch import Launch, launch_of
 from occupancy_lab.values import INT64_MAX, Config, Traffic, Work
 
 if TYPE_CHECKING:

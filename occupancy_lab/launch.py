@@ -9,11 +9,21 @@ from __future__ import annotations
 
 import inspect
 import math
-import operator
 from collections.abc import Mapping  # noqa: TC003 - `from_line` reads the fields' types
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
+from occupancy_lab.arguments import (
+    ALIGNMENT,
+    TRITON_DTYPES,
+    Descriptor,
+    Dtype,
+    Plain,
+    Pointer,
+    is_plain,
+    plain,
+    plain_number,
+)
 from occupancy_lab.errors import EmptyGridError, GridError, InputError, few_of, quoted, refuse
 from occupancy_lab.options import OPTIONS
 from occupancy_lab.values import INT32_MAX, INT64_MAX, Work
@@ -23,95 +33,11 @@ if TYPE_CHECKING:
 
     from occupancy_lab.values import Target
 
-TRITON_DTYPES: Mapping[str, str] = {
-    "bool": "i1",
-    "int8": "i8",
-    "int16": "i16",
-    "int32": "i32",
-    "int64": "i64",
-    "uint8": "u8",
-    "uint16": "u16",
-    "uint32": "u32",
-    "uint64": "u64",
-    "float8_e4m3fn": "fp8e4nv",
-    "float8_e5m2": "fp8e5",
-    "float8_e4m3fnuz": "fp8e4b8",
-    "float8_e5m2fnuz": "fp8e5b16",
-    "float16": "fp16",
-    "bfloat16": "bf16",
-    "float32": "fp32",
-    "float64": "fp64",
-}
-"""Triton's name of each torch dtype that a tensor of a launch may have."""
-_BYTES = {"bool": 1} | {
-    name: int("".join(filter(str.isdigit, triton.partition("e")[0]))) // 8
-    for name, triton in TRITON_DTYPES.items()
-    if name != "bool"
-}
-ALIGNMENT = 16
-"""Bytes: what Triton asks of an address or a whole number before it specializes on it."""
 MOST_DIMENSIONS = 3
 """Dimensions of a grid."""
 GRID_LIMITS = (2**31 - 1, 65_535, 65_535)
 """The most programs of each: CUDA C++ Programming Guide, table of technical specifications. HIP
 takes as many or more."""
-
-
-def dtype_name(dtype: object) -> str:
-    """Return torch's name of *dtype*: a torch or Triton dtype, or the name of either.
-
-    Raises InputError where a launch passes no tensor of such a dtype.
-    """
-    name = str(dtype).rpartition(".")[2].removeprefix("tl.")
-    name = next((torch for torch, triton in TRITON_DTYPES.items() if name == triton), name)
-    if name not in TRITON_DTYPES:
-        refuse(
-            f"dtype {quoted(dtype)} is not one that Triton takes; give one of"
-            f" {', '.join(TRITON_DTYPES)}"
-        )
-    return name
-
-
-@dataclass(frozen=True, slots=True)
-class Pointer:
-    """A tensor argument of a launch: its dtype, the bytes of the storage behind it, its address.
-
-    `aligned` is whether the address is a multiple of 16 bytes, as that of every whole tensor is.
-    """
-
-    dtype: str
-    storage_bytes: int
-    aligned: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Descriptor:
-    """A tensor descriptor of a launch (TMA): triton.tools.tensor_descriptor.TensorDescriptor."""
-
-    base: Pointer
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    block_shape: tuple[int, ...]
-    padding: str = "zero"
-    round_f32_to_tf32: bool = False
-    layout: str | None = None
-    """Of Gluon: how a block lies in shared memory, as Python text."""
-
-
-@dataclass(frozen=True, slots=True)
-class Dtype:
-    """A dtype of `triton.language` as an argument: the value of a constexpr."""
-
-    triton_name: str
-
-    def __str__(self) -> str:
-        """Return it as a kernel would name it: tl.fp32."""
-        return f"tl.{self.triton_name}"
-
-
-Scalar = Pointer | Descriptor | Dtype | bool | int | float | str | None
-Plain = Scalar | tuple[Scalar | tuple[Scalar, ...], ...]
-"""An argument of a launch that another process can be sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,13 +181,6 @@ class BoundLaunch:
         )
 
 
-def is_plain(value: Any, depth: int = 2) -> bool:
-    """Tell whether another process can be sent *value*, with tuples in tuples *depth* deep."""
-    if type(value) is tuple:
-        return depth > 0 and all(is_plain(item, depth - 1) for item in value)
-    return value is None or type(value) in {bool, int, float, str, Pointer, Descriptor, Dtype}
-
-
 def constant_text(value: Any) -> str:
     """Return the value of a constexpr as text: equal texts compile alike."""
     if hasattr(value, "cache_key"):
@@ -363,195 +282,6 @@ def _stand_in_descriptor(descriptor: Descriptor) -> Any:
     return made
 
 
-class DtypeName(str):
-    """The name of a dtype, which tells of it what a tensor descriptor asks of a torch dtype."""
-
-    __slots__ = ()
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes per element."""
-        return _BYTES[self]
-
-    @property
-    def is_floating_point(self) -> bool:
-        """Whether it is a floating-point dtype."""
-        return "float" in self
-
-
-class Tensor:
-    """A tensor of which only the shape, the dtype and the place in memory are known.
-
-    It has what a launch line asks of a tensor (`shape`, `stride()`, `numel()`, `dtype`, ...) and
-    stands for it in `dry_run`.
-    """
-
-    def __init__(
-        self,
-        shape: Sequence[int],
-        dtype: object = "float32",
-        *,
-        strides: Sequence[int] | None = None,
-        aligned: bool = True,
-    ) -> None:
-        """Take sizes and *strides* in elements; rows lie one after the other without *strides*.
-
-        *aligned* is whether its address is a multiple of 16 bytes, as a whole tensor's is.
-
-        Raises InputError for a size or a stride that is no whole number, or a dtype that Triton
-        does not take.
-        """
-        sizes = (shape,) if isinstance(shape, int) else shape
-        self.shape = tuple(_whole(size, "a size") for size in sizes)
-        self.dtype = dtype if hasattr(dtype, "itemsize") else DtypeName(dtype_name(dtype))
-        self._name = dtype_name(dtype)
-        self._strides = (
-            _row_major(self.shape)
-            if strides is None
-            else tuple(_whole(stride, "a stride") for stride in strides)
-        )
-        if len(self._strides) != len(self.shape):
-            refuse(f"{len(self.shape)} sizes of a tensor have {len(self._strides)} strides")
-        self._aligned = aligned
-
-    def stride(self, dim: int | None = None) -> Any:
-        """Return the stride of dimension *dim* in elements, or all of them."""
-        return self._strides if dim is None else self._strides[dim]
-
-    def size(self, dim: int | None = None) -> Any:
-        """Return the size of dimension *dim*, or all of them."""
-        return self.shape if dim is None else self.shape[dim]
-
-    def dim(self) -> int:
-        """Return the number of dimensions."""
-        return len(self.shape)
-
-    @property
-    def ndim(self) -> int:
-        """The number of dimensions."""
-        return len(self.shape)
-
-    def numel(self) -> int:
-        """Return the number of elements."""
-        return math.prod(self.shape)
-
-    def element_size(self) -> int:
-        """Return the bytes of an element."""
-        return _BYTES[self._name]
-
-    def is_contiguous(self) -> bool:
-        """Tell whether the elements lie one after the other."""
-        return self._strides == _row_major(self.shape)
-
-    def data_ptr(self) -> int:
-        """Return an address that is a multiple of 16 just where it is said to be."""
-        return 0 if self._aligned else 1
-
-    def pointer(self) -> Pointer:
-        """Return what a launch sees of it."""
-        reach = sum(
-            max(size - 1, 0) * abs(stride)
-            for size, stride in zip(self.shape, self._strides, strict=True)
-        )
-        elements = reach + 1 if all(self.shape) else 0
-        return Pointer(self._name, elements * self.element_size(), self._aligned)
-
-    def __repr__(self) -> str:
-        """Return a line that makes it again."""
-        strides = "" if self.is_contiguous() else f", strides={self._strides}"
-        aligned = "" if self._aligned else ", aligned=False"
-        return f"tensor({self.shape}, {self._name!r}{strides}{aligned})"
-
-
-def _row_major(shape: Sequence[int]) -> tuple[int, ...]:
-    return tuple(math.prod(shape[place + 1 :]) for place in range(len(shape)))
-
-
-def _whole(number: Any, what: str) -> int:
-    found = _plain_number(number)
-    if type(found) is not int or found < 0:
-        refuse(f"{what} of a tensor is {quoted(number)}; give a whole number, 0 or more")
-    return found
-
-
-def tensor(
-    shape: Sequence[int],
-    dtype: object = "float32",
-    *,
-    strides: Sequence[int] | None = None,
-    aligned: bool = True,
-) -> Tensor:
-    """Return a stand-in for a tensor of *shape*, as Tensor takes it."""
-    return Tensor(shape, dtype, strides=strides, aligned=aligned)
-
-
-def plain(value: Any) -> Any:  # noqa: PLR0911 - a line for each kind of argument
-    """Return an argument of a launch line as a plain value, itself where it has none.
-
-    A tensor (of torch on any device, a FakeTensor, `tensor(...)`), or a bare torch dtype as in
-    `warmup`, is a Pointer; a number of numpy is one of Python.
-    """
-    if value is None or type(value) in {bool, int, float, str, Pointer, Descriptor, Dtype}:
-        return value
-    kind = type(value)
-    if isinstance(value, Tensor):
-        return value.pointer()
-    if kind.__name__ == "dtype" and kind.__module__ == "torch":
-        return Pointer(dtype_name(value), ALIGNMENT)
-    if kind.__name__ == "dtype" and kind.__module__.startswith("triton."):
-        return Dtype(str(value))
-    if kind.__name__ == "constexpr" and kind.__module__.startswith("triton."):
-        return plain(value.value)
-    if kind.__name__ == "TensorDescriptor":
-        return _descriptor(value)
-    if hasattr(value, "data_ptr") and hasattr(value, "dtype"):
-        return _pointer(value)
-    if isinstance(value, tuple):
-        items = [plain(item) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-    return _plain_number(value)
-
-
-def _plain_number(value: Any) -> Any:
-    """Return a number of numpy, or of what else is one, as Python's own."""
-    if hasattr(value, "cache_key"):
-        return value
-    for convert in (operator.index, operator.methodcaller("item")):
-        try:
-            number = convert(value)
-        except (TypeError, AttributeError, ValueError):
-            continue
-        if type(number) in {bool, int, float}:
-            return number
-    return value
-
-
-def _descriptor(value: Any) -> Descriptor:
-    sizes = (value.shape, value.strides, value.block_shape)
-    shape, strides, block_shape = (tuple(map(operator.index, each)) for each in sizes)
-    layout = getattr(value, "layout", None)
-    return Descriptor(
-        *(plain(value.base), shape, strides, block_shape),
-        value.padding,
-        getattr(value, "round_f32_to_tf32", False),
-        None if layout is None else repr(layout),
-    )
-
-
-def _pointer(value: Any) -> Pointer:
-    name = dtype_name(value.dtype)
-    base = getattr(value, "base", value)  # a tensor that triton.reinterpret wraps
-    if hasattr(base, "is_meta"):  # others' storage has no size for Triton either
-        storage = int(base.untyped_storage().nbytes())
-        if type(base).__name__ == "FakeTensor" or base.is_meta:
-            return Pointer(
-                name, storage, base.storage_offset() * base.element_size() % ALIGNMENT == 0
-            )
-    else:
-        storage = int(value.ptr_range()) if hasattr(value, "ptr_range") else INT64_MAX
-    return Pointer(name, storage, value.data_ptr() % ALIGNMENT == 0)
-
-
 def launch_of(
     function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any], grid: Any = None
 ) -> Launch:
@@ -590,7 +320,7 @@ def checked_grid(grid: Any) -> tuple[int, ...]:
         refuse(f"a grid has 1 to {MOST_DIMENSIONS} dimensions, and this one has {len(sizes)}")
     numbers = []
     for place, size in enumerate(sizes):
-        number = _plain_number(size)
+        number = plain_number(size)
         if type(number) is not int or not 0 < number <= GRID_LIMITS[place]:
             msg = (
                 f"dimension {place} of the grid is {quoted(size)}; give a whole number from 1 to"

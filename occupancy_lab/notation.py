@@ -29,9 +29,7 @@ from collections.abc import Mapping  # noqa: TC003 - pydoc and dataclasses read 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.errors import few_of, quoted, refuse, shortened
-from occupancy_lab.kernel import is_triton_function, triton_class
-from occupancy_lab.launch import (
+from occupancy_lab.arguments import (
     ALIGNMENT,
     TRITON_DTYPES,
     Descriptor,
@@ -41,6 +39,8 @@ from occupancy_lab.launch import (
     dtype_name,
     plain,
 )
+from occupancy_lab.errors import few_of, quoted, refuse, shortened
+from occupancy_lab.kernel import is_triton_function, triton_class
 from occupancy_lab.options import KNOBS
 from occupancy_lab.values import INT32_MAX, INT64_MAX
 
@@ -64,7 +64,7 @@ _SIZES = re.compile(r"[0-9]{1,20}(?:\s*[x,]\s*[0-9]{1,20})*")
 class Typical:
     """Stands for a number of which only the type is known.
 
-    `launch.plain` makes of it a number that Triton specializes as any of its kind. Code that
+    `arguments.plain` makes of it a number that Triton specializes as any of its kind. Code that
     calculates with the arguments of a launch, as heuristics do, is told that it has no value.
     """
 

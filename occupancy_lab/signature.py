@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from occupancy_lab.arguments import plain
 from occupancy_lab.assumed import read_progression
 from occupancy_lab.errors import few_of, quoted, refuse, shortened
 from occupancy_lab.expressions import Kind, parse
-from occupancy_lab.launch import checked_grid, constant_text, plain
+from occupancy_lab.launch import checked_grid, constant_text
 from occupancy_lab.notation import (
     Parameters,
     Typical,

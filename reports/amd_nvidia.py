@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from vendors_stages import Stages
 
     from occupancy_lab.gpus import Gpu
+    from occupancy_lab.prediction import Prediction
     from occupancy_lab.record import Record
-    from occupancy_lab.values import Prediction, Problem
+    from occupancy_lab.values import Problem
 
 
 @dataclass(frozen=True, slots=True)

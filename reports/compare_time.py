@@ -21,8 +21,8 @@ from recorded_work import DATA, RecordedLaunch, recorded_launches
 
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.occupancy import occupancy
+from occupancy_lab.prediction import RATIO_ERROR
 from occupancy_lab.throughput.launch_time import predict_launch
-from occupancy_lab.values import RATIO_ERROR
 from occupancy_lab.work.memory import repeated, speed_of_light
 from occupancy_lab.work.pipes import TENSOR
 

@@ -18,10 +18,10 @@ import pandas as pd
 
 from occupancy_lab import exploring, load_kernel, sweep
 from occupancy_lab.asked import ask
+from occupancy_lab.compiled_records import matrix_record
 from occupancy_lab.exploring.page import explore
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import NamedKernel
-from occupancy_lab.record import matrix_record
 from occupancy_lab.sweeping.recorded import read_rows, recorded_as_compiled
 from occupancy_lab.table.columns import RESOURCES
 from occupancy_lab.throughput.calibrations import calibration_for

@@ -77,12 +77,13 @@ def measure(row: Mapping[str, Any]) -> float:
 
 def predict(rows: Sequence[Mapping[str, Any]], key: str) -> list[Record | Failed]:
     """Return the records of the launches of *rows* on a GPU, without launching them."""
+    from occupancy_lab.arguments import Pointer
     from occupancy_lab.asked import Asked
+    from occupancy_lab.compiled_records import compile_runs, with_counts
     from occupancy_lab.compiling.compiler import Compiler
     from occupancy_lab.gpus import find_gpu
     from occupancy_lab.kernel import load_function
-    from occupancy_lab.launch import Launch, Pointer
-    from occupancy_lab.record import compile_runs, with_counts
+    from occupancy_lab.launch import Launch
 
     gpu, asked = find_gpu(key), []
     for row in rows:

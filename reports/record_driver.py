@@ -18,12 +18,12 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from occupancy_lab.compiled_records import compile_matrix
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.errors import DoesNotFitError
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.inputs import chosen_kernel
 from occupancy_lab.measuring import accepts_cooperative_launch, ask_driver
-from occupancy_lab.record import compile_matrix
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:

@@ -35,7 +35,9 @@ from typing import TYPE_CHECKING, Any
 import foreign_kernels
 import triton
 
+from occupancy_lab.arguments import Pointer
 from occupancy_lab.asked import Asked
+from occupancy_lab.compiled_records import record_of
 from occupancy_lab.compiling import Store, compile_launch, resource_key, triton_version
 from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.compiling.resources import read_resources
@@ -43,11 +45,10 @@ from occupancy_lab.errors import OccupancyLabError
 from occupancy_lab.explaining import write_full
 from occupancy_lab.explaining.case import Case
 from occupancy_lab.gpus import HipArchitecture, find_gpu
-from occupancy_lab.launch import Launch, Pointer, constant_text, launch_of
+from occupancy_lab.launch import Launch, constant_text, launch_of
 from occupancy_lab.measuring.driver import ask_function
 from occupancy_lab.occupancy import hip
 from occupancy_lab.occupancy.rule import scalar_where
-from occupancy_lab.record import record_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -344,7 +345,7 @@ def launch_of_source(source: Any, options: dict[str, Any]) -> Launch:
 
 def torch_dtype(name: str) -> str:
     """Return torch's name of Triton's dtype *name*."""
-    from occupancy_lab.launch import dtype_name
+    from occupancy_lab.arguments import dtype_name
 
     return "bool" if name == "i1" else dtype_name(name)
 

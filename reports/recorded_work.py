@@ -17,11 +17,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.arguments import Descriptor, Dtype, Pointer
 from occupancy_lab.compiling.texts import Texts
-from occupancy_lab.launch import Descriptor, Dtype, Plain, Pointer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from occupancy_lab.arguments import Plain
 
 DATA = Path(__file__).parent / "data"
 FIRST_GPU = "h100"

@@ -19,12 +19,13 @@ from compare_time import LEAST_US
 from record_tunes import rows_of, write_rows
 
 from occupancy_lab.asked import ask
+from occupancy_lab.compiled_records import compile_runs, with_counts, with_predictions
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.evaluating.score import time_errors
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import chosen_kernel
-from occupancy_lab.record import Record, compile_runs, with_counts, with_predictions
+from occupancy_lab.record import Record
 from occupancy_lab.throughput.predict import row_config, row_problem
 
 if TYPE_CHECKING:

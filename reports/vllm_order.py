@@ -26,12 +26,14 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.arguments import Dtype, Pointer
 from occupancy_lab.asked import Asked
+from occupancy_lab.compiled_records import compile_runs, with_counts
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_function
-from occupancy_lab.launch import Dtype, Launch, Pointer
-from occupancy_lab.record import Record, compile_runs, with_counts
+from occupancy_lab.launch import Launch
+from occupancy_lab.record import Record
 from occupancy_lab.throughput.launch_time import predict_launch
 from occupancy_lab.work.memory import repeated
 

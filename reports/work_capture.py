@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import foreign_kernels
 import torch
 
-from occupancy_lab.launch import Descriptor, Dtype, Pointer, plain
+from occupancy_lab.arguments import Descriptor, Dtype, Pointer, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from hand_made import matmul as matmul_counts
 from hand_made import rows
 from stand_ins import dry
 
-from occupancy_lab.launch import tensor
+from occupancy_lab.arguments import tensor
 from occupancy_lab.values import Resources
 
 if TYPE_CHECKING:

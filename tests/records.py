@@ -6,15 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from occupancy_lab.asked import ask
+from occupancy_lab.compiled_records import matrix_record
 from occupancy_lab.compiling import Store, triton_version
 from occupancy_lab.compiling.compile import compile_launch, kernel_launch
 from occupancy_lab.inputs import NamedKernel, check_launch
 from occupancy_lab.occupancy.planning import plan_launch
-from occupancy_lab.record import MatrixRecord, matrix_record
 
 if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.kernel import Kernel
+    from occupancy_lab.record import MatrixRecord
     from occupancy_lab.values import Config, LaunchPlan, Problem, Resources, Target
 
 

@@ -11,6 +11,7 @@ import triton
 from records import make_record
 
 from occupancy_lab import kernels
+from occupancy_lab.arguments import tensor
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import TUTORIAL_KERNEL
@@ -23,7 +24,6 @@ from occupancy_lab.kernel import (
     load_kernel,
     variants,
 )
-from occupancy_lab.launch import tensor
 from occupancy_lab.values import Config, Problem
 
 OWN_KERNEL = '''

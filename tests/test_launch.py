@@ -13,29 +13,20 @@ import triton
 import triton.language as tl
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from torch._subclasses.fake_tensor import FakeTensorMode
 from triton.compiler.compiler import make_backend
 from triton.runtime.jit import compute_cache_key, create_function_from_signature
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from occupancy_lab.arguments import (
+    TRITON_DTYPES,
+    Descriptor,
+)
 from occupancy_lab.compiling import resource_key
 from occupancy_lab.compiling.compile import check_options
 from occupancy_lab.compiling.offline import default_options, gpu_target
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.launch import (
-    TRITON_DTYPES,
-    Descriptor,
-    Dtype,
-    Launch,
-    Pointer,
-    _stand_in,
-    checked_grid,
-    dtype_name,
-    launch_of,
-    plain,
-    tensor,
-)
+from occupancy_lab.launch import Launch, _stand_in, checked_grid, launch_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -196,18 +187,6 @@ def test_keys_tell_constexprs_apart(constants: list[Any]) -> None:
             )
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_tensors_without_memory_are_those_with_it(dtype: torch.dtype) -> None:
-    """A tensor on meta, a FakeTensor and a stand-in are the pointer that a tensor in memory is."""
-    for offset in (0, 1, 2, 3, 4, 8, 16, 17):
-        real = plain(real_tensor(dtype, 64, offset))
-        assert plain(torch.empty(64 + offset, dtype=dtype, device="meta")[offset:]) == real
-        with FakeTensorMode():
-            assert plain(torch.empty(64 + offset, dtype=dtype)[offset:]) == real
-        aligned = offset * dtype.itemsize % 16 == 0
-        assert plain(tensor((64 + offset,), dtype, aligned=aligned)) == real
-
-
 @pytest.mark.parametrize(
     "elements", [2 * GIB - 17, 2 * GIB - 1, 2 * GIB, 2 * GIB + 1, 4 * GIB, 0, 1]
 )
@@ -242,23 +221,6 @@ def test_descriptors(dtype: torch.dtype, block: list[int], padding: str) -> None
     assert triton_key(plain_kernel, arguments, {}) == triton_key(plain_kernel, (given_, 3), {})
     other = TensorDescriptor.from_tensor(real, [8, *block[1:]], padding)
     assert own_key(plain_kernel, (given_, 3), {}) != own_key(plain_kernel, (other, 3), {})
-
-
-def test_numbers_of_numpy_and_torch_are_pythons() -> None:
-    """A number of numpy, or a tensor's shape, is the number, and numpy's dtype is not seen."""
-    np = pytest.importorskip("numpy")
-    for value in (np.int32(7), np.int64(7), torch.Size([7])[0]):
-        assert type(plain(value)) is int
-    assert type(plain(np.float32(0.5))) is float
-    assert type(plain(np.bool_(True))) is bool  # noqa: FBT003 - the value
-
-
-def test_a_dtype_alone_is_an_aligned_pointer() -> None:
-    """A bare torch dtype stands for an aligned tensor, as in Triton's own warmup."""
-    assert plain(torch.float16) == Pointer("float16", 16)
-    assert plain(tl.float16) == Dtype("fp16")
-    assert plain(tl.constexpr(16)) == 16
-    assert {dtype_name(one) for one in DTYPES} == set(TRITON_DTYPES)
 
 
 def test_what_is_plain_can_be_sent() -> None:

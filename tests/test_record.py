@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import launched_kernels
@@ -13,37 +12,33 @@ from hand_made import matmul
 from records import compile_resources, make_record, plan_of
 from stand_ins import CONDITIONS, MEASURED, dry, put_calibration
 
+from occupancy_lab.arguments import tensor
 from occupancy_lab.asked import Asked, ask
+from occupancy_lab.compiled_records import (
+    failed,
+    matrix_record,
+    record_of,
+)
 from occupancy_lab.compiling import Store, triton_version
 from occupancy_lab.compiling.compile import failure_of
-from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.errors import (
     CompileError,
     CompileTimeoutError,
     DoesNotFitError,
-    InputError,
     OccupancyLabError,
 )
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.kernel import load_kernel, variants
-from occupancy_lab.launch import tensor
 from occupancy_lab.occupancy.calculator import calculate
-from occupancy_lab.record import (
-    MatrixRecord,
-    Record,
-    compile_matrix,
-    failed,
-    matrix_record,
-    record_of,
-    records_of,
-)
 from occupancy_lab.signature import read_launches
 from occupancy_lab.throughput.predict import PlannedLaunch, predict
-from occupancy_lab.values import Config, Failure, Measurement, Problem, Resources, Status
+from occupancy_lab.values import Config, Measurement, Problem, Resources
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from occupancy_lab.record import MatrixRecord, Record
 
 PROBLEM, CONFIG = Problem(4096, 781), Config(1024, 8, 4)
 SOFTMAX = NamedKernel("softmax", load_kernel("softmax"))
@@ -239,22 +234,6 @@ def test_one_warp_has_no_answer_of_the_tutorial() -> None:
     assert row["num_programs"] is not None
 
 
-def test_nothing_impossible_is_compiled() -> None:
-    """What cannot be asked for is refused before any compile."""
-    nothing: Any = None
-    with pytest.raises(InputError, match=r"^num_stages"):
-        compile_matrix(SOFTMAX, PROBLEM, Config(1024, 8, 0), find_gpu("h100"), nothing)
-
-
-def test_what_does_not_fit_has_no_record() -> None:
-    """A GPU that holds not one program gives an error, not a record of zeros."""
-    made = (load_kernel("softmax"), Problem(4096, 16384), Config(16384, 8, 5))
-    with pytest.raises(DoesNotFitError, match="num_stages 4 is the most that can fit"):
-        make_record(*made, find_gpu("h100"))
-    with closing(Compiler(None)) as compiler, pytest.raises(DoesNotFitError, match="can fit"):
-        compile_matrix(SOFTMAX, *made[1:], find_gpu("h100"), compiler)
-
-
 MOVED = {"read": 2**24, "written": 2**24}
 
 
@@ -343,30 +322,6 @@ def test_a_launch_without_a_record_says_why(error: OccupancyLabError, status: st
     assert (row["status"], row["reason"]) == (status, str(error))
     assert row["BLOCK"] == 64
     assert "n_regs" not in row
-
-
-def test_records_are_those_of_each_launch_in_their_order() -> None:
-    """Records of several launches and GPUs are as each has it alone, failures in their places.
-
-    What compiled and does not fit keeps what it takes.
-    """
-    fine, large = Resources(32, 8, 64, instructions=90, loop_instructions=300), 300_000
-    failure = Failure(Status.COMPILE_FAILED, "no luck")
-    outcomes = [fine, failure, fine.replace(shared=large), fine, fine.replace(n_regs=64)]
-    asked = [
-        ask(SOFTMAX, PROBLEM, Config(1024, 8, stages), find_gpu(gpu))
-        for stages, gpu in zip(
-            (1, 2, 3, 4, 1), ("h200", "h100", "h200", "h100", "h200"), strict=True
-        )
-    ]
-    found = records_of(asked, outcomes, triton="3.7.1")
-    assert [one.row()["status"] for one in found] == [
-        *("ok", "compile failed", "does not fit", "ok", "ok")
-    ]
-    for place in (0, 3, 4):
-        assert found[place] == matrix_record(asked[place], outcomes[place], triton="3.7.1")
-        assert found[place].prediction is not None
-    assert found[2].row()["shared"] == large
 
 
 def test_a_launch_that_does_not_fit_has_no_record() -> None:

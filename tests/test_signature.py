@@ -17,12 +17,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from occupancy_lab.arguments import Descriptor, Dtype
 from occupancy_lab.assumed import assumption_words
 from occupancy_lab.compiling import Store, compile_launch
 from occupancy_lab.compiling.compile import resource_key
 from occupancy_lab.errors import InputError
 from occupancy_lab.explaining.dry_run import variants
-from occupancy_lab.launch import Descriptor, Dtype, launch_of
+from occupancy_lab.launch import launch_of
 from occupancy_lab.notation import read_argument, read_constant
 from occupancy_lab.signature import LaunchLine, read_assumed, read_launches
 from occupancy_lab.values import Target

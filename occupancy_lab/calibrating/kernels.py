@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import triton
 import triton.language as tl
 
+from occupancy_lab.arguments import Pointer
 from occupancy_lab.kernel import OPTIONS, Grid, Kernel, MemoryStep
-from occupancy_lab.launch import Pointer
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.checking.rows import TIMES, Row, Table, same_text, shown
 from occupancy_lab.options import NAMES
+from occupancy_lab.prediction import NOTICEABLE
 from occupancy_lab.table.columns import RESULTS
 from occupancy_lab.text.words import (
     LIMITS,
@@ -21,7 +22,7 @@ from occupancy_lab.text.words import (
     percent,
     resource_word,
 )
-from occupancy_lab.values import NOTICEABLE, Status
+from occupancy_lab.values import Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

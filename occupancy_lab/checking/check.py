@@ -241,8 +241,8 @@ def check(  # noqa: PLR0913 - one argument per option of the command line
         condition: "local_bytes == 0 and occupancy >= 0.5", as `sweep --where` takes it, or the
             checks that `read_checks` found.
         *sources: The rows: a JSON or CSV file of `scan`, `sweep`, `explain --json` or `trace
-            --json`; a folder, which is a Triton cache; "file.py:function"; a table of `sweep`, or
-            a list of rows.
+            --json`; a folder, which is a Triton cache; "file.py:function" of Triton, or an
+            ordinary function, whose launches are compiled; a table of `sweep`, or a list of rows.
         where: A condition that says which rows have to meet it; None is all.
         baseline: A file, folder or rows. `baseline` in a condition, as in "us <= baseline * 1.05",
             is the value of the same column and row there; what it lacks is said, and passes.

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from occupancy_lab.checking.changes import difference_words, slower, time_words, times
 from occupancy_lab.checking.rows import TIMES, TOTALS, Row, make_rows, shown
+from occupancy_lab.compiled_records import compile_runs, with_counts
 from occupancy_lab.explaining.neighbours import by_position, caps, changed
 from occupancy_lab.options import CAPS, NAMES
-from occupancy_lab.record import Record, compile_runs, with_counts
+from occupancy_lab.record import Record
 from occupancy_lab.text.words import duration, listed
 from occupancy_lab.values import Status
 from occupancy_lab.workers.child import cores

@@ -1,4 +1,4 @@
-"""Rows of compiled kernels: of a file, a cache of Triton, or a launch that is compiled now."""
+"""Rows of compiled kernels: of a file, a cache of Triton, or launches that are compiled now."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from occupancy_lab.errors import InputError, quoted, refuse, shortened
 from occupancy_lab.expressions import Kind
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.notation import is_constant, literal
+from occupancy_lab.prediction import noticeable, ratio_error
 from occupancy_lab.table.columns import RESULTS, kinds_of
 from occupancy_lab.table.rows import read_file
 from occupancy_lab.throughput.calibrations import calibration_for
-from occupancy_lab.values import Status, noticeable, ratio_error
+from occupancy_lab.values import Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -326,17 +327,17 @@ def _constant(text: str) -> Value:
 
 
 def load(source: Any, *, gpu: AskedGpus | None = None, **launch: Any) -> tuple[list[Row], Any]:
-    """Return the rows of a source that `check` takes, and the Explanation of a function."""
+    """Return the rows of a source that `check` takes, and the Explanation of a Triton function."""
     if isinstance(source, str | os.PathLike):
         name = os.fspath(source)
         if ".py:" in name or name.endswith(".py"):
-            from occupancy_lab.explaining.dry_run import explain_launch
+            from occupancy_lab.explaining.asked import explain
 
-            source = explain_launch(name, gpu=gpu, **launch)
-            return _of_runs(source), source
-        if Path(name).is_dir():
-            return scanned(name, gpu=gpu), None
-        return read_rows(name), None
+            source = explain(kernel=name, gpu=gpu, **launch)
+        else:
+            return (scanned(name, gpu=gpu) if Path(name).is_dir() else read_rows(name)), None
+    if hasattr(source, "lines"):
+        return _of_script(source), None
     if hasattr(source, "runs"):
         return _of_runs(source), source
     if hasattr(source, "columns"):
@@ -362,6 +363,35 @@ def _of_runs(found: Any) -> list[Row]:
         dataclasses.replace(row, record=run if hasattr(run, "calculation") else None)
         for row, run in zip(rows, found.runs, strict=True)
     ]
+
+
+def _of_script(found: Any) -> list[Row]:
+    """Return a row for each launch that a script makes, which is named by its line.
+
+    Raises InputError where not all of them are known.
+    """
+    from occupancy_lab.compiling.compile import failure_of
+
+    for ran in found.ran:
+        if ran.failure is not None:
+            refuse(f"{found.name} went no further than some of its launches: {ran.failure}")
+        if ran.missing:
+            refuse(f"launches of {found.name} are missing: {ran.missing[0]} cannot be run here")
+    rows = []
+    for line in found.lines:
+        if hasattr(line.run, "runs"):
+            made = _of_runs(line.run)
+        else:
+            why = failure_of(line.run)
+            failed = {"gpu": line.gpu.key, "status": why.status.value, "reason": why.reason}
+            made = make_rows([{"kernel": line.first.bound.kernel, **failed}], "the launch")
+        rows += [
+            dataclasses.replace(
+                row, values={**row.values, "source": line.first.place}, origin=line.first.place
+            )
+            for row in made
+        ]
+    return rows
 
 
 def _source(function: Any) -> str | None:

@@ -101,9 +101,10 @@ def check(  # noqa: PLR0913 - an argument for each option that is not passed on
     """Exit with 1 where compiled kernels do not meet a condition, and say what would mend each.
 
     FILE is JSON or CSV of scan, sweep, explain or trace --json; - is standard input; a folder is a
-    cache of Triton; FILE.py:FUNCTION is compiled as --signature, --constexpr and --grid say.
-    Without a CONDITION the checks of pyproject.toml are made, those called --name or all. With
-    --baseline a CONDITION may be 'predicted_us <= baseline * 1.05'.
+    cache of Triton; FILE.py:FUNCTION is compiled as --signature, --constexpr and --grid say, or is
+    an ordinary function, whose launches are compiled. Without a CONDITION the checks of
+    pyproject.toml are made, those called --name or all. With --baseline a CONDITION may be
+    'predicted_us <= baseline * 1.05'.
     """
     from occupancy_lab.checking import outputs
     from occupancy_lab.files import check_outputs, export

@@ -19,6 +19,7 @@ from occupancy_lab.comparing.entries import (
     without_effect,
 )
 from occupancy_lab.comparing.fastest import fastest_sentences
+from occupancy_lab.compiled_records import compile_record
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
@@ -46,7 +47,6 @@ from occupancy_lab.inputs import (
     several,
     whole_numbers,
 )
-from occupancy_lab.record import compile_record
 from occupancy_lab.signature import read_options
 from occupancy_lab.text.document import Document, Section, Table, literal
 from occupancy_lab.text.words import count, listed, said_apart, said_of_each

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from occupancy_lab.comparing.entries import Entry
-    from occupancy_lab.values import Prediction
+    from occupancy_lab.prediction import Prediction
 
 
 LEAST = 2

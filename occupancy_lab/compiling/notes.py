@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from occupancy_lab.arguments import Plain  # noqa: TC001 - as Mapping
 from occupancy_lab.compiling.assumptions import Assumed
-from occupancy_lab.launch import BoundLaunch, Plain  # noqa: TC001 - as Mapping
+from occupancy_lab.launch import BoundLaunch  # noqa: TC001 - as Mapping
 from occupancy_lab.values import Failure, Resources, Status
 from occupancy_lab.workers.child import from_line, to_line
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.arguments import Plain, is_plain
 from occupancy_lab.compiling.assumptions import Assumptions
 from occupancy_lab.compiling.compile import compile_launch, failure_of, resource_key
 from occupancy_lab.compiling.compiler import Compilation
@@ -35,7 +36,7 @@ from occupancy_lab.compiling.notes import (
 from occupancy_lab.compiling.offline import offline
 from occupancy_lab.errors import EmptyGridError, OccupancyLabError
 from occupancy_lab.kernel import Variant, innermost, variant, variants
-from occupancy_lab.launch import BoundLaunch, Plain, constant_text, is_plain, launch_of
+from occupancy_lab.launch import BoundLaunch, constant_text, launch_of
 from occupancy_lab.values import Failure, Resources, Status
 
 if TYPE_CHECKING:

@@ -2,56 +2,40 @@
 
 The function runs in a process of its own, for one GPU that need not be here: it may do anything,
 hang or crash. Each launch of a kernel of Triton in it is noted instead of made, and compiled when
-that is asked for.
+that is asked for: `script_process` is what runs there.
 """
 
 from __future__ import annotations
 
 import ast
-import atexit
-import contextlib
 import dataclasses
-import functools
-import inspect
-import os
-import signal
 import sys
-import tempfile
-import threading
-import traceback
 from collections.abc import Mapping  # noqa: TC003 - `from_line` reads the fields' types
 from dataclasses import dataclass, field
-from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Self
 
-from occupancy_lab.compiling.assumptions import Assumed, Value  # noqa: TC001 - `from_line` reads these types
-from occupancy_lab.compiling.compiler import INTERRUPTED, Compilation, Compiler
-from occupancy_lab.compiling.dry_gpu import Device, seed
-from occupancy_lab.compiling.notes import ENDING, Feed, ScriptLaunch
+from occupancy_lab.arguments import Plain  # noqa: TC001 - likewise
+from occupancy_lab.compiling.assumptions import Assumed, Value  # noqa: TC001 - likewise
+from occupancy_lab.compiling.compiler import INTERRUPTED
+from occupancy_lab.compiling.dry_gpu import Device
+from occupancy_lab.compiling.notes import Feed, ScriptLaunch  # noqa: TC001 - likewise
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
-from occupancy_lab.compiling.recorder import Recorder
 from occupancy_lab.compiling.store import Store
 from occupancy_lab.compiling.texts import unpack
-from occupancy_lab.errors import CompileError, InputError, OccupancyLabError, quoted, refuse
+from occupancy_lab.errors import CompileError, InputError, refuse
 from occupancy_lab.files import read_bytes
-from occupancy_lab.kernel import is_triton_function, kernel_file, load_file
-from occupancy_lab.launch import Launch, Plain
+from occupancy_lab.launch import Launch
 from occupancy_lab.text.document import literal
 from occupancy_lab.values import Failure, Resources, Status
 from occupancy_lab.workers import signals
-from occupancy_lab.workers.child import Child, captured, from_line, serve, to_line
-from occupancy_lab.workers.signals import UnfinishedError
+from occupancy_lab.workers.child import Child, from_line, to_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from occupancy_lab.compiling.texts import Texts
     from occupancy_lab.gpus import Gpu
-
-
-class TimeUpError(BaseException):
-    """A script took longer than it may: no `except Exception` of its own catches it."""
 
 
 STOPPING = 20.0
@@ -60,8 +44,6 @@ SCRIPT_TIMEOUT = 120.0
 """Seconds that the function of a script may take: nothing is computed in a dry run."""
 AT_ONCE = 32
 """Launches that the process is given at once to compile."""
-MOST_PRINTED = 1 << 20
-"""The characters of what a script prints that are shown: the last ones."""
 
 MEMORY_GIB = {
     **dict.fromkeys(("t4", "v100"), 16),
@@ -250,7 +232,7 @@ class Script:
         self._request = Run(name, device_of(gpu), store, arguments, assume or {}, timeout)
         self._compile_timeout = compile_timeout
         self._progress = progress
-        self._child = Child("occupancy_lab.compiling.script", python=python)
+        self._child = Child("occupancy_lab.compiling.script_process", python=python)
         self.interrupted: KeyboardInterrupt | None = None
         """What interrupted the script, or a compile; nothing is compiled after that."""
         try:
@@ -384,240 +366,3 @@ def _assumed_words(assumed: Sequence[Assumed]) -> str:
         return ""
     more = f" and {len(assumed) - 1} more" if len(assumed) > 1 else ""
     return f"; assumed: {assumed[0]}{more}, which --assume float=0.5, int=64 or bool=true sets"
-
-
-_recorders: list[Recorder] = []
-"""The recorder of the Run that this process made, for the compiles that follow."""
-
-
-def answer_line(line: str) -> str:
-    """Return the answer to a line that is a Run, a Compile or a Relaunch."""
-    asked: Run | Compile | Relaunch = from_line(Run | Compile | Relaunch, line)
-    if isinstance(asked, Relaunch):
-        return to_line(_recorders[0].relaunched(asked.index, asked.changes))
-    return to_line(_compile(asked) if isinstance(asked, Compile) else _run(asked))
-
-
-def _compile(asked: Compile) -> list[Resources | Failure] | list[str | None]:
-    found = [_recorders[0].to_compile(one.index, one.changes) for one in asked.launches]
-    wanted = [one for one in found if isinstance(one, Compilation)]
-    store = None if asked.store is None else Path(asked.store)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever the script does about it
-    compiler = Compiler(store, timeout=asked.seconds)
-    if asked.texts:
-        texts = iter(compiler.texts(wanted))
-        ready = (next(texts) if isinstance(one, Compilation) else None for one in found)
-        return [None if one is None else one.pack() for one in ready]
-    try:
-        compiled = iter(compiler.compile(wanted))
-    except UnfinishedError as stop:
-        compiled = iter(stop.finished)
-    return [next(compiled) if isinstance(one, Compilation) else one for one in found]
-
-
-def _run(asked: Run) -> Ran:
-    from occupancy_lab.compiling.spawned import recording_all
-
-    name, _, entry = asked.script.partition(".py:")
-    path = Path(f"{name}.py" if asked.arguments is None else asked.script)
-    folder = Path(tempfile.mkdtemp(prefix="notes-"))
-    store = Store(None if asked.store is None else Path(asked.store))
-    recorder = Recorder(asked.device, store, folder, asked.assume)
-    _recorders[:] = [recorder]
-    sys.argv = [str(path), *(asked.arguments or ())]
-    sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115 - for the process's life
-    sys.path.insert(0, str(path.resolve().parent))
-    seed()
-    error: BaseException | None = None
-    own = os.getpid()
-
-    def failed(what: str, raised: BaseException) -> None:
-        recorder.note_fault(f"{what} ended early: {_sentence(raised, asked.script, path)}")
-
-    everywhere = recording_all(recorder, asked.device, asked.store, folder)
-    with captured() as printed, everywhere, _ending(failed) as end:
-        try:
-            with _time_limit(asked):
-                if asked.arguments is None:
-                    _function(load_file(kernel_file(asked.script)), asked.script, entry)()
-                else:
-                    _run_program(path)
-        except BaseException as raised:  # noqa: BLE001 - whatever a script raises, it raised it
-            error = raised
-        if os.getpid() != own:
-            _end_fork(error, end, failed)
-        end(error)
-    faults = recorder.gather()
-    launches, reason = recorder.launches, None
-    # A program that has done all that it was to do may end itself with 0.
-    if error is not None and (asked.arguments is None or _status(error)):
-        reason = _sentence(error, asked.script, path)
-    elif asked.arguments is None and not launches:
-        reason = f"{asked.script} launches no kernel of Triton"
-    status, said = _status(error), printed.text[-MOST_PRINTED:]
-    told = (recorder.missing, recorder.assumed, recorder.recent, recorder.feeds)
-    return Ran(launches, said, reason, status, faults, *told)
-
-
-@contextlib.contextmanager
-def _time_limit(asked: Run) -> Iterator[None]:
-    """Raise TimeUpError in the block after the seconds of *asked*."""
-
-    def stop(*_: object) -> None:
-        msg = f"it {asked.late}"
-        raise TimeUpError(msg)
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, asked.seconds or 0)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
-def _run_program(path: Path) -> None:
-    """Run the file at *path* as Python runs a program, which stays the module `__main__`."""
-    program = ModuleType("__main__")
-    program.__file__ = str(path.resolve())
-    sys.modules["__main__"] = program
-    code = compile(path.read_bytes(), program.__file__, "exec", dont_inherit=True)
-    exec(code, vars(program))  # noqa: S102 - the user's own program
-
-
-@contextlib.contextmanager
-def _ending(
-    failed: Callable[[str, BaseException], None],
-) -> Iterator[Callable[[BaseException | None], None]]:
-    """Return what ends a script that came to its end or to an error, as Python itself would.
-
-    It waits for threads and processes, and calls what is registered with atexit in the block.
-    *failed* is told what ended early, and why.
-    """
-    from multiprocessing import forkserver, util
-    from unittest import mock
-
-    hooks: list[functools.partial[object]] = []
-
-    def register(hook: Any, *args: Any, **keywords: Any) -> Any:
-        hooks.append(functools.partial(hook, *args, **keywords))
-        return hook
-
-    def unregister(hook: object) -> None:
-        hooks[:] = [one for one in hooks if one.func != hook]
-
-    def thread_failed(thread: Any) -> None:
-        threading.__excepthook__(thread)
-        if thread.exc_value is not None and thread.exc_type is not SystemExit:
-            failed("a thread", thread.exc_value)
-
-    def end_all() -> None:
-        _wait_for_threads()
-        while hooks:
-            try:
-                hooks.pop()()
-            except BaseException as error:  # noqa: BLE001 - whatever a hook raises, Python goes on
-                traceback.print_exc()
-                failed("what atexit called", error)
-        util._exit_function()  # type: ignore[attr-defined] # noqa: SLF001
-        with contextlib.suppress(OSError):  # its socket is gone already
-            forkserver._forkserver._stop()  # type: ignore[attr-defined] # noqa: SLF001
-
-    def end(error: BaseException | None) -> None:
-        if error is None or isinstance(error, SystemExit):
-            end_all()
-            return
-        # Threads and processes may wait for ever for what the script did not come to.
-        ending = threading.Thread(target=end_all, daemon=True)
-        ending.start()
-        ending.join(ENDING)
-
-    with (
-        mock.patch.object(atexit, "register", register),
-        mock.patch.object(atexit, "unregister", unregister),
-        mock.patch.object(threading, "excepthook", thread_failed),
-    ):
-        yield end
-
-
-def _wait_for_threads() -> None:
-    """Wait for all threads that Python waits for, as threading._shutdown does in the main one."""
-    for call in reversed(threading._threading_atexits):  # type: ignore[attr-defined] # noqa: SLF001
-        call()
-    own = {threading.main_thread(), threading.current_thread()}
-    while threads := [one for one in threading.enumerate() if not one.daemon and one not in own]:
-        threads[0].join()
-
-
-def _end_fork(
-    error: BaseException | None,
-    end: Callable[[BaseException | None], None],
-    failed: Callable[[str, BaseException], None],
-) -> NoReturn:
-    """End a fork of the script that came to the script's end, or to *error*."""
-    if isinstance(error, SystemExit):
-        if isinstance(error.code, str):
-            print(error.code, file=sys.stderr)  # noqa: T201 - as Python does
-    elif error is not None:
-        failed(f"process {os.getpid()}", error)
-        traceback.print_exception(error)
-    end(error)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(_status(error))
-
-
-def _status(error: BaseException | None) -> int:
-    """Return the exit status of Python after *error*."""
-    code = error.code if isinstance(error, SystemExit) else error and 1
-    if code is None:
-        return 0
-    return code & 0xFF if isinstance(code, int) else 1
-
-
-def _function(module: Any, script: str, entry: str) -> Callable[[], object]:
-    """Return the function to call; a benchmark of triton.testing.perf_report is run whole."""
-    found = getattr(module, entry, None)
-    if type(found).__name__ == "Mark" and hasattr(found, "benchmarks"):
-        return module.__dict__[entry].run  # type: ignore[no-any-return] # Triton has no types
-    if not callable(found) or is_triton_function(found):
-        refuse(f"{script} has no function {quoted(entry)} that launches kernels")
-    needed = [
-        name
-        for name, one in inspect.signature(found).parameters.items()
-        if one.default is one.empty and one.kind not in {one.VAR_POSITIONAL, one.VAR_KEYWORD}
-    ]
-    if needed:
-        refuse(f"{script} takes {', '.join(needed)}; name a function that can be called without")
-    return found  # type: ignore[no-any-return] # whatever it is, it can be called
-
-
-def _sentence(error: BaseException, script: str, file: Path) -> str:
-    """Return what ended a script, with the line of it from which that came."""
-    cause = error.__cause__ if "cannot be imported" in str(error) else None
-    error = cause or error
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename == str(file.resolve())]
-    if isinstance(error, SyntaxError):
-        lines = [error.lineno]
-    where = f"{file}:{lines[-1]}" if lines else script
-    if isinstance(error, SystemExit):
-        return f"{where} ends the script with status {error.code}"
-    if isinstance(error, TimeUpError):
-        return f"{where}: {error}"
-    if isinstance(error, KeyboardInterrupt):
-        return f"{where}: it was interrupted"
-    if isinstance(error, OccupancyLabError):
-        return f"{where}: {error}" if lines else str(error)
-    words = error.msg if isinstance(error, SyntaxError) else str(error)
-    raised = (frames[-1].line or "") if frames else ""  # an assert says no more
-    message = next(iter(words.strip().splitlines()), raised)
-    return f"{where}: {type(error).__name__}: {message}".rstrip(": ")
-
-
-def main() -> None:
-    """Serve, once torch and Triton are imported, so that the time limit is the script's alone."""
-    import torch  # noqa: F401
-    import triton  # noqa: F401
-
-    serve(answer_line)

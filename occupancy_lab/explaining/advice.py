@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.arguments import ALIGNMENT, Pointer
 from occupancy_lab.asked import ask
 from occupancy_lab.explaining.case import Alternative, Alternatives
 from occupancy_lab.explaining.neighbours import WIDEST_ACCESS, best_of, comparable, predicted_us
@@ -20,10 +21,9 @@ from occupancy_lab.explaining.tried import (
 )
 from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.kernel import Grid, load_kernel
-from occupancy_lab.launch import ALIGNMENT, Pointer
+from occupancy_lab.prediction import NOTICEABLE
 from occupancy_lab.text.document import Section, literal, spans
 from occupancy_lab.text.words import change, listed, microseconds, prediction_words, said_of_each
-from occupancy_lab.values import NOTICEABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from occupancy_lab.arguments import ALIGNMENT
 from occupancy_lab.explaining.neighbours import WIDEST_ACCESS
 from occupancy_lab.kernel import Grid
-from occupancy_lab.launch import ALIGNMENT
 from occupancy_lab.text.document import Section, Table
 from occupancy_lab.text.words import compared, count, known, said_of_each
 

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.explaining.timing import Timing
+    from occupancy_lab.prediction import Prediction
     from occupancy_lab.record import Record
-    from occupancy_lab.values import Measurement, Prediction
+    from occupancy_lab.values import Measurement
     from occupancy_lab.work.counts import Counts
 
 ALTERNATIVES = {
@@ -83,7 +84,7 @@ def time_sentence(record: Record) -> str:
             record.gpu, found.basis, calibrated=found.calibrated, error=found.error
         )
     why = why_no_time(record)
-    if record.memory is None and (_not_modelled(record) or _not_counted(record)):
+    if record.memory is None and (not_modelled(record) or _not_counted(record)):
         why += "; `--bytes-read` and `--bytes-written` give the least possible"
     return f"{why}."
 
@@ -100,7 +101,7 @@ def part_sentence(prediction: Prediction) -> str:
 def why_no_time(record: Record) -> str:
     """Say that a launch has no predicted time, and what would give it one, if anything would."""
     work = record.launch.work
-    if why := _not_modelled(record) or _not_counted(record):
+    if why := not_modelled(record) or _not_counted(record):
         return f"No time is predicted, as {why}"
     if record.matrix is not None and work.traffic is None:
         return traffic_unknown(record.matrix.kernel).rstrip(".")
@@ -122,7 +123,7 @@ def why_no_time(record: Record) -> str:
     return f"No time is predicted, as {why or 'no GPU has been calibrated'}"
 
 
-def _not_modelled(record: Record) -> str:
+def not_modelled(record: Record) -> str:
     """Return why no option would give the launch a predicted time; "" where one may."""
     return "clusters are not modelled" if record.resources.num_ctas > 1 else ""
 

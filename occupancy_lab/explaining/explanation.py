@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.asked import check_assumed
+from occupancy_lab.compiled_records import compile_record, compile_runs, with_counts
 from occupancy_lab.explaining.advice import (
     PADDED,
     first_advice,
@@ -39,7 +40,7 @@ from occupancy_lab.explaining.short import launch_title, the_launch_in_short, wr
 from occupancy_lab.explaining.source import SourceView
 from occupancy_lab.explaining.variants import less_work_sentences, write_variants
 from occupancy_lab.explaining.work import the_work
-from occupancy_lab.record import Failed, Record, compile_record, compile_runs, with_counts
+from occupancy_lab.record import Failed, Record
 from occupancy_lab.text.document import Answer, Document, Section, literal
 
 if TYPE_CHECKING:

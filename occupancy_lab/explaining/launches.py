@@ -6,8 +6,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.launch import Pointer
-from occupancy_lab.values import time_lost
+from occupancy_lab.arguments import Pointer
+from occupancy_lab.prediction import time_lost
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

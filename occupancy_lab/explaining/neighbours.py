@@ -7,12 +7,12 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.arguments import ALIGNMENT, Descriptor, Pointer
 from occupancy_lab.asked import Asked, ask
 from occupancy_lab.errors import InputError
 from occupancy_lab.explaining.grids import BLOCK, GRID, grids_of_blocks, whole_work
 from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.inputs import NamedKernel
-from occupancy_lab.launch import ALIGNMENT, Descriptor, Pointer
 from occupancy_lab.occupancy import next_steps
 from occupancy_lab.options import CAPS, KNOBS, NAMES
 from occupancy_lab.record import Record
@@ -104,20 +104,12 @@ def have_times(records: Sequence[Record]) -> bool:
     return bool(timed) and all(comparable(timed[0], record) for record in timed)
 
 
-def sees_stages(record: Record) -> bool:
-    """Tell whether the prediction of a launch sees all that its stages load ahead."""
-    own = record.prediction
-    made_of_binary = own is not None and own.low_us is not None
-    flat = record.num_stages == 1 or record.resources.loop_instructions is None
-    return made_of_binary or flat or bool(record.resources.async_copies)
-
-
 def comparable(one: Record, other: Record) -> bool:
     """Tell whether predictions see all that differs between two launches of one kernel."""
     loops = None not in {one.resources.loop_instructions, other.resources.loop_instructions}
     if loops and one.num_stages == other.num_stages:
         return True
-    return sees_stages(one) and sees_stages(other)
+    return one.sees_stages and other.sees_stages
 
 
 def first_of(records: Sequence[Record]) -> Record:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.explaining.advice import first_advice, what_instead, what_to_try
 from occupancy_lab.explaining.compiled import register_sentences
-from occupancy_lab.explaining.duration import NO_GRID, time_sentence
+from occupancy_lab.explaining.duration import NO_GRID, not_modelled, time_sentence
 from occupancy_lab.explaining.facts import launch_facts, launched_words, told
 from occupancy_lab.explaining.limits import held_in_short, held_word, idle_words, step_sentences
 from occupancy_lab.explaining.tried import cap_outcomes
@@ -201,10 +201,10 @@ def the_launch_in_short(cases: Sequence[Case]) -> Section:
 
 
 def _sentences(case: Case) -> Iterator[str]:
-    has_grid = case.record.plan is not None
-    if not has_grid:
+    is_open = case.record.plan is None and not not_modelled(case.record)
+    if is_open:
         yield (
-            f"How many programs are launched, what they do and how long that takes is not known:"
+            "How many programs are launched, what they do and how long that takes is not known:"
             f" {NO_GRID}."
         )
     found = case.calculation.clusters
@@ -216,7 +216,7 @@ def _sentences(case: Case) -> Iterator[str]:
     yield from register_sentences(case)
     yield from work_sentences(case.record)
     prediction = case.record.prediction
-    if has_grid and (prediction is None or not prediction.calibrated):
+    if not is_open and (prediction is None or not prediction.calibrated):
         yield time_sentence(case.record)
 
 

@@ -6,9 +6,9 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from occupancy_lab.explaining.neighbours import sees_stages
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.occupancy.calculator import limiter_words
+from occupancy_lab.prediction import NOTICEABLE
 from occupancy_lab.text.words import (
     article,
     byte_words,
@@ -19,13 +19,13 @@ from occupancy_lab.text.words import (
     microseconds,
 )
 from occupancy_lab.throughput.predict import PlannedLaunch, predict
-from occupancy_lab.values import NOTICEABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from occupancy_lab.explaining.case import Case
-    from occupancy_lab.values import Prediction, Resources
+    from occupancy_lab.prediction import Prediction
+    from occupancy_lab.values import Resources
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def timing(case: Case) -> Timing | None:
         return None
     programs = case.record.occupancy.programs_per_multiprocessor
     more = case.calculation.next_programs
-    seen = sees_stages(case.record)
+    seen = case.record.sees_stages
     single = case.single_stage if seen and case.record.num_stages > 1 else None
     persistent = case.plan.is_persistent
     estimated = _estimated_rows(case) if seen and case.row_kernel is None else None
@@ -322,7 +322,7 @@ ROWS_REASONS = {
 def unseen_stages(case: Case) -> Iterator[str]:
     """Say where the prediction does not see what num_stages does."""
     stages, shared = case.record.num_stages, case.architecture.shared_word
-    seen = sees_stages(case.record)
+    seen = case.record.sees_stages
     if case.record.prediction is not None and not seen:
         yield (
             f"The prediction does not see what num_stages {stages} loads ahead: the loop has no"
@@ -336,7 +336,7 @@ def stages_sentences(timing: Timing) -> Iterator[str]:
     stages, shared = case.record.num_stages, case.architecture.shared_word
     if not case.plan.is_persistent or stages == 1:
         return
-    if not sees_stages(case.record):
+    if not case.record.sees_stages:
         yield from unseen_stages(case)
         return
     times = _times(case, timing, "single_stage")

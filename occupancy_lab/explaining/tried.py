@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.explaining.neighbours import Neighbour
+    from occupancy_lab.prediction import Prediction
     from occupancy_lab.record import Record
-    from occupancy_lab.values import Prediction
 
 
 def _command(command: str, case: Case, **options: object) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from occupancy_lab.launch import Pointer
+from occupancy_lab.arguments import Pointer
 from occupancy_lab.text.document import Section, Table, literal
 from occupancy_lab.text.words import (
     amount_words,

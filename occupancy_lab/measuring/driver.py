@@ -8,9 +8,9 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.arguments import Pointer
 from occupancy_lab.compiling import kernel_launch, load_compiled
 from occupancy_lab.errors import DriverError
-from occupancy_lab.launch import Pointer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.compiled_records import compile_matrix
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
@@ -26,7 +27,6 @@ from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring.journal import measure_launches
 from occupancy_lab.measuring.measure import NAIVE_KERNEL, PROVIDERS
 from occupancy_lab.measuring.process import DEFAULT_RUNS, TimedLaunch, chosen_devices
-from occupancy_lab.record import compile_matrix
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import (
     basis_sentence,
@@ -46,8 +46,9 @@ if TYPE_CHECKING:
     from occupancy_lab.inputs import AskedDtype, AskedKernel, Integer
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.measuring.journal import Journal
+    from occupancy_lab.prediction import Prediction
     from occupancy_lab.record import MatrixRecord
-    from occupancy_lab.values import Config, Prediction, Problem
+    from occupancy_lab.values import Config, Problem
 
 KERNEL, TUTORIAL, COPY = "kernel", "tutorial", "copy"
 ALL = (KERNEL, TUTORIAL, *PROVIDERS)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.compiled_records import compile_matrix
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.errors import DoesNotFitError, DriverError, InputError, refuse
@@ -25,7 +26,6 @@ from occupancy_lab.measuring.driver import accepts_cooperative_launch, ask_drive
 from occupancy_lab.measuring.ncu import profile
 from occupancy_lab.measuring.process import TimedLaunch
 from occupancy_lab.occupancy import occupancy
-from occupancy_lab.record import compile_matrix
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import count, formatted
 from occupancy_lab.values import Config

@@ -15,16 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from occupancy_lab.arguments import ALIGNMENT
+from occupancy_lab.compiled_records import compile_asked
 from occupancy_lab.compiling import kernel_launch, store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.errors import InputError, OccupancyLabError, refuse
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.inputs import NamedKernel, check_config
 from occupancy_lab.kernel import innermost, load_kernel
-from occupancy_lab.launch import ALIGNMENT, GRID_LIMITS
+from occupancy_lab.launch import GRID_LIMITS
 from occupancy_lab.measuring.verify import MAX_ELEMENTS_PER_THREAD
 from occupancy_lab.occupancy import occupancy
-from occupancy_lab.record import compile_asked
 from occupancy_lab.sweeping.grid import grid_tasks
 from occupancy_lab.throughput.predict import PlannedLaunch, predict
 from occupancy_lab.values import INT32_MAX, Failure, Problem, Resources
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
     from occupancy_lab.asked import AskedMatrix
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.kernel import Kernel
-    from occupancy_lab.values import Config, LaunchPlan, Occupancy, Prediction, Target
+    from occupancy_lab.prediction import Prediction
+    from occupancy_lab.values import Config, LaunchPlan, Occupancy, Target
 
 MOST_PLANS, MOST_CANDIDATES = 4096, 256
 """What is remembered: launches of whole shapes, and sets of candidates."""

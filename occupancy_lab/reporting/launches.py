@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from occupancy_lab.compiled_records import matrix_record
 from occupancy_lab.files import plain_rows
 from occupancy_lab.inputs import TUTORIAL_KERNEL
 from occupancy_lab.kernel import Grid, load_kernel
 from occupancy_lab.occupancy.calculator import calculate
-from occupancy_lab.record import matrix_record
 from occupancy_lab.reporting.source import row_asked
 from occupancy_lab.sweeping.recorded import latest_launches
 from occupancy_lab.text.words import count

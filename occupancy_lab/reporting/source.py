@@ -9,6 +9,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.asked import ask
+from occupancy_lab.compiled_records import records_of
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.errors import refuse
@@ -17,7 +18,6 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import TUTORIAL_KERNEL, NamedKernel
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring.verify import NUM_STAGES
-from occupancy_lab.record import records_of
 from occupancy_lab.sweeping.grid import NUM_WARPS, expand, make_table, run_tasks
 from occupancy_lab.sweeping.recorded import read_rows, read_table, recorded_table
 from occupancy_lab.table.columns import MEASURED_COLUMNS

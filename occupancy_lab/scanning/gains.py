@@ -35,12 +35,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.options import CAPS
+from occupancy_lab.prediction import RATIO_ERROR
 from occupancy_lab.scanning.page import LEAST
 from occupancy_lab.text.words import listed, microseconds
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.throughput.features import STALL_CYCLES
 from occupancy_lab.throughput.launch_time import PARTS
-from occupancy_lab.values import RATIO_ERROR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

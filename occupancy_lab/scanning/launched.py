@@ -11,13 +11,14 @@ import ast
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.arguments import TRITON_DTYPES, Pointer
+from occupancy_lab.compiled_records import record_in_program
 from occupancy_lab.compiling.store import Store, store_directory
 from occupancy_lab.compiling.texts import Texts
 from occupancy_lab.errors import InputError
 from occupancy_lab.expressions import Kind, parse
-from occupancy_lab.launch import TRITON_DTYPES, BoundLaunch, Launch, Pointer, checked_grid
+from occupancy_lab.launch import BoundLaunch, Launch, checked_grid
 from occupancy_lab.notation import split, whole_numbers
-from occupancy_lab.record import record_in_program
 from occupancy_lab.scanning.cache import read_entry_file, read_text
 from occupancy_lab.signature import EXAMPLE, read_assumed
 from occupancy_lab.work.counting import Counting, count_launches

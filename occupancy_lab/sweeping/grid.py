@@ -7,10 +7,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.asked import ask
+from occupancy_lab.compiled_records import compile_runs, with_counts
 from occupancy_lab.inputs import chosen_config, next_power_of_two
 from occupancy_lab.kernel import Grid
 from occupancy_lab.measuring.verify import NUM_STAGES, grid_of_configs
-from occupancy_lab.record import compile_runs, with_counts
 from occupancy_lab.table.columns import SWEEP_COLUMNS, pandas_types
 from occupancy_lab.values import Config
 from occupancy_lab.workers.signals import UnfinishedError

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.errors import quoted
 from occupancy_lab.files import plain_rows
 from occupancy_lab.gpus import find_gpu
+from occupancy_lab.prediction import sees_stages
 from occupancy_lab.sweeping.recorded import row_conditions
 from occupancy_lab.table.columns import COLUMNS, MEASURED_COLUMNS, RESULTS, kinds_of
 from occupancy_lab.table.view import to_table
@@ -204,12 +205,18 @@ def _stages_without_loop(fine: pd.DataFrame) -> Iterator[str]:
             )
 
 
-def sees_stages(table: pd.DataFrame) -> pd.Series[Any]:
+def rows_see_stages(table: pd.DataFrame) -> pd.Series[Any]:
     """Return of which rows a prediction sees all that num_stages loads ahead."""
-    copies = table["async_copies"].fillna(1) > 0
-    made_of_binary = table["predicted_low_us"].notna()
-    flat = (table["num_stages"] == 1) | table["loop_instructions"].isna()
-    return flat | copies | made_of_binary
+    import pandas as pd
+
+    names = ["num_stages", "loop_instructions", "async_copies"]
+    known = table[names].astype(object).where(table[names].notna(), None)
+    ranged = table["predicted_low_us"].notna()
+    seen = [
+        sees_stages(*row, ranged=bool(has_range))
+        for row, has_range in zip(known.to_numpy().tolist(), ranged, strict=True)
+    ]
+    return pd.Series(seen, table.index, dtype=bool)
 
 
 def unseen_stages(table: pd.DataFrame) -> Iterator[str]:
@@ -217,7 +224,7 @@ def unseen_stages(table: pd.DataFrame) -> Iterator[str]:
     if "num_stages" not in table:
         return
     predicted = table[table["predicted_us"].notna() & table["loop_instructions"].notna()]
-    ahead = predicted[~sees_stages(predicted)]
+    ahead = predicted[~rows_see_stages(predicted)]
     stages = {gpu: set(rows["num_stages"]) for gpu, rows in predicted.groupby("gpu", sort=False)}
     unseen = [str(gpu) for gpu in stages if gpu in set(ahead["gpu"]) and len(stages[gpu]) > 1]
     if unseen:

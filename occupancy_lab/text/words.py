@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from occupancy_lab.gpus import Gpu
-    from occupancy_lab.values import Conditions, Prediction
+    from occupancy_lab.prediction import Prediction
+    from occupancy_lab.values import Conditions
 
 
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")

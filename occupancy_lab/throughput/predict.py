@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.occupancy.exact import FIELDS
 from occupancy_lab.occupancy.planning import plan_launch
+from occupancy_lab.prediction import Part, Prediction
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.throughput.features import features, stack
 from occupancy_lab.throughput.model import launch_times, overfull_us
 from occupancy_lab.throughput.plain_copy import copy_launch, further_launches
-from occupancy_lab.values import Config, Part, Prediction, Problem, Resources, Traffic
+from occupancy_lab.values import Config, Problem, Resources, Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.arguments import ALIGNMENT, Pointer
 from occupancy_lab.asked import Asked
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.offline import default_options
@@ -20,7 +21,7 @@ from occupancy_lab.explaining.advice import best_action
 from occupancy_lab.explaining.explanation import explain_asked
 from occupancy_lab.explaining.launches import KernelTime
 from occupancy_lab.explaining.script_runs import stand_in
-from occupancy_lab.launch import ALIGNMENT, Launch, Pointer
+from occupancy_lab.launch import Launch
 from occupancy_lab.record import Record
 from occupancy_lab.tracing.page import shown_kernels
 from occupancy_lab.tracing.traced import WORTH_TRYING

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.arguments import Descriptor, Pointer, dtype_name
 from occupancy_lab.compiling.cubin import read_sizes
 from occupancy_lab.compiling.resources import read_resources
 from occupancy_lab.compiling.store import Store
@@ -21,7 +22,7 @@ from occupancy_lab.compiling.texts import kept_files, texts_of
 from occupancy_lab.errors import BinaryError, InputError, refuse
 from occupancy_lab.files import read_bytes
 from occupancy_lab.gpus import bare_gpus, find_device, present_gpus, usual_gpus
-from occupancy_lab.launch import BoundLaunch, Descriptor, Launch, Pointer, dtype_name
+from occupancy_lab.launch import BoundLaunch, Launch
 from occupancy_lab.occupancy.calculator import calculate, check_fits
 from occupancy_lab.options import NAMES
 from occupancy_lab.tracing.actions import NOTHING, Effort, case_of_kept, with_actions, without_timed

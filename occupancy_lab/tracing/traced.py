@@ -9,11 +9,12 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.compiled_records import record_in_program
 from occupancy_lab.explaining.launches import KernelTime
 from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.options import OPTIONS
-from occupancy_lab.record import record_in_program
-from occupancy_lab.values import Work, time_columns
+from occupancy_lab.prediction import time_columns
+from occupancy_lab.values import Work
 from occupancy_lab.work.memory import work_columns
 
 if TYPE_CHECKING:
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
     from occupancy_lab.explaining.advice import Action
     from occupancy_lab.launch import BoundLaunch
     from occupancy_lab.occupancy.calculator import Calculation
+    from occupancy_lab.prediction import Prediction
     from occupancy_lab.record import Record
-    from occupancy_lab.values import LaunchPlan, Prediction, Target
+    from occupancy_lab.values import LaunchPlan, Target
     from occupancy_lab.work.counting import Counted
 
 

@@ -18,16 +18,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from occupancy_lab.arguments import Descriptor
 from occupancy_lab.asked import Asked
+from occupancy_lab.compiled_records import compile_runs, with_counts
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.errors import InputError, refuse
 from occupancy_lab.gpus import find_gpu, present_gpus
 from occupancy_lab.inputs import DEFAULT_GPUS, asked_gpus
 from occupancy_lab.kernel import innermost, variants
-from occupancy_lab.launch import Descriptor
 from occupancy_lab.options import OPTIONS
-from occupancy_lab.record import Failed, Record, compile_runs, with_counts
+from occupancy_lab.record import Failed, Record
 from occupancy_lab.values import Work
 
 if TYPE_CHECKING:

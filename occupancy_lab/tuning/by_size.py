@@ -6,16 +6,18 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.arguments import TRITON_DTYPES, Dtype, Pointer, plain
+from occupancy_lab.compiled_records import compile_runs, with_counts
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.errors import few_of, quoted, refuse
 from occupancy_lab.explaining.dry_run import asked_of, opened, variants_of
 from occupancy_lab.explaining.duration import why_no_time
 from occupancy_lab.explaining.grids import doing_less, moved_bytes
 from occupancy_lab.kernel import Variant, innermost, variants
-from occupancy_lab.launch import TRITON_DTYPES, Dtype, Pointer, constant_text, plain
+from occupancy_lab.launch import constant_text
 from occupancy_lab.notation import Parameters
 from occupancy_lab.options import KNOBS
-from occupancy_lab.record import Failed, Record, compile_runs, with_counts
+from occupancy_lab.record import Failed, Record
 from occupancy_lab.signature import read_assumed
 from occupancy_lab.tuning.sizes import SizedLaunches, at_size, launches_at, read_sizes, with_values
 from occupancy_lab.tuning.space import (

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.files import plain_rows
 from occupancy_lab.measuring.measure import BURST, WARMUP_MS
+from occupancy_lab.prediction import ratio_error
 from occupancy_lab.sweeping.recorded import rival_sentences
 from occupancy_lab.sweeping.views import unseen_stages
 from occupancy_lab.table.columns import RESULTS
@@ -24,7 +25,6 @@ from occupancy_lab.text.words import (
 )
 from occupancy_lab.throughput.launch_time import MEASURED, PARTS
 from occupancy_lab.throughput.predict import row_config
-from occupancy_lab.values import ratio_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

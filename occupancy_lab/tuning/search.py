@@ -6,6 +6,7 @@ import dataclasses
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.compiled_records import matrix_record
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
@@ -28,12 +29,11 @@ from occupancy_lab.inputs import (
 )
 from occupancy_lab.kernel import kernel_names, own_kernel
 from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices, refuse_elsewhere
-from occupancy_lab.record import matrix_record
 from occupancy_lab.signature import read_options
 from occupancy_lab.sweeping.grid import grid_tasks, run_tasks
 from occupancy_lab.sweeping.measured import measure_table
 from occupancy_lab.sweeping.recorded import faster_rivals, recorded_measurement, recorded_ranking
-from occupancy_lab.sweeping.views import sees_stages
+from occupancy_lab.sweeping.views import rows_see_stages
 from occupancy_lab.table.columns import MEASURED_COLUMNS
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.throughput.predict import row_resources
@@ -218,7 +218,7 @@ def _ranked(table: pd.DataFrame) -> pd.DataFrame:
     """
     ranked: Any = True
     if "num_stages" in table:
-        seen = table["predicted_us"].notna() & sees_stages(table)
+        seen = table["predicted_us"].notna() & rows_see_stages(table)
         fewest = table["num_stages"] == table["num_stages"].min()
         ranked = seen if seen.any() else fewest
     if "whole_work" in table:

@@ -20,10 +20,10 @@ from triton.runtime import driver
 from triton.runtime.autotuner import Autotuner, Config
 from triton.runtime.errors import OutOfResources, PTXASError
 
+from occupancy_lab.arguments import TRITON_DTYPES, Dtype, dtype_name, plain
 from occupancy_lab.errors import InputError, few_of, quoted, refuse
 from occupancy_lab.gpus import find_gpu, present_gpus
 from occupancy_lab.kernel import innermost, is_triton_function
-from occupancy_lab.launch import TRITON_DTYPES, Dtype, dtype_name, plain
 from occupancy_lab.tuning.space import autotuner_of, source_digest
 from occupancy_lab.tuning.tuned_file import TunedFile
 

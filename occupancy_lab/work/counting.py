@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.arguments import Pointer
 from occupancy_lab.assumed import assumption_words
 from occupancy_lab.errors import BinaryError, TtirError
-from occupancy_lab.launch import Pointer
 from occupancy_lab.work.counts import Counts, Executed  # noqa: TC001 - `from_line` reads the types
 from occupancy_lab.workers.child import from_line, to_line
 from occupancy_lab.workers.forked import in_forks

@@ -34,8 +34,8 @@ from occupancy_lab.work.warps import WARP, Visits, Warps
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from occupancy_lab.arguments import Plain
     from occupancy_lab.compiling.texts import Texts
-    from occupancy_lab.launch import Plain
     from occupancy_lab.work.asked import Asking
     from occupancy_lab.work.counts import Amount, Executed
     from occupancy_lab.work.threads import Launched

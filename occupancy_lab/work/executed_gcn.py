@@ -24,9 +24,9 @@ from occupancy_lab.work.waves import Waves
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from occupancy_lab.arguments import Plain
     from occupancy_lab.compiling.texts import Texts
     from occupancy_lab.gpus import HipArchitecture
-    from occupancy_lab.launch import Plain
     from occupancy_lab.work.gcn import GcnCode, Instruction
     from occupancy_lab.work.slices import Slice
     from occupancy_lab.work.threads import Launched

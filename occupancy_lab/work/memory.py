@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.values import Part
+from occupancy_lab.prediction import Part
 from occupancy_lab.work.counts import NOTHING, SECTOR, Amount, total
 
 if TYPE_CHECKING:

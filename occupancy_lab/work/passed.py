@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from occupancy_lab.arguments import Descriptor, Pointer
 from occupancy_lab.compiling.amdgcn import kernel_arguments
 from occupancy_lab.compiling.cubin import attributes, unpack
-from occupancy_lab.launch import Descriptor, Pointer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from occupancy_lab.arguments import Plain
     from occupancy_lab.compiling.cubin import Elf
-    from occupancy_lab.launch import Plain
 
 PARAMETER, PARAMETERS = 0x17, 0x0A
 """EIATTR_KPARAM_INFO and EIATTR_PARAM_CBANK."""

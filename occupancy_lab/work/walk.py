@@ -36,8 +36,8 @@ from occupancy_lab.work.tiles import Mask, Number, TooLargeError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from occupancy_lab.arguments import Plain
     from occupancy_lab.assumed import Assumption
-    from occupancy_lab.launch import Plain
     from occupancy_lab.work.counts import Footprint
     from occupancy_lab.work.module import Block as Blocks
     from occupancy_lab.work.module import Module, Region

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from disassembled import INSTRUCTION, nvdisasm
 
+from occupancy_lab.arguments import Pointer
 from occupancy_lab.calibrating import unit_kernels as kernels
 from occupancy_lab.calibrating import units
 from occupancy_lab.calibrating.units import (
@@ -24,7 +25,7 @@ from occupancy_lab.calibrating.units import (
 )
 from occupancy_lab.compiling.offline import offline
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.launch import Launch, Pointer
+from occupancy_lab.launch import Launch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

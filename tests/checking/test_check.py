@@ -235,6 +235,46 @@ def test_sources_of_every_kind_are_one_table() -> None:
     assert repr(checked).startswith("<Checked: ")
 
 
+SCRIPT = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def double(x, n, BLOCK: tl.constexpr):
+    where = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + where, tl.load(x + where, mask=where < n) * 2, mask=where < n)
+
+
+def main():
+    x = torch.rand(1000, device="cuda")
+    double[(8,)](x, 1000, BLOCK=128)
+    double[(1,)](x, 1000, BLOCK=1024, num_warps=8)
+
+
+def half():
+    main()
+    raise ValueError("no more")
+"""
+
+
+@pytest.mark.slow
+def test_launches_of_an_ordinary_function_are_rows(tmp_path: Path) -> None:
+    """Each is compiled and named by its line; one that ends before all are known proves nothing."""
+    path = tmp_path / "bench.py"
+    path.write_text(SCRIPT, encoding="utf-8")
+    checked = check("launched_warps < 8", f"{path}:main", gpu="h100,h200")
+    (outcome,) = checked.outcomes
+    assert [one.values["source"] for one in outcome.rows] == [f"{path}:{n}" for n in (15, 16)] * 2
+    assert [one.row.values["gpu"] for one in outcome.findings] == ["h100", "h200"]
+    assert {one.row.values["BLOCK"] for one in outcome.findings} == {1024}
+    with pytest.raises(InputError, match=r"went no further than some of its launches: .*no more"):
+        check("launched_warps < 8", f"{path}:half", gpu="h100")
+    with pytest.raises(InputError, match="--signature has no use for"):
+        check("launched_warps < 8", f"{path}:main", gpu="h100", signature="*fp32,1000")
+
+
 def test_standard_input_is_a_file() -> None:
     """What a sweep prints can be piped into a check."""
     text = json.dumps([SPILLING])

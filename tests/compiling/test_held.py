@@ -7,11 +7,11 @@ import torch
 from counted_kernels import gather
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from occupancy_lab.arguments import tensor as stand_in
 from occupancy_lab.compiling.held import MOST_TOLD, held_on_cpu, with_values
 from occupancy_lab.explaining.dry_run import dry_run
 from occupancy_lab.kernel import Variant
 from occupancy_lab.launch import Launch
-from occupancy_lab.launch import tensor as stand_in
 
 NUMBERS = torch.tensor([[3, 1], [4, 1]], dtype=torch.int32)
 

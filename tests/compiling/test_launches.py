@@ -11,13 +11,14 @@ import triton
 import triton.language as tl
 from triton.language.core import builtin
 
+from occupancy_lab.arguments import tensor
 from occupancy_lab.compiling import compiler as compiling
 from occupancy_lab.compiling.compiler import INTERRUPTED, Compilation, Compiler
 from occupancy_lab.compiling.process import CompileProcess
 from occupancy_lab.errors import CompileError, CompileTimeoutError, InputError
 from occupancy_lab.explaining.dry_run import dry_run
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.launch import launch_of, tensor
+from occupancy_lab.launch import launch_of
 from occupancy_lab.values import Failure, Resources, Status
 from occupancy_lab.workers.signals import UnfinishedError
 

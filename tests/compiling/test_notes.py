@@ -7,9 +7,10 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
+from occupancy_lab.arguments import Pointer
 from occupancy_lab.compiling import notes
 from occupancy_lab.compiling.notes import Began, Compiled, Notes, ScriptLaunch, read_notes
-from occupancy_lab.launch import BoundLaunch, Launch, Pointer
+from occupancy_lab.launch import BoundLaunch, Launch
 from occupancy_lab.values import Failure, Resources, Status
 
 if TYPE_CHECKING:

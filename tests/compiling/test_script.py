@@ -297,7 +297,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def ask(script: Path) -> Iterator[Callable[..., Ran]]:
     """Return what runs a function of the script in one process that all these tests share."""
-    child = Child("occupancy_lab.compiling.script")
+    child = Child("occupancy_lab.compiling.script_process")
 
     def run(function: str, gpu: str = "h200", file: Path = script) -> Ran:
         request = Run(f"{file}:{function}", device_of(find_gpu(gpu)), None)

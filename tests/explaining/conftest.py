@@ -9,15 +9,16 @@ import pytest
 from records import record_of
 from stand_ins import CALIBRATION
 
-from occupancy_lab import record
+from occupancy_lab import compiled_records, record
 from occupancy_lab.explaining import timing
 from occupancy_lab.explaining.case import Case, Recorded
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import check_launch
 from occupancy_lab.kernel import load_kernel
+from occupancy_lab.prediction import Part, Prediction
 from occupancy_lab.throughput import calibrations
 from occupancy_lab.throughput.calibrations import UNCONFIRMED_ERROR
-from occupancy_lab.values import Config, Measurement, Part, Prediction, Problem, Resources
+from occupancy_lab.values import Config, Measurement, Problem, Resources
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,7 +68,7 @@ def _calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def make_case(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Case]:
     """Return a function that makes a case of resources instead of compiling."""
-    for module in (record, timing):
+    for module in (record, compiled_records, timing):
         monkeypatch.setattr(
             module,
             "predict",

@@ -117,8 +117,8 @@ def test_a_configuration_without_a_time_does_not_rank_the_others_by_occupancy() 
         ({"read": 8 * MIB}, "as `--bytes-written` is not given"),
         ({"written": 8 * MIB}, "as `--bytes-read` is not given"),
         ({"read": 0, "written": 0}, "a launch that moves no bytes is not modelled"),
-        ({"read": 8 * MIB, "written": 8 * MIB, "grid": None}, "as no `--grid` is given"),
-        ({"grid": None}, "No time is predicted, as no `--grid` is given."),
+        ({"read": 8 * MIB, "written": 8 * MIB, "grid": None}, "not known: no `--grid` is given"),
+        ({"grid": None}, "how long that takes is not known: no `--grid` is given."),
     ],
 )
 def test_why_no_time_is_predicted(given: dict[str, Any], words: str) -> None:

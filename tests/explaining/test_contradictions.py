@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from records import record_of
 from stand_ins import CONDITIONS, dry
 
+from occupancy_lab.arguments import tensor
 from occupancy_lab.errors import DoesNotFitError, InputError
 from occupancy_lab.explaining import write_full
 from occupancy_lab.explaining.case import Alternative, Alternatives, Case, Recorded
@@ -20,7 +21,6 @@ from occupancy_lab.explaining.short import WORDS, write_short
 from occupancy_lab.explaining.timing import timing
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import Grid, load_kernel
-from occupancy_lab.launch import tensor
 from occupancy_lab.values import Config, Measurement, Problem, Resources
 
 if TYPE_CHECKING:

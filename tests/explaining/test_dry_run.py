@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from triton.runtime import driver
 
+from occupancy_lab.arguments import tensor
 from occupancy_lab.compiling import Store, store_directory
 from occupancy_lab.compiling import compile as compiling
 from occupancy_lab.compiling.offline import offline
 from occupancy_lab.errors import CompileError, InputError, OccupancyLabError
 from occupancy_lab.explaining.dry_run import dry_run, variants
 from occupancy_lab.gpus import find_gpu, present_gpus
-from occupancy_lab.launch import tensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

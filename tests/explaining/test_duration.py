@@ -32,8 +32,9 @@ from occupancy_lab.explaining.timing import (
 from occupancy_lab.gpus import devices, find_gpu
 from occupancy_lab.inputs import chosen_kernel
 from occupancy_lab.kernel import load_kernel
+from occupancy_lab.prediction import NOTICEABLE, Part
 from occupancy_lab.text.words import change, microseconds
-from occupancy_lab.values import NOTICEABLE, Config, Measurement, Part, Problem
+from occupancy_lab.values import Config, Measurement, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from occupancy_lab.arguments import Pointer
 from occupancy_lab.explaining.launches import apart, argument_classes
-from occupancy_lab.launch import BoundLaunch, Launch, Pointer
+from occupancy_lab.launch import BoundLaunch, Launch
 
 
 def classes(**arguments: object) -> dict[str, str]:

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from stand_ins import dry
 
+from occupancy_lab.arguments import tensor
 from occupancy_lab.asked import Asked
 from occupancy_lab.explaining.grids import same_input, same_work
 from occupancy_lab.explaining.neighbours import (
@@ -27,10 +28,11 @@ from occupancy_lab.explaining.neighbours import (
 from occupancy_lab.explaining.short import write_short
 from occupancy_lab.explaining.timing import unseen_stages
 from occupancy_lab.kernel import variants
-from occupancy_lab.launch import BoundLaunch, tensor
+from occupancy_lab.launch import BoundLaunch
+from occupancy_lab.prediction import Part, Prediction
 from occupancy_lab.text.words import listed
 from occupancy_lab.throughput.calibrations import UNCONFIRMED_ERROR
-from occupancy_lab.values import Part, Prediction, Resources
+from occupancy_lab.values import Resources
 from occupancy_lab.work.counts import NOTHING, Amount, Counts, Footprint, Place, Unknown
 
 if TYPE_CHECKING:

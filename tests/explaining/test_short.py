@@ -12,6 +12,7 @@ from samples import H100, H100_SINGLE, MI300X, MI300X_SINGLE
 from stand_ins import CONDITIONS, MEASURED
 
 import occupancy_lab
+from occupancy_lab.compiled_records import records_of
 from occupancy_lab.compiling import Store, resource_key
 from occupancy_lab.compiling.process import CompileProcess
 from occupancy_lab.errors import DoesNotFitError
@@ -31,7 +32,6 @@ from occupancy_lab.explaining.timing import timing
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import chosen_kernels
 from occupancy_lab.kernels.softmax import ALIKE
-from occupancy_lab.record import records_of
 from occupancy_lab.sweeping import recorded
 from occupancy_lab.sweeping.grid import grid_tasks
 from occupancy_lab.sweeping.recorded import OTHER_SOFTMAXES, recorded_ranking

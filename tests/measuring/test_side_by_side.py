@@ -172,7 +172,9 @@ def test_words_of_a_measurement(
     """The golden file has the tables and the sentences; a lost provider says why it has no time."""
     launches.times = lambda launch: {**TIMES, "torch.compile": None}.get(launch.kernel, 10.0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("occupancy_lab.record.predict", lambda planned, _gpu: [None] * len(planned))
+        for module in ("record", "compiled_records"):
+            unknown = lambda planned, _gpu: [None] * len(planned)  # noqa: E731
+            patch.setattr(f"occupancy_lab.{module}.predict", unknown)
         patch.setattr("occupancy_lab.measuring.side_by_side.calibration_for", lambda _gpu: None)
         found = measure_side_by_side(781)
         check_golden("side_by_side.md", found.to_markdown())

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from records import record_of
 
+from occupancy_lab.compiled_records import compile_matrix
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.errors import DoesNotFitError, DriverError, InputError
 from occupancy_lab.gpus import PresentGpu, find_gpu, present_gpus
@@ -32,7 +33,6 @@ from occupancy_lab.measuring.verify import (
     verify,
     verify_here,
 )
-from occupancy_lab.record import Record, compile_matrix
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import NamedKernel
+    from occupancy_lab.record import Record
 
 PROBLEM = Problem(4096, 781)
 CONFIG = Config(1024, 8, 4)

@@ -19,9 +19,9 @@ from records import plan_of
 from triton import knobs
 
 from occupancy_lab import InputError, find_gpu
+from occupancy_lab.arguments import Pointer
 from occupancy_lab.gpus.present import PresentGpu
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.launch import Pointer
 from occupancy_lab.operators import planning
 from occupancy_lab.operators.planning import Choice, Launcher, Rows, as_laid_out, choose, launcher
 from occupancy_lab.operators.softmax import FORWARD

@@ -13,9 +13,9 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from occupancy_lab.arguments import Pointer
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_function
-from occupancy_lab.launch import Pointer
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.values import Resources
 

@@ -13,7 +13,7 @@ import work_ncu
 from elftools.elf.elffile import ELFFile
 from recorded_work import recorded_launches
 
-from occupancy_lab.launch import Descriptor, Pointer
+from occupancy_lab.arguments import Descriptor, Pointer
 
 PRINTED = """==PROF== Profiling "add_kernel" - 0: 0%....50%....100% - 9 passes
 "ID","Kernel Name","Grid Size","launch__sm_count","sm__x.sum","sm__x.min","sm__x.avg","sm__x.max"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 import record_tunes
 
-from occupancy_lab.values import RATIO_ERROR
+from occupancy_lab.prediction import RATIO_ERROR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

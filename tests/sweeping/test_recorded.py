@@ -13,6 +13,7 @@ import pytest
 from stand_ins import CONDITIONS
 
 from occupancy_lab.asked import ask
+from occupancy_lab.compiled_records import failed
 from occupancy_lab.errors import InputError
 from occupancy_lab.evaluating.evaluation import counted_rows
 from occupancy_lab.expressions import Kind
@@ -21,7 +22,6 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.kernels.softmax import ALIKE
-from occupancy_lab.record import failed
 from occupancy_lab.sweeping import recorded
 from occupancy_lab.sweeping.measured import measured_row
 from occupancy_lab.sweeping.recorded import (

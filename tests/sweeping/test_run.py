@@ -13,6 +13,7 @@ from stand_ins import UNLISTED, put_here
 from occupancy_lab.asked import ask
 from occupancy_lab.cli import main
 from occupancy_lab.cli.options import chosen_view
+from occupancy_lab.compiled_records import records_of
 from occupancy_lab.errors import InputError
 from occupancy_lab.expressions import Kind
 from occupancy_lab.gpus import find_gpu
@@ -20,14 +21,15 @@ from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.occupancy import cuda, hip
 from occupancy_lab.occupancy.calculator import calculate, unit_words
-from occupancy_lab.record import Record, records_of
+from occupancy_lab.prediction import Part
+from occupancy_lab.record import Record
 from occupancy_lab.sweeping import sweep
 from occupancy_lab.sweeping.grid import make_table
 from occupancy_lab.sweeping.run import calculate_row, run
 from occupancy_lab.table.columns import COLUMNS, SWEEP_COLUMNS
 from occupancy_lab.text.document import to_markdown
 from occupancy_lab.text.words import LIMITS
-from occupancy_lab.values import Config, Failure, Part, Problem, Resources, Status
+from occupancy_lab.values import Config, Failure, Problem, Resources, Status
 
 if TYPE_CHECKING:
     from pathlib import Path

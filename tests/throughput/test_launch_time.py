@@ -13,6 +13,7 @@ from compare_work import counts_of, executed_of, memory_of, resources_of
 from recorded_work import DATA, RecordedLaunch, recorded_launches
 
 from occupancy_lab.gpus import find_gpu
+from occupancy_lab.prediction import NOT_FOLLOWED
 from occupancy_lab.throughput import launch_time
 from occupancy_lab.throughput.launch_time import (
     EVENTS_US,
@@ -21,12 +22,11 @@ from occupancy_lab.throughput.launch_time import (
     TENSOR_CLOCK,
     predict_launch,
 )
-from occupancy_lab.values import NOT_FOLLOWED
 from occupancy_lab.work.counts import Amount
 from occupancy_lab.work.memory import repeated
 
 if TYPE_CHECKING:
-    from occupancy_lab.values import Prediction
+    from occupancy_lab.prediction import Prediction
 
 COPY = "_swiglu_backward_kernel"
 BYTES = ("dram_read_bytes", "dram_written_bytes", "l2_bytes")

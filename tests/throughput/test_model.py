@@ -31,7 +31,7 @@ from occupancy_lab.throughput.predict import row_config, row_problem, row_resour
 from occupancy_lab.values import Config, Problem, Resources
 
 if TYPE_CHECKING:
-    from occupancy_lab.values import Prediction
+    from occupancy_lab.prediction import Prediction
 
 ROUNDING = 1e-6
 """The relative error that rounding and a finite search for the rate may make."""

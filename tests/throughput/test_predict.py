@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from conftest import Shelves
 
     from occupancy_lab.gpus import Gpu
-    from occupancy_lab.values import Prediction
+    from occupancy_lab.prediction import Prediction
 
 PROBLEM, CONFIG = Problem(4096, 781), Config(1024, 8, 4)
 COMPILED = Resources(

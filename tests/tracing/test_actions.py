@@ -13,13 +13,14 @@ import pytest
 from traced_kernels import LAUNCH, traced_kernel, worked
 
 from occupancy_lab import dry_run
+from occupancy_lab.arguments import Pointer, tensor
 from occupancy_lab.compiling.offline import offline
 from occupancy_lab.compiling.script import Script
 from occupancy_lab.errors import CompileError
 from occupancy_lab.explaining.advice import Action
 from occupancy_lab.explaining.script_runs import explain_launches
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.launch import Pointer, launch_of, tensor
+from occupancy_lab.launch import launch_of
 from occupancy_lab.reporting.trace_report import make_trace_report
 from occupancy_lab.text.document import to_markdown
 from occupancy_lab.text.words import cell, duration, microseconds

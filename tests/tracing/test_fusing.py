@@ -13,12 +13,12 @@ import torch
 from traced_kernels import LAUNCH, traced_kernel, worked
 
 from occupancy_lab.gpus import find_gpu
+from occupancy_lab.prediction import Part
 from occupancy_lab.tracing.dry import dry_trace
 from occupancy_lab.tracing.fusing import Fed, fusing_sentences, handover, noted_feeds
 from occupancy_lab.tracing.noted import Memory, by_parameter
 from occupancy_lab.tracing.trace import trace_program
 from occupancy_lab.tracing.traced import GridLaunches, Handover, TracedKernel
-from occupancy_lab.values import Part
 
 PROGRAM = Path(__file__).with_name("traced_program.py")
 FOOTPRINTS = {one.tensor: one for one in worked().counts.footprints}

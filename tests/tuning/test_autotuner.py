@@ -24,13 +24,14 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.errors import OutOfResources
 
 import occupancy_lab
+from occupancy_lab.arguments import tensor
 from occupancy_lab.asked import Asked
+from occupancy_lab.compiled_records import record_of
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.offline import offline
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.gpus.present import PresentGpu
-from occupancy_lab.launch import Launch, tensor
-from occupancy_lab.record import record_of
+from occupancy_lab.launch import Launch
 from occupancy_lab.throughput.predict import row_resources
 from occupancy_lab.tuning import autotuner
 from occupancy_lab.values import Resources

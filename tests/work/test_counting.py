@@ -11,11 +11,12 @@ from counted_kernels import bags, gather, multiply
 from first_texts import first_text
 from launched_kernels import layer_norm
 
+from occupancy_lab.arguments import Pointer
 from occupancy_lab.compiling import Store
 from occupancy_lab.compiling.offline import offline
 from occupancy_lab.compiling.texts import Texts
 from occupancy_lab.compiling.texts import texts_of as compiled_texts
-from occupancy_lab.launch import BoundLaunch, Launch, Pointer
+from occupancy_lab.launch import BoundLaunch, Launch
 from occupancy_lab.values import Target
 from occupancy_lab.work import walk
 from occupancy_lab.work.counting import count_launch

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from interpreted import Interpreter, Ran, Tensor
 
-from occupancy_lab.launch import Pointer
+from occupancy_lab.arguments import Pointer
 from occupancy_lab.work.counts import Amount
 from occupancy_lab.work.ttir import read_ttir
 from occupancy_lab.work.walk import count

@@ -9,10 +9,11 @@ import pytest
 from launched_kernels import layer_norm, matmul
 from recorded_work import RecordedLaunch, recorded_launches
 
+from occupancy_lab.arguments import Pointer
 from occupancy_lab.compiling.offline import offline
 from occupancy_lab.compiling.texts import Texts, texts_of
 from occupancy_lab.errors import BinaryError
-from occupancy_lab.launch import Launch, Pointer
+from occupancy_lab.launch import Launch
 from occupancy_lab.values import Target
 from occupancy_lab.work import followed, skipping
 from occupancy_lab.work.counts import Executed, total

@@ -12,7 +12,7 @@ from first_texts import first_text
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from occupancy_lab.launch import Pointer
+from occupancy_lab.arguments import Pointer
 from occupancy_lab.work import footprint
 from occupancy_lab.work.counts import SECTOR
 from occupancy_lab.work.footprint import (

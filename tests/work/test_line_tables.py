@@ -8,11 +8,12 @@ from pathlib import PurePath
 from disassembled import nvdisasm, public_kernels
 from launched_kernels import layer_norm
 
+from occupancy_lab.arguments import Pointer
 from occupancy_lab.compiling.cubin import EM_CUDA, read_elf
 from occupancy_lab.compiling.offline import offline
 from occupancy_lab.compiling.sass import BYTES
 from occupancy_lab.errors import BinaryError
-from occupancy_lab.launch import Launch, Pointer
+from occupancy_lab.launch import Launch
 from occupancy_lab.values import Target
 from occupancy_lab.work.counts import Place
 from occupancy_lab.work.line_tables import ptx_places, read_lines

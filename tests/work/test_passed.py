@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded_work import RecordedLaunch, recorded_launches
 
+from occupancy_lab.arguments import Pointer
 from occupancy_lab.compiling.cubin import EM_CUDA, read_elf
-from occupancy_lab.launch import Pointer
 from occupancy_lab.work.passed import MIDDLE, Passed, parameters_of
 
 PARAMETER = re.compile(r"\.param (?:\.align (\d+) )?\.([a-z]+)(\d+)[^\[,)]*?\w+(?:\[(\d+)\])?[,\n]")

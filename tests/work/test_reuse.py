@@ -13,7 +13,7 @@ from first_texts import first_text
 from hypothesis import given
 from hypothesis import strategies as st
 
-from occupancy_lab.launch import Pointer
+from occupancy_lab.arguments import Pointer
 from occupancy_lab.work.reuse import Blocks, Schedule, distances, steps_of
 from occupancy_lab.work.ttir import read_ttir
 from occupancy_lab.work.walk import count

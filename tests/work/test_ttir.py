@@ -11,8 +11,8 @@ from first_texts import first_text
 from hypothesis import given
 from hypothesis import strategies as st
 
+from occupancy_lab.arguments import Pointer
 from occupancy_lab.errors import TtirError
-from occupancy_lab.launch import Pointer
 from occupancy_lab.work.module import operations_of
 from occupancy_lab.work.ttir import read_ttir
 from occupancy_lab.work.walk import count

@@ -22,7 +22,7 @@ from first_texts import first_text
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from occupancy_lab.launch import Pointer
+from occupancy_lab.arguments import Pointer
 from occupancy_lab.work.counts import Amount
 from occupancy_lab.work.ttir import read_ttir
 from occupancy_lab.work.walk import count

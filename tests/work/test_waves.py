@@ -16,11 +16,12 @@ from compiling.sample import gpu_target
 from counted_kernels import row_sums
 from recorded_work import RecordedLaunch, recorded_launches
 
+from occupancy_lab.arguments import Pointer
 from occupancy_lab.compiling.amdgcn import read_amdgcn
 from occupancy_lab.compiling.offline import offline
 from occupancy_lab.compiling.texts import Texts, texts_of
 from occupancy_lab.errors import BinaryError
-from occupancy_lab.launch import Launch, Pointer
+from occupancy_lab.launch import Launch
 from occupancy_lab.values import Target
 from occupancy_lab.work.counts import total
 from occupancy_lab.work.doubts import doubts

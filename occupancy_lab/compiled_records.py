@@ -1,0 +1,222 @@
+"""From what is asked to records: compiled together, counted and with a predicted time."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from contextlib import closing
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.asked import ask
+from occupancy_lab.compiling.compile import failure_of
+from occupancy_lab.compiling.offline import default_options
+from occupancy_lab.errors import DoesNotFitError
+from occupancy_lab.inputs import check_launch
+from occupancy_lab.occupancy.calculator import calculate, check_fits, check_together
+from occupancy_lab.occupancy.planning import plan_launch
+from occupancy_lab.record import Failed, MatrixRecord, Record
+from occupancy_lab.throughput.predict import predict
+from occupancy_lab.values import Failure
+from occupancy_lab.work.counting import count_launches
+from occupancy_lab.workers.child import cores
+from occupancy_lab.workers.signals import UnfinishedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from occupancy_lab.asked import Asked
+    from occupancy_lab.assumed import Assumption
+    from occupancy_lab.compiling.compiler import Compiler
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.inputs import NamedKernel
+    from occupancy_lab.launch import BoundLaunch
+    from occupancy_lab.occupancy.calculator import Calculation
+    from occupancy_lab.values import (
+        Config,
+        Problem,
+        Resources,
+    )
+
+
+def record_of(asked: Asked, resources: Resources, *, triton: str) -> Record:
+    """Return the record of *asked* as the Triton of version *triton* compiled it to *resources*.
+
+    Its time is not predicted yet; `with_predictions` does that. Raises DoesNotFitError where the
+    GPU holds not one program of it, or fewer than wait for each other.
+    """
+    launch, gpu = asked.launch, asked.gpu
+    calculation = calculate(resources, gpu)
+    found: dict[str, Any] = {
+        "gpu": gpu,
+        "matrix": asked.matrix,
+        "usual_options": default_options(gpu.target),
+        "calculation": calculation,
+        "plan": plan_launch(launch.grid, launch.work, calculation.resident_programs),
+        "triton_version": triton,
+    }
+    kind = Record if asked.matrix is None else MatrixRecord
+    record = asked.named(kind.of(asked.function, launch, **found))
+    # Of any other kernel it is not known how many buffers it has for so many stages.
+    check_fits(calculation, 1 if asked.matrix is None else record.num_stages)
+    check_together(launch.work.together, gpu, calculation.resident_programs)
+    return record
+
+
+def record_in_program(bound: BoundLaunch, calculation: Calculation) -> Record:
+    """Return the record of the launch *bound* in the midst of a program, not counted yet."""
+    launch = dataclasses.replace(bound.launch, in_program=True)
+    return Record(
+        kernel=bound.kernel,
+        launch=launch,
+        arguments=bound.arguments,
+        constexprs=bound.constexprs,
+        options=bound.options,
+        gpu=calculation.gpu,
+        usual_options={"num_warps": calculation.resources.num_warps},
+        calculation=calculation,
+        plan=plan_launch(launch.grid, launch.work, calculation.resident_programs),
+        triton_version="",
+    )
+
+
+def with_predictions(records: Sequence[Record]) -> list[Record]:
+    """Return *records* with the time that is predicted of each, those of a GPU at once."""
+    found: dict[int, Record] = {}
+    places = sorted(range(len(records)), key=lambda place: id(records[place].gpu))
+    for _, group in itertools.groupby(places, key=lambda place: id(records[place].gpu)):
+        of_gpu = list(group)
+        planned = [records[place].planned() for place in of_gpu]
+        predicted = predict(planned, records[of_gpu[0]].gpu)
+        for place, one in zip(of_gpu, predicted, strict=True):
+            found[place] = dataclasses.replace(records[place], prediction=one)
+    return [found[place] for place in range(len(records))]
+
+
+def failed(
+    asked: Asked, failure: Failure, triton: str, resources: Resources | None = None
+) -> Failed:
+    """Return *asked* as a launch that has no record because of *failure*.
+
+    *resources* are what it compiled to, where it did.
+    """
+    found: dict[str, Any] = {
+        "gpu": asked.gpu,
+        "matrix": asked.matrix,
+        "triton_version": triton,
+        "failure": failure,
+        "resources": resources,
+    }
+    if asked.matrix is None:
+        return Failed.of(asked.function, asked.launch, **found)
+    # What cannot be launched has no arguments; the matrix says what it is.
+    nothing: dict[str, Any] = {"arguments": {}, "constexprs": (), "options": {}}
+    return Failed(kernel=asked.matrix.kernel.name, launch=asked.launch, **nothing, **found)
+
+
+def records_of(
+    asked: Sequence[Asked], outcomes: Sequence[Resources | Failure], *, triton: str
+) -> list[Record | Failed]:
+    """Return what becomes of each of *asked*, which the Triton of version *triton* compiled."""
+    found: list[Record | Failed] = []
+    for one, outcome in zip(asked, outcomes, strict=True):
+        if isinstance(outcome, Failure):
+            found.append(failed(one, outcome, triton))
+            continue
+        try:
+            found.append(record_of(one, outcome, triton=triton))
+        except DoesNotFitError as error:
+            found.append(failed(one, failure_of(error), triton, outcome))
+    records = iter(with_predictions([one for one in found if isinstance(one, Record)]))
+    return [next(records) if isinstance(one, Record) else one for one in found]
+
+
+def compile_asked(asked: Sequence[Asked], compiler: Compiler) -> list[Resources | Failure]:
+    """Return what each of *asked* compiles to, together, or why it does not.
+
+    Raises UnfinishedError, with the same as far as it is finished, on Ctrl-C.
+    """
+    refused = [one.why_not() for one in asked]
+    wanted = [one for one, failure in zip(asked, refused, strict=True) if failure is None]
+
+    def of_all(compiled: Iterable[Resources | Failure]) -> list[Resources | Failure]:
+        outcomes = iter(compiled)
+        return [next(outcomes) if failure is None else failure for failure in refused]
+
+    with closing(compiler):
+        try:
+            return of_all(compiler.compile([one.compilation for one in wanted]))
+        except UnfinishedError as interrupt:
+            raise UnfinishedError(of_all(interrupt.finished)) from interrupt
+
+
+def compile_runs(asked: Sequence[Asked], compiler: Compiler) -> list[Record | Failed]:
+    """Return what becomes of each of *asked*, compiled together.
+
+    Raises UnfinishedError, with the same as far as it is finished, on Ctrl-C.
+    """
+    triton = compiler.environment.triton
+    try:
+        return records_of(asked, compile_asked(asked, compiler), triton=triton)
+    except UnfinishedError as interrupt:
+        raise UnfinishedError(records_of(asked, interrupt.finished, triton=triton)) from interrupt
+
+
+def with_counts(
+    runs: Sequence[Record | Failed],
+    asked: Sequence[Asked | None],
+    compiler: Compiler,
+    assume: Mapping[str, Assumption] = MappingProxyType({}),
+    *,
+    jobs: int | None = None,
+) -> list[Record | Failed]:
+    """Return *runs* with what each of them does, as *compiler* compiled *asked*.
+
+    Of what failed nothing need be asked. *assume* is as `count_launch` takes it. They are counted
+    in *jobs* forks of this process, one a core, or in itself with 1.
+    """
+    wanted = [
+        one.compilation
+        for one, run in zip(asked, runs, strict=True)
+        if one is not None and isinstance(run, Record)
+    ]
+    with closing(compiler):
+        texts = iter(compiler.texts(wanted))
+    counted = [run.counting(next(texts), assume) for run in runs if isinstance(run, Record)]
+    found = iter(count_launches(counted, compiler.store, jobs or cores()))
+    return [run.with_counts(next(found)) if isinstance(run, Record) else run for run in runs]
+
+
+def compile_record(asked: Asked, compiler: Compiler, *, counted: bool = False) -> Record:
+    """Return the record of *asked* as *compiler* compiles it, *counted* with what it does.
+
+    Raises InputError for what cannot be asked, CompileError where Triton cannot compile it, and
+    DoesNotFitError where the GPU holds not one program of it.
+    """
+    resources = compiler.resources(asked.compilation)
+    found = record_of(asked, resources, triton=compiler.environment.triton)
+    (found,) = with_predictions([found])
+    if not counted:
+        return found
+    (texts,) = compiler.texts([asked.compilation])
+    return found.with_counts(*count_launches([found.counting(texts, {})], compiler.store))
+
+
+def matrix_record(asked: Asked, resources: Resources, *, triton: str) -> MatrixRecord:
+    """Return the record, with its time, of a launch that a kernel of a matrix made.
+
+    Raises as `record_of` does.
+    """
+    (found,) = with_predictions([record_of(asked, resources, triton=triton)])
+    assert isinstance(found, MatrixRecord)  # noqa: S101 - it has a matrix
+    return found
+
+
+def compile_matrix(
+    named: NamedKernel, problem: Problem, config: Config, gpu: Gpu, compiler: Compiler
+) -> MatrixRecord:
+    """Return the record of a kernel on *problem*, as `compile_record` does."""
+    check_launch(named.kernel, problem, config, gpu)
+    asked = ask(named, problem, config, gpu)
+    resources = compiler.resources(asked.compilation)
+    return matrix_record(asked, resources, triton=compiler.environment.triton)

@@ -1,0 +1,146 @@
+"""How long a launch should take: the time, its parts and range, and the columns that hold it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of the things that take time in a launch."""
+
+    name: str
+    us: float
+    """The time that it would take if nothing else took any; parts overlap."""
+
+
+NOTICEABLE = 0.02
+"""Changes of a time below this are called none."""
+
+
+def noticeable(error: float | None) -> float:
+    """Return the share by which two predicted times with this *error* differ to be called two."""
+    return NOTICEABLE if error is None else error
+
+
+NOT_FOLLOWED = "the counters of the binary"
+"""What is in the basis of a time for which no binary was followed."""
+RATIO_ERROR, COUNTED_RATIO_ERROR = 0.1, 0.2
+"""How far off the ratio of the predicted times of two launches of one kernel is by half, where the
+time has a range: of 65 problems with three configurations or more, on an H200; and of the same ones
+where their binaries are not followed."""
+
+
+def ratio_error(basis: str) -> float:
+    """Return how far off the ratio of two times on *basis* is by half, as a share."""
+    return COUNTED_RATIO_ERROR if NOT_FOLLOWED in basis else RATIO_ERROR
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """How long a launch should take, and why."""
+
+    us: float
+    """Time of a launch, with the L2 cache flushed before it, us."""
+    gbs: float | None
+    """Bandwidth that its traffic comes to in that time, GB/s; None where it moves nothing."""
+    copy_gbs: float | None
+    """Bandwidth that a plain copy of as many bytes comes to, GB/s, launch included; None where
+    nobody asked."""
+    parts: tuple[Part, ...]
+    """What takes time: of a kernel whose traffic is described launch, latency, issue, bandwidth and
+    tail, of any other the units of the GPU that it keeps busy."""
+    basis: str
+    """Where the model's constants are from, in words."""
+    calibrated: bool
+    """Whether they were measured on a GPU of this kind."""
+    error: float | None = None
+    """How far off a time may be at the least, as a share, where no GPU of this kind was measured;
+    None where one was."""
+    low_us: float | None = None
+    """The time that eight in ten such launches stay above and below, us: None where it is not
+    known, as of kernels whose traffic is described."""
+    high_us: float | None = None
+    busiest: Part | None = None
+    """The unit of the GPU that works for longest, and for how long at its peak rate: over the time
+    it is what Nsight Compute calls the Speed Of Light. None for kernels whose traffic is described.
+    """
+
+    @property
+    def noticeable(self) -> float:
+        """The share by which another predicted time must differ to be called another."""
+        return noticeable(self.error if self.low_us is None else ratio_error(self.basis))
+
+    @property
+    def bound(self) -> str:
+        """The part that would take longest alone."""
+        return max(self.parts, key=lambda part: part.us).name
+
+    @property
+    def share_of_copy(self) -> float | None:
+        """The bandwidth over a plain copy's; None where one of the two is not known."""
+        if self.gbs is None or self.copy_gbs is None:
+            return None
+        return self.gbs / self.copy_gbs
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {
+            "us": self.us,
+            "low_us": self.low_us,
+            "high_us": self.high_us,
+            "gbs": self.gbs,
+            "share_of_copy": self.share_of_copy,
+            "bound": self.bound,
+            "parts": {part.name: part.us for part in self.parts},
+            "busiest": None if self.busiest is None else self.busiest.name,
+            "busiest_us": None if self.busiest is None else self.busiest.us,
+            "basis": self.basis,
+            "calibrated": self.calibrated,
+            "error": self.error,
+        }
+
+    def part(self, name: str) -> Part:
+        """Return the part called *name*."""
+        return next(part for part in self.parts if part.name == name)
+
+
+def sees_stages(
+    num_stages: int, loop_instructions: int | None, async_copies: int | None, *, ranged: bool
+) -> bool:
+    """Tell whether a predicted time sees all that the stages of a launch's loop load ahead.
+
+    One with a range is made of what the binary does; another sees copies that run by themselves.
+    """
+    return ranged or num_stages == 1 or loop_instructions is None or bool(async_copies)
+
+
+def time_lost(us: float | None, least_us: float | None) -> float | None:
+    """Return the time above the least, us; 0 where caches had what was read, None: not known."""
+    return None if us is None or least_us is None else max(us - least_us, 0.0)
+
+
+def lost_columns(
+    us: float | None, predicted_us: float | None, least_us: float | None
+) -> dict[str, float | str | None]:
+    """Return the columns of the time above the least: the measured time's, else the predicted."""
+    found = time_lost(predicted_us if us is None else us, least_us)
+    basis = "predicted" if us is None else "measured"
+    return {"lost_us": found, "lost_of": None if found is None else basis}
+
+
+def time_columns(prediction: Prediction | None) -> dict[str, float | str | None]:
+    """Return the columns of a predicted time, each None where there is none."""
+    found = None if prediction is None else prediction.busiest
+    return {
+        "predicted_us": None if prediction is None else prediction.us,
+        "predicted_low_us": None if prediction is None else prediction.low_us,
+        "predicted_high_us": None if prediction is None else prediction.high_us,
+        "bound": None if prediction is None else prediction.bound,
+        "busiest": None if found is None else found.name,
+        "busiest_us": None if found is None else found.us,
+    }

@@ -1,0 +1,71 @@
+"""What is asked becomes records, those of several launches as each has its own alone."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from records import make_record
+from stand_ins import put_calibration
+
+from occupancy_lab.asked import ask
+from occupancy_lab.compiled_records import compile_matrix, matrix_record, records_of
+from occupancy_lab.compiling.compiler import Compiler
+from occupancy_lab.errors import DoesNotFitError, InputError
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.inputs import NamedKernel
+from occupancy_lab.kernel import load_kernel
+from occupancy_lab.values import Config, Failure, Problem, Resources, Status
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PROBLEM = Problem(4096, 781)
+SOFTMAX = NamedKernel("softmax", load_kernel("softmax"))
+
+
+@pytest.fixture(autouse=True)
+def _calibrated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Have constants to predict with."""
+    put_calibration(monkeypatch, tmp_path)
+
+
+def test_nothing_impossible_is_compiled() -> None:
+    """What cannot be asked for is refused before any compile."""
+    nothing: Any = None
+    with pytest.raises(InputError, match=r"^num_stages"):
+        compile_matrix(SOFTMAX, PROBLEM, Config(1024, 8, 0), find_gpu("h100"), nothing)
+
+
+def test_what_does_not_fit_has_no_record() -> None:
+    """A GPU that holds not one program gives an error, not a record of zeros."""
+    made = (load_kernel("softmax"), Problem(4096, 16384), Config(16384, 8, 5))
+    with pytest.raises(DoesNotFitError, match="num_stages 4 is the most that can fit"):
+        make_record(*made, find_gpu("h100"))
+    with closing(Compiler(None)) as compiler, pytest.raises(DoesNotFitError, match="can fit"):
+        compile_matrix(SOFTMAX, *made[1:], find_gpu("h100"), compiler)
+
+
+def test_records_are_those_of_each_launch_in_their_order() -> None:
+    """Records of several launches and GPUs are as each has it alone, failures in their places.
+
+    What compiled and does not fit keeps what it takes.
+    """
+    fine, large = Resources(32, 8, 64, instructions=90, loop_instructions=300), 300_000
+    failure = Failure(Status.COMPILE_FAILED, "no luck")
+    outcomes = [fine, failure, fine.replace(shared=large), fine, fine.replace(n_regs=64)]
+    asked = [
+        ask(SOFTMAX, PROBLEM, Config(1024, 8, stages), find_gpu(gpu))
+        for stages, gpu in zip(
+            (1, 2, 3, 4, 1), ("h200", "h100", "h200", "h100", "h200"), strict=True
+        )
+    ]
+    found = records_of(asked, outcomes, triton="3.7.1")
+    assert [one.row()["status"] for one in found] == [
+        *("ok", "compile failed", "does not fit", "ok", "ok")
+    ]
+    for place in (0, 3, 4):
+        assert found[place] == matrix_record(asked[place], outcomes[place], triton="3.7.1")
+        assert found[place].prediction is not None
+    assert found[2].row()["shared"] == large
