@@ -484,11 +484,12 @@ class _Time:
         missing = asked.missing(self.gpu, asked.fit)
         own = {**self.own, "local": self.spilled(missing, active)}
         even = each / self.at_once
-        busiest = max(self.own.values(), default=0.0)
+        busiest, refetched = max(self.own.values(), default=0.0), asked.program.refetch_cycles
+        turns = max(even, 1.0)
         found = {
             "launch": self.launch_us,
-            "code": self.code_us(),
-            "latency": max(even, 1.0) * (asked.alone(0.0, missing) - busiest) / self.mhz,
+            "code": self.code_us() + turns * refetched / self.mhz,
+            "latency": turns * (asked.alone(0.0, missing) - busiest - refetched) / self.mhz,
             **{name: each * cycles / self.mhz for name, cycles in own.items()},
             **{name: one / self.mhz for name, one in self.outside(active, each, each).items()},
             "tail": self.rounds_us() - even * self.round_us(self.at_once, active, self.at_once),

@@ -409,6 +409,8 @@ class Program:
     None where all do the same, or it is not known how many run at once."""
     code_cycles: float
     """For which it waits until its code is there, where no cache of the multiprocessor has it."""
+    refetch_cycles: float = field(default=0.0, kw_only=True)
+    """How many of `alone` it waits for code that the instruction caches have lost."""
     local_bytes: float
     """What its warps load from and store to local memory."""
     local_waits: float = 0.0

@@ -80,6 +80,7 @@ def program_of(  # noqa: PLR0913 - what it is made of
     )
     mean = {one: _mean(warps, slice(None)) for one, warps in way.executions.items()}
     alone = tuple(replay.cycles(latency) for latency in LATENCIES)
+    kept = replay.cycles(LATENCIES[1], refetches=False) if replay.loses_code else alone[1]
     local_bytes = sum(
         times * WARP * operations.access_bytes(word)
         for start, times in mean.items()
@@ -100,6 +101,7 @@ def program_of(  # noqa: PLR0913 - what it is made of
             (replay.cycles(LATENCIES[1], one) - alone[1]) / max(replay.loaded * one, 1.0)
             for one in TRANSFERS
         ),
+        refetch_cycles=(alone[1] - kept) / weight,
         local_bytes=local_bytes,
         local_waits=(slower - alone[1]) / (LATENCIES[0] - CACHED_CYCLES) / weight,
     )

@@ -192,7 +192,8 @@ class Replay:
             for start in inside:
                 self._around[start].append(header)
         self._fetch = self._fetches(architecture)
-        self._loses_code = any(self._fetch.values())
+        self.loses_code = any(self._fetch.values())
+        """Whether code is executed again that the instruction caches have lost by then."""
         self._periods = {header: self._period(inside) for header, inside in code.loops.items()}
         self._ways_in: dict[int, int] = defaultdict(int)
         for start in self._steps:
@@ -241,17 +242,20 @@ class Replay:
         *,
         local: float = CACHED_CYCLES,
         code: float = 0.0,
+        refetches: bool = True,
     ) -> float:
         """Return the cycles from the begin of the program to its end.
 
         *latency* is how many cycles memory takes, *local* how many local memory does, *code* how
         many the next line of code does that the program comes to first, and *transfer* how many
         more memory takes for each 128 bytes, one load after the other. Copies of which some may go
-        on at each wait run ahead, and take no longer.
+        on at each wait run ahead, and take no longer. Code that was lost is fetched again, where
+        it *refetches* any.
         """
         self._now, self._latency, self._transfer, self._arrived = 0.0, latency, transfer, 0.0
         self._local, self._returned = local, 0.0
         self._a_line, self._line_there = code, 0.0
+        self._refetches = refetches and self.loses_code
         self._lines: set[int] = set()
         self._near: dict[int, None] = {}
         self._ready = [0.0] * (NO_SCOREBOARD + 1)
@@ -367,9 +371,9 @@ class Replay:
         """Wait until a line of code is there, which takes *fetch* cycles where it was lost."""
         cycles = 0.0 if line in self._lines else self._a_line
         self._lines.add(line)
-        if fetch and line not in self._near:
-            cycles = max(cycles, fetch)
-        if self._loses_code:
+        if self._refetches:
+            if line not in self._near:
+                cycles = max(cycles, fetch)
             self._near.pop(line, None)
             self._near[line] = None
             if len(self._near) * CODE_BYTES > NEAR_CODE_BYTES:

@@ -239,6 +239,26 @@ def test_few_programs_wait_more_for_each_other_than_many() -> None:
     assert longer(2) > 1.05 * longer(16)
 
 
+def test_code_that_is_fetched_again_is_no_latency() -> None:
+    """What a program alone waits for code that was lost is in the part of code, of one time."""
+    launch, gpu = launch_of(COPY), find_gpu("h100")
+    executed = executed_of(launch)
+    assert executed is not None
+    assert executed.program is not None
+    parts = []
+    for cycles in (0.0, 200.0):
+        program = replace(executed.program, alone=(4000.0,) * 3, refetch_cycles=cycles)
+        asked = (counts_of(launch), replace(executed, program=program), memory_of(launch))
+        found = predict_launch(*asked, resources_of(launch), 8, gpu)
+        assert found is not None
+        parts.append({"whole": found.us} | {one.name: one.us for one in found.parts})
+    less, more = parts
+    assert more["whole"] == less["whole"]
+    moved = more["code"] - less["code"]
+    assert moved > 0
+    assert less["latency"] - more["latency"] == pytest.approx(moved)
+
+
 def test_tensor_cores_neighbours_ask_the_l2_cache_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """One program a multiprocessor is in step with its neighbours, more of them are less so."""
     launch, gpu = launch_of(COPY), find_gpu("h100")

@@ -137,6 +137,16 @@ def test_a_loop_loses_its_code_by_its_own_size() -> None:
     assert pass_cycles(0, 4_000) > 2.5 * 4_000
 
 
+def test_code_that_nothing_loses_takes_no_time() -> None:
+    """Of large code it can be asked how long a program takes that need not fetch it again."""
+    code = code_of(*[FAST] * 4_000)
+    once = dict.fromkeys(code.blocks, 1.0)
+    made = Replay(code, once, {}, {}, {}, num_warps=4, architecture=HOPPER)
+    assert made.loses_code
+    assert made.cycles(500.0, refetches=False) == pytest.approx(4_000, rel=0.01)
+    assert made.cycles(500.0) > 2.5 * 4_000
+
+
 def test_a_special_function_is_there_sooner_than_a_shuffle() -> None:
     """An exponential takes some 20 cycles, until what waits for its scoreboard goes on."""
     special, shuffle = (
