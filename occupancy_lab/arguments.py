@@ -94,6 +94,22 @@ class Dtype:
         return f"tl.{self.triton_name}"
 
 
+Scalar = Pointer | Descriptor | Dtype | bool | int | float | str | None
+Plain = Scalar | tuple[Scalar | tuple[Scalar, ...], ...]
+"""An argument of a launch that another process can be sent."""
+
+
+def is_plain(value: Any, depth: int = 2) -> bool:
+    """Tell whether another process can be sent *value*, with tuples in tuples *depth* deep."""
+    if type(value) is tuple:
+        return depth > 0 and all(is_plain(item, depth - 1) for item in value)
+    return _is_scalar(value)
+
+
+def _is_scalar(value: Any) -> bool:
+    return value is None or type(value) in {bool, int, float, str, Pointer, Descriptor, Dtype}
+
+
 class DtypeName(str):
     """The name of a dtype, which tells of it what a tensor descriptor asks of a torch dtype."""
 
@@ -222,7 +238,7 @@ def plain(value: Any) -> Any:  # noqa: PLR0911 - a line for each kind of argumen
     A tensor (of torch on any device, a FakeTensor, `tensor(...)`), or a bare torch dtype as in
     `warmup`, is a Pointer; a number of numpy is one of Python.
     """
-    if value is None or type(value) in {bool, int, float, str, Pointer, Descriptor, Dtype}:
+    if _is_scalar(value):
         return value
     kind = type(value)
     if isinstance(value, Tensor):
@@ -281,16 +297,3 @@ def _pointer(value: Any) -> Pointer:
     else:
         storage = int(value.ptr_range()) if hasattr(value, "ptr_range") else INT64_MAX
     return Pointer(name, storage, value.data_ptr() % ALIGNMENT == 0)
-
-
-Scalar = Pointer | Descriptor | Dtype | bool | int | float | str | None
-
-Plain = Scalar | tuple[Scalar | tuple[Scalar, ...], ...]
-"""An argument of a launch that another process can be sent."""
-
-
-def is_plain(value: Any, depth: int = 2) -> bool:
-    """Tell whether another process can be sent *value*, with tuples in tuples *depth* deep."""
-    if type(value) is tuple:
-        return depth > 0 and all(is_plain(item, depth - 1) for item in value)
-    return value is None or type(value) in {bool, int, float, str, Pointer, Descriptor, Dtype}

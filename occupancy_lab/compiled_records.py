@@ -32,11 +32,7 @@ if TYPE_CHECKING:
     from occupancy_lab.inputs import NamedKernel
     from occupancy_lab.launch import BoundLaunch
     from occupancy_lab.occupancy.calculator import Calculation
-    from occupancy_lab.values import (
-        Config,
-        Problem,
-        Resources,
-    )
+    from occupancy_lab.values import Config, Problem, Resources
 
 
 def record_of(asked: Asked, resources: Resources, *, triton: str) -> Record:

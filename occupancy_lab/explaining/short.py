@@ -201,8 +201,8 @@ def the_launch_in_short(cases: Sequence[Case]) -> Section:
 
 
 def _sentences(case: Case) -> Iterator[str]:
-    is_open = case.record.plan is None and not not_modelled(case.record)
-    if is_open:
+    lacks_grid = case.record.plan is None and not not_modelled(case.record)
+    if lacks_grid:
         yield (
             "How many programs are launched, what they do and how long that takes is not known:"
             f" {NO_GRID}."
@@ -216,7 +216,7 @@ def _sentences(case: Case) -> Iterator[str]:
     yield from register_sentences(case)
     yield from work_sentences(case.record)
     prediction = case.record.prediction
-    if not is_open and (prediction is None or not prediction.calibrated):
+    if not lacks_grid and (prediction is None or not prediction.calibrated):
         yield time_sentence(case.record)
 
 

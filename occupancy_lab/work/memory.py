@@ -332,7 +332,12 @@ def lost(distance: float) -> float:
     *distance* is how many distinct bytes lie in between, as a multiple of what the cache keeps. The
     share grows evenly from none at one to MOST_LOST at FARTHEST.
     """
-    return MOST_LOST * min(max((distance - 1) / (FARTHEST - 1), 0.0), 1.0)
+    return MOST_LOST * beyond(distance, FARTHEST)
+
+
+def beyond(size: float, farthest: float) -> float:
+    """Return how far *size* is from one, which is 0, to *farthest*, which is 1 as all beyond is."""
+    return min(max((size - 1) / (farthest - 1), 0.0), 1.0)
 
 
 def mean_lost(distance: float) -> float:

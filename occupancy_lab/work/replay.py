@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from occupancy_lab.compiling.sass import BULK_COPIES
 from occupancy_lab.work import operations
 from occupancy_lab.work.counts import CACHED_CYCLES
+from occupancy_lab.work.memory import beyond
 from occupancy_lab.work.pipes import LSU, SCHEDULERS, TENSOR, XU, pipe_of
 from occupancy_lab.work.slices import EXIT
 from occupancy_lab.work.waits import (
@@ -142,11 +143,6 @@ def _kind(word: int) -> tuple[int, int]:
     return kinds.get(opcode, PLAIN), 0
 
 
-def _share(size: int, cache: int) -> float:
-    """Return which part of code of a *size* that is executed again and again a cache has lost."""
-    return min(max((size / cache - 1.0) / (CODE_LOST - 1.0), 0.0), 1.0)
-
-
 class Replay:
     """A warp of a program, which has a multiprocessor to itself."""
 
@@ -209,8 +205,8 @@ class Replay:
 
         def cycles(blocks: Iterable[int]) -> float:
             size = len(set[int]().union(*(own.get(one, ()) for one in blocks))) * CODE_BYTES
-            near = _share(size, NEAR_CODE_BYTES)
-            far = _share(size, architecture.instruction_cache_bytes)
+            near = beyond(size / NEAR_CODE_BYTES, CODE_LOST)
+            far = beyond(size / architecture.instruction_cache_bytes, CODE_LOST)
             return near * FETCH_CYCLES + far * (FAR_FETCH_CYCLES - FETCH_CYCLES)
 
         found = dict.fromkeys(own, cycles(own))

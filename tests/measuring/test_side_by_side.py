@@ -170,10 +170,13 @@ def test_words_of_a_measurement(
     launches: Launches, check_golden: Callable[[str, str], None]
 ) -> None:
     """The golden file has the tables and the sentences; a lost provider says why it has no time."""
+
+    def unknown(planned: Sequence[object], _gpu: object) -> list[None]:
+        return [None] * len(planned)
+
     launches.times = lambda launch: {**TIMES, "torch.compile": None}.get(launch.kernel, 10.0)
     with pytest.MonkeyPatch.context() as patch:
         for module in ("record", "compiled_records"):
-            unknown = lambda planned, _gpu: [None] * len(planned)  # noqa: E731
             patch.setattr(f"occupancy_lab.{module}.predict", unknown)
         patch.setattr("occupancy_lab.measuring.side_by_side.calibration_for", lambda _gpu: None)
         found = measure_side_by_side(781)

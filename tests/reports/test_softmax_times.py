@@ -14,7 +14,9 @@ def test_softmaxes_are_met_nearly_as_by_the_model_that_was_fitted_to_them(gpu: s
     own, described = errors(rows, "predicted_us"), errors(rows, other)
     assert own[0] <= min(0.032, 1.25 * described[0])
     assert own[1] <= min(0.10, 1.05 * described[1])
-    assert errors(compared(gpu), "predicted_us") <= (0.04, 0.14)
+    median, ninth = errors(compared(gpu), "predicted_us")
+    assert median <= 0.04
+    assert ninth <= 0.14
 
 
 @pytest.mark.parametrize("gpu", GPUS)
