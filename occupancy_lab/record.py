@@ -302,8 +302,12 @@ class Record(_Named):
         if self.counts is None:
             return None
         given = (self.counts, self.executed, self.memory, resources, programs, self.gpu)
-        in_program = self.launch.in_program
-        return predict_launch(*given, num_stages=self.num_stages, in_program=in_program)
+        return predict_launch(
+            *given,
+            num_stages=self.num_stages,
+            in_program=self.launch.in_program,
+            together=self.launch.work.together,
+        )
 
     def again(self) -> Record:
         """Return the record of the launch right after itself, which left in the cache what fits."""

@@ -174,3 +174,43 @@ def one_and_either(x, y, z, first, B: tl.constexpr):
     source = x if row < first else y
     at = row * B + tl.arange(0, B)
     tl.store(z + at, tl.load(source + at) + tl.load(x + at))
+
+
+@triton.jit
+def take_pieces(x, y, counter, pieces, B: tl.constexpr):
+    """Copy pieces of x, each program the next one that nobody has taken."""
+    piece = tl.program_id(0)
+    while piece < pieces:
+        at = piece * B + tl.arange(0, B)
+        tl.store(y + at, tl.load(x + at))
+        piece = tl.num_programs(0) + tl.atomic_add(counter, 1, sem="relaxed")
+
+
+@triton.jit
+def last_sums(x, sums, y, counter, P: tl.constexpr, B: tl.constexpr):
+    """Sum a row of x in each program, and all these sums in the one that comes last."""
+    row = tl.program_id(0)
+    tl.store(sums + row, tl.sum(tl.load(x + row * B + tl.arange(0, B)), 0))
+    if tl.atomic_add(counter, 1) == tl.num_programs(0) - 1:
+        tl.store(y, tl.sum(tl.load(sums + tl.arange(0, P)), 0))
+
+
+@triton.jit
+def add_alone(x, y, lock, B: tl.constexpr):
+    """Add a row of x to y, one program after the other."""
+    at = tl.arange(0, B)
+    found = tl.load(x + tl.program_id(0) * B + at)
+    while tl.atomic_cas(lock, 0, 1) == 1:
+        pass
+    tl.store(y + at, tl.load(y + at) + found)
+    tl.atomic_xchg(lock, 0)
+
+
+@triton.jit
+def first_zero(x, y, B: tl.constexpr):
+    """Find the first zero of a row of x."""
+    row = tl.program_id(0)
+    at = row * B
+    while tl.load(x + at) != 0:
+        at += 1
+    tl.store(y + row, at)

@@ -6,9 +6,12 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from occupancy_lab.work.counts import LINE, SECTOR
+from occupancy_lab.work.tickets import NO_WAIT
 
 if TYPE_CHECKING:
-    from occupancy_lab.work.counts import Counts, Executed, GlobalAccess
+    from collections.abc import Sequence
+
+    from occupancy_lab.work.counts import Access, Counts, Executed, GlobalAccess
 
 ATOMIC_CYCLES = 3.48
 """Between two atomic operations of the whole GPU on one address, as `calibrate` measures it."""
@@ -19,9 +22,38 @@ ATOMIC_SLICES, SLICE_BYTES = 42.0, 512
 """How many slices work at once where addresses are in all of them, and the bytes that lie in one:
 of a few such pieces some share a slice. These, and the first two, by the launches of `add_each` in
 reports/data/atomics-h100.csv."""
+LOCK_CYCLES, LOCK_BYTES = 3450.0, 43.0
+"""From one program that has a lock to the next, besides what it moves meanwhile, and the bytes of
+that in a cycle: of the norms whose gradients Triton's tutorial adds under a lock, six launches of
+12 to 128 programs a lock on an H100 and an H200."""
 
 
 def atomic_cycles(counts: Counts, executed: Executed | None) -> float:
+    """Return the cycles in which a launch's atomic operations, or its locks, are one after another.
+
+    Programs that wait for one lock have it one after the other.
+    """
+    waited = {one.place for one in counts.unknowns if one.assumed == NO_WAIT}
+    locks = [place for place, one in enumerate(counts.accesses) if one.place in waited]
+    held = max((_lock_cycles(counts.accesses[place:]) for place in locks), default=0.0)
+    return max(_l2_cycles(counts, executed), held)
+
+
+def _lock_cycles(accesses: Sequence[Access]) -> float:
+    """Return the cycles in which programs have a lock, one after the other.
+
+    The first of *accesses* takes it; what is between that and its last atomic operation is done
+    under it.
+    """
+    lock, *others = accesses
+    ends = [place for place, one in enumerate(others) if one.tensor == lock.tensor]
+    programs, places = lock.executions.typical, lock.unique_bytes.most / lock.item_bytes
+    moved = sum(one.bytes.typical for one in others[: max(ends, default=0)])
+    each = LOCK_CYCLES + moved / max(programs, 1.0) / LOCK_BYTES
+    return programs / max(places, 1.0) * each if lock.writes else 0.0
+
+
+def _l2_cycles(counts: Counts, executed: Executed | None) -> float:
     """Return the cycles in which the L2 cache does the atomic operations of a launch.
 
     Those on one address come one after the other, and so do those in one slice; which these are the

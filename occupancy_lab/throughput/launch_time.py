@@ -24,9 +24,10 @@ from occupancy_lab.throughput.calibrations import measured_units
 from occupancy_lab.throughput.counted_program import counted_program, working_programs
 from occupancy_lab.work.counts import CACHED_CYCLES, LATENCIES, NOTHING, SECTOR, total
 from occupancy_lab.work.pipes import ISSUE, LSU, TENSOR, XU
+from occupancy_lab.work.tickets import IN_TURN as TICKETS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.values import Resources
@@ -54,6 +55,10 @@ DISPATCH_US = 0.0006
 START_CYCLES, WARP_CYCLES = 105.0, 8.0
 """Of a program, before its first instruction and after its last, and for each of its warps: with
 133 for all, softmaxes of 32 warps a row were 7 to 8% too short."""
+WAIT_CYCLES = 1800.0
+"""How far the times lie apart at which programs that wait for each other get there, the way through
+the L2 cache included: their deviation. The latest of n times that are normally distributed is
+sqrt(2 ln n) late, the leading term of extreme value theory."""
 L2_CYCLES, MEMORY_CYCLES = 487.0, 685.0
 """Until a load is there from the L2 cache and from device memory. The second is what `calibrate`
 measures; with 286, which it measures of an idle L2 cache, launches are too short."""
@@ -139,7 +144,7 @@ PARTS = {
     "lsu": "shared memory and L1 cache",
     "local": "local memory (register spills)",
     "l2": "L2 cache",
-    "atomics": "atomic operations in the L2 cache",
+    "atomics": "atomic operations in the L2 cache, and locks",
     "bandwidth": "device memory",
     "tail": "rounds that are not full, and programs that take longer",
 }
@@ -177,6 +182,8 @@ not known. Measured launches with such values may do 4.1 times as much at the mo
 PASSES = 4
 """In which is found what hangs on the time that it makes: the latency of memory, and waiting for
 others."""
+LEAST_OPEN = 1.02
+"""The same where its range is that of launches of which everything is known."""
 LEAST_LOCAL_BYTES = 64
 """Of a thread, below which a launch does not count as one that spills."""
 
@@ -202,6 +209,10 @@ class Asked:
     """Cycles in which the L2 cache does the atomic operations of all programs."""
     is_followed: bool = True
     """Whether the program is a replay of its binary."""
+    together: int = 2
+    """Programs that wait for each other, where some do."""
+    takes_turns: bool = False
+    """Whether programs take the next piece of work when they are done with their own."""
 
     @property
     def waiting(self) -> float:
@@ -229,7 +240,9 @@ class Asked:
         else:
             found = between + (high - between) * (latency - middle) / (last - middle)
         local = missing * self.program.local_waits * LOCAL_LATENCY * (cached - CACHED_CYCLES)
-        return found + local + START_CYCLES + WARP_CYCLES * self.resources.num_warps
+        lateness = math.sqrt(2.0 * math.log(max(self.together, 2)))
+        waited = WAIT_CYCLES * lateness * self.program.waits
+        return found + local + waited + START_CYCLES + WARP_CYCLES * self.resources.num_warps
 
     def missing(self, gpu: Gpu, at_once: int) -> float:
         """Return the share of their local memory that the L1 cache lacks, of *at_once* programs."""
@@ -250,10 +263,12 @@ def predict_launch(  # noqa: PLR0913, PLR0917 - what a time is made of
     *,
     num_stages: int = 1,
     in_program: bool = False,
+    together: int | None = None,
 ) -> Prediction | None:
     """Return how long a launch takes on *gpu*, of which *fit* programs fit a multiprocessor.
 
     *in_program* is as `Launch` has it: otherwise it is the time between two events of CUDA.
+    *together* programs wait for each other; where nobody says how many, they are two.
 
     Where its binary was not followed, as on AMD, or has tensor cores of unknown rate, its programs
     are those of `counted_program`, with *num_stages*. None where it `is_open` how much it does, and
@@ -270,12 +285,22 @@ def predict_launch(  # noqa: PLR0913, PLR0917 - what a time is made of
     asked = _asked(counts, program, memory, resources, fit)
     if asked is None or not known:
         return None
-    asked = replace(asked, atomics=atomic_cycles(counts, executed))
+    asked = replace(
+        asked,
+        atomics=atomic_cycles(counts, executed),
+        together=together or asked.together,
+        takes_turns=any(one.assumed == TICKETS for one in counts.unknowns),
+    )
     if followed is None:
         asked = replace(asked, programs=working_programs(counts), is_followed=False)
     found = _Time(asked, gpu, EVENTS_US if in_program else 0.0)
     us, parts = found.us(), found.parts()
-    limits = RANGES[_class_of(counts, followed, asked, parts, us)]
+    unknowns = counts.unknowns or (followed is not None and followed.unknowns)
+    amounts = [None if followed is None else followed.instructions]
+    if memory is not None:
+        amounts += [memory.l2_bytes, memory.dram_read_bytes, memory.dram_written_bytes]
+    varies = bool(unknowns) and _varies(amounts, LEAST_OPEN)
+    limits = RANGES[_class_of(followed, asked, parts, us, varies=varies)]
     model = find_device(FITTED_TO)
     wider = 1.0 if model is not None and model.target == gpu.target else STRANGER
     moved = asked.read_bytes + asked.written_bytes
@@ -297,12 +322,15 @@ def is_open(counts: Counts, executed: Executed | None, memory: Memory | None) ->
 
     It then may do MOST_OPEN times as much as at the least.
     """
-    if not counts.unknowns:
-        return False
     through = None if memory is None else memory.l2_bytes
     instructions = None if executed is None else executed.instructions
-    amounts = (one for one in (through, instructions) if one is not None)
-    return any(one.high is None or one.high > MOST_OPEN * one.low for one in amounts)
+    return bool(counts.unknowns) and _varies((through, instructions), MOST_OPEN)
+
+
+def _varies(amounts: Iterable[Amount | None], times: float) -> bool:
+    """Tell whether one of *amounts* may be more than *times* what it is at the least."""
+    known = (one for one in amounts if one is not None)
+    return any(one.high is None or one.high > times * one.low for one in known)
 
 
 def followed_program(executed: Executed | None, gpu: Gpu) -> Program | None:
@@ -377,7 +405,8 @@ class _Time:
         fitted = FITTED_UNITS["launch_us"]
         self.launch_us = LAUNCH_US - events_us + (units.get("launch_us", fitted) - fitted)
         self.in_step = asked.programs <= asked.fit * self.size
-        share = STRIDING_SHARE if self.in_step else BANDWIDTH_SHARE
+        strides = self.in_step and not asked.takes_turns
+        share = STRIDING_SHARE if strides else BANDWIDTH_SHARE
         self.bandwidth = _bandwidth(gpu, units.get("read_gbs")) * share * 1e3
         """Of device memory, bytes a us."""
 
@@ -550,10 +579,13 @@ def _norm(alone: float, others: float) -> float:
 
 
 def _class_of(
-    counts: Counts, executed: Executed | None, asked: Asked, parts: tuple[Part, ...], us: float
+    executed: Executed | None, asked: Asked, parts: tuple[Part, ...], us: float, *, varies: bool
 ) -> str:
-    """Return the class by whose errors the range goes; *executed* is None if not followed."""
-    if counts.unknowns or (executed is not None and executed.unknowns):
+    """Return the class by whose errors the range goes; *executed* is None if not followed.
+
+    *varies* is whether values that nobody knows make it do more or less.
+    """
+    if varies:
         return "unknown"
     if executed is None:
         return "counted products" if asked.program.pipes.get(TENSOR) else "counted"

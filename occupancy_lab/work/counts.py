@@ -426,6 +426,8 @@ class Program:
     are the fewest that there can be."""
     stored_lines: float = 0.0
     """The same of what is stored, and of atomic operations."""
+    waits: float = 0.0
+    """How often it waits for other programs."""
 
 
 TRANSFERS = (2.0, 8.0)

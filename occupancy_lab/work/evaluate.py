@@ -129,7 +129,7 @@ class Evaluator:
         flat = [one for each in operands for one in numbers_of(each)]
         roots: list[Root] = []
         if name or not any(one.hidden for one in flat):
-            roots = [Root(name or _name(operation), self.module.place(operation))]
+            roots = [Root(name or name_of(operation), self.module.place(operation))]
         hidden = tiles.hidden(result, roots, flat)
         if operation.name not in ELEMENTWISE:
             every = frozenset(place for place, size in enumerate(result.type.shape) if size > 1)
@@ -339,7 +339,8 @@ class Evaluator:
         return with_numbers(value, [self.settled(parts[0]) if not kind.shape else parts[0]])
 
 
-def _name(operation: Operation) -> str:
+def name_of(operation: Operation) -> str:
+    """Return what is called that an operation makes, where nobody knows it."""
     if operation.name == "tt.elementwise_inline_asm":
         return "inline assembly"
     if operation.name.startswith("tt.atomic"):

@@ -28,6 +28,7 @@ from occupancy_lab.work.passed import Passed, parameters_of
 from occupancy_lab.work.products import product_flops
 from occupancy_lab.work.program import program_of
 from occupancy_lab.work.slices import ACCESSES, Slice, accesses_of, read_code, slice_of
+from occupancy_lab.work.tickets import waiting
 from occupancy_lab.work.waits import waits
 from occupancy_lab.work.warps import WARP, Visits, Warps
 
@@ -158,6 +159,10 @@ class SassRun(Run):
         if opcode in LOADS | ATOMICS:
             operation = "load" if opcode in LOADS else "atomic"
         return operation, self.code.decoder.moved_bytes(word)
+
+    def waiting(self) -> set[int]:
+        """Return the first blocks of loops in which programs only wait for others."""
+        return {*waiting(self.code)}
 
     def adds_floats(self, number: int) -> bool:
         """Tell whether an instruction is known to be an atomic operation on floats."""

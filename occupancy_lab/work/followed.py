@@ -32,6 +32,7 @@ from occupancy_lab.work.counts import (
 from occupancy_lab.work.module import UNKNOWN_PLACE
 from occupancy_lab.work.program import LOADS
 from occupancy_lab.work.threads import Launched
+from occupancy_lab.work.tickets import NO_WAIT, Tickets
 from occupancy_lab.work.warps import MOST_NUMBERS, Followed, TooWideError, Visits, Warps
 
 if TYPE_CHECKING:
@@ -228,6 +229,7 @@ class Run(ABC):
             self.passed.constant,
             self.passed.loaded,
             self.ctas,
+            Tickets(numbers, self.programs) if self.ctas == 1 else None,
         )
         return self.warps(needed, launched, visits, assume=assume).follow(
             self.most_blocks if most is None else most
@@ -243,10 +245,17 @@ class Run(ABC):
             return float(np.sum(warps)) * self.programs
         return float(np.sum(warps)) * self.programs / programs
 
+    def waiting(self) -> set[int]:
+        """Return the first blocks of loops in which programs only wait for others."""
+        return set()
+
     def _endless(self, unknown: set[int]) -> set[int]:
         """Return the blocks of loops that end on a condition that is not known."""
         found: set[int] = set()
-        for inside in self.code.loops.values():
+        waiting = self.waiting()
+        for header, inside in self.code.loops.items():
+            if header in waiting:
+                continue
             for start in inside:
                 block = self.code.blocks[start]
                 if block.stop - 1 in unknown and not inside.issuperset(block.successors):
@@ -435,6 +444,12 @@ class Run(ABC):
             for start in inside
             if not inside.issuperset(self.code.blocks[start].successors)
         }
+        waiting = {
+            number
+            for header in self.waiting()
+            for start in self.code.loops[header]
+            for number in range(start, self.code.blocks[start].stop)
+        }
         found = [
             ("loop" if one in leaves else "branch", one) if one in ends else ("mask", one)
             for one in sorted(unknown)
@@ -442,7 +457,10 @@ class Run(ABC):
         ]
         found += [("address", one.instruction) for one in accesses if not one.is_known]
         return tuple(
-            dict.fromkeys(Unknown(self.places[one], NOT_KNOWN, steers) for steers, one in found)
+            dict.fromkeys(
+                Unknown(self.places[one], NOT_KNOWN, steers, NO_WAIT if one in waiting else None)
+                for steers, one in found
+            )
         )
 
 

@@ -12,6 +12,7 @@ from occupancy_lab.work.accesses import Reach, count, scaled
 from occupancy_lab.work.counts import Amount, Loop
 from occupancy_lab.work.evaluate import Made, numbers_of, with_numbers
 from occupancy_lab.work.recurrences import Turns, solve, taken
+from occupancy_lab.work.tickets import NO_WAIT, only_waits
 from occupancy_lab.work.tiles import Mask, Number, TooLargeError
 
 if TYPE_CHECKING:
@@ -190,7 +191,11 @@ def while_loop(walk: Any, operation: Operation, reach: Reach, depth: int) -> Non
         turn = _turn(walk, operation, reach, depth, size, under_way)
         _try(walk, operation, reach, depth, size, turn, under_way)
         if under_way.going.hidden:
-            unknown_loop(walk, operation, reach, depth, under_way.going.hidden)
+            hidden = under_way.going.hidden
+            if only_waits(operation):
+                _waiting_loop(walk, operation, reach, depth, hidden)
+            else:
+                unknown_loop(walk, operation, reach, depth, hidden)
             return
         trips = _ends(walk, reach, GRID_AXES + depth, under_way.going)
         if trips is not None:
@@ -216,6 +221,20 @@ def while_loop(walk: Any, operation: Operation, reach: Reach, depth: int) -> Non
     for result, made in zip(operation.results, results, strict=True):
         if result in walk.needed:
             walk.env[result] = made
+
+
+def _waiting_loop(
+    walk: Any, operation: Operation, reach: Reach, depth: int, hidden: Sequence[tiles.Hidden]
+) -> None:
+    """Walk a loop in which programs wait for others: what they look for is there at once."""
+    walk.note(hidden, "loop", NO_WAIT)
+    record(walk, operation, reach, tiles.number(0), depth, None)
+    before = operation.regions[0]
+    walk.env.update(
+        zip(before.blocks[0].arguments, map(walk.value, operation.operands), strict=True)
+    )
+    _, *handed = walk.region(before, reach, depth + 1)
+    walk.env.update(zip(operation.results, handed, strict=True))
 
 
 def _turn(  # noqa: PLR0913, PLR0917

@@ -113,6 +113,8 @@ ATOMIC_WIDE_BEFORE, ATOMIC_WIDE, ATOMIC_DOUBLE = frozenset({2, 5, 6}), frozenset
 FLOAT_ATOMIC_BYTES = (4, 8, 16, 4, 8, 16, 4, 4), (4, 4, 8, 16, 4, 8, 16, 8)
 """Bytes of an atomic addition of floats from Hopper on, by bits 73 to 75: of F16 and BF16, x2, x4
 and x8, and where bit 76 is set of F32, x2 and x4, and of F64 (the text of nvdisasm)."""
+ADDITION_BIT = 87
+"""From which on the 4 bits of an ATOMG are 0 that adds (the text of nvdisasm)."""
 IGMMA = 0x1F1
 HGMMA = frozenset({0x1F0, 0x1F1, 0x1F3})
 LDTM = 0x1EE
@@ -177,7 +179,7 @@ RESULTS: Mapping[int, Callable[[int], int] | int] = MappingProxyType(
         **dict.fromkeys((0x037, 0x03F, 0x07A), 4),
         0x03C: matrix_registers,
         **dict.fromkeys((LDG, LD, LDS, LDL, LDC, ULDC, LDCU), loaded_registers),
-        **dict.fromkeys((ATOMG_FLOAT, ATOMG, ATOMG_CAS, ATOMS, ATOM), 2),
+        ATOMS: 2,
         LDSM: lambda word: 1 << (word >> 72 & 3),
         CS2R: 2,
         LDTM: tensor_memory_registers,
@@ -355,6 +357,8 @@ class Decoder:
     def _written_registers(self, word: int) -> int:
         opcode, number = word & 0x1FF, word >> 16 & 255
         count = RESULTS.get(opcode, 1)
+        if opcode in ATOMICS:
+            count = max(self.moved_bytes(word) // WORD, 1)
         form = self.form(word)
         if form is not None and "D" in form.writes:
             count = 2
@@ -394,6 +398,8 @@ class Decoder:
         opcode = word & 0x1FF
         if opcode in LOADS:
             return self.address_reads(word)
+        if adds(word):
+            return self.address_reads(word) | 1 << (word >> 32 & 255)
         if opcode in {LDL, STL}:
             return bits(self.local(word)[0])
         if opcode in {LDS, STS}:
@@ -498,6 +504,11 @@ def shared_offset(word: int) -> tuple[int, int]:
     offset = word >> 40 & 0xFFFFFF
     scale = 0 if word & 0x1FF in MATRICES else word >> 78 & 3
     return scale + 1 if scale else 0, offset - (offset >> 23 << 24)
+
+
+def adds(word: int) -> bool:
+    """Tell whether an instruction adds 4 bytes in global memory, and gives back what was there."""
+    return word & 0x1FF == ATOMG and not word >> ADDITION_BIT & 15 and not word >> 73 & 7 & ~1
 
 
 def address_offset(word: int) -> int:

@@ -13,6 +13,7 @@ from occupancy_lab.work import operations
 from occupancy_lab.work.counts import CACHED_CYCLES, LATENCIES, TRANSFERS, Program
 from occupancy_lab.work.pipes import ISSUE, LSU, SCHEDULERS, pipe_of
 from occupancy_lab.work.replay import CODE_CYCLES, Replay
+from occupancy_lab.work.tickets import waiting
 from occupancy_lab.work.warps import WARP
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ def program_of(  # noqa: PLR0913 - what it is made of
         refetch_cycles=(alone[1] - kept) / weight,
         local_bytes=local_bytes,
         local_waits=(slower - alone[1]) / (LATENCIES[0] - CACHED_CYCLES) / weight,
+        waits=sum(entered[one] for one in waiting(code)) / weight,
     )
 
 

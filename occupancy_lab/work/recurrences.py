@@ -233,7 +233,9 @@ def _followed(walk: Any, todo: Sequence[Value], turns: Turns) -> dict[Value, Mad
             known = tilewise.as_number(state[one], (), walk.dimensions)
             history[one].append(tiles.total(known, walk.dimensions))
             walk.env[one] = state[one]
+        walk.follows_turns = True
         handed, going = turns.single(place)
+        walk.follows_turns = False
         if going.hidden:
             return None
         made: dict[Value, Any] = dict(zip(turns.carried, handed, strict=False))

@@ -17,6 +17,8 @@ from occupancy_lab.work.operations import PREDICATES, ZERO
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from occupancy_lab.work.tickets import Tickets
+
     Special: TypeAlias = tuple[tuple[int, ...], Callable[[Sequence[Any]], Sequence[Any]]]
 
 WARP = 32
@@ -51,6 +53,8 @@ class Launched:
     """`Passed.loaded`: from addresses, and the bytes and registers of a load, to what is there."""
     ctas: int = 1
     """Of a program: more than one are a cluster, side by side in the first dimension."""
+    tickets: Tickets | None = None
+    """What they get from counters that all programs of the launch share; None is not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,12 +26,21 @@ from occupancy_lab.work.counts import (
     Loop,
     Unknown,
 )
-from occupancy_lab.work.evaluate import EITHER, Block, Evaluator, Made, Pointer, numbers_of
+from occupancy_lab.work.evaluate import (
+    EITHER,
+    Block,
+    Evaluator,
+    Made,
+    Pointer,
+    name_of,
+    numbers_of,
+)
 from occupancy_lab.work.footprint import Accessed, accessed, distinct, footprints
 from occupancy_lab.work.module import UNKNOWN_PLACE, Operation, Value, targets
 from occupancy_lab.work.needed import needed_values, reduced_tensors
 from occupancy_lab.work.samples import sampled
-from occupancy_lab.work.tiles import Mask, Number, TooLargeError
+from occupancy_lab.work.tickets import IN_TURN, Counters
+from occupancy_lab.work.tiles import Mask, Number, Root, TooLargeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -120,7 +129,10 @@ class Walk:
         self.whole = Reach((), tuple(sizes))
         self.evaluator = Evaluator(module, grid, programs, self.dimensions, values, assume)
         self.needed = needed_values(module)
+        self.counters = Counters(self.evaluator)
         self.recording = True
+        self.follows_turns = False
+        """Whether iterations are walked one by one, so that it is not known which this is."""
         self.steps = 0
         self.deadline = time.monotonic() + MOST_SECONDS
         self.env: dict[Value, Made] = {
@@ -284,12 +296,28 @@ class Walk:
         if operation.results and operation.name not in CONTROL:
             if any(one in self.needed for one in operation.results):
                 operands = [self.value(one) for one in operation.operands]
-                made = self.evaluator.results(operation, operands)
+                ticket = self.ticket(operation, operands, reach, depth)
+                made = [ticket] if ticket else self.evaluator.results(operation, operands)
                 self.env.update(zip(operation.results, made, strict=True))
             if self.recording:
                 found = flops.of(operation, self.module, reach)
                 if found is not None:
                     self.arithmetic.append(found)
+
+    def ticket(
+        self, operation: Operation, operands: Sequence[Made], reach: Reach, depth: int
+    ) -> Made | None:
+        """Return what an addition to a counter of all programs gives back, and note that."""
+        if operation.name not in ACCESSES or self.follows_turns or (not depth and reach.where):
+            return None
+        turns = self.axis_array(GRID_AXES if depth else 0, reach.sizes[GRID_AXES] if depth else 1)
+        found = self.counters.ticket(operation, operands, turns, depth)
+        if found is not None and self.recording:
+            root = Root(name_of(operation), self.module.place(operation))
+            steers = "address, mask, loop or branch"
+            unknown = Unknown(root.place or UNKNOWN_PLACE, root.name, steers, IN_TURN)
+            self.unknowns.setdefault(root, unknown)
+        return found
 
     def call(self, operation: Operation, reach: Reach, depth: int) -> None:
         """Walk the function that is called."""
@@ -336,13 +364,13 @@ class Walk:
             self.branches.append(Branch(self.module.place(operation), reached, taken))
         return ways
 
-    def note(self, hidden: Iterable[tiles.Hidden], steers: str) -> None:
+    def note(self, hidden: Iterable[tiles.Hidden], steers: str, assumed: str | None = None) -> None:
         """Note the unknown values that steer an address, a mask, a loop or a branch."""
         if not self.recording:
             return
         for root in sorted({x for one in hidden for x in one.source.roots}, key=lambda x: x.name):
             place = root.place or UNKNOWN_PLACE
-            self.unknowns.setdefault((root, steers), Unknown(place, root.name, steers))
+            self.unknowns.setdefault((root, steers), Unknown(place, root.name, steers, assumed))
 
     def axis_array(self, axis: int, size: int) -> Any:
         """Return 0, 1, 2 ... along an outer axis."""

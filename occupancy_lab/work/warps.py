@@ -16,7 +16,13 @@ import numpy as np
 from occupancy_lab.compiling.sass import BYTES
 from occupancy_lab.errors import BinaryError
 from occupancy_lab.work import arithmetic, operations, threads
-from occupancy_lab.work.operations import PREDICATES, SHARED, SHARED_ACCESSES, Constant
+from occupancy_lab.work.operations import (
+    NEVER_WRITTEN,
+    PREDICATES,
+    SHARED,
+    SHARED_ACCESSES,
+    Constant,
+)
 from occupancy_lab.work.registers import Registers
 from occupancy_lab.work.shared import MOST_BYTES, SharedMemory
 from occupancy_lab.work.skipping import Skipping
@@ -284,7 +290,7 @@ class Warps:
             raise TooWideError
         self.registers.write(place, value, unknown, where)
         before = self.alike.pop(place, None)
-        if value is None:
+        if value is None or NEVER_WRITTEN >> place & 1:
             return
         lanes = None if before is None or where is None else before & ~where
         if is_alike:
@@ -403,9 +409,20 @@ class Warps:
             self.visits.of_global(step, address, mask, self._skipping.repeat, is_known=is_known)
             if step.word & 0x1FF == operations.LDGSTS:
                 self._tell(step, place, filling, (address, mask))
+        if is_known and operations.adds(step.word) and step.results:
+            return self._taken(step, address, mask), None, False
         if address is None or step.word & 0x1FF not in operations.LOADS:
             return [None] * len(step.results), None, False
         return self._loaded(step, address, is_known=is_known)
+
+    def _taken(self, step: Step, address: Any, mask: Any) -> Sequence[Any]:
+        """Return what an addition to a counter at *address* gives back, by register."""
+        tickets, added = self.launched.tickets, step.word >> 32 & 255
+        value = None if self._is_alike((added,), mask) else self.registers.read(added, mask)
+        taken = None
+        if tickets is not None and value is not None:
+            taken = tickets.taken(address, value, mask, self._skipping.repeat)
+        return [taken, *[None] * (len(step.results) - 1)]
 
     def _loaded(
         self, step: Step, address: Any, *, is_known: bool

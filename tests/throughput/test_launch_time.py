@@ -437,15 +437,19 @@ def test_times_right_after_the_same_launch_are_as_near(
 
 @pytest.mark.parametrize(("gpu", "median", "ninth"), [("h100", 0.10, 0.27), ("h200", 0.085, 0.26)])
 def test_times_in_a_program_are_as_near(gpu: str, median: float, ninth: float) -> None:
-    """Of launches above 10 us under Nsight Compute, and nearer than what events would see."""
+    """Of launches above 10 us under Nsight Compute, and nearer than what events would see.
+
+    Of those below 50 us, of which events see the most, twice as near.
+    """
     rows = read(gpu)
     found = errors(one.profiled for one in rows if one.profiled_us is not None)
     assert found.median <= median
     assert found.ninth <= ninth
     assert found.inside >= 0.7
-    events = errors(with_events(rows))
-    assert found.median < 0.65 * events.median
-    assert found.ninth < 0.85 * events.ninth
+    assert found.ninth < 0.85 * errors(with_events(rows)).ninth
+    short = [one for one in rows if one.us < 50]
+    found = errors(one.profiled for one in short if one.profiled_us is not None)
+    assert found.median < 0.45 * errors(with_events(short)).median
 
 
 @pytest.mark.parametrize("gpu", MEASURED)

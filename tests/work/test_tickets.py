@@ -1,0 +1,116 @@
+"""What programs get from a counter that they share, and where they wait for each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from counted_kernels import add_alone, first_zero, last_sums, take_pieces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from occupancy_lab.arguments import Pointer
+from occupancy_lab.compiling.offline import offline
+from occupancy_lab.compiling.texts import texts_of
+from occupancy_lab.launch import Launch
+from occupancy_lab.values import Target
+from occupancy_lab.work.counts import Amount
+from occupancy_lab.work.executed import execute
+from occupancy_lab.work.tickets import IN_TURN, NO_WAIT
+from occupancy_lab.work.ttir import read_ttir
+from occupancy_lab.work.walk import count
+
+if TYPE_CHECKING:
+    from occupancy_lab.compiling.texts import Texts
+    from occupancy_lab.work.counts import Counts, Executed
+
+X, COUNTER = Pointer("float32", 1 << 30), Pointer("int32", 4)
+PIECES = {"x": X, "y": X, "counter": COUNTER}
+SUMS = {"x": X, "sums": X, "y": X, "counter": COUNTER, "P": 64, "B": 128}
+ALONE = {"x": X, "y": X, "lock": COUNTER, "B": 1024}
+ARCHES = ("75", "80", "90", "100", "120")
+
+
+def compiled(function: Any, arguments: dict[str, Any], arch: str, num_warps: int = 4) -> Texts:
+    """Return the texts of a kernel."""
+    with offline(Target("cuda", arch, 32)):
+        made = Launch((), {**arguments, "num_warps": num_warps}).warm_up(function)
+    found = texts_of(made.asm, made.metadata, "cuda")
+    assert found is not None
+    return found
+
+
+def both(texts: Texts, arguments: dict[str, Any], programs: int) -> tuple[Counts, Executed]:
+    """Return what a launch does by its source, and what it executes."""
+    counts = count(read_ttir(texts.ttir), arguments, (programs,))
+    return counts, execute(texts, arguments, (programs,))
+
+
+TAKING = {
+    arch: compiled(take_pieces, {**PIECES, "pieces": 100, "B": 1024}, arch) for arch in ARCHES
+}
+
+
+@pytest.mark.parametrize("arch", ARCHES)
+@settings(max_examples=5, deadline=None)
+@given(pieces=st.integers(2, 900), programs=st.integers(1, 200))
+def test_each_piece_that_programs_take_is_done_once(arch: str, pieces: int, programs: int) -> None:
+    """However many programs there are, together they do every piece once, and say what they add."""
+    arguments = {**PIECES, "pieces": pieces, "B": 1024}
+    counts, executed = both(TAKING[arch], arguments, programs)
+    stored = next(one for one in counts.accesses if one.tensor == "y")
+    assert stored.active == stored.elements == Amount.of(1024 * pieces)
+    assert stored.unique_bytes == Amount.of(4096 * pieces)
+    written = [one for one in executed.accesses if one.operation == "store"]
+    assert sum(one.sectors.low for one in written) == pieces * 4096 // 32
+    assert all(one.sectors.high == one.sectors.low for one in written)
+    (loop,) = counts.loops
+    assert loop.trips == Amount.of(pieces)
+    assert [one.assumed for one in counts.unknowns] == [IN_TURN]
+    assert not executed.unknowns
+
+
+@pytest.mark.parametrize("arch", ARCHES)
+def test_one_program_comes_last(arch: str) -> None:
+    """Of programs that count how many are done one alone goes on."""
+    texts = compiled(last_sums, SUMS, arch)
+    counts, executed = both(texts, SUMS, 64)
+    (branch,) = counts.branches
+    assert (branch.reached, branch.taken) == (Amount.of(64), Amount.of(1))
+    more = execute(texts, SUMS, (65,)).instructions.low
+    others = more - executed.instructions.low
+    assert executed.instructions.low > 64 * others
+    assert executed.instructions.low < 64.9 * others
+
+
+@pytest.mark.parametrize("arch", ARCHES)
+def test_a_lock_is_asked_for_once(arch: str) -> None:
+    """Nobody is taken to wait for a lock, and the counts say so."""
+    texts = compiled(add_alone, ALONE, arch)
+    counts, executed = both(texts, ALONE, 10)
+    taken = next(one for one in counts.accesses if one.tensor == "lock")
+    assert taken.executions == Amount.of(10)
+    assert [one.assumed for one in counts.unknowns] == [NO_WAIT]
+    assert executed.instructions.exact is not None
+    assert {one.assumed for one in executed.unknowns} == {NO_WAIT}
+    assert executed.program is not None
+    assert executed.program.waits == 1
+
+
+def test_a_search_is_no_wait() -> None:
+    """A loop that looks at another place in each pass runs as often as nobody knows."""
+    arguments = {"x": Pointer("int32", 1 << 20), "y": Pointer("int32", 1 << 20), "B": 128}
+    counts, executed = both(compiled(first_zero, arguments, "90"), arguments, 4)
+    (loop,) = counts.loops
+    assert loop.trips == Amount(0, None)
+    assert executed.instructions.high is None
+
+
+def test_a_counter_that_others_do_not_share_gives_nothing_known() -> None:
+    """An addition to a place of its own, or of numbers from memory, is not known."""
+    changed = {**SUMS, "counter": X}
+    texts = compiled(last_sums, SUMS, "90")
+    assert count(read_ttir(texts.ttir), SUMS, (64,)).branches[0].taken == Amount.of(1)
+    apart = texts.ttir.replace("tt.atomic_rmw add", "tt.atomic_rmw max")
+    assert apart != texts.ttir
+    assert count(read_ttir(apart), changed, (64,)).branches[0].taken == Amount(0, 64)
