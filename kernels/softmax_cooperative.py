@@ -334,5 +334,4 @@ KERNEL = Kernel(
     together=together,
     workspace=workspace,
     rows_alike=True,
-    exchanges=1,
 )

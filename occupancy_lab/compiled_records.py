@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
+from collections import defaultdict
 from contextlib import closing
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,6 @@ from occupancy_lab.inputs import check_launch
 from occupancy_lab.occupancy.calculator import calculate, check_fits, check_together
 from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.record import Failed, MatrixRecord, Record
-from occupancy_lab.throughput.predict import predict
 from occupancy_lab.values import Failure
 from occupancy_lab.work.counting import count_launches
 from occupancy_lab.workers.child import cores
@@ -33,13 +32,14 @@ if TYPE_CHECKING:
     from occupancy_lab.launch import BoundLaunch
     from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.values import Config, Problem, Resources
+    from occupancy_lab.work.counting import Counted
 
 
 def record_of(asked: Asked, resources: Resources, *, triton: str) -> Record:
     """Return the record of *asked* as the Triton of version *triton* compiled it to *resources*.
 
-    Its time is not predicted yet; `with_predictions` does that. Raises DoesNotFitError where the
-    GPU holds not one program of it, or fewer than wait for each other.
+    It is not counted yet, and has no time: `with_counts` does that. Raises DoesNotFitError where
+    the GPU holds not one program of it, or fewer than wait for each other.
     """
     launch, gpu = asked.launch, asked.gpu
     calculation = calculate(resources, gpu)
@@ -76,19 +76,6 @@ def record_in_program(bound: BoundLaunch, calculation: Calculation) -> Record:
     )
 
 
-def with_predictions(records: Sequence[Record]) -> list[Record]:
-    """Return *records* with the time that is predicted of each, those of a GPU at once."""
-    found: dict[int, Record] = {}
-    places = sorted(range(len(records)), key=lambda place: id(records[place].gpu))
-    for _, group in itertools.groupby(places, key=lambda place: id(records[place].gpu)):
-        of_gpu = list(group)
-        planned = [records[place].planned() for place in of_gpu]
-        predicted = predict(planned, records[of_gpu[0]].gpu)
-        for place, one in zip(of_gpu, predicted, strict=True):
-            found[place] = dataclasses.replace(records[place], prediction=one)
-    return [found[place] for place in range(len(records))]
-
-
 def failed(
     asked: Asked, failure: Failure, triton: str, resources: Resources | None = None
 ) -> Failed:
@@ -123,8 +110,7 @@ def records_of(
             found.append(record_of(one, outcome, triton=triton))
         except DoesNotFitError as error:
             found.append(failed(one, failure_of(error), triton, outcome))
-    records = iter(with_predictions([one for one in found if isinstance(one, Record)]))
-    return [next(records) if isinstance(one, Record) else one for one in found]
+    return found
 
 
 def compile_asked(asked: Sequence[Asked], compiler: Compiler) -> list[Resources | Failure]:
@@ -158,18 +144,20 @@ def compile_runs(asked: Sequence[Asked], compiler: Compiler) -> list[Record | Fa
         raise UnfinishedError(records_of(asked, interrupt.finished, triton=triton)) from interrupt
 
 
-def with_counts(
+def with_counts(  # noqa: PLR0913 - what is counted, by whom and what of it
     runs: Sequence[Record | Failed],
     asked: Sequence[Asked | None],
     compiler: Compiler,
     assume: Mapping[str, Assumption] = MappingProxyType({}),
     *,
     jobs: int | None = None,
+    besides: bool = False,
 ) -> list[Record | Failed]:
     """Return *runs* with what each of them does, as *compiler* compiled *asked*.
 
     Of what failed nothing need be asked. *assume* is as `count_launch` takes it. They are counted
-    in *jobs* forks of this process, one a core, or in itself with 1.
+    in *jobs* forks of this process, one a core, or in itself with 1. *besides* is whether
+    `other_launches` are timed too.
     """
     wanted = [
         one.compilation
@@ -178,34 +166,34 @@ def with_counts(
     ]
     with closing(compiler):
         texts = iter(compiler.texts(wanted))
-    counted = [run.counting(next(texts), assume) for run in runs if isinstance(run, Record)]
-    found = iter(count_launches(counted, compiler.store, jobs or cores()))
-    return [run.with_counts(next(found)) if isinstance(run, Record) else run for run in runs]
+    records = [run for run in runs if isinstance(run, Record)]
+    each = [(one, next(texts)) for one in records]
+    counting = [one.counting(own, assume) for one, own in each]
+    others = [(one, number) for one in records if besides for number in one.other_launches()]
+    of_record = {id(one): own for one, own in each}
+    counting += [one.counting(of_record[id(one)], assume, number) for one, number in others]
+    found = count_launches(counting, compiler.store, jobs or cores())
+    beside: dict[int, dict[int, Counted]] = defaultdict(dict)
+    for (one, number), counted in zip(others, found[len(records) :], strict=True):
+        beside[id(one)][number] = counted
+    timed = {
+        id(one): one.with_counts(own).beside(beside[id(one)])
+        for one, own in zip(records, found[: len(records)], strict=True)
+    }
+    return [timed.get(id(run), run) for run in runs]
 
 
-def compile_record(asked: Asked, compiler: Compiler, *, counted: bool = False) -> Record:
-    """Return the record of *asked* as *compiler* compiles it, *counted* with what it does.
+def compile_record(asked: Asked, compiler: Compiler) -> Record:
+    """Return the record of *asked* as *compiler* compiles it, with what it does and its time.
 
     Raises InputError for what cannot be asked, CompileError where Triton cannot compile it, and
     DoesNotFitError where the GPU holds not one program of it.
     """
     resources = compiler.resources(asked.compilation)
     found = record_of(asked, resources, triton=compiler.environment.triton)
-    (found,) = with_predictions([found])
-    if not counted:
-        return found
-    (texts,) = compiler.texts([asked.compilation])
-    return found.with_counts(*count_launches([found.counting(texts, {})], compiler.store))
-
-
-def matrix_record(asked: Asked, resources: Resources, *, triton: str) -> MatrixRecord:
-    """Return the record, with its time, of a launch that a kernel of a matrix made.
-
-    Raises as `record_of` does.
-    """
-    (found,) = with_predictions([record_of(asked, resources, triton=triton)])
-    assert isinstance(found, MatrixRecord)  # noqa: S101 - it has a matrix
-    return found
+    (counted,) = with_counts([found], [asked], compiler, besides=True)
+    assert isinstance(counted, Record)  # noqa: S101 - it was one
+    return counted
 
 
 def compile_matrix(
@@ -213,6 +201,6 @@ def compile_matrix(
 ) -> MatrixRecord:
     """Return the record of a kernel on *problem*, as `compile_record` does."""
     check_launch(named.kernel, problem, config, gpu)
-    asked = ask(named, problem, config, gpu)
-    resources = compiler.resources(asked.compilation)
-    return matrix_record(asked, resources, triton=compiler.environment.triton)
+    found = compile_record(ask(named, problem, config, gpu), compiler)
+    assert isinstance(found, MatrixRecord)  # noqa: S101 - it has a matrix
+    return found

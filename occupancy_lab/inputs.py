@@ -261,17 +261,11 @@ def check_elsewhere(kernel: NamedKernel, *, other_triton: bool, measure: bool = 
 
 
 def traffic_unknown(kernel: Kernel) -> str:
-    """Say that there is no time as *kernel* does not say what it moves, and how it would."""
+    """Say that *kernel* does not say which bytes have to move, and what would."""
     return (
-        f"No time is predicted, as it is not known how many bytes {kernel.name} moves: the"
-        " memory_steps of its KERNEL say it."
+        f"How many bytes {kernel.name} has to move, and so how near it is to a copy, is not known:"
+        " the memory_steps of its KERNEL say it."
     )
-
-
-def check_predictable(kernel: Kernel) -> None:
-    """Raise InputError where no time can be predicted as *kernel* does not say what it moves."""
-    if kernel.memory_steps is None:
-        refuse(f"{traffic_unknown(kernel).rstrip('.')}; sweep lists its configurations without one")
 
 
 def check_measurable(kernel: NamedKernel) -> None:

@@ -131,8 +131,6 @@ class Kernel:
     stage_bytes: Callable[[Problem, Config], int] | None = None
     """The least shared memory that each stage after the first takes where Triton copies ahead
     through it, as on NVIDIA from sm_80 on; None is not known."""
-    exchanges: int = 0
-    """How often in each pass a program waits for what others write, where several share a row."""
 
     def __post_init__(self) -> None:
         name = self.name or getattr(self.function, "__name__", "")
@@ -209,10 +207,7 @@ class Kernel:
             read_bytes=None if moved is None else moved.read_bytes,
             written_bytes=None if moved is None else moved.written_bytes,
             pieces=self.pieces(problem, config),
-            passes=1 if self.passes is None else self.passes(problem, config),
             together=None if self.together is None else self.together(problem, config),
-            exchanges=self.exchanges,
-            item_bytes=problem.item_bytes,
             piece=self.piece,
         )
 

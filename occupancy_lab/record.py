@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.arguments import Dtype
 from occupancy_lab.launch import BoundLaunch
 from occupancy_lab.occupancy.planning import plan_launch
-from occupancy_lab.prediction import lost_columns, sees_stages, time_columns
+from occupancy_lab.prediction import lost_columns, time_columns
 from occupancy_lab.table.columns import RESOURCES
 from occupancy_lab.throughput.launch_time import predict_launch
-from occupancy_lab.throughput.predict import PlannedLaunch, predict
+from occupancy_lab.throughput.plain_copy import beside_copy
 from occupancy_lab.values import Failure, Status, Work
 from occupancy_lab.work.counting import Counted, Counting
 from occupancy_lab.work.doubts import doubts
@@ -108,7 +109,9 @@ class Record(_Named):
     """How it is spread over the GPU; None where the grid is not known."""
     triton_version: str
     prediction: Prediction | None = None
-    """How long it should take; None where its bytes, or what it does, leave it open."""
+    """How long it should take; None where that is left open, as where it is not counted."""
+    with_others: Mapping[int, Prediction] = field(default_factory=dict)
+    """The same of launches of other numbers of programs, as `other_launches` has them."""
     counts: Counts | None = None
     """What it does; None where nobody counted it, or that cannot be counted."""
     why_not_counted: str | None = None
@@ -139,13 +142,6 @@ class Record(_Named):
     def num_stages(self) -> int:
         """Stages of the loop, as asked for or Triton's default."""
         return int(self.options.get("num_stages", self.usual_options.get("num_stages", 1)))
-
-    @property
-    def sees_stages(self) -> bool:
-        """Whether its predicted time sees all that its stages load ahead."""
-        loop, copies = self.resources.loop_instructions, self.resources.async_copies
-        ranged = self.prediction is not None and self.prediction.low_us is not None
-        return sees_stages(self.num_stages, loop, copies, ranged=ranged)
 
     @property
     def num_warps(self) -> int:
@@ -199,31 +195,12 @@ class Record(_Named):
         light = self.speed_of_light
         return None if light is None else light.part_us(MEMORY)
 
-    def planned(self, plan: LaunchPlan | None = None) -> PlannedLaunch | None:
-        """Return what a prediction takes, by *plan* or its own; None where there is none."""
-        plan = plan or self.plan
-        if plan is None:
-            return None
-        fits = self.occupancy.programs_per_multiprocessor
-        return PlannedLaunch(self.launch.work, self.num_stages, self.resources, fits, plan)
-
-    def resident(self, programs: int) -> PlannedLaunch | None:
-        """Return what a prediction takes with so many *programs* resident on a multiprocessor."""
-        launch = self.launch
-        return PlannedLaunch.of(
-            launch.grid, launch.work, self.num_stages, self.resources, programs, self.gpu
-        )
-
     def plan_with(self, programs_per_multiprocessor: int | None) -> LaunchPlan | None:
         """Return how it would be spread with so many programs resident on a multiprocessor."""
         resident = None
         if programs_per_multiprocessor is not None:
             resident = self.calculation.resident_with(programs_per_multiprocessor)
         return plan_launch(self.launch.grid, self.launch.work, resident)
-
-    def prediction_of(self, plan: LaunchPlan | None) -> Prediction | None:
-        """Return how long a launch by *plan* should take; None where that is left open."""
-        return None if plan is None else predict([self.planned(plan)], self.gpu)[0]
 
     @property
     def tutorial_plan(self) -> LaunchPlan | None:
@@ -243,14 +220,40 @@ class Record(_Named):
 
     @property
     def tutorial_prediction(self) -> Prediction | None:
-        """How long a launch with the tutorial's num_programs should take, where that is another.
+        """How long a launch of `miscount` programs should take.
 
-        None where it is not, where that launch is refused, and where the GPU or the binary leaves
-        it open.
+        None where there is no such number, where that launch is refused, and where it is not known.
         """
-        if self.miscount is None or not self.runs(self.miscount):
+        return None if self.miscount is None else self.with_others.get(self.miscount)
+
+    @property
+    def with_more(self) -> Prediction | None:
+        """How long it should take if the next number of programs fit; None where none does."""
+        more = self.calculation.next_programs
+        if more is None:
             return None
-        return self.prediction_of(self.tutorial_plan)
+        if self.plan is None or not self.plan.is_persistent:
+            return self.time_with(more, self.resources)
+        return self.with_others.get(self._programs_with(more))
+
+    def other_launches(self) -> dict[int, int]:
+        """Return the numbers of programs to compare, and of how many then fit a multiprocessor.
+
+        That is where as many are launched as fit: the tutorial's number, and that of the next step.
+        """
+        found: dict[int, int] = {}
+        if self.plan is None or not self.plan.is_persistent:
+            return found
+        more, fit = self.calculation.next_programs, self.occupancy.programs_per_multiprocessor
+        if more is not None:
+            found[self._programs_with(more)] = more
+        if self.miscount is not None and self.runs(self.miscount):
+            found[self.miscount] = fit
+        return found
+
+    def _programs_with(self, fit: int) -> int:
+        plan = self.plan_with(fit)
+        return 0 if plan is None or plan.num_programs is None else plan.num_programs
 
     def runs(self, num_programs: int) -> bool:
         """Tell whether *num_programs* can be launched: where programs wait for each other, not any.
@@ -267,13 +270,26 @@ class Record(_Named):
         """Return a copy that holds *measurement*."""
         return dataclasses.replace(self, measurement=measurement)
 
-    def counting(self, texts: Texts | None, assume: Mapping[str, Assumption]) -> Counting:
-        """Return what the launch is counted by, with its kernel's *texts*."""
+    def counting(
+        self,
+        texts: Texts | None,
+        assume: Mapping[str, Assumption] = MappingProxyType({}),
+        num_programs: int | None = None,
+    ) -> Counting:
+        """Return what the launch is counted by, with its kernel's *texts*.
+
+        With *num_programs* it is a launch of so many, as `other_launches` has them or as they fit.
+        """
         grid, resident = self.launch.grid, None
         if self.plan is not None:
             resident = self.plan.resident_programs
             if grid is None and self.plan.num_programs is not None:
                 grid = (self.plan.num_programs,)
+        if num_programs is not None:
+            grid = (num_programs,)
+            fit = self.occupancy.programs_per_multiprocessor
+            fit = self.other_launches().get(num_programs, fit)
+            resident = self.calculation.resident_with(fit)
         return Counting(texts, self, grid, assume, resident)
 
     def with_counts(self, found: Counted) -> Record:
@@ -286,13 +302,22 @@ class Record(_Named):
             why_not_executed=found.why_not_executed,
         ).with_time()
 
+    def beside(self, others: Mapping[int, Counted]) -> Record:
+        """Return a copy with the times of launches of other numbers of programs, as counted."""
+        fits, found = self.other_launches(), {}
+        for number, counted in others.items():
+            timed = self.with_counts(counted).time_with(fits[number], self.resources)
+            if timed is not None:
+                found[number] = timed
+        return dataclasses.replace(self, with_others=found)
+
     def with_time(self) -> Record:
-        """Return a copy with the time of what is counted, unless a kernel of a matrix made it."""
-        if self.matrix is not None:
-            return self
+        """Return a copy with the time of what is counted."""
         timed = self.time_with(self.occupancy.programs_per_multiprocessor, self.resources)
-        found = timed or (None if self.launch.warm else self.prediction)
-        return dataclasses.replace(self, prediction=found)
+        traffic = None if self.matrix is None else self.traffic
+        if timed is not None and traffic is not None:
+            timed = beside_copy(timed, traffic.total_bytes, self.gpu)
+        return dataclasses.replace(self, prediction=timed)
 
     def time_with(self, programs: int, resources: Resources) -> Prediction | None:
         """Return how long it takes if so many *programs* fit a multiprocessor, of such *resources*.

@@ -73,15 +73,9 @@ class Work:
     written_bytes: int | None = None
     pieces: int | None = None
     """Pieces of work, which the programs take in turns; None: each program of the grid is one."""
-    passes: int | None = None
-    """Passes of a program's loop over a piece; None: how often a loop runs is not known."""
     together: int | None = None
     """Programs that wait for each other, so that all of them must be resident at once; None: no
     number of them has to be."""
-    exchanges: int = 0
-    """How often in each pass a program waits for what the others of `together` write."""
-    item_bytes: int = 4
-    """Bytes of an element: how wide an access is where the binary does not tell."""
     piece: str = "program"
     """What a piece of work is called: row, block."""
 

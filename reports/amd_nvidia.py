@@ -1,8 +1,8 @@
 """Makes amd-nvidia.md and its picture: `python reports/amd_nvidia.py`, without a GPU.
 
-They are made of data/vendors.csv, which `python reports/amd_nvidia.py --compile` writes, and of the
-calibrations in data/, on which the predictions rest: make them again when either changes. Chapters
-are in the modules beside this one whose names begin with vendors.
+They are made of data/vendors.csv, which `python reports/amd_nvidia.py --compile` writes: do that
+again when the model of time changes. Chapters are in the modules beside this one whose names begin
+with vendors.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ from vendors_stages import make_stages, stages_sentences, the_stages
 from occupancy_lab.explaining.catalogue import DOUBTFUL
 from occupancy_lab.occupancy import Rocm
 from occupancy_lab.occupancy.calculator import limiter_words
+from occupancy_lab.prediction import NOT_FOLLOWED
 from occupancy_lab.reporting.contents import write_markdown
 from occupancy_lab.reporting.page import Chapter, Page
 from occupancy_lab.text.document import Bullets, Commands, Table
 from occupancy_lab.text.words import count, listed, microseconds, percent
+from occupancy_lab.throughput.launch_time import MEASURED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from vendors import Vendors
+    from vendors import Time, Vendors
     from vendors_formula import Formula
     from vendors_stages import Stages
 
     from occupancy_lab.gpus import Gpu
-    from occupancy_lab.prediction import Prediction
     from occupancy_lab.record import Record
     from occupancy_lab.values import Problem
 
@@ -44,11 +45,11 @@ class ProblemTimes:
 
     gpu: Gpu
     problem: Problem
-    tutorial: Prediction | None
+    tutorial: Time | None
     """With the num_warps and num_stages that the tutorial takes on that GPU; None: not known."""
     num_warps: int
     """The warps that are predicted to be the fastest with the fewest stages."""
-    best: Prediction
+    best: Time
     """With these."""
 
 
@@ -59,20 +60,15 @@ def make_times(vendors: Vendors) -> tuple[ProblemTimes, ...]:
 
 
 def _times(vendors: Vendors, gpu: Gpu, problem: Problem) -> ProblemTimes | None:
-    records = {
-        num_warps: vendors.at(gpu, problem, num_warps, vendors.num_stages[0])
-        for num_warps in vendors.num_warps
-    }
     known = {
-        num_warps: record.prediction
-        for num_warps, record in records.items()
-        if record is not None and record.prediction is not None
+        num_warps: time
+        for num_warps in vendors.num_warps
+        if (time := vendors.time(gpu, problem, num_warps, vendors.num_stages[0])) is not None
     }
     if not known:
         return None
-    best, tutorial = min(known, key=lambda one: known[one].us), vendors.tutorials(gpu, problem)
-    own = None if tutorial is None else tutorial.prediction
-    return ProblemTimes(gpu, problem, own, best, known[best])
+    best = min(known, key=lambda one: known[one].us)
+    return ProblemTimes(gpu, problem, vendors.tutorials_time(gpu, problem), best, known[best])
 
 
 def vendors_in_short(
@@ -85,9 +81,9 @@ def vendors_in_short(
     words = (
         f"Triton {vendors.triton} compiled the tutorial's kernel, without a GPU: {problems},"
         f" num_warps {warps}, num_stages {stage} for each GPU, {count(len(vendors.names), 'row')}:"
-        f" {listed(statuses)}. What was read of the binaries is recorded; all else is worked out"
-        " from it. The first command compiles them again; the second makes this page of the rows,"
-        " also after a new calibration:"
+        f" {listed(statuses)}. What was read of the binaries is recorded, with the predicted times;"
+        " all else is worked out from it. The first command compiles them again, and predicts; the"
+        " second makes this page of the rows:"
     )
     commands = Commands(("python reports/amd_nvidia.py --compile", "python reports/amd_nvidia.py"))
     said = [
@@ -131,7 +127,7 @@ def _with(formulas: Sequence[Formula], rocm: Rocm) -> dict[str, Formula]:
 
 def _unconfirmed(times: Sequence[ProblemTimes]) -> Iterator[str]:
     """Say that no AMD GPU has confirmed a time, unless one has."""
-    if not any(one.best.calibrated for one in times if one.gpu.vendor == "AMD"):
+    if not any(one.gpu.key in MEASURED for one in times if one.gpu.vendor == "AMD"):
         yield "**No AMD GPU has confirmed a number of this page.**"
 
 
@@ -187,7 +183,7 @@ def _launched_cells(record: Record) -> tuple[str, ...]:
     )
 
 
-def the_times(times: Sequence[ProblemTimes], stages: Stages) -> Chapter:
+def the_times(times: Sequence[ProblemTimes]) -> Chapter:
     """Return the predicted times, and say how little is known of them."""
     if not times:
         return Chapter("Predicted times", ("Left out: nothing can be predicted for these GPUs.",))
@@ -204,24 +200,18 @@ def the_times(times: Sequence[ProblemTimes], stages: Stages) -> Chapter:
     rests = [
         f"What the times of {listed(titles)} rest on: {basis}." for basis, titles in bases.items()
     ]
-    words = " ".join((*rests, *_blind_sentence(stages)))
+    words = " ".join((*rests, *_blind_sentence(times)))
     return Chapter("Predicted times", (words, Table(headers, tuple(map(_row, times)), caption)))
 
 
-def _blind_sentence(stages: Stages) -> Iterator[str]:
+def _blind_sentence(times: Sequence[ProblemTimes]) -> Iterator[str]:
     """Say where the model cannot see what num_stages is good for."""
-    kernels = stages.of("AMD")
-    blind = [
-        steps
-        for steps in kernels
-        if not any(record.resources.async_copies for record in steps.records)
-    ]
+    blind = [one.gpu.title for one in times if NOT_FOLLOWED in one.best.basis]
     if blind:
         yield (
-            f"Of {len(kernels)} kernels for AMD {len(blind)} have none of the copies into shared"
-            " memory by which the model knows loads ahead: it sees there what more stages cost, not"
-            " what they gain. It does not tell which num_stages is the fastest on an AMD GPU, and"
-            " the tutorial's times there are too long if stages gain anything."
+            f"The binaries of {listed([*dict.fromkeys(blind)])} are not followed: the model sees"
+            " there what more stages cost, not what they gain. It does not tell which num_stages is"
+            " the fastest there, and the tutorial's times are too long if stages gain anything."
         )
 
 
@@ -245,10 +235,7 @@ SHOWN_WARPS = 4
 
 
 def vendors_page(vendors: Vendors | None = None) -> Page:
-    """Return the page of *vendors*, None for what was recorded and comes with the lab.
-
-    Its predictions rest on the calibrations that are known where it is made.
-    """
+    """Return the page of *vendors*, None for what was recorded and comes with the lab."""
     vendors = recorded_vendors() if vendors is None else vendors
     stages, formulas = make_stages(vendors, SHOWN_WARPS), make_formulas(vendors)
     times = make_times(vendors)
@@ -260,7 +247,7 @@ def vendors_page(vendors: Vendors | None = None) -> Page:
             the_stages(stages),
             the_formulas(formulas),
             the_claims(make_claims(vendors)),
-            the_times(times, stages),
+            the_times(times),
         ),
     )
 

@@ -1,38 +1,44 @@
 """Makes explore.html and the kernels that it knows; no GPU is needed.
 
-`python reports/explore.py --compile` compiles every configuration and writes
-reports/data/explored.csv: what was read of each binary, and nothing that is worked out from it.
-`python reports/explore.py` predicts the times of these rows, looks up the recorded ones, writes
-occupancy_lab/exploring/kernels.json, and has the page made. Its predictions rest on the
-calibrations in reports/data: make the page again when one of them changes.
+`python reports/explore.py --compile` compiles and counts every configuration and writes
+reports/data/explored.csv: what was read of each binary, and the predicted times. Do it again when
+the model or what it rests on changes.
+`python reports/explore.py` looks up the recorded times of these rows, writes
+occupancy_lab/exploring/kernels.json, and has the page made.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from occupancy_lab import exploring, load_kernel, sweep
-from occupancy_lab.asked import ask
-from occupancy_lab.compiled_records import matrix_record
+from occupancy_lab import exploring, load_kernel
+from occupancy_lab.compiled_records import compile_runs, with_counts
+from occupancy_lab.compiling import store_directory
+from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.exploring.page import explore
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import NamedKernel
-from occupancy_lab.sweeping.recorded import read_rows, recorded_as_compiled
-from occupancy_lab.table.columns import RESOURCES
-from occupancy_lab.throughput.calibrations import calibration_for
-from occupancy_lab.throughput.model import launch_times, overfull_us, row_rates
-from occupancy_lab.throughput.predict import row_config, row_problem, row_resources
+from occupancy_lab.record import MatrixRecord
+from occupancy_lab.sweeping.grid import expand
+from occupancy_lab.sweeping.recorded import recorded_as_compiled, row_config, row_problem
+from occupancy_lab.table.columns import COLUMNS
+from occupancy_lab.table.rows import read_file
+from occupancy_lab.values import Problem
+from occupancy_lab.work.counting import count_launches
+from occupancy_lab.workers.child import cores
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-    from occupancy_lab.throughput.calibrations import Constants
-    from occupancy_lab.throughput.features import Features
+    from occupancy_lab.asked import AskedMatrix
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.work.counting import Counted
 
 DATA = Path(__file__).with_name("data") / "explored.csv"
 PAGE = Path(__file__).with_name("explore.html")
@@ -44,71 +50,100 @@ DTYPES = ("float32", "bfloat16")
 NUM_WARPS, NUM_STAGES = (1, 2, 4, 8, 16, 32), (1, 2, 3, 4)
 MOST_ELEMENTS = 64
 """Elements of a row per thread, above which every configuration spills."""
-CONFIGURATION = ("gpu", "kernel", "rows", "cols", "dtype", "BLOCK_SIZE", "num_warps", "num_stages")
-READ = tuple(name for name in RESOURCES if name != "n_spills")
-"""Columns of the binary; n_spills is local_bytes in words."""
-
-
-def compile_rows() -> None:
-    """Compile every configuration for every GPU and write a row each that can be launched."""
-    tables = []
-    for gpu in GPUS:
-        architecture = find_gpu(gpu).architecture
-        lanes = architecture.warp_size
-        for cols in COLS:
-            warps = [
-                warps
-                for warps in NUM_WARPS
-                if warps <= architecture.max_warps_per_program
-                and cols <= warps * lanes * MOST_ELEMENTS
-                and warps * lanes <= 2 * cols
-            ]
-            for kernel in KERNELS:
-                stages = NUM_STAGES if kernel == "softmax" else (1,)
-                asked = {"kernel": kernel, "num_warps": warps, "num_stages": stages, "gpu": gpu}
-                tables.append(sweep(cols, rows=ROWS, dtype=DTYPES, jobs=2, **asked))
-        print(gpu, sum(map(len, tables)), flush=True)
-    table = pd.concat(tables, ignore_index=True)
-    table = table[table["status"] == "ok"]
-    table[[*CONFIGURATION, *READ, "triton_version"]].to_csv(DATA, index=False, lineterminator="\n")
-    print(f"{len(table)} rows in {DATA}")
-
-
-USED = (
+NAMED = ("gpu", "kernel", "dtype")
+KNOBS = ("cols", "BLOCK_SIZE", "num_warps", "num_stages")
+READ = (
     *("n_regs", "shared", "static_shared", "barriers", "tensor_memory", "sgprs"),
     *("allocated_vgprs", "n_spills"),
 )
-TIMES = (
-    *("predicted_ns", "fixed_ns", "round_ns", "overfull_ns", "bound", "bytes"),
-    *("measured_ns", "measured_programs"),
-)
-"""Nanoseconds: of the launch, before its first rows, of a row while all programs run, and what one
-program too many adds; what bounds it; the bytes moved; and what was recorded, with how many
-programs."""
+TIMES = ("predicted_us", "start_us", "round_us", "overfull_us", "bytes")
+"""The predicted time of the launch, that before its first rows, that of a row while all programs
+run, and what one program too many adds; and the bytes moved."""
+RECORDED = ("measured_us", "measured_programs")
+"""The time that was recorded, and of how many programs."""
+
+
+def compile_rows() -> None:
+    """Compile and count every configuration for every GPU and write a row each that is launched."""
+    rows: list[dict[str, Any]] = []
+    for gpu in GPUS:
+        rows += _compiled(find_gpu(gpu))
+        print(gpu, len(rows), flush=True)
+    columns = [*NAMED, "rows", *KNOBS, *READ, *TIMES, "basis", "triton_version"]
+    table = pd.DataFrame(rows, columns=columns).convert_dtypes().round(3)
+    table.to_csv(DATA, index=False, lineterminator="\n")
+    print(f"{len(table)} rows in {DATA}")
+
+
+def _asked(gpu: Gpu) -> Iterator[AskedMatrix]:
+    most, lanes = gpu.architecture.max_warps_per_program, gpu.architecture.warp_size
+    for cols in COLS:
+        problems = [Problem(ROWS, cols, dtype) for dtype in DTYPES]
+        warps = [
+            warps
+            for warps in NUM_WARPS
+            if warps <= most and cols <= warps * lanes * MOST_ELEMENTS and warps * lanes <= 2 * cols
+        ]
+        for name in KERNELS:
+            yield from expand(
+                NamedKernel(name, load_kernel(name)),
+                problems=problems,
+                gpus=[gpu],
+                block_sizes=(),
+                num_warps=warps,
+                num_stages=NUM_STAGES if name == "softmax" else (1,),
+            )
+
+
+def _compiled(gpu: Gpu) -> Iterator[dict[str, Any]]:
+    """Yield a row for each configuration that can be launched on *gpu*."""
+    asked, compiler = [*_asked(gpu)], Compiler(store_directory())
+    runs = with_counts(compile_runs(asked, compiler), asked, compiler)
+    with closing(compiler):
+        texts = compiler.texts([one.compilation for one in asked])
+    records = {place: run for place, run in enumerate(runs) if isinstance(run, MatrixRecord)}
+    counting = {
+        place: record.counting(texts[place], num_programs=number + 1)
+        for place, record in records.items()
+        if (number := record.plan.num_programs or 0) < ROWS
+    }
+    found = count_launches([*counting.values()], compiler.store, cores())
+    overfull = dict(zip(counting, found, strict=True))
+    for place, record in records.items():
+        yield record.row() | _times(record, overfull.get(place))
+
+
+def _times(record: MatrixRecord, overfull: Counted | None) -> dict[str, float | None]:
+    """Return what TIMES has beside the columns of a row; *overfull* has one program too many."""
+    found: dict[str, float | None] = {"bytes": record.launch.work.known_bytes}
+    prediction = record.prediction
+    if prediction is None:
+        return found
+    parts = {part.name: part.us for part in prediction.parts}
+    start = parts["launch"] + parts["code"]
+    found["start_us"] = start
+    # The tail is what the last round takes beyond its share of the rows.
+    rounds = ROWS / (record.plan.at_once or 1)
+    found["round_us"] = (prediction.us - start - parts.get("tail", 0.0)) / rounds
+    longer = None if overfull is None else record.with_counts(overfull).prediction
+    if longer is not None:
+        found["overfull_us"] = longer.us - prediction.us
+    return found
 
 
 def kernels() -> dict[str, Any]:
-    """Return the rows as columns: names once and numbered, times in whole nanoseconds."""
-    rows = read_rows(DATA).to_dict("records")
-    known = [row | _times(row) for row in rows]
-    names = {
-        name: list(dict.fromkeys(row[name] for row in known))
-        for name in ("gpu", "kernel", "dtype", "bound")
-    }
-    columns = ("cols", "BLOCK_SIZE", "num_warps", "num_stages", *USED, *TIMES)
+    """Return the rows as columns: names once and numbered, times in us."""
+    rows = [row | _recorded(row) for row in read_file(DATA, COLUMNS).rows]
+    names = {name: list(dict.fromkeys(row[name] for row in rows)) for name in NAMED}
     return {
         "rows": ROWS,
-        "triton": _only(row["triton_version"] for row in known),
-        "measured_triton": _only(row["measured_triton"] for row in known if row["measured_triton"]),
-        "basis": {gpu: calibration_for(find_gpu(gpu)).words for gpu in GPUS},
+        "triton": _only(row["triton_version"] for row in rows),
+        "measured_triton": _only(row["measured_triton"] for row in rows if row["measured_triton"]),
+        "basis": {gpu: _only(row["basis"] for row in rows if row["gpu"] == gpu) for gpu in GPUS},
         "names": names,
         "columns": {
-            **{name: [names[name].index(row[name]) for row in known] for name in names},
-            **{
-                name: [_integer(row.get(name)) for row in known]
-                for name in columns
-                if name not in names
-            },
+            name: [names[name].index(row[name]) if name in names else row[name] for row in rows]
+            for name in (*NAMED, *KNOBS, *READ, *TIMES, *RECORDED)
         },
     }
 
@@ -118,41 +153,15 @@ def _only(values: Any) -> str:
     return str(value)
 
 
-def _integer(value: Any) -> int | None:
-    return None if value is None or pd.isna(value) else round(value)
-
-
-def _times(row: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return what is predicted and recorded of a row's launch."""
-    kernel, gpu = load_kernel(row["kernel"]), find_gpu(row["gpu"])
-    problem, config, resources = row_problem(row), row_config(row), row_resources(row)
-    asked = ask(NamedKernel(kernel.name, kernel), problem, config, gpu)
-    record = matrix_record(asked, resources, triton="")
-    plan, prediction = record.plan, record.prediction
-    launch = record.planned().features(gpu)
-    recorded = recorded_as_compiled(gpu.key, kernel.name, problem, config)
+def _recorded(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was recorded of a row's launch."""
+    found = recorded_as_compiled(row["gpu"], row["kernel"], row_problem(row), row_config(row))
+    programs, measurement = found or (None, None)
+    taken = measurement and measurement.conditions
     return {
-        "n_spills": resources.n_spills,
-        "bytes": record.launch.work.known_bytes,
-        "measured_ns": None if recorded is None else recorded[1].us * 1e3,
-        "measured_programs": None if recorded is None else recorded[0],
-        "measured_triton": None if recorded is None else recorded[1].conditions.triton,
-        **_predicted(launch, plan.num_programs, calibration_for(gpu).constants),
-        "predicted_ns": prediction.us * 1e3,
-        "bound": prediction.bound,
-    }
-
-
-def _predicted(launch: Features, num_programs: int, constants: Constants) -> dict[str, Any]:
-    rates = row_rates(launch, constants)
-    dispatch = 0.0 if launch.loops else constants.program_us * launch.multiprocessors
-    longer = None
-    if launch.loops and num_programs < launch.work:
-        longer = overfull_us(launch, constants, num_programs + 1) * 1e3
-    return {
-        "fixed_ns": float(launch_times(launch, constants).fixed) * 1e3,
-        "round_ns": len(rates) * max(1 / rates[-1], dispatch) * 1e3,
-        "overfull_ns": longer,
+        "measured_us": measurement and measurement.us,
+        "measured_programs": programs,
+        "measured_triton": taken and taken.triton,
     }
 
 

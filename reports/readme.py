@@ -40,7 +40,6 @@ from occupancy_lab.sweeping.recorded import (
     recorded_table,
 )
 from occupancy_lab.text.words import byte_words, listed, microseconds
-from occupancy_lab.throughput.calibrations import Constants
 from occupancy_lab.values import ITEM_BYTES
 
 if TYPE_CHECKING:
@@ -297,18 +296,6 @@ def _stages(table: pd.DataFrame) -> str:
     )
 
 
-def constants() -> str:
-    """Say how many constants the model has, and what they were fitted to."""
-    launches = len(_rows_of(DATA / "calibration-h200.csv"))
-    return _paragraph(
-        f"Its {len(Constants.names())} constants are those that bring it closest to the"
-        f" {launches} launches of `occupancy-lab calibrate`: copies, kernels that scale rows, and"
-        " the softmaxes, on shapes of their own. A GPU that was never calibrated takes the"
-        " bandwidth of its data sheet and the rest from the most alike GPU"
-        " that was; AMD predictions are made the same way, and no AMD GPU has confirmed them."
-    )
-
-
 def units() -> str:
     """Return what the units of both GPUs do, and the rate of each dtype's fastest product."""
     found = [
@@ -535,7 +522,6 @@ PARTS: Mapping[str, Callable[[], str]] = {
     **COMPILED,
     "rms_norm": rms_norm,
     "lessons": lessons,
-    "constants": constants,
     "units": units,
     "checks": checks,
     "any_kernel": any_kernel,
@@ -556,7 +542,7 @@ PAGES: Mapping[Path, tuple[str, ...]] = {
     DOCS / "scan.md": ("scan",),
     DOCS / "sweep.md": ("versions",),
     DOCS / "tuning.md": ("tuned",),
-    DOCS / "times.md": ("constants", "units", "any_kernel", "lessons"),
+    DOCS / "times.md": ("units", "any_kernel", "lessons"),
     DOCS / "how-it-works.md": ("checks",),
 }
 """The parts of each page."""

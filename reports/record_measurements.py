@@ -1,11 +1,10 @@
-"""Calibrates the GPU at hand and records what launches on it take.
+"""Records what launches on the GPU at hand take.
 
-`python reports/record_measurements.py` writes into reports/data: calibration-<gpu>.json with the
-micro-benchmarks behind it, measured-<gpu>.csv with every configuration of the softmax kernels on
-the shapes of shapes.csv and on the tutorial's benchmark, and providers-<gpu>.csv with what they
-are compared with. The names of parts (calibration, configurations, pieces, providers) write only
-those; pieces writes anew the kernels that choose their own blocks, and adds the others on the
-shapes whose use is fresh where these have none.
+`python reports/record_measurements.py` writes into reports/data: measured-<gpu>.csv with every
+configuration of the softmax kernels on the shapes of shapes.csv and on the tutorial's benchmark,
+and providers-<gpu>.csv with what they are compared with. The names of parts (configurations,
+pieces, providers) write only those; pieces writes anew the kernels that choose their own blocks,
+and adds the others on the shapes whose use is fresh where these have none.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ import numpy as np
 import pandas as pd
 
 from occupancy_lab.asked import ask
-from occupancy_lab.calibrating.calibrate import OWN_BLOCKS, calibration_of, time_calibration
 from occupancy_lab.compiling import kernel_launch, store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.gpus import present_gpus
@@ -181,13 +179,6 @@ def write(table: pd.DataFrame, name: str) -> None:
     print(f"{len(table)} rows in {name}", flush=True)
 
 
-def record_calibration(gpu: Gpu) -> None:
-    """Write the micro-benchmarks and the constants that they give, from the times as written."""
-    name = f"calibration-{gpu.key}"
-    write(time_calibration(gpu).drop(columns=list(LEFT_OUT)), f"{name}.csv")
-    calibration_of(pd.read_csv(DATA / f"{name}.csv"), gpu).write(DATA / f"{name}.json")
-
-
 def record_configurations(gpu: Gpu) -> None:
     """Write every configuration on every shape."""
     parts = []
@@ -209,6 +200,10 @@ def takes(name: str, problem: Problem) -> bool:
 
 LARGEST_BLOCK = 65536
 """The largest block of a kernel that holds a row in one that is worth compiling."""
+
+
+OWN_BLOCKS = ("softmax_pieces", "softmax_tile", "softmax_cooperative")
+"""The kernels that have configurations of their own."""
 
 
 def tasks_of_own_blocks(problems: Sequence[Problem], gpu: Gpu) -> list[AskedMatrix]:
@@ -259,7 +254,6 @@ def record_providers(gpu: Gpu) -> None:
 
 
 PARTS = {
-    "calibration": record_calibration,
     "configurations": record_configurations,
     "pieces": record_pieces,
     "providers": record_providers,

@@ -1,10 +1,12 @@
 """One kernel on GPUs of both vendors: what was compiled for each, of which the page is made.
 
-The rows say what was read of the binaries; everything else is worked out of them again.
+The rows say what was read of the binaries, and the predicted times; everything else is worked out
+of them again.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab import sweep
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.reporting.launches import row_record, tutorial_name
-from occupancy_lab.sweeping.recorded import read_rows
+from occupancy_lab.sweeping.recorded import read_rows, row_config, row_problem
 from occupancy_lab.table.columns import RESOURCES
-from occupancy_lab.throughput.predict import row_config, row_problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,14 +36,28 @@ NUM_WARPS, NUM_STAGES = (1, 2, 4, 8, 16), (1, 2, 3, 4)
 CONFIGURATION = ("gpu", "kernel", "rows", "cols", "dtype", "BLOCK_SIZE", "num_warps", "num_stages")
 READ = tuple(name for name in RESOURCES if name != "n_spills")
 """Columns of the binary; n_spills is local_bytes in words."""
+TIMES = ("predicted_us", "predicted_gbs", "bound", "basis")
 
 
 def compile_rows() -> None:
-    """Compile every configuration for every GPU and write a row each, those that fail too."""
+    """Compile and count every configuration for every GPU; write a row each, also if it fails."""
     table = sweep(COLS, rows=ROWS, gpu=GPUS, num_warps=NUM_WARPS, num_stages=NUM_STAGES)
-    columns = [*CONFIGURATION, "status", "reason", *READ, "triton_version"]
-    table[columns].to_csv(FILE, index=False, lineterminator="\n")
+    columns = [*CONFIGURATION, "status", "reason", *READ, *TIMES, "triton_version"]
+    rounded = table[columns].round({"predicted_us": 3, "predicted_gbs": 1})
+    rounded.to_csv(FILE, index=False, lineterminator="\n")
     print(f"{len(table)} rows in {FILE}")
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """The predicted time of a configuration."""
+
+    us: float
+    gbs: float
+    """The bandwidth that its traffic comes to in that time."""
+    bound: str
+    basis: str
+    """What it rests on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +70,8 @@ class Vendors:
     names: tuple[Name, ...]
     records: Mapping[Name, Record]
     """Those that a GPU holds."""
+    times: Mapping[Name, Time]
+    """Of those of them that have one."""
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
@@ -84,10 +101,19 @@ class Vendors:
         """Return one configuration on one GPU; None where the GPU has no such thing."""
         return self.records.get((gpu.key, problem, num_warps, num_stages))
 
+    def time(self, gpu: Gpu, problem: Problem, num_warps: int, num_stages: int) -> Time | None:
+        """Return the predicted time of one configuration on one GPU; None where there is none."""
+        return self.times.get((gpu.key, problem, num_warps, num_stages))
+
     def tutorials(self, gpu: Gpu, problem: Problem) -> Record | None:
         """Return the kernel as the tutorial would compile it for *gpu*; None where it is no row."""
         _, config = tutorial_name(problem, gpu)
         return self.at(gpu, problem, config.num_warps, config.num_stages)
+
+    def tutorials_time(self, gpu: Gpu, problem: Problem) -> Time | None:
+        """Return the predicted time of that; None where it has none."""
+        _, config = tutorial_name(problem, gpu)
+        return self.time(gpu, problem, config.num_warps, config.num_stages)
 
 
 def recorded_vendors() -> Vendors:
@@ -107,7 +133,14 @@ def make_vendors(rows: list[dict[Any, Any]]) -> Vendors:
         for name, row in named.items()
         if row["status"] == "ok"
     }
-    return Vendors(version, Counter(str(row["status"]) for row in rows), tuple(named), records)
+    times = {name: time for name in records if (time := _time(named[name])) is not None}
+    statuses = Counter(str(row["status"]) for row in rows)
+    return Vendors(version, statuses, tuple(named), records, times)
+
+
+def _time(row: Mapping[Any, Any]) -> Time | None:
+    us, gbs = float(row["predicted_us"]), float(row["predicted_gbs"])
+    return None if math.isnan(us) else Time(us, gbs, str(row["bound"]), str(row["basis"]))
 
 
 def _name(row: Mapping[Any, Any]) -> Name:

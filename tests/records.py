@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from occupancy_lab import compiled_records
 from occupancy_lab.asked import ask
-from occupancy_lab.compiled_records import matrix_record
-from occupancy_lab.compiling import Store, triton_version
+from occupancy_lab.compiling import Store, store_directory, triton_version
 from occupancy_lab.compiling.compile import compile_launch, kernel_launch
+from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.inputs import NamedKernel, check_launch
 from occupancy_lab.occupancy.planning import plan_launch
+from occupancy_lab.record import MatrixRecord
 
 if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.kernel import Kernel
-    from occupancy_lab.record import MatrixRecord
     from occupancy_lab.values import Config, LaunchPlan, Problem, Resources, Target
 
 
@@ -49,10 +51,17 @@ def make_record(  # noqa: PLR0913 - what a record starts from
     *,
     present: bool = False,
 ) -> MatrixRecord:
-    """Return the record of *kernel* on *gpu*."""
+    """Return the record of *kernel* on *gpu*, not counted."""
     check_launch(kernel, problem, config, gpu)
     resources = compile_resources(kernel, problem, config, gpu.target, store, present=present)
     return record_of(kernel, problem, config, gpu, resources, triton=triton_version())
+
+
+def counted_record(kernel: Kernel, problem: Problem, config: Config, gpu: Gpu) -> MatrixRecord:
+    """Return the record of *kernel* on *gpu* with what it does and its time."""
+    named = NamedKernel(kernel.name, kernel)
+    with closing(Compiler(store_directory())) as compiler:
+        return compiled_records.compile_matrix(named, problem, config, gpu, compiler)
 
 
 def record_of(  # noqa: PLR0913 - what a record is made of
@@ -64,9 +73,11 @@ def record_of(  # noqa: PLR0913 - what a record is made of
     *,
     triton: str = "3.7.1",
 ) -> MatrixRecord:
-    """Return the record of *kernel* compiled to *resources*."""
+    """Return the record of *kernel* compiled to *resources*, not counted."""
     asked = ask(NamedKernel(kernel.name, kernel), problem, config, gpu)
-    return matrix_record(asked, resources, triton=triton)
+    found = compiled_records.record_of(asked, resources, triton=triton)
+    assert isinstance(found, MatrixRecord)
+    return found
 
 
 def plan_of(

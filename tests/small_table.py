@@ -17,7 +17,7 @@ from occupancy_lab.reporting import source
 from occupancy_lab.table.columns import MEASURED_COLUMNS
 from occupancy_lab.values import Config, Problem, Resources
 
-H100, H200 = find_gpu("h100"), find_gpu("h200")
+H100, H200, GH200 = map(find_gpu, ("h100", "h200", "gh200"))
 FROM_BINARY = (
     *("n_regs", "shared", "programs_per_multiprocessor", "occupancy", "num_programs"),
     *("tutorial_num_programs", "launched", "measured", "us"),
@@ -90,6 +90,7 @@ def row(  # noqa: PLR0913 - what a row is made of
         **dataclasses.asdict(CONDITIONS),
         "use": "tuning",
         "predicted_us": us if predicted_us is None else predicted_us,
+        "bound": "issue",
         **changes,
     }
 
@@ -108,7 +109,7 @@ def rows() -> list[dict[str, Any]]:
         launch | {"use": "benchmark"}
         for cols, times in {256: (12, 9, 8), 512: (13, 11, 9), 1024: (20, 16, 15.5)}.items()
         for launch in (
-            row(cols=cols, us=times[0], n_regs=28, as_tutorial=True),
+            row(cols=cols, us=times[0], predicted_us=15.0, n_regs=28, as_tutorial=True),
             row(cols=cols, us=times[0] - 1.0, n_regs=28, predicted_us=14.0),
             row(cols=cols, num_warps=4, num_stages=1, us=times[1], predicted_us=8.0),
             row("softmax_row", cols, 4, 1, us=times[2], predicted_us=9.0 - cols / 300, n_regs=24),
@@ -141,17 +142,26 @@ def bare() -> list[dict[str, Any]]:
     return [row() | nothing, row(num_stages=1) | nothing]
 
 
-def claims(table: pd.DataFrame, *_: Any) -> pd.DataFrame:
-    """Return *table*, whose column predicted_us says what is predicted, as the model would."""
-    shape = table.groupby(["rows", "cols", "dtype"], sort=False).ngroup()
-    return table.assign(bound="issue", roofline_us=5.0, shape=shape)
+def predicted_of(table: pd.DataFrame, origin: source.Source | None = None) -> source.Source:
+    """Return what is predicted on a GH200, which has the plans of an H200, of the rows of *table*.
 
-
-def claimed(table: pd.DataFrame, providers: pd.DataFrame | None = None) -> source.Source:
-    """Return the source of those rows of *table* that are an H200's, with what they claim."""
+    Their column predicted_us has the times; with the tutorial's num_programs, where that is
+    another, it is a tenth more.
+    """
+    planned = table["launched"].isna() | (table["launched"] == table["num_programs"])
+    table = table[planned].reset_index(drop=True)
+    us, tutorial = table["predicted_us"].astype(float), table["tutorial_num_programs"]
+    longer = us.where(tutorial == table["num_programs"], 1.1 * us).where(tutorial.notna())
+    fresh = table.assign(
+        **dict.fromkeys(MEASURED_COLUMNS, pd.NA),
+        gpu="gh200",
+        predicted_us=us.where(table["num_programs"].notna()),
+        tutorial_us=longer,
+    )
+    fresh = fresh.assign(launched=fresh["num_programs"])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(source, "with_predictions", claims)
-        return source.make_source(H200, table, providers)
+        patch.setattr(source, "fresh_table", lambda _gpu: fresh)
+        return dataclasses.replace(source.make_fresh(GH200), origin=origin)
 
 
 def providers() -> pd.DataFrame:

@@ -10,7 +10,7 @@ from records import make_record
 from stand_ins import put_calibration
 
 from occupancy_lab.asked import ask
-from occupancy_lab.compiled_records import compile_matrix, matrix_record, records_of
+from occupancy_lab.compiled_records import compile_matrix, record_of, records_of
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.errors import DoesNotFitError, InputError
 from occupancy_lab.gpus import find_gpu
@@ -66,6 +66,5 @@ def test_records_are_those_of_each_launch_in_their_order() -> None:
         *("ok", "compile failed", "does not fit", "ok", "ok")
     ]
     for place in (0, 3, 4):
-        assert found[place] == matrix_record(asked[place], outcomes[place], triton="3.7.1")
-        assert found[place].prediction is not None
+        assert found[place] == record_of(asked[place], outcomes[place], triton="3.7.1")
     assert found[2].row()["shared"] == large

@@ -157,6 +157,15 @@ def test_files_without_a_kernel(tmp_path: Path, source: str) -> None:
         load_kernel(str(file))
 
 
+def test_a_file_of_several_kernels_has_each_by_name(own_kernel: Path) -> None:
+    """`file.py:name` is the kernel that KERNELS has under the name; no other is found."""
+    with own_kernel.open("a", encoding="utf-8") as file:
+        file.write('\nKERNELS = {"first": KERNEL}\n')
+    assert load_kernel(f"{own_kernel}:first").name == "scale"
+    with pytest.raises(InputError, match="no kernel 'second' in KERNELS"):
+        load_kernel(f"{own_kernel}:second")
+
+
 def test_a_file_of_functions_has_them_listed() -> None:
     """Where a file without a KERNEL has functions of Triton, the refusal says how to give them."""
     file = launched_kernels.__file__

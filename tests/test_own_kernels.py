@@ -44,9 +44,9 @@ def arguments(problem):
 
 KERNEL = Kernel(double_rows, arguments)
 """
-NO_TIME = (
-    "No time is predicted, as it is not known how many bytes double_rows moves: the memory_steps of"
-    " its KERNEL say it."
+NO_COPY = (
+    "How many bytes double_rows has to move, and so how near it is to a copy, is not known: the"
+    " memory_steps of its KERNEL say it."
 )
 
 
@@ -114,34 +114,34 @@ def test_constexprs_that_are_usual() -> None:
 
 
 def test_the_simplest_kernel_is_explained(file: Path) -> None:
-    """`explain` says what fits on each GPU, and that no time is predicted and why."""
+    """`explain` says what fits on each GPU, what it does and how long that takes."""
     done = lab("explain", "--cols", 781, "--kernel", file, "--gpu", "h100,mi300x")
     assert done.returncode == 0, done.stderr
     assert "double_rows, 4096 x 781 float32" in done.stdout
-    assert NO_TIME in flat(done.stdout)
+    assert "of a plain copy's speed" not in done.stdout
     full = lab("explain", "--cols", 781, "--kernel", file, "--gpu", "h100", "--json")
     assert full.returncode == 0, full.stderr
     (record,) = json.loads(full.stdout)["records"]
-    assert record["predicted_us"] is None
+    assert record["predicted_us"] > record["speed_of_light_us"]
     assert record["dram_read_bytes"] == record["dram_written_bytes"] == 4096 * 781 * 4
     assert record["speed_of_light_us"] == pytest.approx(2 * 4096 * 781 * 4 / 3350e3, rel=0.01)
 
 
 def test_the_simplest_kernel_is_swept(file: Path) -> None:
-    """`sweep` gives a row for each configuration, and says once why there are no times."""
+    """`sweep` gives a row for each configuration, with its time."""
     done = lab(
         *("sweep", "--cols", 781, "--kernel", file, "--gpu", "h100"),
         *("--num-warps", "4,8", "--num-stages", 1),
     )
     assert done.returncode == 0, done.stderr
-    assert flat(done.stdout).count(NO_TIME) == 1
+    assert "Times for H100 SXM rest on" in flat(done.stdout)
 
 
-def test_the_simplest_kernel_is_not_tuned(file: Path) -> None:
-    """`tune` ranks by predicted times: it says what is missing for one, and compiles nothing."""
+def test_the_simplest_kernel_is_tuned(file: Path) -> None:
+    """`tune` ranks the configurations that compile in a moment."""
     done = lab("tune", "--cols", 781, "--kernel", file, "--gpu", "h100")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert NO_TIME.rstrip(".") in flat(done.stderr)
+    assert done.returncode == 0, done.stderr
+    assert "Best predicted: double_rows" in flat(done.stdout)
 
 
 def test_the_simplest_kernel_is_compared(file: Path) -> None:
@@ -152,21 +152,20 @@ def test_the_simplest_kernel_is_compared(file: Path) -> None:
 
 
 def test_the_simplest_kernel_in_python(kernel: Kernel) -> None:
-    """In Python a Kernel object is explained; what is not known of its time is None."""
+    """In Python a Kernel object is explained; what has to move nobody says, and is None."""
     found = explain(kernel)
     (record,) = found.records
-    assert (record.plan.num_programs, record.traffic, record.prediction) == (4096, None, None)
+    assert (record.plan.num_programs, record.traffic) == (4096, None)
     assert record.to_dict()["read_bytes"] is None
-    assert NO_TIME in flat(found.to_markdown())
-    assert NO_TIME in flat(found.to_markdown(full=True))
+    assert record.prediction is not None
+    assert record.prediction.share_of_copy is None
+    assert NO_COPY in flat(found.to_markdown(full=True))
     table = occupancy_lab.sweep(781, kernel=kernel, gpu="h100", num_warps=4, num_stages=1)
-    assert table["predicted_us"].isna().all()
-    with pytest.raises(InputError, match="No time is predicted"):
-        occupancy_lab.tune(781, kernel=kernel, gpu="h100")
+    assert [*table["predicted_us"]] == [record.prediction.us]
 
 
-def test_memory_steps_bring_times(kernel: Kernel) -> None:
-    """With its traffic a kernel has a time, a floor, and a table of what moves."""
+def test_memory_steps_bring_a_copy(kernel: Kernel) -> None:
+    """With its traffic a kernel has a floor, a table of what moves, and a copy beside it."""
 
     def once(problem: Problem) -> tuple[MemoryStep, ...]:
         elements = problem.rows * problem.cols

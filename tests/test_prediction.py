@@ -1,25 +1,24 @@
-"""What a predicted time sees of a launch."""
+"""By how much predicted times must differ, and which of its parts bounds a launch."""
 
 from __future__ import annotations
 
 import pytest
 
-from occupancy_lab.prediction import sees_stages
+from occupancy_lab.prediction import NOT_FOLLOWED, Part, Prediction
 
 
 @pytest.mark.parametrize(
-    ("stages", "loop", "copies", "ranged", "seen"),
+    ("bound", "basis", "share"),
     [
-        (1, 300, 0, False, True),
-        (3, None, 0, False, True),
-        (3, 300, 2, False, True),
-        (3, 300, 0, True, True),
-        (3, 300, 0, False, False),
-        (3, 300, None, False, False),
+        ("bandwidth", "launches", 0.05),
+        ("latency", "launches", 0.1),
+        ("bandwidth", f"{NOT_FOLLOWED} and launches", 0.2),
     ],
 )
-def test_stages_are_seen_where_copies_run_by_themselves(
-    stages: int, loop: int | None, copies: int | None, *, ranged: bool, seen: bool
-) -> None:
-    """One stage and no loop leave nothing to see, and a time with a range is made of the binary."""
-    assert sees_stages(stages, loop, copies, ranged=ranged) == seen
+def test_times_are_told_apart_as_they_have_been(bound: str, basis: str, share: float) -> None:
+    """Least where memory bounds a launch, and most where its binary is not followed."""
+    parts = (Part("launch", 3.0), Part(bound, 9.0))
+    found = Prediction(12.0, 1.0, None, parts, basis, calibrated=True, low_us=11.0, high_us=14.0)
+    assert found.bound == bound
+    assert found.noticeable == share
+    assert found.share_of_copy is None

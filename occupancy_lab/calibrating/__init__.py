@@ -1,1 +1,1 @@
-"""Finding the constants of the throughput model on the GPU at hand."""
+"""Measuring what the units of the GPU at hand do."""

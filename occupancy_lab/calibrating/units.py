@@ -15,7 +15,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.calibrating import unit_kernels as kernels
-from occupancy_lab.calibrating.kernels import empty_kernel
 from occupancy_lab.errors import DriverError
 from occupancy_lab.text.document import Section, Table
 
@@ -239,7 +238,7 @@ class Bench:
 
     def empty(self, programs: int = 1) -> None:
         """Launch programs that do nothing."""
-        empty_kernel[(programs,)](self.target, BLOCK_SIZE=16, num_warps=4)
+        kernels.empty_kernel[(programs,)](self.target, num_warps=4)
 
     @cached_property
     def empty_us(self) -> tuple[float, ...]:

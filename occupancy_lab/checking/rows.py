@@ -17,10 +17,9 @@ from occupancy_lab.errors import InputError, quoted, refuse, shortened
 from occupancy_lab.expressions import Kind
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.notation import is_constant, literal
-from occupancy_lab.prediction import noticeable, ratio_error
+from occupancy_lab.prediction import NOTICEABLE, ratio_error
 from occupancy_lab.table.columns import RESULTS, kinds_of
 from occupancy_lab.table.rows import read_file
-from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.values import Status
 
 if TYPE_CHECKING:
@@ -111,10 +110,9 @@ class Row:
 
     def noticeable(self, time: str) -> float:
         """Return the share by which a time in the column *time* differs to be called another."""
-        if time != "us" and self.number("predicted_low_us") is not None:
-            return ratio_error(str(self.values.get("basis") or ""))
-        basis = None if time == "us" or self.gpu is None else calibration_for(self.gpu)
-        return noticeable(None if basis is None else basis.error)
+        if time == "us":
+            return NOTICEABLE
+        return ratio_error(str(self.values.get("basis") or ""), str(self.values.get("bound") or ""))
 
     @property
     def gpu(self) -> Gpu | None:

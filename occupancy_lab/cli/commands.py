@@ -50,8 +50,6 @@ from occupancy_lab.text.printing import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import pandas as pd
-
     from occupancy_lab.text.document import Answer
 
 
@@ -178,33 +176,12 @@ def tune(  # noqa: PLR0913 - an argument for each option that is not passed on
 
 
 @click.command(cls=Command)
-@click.option("--export-csv", type=File(), help="Write each launch to a file.")
 @json_option
-@quiet_option
-@resume_option
-def calibrate(*, export_csv: str | None, form: str, quiet: bool, no_resume: bool) -> None:
-    """Find the constants that predictions rest on, for the GPU of this machine; takes minutes."""
+def calibrate(*, form: str) -> None:
+    """Measure what the units of this machine's GPU do, for predictions of it; takes a minute."""
     from occupancy_lab.calibrating.calibrate import calibrate_here
-    from occupancy_lab.files import check_outputs, export, plain_rows
-    from occupancy_lab.measuring.journal import Journal
-    from occupancy_lab.sweeping.run import shown_progress
-    from occupancy_lab.table.view import to_csv
-    from occupancy_lab.workers.signals import UnfinishedError
 
-    def write(table: pd.DataFrame) -> None:
-        if export_csv is not None:
-            export(Path(export_csv), to_csv([*table], plain_rows(table)))
-
-    check_outputs({"--export-csv": export_csv})
-    with Journal("calibrate", resume=not no_resume) as journal:
-        try:
-            with shown_progress("calibrating", quiet=quiet) as (progress,):
-                made = calibrate_here(progress, journal=journal)
-        except UnfinishedError as interrupt:
-            write(interrupt.finished)
-            raise
-        write(made.table)
-        print_answer(made, form)
+    print_answer(calibrate_here(), form)
 
 
 def _limit(name: str, of: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

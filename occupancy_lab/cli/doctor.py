@@ -29,7 +29,6 @@ REQUIRED = (
     "click",
     "rich",
     "pandas",
-    "scipy",
     "tabulate",
     "matplotlib",
     "platformdirs",
@@ -114,7 +113,8 @@ def _store() -> Finding:
 def _calibrations() -> Iterator[Finding]:
     known = known_calibrations()
     if not known:
-        yield Finding("calibration", "missing", "none: no time of a launch is predicted")
+        use = "measures the GPU at hand, in place of its data sheet"
+        yield Finding("calibration", "missing", f"none; `occupancy-lab calibrate` {use}")
     for one in known:
         detail = f"{one.gpu}: {one.device}, {one.date}, Triton {one.triton}"
         yield Finding("calibration", "ok", detail)

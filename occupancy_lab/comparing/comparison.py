@@ -33,7 +33,6 @@ from occupancy_lab.explaining.formula import tutorial_sentences
 from occupancy_lab.explaining.launch import plan_sentence
 from occupancy_lab.explaining.limits import answer_in_short
 from occupancy_lab.explaining.neighbours import changed
-from occupancy_lab.explaining.timing import unseen_stages
 from occupancy_lab.explaining.variants import less_work_sentences
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
@@ -205,7 +204,7 @@ def _case(asked: Asked, compiler: Compiler) -> Case:
     """Return the case of *asked*: its record, the same in one stage, and what was recorded."""
     single = changed(asked, {"num_stages": 1})
     compiler.compile([one.compilation for one in (asked, single) if one is not None])
-    record = compile_record(asked, compiler, counted=True)
+    record = compile_record(asked, compiler)
     one_stage = None if single is None else compile_record(single, compiler)
     case = Case(record, one_stage, asked_kernel=asked.name)
     return case if asked.matrix is None else with_recorded(case)
@@ -310,8 +309,7 @@ def _differences(entries: tuple[Entry, ...]) -> tuple[str, ...]:
     of_matrix = all(entry.record.matrix is not None for entry in entries)
     if of_matrix and ("gpu" in differing or any(_tutorial_errs(entry) for entry in entries)):
         tutorial = said_apart(entries, lambda entry: tutorial_sentences(entry.calculation))
-    unseen = said_apart(entries, unseen_stages) if "settings" in differing else ()
-    return (*itertools.chain(*along), *stages, *plans, *tutorial, *unseen)
+    return (*itertools.chain(*along), *stages, *plans, *tutorial)
 
 
 def _tutorial_errs(entry: Entry) -> bool:

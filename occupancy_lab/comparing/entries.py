@@ -17,7 +17,7 @@ from occupancy_lab.explaining.facts import (
     settings_of,
 )
 from occupancy_lab.explaining.limits import held_word, occupancy_words, programs_words
-from occupancy_lab.explaining.neighbours import comparable, no_effect
+from occupancy_lab.explaining.neighbours import no_effect
 from occupancy_lab.explaining.variants import varying
 from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.occupancy.calculator import limiter_words, unit_words
@@ -332,7 +332,7 @@ def _is_timed_step(one: Entry, other: Entry) -> bool:
     """Tell whether times say all of two entries, which hold as many warps and spill alike."""
     held = [(x.record.occupancy.occupancy, x.record.resources.local_bytes) for x in (one, other)]
     timed = None not in {one.record.prediction, other.record.prediction}
-    return held[0] == held[1] and timed and comparable(one.record, other.record)
+    return held[0] == held[1] and timed
 
 
 def _amounts(entry: Entry) -> dict[str, int | None]:

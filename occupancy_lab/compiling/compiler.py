@@ -264,9 +264,9 @@ class Compiler:
 
     def _compile_missing(self, missing: dict[str, Compilation], *, texts: bool = False) -> None:
         """Compile what is *missing*, and have the *texts* of each here if they are needed."""
-        self._counted(0, len(missing))
         if not missing:
             return
+        self._counted(0, len(missing))
         if self._forks(self.environment.python):
             hash_triton()
         own = {name: one for name, one in missing.items() if one.name is None}

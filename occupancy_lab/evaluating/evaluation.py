@@ -3,32 +3,42 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import shlex
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.asked import ask
+from occupancy_lab.compiled_records import compile_runs, with_counts
 from occupancy_lab.compiling import store_directory
-from occupancy_lab.compiling.compiler import check_files
+from occupancy_lab.compiling.compiler import Compiler, check_files
 from occupancy_lab.errors import refuse
 from occupancy_lab.evaluating.score import METRICS, TimeErrors, score, time_errors
 from occupancy_lab.gpus import find_gpus
-from occupancy_lab.inputs import gpu_measured
-from occupancy_lab.kernel import load_kernel, own_kernel
-from occupancy_lab.sweeping.recorded import UNSTEADY, read_table, recorded_table
+from occupancy_lab.inputs import NamedKernel, chosen_kernel, gpu_measured
+from occupancy_lab.kernel import own_kernel
+from occupancy_lab.record import Record
+from occupancy_lab.sweeping.recorded import (
+    UNSTEADY,
+    read_table,
+    recorded_table,
+    row_config,
+    row_problem,
+)
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import change, count, difference, formatted, listed
-from occupancy_lab.throughput.calibrations import calibration_for
-from occupancy_lab.throughput.predict import predict, row_config, row_launch, row_problem
+from occupancy_lab.throughput.launch_time import MEASURED, basis_words, launch_us
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pandas as pd
 
+    from occupancy_lab.asked import AskedMatrix
     from occupancy_lab.evaluating.score import Score
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.kernel import Kernel
-    from occupancy_lab.throughput.calibrations import Basis, Constants
     from occupancy_lab.values import Config, Problem
 
 SHAPE = ["rows", "cols", "dtype"]
@@ -51,36 +61,56 @@ def counted_rows(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_predictions(
-    rows: pd.DataFrame, kernels: Mapping[str, Kernel], gpu: Gpu, basis: Basis
+    rows: pd.DataFrame, kernels: Mapping[str, NamedKernel], gpu: Gpu
 ) -> pd.DataFrame:
-    """Return those of *rows*, all of *gpu*, that can be predicted, with the predictions.
+    """Return those of *rows*, all of *gpu*, that have a predicted time or get one now.
 
-    The columns predicted_us, bound, roofline_us and shape (a number) are added. *kernels* has, by
-    name, the kernels that are not the lab's own.
+    The columns predicted_us, bound, roofline_us and shape (a number) are there then. Where
+    predicted_us is empty the launch is compiled and counted. *kernels* has, by name, the kernels
+    that are not the lab's own.
 
     Raises InputError where a kernel is neither there nor the lab's own.
     """
-    known = {name: kernels.get(name) or own_kernel(name) for name in rows["kernel"].unique()}
-    launches = [row_launch(row, known[row["kernel"]], gpu) for row in rows.to_dict("records")]
-    found = [
-        (place, launch.work.known_bytes or 0, prediction)
-        for place, (launch, prediction) in enumerate(
-            zip(launches, predict(launches, gpu, basis), strict=True)
-        )
-        if launch is not None and prediction is not None
-    ]
-    chosen = rows.iloc[[place for place, _, _ in found]]
+    import pandas as pd
+
+    found: dict[str, Any] = {
+        name: [*rows[name]] if name in rows else [None] * len(rows) for name in TIMES
+    }
+    missing = [place for place, us in enumerate(found["predicted_us"]) if pd.isna(us)]
+    every = rows.to_dict("records")
+    asked = [_asked(every[place], kernels, gpu) for place in missing]
+    with closing(Compiler(store_directory())) as compiler:
+        runs = with_counts(compile_runs(asked, compiler), asked, compiler)
+    for place, run in zip(missing, runs, strict=True):
+        if isinstance(run, Record) and run.prediction is not None:
+            found["predicted_us"][place] = run.prediction.us
+            found["bound"][place] = run.prediction.bound
+    known = rows.assign(**found)
+    chosen = known[known["predicted_us"].notna()].astype({"predicted_us": float})
     return chosen.assign(
-        predicted_us=[prediction.us for *_, prediction in found],
-        bound=[prediction.bound for *_, prediction in found],
-        roofline_us=[roofline_us(moved, basis.constants) for _, moved, _ in found],
+        roofline_us=[_roofline_us(row, kernels, gpu) for row in chosen.to_dict("records")],
         shape=chosen.groupby(SHAPE, sort=False).ngroup(),
     )
 
 
-def roofline_us(moved: int, constants: Constants) -> float:
-    """Return the time in us of a launch and *moved* bytes at the device memory's full bandwidth."""
-    return constants.launch_us + constants.drain_us + moved / constants.row_bandwidth_gbs / 1e3
+TIMES = ("predicted_us", "bound")
+"""The columns of a predicted time."""
+
+
+def _named(row: Mapping[Any, Any], kernels: Mapping[str, NamedKernel]) -> NamedKernel:
+    name = str(row["kernel"])
+    return kernels.get(name) or NamedKernel(name, own_kernel(name))
+
+
+def _asked(row: Mapping[Any, Any], kernels: Mapping[str, NamedKernel], gpu: Gpu) -> AskedMatrix:
+    return ask(_named(row, kernels), row_problem(row), row_config(row), gpu)
+
+
+def _roofline_us(row: Mapping[Any, Any], kernels: Mapping[str, NamedKernel], gpu: Gpu) -> float:
+    """Return the time in us of a launch and its bytes at the data sheet's bandwidth."""
+    kernel = _named(row, kernels).kernel
+    moved = kernel.launched_work(row_problem(row), row_config(row)).known_bytes or 0
+    return launch_us(gpu) + moved / (gpu.bandwidth_gbs or math.inf) / 1e3
 
 
 PREDICTION, ROOFLINE, OCCUPANCY = "prediction", "roofline", "highest occupancy"
@@ -123,9 +153,9 @@ class Result:
     use: str
     """tuning, held out, fresh, check, or what else `use` says; "all" where the table has none."""
     basis: str
-    """Where the model's constants are from."""
+    """What the predicted times rest on."""
     calibrated: bool
-    """Whether they were measured on a GPU of this kind."""
+    """Whether launches of such a GPU were measured before."""
     shapes: int
     launches: int
     without_prediction: int
@@ -172,35 +202,37 @@ class Evaluation(Answer):
 def evaluate(
     table: pd.DataFrame,
     *,
-    kernels: Mapping[str, Kernel] | None = None,
-    basis_of: Callable[[Gpu], Basis | None] = calibration_for,
+    kernels: Mapping[str, Kernel | NamedKernel] | None = None,
     top: int = 10,
 ) -> Evaluation:
-    """Predict every launch of *table* that was measured, and return how good the predictions are.
+    """Return how good the predictions of the launches of *table* are that were measured.
+
+    A launch without a predicted time in it is compiled and counted.
 
     Args:
         table: The columns of a measured sweep, as `read_table` and `recorded_table` give it; the
             order of its rows settles ties. Only the launches with as many programs as planned
             count. `use`, where it is there, sets launches apart.
-        kernels: Kernels by name that are not the lab's own.
-        basis_of: Gives the constants to predict with on a GPU, None where it has none.
+        kernels: Kernels by name that are not the lab's own, as `load_kernel` or `chosen_kernel`
+            gives them.
         top: How many of the worst launches to list.
 
     Raises:
         InputError: a kernel is not known, or no measured launch can be predicted.
     """
     rows = counted_rows(table if "use" in table else table.assign(use="all"))
+    named = {
+        name: one if isinstance(one, NamedKernel) else NamedKernel(None, one)
+        for name, one in (kernels or {}).items()
+    }
     results = []
     for key, of_gpu in rows.groupby("gpu", sort=False):
         gpu = gpu_measured(str(key), set(of_gpu.get("device", default=())))
-        basis = basis_of(gpu)
-        if basis is None:
-            continue
         for use, launches in of_gpu.groupby("use", sort=False):
-            claimed = with_predictions(launches, kernels or {}, gpu, basis)
+            claimed = with_predictions(launches, named, gpu)
             if len(claimed):
                 without = len(launches) - len(claimed)
-                results.append(make_result(claimed, str(use), without, gpu, basis, top))
+                results.append(make_result(claimed, str(use), without, gpu, top))
     if not results:
         refuse(_why_nothing(rows))
     return Evaluation(tuple(results))
@@ -211,14 +243,12 @@ def _why_nothing(rows: pd.DataFrame) -> str:
         return "there is nothing to evaluate: no launch was measured with its planned num_programs"
     gpus = ", ".join(map(str, rows["gpu"].unique()))
     return (
-        f"there is nothing to evaluate: {len(rows)} launches were measured, but the model knows "
-        f"too little of them or of {gpus}; occupancy-lab calibrate finds out about a GPU at hand"
+        f"there is nothing to evaluate: {len(rows)} launches were measured, but no time is"
+        f" predicted of them on {gpus}"
     )
 
 
-def make_result(  # noqa: PLR0913, PLR0917 - what a result is made of
-    rows: pd.DataFrame, use: str, without: int, gpu: Gpu, basis: Basis, top: int
-) -> Result:
+def make_result(rows: pd.DataFrame, use: str, without: int, gpu: Gpu, top: int) -> Result:
     """Return how good the predictions of *rows* are, to which `with_predictions` added them.
 
     *without* launches could not be predicted; the *top* worst are listed.
@@ -227,8 +257,8 @@ def make_result(  # noqa: PLR0913, PLR0917 - what a result is made of
         gpu=gpu.key,
         title=gpu.title,
         use=use,
-        basis=basis.words,
-        calibrated=basis.calibrated,
+        basis=basis_words(gpu),
+        calibrated=gpu.key in MEASURED,
         shapes=rows["shape"].nunique(),
         launches=len(rows),
         without_prediction=without,
@@ -302,7 +332,7 @@ def run(
     Raises InputError for what cannot be read, chosen or predicted.
     """
     check_files(kernels, store_directory())
-    own = {kernel.name: kernel for kernel in map(load_kernel, kernels)}
+    own = {found.kernel.name: found for found in map(chosen_kernel, kernels)}
     table = recorded_table() if file is None else read_table(file, kernels=own)
     chosen = choose(table, gpus, uses)
     evaluation = evaluate(chosen, kernels=own, top=top)
@@ -343,7 +373,7 @@ The first choice is the configuration of a shape with the least predicted time; 
 its measured time over that of the fastest, minus 1.
 The rank correlation is Spearman's between predicted and measured times inside a shape, its mean \
 over the shapes.
-roofline takes a launch and the traffic at the full bandwidth of the device memory: the same for \
+roofline takes a launch and the traffic at the bandwidth of the data sheet: the same for \
 every configuration of a shape. It cannot choose, so its first choice is the first row of the grid.
 highest occupancy launches the configuration with the highest occupancy, the first row of the grid \
 where several have it. It says no time."""
@@ -367,7 +397,7 @@ def _in_short(result: Result) -> str:
 
 
 def _result_section(result: Result) -> Section:
-    sentences = [f"The constants are from: {result.basis}."]
+    sentences = [f"The times rest on {result.basis}."]
     if result.without_prediction:
         sentences.append(
             f"Measured but not predicted, as too little is known: {result.without_prediction}."

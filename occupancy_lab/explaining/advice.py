@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.arguments import ALIGNMENT, Pointer
 from occupancy_lab.asked import ask
 from occupancy_lab.explaining.case import Alternative, Alternatives
-from occupancy_lab.explaining.neighbours import WIDEST_ACCESS, best_of, comparable, predicted_us
+from occupancy_lab.explaining.neighbours import WIDEST_ACCESS, best_of, predicted_us
 from occupancy_lab.explaining.timing import recorded_change
 from occupancy_lab.explaining.tried import (
     change_if,
@@ -135,12 +135,11 @@ def with_alternatives(case: Case, found: Mapping[Any, Record]) -> Case:
             continue
         programs = None if record.plan is None else record.plan.num_programs
         recorded = recorded_measurement(key, str(named[0]), problem, named[1], programs)
-        seen = record.prediction is not None and comparable(case.record, record)
         kernel, config = named
         known[named] = Alternative(
             kernel,
             config,
-            us=predicted_us(record) if seen else None,
+            us=None if record.prediction is None else predicted_us(record),
             recorded_us=None if recorded is None else recorded.us,
         )
     return dataclasses.replace(

@@ -6,18 +6,15 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.explaining.facts import time_words
 from occupancy_lab.explaining.timing import (
-    bound_sentence,
     programs_sentences,
     rows_sentences,
     stages_sentences,
     timing,
     tutorial_sentences,
 )
-from occupancy_lab.inputs import traffic_unknown
 from occupancy_lab.text.document import Section, Table, literal
 from occupancy_lab.text.words import (
-    basis_sentence,
-    change_words,
+    change,
     conditions_words,
     median_words,
     microseconds,
@@ -39,7 +36,6 @@ if TYPE_CHECKING:
 
 ALTERNATIVES = {
     "more programs, one step": "more_programs",
-    "one program fewer": "one_fewer",
     "num_stages 1": "single_stage",
     "one program per row, no loop": "row_programs",
     "the tutorial's num_programs": "tutorial",
@@ -58,10 +54,14 @@ def the_duration(cases: tuple[Case, ...]) -> Section:
 
     def sentences(case: Case) -> Iterator[str]:
         timed = timings[case.title]
-        if timed is not None:
-            yield from _reasons(timed)
-        elif case.record.prediction is not None:
+        if case.record.prediction is not None:
             yield part_sentence(case.record.prediction)
+        if timed is not None:
+            yield from (
+                *programs_sentences(timed),
+                *rows_sentences(timed),
+                *stages_sentences(timed),
+            )
         if case.record.matrix is not None:
             yield from tutorial_sentences(case, timed)
         prediction = case.record.prediction
@@ -69,22 +69,18 @@ def the_duration(cases: tuple[Case, ...]) -> Section:
             yield time_sentence(case.record)
         yield from measured_sentences(case)
 
-    ranged = [one for one in cases if one.record.prediction and timings[one.title] is None]
-    tables = (*_part_tables(found), *_ranged_tables(ranged), *_alternative_tables(found))
+    timed = [one for one in cases if one.record.prediction]
+    tables = (*_part_tables(timed), *_alternative_tables(found))
     return Section("How long it takes", tables, said_of_each(cases, sentences))
 
 
 def time_sentence(record: Record) -> str:
     """Return what the predicted time rests on, or what is missing for one."""
     found = record.prediction
-    if found is not None and found.low_us is not None:
-        return range_sentence(record.gpu, found.basis, calibrated=found.calibrated)
     if found is not None:
-        return basis_sentence(
-            record.gpu, found.basis, calibrated=found.calibrated, error=found.error
-        )
+        return range_sentence(record.gpu, found.basis, calibrated=found.calibrated)
     why = why_no_time(record)
-    if record.memory is None and (not_modelled(record) or _not_counted(record)):
+    if record.memory is None:
         why += "; `--bytes-read` and `--bytes-written` give the least possible"
     return f"{why}."
 
@@ -100,27 +96,8 @@ def part_sentence(prediction: Prediction) -> str:
 
 def why_no_time(record: Record) -> str:
     """Say that a launch has no predicted time, and what would give it one, if anything would."""
-    work = record.launch.work
-    if why := not_modelled(record) or _not_counted(record):
-        return f"No time is predicted, as {why}"
-    if record.matrix is not None and work.traffic is None:
-        return traffic_unknown(record.matrix.kernel).rstrip(".")
-    if work.known_bytes is None and record.plan is not None:
-        if record.counts is not None:
-            return "No time is predicted without `--bytes-read` and `--bytes-written`"
-        return (
-            "No time is predicted: a binary does not say how many bytes it moves; `--bytes-read`"
-            " and `--bytes-written` do"
-        )
-    if work.known_bytes == 0:
-        return "No time is predicted: a launch that moves no bytes is not modelled"
-    missing = (
-        (record.plan is None, NO_GRID),
-        (work.read_bytes is None, "`--bytes-read` is not given"),
-        (work.written_bytes is None, "`--bytes-written` is not given"),
-    )
-    why = next((why for missed, why in missing if missed), _unknown(record))
-    return f"No time is predicted, as {why or 'no GPU has been calibrated'}"
+    why = not_modelled(record) or _unknown(record) or _not_counted(record)
+    return f"No time is predicted, as {why}" if why else "No time is predicted of such a launch"
 
 
 def not_modelled(record: Record) -> str:
@@ -128,26 +105,17 @@ def not_modelled(record: Record) -> str:
     return "clusters are not modelled" if record.resources.num_ctas > 1 else ""
 
 
-def _loops(record: Record) -> bool:
-    """Tell whether the launch has a loop of which nobody said how often it runs."""
-    return record.resources.loop_instructions is not None and record.launch.work.passes is None
-
-
 def _not_counted(record: Record) -> str:
     """Return why what the launch does is not known, without which there is no time; or ""."""
-    if record.matrix is not None:
-        return ""
-    if record.counts is not None:
-        endless = any(loop.trips.high is None for loop in record.counts.loops)
-        if endless:
-            return _steered(record.counts, "loop", "how often its loops run")
-        if is_open(record.counts, record.executed, record.memory):
-            return _steered(record.counts, "", "how much it does")
-        return _unknown(record)
-    counted = _loops(record) or record.resources.tensor_instructions or record.launch.warm
-    if not counted:
-        return ""
-    return NO_GRID if record.plan is None else "what it does is not counted"
+    if record.counts is None:
+        if record.plan is None:
+            return NO_GRID
+        return record.why_not_counted or "what it does is not counted"
+    if any(loop.trips.high is None for loop in record.counts.loops):
+        return _steered(record.counts, "loop", "how often its loops run")
+    if is_open(record.counts, record.executed, record.memory):
+        return _steered(record.counts, "", "how much it does")
+    return ""
 
 
 def _steered(counts: Counts, kind: str, words: str) -> str:
@@ -176,37 +144,13 @@ def _unknown(record: Record) -> str:
         return f"the bandwidth of {gpu.title} is not known"
     if record.resources.instructions is None:
         return "the instructions of its binary could not be counted"
-    if record.resources.tensor_instructions:
+    if record.counts is not None and record.resources.tensor_instructions:
         return f"the rate of the tensor cores of {gpu.title} is not known"
     return ""
 
 
-def _reasons(timed: Timing) -> Iterator[str]:
-    yield bound_sentence(timed)
-    yield from programs_sentences(timed)
-    yield from rows_sentences(timed)
-    yield from stages_sentences(timed)
-
-
-def _part_tables(timings: tuple[Timing, ...]) -> tuple[Table, ...]:
-    """Return each part's time by itself, and its share of the prediction."""
-    if not timings:
-        return ()
-
-    def words(timed: Timing, place: int) -> str:
-        us = timed.prediction.parts[place].us
-        return f"{microseconds(us)} ({us / timed.prediction.us:.0%})"
-
-    names = [part.name for part in timings[0].prediction.parts]
-    rows = tuple(
-        (name, *(words(timed, place) for timed in timings)) for place, name in enumerate(names)
-    )
-    caption = "Each part if nothing else took any time; parts overlap, so they add up to more:"
-    return (Table(("", *(timed.title for timed in timings)), rows, caption),)
-
-
-def _ranged_tables(cases: Sequence[Case]) -> tuple[Table, ...]:
-    """Return each part's time by itself of launches whose time has a range."""
+def _part_tables(cases: Sequence[Case]) -> tuple[Table, ...]:
+    """Return each part's time by itself."""
     if not cases:
         return ()
     predictions = [one.record.prediction for one in cases]
@@ -229,9 +173,7 @@ def _alternative_tables(timings: tuple[Timing, ...]) -> tuple[Table, ...]:
         other = getattr(timed, field)
         if other is None:
             return "-"
-        estimated = ", estimated" if timed.basis(field) == "estimated" else ""
-        share = change_words(timed.change(other), timed.prediction.error)
-        return f"{microseconds(other.us)} ({share}){estimated}"
+        return f"{microseconds(other.us)} ({change(timed.change(other))})"
 
     rows = tuple(
         (name, *(words(timed, field) for timed in timings)) for name, field in ALTERNATIVES.items()

@@ -31,7 +31,6 @@ from occupancy_lab.explaining.neighbours import (
     block_changes,
     changed,
     changes,
-    comparable,
     fastest_grids,
     fewest_aligned,
     first_of,
@@ -184,7 +183,7 @@ def explain_asked(
         asked[0].check()
         with closing(compiler):
             compile_record(asked[0], compiler)
-    runs = with_counts(runs, asked, compiler, assume)
+    runs = with_counts(runs, asked, compiler, assume, besides=True)
     return Explanation(tuple(runs), tuple(asked), compiler, assume=assume, **others)
 
 
@@ -220,10 +219,7 @@ def make_cases(
         wanted += [(place, named, other) for named, other in besides.items()]
     others = [other for *_, other in wanted]
     compiled = functools.partial(_compiled, compiler=compiler, assume=assume)
-    if all(case.record.matrix for case in made):
-        runs = compile_runs(others, compiler)
-    else:
-        runs = compiled(others)
+    runs = compiled(others)
     found: list[dict[Any, Record | Failed]] = [{} for _ in made]
     for (place, named, _), run in zip(wanted, runs, strict=True):
         found[place][named] = run
@@ -250,7 +246,7 @@ def _completed(case: Case, found: Mapping[Any, Record | Failed]) -> Case:
     neighbours = [
         Neighbour.of(record, change, run)
         for change in changes(record)
-        if (run := besides.pop(_key(change), None)) is not None and _told_apart(record, run)
+        if (run := besides.pop(_key(change), None)) is not None
     ]
     shapes, grids = (
         [
@@ -272,13 +268,6 @@ def _completed(case: Case, found: Mapping[Any, Record | Failed]) -> Case:
     if record.matrix is None:
         return dataclasses.replace(case, padded=compiled.get(PADDED))
     return with_alternatives(with_recorded(case), compiled)
-
-
-def _told_apart(record: Record, other: Record | Failed) -> bool:
-    """Tell whether times, where there are any, tell two launches apart."""
-    if isinstance(other, Failed) or None in {record.prediction, other.prediction}:
-        return True
-    return comparable(record, other)
 
 
 def write_full(cases: Sequence[Case], failures: Sequence[Failed] = ()) -> Document:

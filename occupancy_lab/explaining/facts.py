@@ -35,16 +35,6 @@ if TYPE_CHECKING:
     Fact = tuple[str, Callable[[Case], str]]
     """What it is called, and what is said of a launch; "-" where there is nothing to say."""
 
-BOUNDS = {
-    "launch": "launch (starting programs)",
-    "latency": "latency (of loads)",
-    "issue": "issue (of instructions)",
-    "bandwidth": "bandwidth (of memory)",
-    "tail": "tail (first and last {work}s)",
-}
-"""What takes longest by itself, by the name of the part, of a kernel whose traffic is described."""
-
-
 UNTOLD = {"-", "0 B per thread"}
 """What is left out where it is so of every launch."""
 
@@ -266,13 +256,13 @@ def _tensor_memory(case: Case) -> str:
 
 
 def predicted_words(case: Case) -> str:
-    """Return the predicted time and its bandwidth; "-" where there is none."""
+    """Return the predicted time and its range; "-" where there is none."""
     prediction = case.record.prediction
     return "-" if prediction is None else prediction_words(prediction)
 
 
 def predicted(record: Record) -> str:
-    """Return the predicted time and its bandwidth, or the least there can be; "-" for neither."""
+    """Return the predicted time and its range, or the least there can be; "-" for neither."""
     prediction, light = record.prediction, record.speed_of_light
     if prediction is not None:
         return prediction_words(prediction)
@@ -284,11 +274,8 @@ def bound_words(case: Case) -> str:
     prediction = case.record.prediction
     if prediction is None:
         return "-"
-    if prediction.low_us is None:
-        words = BOUNDS[prediction.bound].format(work=case.piece)
-    else:
-        words = PARTS[prediction.bound]
-    return f"{words}, {microseconds(prediction.part(prediction.bound).us)}"
+    us = prediction.part(prediction.bound).us
+    return f"{PARTS[prediction.bound]}, {microseconds(us)}"
 
 
 def busiest_words(case: Case) -> str:

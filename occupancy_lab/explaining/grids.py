@@ -36,7 +36,7 @@ def grid_changes(record: Record) -> Iterator[dict[str, Any]]:
     plan, own = record.plan, record.prediction
     if record.matrix is not None or plan is None or plan.grid is None or GRID in record.arguments:
         return
-    if own is None or own.low_us is None or record.counts is None or record.counts.unknowns:
+    if own is None or record.counts is None or record.counts.unknowns:
         return
     programs, most = math.prod(plan.grid), plan.resident_programs or 0
     if not 0 < programs <= most // 2:

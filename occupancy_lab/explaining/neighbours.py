@@ -96,20 +96,8 @@ def predicted_us(record: Record) -> float:
 
 
 def have_times(records: Sequence[Record]) -> bool:
-    """Tell whether predicted times set those of *records*, launches of one kernel, apart.
-
-    Those without a time are left out; it is False where all are.
-    """
-    timed = [record for record in records if record.prediction is not None]
-    return bool(timed) and all(comparable(timed[0], record) for record in timed)
-
-
-def comparable(one: Record, other: Record) -> bool:
-    """Tell whether predictions see all that differs between two launches of one kernel."""
-    loops = None not in {one.resources.loop_instructions, other.resources.loop_instructions}
-    if loops and one.num_stages == other.num_stages:
-        return True
-    return one.sees_stages and other.sees_stages
+    """Tell whether one of *records* has a predicted time."""
+    return any(record.prediction is not None for record in records)
 
 
 def first_of(records: Sequence[Record]) -> Record:
@@ -135,7 +123,7 @@ def best_of(record: Record, neighbours: Sequence[Neighbour]) -> Neighbour | None
     own = record.prediction
     if not ranked:
         return None
-    if own is not None and have_times([record, *(other for other, _ in ranked)]):
+    if own is not None:
         spills = record.resources.local_bytes or 0
         ranked = [pair for pair in ranked if (pair[0].resources.local_bytes or 0) <= spills]
         if not ranked:
@@ -254,7 +242,7 @@ def _shapes(record: Record) -> Iterator[dict[str, Any]]:
     what is added up over it stays as large.
     """
     own, counts = record.prediction, record.counts
-    if own is None or own.low_us is None or counts is None or own.bound in FIXED:
+    if own is None or counts is None or own.bound in FIXED or record.matrix is not None:
         return
     if any(one.assumed is None for one in counts.unknowns):
         return

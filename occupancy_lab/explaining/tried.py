@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.explaining.facts import number_headers, numbers
 from occupancy_lab.explaining.grids import BLOCK, GRID, grown_tensors
-from occupancy_lab.explaining.neighbours import best_of, blocks_of, have_times, predicted_us, rank
+from occupancy_lab.explaining.neighbours import best_of, blocks_of, predicted_us, rank
 from occupancy_lab.explaining.typed import grid_by, tune_blocks
 from occupancy_lab.inputs import DEFAULT_ROWS
 from occupancy_lab.kernel import load_kernel
@@ -17,7 +17,6 @@ from occupancy_lab.options import CAPS, NAMES
 from occupancy_lab.text.document import Table, literal
 from occupancy_lab.text.words import (
     change,
-    change_words,
     count,
     listed,
     microseconds,
@@ -94,15 +93,14 @@ def neighbour_tables(cases: Sequence[Case]) -> tuple[Table, ...]:
 
 
 def _timed(case: Case) -> bool:
-    """Tell whether a launch has a time, and those of its neighbours can be set beside it."""
-    others = (one.record for one in case.neighbours if one.record is not None)
-    return case.record.prediction is not None and have_times([case.record, *others])
+    """Tell whether a launch has a time."""
+    return case.record.prediction is not None
 
 
 def worth_showing(case: Case) -> list[Neighbour]:
     """Return the neighbours without those with other blocks that are not noticeably faster."""
     own = case.record.prediction
-    if own is None or own.low_us is None:
+    if own is None:
         return list(case.neighbours)
     most = own.us * (1 - own.noticeable)
     return [
@@ -115,10 +113,10 @@ def worth_showing(case: Case) -> list[Neighbour]:
 def in_one_sentence(case: Case) -> str:
     """Say which neighbour is the fastest, with its time and why, or that none is faster.
 
-    It is "" of a launch whose time has no range, or that has no neighbours.
+    It is "" of a launch without a time, or that has no neighbours.
     """
     own, best = case.record.prediction, best_of(case.record, case.neighbours)
-    if own is None or own.low_us is None or not case.neighbours:
+    if own is None or not case.neighbours:
         return ""
     if best is None or best.record is None or best.record.prediction is None:
         some = [
@@ -200,11 +198,9 @@ def _time_of(case: Case, words: str) -> str:
         return "not known"
     own = predicted_us(case.record)
     longer = predicted_us(one.record) / own - 1
-    prediction = case.record.prediction
-    error = None if prediction is None else prediction.error
     spills, before = one.record.resources.local_bytes, case.record.resources.local_bytes
     local = f", {spills} B in local memory" if spills != before else ""
-    return f"{microseconds(predicted_us(one.record))} ({change_words(longer, error)}){local}"
+    return f"{microseconds(predicted_us(one.record))} ({change(longer)}){local}"
 
 
 def _numbers_table(case: Case, *, title: bool) -> Table:
@@ -222,7 +218,7 @@ def of_neighbours(case: Case) -> Iterator[str]:
     """Say which changes have no effect, which is better, and what the table leaves out."""
     yield from dict.fromkeys(one.reason for one in case.neighbours if one.reason)
     best, own = best_of(case.record, case.neighbours), case.record.prediction
-    if own is not None and in_one_sentence(case):
+    if own is not None and case.record.matrix is None and in_one_sentence(case):
         rows = worth_showing(case)
         shapes = _of_blocks(case.neighbours) - _of_blocks(rows)
         grids = len(case.neighbours) - len(rows) - shapes
@@ -232,7 +228,7 @@ def of_neighbours(case: Case) -> Iterator[str]:
         if left:
             yield f"{listed(left)}, compiled too, would not be faster by {own.noticeable:.0%}."
         yield from _without_values(case.record)
-        if best is None and case.record.matrix is None:
+        if best is None:
             yield from _further_away(case)
         return
     if best is not None and best.record is not None:

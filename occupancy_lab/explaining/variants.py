@@ -26,7 +26,6 @@ from occupancy_lab.record import Failed, Record
 from occupancy_lab.text.document import Document, Section, Table, literal
 from occupancy_lab.text.words import (
     count,
-    error_words,
     known,
     listed,
     microseconds,
@@ -192,4 +191,4 @@ def _takes_least(first: Record, records: Sequence[Record]) -> str:
         others = f"; {count(len(close), 'other')} {are} within {least.noticeable:.0%} of that"
     if unknown:
         others += f"; no time is predicted of {count(unknown, 'other')}"
-    return f"is predicted to take least, {microseconds(least.us)}{error_words(least.error)}{others}"
+    return f"is predicted to take least, {microseconds(least.us)}{others}"

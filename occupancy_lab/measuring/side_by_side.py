@@ -29,14 +29,13 @@ from occupancy_lab.measuring.measure import NAIVE_KERNEL, PROVIDERS
 from occupancy_lab.measuring.process import DEFAULT_RUNS, TimedLaunch, chosen_devices
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import (
-    basis_sentence,
     cell,
     conditions_sentence,
     difference_cell,
     formatted,
     listed,
+    range_sentence,
 )
-from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.values import Measurement, Traffic
 
 if TYPE_CHECKING:
@@ -209,7 +208,7 @@ def _untimed(
     provider: str, kernel: str, record: MatrixRecord, compiler: Compiler
 ) -> tuple[ProviderRow, TimedLaunch | None]:
     """Return a row without a time, and what to launch for one; None where it does not fit."""
-    plan, problem = record.plan, record.problem
+    plan, prediction, problem = record.plan, record.prediction, record.problem
     if provider in PROVIDERS:
         moved = Traffic(problem.matrix_bytes, problem.matrix_bytes)
         return ProviderRow(provider, moved, UNTIMED), TimedLaunch(provider)
@@ -222,15 +221,20 @@ def _untimed(
         except DoesNotFitError as error:
             refused = Measurement("does not fit", None, str(error))
             return ProviderRow(provider, record.traffic, refused, config), None
-        plan = record.tutorial_plan
+        plan, prediction = record.tutorial_plan, record.prediction
+        if record.miscount is not None:
+            prediction = record.tutorial_prediction
     # A formula that gives no number of programs is launched with 0, and the kernel says why not.
-    programs, prediction = plan.num_programs or 0, record.prediction_of(plan)
+    programs = plan.num_programs or 0
     row = ProviderRow(provider, record.traffic, UNTIMED, record.config, programs, prediction)
     return row, TimedLaunch(kernel, record.config, programs)
 
 
 MEASURED = ("", "us", "10-90 %", "GB/s", "of the copy", "relative error")
-PREDICTED = ("", "warps", "stages", "programs", "predicted us", "bound", "measured us", "off")
+PREDICTED = (
+    *("", "warps", "stages", "programs"),
+    *("predicted us", "limits", "bound", "measured us", "off"),
+)
 
 
 def _answer(found: SideBySide) -> str:
@@ -264,6 +268,7 @@ def _predicted(row: ProviderRow) -> tuple[str, ...]:
         formatted(None if config is None else config.num_stages),
         formatted(row.num_programs),
         cell(predicted),
+        "-" if prediction is None else f"{cell(prediction.low_us)} - {cell(prediction.high_us)}",
         formatted(None if prediction is None else prediction.bound),
         cell(row.measurement.us),
         difference_cell(predicted, row.measurement.us),
@@ -290,7 +295,7 @@ def _measured_sentences(found: SideBySide) -> Iterator[str]:
 
 
 def _predicted_sentences(found: SideBySide) -> Iterator[str]:
-    basis = calibration_for(found.gpu)
-    if basis is not None:
-        yield basis_sentence(found.gpu, basis.words, calibrated=basis.calibrated, error=basis.error)
+    timed = (row.prediction for row in found.rows if row.prediction is not None)
+    if (first := next(timed, None)) is not None:
+        yield range_sentence(found.gpu, first.basis, calibrated=first.calibrated)
         yield "off is how far the predicted time is off the measured one."

@@ -1,22 +1,22 @@
 """Which kernel an operator launches on which matrices, and how: by prediction, and remembered.
 
-Nothing is launched to find out. What the candidates compile to is in the store of compiled
-resources, so that a machine compiles it once; what a process needs again is in its memory.
+Nothing is launched to find out. What the candidates compile to and what they do is in the store, so
+that a machine compiles and counts it once; what a process needs again is in its memory.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import threading
-from contextlib import closing
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from occupancy_lab.arguments import ALIGNMENT
-from occupancy_lab.compiled_records import compile_asked
+from occupancy_lab.compiled_records import compile_runs, with_counts
 from occupancy_lab.compiling import kernel_launch, store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.errors import InputError, OccupancyLabError, refuse
@@ -25,10 +25,10 @@ from occupancy_lab.inputs import NamedKernel, check_config
 from occupancy_lab.kernel import innermost, load_kernel
 from occupancy_lab.launch import GRID_LIMITS
 from occupancy_lab.measuring.verify import MAX_ELEMENTS_PER_THREAD
-from occupancy_lab.occupancy import occupancy
+from occupancy_lab.occupancy.planning import plan_launch
+from occupancy_lab.record import Failed, MatrixRecord
 from occupancy_lab.sweeping.grid import grid_tasks
-from occupancy_lab.throughput.predict import PlannedLaunch, predict
-from occupancy_lab.values import INT32_MAX, Failure, Problem, Resources
+from occupancy_lab.values import INT32_MAX, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from occupancy_lab.asked import AskedMatrix
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.kernel import Kernel
-    from occupancy_lab.prediction import Prediction
-    from occupancy_lab.values import Config, LaunchPlan, Occupancy, Target
+    from occupancy_lab.values import Config, LaunchPlan, Target
 
 MOST_PLANS, MOST_CANDIDATES = 4096, 256
 """What is remembered: launches of whole shapes, and sets of candidates."""
@@ -106,26 +105,30 @@ class Candidate:
 
     kernel: Kernel
     config: Config
-    resources: Resources
-    occupancy: Occupancy
+    resident_programs: int | None
+    """What the whole GPU holds at once; None where its size is not known."""
 
-    def planned(self, problem: Problem, gpu: Gpu) -> PlannedLaunch | None:
-        """Return its launch on *problem*; None where that is no launch."""
-        fits, stages = self.occupancy.programs_per_multiprocessor, self.config.num_stages
+    def plan(self, problem: Problem, gpu: Gpu) -> LaunchPlan | None:
+        """Return how it is launched on *problem*; None where it cannot be."""
+        try:
+            check_config(self.kernel, problem, self.config, gpu)
+        except InputError:
+            return None
         grid = self.kernel.launched_grid(problem, self.config)
         work = self.kernel.launched_work(problem, self.config)
-        return PlannedLaunch.of(grid, work, stages, self.resources, fits, gpu)
+        plan = plan_launch(grid, work, self.resident_programs)
+        launched = plan is not None and 0 < (plan.num_programs or 0) <= GRID_LIMITS[0]
+        return plan if launched else None
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is launched on a problem, and the time that is predicted of it."""
+    """What is launched on a problem."""
 
     kernel: Kernel
     problem: Problem
     config: Config
     plan: LaunchPlan
-    prediction: Prediction
     target: Target | None = None
     """What it is compiled for; None is not known."""
 
@@ -138,38 +141,25 @@ class Choice:
 def choose(kernels: Sequence[str], problem: Problem, matrices: Sequence[Rows], gpu: Gpu) -> Choice:
     """Return the launch of *kernels* that is predicted to take the least time on *gpu*.
 
-    *matrices* are the output and the inputs. What is not compiled yet is compiled in other
-    processes; for another number of rows that is seldom anything.
+    *matrices* are the output and the inputs. The time is that of a typical number of rows, which
+    stands for those between two powers of two. What is not in the store is compiled and counted in
+    other processes; for another number of rows that is seldom anything.
 
     Raises InputError where nothing can be predicted or compiled.
     """
     wide = problem.rows * max(problem.cols, *(one.stride for one in matrices)) > INT32_MAX
     typical = dataclasses.replace(problem, rows=_typical_rows(problem.rows))
-    candidates = _candidates(tuple(kernels), typical, tuple(matrices), gpu, wide=wide)
-    taken = [
-        one for one in candidates if one.kernel.configs is None or _is_taken(one, problem, gpu)
-    ]
-    launches = [one.planned(problem, gpu) for one in taken]
-    known = [
-        (one, launch.plan, found)
-        for one, launch, found in zip(taken, launches, predict(launches, gpu), strict=True)
-        if launch is not None
-        and found is not None
-        and (launch.plan.num_programs or 0) <= GRID_LIMITS[0]
-    ]
-    if not known:
+    found = next(
+        (
+            Choice(one.kernel, problem, one.config, plan, gpu.target)
+            for one in _candidates(tuple(kernels), typical, tuple(matrices), gpu, wide=wide)
+            if (plan := one.plan(problem, gpu)) is not None
+        ),
+        None,
+    )
+    if found is None:
         refuse(f"nothing can be predicted for {gpu.title}, so that no kernel can be chosen on it")
-    chosen, plan, best = min(known, key=lambda one: one[-1].us)
-    return Choice(chosen.kernel, problem, chosen.config, plan, best, gpu.target)
-
-
-def _is_taken(one: Candidate, problem: Problem, gpu: Gpu) -> bool:
-    """Tell whether the kernel takes its configuration on *problem*, as on what stands for it."""
-    try:
-        check_config(one.kernel, problem, one.config, gpu)
-    except InputError:
-        return False
-    return True
+    return found
 
 
 def _typical_rows(rows: int) -> int:
@@ -185,27 +175,28 @@ def _typical_rows(rows: int) -> int:
 def _candidates(
     kernels: Sequence[str], problem: Problem, matrices: Sequence[Rows], gpu: Gpu, *, wide: bool
 ) -> tuple[Candidate, ...]:
-    """Return every configuration of *kernels* that `tune` tries, compiles in a moment and fits."""
+    """Return the configurations of *kernels* that fit, in the order of their predicted times.
+
+    They are those that `tune` tries, without what takes long to compile or has no time.
+    """
     laid_out = [
         NamedKernel(name, as_laid_out(load_kernel(name), matrices, wide=wide))
         for name in kernels
         if takes(load_kernel(name), problem, matrices)
     ]
     tasks = [task for task in grid_tasks(laid_out, problem, gpu) if _compiles_soon(task)]
-    with closing(Compiler(store_directory())) as compiler:
-        outcomes = compile_asked(tasks, compiler)
-    found = [
-        Candidate(one.kernel, one.config, outcome, occupancy(outcome, gpu.architecture))
-        for one, outcome in zip([task.matrix for task in tasks], outcomes, strict=True)
-        if isinstance(outcome, Resources)
-    ]
-    fitting = [one for one in found if one.occupancy.programs_per_multiprocessor > 0]
-    if not fitting:
-        reasons = [outcome.reason for outcome in outcomes if isinstance(outcome, Failure)]
-        none = "not one program fits" if tasks else "no kernel takes rows that lie so"
-        why = reasons[0] if reasons else none
+    compiler = Compiler(store_directory())
+    runs = with_counts(compile_runs(tasks, compiler), tasks, compiler)
+    records = [run for run in runs if isinstance(run, MatrixRecord)]
+    if not records:
+        reasons = [run.failure.reason for run in runs if isinstance(run, Failed)]
+        why = reasons[0] if reasons else "no kernel takes rows that lie so"
         refuse(f"nothing can be launched on {problem.cols} {problem.dtype} columns: {why}")
-    return tuple(fitting)
+    timed = [(run.prediction.us, run) for run in records if run.prediction is not None]
+    return tuple(
+        Candidate(run.matrix.kernel, run.config, run.calculation.resident_programs)
+        for _, run in sorted(timed, key=itemgetter(0))
+    )
 
 
 def _compiles_soon(task: AskedMatrix) -> bool:

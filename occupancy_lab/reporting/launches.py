@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from occupancy_lab.compiled_records import matrix_record
+from occupancy_lab.compiled_records import record_of
 from occupancy_lab.files import plain_rows
 from occupancy_lab.inputs import TUTORIAL_KERNEL
 from occupancy_lab.kernel import Grid, load_kernel
 from occupancy_lab.occupancy.calculator import calculate
+from occupancy_lab.record import MatrixRecord
 from occupancy_lab.reporting.source import row_asked
-from occupancy_lab.sweeping.recorded import latest_launches
+from occupancy_lab.sweeping.recorded import latest_launches, row_config, row_resources
 from occupancy_lab.text.words import count
-from occupancy_lab.throughput.predict import row_config, row_resources
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.occupancy.calculator import Calculation
-    from occupancy_lab.record import MatrixRecord
     from occupancy_lab.reporting.source import Source
     from occupancy_lab.values import Config, Problem
 
@@ -45,20 +44,11 @@ def tutorial_name(problem: Problem, gpu: Gpu) -> Name:
 
 
 def row_record(row: Row, gpu: Gpu) -> MatrixRecord:
-    """Return the record of a row that was compiled and fits *gpu*."""
+    """Return the record of a row that was compiled and fits *gpu*, without a time."""
     triton = str(row["triton_version"])
-    return matrix_record(row_asked(row, gpu), row_resources(row), triton=triton)
-
-
-def tutorial_us(record: MatrixRecord) -> float | None:
-    """Return the predicted time of a launch with the num_programs of the tutorial's formula.
-
-    None where the formula fails, the launch is refused, or nothing is predicted of it.
-    """
-    if record.tutorial_plan.num_programs is None:
-        return None
-    predicted = record.prediction if record.miscount is None else record.tutorial_prediction
-    return None if predicted is None else predicted.us
+    found = record_of(row_asked(row, gpu), row_resources(row), triton=triton)
+    assert isinstance(found, MatrixRecord)  # noqa: S101 - it has a matrix
+    return found
 
 
 @dataclass(frozen=True, slots=True)

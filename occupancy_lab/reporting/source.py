@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.asked import ask
-from occupancy_lab.compiled_records import records_of
+from occupancy_lab.compiled_records import compile_runs, with_counts
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.errors import refuse
@@ -18,12 +18,17 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import TUTORIAL_KERNEL, NamedKernel
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring.verify import NUM_STAGES
-from occupancy_lab.sweeping.grid import NUM_WARPS, expand, make_table, run_tasks
-from occupancy_lab.sweeping.recorded import read_rows, read_table, recorded_table
+from occupancy_lab.record import Failed
+from occupancy_lab.sweeping.grid import NUM_WARPS, expand, make_table
+from occupancy_lab.sweeping.recorded import (
+    read_rows,
+    read_table,
+    recorded_table,
+    row_config,
+    row_problem,
+)
 from occupancy_lab.table.columns import MEASURED_COLUMNS
-from occupancy_lab.throughput.calibrations import calibration_for
-from occupancy_lab.throughput.predict import row_config, row_problem, row_resources
-from occupancy_lab.values import Failure, Problem, Status
+from occupancy_lab.values import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,8 +37,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.asked import AskedMatrix
     from occupancy_lab.gpus import Gpu
-    from occupancy_lab.throughput.calibrations import Basis
-    from occupancy_lab.values import Resources
+    from occupancy_lab.record import Record
 
     Row = Mapping[Any, Any]
 
@@ -60,8 +64,8 @@ COPY, NAIVE = "copy", "naive"
 """Two of the providers that are timed beside the kernels."""
 PROBLEM = Problem(4096, 781)
 """The tutorial's own problem."""
-WIDTHS = tuple(Problem(4096, cols) for cols in range(256, 12673, 128))
-"""The benchmark of Triton's fused softmax tutorial."""
+WIDTHS = tuple(Problem(4096, cols) for cols in range(256, 12673, 512))
+"""Every fourth matrix of the benchmark of Triton's fused softmax tutorial."""
 ROW_KERNEL = "softmax_row"
 """The same with one program per row."""
 KERNELS = {TUTORIAL_KERNEL: NUM_STAGES, ROW_KERNEL: (1,)}
@@ -88,10 +92,22 @@ def fresh_table(
     tasks = tasks_of(problems, gpu, kernels, num_warps)
     compiler = Compiler(store_directory(), timeout=COMPILE_TIMEOUT, counted=progress)
     with closing(compiler):
-        table = run_tasks(tasks, compiler)
+        runs = with_counts(compile_runs(tasks, compiler), tasks, compiler, besides=True)
+    table = make_table(runs)
     table[list(MEASURED_COLUMNS)] = pd.NA
     uses = [EXAMPLE if task.matrix.problem == PROBLEM else USE for task in tasks]
-    return table.assign(launched=table["num_programs"], use=uses)
+    launched = table["num_programs"]
+    tutorial = pd.Series([_tutorial_us(one) for one in runs], dtype=float)
+    return table.assign(launched=launched, use=uses, tutorial_us=tutorial)
+
+
+def _tutorial_us(run: Record | Failed) -> float | None:
+    """Return the predicted time with the num_programs of the tutorial's formula; None: unknown."""
+    if isinstance(run, Failed) or run.tutorial_plan is None:
+        return None
+    same = run.miscount is None and run.tutorial_plan.num_programs is not None
+    predicted = run.prediction if same else run.tutorial_prediction
+    return None if predicted is None else predicted.us
 
 
 def tasks_of(
@@ -116,39 +132,10 @@ def tasks_of(
     ]
 
 
-FROM_ROW = ("triton_version", "use")
-"""The columns that say of a compiled kernel what no GPU changes."""
-
-
-def replanned(table: pd.DataFrame, gpu: Gpu) -> pd.DataFrame:
-    """Return the configurations of *table*, each once for each use, as *gpu* would launch them.
-
-    *table* is a measured one, of any GPU of the same target; nothing of what is given is measured.
-    """
-    import pandas as pd
-
-    compiled = table.drop_duplicates(NAME).reset_index(drop=True)
-    rows = compiled.to_dict("records")
-    asked = [row_asked(row, gpu) for row in rows]
-    found = make_table(records_of(asked, [_outcome(row) for row in rows], triton=""))
-    found = found.assign(**{name: compiled[name] for name in FROM_ROW})
-    found[list(MEASURED_COLUMNS)] = pd.NA
-    return found.assign(launched=found["num_programs"])
-
-
 def row_asked(row: Row, gpu: Gpu) -> AskedMatrix:
     """Return the launch of a row, asked about on *gpu*."""
     named = NamedKernel(str(row["kernel"]), load_kernel(str(row["kernel"])))
     return ask(named, row_problem(row), row_config(row), gpu)
-
-
-def _outcome(row: Row) -> Resources | Failure:
-    """Return what was compiled, even where it fits no GPU of the target, or why nothing was."""
-    import pandas as pd
-
-    if pd.isna(row["n_regs"]):
-        return Failure(Status(row["status"]), str(row["reason"]))
-    return row_resources(row)
 
 
 DEFAULT_GPU = "h200"
@@ -168,8 +155,6 @@ class Source:
     """
 
     gpu: Gpu
-    basis: Basis | None
-    """What predictions rest on; None where nothing can be predicted."""
     file: str | None
     """Where the rows are from; None for what comes with the lab."""
     table: pd.DataFrame = field(compare=False, repr=False)
@@ -182,8 +167,8 @@ class Source:
     """What else was timed on the same matrices: `provider`, and the columns of a measurement."""
     is_predicted: bool = False
     origin: Source | None = None
-    """Of a source of predictions: the launches of another GPU of the target for which the kernels
-    of `table` were compiled; None where they were compiled afresh."""
+    """Of a source of predictions: what was recorded of another GPU of the target; None where
+    nothing was."""
 
     @property
     def times(self) -> TimeWords:
@@ -205,20 +190,20 @@ def recorded_source(
 ) -> Source:
     """Return what was recorded on the GPU called *name*, None for an H200.
 
-    Where nothing was, it is what is predicted: of the launches that were recorded on another GPU of
-    the same target, or else of the tutorial's benchmark, compiled here, as `fresh_table` takes
-    *how*; *progress* is called with the compiles that are done and those to do.
+    Where nothing was, it is what is predicted of the tutorial's benchmark, compiled here, as
+    `fresh_table` takes *how*; *progress* is called with the compiles that are done and those to do.
 
     Raises InputError where there is no such GPU, or nothing can be predicted.
     """
     gpu, table = find_gpu(name or DEFAULT_GPU), recorded_table()
     if (table["gpu"] == gpu.key).any():
         return _recorded(gpu, table)
-    compiled = table[table["target"] == gpu.target.name]
-    if compiled.empty:
-        return make_fresh(gpu, progress=progress, **how)
-    origin = _recorded(find_gpu(str(compiled["gpu"].iloc[0])), table)
-    return make_predicted(gpu, origin)
+    found = make_fresh(gpu, progress=progress, **how)
+    of_target = table[table["target"] == gpu.target.name]
+    if of_target.empty:
+        return found
+    origin = _recorded(find_gpu(str(of_target["gpu"].iloc[0])), table)
+    return dataclasses.replace(found, origin=origin)
 
 
 def _recorded(gpu: Gpu, table: pd.DataFrame) -> Source:
@@ -226,43 +211,24 @@ def _recorded(gpu: Gpu, table: pd.DataFrame) -> Source:
     return make_source(gpu, table, read_rows(entry) if entry.is_file() else None)
 
 
-def make_predicted(gpu: Gpu, origin: Source) -> Source:
-    """Return what is predicted on *gpu* of the launches of *origin*, a GPU of the same target.
-
-    Raises InputError where nothing can be predicted.
-    """
-    basis = _basis(gpu)
-    found = _predicted(gpu, basis, replanned(origin.table, gpu))
-    return dataclasses.replace(found, origin=origin)
-
-
 def make_fresh(gpu: Gpu, **how: Any) -> Source:
     """Return what is predicted on *gpu* of what is compiled now, as `fresh_table` takes *how*.
 
     Raises InputError where nothing can be predicted.
     """
-    basis = _basis(gpu)
-    return _predicted(gpu, basis, fresh_table(gpu, **how))
+    import pandas as pd
 
-
-def _basis(gpu: Gpu) -> Basis:
-    basis = calibration_for(gpu)
-    if basis is None or gpu.multiprocessors is None or gpu.boost_mhz is None:
+    if None in {gpu.multiprocessors, gpu.boost_mhz, gpu.bandwidth_gbs}:
         refuse(
             f"no launches were recorded on {gpu.title}, and nothing can be predicted of any: name"
             " a GPU whose size, clock and bandwidth `occupancy-lab gpus` knows"
         )
-    return basis
-
-
-def _predicted(gpu: Gpu, basis: Basis, table: pd.DataFrame) -> Source:
-    import pandas as pd
-
+    table = fresh_table(gpu, **how)
     fitting = table[table["num_programs"].notna()].reset_index(drop=True)
-    predicted = with_predictions(fitting, {}, gpu, basis)
+    predicted = with_predictions(fitting, {}, gpu)
     predicted = predicted.assign(us=predicted["predicted_us"])
     none = pd.DataFrame()
-    return Source(gpu, basis, None, table, predicted, predicted, none, is_predicted=True)
+    return Source(gpu, None, table, predicted, predicted, none, is_predicted=True)
 
 
 def file_source(path: str, name: str | None) -> Source:
@@ -296,17 +262,13 @@ def make_source(
     _check(table, file)
     table = table[table["gpu"] == gpu.key].reset_index(drop=True)
     table = table if "use" in table else table.assign(use=ALL)
-    planned, basis = counted_rows(table), calibration_for(gpu)
-    predicted = planned.iloc[:0]
-    if basis is not None:
-        predicted = with_predictions(planned, {}, gpu, basis)
+    planned = counted_rows(table)
     return Source(
         gpu=gpu,
-        basis=basis,
         file=file,
         table=table,
         planned=planned,
-        predictions=predicted,
+        predictions=with_predictions(planned, {}, gpu),
         providers=pd.DataFrame() if providers is None else _measured(providers),
     )
 

@@ -20,7 +20,7 @@ the ratio of the programs and no further than to the longest of the others. Else
 brings nothing, and the gain is 1. Spills are worth what a pass is shorter without their bytes and
 instructions. To a kernel that spills a step is worth nothing that is known: it may add to them.
 
-Latency, bandwidth and rates are the GPU's calibrated constants, or its data sheet's. Matrix
+Latency, bandwidth and rates are those of the model of time, by the GPU's data sheet. Matrix
 multiplications on tensor cores take longer than their issue, which is not in these numbers. More
 occupancy is therefore worth something to a kernel with them only where the bytes that its programs
 can have in flight are too few to keep the memory busy (Little's law: latency times bandwidth), and
@@ -38,9 +38,13 @@ from occupancy_lab.options import CAPS
 from occupancy_lab.prediction import RATIO_ERROR
 from occupancy_lab.scanning.page import LEAST
 from occupancy_lab.text.words import listed, microseconds
-from occupancy_lab.throughput.calibrations import calibration_for
-from occupancy_lab.throughput.features import STALL_CYCLES
-from occupancy_lab.throughput.launch_time import PARTS
+from occupancy_lab.throughput.counted_program import STALL_CYCLES, STALL_SHARE
+from occupancy_lab.throughput.launch_time import (
+    BANDWIDTH_SHARE,
+    LOCAL_BYTES,
+    MEMORY_CYCLES,
+    PARTS,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -93,16 +97,14 @@ class Speeds:
 @cache
 def speeds_of(gpu: Gpu) -> Speeds | None:
     """Return the speeds of *gpu*; None where its size, clock or bandwidth is not known."""
-    basis = calibration_for(gpu)
-    if basis is None or gpu.multiprocessors is None or gpu.boost_mhz is None:
+    if gpu.bandwidth_gbs is None or gpu.multiprocessors is None or gpu.boost_mhz is None:
         return None
-    constants = basis.constants
     return Speeds(
-        memory=constants.row_bandwidth_gbs * 1e3 / gpu.multiprocessors,
-        local=constants.l2_gbs * 1e3,
+        memory=BANDWIDTH_SHARE * gpu.bandwidth_gbs * 1e3 / gpu.multiprocessors,
+        local=LOCAL_BYTES * gpu.boost_mhz,
         issued=gpu.architecture.issue_rate * gpu.boost_mhz,
-        latency_us=constants.latency_us,
-        instruction_us=constants.stall_factor * STALL_CYCLES / gpu.boost_mhz,
+        latency_us=MEMORY_CYCLES / gpu.boost_mhz,
+        instruction_us=STALL_SHARE * STALL_CYCLES / gpu.boost_mhz,
     )
 
 

@@ -91,10 +91,8 @@ NUM_WARPS = (1, 2, 4, 8, 16, 32)
 """All that an NVIDIA GPU launches."""
 
 
-def run_tasks(tasks: Sequence[Asked], compiler: Compiler, *, counted: bool = False) -> pd.DataFrame:
+def run_tasks(tasks: Sequence[Asked], compiler: Compiler) -> pd.DataFrame:
     """Return the table of *tasks* as *compiler* compiles them, with a row each, as `sweep` does.
-
-    Where they are *counted*, it has what each of them does.
 
     Raises UnfinishedError, with the table of what is finished, on Ctrl-C.
     """
@@ -102,7 +100,7 @@ def run_tasks(tasks: Sequence[Asked], compiler: Compiler, *, counted: bool = Fal
         runs = compile_runs(tasks, compiler)
     except UnfinishedError as interrupt:
         raise UnfinishedError(make_table(interrupt.finished)) from interrupt
-    return make_table(with_counts(runs, tasks, compiler) if counted else runs)
+    return make_table(with_counts(runs, tasks, compiler))
 
 
 def make_table(runs: Sequence[Record | Failed]) -> pd.DataFrame:

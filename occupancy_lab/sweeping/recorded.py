@@ -18,10 +18,11 @@ from occupancy_lab.errors import InputError, refuse
 from occupancy_lab.expressions import Kind
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import kernel_names
+from occupancy_lab.occupancy.exact import FIELDS
 from occupancy_lab.table.columns import COLUMNS, MEASURED_COLUMNS
 from occupancy_lab.table.rows import Rows, read_file, read_text
 from occupancy_lab.text.words import listed, microseconds
-from occupancy_lab.values import Conditions, Config, Measurement
+from occupancy_lab.values import Conditions, Config, Measurement, Problem, Resources
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from occupancy_lab.values import Problem
 
 NAMING = ("gpu", "kernel", "rows", "cols", "dtype", "BLOCK_SIZE", "num_warps", "num_stages")
 """The columns that name a configuration; none of their cells is blank."""
@@ -326,3 +326,21 @@ def _series(rows: Rows, name: str) -> pd.Series[Any]:
     elif column is not None and column.kind is Kind.NUMBER:
         dtype = int if column.whole and None not in values else float
     return pd.Series(values, dtype=dtype)
+
+
+def row_problem(row: Mapping[Any, Any]) -> Problem:
+    """Return the problem of a row."""
+    return Problem(int(row["rows"]), int(row["cols"]), str(row["dtype"]))
+
+
+def row_config(row: Mapping[Any, Any]) -> Config:
+    """Return the configuration of a row."""
+    return Config(int(row["BLOCK_SIZE"]), int(row["num_warps"]), int(row["num_stages"]))
+
+
+def row_resources(row: Mapping[Any, Any]) -> Resources:
+    """Return the resources that a row's columns hold; a column that is missing or empty is None."""
+    import pandas as pd
+
+    known = {name: int(row[name]) for name in FIELDS if name in row and not pd.isna(row[name])}
+    return Resources(**known)

@@ -16,12 +16,10 @@ from occupancy_lab.errors import InputError, refuse
 from occupancy_lab.files import plain_rows
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
-    TUTORIAL_KERNEL,
     check_elsewhere,
     chosen_gpus,
     chosen_kernel,
     chosen_problems,
-    traffic_unknown,
     whole_number,
     whole_numbers,
 )
@@ -31,10 +29,10 @@ from occupancy_lab.signature import read_options
 from occupancy_lab.sweeping import views
 from occupancy_lab.sweeping.grid import expand, run_tasks
 from occupancy_lab.sweeping.measured import add_columns, measure_table
+from occupancy_lab.sweeping.recorded import row_resources
 from occupancy_lab.table.columns import COLUMNS, MEASURED_COLUMNS, SWEEP_COLUMNS
 from occupancy_lab.table.view import FORMS
 from occupancy_lab.text.printing import show_status
-from occupancy_lab.throughput.predict import row_resources
 from occupancy_lab.workers.signals import UnfinishedError, exit_status
 
 if TYPE_CHECKING:
@@ -148,7 +146,7 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
             )
         ]
         try:
-            table = run_tasks(tasks, compiler, counted=True)
+            table = run_tasks(tasks, compiler)
         except UnfinishedError as interrupt:
             finished = add_columns(interrupt.finished, {}) if measure else interrupt.finished
             raise UnfinishedError(finished) from interrupt
@@ -278,10 +276,6 @@ def run(
     shown: Shown = (
         FORMS[form]([*chosen], rows) if form else (*_on_screen(table, chosen, view, gpus), *said)
     )
-    if launches is None and form is None:
-        kernel = chosen_kernel(grid.get("kernel") or TUTORIAL_KERNEL).kernel
-        if kernel.memory_steps is None:
-            shown = (*shown, traffic_unknown(kernel))
     if signalled:
         return Swept(shown, signalled, (*complaints, "interrupted; what was finished is above"))
     if complaints:

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.errors import quoted
 from occupancy_lab.files import plain_rows
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.prediction import sees_stages
 from occupancy_lab.sweeping.recorded import row_conditions
 from occupancy_lab.table.columns import COLUMNS, MEASURED_COLUMNS, RESULTS, kinds_of
 from occupancy_lab.table.view import to_table
 from occupancy_lab.text.document import literal
 from occupancy_lab.text.words import (
-    basis_sentence,
     cell,
     change,
     conditions_sentence,
@@ -24,7 +22,6 @@ from occupancy_lab.text.words import (
     listed,
     range_sentence,
 )
-from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.throughput.launch_time import MEASURED
 
 if TYPE_CHECKING:
@@ -57,6 +54,8 @@ _UNTOLD = ("target", "status", "reason", "triton_version", "num_ctas")
 """The naming columns that a screen leaves out."""
 
 
+LIMITS = "predicted_low_us and predicted_high_us, which exports have"
+"""Between what most launches took, of times on a screen that has no room for it."""
 UNMEASURED = dict.fromkeys(MEASURED_COLUMNS, "--measure gives it")
 """How to come by a column that a table without measurements has not got."""
 
@@ -176,13 +175,8 @@ def _time_sentences(fine: pd.DataFrame, gpus: Mapping[str, Gpu]) -> Iterator[str
     """Say what the predicted and the measured times rest on."""
     for key, rows in fine[fine["predicted_us"].notna()].groupby("gpu", sort=False):
         gpu = gpus.get(str(key)) or find_gpu(str(key))
-        basis = calibration_for(gpu)
-        if rows["predicted_low_us"].notna().any():
-            words = str(rows["basis"].iloc[0])
-            yield range_sentence(gpu, words, calibrated=gpu.key in MEASURED)
-        elif basis is not None:
-            yield basis_sentence(gpu, basis.words, calibrated=basis.calibrated, error=basis.error)
-    yield from unseen_stages(fine)
+        basis, calibrated = str(rows["basis"].iloc[0]), gpu.key in MEASURED
+        yield range_sentence(gpu, basis, calibrated=calibrated, limits=LIMITS)
     yield from _stages_without_loop(fine)
     if "us" not in fine:
         return
@@ -203,36 +197,6 @@ def _stages_without_loop(fine: pd.DataFrame) -> Iterator[str]:
                 f"{literal(str(kernel))} has no loop to load ahead in: rows that differ in"
                 " num_stages alone are equal."
             )
-
-
-def rows_see_stages(table: pd.DataFrame) -> pd.Series[Any]:
-    """Return of which rows a prediction sees all that num_stages loads ahead."""
-    import pandas as pd
-
-    names = ["num_stages", "loop_instructions", "async_copies"]
-    known = table[names].astype(object).where(table[names].notna(), None)
-    ranged = table["predicted_low_us"].notna()
-    seen = [
-        sees_stages(*row, ranged=bool(has_range))
-        for row, has_range in zip(known.to_numpy().tolist(), ranged, strict=True)
-    ]
-    return pd.Series(seen, table.index, dtype=bool)
-
-
-def unseen_stages(table: pd.DataFrame) -> Iterator[str]:
-    """Say where predicted times do not tell num_stages apart, and are not to be ranked by them."""
-    if "num_stages" not in table:
-        return
-    predicted = table[table["predicted_us"].notna() & table["loop_instructions"].notna()]
-    ahead = predicted[~rows_see_stages(predicted)]
-    stages = {gpu: set(rows["num_stages"]) for gpu, rows in predicted.groupby("gpu", sort=False)}
-    unseen = [str(gpu) for gpu in stages if gpu in set(ahead["gpu"]) and len(stages[gpu]) > 1]
-    if unseen:
-        yield (
-            f"On {listed(unseen)} predictions do not see what num_stages loads ahead, as the loop"
-            " has no copy to shared memory that runs by itself: do not rank times with different"
-            " num_stages against each other."
-        )
 
 
 def _table(table: pd.DataFrame) -> Table:

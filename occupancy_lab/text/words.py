@@ -50,12 +50,6 @@ def change(share: float) -> str:
     return f"{round(share, 3) + 0.0:+.1%}"
 
 
-def change_words(share: float, error: float | None) -> str:
-    """Return "+2.4%" as `change` does, or "within ±10%" where times may be off by that *error*."""
-    within = error is not None and abs(share) < error
-    return f"within{error_words(error)}" if within else change(share)
-
-
 def _three_digits(number: float) -> str:
     """Return "7.63", "12.4", "285", as many digits as a timer is worth."""
     digits = 2 if number < 9.995 else 1 if number < 99.95 else 0  # noqa: PLR2004 - one more digit
@@ -220,45 +214,23 @@ def difference_cell(predicted_us: float | None, measured_us: float | None) -> st
     return change(difference(predicted_us, measured_us))
 
 
-def error_words(error: float | None) -> str:
-    """Return how far off a time may be, " ±10%", to stand behind it; "" for None."""
-    return "" if error is None else f" ±{error:.0%}"
-
-
 def prediction_words(prediction: Prediction) -> str:
-    """Return a predicted time and its bandwidth: "12.4 us ±10%, 2065 GB/s, unconfirmed".
+    """Return a predicted time and its range: "83.0 us (70.0 to 100)"."""
+    limits = (_three_digits(one) for one in (prediction.low_us, prediction.high_us))
+    return f"{microseconds(prediction.us)} ({' to '.join(limits)})"
 
-    Where it has a range, that: "83.0 us (70.0 to 100)".
+
+def range_sentence(
+    gpu: Gpu, basis: str, *, calibrated: bool, limits: str = "the two limits"
+) -> str:
+    """Return what times with a range rest on for *gpu*, on *basis* as a Prediction has it.
+
+    *limits* is what the ends of that range are called where they stand.
     """
-    error, low, high = prediction.error, prediction.low_us, prediction.high_us
-    time = f"{microseconds(prediction.us)}{error_words(error)}"
-    if low is not None and high is not None:
-        limits = (_three_digits(one) for one in (low, high))
-        return f"{time} ({' to '.join(limits)})"
-    if prediction.gbs is not None:
-        time += f", {prediction.gbs:.0f} GB/s"
-    return time if error is None else f"{time}, unconfirmed"
-
-
-def basis_sentence(gpu: Gpu, words: str, *, calibrated: bool, error: float | None) -> str:
-    """Return what the predictions for *gpu* rest on, and how far off they are if nobody knows."""
-    if calibrated:
-        return f"Predictions for {gpu.title}: {words}."
-    if error is None:
-        return f"Predictions for {gpu.title} rest on {words}; no {gpu.title} was calibrated."
-    unconfirmed = "AMD GPU" if gpu.vendor == "AMD" else gpu.title
-    return (
-        f"Predictions for {gpu.title} rest on {words}; no {unconfirmed} has confirmed them: take"
-        f" each time as{error_words(error)} at the least."
-    )
-
-
-def range_sentence(gpu: Gpu, basis: str, *, calibrated: bool) -> str:
-    """Return what times with a range rest on for *gpu*, on *basis* as a Prediction has it."""
     measured = "" if calibrated else f"; no {gpu.title} was measured"
     return (
         f"Times for {gpu.title} rest on {basis}: of kernels that they were not fitted to, eight in"
-        f" ten launches took between the two limits{measured}."
+        f" ten launches took between {limits}{measured}."
     )
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from occupancy_lab.work.counts import LINE, SECTOR
-from occupancy_lab.work.tickets import NO_WAIT
+from occupancy_lab.work.counts import LINE, NO_WAIT, SECTOR
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,6 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from occupancy_lab.throughput.features import STALL_CYCLES
 from occupancy_lab.work.counts import LATENCIES, Program
 from occupancy_lab.work.memory import dot_tflops
 from occupancy_lab.work.pipes import ISSUE, LSU, SECTORS_OF_WAVEFRONT, TENSOR, WAVEFRONT, XU
@@ -35,6 +34,9 @@ STALL_SHARE, SERIAL_SHARE, AHEAD_SHARE = 1.77, 0.49, 0.534
 """How many times the cycles that the compiler scheduled a warp takes by itself, the part of the
 busiest pipe's time that nothing of the same program covers, and of a load's latency what a pass of
 a loop waits for that loads num_stages - 1 passes ahead, times that."""
+STALL_CYCLES = 2.7
+"""Stall cycles per instruction where the binary does not tell, as AMD's do not: the mean of 4,900
+recorded launches of the tutorial's softmax (1.7 to 3.6; other kernels 1.5 to 3.9)."""
 FLATTENED_SHARE = 0.3
 """Of the instructions of a loop that Triton made of two, one inside the other, those that a pass
 executes: the median of 48 persistent products of matrices (H100)."""

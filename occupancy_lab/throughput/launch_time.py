@@ -23,8 +23,8 @@ from occupancy_lab.throughput.atomics import atomic_cycles
 from occupancy_lab.throughput.calibrations import measured_units
 from occupancy_lab.throughput.counted_program import counted_program, working_programs
 from occupancy_lab.work.counts import CACHED_CYCLES, LATENCIES, NOTHING, SECTOR, total
+from occupancy_lab.work.counts import IN_TURN as TICKETS
 from occupancy_lab.work.pipes import ISSUE, LSU, TENSOR, XU
-from occupancy_lab.work.tickets import IN_TURN as TICKETS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -70,8 +70,8 @@ IDLE_L2_CYCLES = 300.0
 """From the L2 cache where no load goes on to device memory, as the launch before left all."""
 BANDWIDTH_SHARE, STRIDING_SHARE, WRITTEN_WEIGHT = 0.765, 0.735, 0.71
 """Of the data sheet's bandwidth what reads reach of programs that begin one after the other, and of
-a launch all of whose programs run at once, each at its own pace: they get 3 to 4% less, as
-`calibrate` measures too. The third is how much of a read's time a write takes."""
+a launch all of whose programs go over their work at once, each at its own pace: they get 3 to 4%
+less, as `calibrate` measures too. The third is how much of a read's time a write takes."""
 IN_STEP, OUT_OF_STEP = 0.9, 0.3
 """How much of the time in which another program issues or uses lsu, when it would itself, a program
 waits: of those that began together, and of those of later rounds. What it meets of the others is
@@ -133,7 +133,7 @@ PARTS = {
     "launch": "starting and ending the launch",
     "dispatch": "starting its programs",
     "code": "fetching code, and the first loads",
-    "latency": "latency: waits that the busiest pipe of a program does not cover",
+    "latency": "latency: waits that no busy pipe covers",
     "issue": "issuing instructions",
     "fma": "FP32 and integer multiply-adds",
     "alu": "integer arithmetic and comparisons",
@@ -211,8 +211,8 @@ class Asked:
     """Whether the program is a replay of its binary."""
     together: int = 2
     """Programs that wait for each other, where some do."""
-    takes_turns: bool = False
-    """Whether programs take the next piece of work when they are done with their own."""
+    strides: bool = False
+    """Whether a program goes over several pieces of work, a fixed number of them apart."""
 
     @property
     def waiting(self) -> float:
@@ -250,7 +250,7 @@ class Asked:
         frames = (self.resources.local_bytes or 0) * threads * at_once
         shared = ((self.resources.shared or 0) + 1024 * FREE_KIB) * self.fit
         room = UNIFIED_KIB.get(gpu.target.name, OTHER_KIB) * 1024 - shared
-        return min(frames / LOCAL_ROOM / room, 1.0)
+        return min(frames / LOCAL_ROOM / max(room, 1.0), 1.0)
 
 
 def predict_launch(  # noqa: PLR0913, PLR0917 - what a time is made of
@@ -289,7 +289,7 @@ def predict_launch(  # noqa: PLR0913, PLR0917 - what a time is made of
         asked,
         atomics=atomic_cycles(counts, executed),
         together=together or asked.together,
-        takes_turns=any(one.assumed == TICKETS for one in counts.unknowns),
+        strides=_strides(counts),
     )
     if followed is None:
         asked = replace(asked, programs=working_programs(counts), is_followed=False)
@@ -309,12 +309,24 @@ def predict_launch(  # noqa: PLR0913, PLR0917 - what a time is made of
         gbs=moved / us / 1e3 if moved else None,
         copy_gbs=None,
         parts=parts,
-        basis=_basis(gpu, is_followed=followed is not None),
+        basis=basis_words(gpu, is_followed=followed is not None),
         calibrated=gpu.key in MEASURED,
         low_us=us * limits.low / wider,
         high_us=us * limits.high * wider,
         busiest=found.busiest(),
     )
+
+
+def asked_us(asked: Asked, gpu: Gpu) -> float | None:
+    """Return how long a launch takes that asks so much; None of a GPU that is not known."""
+    known = None not in {gpu.multiprocessors, gpu.boost_mhz, gpu.bandwidth_gbs}
+    return _Time(asked, gpu).us() if known else None
+
+
+def launch_us(gpu: Gpu) -> float:
+    """Return how long a launch takes that does nothing, as the lab's timer sees it."""
+    fitted = FITTED_UNITS["launch_us"]
+    return LAUNCH_US + measured_units(gpu).get("launch_us", fitted) - fitted
 
 
 def is_open(counts: Counts, executed: Executed | None, memory: Memory | None) -> bool:
@@ -341,7 +353,8 @@ def followed_program(executed: Executed | None, gpu: Gpu) -> Program | None:
     return None if uses and gpu.architecture.tensor_multiply_adds is None else executed.program
 
 
-def _basis(gpu: Gpu, *, is_followed: bool) -> str:
+def basis_words(gpu: Gpu, *, is_followed: bool = True) -> str:
+    """Return what times for *gpu* rest on."""
     found = "launches of 96 public kernels on an NVIDIA H100"
     if measured_units(gpu):
         found = f"what calibrate measured here and {found}"
@@ -402,11 +415,10 @@ class _Time:
         self.mhz = (gpu.boost_mhz or 1) * (TENSOR_CLOCK if self.tensor else 1.0)
         is_cold = asked.kept is None and not events_us
         self.first = FIRST_CYCLES if is_cold and asked.read_bytes else 0.0
-        fitted = FITTED_UNITS["launch_us"]
-        self.launch_us = LAUNCH_US - events_us + (units.get("launch_us", fitted) - fitted)
+        self.launch_us = launch_us(gpu) - events_us
         self.in_step = asked.programs <= asked.fit * self.size
-        strides = self.in_step and not asked.takes_turns
-        share = STRIDING_SHARE if strides else BANDWIDTH_SHARE
+        few = asked.programs < 2 * asked.fit * self.size  # no second round that is full
+        share = STRIDING_SHARE if few and asked.strides else BANDWIDTH_SHARE
         self.bandwidth = _bandwidth(gpu, units.get("read_gbs")) * share * 1e3
         """Of device memory, bytes a us."""
 
@@ -595,6 +607,12 @@ def _class_of(
         return "tensor"
     moving = next((part.us for part in parts if part.name == "bandwidth"), 0.0)
     return "bandwidth" if moving > us / 2 else "other"
+
+
+def _strides(counts: Counts) -> bool:
+    """Tell whether programs go over their work in a loop, and do not take it in turn."""
+    in_turn = any(one.assumed == TICKETS for one in counts.unknowns)
+    return not in_turn and any(one.trips.typical > one.entered.typical for one in counts.loops)
 
 
 def _is_indexed(counts: Counts) -> bool:

@@ -348,23 +348,21 @@ def _strange_sentences(shown: Sequence[TracedKernel]) -> Iterator[str]:
     """Name the kernels whose measured time is not the predicted one."""
     for one in [each for each in shown if not each.elsewhere][:MOST_COMPARED]:
         us, predicted = (None if one.longest is None else one.longest.us), one.prediction
-        if us is None or predicted is None or None in {predicted.low_us, predicted.high_us}:
-            continue
-        low, high = predicted.low_us or 0.0, predicted.high_us or math.inf
-        if low <= us <= high:
+        if us is None or predicted is None or predicted.low_us <= us <= predicted.high_us:
             continue
         why = (
             "something that a prediction does not know of, as other clocks, another process or"
             " values that steer it, can be why"
-            if us > high
+            if us > predicted.high_us
             else "tensors that are in the L2 cache before it can be why"
         )
-        warm = None if us > low or one.record is None else one.record.again().prediction
+        record = one.record if us < predicted.low_us else None
+        warm = None if record is None else record.again().prediction
         if warm is not None:
             why += f"; right after the same launch {prediction_words(warm)} are predicted"
         yield (
             f"{literal(one.kernel)} took {microseconds(us)}, outside the predicted"
-            f" {cell(low)} to {microseconds(high)}: {why}."
+            f" {cell(predicted.low_us)} to {microseconds(predicted.high_us)}: {why}."
         )
 
 

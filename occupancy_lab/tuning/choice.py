@@ -9,22 +9,18 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.files import plain_rows
 from occupancy_lab.measuring.measure import BURST, WARMUP_MS
 from occupancy_lab.prediction import ratio_error
-from occupancy_lab.sweeping.recorded import rival_sentences
-from occupancy_lab.sweeping.views import unseen_stages
+from occupancy_lab.sweeping.recorded import rival_sentences, row_config
 from occupancy_lab.table.columns import RESULTS
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import (
-    basis_sentence,
     cell,
-    change_words,
+    change,
     count,
     difference_cell,
-    error_words,
     listed,
     range_sentence,
 )
 from occupancy_lab.throughput.launch_time import MEASURED, PARTS
-from occupancy_lab.throughput.predict import row_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +29,6 @@ if TYPE_CHECKING:
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.sweeping.recorded import RecordedLaunch
-    from occupancy_lab.throughput.calibrations import Basis
     from occupancy_lab.values import Config, Problem
 
 MOST_REASONS = 3
@@ -61,7 +56,7 @@ class Choice:
     recorded_us: float | None = None
     """The same of this launch recorded on a GPU of this kind; None where it was not."""
     ranked: bool = True
-    """Whether the predicted time is set against the others': not where stages are not seen."""
+    """Whether the predicted time is set against the others': not where it leaves work undone."""
 
     @property
     def config(self) -> Config:
@@ -155,28 +150,26 @@ class Tuning(Answer):
     """Measuring every configuration, as an autotuner does."""
     spent: Cost
     """Measuring what was measured."""
-    basis: Basis
-    """What the predictions rest on."""
     table: pd.DataFrame = field(compare=False, repr=False)
     """Every configuration, the best predicted first, with the columns of a sweep."""
     less_work: tuple[str, ...] = ()
     """What is said of the configurations that leave a part of the work undone."""
 
     @property
-    def ranged(self) -> str | None:
-        """What the predicted times rest on where they have a range; None where they have none."""
-        rows = self.table[self.table["predicted_low_us"].notna()]
-        return str(rows["basis"].iloc[0]) if len(rows) else None
+    def basis(self) -> str:
+        """What the predictions rest on."""
+        rows = self.table[self.table["predicted_us"].notna()]
+        return str(rows["basis"].iloc[0])
 
     @property
-    def error(self) -> float | None:
-        """By which share predicted times must differ to be told apart; None where by any."""
-        return self.basis.error if self.ranged is None else ratio_error(self.ranged)
+    def error(self) -> float:
+        """By which share predicted times must differ to be told apart."""
+        return ratio_error(self.basis, self.best_predicted.bound)
 
     @property
     def calibrated(self) -> bool:
         """Whether the predictions rest on launches of this GPU."""
-        return self.basis.calibrated if self.ranged is None else self.gpu.key in MEASURED
+        return self.gpu.key in MEASURED
 
     def to_document(self, top: int = TOP) -> Document:
         """Return the choice and its *top* best predicted configurations in words."""
@@ -198,21 +191,10 @@ class Tuning(Answer):
             "compared": {name: one.to_dict() for name, one in self.compared.items()},
             "exhaustive": dataclasses.asdict(self.exhaustive),
             "spent": dataclasses.asdict(self.spent),
-            "basis": self.ranged or self.basis.words,
+            "basis": self.basis,
             "calibrated": self.calibrated,
             "table": plain_rows(self.table),
         }
-
-
-BOUNDS = {
-    **PARTS,
-    "launch": "launching and starting its programs",
-    "latency": "waiting for memory with the rows in flight that it has",
-    "issue": "issuing its instructions",
-    "bandwidth": "moving its bytes",
-    "tail": "waiting for its first loads and its last rows",
-}
-"""What takes longest alone, by the name of the part."""
 
 
 def tuning_document(tuning: Tuning, top: int) -> Document:
@@ -230,30 +212,16 @@ def tuning_document(tuning: Tuning, top: int) -> Document:
 def _best_sentences(tuning: Tuning, top: int) -> Iterator[str]:
     versions = listed([str(one) for one in tuning.table["triton_version"].unique()])
     yield f"Compiled with Triton {versions}."
-    basis = tuning.basis
-    if tuning.ranged is None:
-        calibrated = tuning.calibrated
-        yield basis_sentence(tuning.gpu, basis.words, calibrated=calibrated, error=basis.error)
-    else:
-        yield range_sentence(tuning.gpu, tuning.ranged, calibrated=tuning.calibrated)
+    yield range_sentence(tuning.gpu, tuning.basis, calibrated=tuning.calibrated)
     if tuning.best_recorded is not None:
         yield (
             f"Recorded times were taken elsewhere on {tuning.gpu.title}, of the same launches"
             " as the Triton there compiled them, which `explain` names."
         )
-    yield from unseen_stages(tuning.table)
     ranked = len(_ranked(tuning))
-    if stages := _with_more_stages(tuning.table):
-        yield f"Not ranked here: {count(stages, 'configuration')} with more stages."
     if ranked > top:
         yield f"These are {top} of {ranked}; `--top` shows more."
     yield from _without_time(tuning.table)
-
-
-def _with_more_stages(table: pd.DataFrame) -> int:
-    """Return how many configurations are not ranked as their stages are not seen."""
-    left = table["predicted_us"].notna() & ~table["ranked"]
-    return int((left & table.get("whole_work", default=True)).sum())
 
 
 def _without_time(table: pd.DataFrame) -> Iterator[str]:
@@ -291,7 +259,7 @@ def _answer(tuning: Tuning) -> Iterator[str]:
         )
     yield (
         f"Best predicted: {_named(predicted)}: {cell(predicted.predicted_us)} us"
-        f"{_limits(tuning)}; what takes longest is {BOUNDS[predicted.bound]}."
+        f"{_limits(tuning)}; what takes longest is {PARTS[predicted.bound]}."
     )
     yield from _close(tuning)
     yield from tuning.less_work
@@ -302,22 +270,20 @@ def _answer(tuning: Tuning) -> Iterator[str]:
 
 
 def _limits(tuning: Tuning) -> str:
-    """Return between which times the best predicted lies, " (164 to 241)", or how far off it is."""
+    """Return between which times the best predicted lies: " (164 to 241)"."""
     best = tuning.table.iloc[0]
-    if tuning.ranged is None:
-        return error_words(tuning.error)
     return f" ({cell(best['predicted_low_us'])} to {cell(best['predicted_high_us'])})"
 
 
 def _close(tuning: Tuning) -> Iterator[str]:
-    """Say how many configurations no prediction tells from the best, where no GPU confirmed any."""
+    """Say how many configurations no prediction tells from the best, and no measurement did."""
     error, best = tuning.error, tuning.best_predicted.predicted_us
-    if error is None:
-        return
-    close = sum(one.predicted_us / best - 1 < error for one in _ranked(tuning)) - 1
+    others = [one for one in _ranked(tuning)[1:] if one.us is None]
+    close = sum(one.predicted_us / best - 1 < error for one in others)
     if close:
-        others = f"{count(close, 'other')} {'is' if close == 1 else 'are'}"
-        yield f"{others} within {error:.0%} of that: which is the fastest, only a measurement says."
+        timeless = "" if tuning.best.us is None else ", without a measured time,"
+        words = f"{count(close, 'other')}{timeless} {'is' if close == 1 else 'are'}"
+        yield f"{words} within {error:.0%} of that: which is the fastest, only a measurement says."
 
 
 def _ranked(tuning: Tuning) -> list[Choice]:
@@ -371,7 +337,7 @@ def _best_table(tuning: Tuning, top: int) -> Table:
 
 
 def _compared_table(tuning: Tuning) -> Table:
-    best, error = tuning.best_predicted.predicted_us, tuning.error
+    best = tuning.best_predicted.predicted_us
     knobs = _knobs(tuning)
     names: dict[Choice, list[str]] = {}
     for name, one in tuning.compared.items():
@@ -381,7 +347,7 @@ def _compared_table(tuning: Tuning) -> Table:
         (
             listed(called),
             *_cells(one, knobs)[1:-1],
-            change_words(one.predicted_us / best - 1.0, error) if one.ranked else "not ranked",
+            change(one.predicted_us / best - 1.0),
             *((cell(one.recorded_us),) if recorded else ()),
         )
         for one, called in names.items()

@@ -6,7 +6,7 @@ import dataclasses
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.compiled_records import matrix_record
+from occupancy_lab.compiled_records import compile_record
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
@@ -19,7 +19,6 @@ from occupancy_lab.inputs import (
     DEFAULT_ROWS,
     TUTORIAL_KERNEL,
     check_elsewhere,
-    check_predictable,
     chosen_config,
     chosen_gpus,
     chosen_kernels,
@@ -33,14 +32,12 @@ from occupancy_lab.signature import read_options
 from occupancy_lab.sweeping.grid import grid_tasks, run_tasks
 from occupancy_lab.sweeping.measured import measure_table
 from occupancy_lab.sweeping.recorded import faster_rivals, recorded_measurement, recorded_ranking
-from occupancy_lab.sweeping.views import rows_see_stages
 from occupancy_lab.table.columns import MEASURED_COLUMNS
-from occupancy_lab.throughput.calibrations import calibration_for
-from occupancy_lab.throughput.predict import row_resources
 from occupancy_lab.tuning.choice import TOP, Choice, Tuning, Tunings, choice_of, cost_of
+from occupancy_lab.values import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pandas as pd
 
@@ -48,8 +45,8 @@ if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedDtype, AskedGpus, AskedKernel, Integer, Integers
     from occupancy_lab.measuring.journal import Journal
+    from occupancy_lab.record import Record
     from occupancy_lab.signature import Words
-    from occupancy_lab.throughput.calibrations import Basis
 
     Progress = Callable[[int, int], None]
 
@@ -112,7 +109,8 @@ def tune(  # noqa: PLR0913 - one argument per option of the command line
     if top < 1:
         refuse(f"top is {top}; at least 1 configuration is measured")
     device, names = _tuned_gpu(gpu, measure=measure)
-    _basis(device)
+    if device.bandwidth_gbs is None:
+        refuse(f"nothing can be predicted for {device.title}: its bandwidth is not known")
     made = Compiler(
         store_directory() if cache else None,
         triton=triton,
@@ -124,14 +122,18 @@ def tune(  # noqa: PLR0913 - one argument per option of the command line
         kernels = chosen_kernels(kernel or own_kernel(TUTORIAL_KERNEL).alike, compiler.check_file)
         other_triton = not compiler.environment.is_running
         for found in kernels:
-            check_predictable(found.kernel)
             check_elsewhere(found, other_triton=other_triton, measure=measure)
         knobs = whole_numbers("num_warps", num_warps), whole_numbers("num_stages", num_stages)
         given = read_options(options)
         if measure and given:
             refuse("--measure launches a kernel as it is, without further compiler options")
         tasks = [*grid_tasks(kernels, problem, device, *knobs, options=given)]
-        compiled = run_tasks(tasks, compiler, counted=True)
+        compiled = run_tasks(tasks, compiler)
+        tutorial = [
+            compile_record(task, compiler)
+            for task, status in zip(tasks, compiled["status"], strict=True)
+            if task.name == TUTORIAL_KERNEL and status == Status.OK.value and _is_default(task)
+        ]
     _check_predicted(compiled, device)
     table = _ranked(compiled)
     ranked = [tasks[place] for place in table.index]
@@ -146,7 +148,8 @@ def tune(  # noqa: PLR0913 - one argument per option of the command line
             journal=journal,
         )
         table = table.join(measured[list(MEASURED_COLUMNS)])
-    return _tuning(table, device, problem.words, runs=runs, tasks=ranked)
+    tuning = _tuning(table, device, problem.words, runs=runs, tasks=ranked)
+    return dataclasses.replace(tuning, compared=dict(_compared(tuning.table, ranked, tutorial)))
 
 
 def _tuned_gpu(asked: AskedGpus | None, *, measure: bool) -> tuple[Gpu, tuple[str | None, ...]]:
@@ -161,14 +164,6 @@ def _tuned_gpu(asked: AskedGpus | None, *, measure: bool) -> tuple[Gpu, tuple[st
     if gpu.multiprocessors is None:
         refuse(f"{gpu.title} is an architecture, not a GPU; name a GPU, such as h100, to tune for")
     return gpu, names
-
-
-def _basis(gpu: Gpu) -> Basis:
-    basis = calibration_for(gpu)
-    if basis is None:
-        why = "its bandwidth is not known" if gpu.bandwidth_gbs is None else "no GPU is calibrated"
-        refuse(f"nothing can be predicted for {gpu.title}: {why}")
-    return basis
 
 
 def tune_launches(*, runs: Integer = DEFAULT_RUNS, **asked: Any) -> Tunings:
@@ -216,13 +211,7 @@ def _ranked(table: pd.DataFrame) -> pd.DataFrame:
 
     The column `ranked` says which predicted times are set against each other; the others follow.
     """
-    ranked: Any = True
-    if "num_stages" in table:
-        seen = table["predicted_us"].notna() & rows_see_stages(table)
-        fewest = table["num_stages"] == table["num_stages"].min()
-        ranked = seen if seen.any() else fewest
-    if "whole_work" in table:
-        ranked &= table["whole_work"]
+    ranked: Any = table.get("whole_work", default=True)
     table = table.assign(ranked=ranked)
     timed = table[table["predicted_us"].notna()].sort_values("predicted_us", kind="stable")
     timed = timed.sort_values("ranked", ascending=False, kind="stable")
@@ -273,35 +262,41 @@ def _tuning(
         best=min(timed, key=lambda choice: choice.us or 0.0, default=choices[0]),
         best_predicted=choices[0],
         best_recorded=recorded[0] if recorded else None,
-        compared=dict(_compared(predicted, tasks)),
+        compared={},
         exhaustive=cost_of(list(predicted["predicted_us"]), runs),
         spent=cost_of(list(measured["predicted_us"]), runs),
-        basis=_basis(gpu),
         table=table,
     )
 
 
-def _compared(table: pd.DataFrame, tasks: Sequence[AskedMatrix]) -> Iterator[tuple[str, Choice]]:
-    """Return the tutorial's launch, and what each kernel's author would launch, where predicted."""
-    for row, task in zip(table.to_dict("records"), tasks, strict=False):
-        matrix = task.matrix
-        if matrix.config == chosen_config(matrix.kernel, matrix.problem, task.gpu, {}):
+def _is_default(task: AskedMatrix) -> bool:
+    matrix = task.matrix
+    return matrix.config == chosen_config(matrix.kernel, matrix.problem, task.gpu, {})
+
+
+def _compared(
+    table: pd.DataFrame, tasks: Sequence[AskedMatrix], tutorial: Sequence[Record]
+) -> Iterator[tuple[str, Choice]]:
+    """Return what each kernel's author would launch, and the tutorial's launch, where predicted.
+
+    *tutorial* has the record of the tutorial's kernel, if it is among *tasks*.
+    """
+    predicted = table[table["predicted_us"].notna()]
+    for row, task in zip(predicted.to_dict("records"), tasks, strict=False):
+        if _is_default(task):
             default = choice_of(row)
             yield f"default of {default.kernel}", default
             if task.name == TUTORIAL_KERNEL:
-                yield from _tutorial(task, row, default)
+                yield from _tutorial(tutorial, default)
 
 
-def _tutorial(
-    task: AskedMatrix, row: Mapping[Any, Any], default: Choice
-) -> Iterator[tuple[str, Choice]]:
+def _tutorial(records: Sequence[Record], default: Choice) -> Iterator[tuple[str, Choice]]:
     """Return the default with as many programs as the tutorial's formula launches."""
-    version = str(row["triton_version"])
-    record = matrix_record(task, row_resources(row), triton=version)
-    plan = record.tutorial_plan
-    prediction = record.prediction_of(plan)
-    if prediction is not None and plan.num_programs:
-        same = plan.num_programs == default.num_programs
+    for record in records:
+        plan, same = record.tutorial_plan, record.miscount is None
+        prediction = record.prediction if same else record.tutorial_prediction
+        if prediction is None or plan is None or not plan.num_programs:
+            continue
         yield (
             "tutorial",
             dataclasses.replace(

@@ -202,6 +202,12 @@ VALUES_OF = "values of "
 """How the name of an unknown begins that is in a tensor."""
 
 
+IN_TURN = "that programs get 0, 1, 2 and so on in turn"
+"""What is assumed of the result of an addition to a counter."""
+NO_WAIT = "that no program waits there"
+"""What is assumed of the condition of a loop in which programs wait for others."""
+
+
 @dataclass(frozen=True, slots=True)
 class Unknown:
     """A value that no launch line tells, and what depends on it."""

@@ -9,10 +9,10 @@ import numpy as np
 
 from occupancy_lab.work import tiles, tilewise
 from occupancy_lab.work.accesses import Reach, count, scaled
-from occupancy_lab.work.counts import Amount, Loop
+from occupancy_lab.work.counts import NO_WAIT, Amount, Loop
 from occupancy_lab.work.evaluate import Made, numbers_of, with_numbers
 from occupancy_lab.work.recurrences import Turns, solve, taken
-from occupancy_lab.work.tickets import NO_WAIT, only_waits
+from occupancy_lab.work.tickets import only_waits
 from occupancy_lab.work.tiles import Mask, Number, TooLargeError
 
 if TYPE_CHECKING:

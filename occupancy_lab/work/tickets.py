@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     from occupancy_lab.work.module import Operation
     from occupancy_lab.work.slices import Code
 
-IN_TURN = "that programs get 0, 1, 2 and so on in turn"
-"""What is assumed of the result of an addition to a counter."""
-NO_WAIT = "that no program waits there"
-"""What is assumed of the condition of a loop in which programs wait for others."""
 LOOKS = frozenset({"tt.load", "tt.atomic_cas", "tt.atomic_rmw"})
 """What looks at memory in a loop that waits; an atomic operation takes a lock."""
 LOOKING = LOADS | ATOMICS

@@ -19,6 +19,7 @@ from occupancy_lab.work import flops, loops, tiles, tilewise
 from occupancy_lab.work.accesses import Reach, Touch, measure
 from occupancy_lab.work.accesses import count as count_cells
 from occupancy_lab.work.counts import (
+    IN_TURN,
     Access,
     Amount,
     Branch,
@@ -39,7 +40,7 @@ from occupancy_lab.work.footprint import Accessed, accessed, distinct, footprint
 from occupancy_lab.work.module import UNKNOWN_PLACE, Operation, Value, targets
 from occupancy_lab.work.needed import needed_values, reduced_tensors
 from occupancy_lab.work.samples import sampled
-from occupancy_lab.work.tickets import IN_TURN, Counters
+from occupancy_lab.work.tickets import Counters
 from occupancy_lab.work.tiles import Mask, Number, Root, TooLargeError
 
 if TYPE_CHECKING:

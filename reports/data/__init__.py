@@ -1,4 +1,4 @@
-"""What was measured and recorded, and the calibrations, installed as `occupancy_lab.recorded`.
+"""What was measured and recorded, installed as `occupancy_lab.recorded`.
 
 The files of the H200 and the H100 are those of reports/record_measurements.py, and the H200's also
 of reports/record_driver.py. The H100's were recorded in November 2026 on one H100 80GB HBM3 with

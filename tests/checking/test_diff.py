@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import occupancy_lab
 from occupancy_lab.checking import diff
 from occupancy_lab.cli import main
+from occupancy_lab.prediction import NOT_FOLLOWED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -205,12 +206,21 @@ def test_times_lead() -> None:
     assert [one.strip() for one in header.split("|")[2:4]] == ["predicted us", "local B"]
 
 
-def test_predictions_with_a_range_differ_from_a_tenth_on() -> None:
-    """Where one of two predicted times has a range, less than 10 % between them is no change."""
-    ranged = {"predicted_low_us": 80.0, "predicted_high_us": 130.0}
-    for one, other in (({}, ranged), (ranged, {}), (ranged, ranged)):
-        assert diff([timed(100.0, **one)], [timed(109.0, **other)]).unchanged == 1
-        (change,) = diff([timed(100.0, **one)], [timed(111.0, **other)]).changes
+def test_predicted_times_differ_as_far_as_they_can_be_told_apart() -> None:
+    """Less than 5 % between two times bound by bandwidth is no change, else less than 10 %.
+
+    Of two rows the one that is told apart less well decides.
+    """
+    issue, moving, counted = {"bound": "issue"}, {"bound": "bandwidth"}, {"basis": NOT_FOLLOWED}
+    for one, other, least in (
+        (moving, moving, 5),
+        (moving, issue, 10),
+        (issue, moving, 10),
+        ({}, {}, 10),
+        (moving | counted, moving, 20),
+    ):
+        assert diff([timed(100.0, **one)], [timed(99.0 + least, **other)]).unchanged == 1
+        (change,) = diff([timed(100.0, **one)], [timed(101.0 + least, **other)]).changes
         assert change.kind == "slower"
 
 

@@ -145,7 +145,6 @@ BAD = {
     "tune --cols 781 --gpu sm_90": "an architecture, not a GPU",
     "tune --cols 781 --gpu h100,a100": "one GPU",
     "tune --cols 781 --gpu h100 --kernel softmax_naive": "torch",
-    "calibrate --export-csv nowhere/rows.csv": "no directory",
     "verify --num-warps a": "whole numbers",
     "report --json": "evaluate --json",
     "scan /nowhere/at/all": "'/nowhere/at/all' is no directory",

@@ -26,7 +26,6 @@ from occupancy_lab.calibrating.units import Units
 from occupancy_lab.cli import main
 from occupancy_lab.compiling.process import CompileProcess
 from occupancy_lab.compiling.script import Ran
-from occupancy_lab.evaluating.score import TimeErrors
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.gpus.present import PresentGpu
 from occupancy_lab.measuring.verify import Check, Verification
@@ -268,7 +267,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory, patch: pytest.MonkeyPatch)
     replaced = {
         "cli.doctor.can_compile": lambda _target: True,
         "measuring.verify.verify": lambda *_asked, **_options: CHECKS,
-        "calibrating.calibrate.calibrate_here": lambda *_asked, **_options: _calibrated(out),
+        "calibrating.calibrate.calibrate_here": lambda: Calibrated(
+            CALIBRATION, out / "h200.json", 1.0, Units()
+        ),
         "evaluating.evaluation.recorded_table": lambda: table,
         "reporting.source.recorded_table": lambda: table,
         "reporting.source.fresh_table": partial(fresh_table, problems=(PROBLEM,)),
@@ -310,13 +311,6 @@ class _Script:
 
 def _saved(_figure: object, path: Path) -> None:
     path.write_text("a picture")
-
-
-def _calibrated(folder: Path) -> Calibrated:
-    errors = TimeErrors(launches=1, median=0.03, mean=0.04, p90=0.1, bias=0.0)
-    return Calibrated(
-        CALIBRATION, folder / "h200.json", 1.0, errors, pd.DataFrame({"us": [2.5]}), Units()
-    )
 
 
 def _words(param: click.Parameter) -> st.SearchStrategy[list[str]]:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
-import pandas as pd
 import pytest
 from in_process import run
 from stand_ins import CALIBRATION, Launches, put_calibration, put_here, values_of
 
 from occupancy_lab.calibrating.calibrate import Calibrated
 from occupancy_lab.calibrating.units import Units
-from occupancy_lab.evaluating.score import TimeErrors
 from occupancy_lab.measuring.verify import Check, Verification
 from occupancy_lab.values import Config
-from occupancy_lab.workers.signals import Interrupted, UnfinishedError
+from occupancy_lab.workers.signals import Interrupted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,37 +75,25 @@ def test_measured_sweep_uses_the_devices(launches: Launches) -> None:
     assert launches.devices == ("0", "1")
 
 
-def test_calibrate_exports_its_launches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A calibration is printed, and its launches are written where they were asked to."""
-    errors = TimeErrors(launches=1, median=0.03, mean=0.04, p90=0.1, bias=0.0)
-    table = pd.DataFrame({"us": [2.5]})
-    made = Calibrated(
-        CALIBRATION, tmp_path / "h200.json", 184.4, errors, table, Units(l1_cycles=34.2)
-    )
-    monkeypatch.setattr(
-        "occupancy_lab.calibrating.calibrate.calibrate_here", lambda _progress, **_options: made
-    )
-    exported = tmp_path / "rows.csv"
-    done = run("calibrate", "--export-csv", str(exported))
+def test_calibrate_prints_the_units(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A calibration is printed, as words and as JSON."""
+    made = Calibrated(CALIBRATION, tmp_path / "h200.json", 34.4, Units(l1_cycles=34.2))
+    monkeypatch.setattr("occupancy_lab.calibrating.calibrate.calibrate_here", lambda: made)
+    done = run("calibrate")
     assert done.returncode == 0
-    assert "launch_us" in done.stdout
-    assert exported.read_text() == "us\n2.5\n"
+    assert "l1_cycles" in done.stdout
     assert values_of(run("calibrate", "--json").stdout)["device"] == "NVIDIA H200"
 
 
-def test_interrupted_calibration_writes_its_launches(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """A signal in the middle of a calibration writes the launches that are finished."""
+def test_interrupted_calibration_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal in the middle of a calibration ends it with a sentence."""
 
-    def interrupted(*_asked: object, **_options: object) -> None:
-        raise UnfinishedError(pd.DataFrame({"us": [2.5, None]})) from Interrupted(signal.SIGTERM)
+    def interrupted() -> None:
+        raise Interrupted(signal.SIGTERM)
 
     monkeypatch.setattr("occupancy_lab.calibrating.calibrate.calibrate_here", interrupted)
-    exported = tmp_path / "rows.csv"
-    done = run("calibrate", "--export-csv", str(exported))
+    done = run("calibrate")
     assert (done.returncode, done.stderr.strip()) == (143, "occupancy-lab: interrupted")
-    assert exported.read_text() == 'us\n2.5\n""\n'
 
 
 @pytest.mark.parametrize(("agrees", "status"), [(True, 0), (None, 0), (False, 1)])

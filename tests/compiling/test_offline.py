@@ -11,12 +11,10 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
 from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
-from occupancy_lab.calibrating.kernels import KERNELS as MICRO_BENCHMARKS
 from occupancy_lab.compiling.compile import _compile
 from occupancy_lab.compiling.offline import OfflineDriver, offline
 from occupancy_lab.errors import InputError
@@ -62,17 +60,6 @@ def asked_by_stand_ins(launch: Launch, kernel: Kernel, target: Target) -> dict[s
         launch.warm_up(kernel.function)
 
     return asked(kernel.function, warm_up, target)
-
-
-@pytest.mark.parametrize("kernel", MICRO_BENCHMARKS.values(), ids=MICRO_BENCHMARKS)
-@pytest.mark.parametrize("stages", [1, 2])
-def test_micro_benchmarks_launch_what_is_compiled(kernel: Kernel, stages: int) -> None:
-    """A kernel of a calibration launches with the options that it was compiled with."""
-    problem, config = Problem(64, 781), Config(1024, 4, stages)
-    matrix = torch.empty((64, 781), device="meta")
-    launched = asked(kernel.function, lambda: kernel.run(matrix, config, 16), SM_90)
-    assert launched["num_stages"] == stages
-    assert launched == asked_by_stand_ins(kernel.launch(problem, config), kernel, SM_90)
 
 
 @pytest.mark.parametrize("stages", [1, 2, 5])

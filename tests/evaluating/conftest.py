@@ -1,15 +1,11 @@
-"""Tables of launches that nobody made, and a model that says what a test wants."""
+"""Tables of launches that nobody made, with the times that a test has predicted of them."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 import pytest
-
-from occupancy_lab.evaluating import evaluation
-from occupancy_lab.throughput import predict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +31,8 @@ LAUNCH = {
     "measured": "measured",
     "us": 20.0,
     "use": "held out",
+    "predicted_us": 20.0,
+    "bound": "latency",
 }
 
 
@@ -42,19 +40,3 @@ LAUNCH = {
 def make_table() -> Callable[..., pd.DataFrame]:
     """Return the function that makes a table: a launch for each mapping of special values."""
     return lambda *launches: pd.DataFrame([LAUNCH | launch for launch in launches])
-
-
-@pytest.fixture
-def say(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Return the function that has the model say times: `say([us, ...], bound, roofline_us)`."""
-
-    def set_up(times: list[float], bound: str = "latency", roofline_us: float = 10.0) -> None:
-        left = iter(times)
-
-        def predictions(launches: list[Any], *_: Any) -> list[SimpleNamespace]:
-            return [SimpleNamespace(us=next(left), bound=bound) for _ in launches]
-
-        monkeypatch.setattr(predict, "predictions", predictions)
-        monkeypatch.setattr(evaluation, "roofline_us", lambda _total, _constants: roofline_us)
-
-    return set_up

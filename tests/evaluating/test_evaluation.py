@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from guesses import BASIS, calibration
-from stand_ins import UNLISTED, put_here
+from stand_ins import UNLISTED, put_calibration, put_here
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.evaluating import Evaluation
@@ -22,47 +21,50 @@ from occupancy_lab.evaluating.evaluation import (
 from occupancy_lab.evaluating.score import METRICS
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernels import softmax
-from occupancy_lab.throughput import calibrations
+from occupancy_lab.throughput.launch_time import basis_words, launch_us
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     import pandas as pd
 
     Table = Callable[..., pd.DataFrame]
-    Say = Callable[..., None]
 
 
-def evaluated(table: pd.DataFrame, **others: Any) -> Evaluation:
-    """Return the evaluation with guessed constants for every GPU."""
-    return evaluate(table, basis_of=lambda _gpu: BASIS, **others)
+H200 = find_gpu("h200")
+TOO_LARGE = {
+    "predicted_us": None,
+    "cols": 16384,
+    "BLOCK_SIZE": 16384,
+    "num_warps": 32,
+    "num_stages": 8,
+}
+"""A launch that is compiled as its time is not in the table, and that no GPU holds."""
 
 
-def test_only_measured_launches_as_planned_count(make_table: Table, say: Say) -> None:
+def test_only_measured_launches_as_planned_count(make_table: Table) -> None:
     """Launches of another number of programs, without a time or of a provider do not count."""
-    say([30.0])
     table = make_table(
-        {},
+        {"predicted_us": 30.0},
         {"launched": 528},
         {"measured": "wrong result", "us": None},
         {"measured": None, "launched": None, "us": None, "num_programs": None},
         {"kernel": "copy", "num_programs": None, "num_warps": None, "BLOCK_SIZE": None},
     )
-    (result,) = evaluated(table).results
+    (result,) = evaluate(table).results
     assert (result.launches, result.shapes, result.without_prediction) == (1, 1, 0)
     assert result.score.errors is not None
     assert result.score.errors.median == pytest.approx(0.5)
 
 
-def test_gpus_and_uses_are_apart(make_table: Table, say: Say) -> None:
+def test_gpus_and_uses_are_apart(make_table: Table) -> None:
     """Each use of each GPU has a result, in the order of the table."""
-    say([20.0] * 5)
     table = make_table(
         {"use": "tuning"}, {}, {"num_warps": 8}, {"gpu": "h100"}, {"cols": 1000, "use": "tuning"}
     )
-    results = evaluated(table).results
+    results = evaluate(table).results
     assert [(one.gpu, one.use, one.launches, one.shapes) for one in results] == [
         ("h200", "tuning", 2, 2),
         ("h200", "held out", 2, 1),
@@ -71,29 +73,31 @@ def test_gpus_and_uses_are_apart(make_table: Table, say: Say) -> None:
     assert results[0].title == find_gpu("h200").title
 
 
-def test_table_without_uses(make_table: Table, say: Say) -> None:
+def test_table_without_uses(make_table: Table) -> None:
     """A table of one's own, which has no use, is one result."""
-    say([20.0])
-    (result,) = evaluated(make_table({}).drop(columns="use")).results
+    (result,) = evaluate(make_table({}).drop(columns="use")).results
     assert result.use == "all"
 
 
-def test_rivals_by_hand(make_table: Table, say: Say) -> None:
+def test_rivals_by_hand(make_table: Table) -> None:
     """Three ways of choosing one of two kernels' launches: by time, the first, by occupancy."""
-    say([12.0, 11.0, 30.0, 20.0], roofline_us=10.0)
+    other = {"kernel": "softmax_row", "num_programs": 1, "launched": 1}
     table = make_table(
-        {"us": 10.0, "occupancy": 0.25},
-        {"us": 20.0, "occupancy": 0.5, "num_warps": 8},
-        {"us": 40.0, "occupancy": 1.0, "kernel": "softmax_row", "num_programs": 1, "launched": 1},
-        {"us": 16.0, "occupancy": 1.0, "num_warps": 16},
+        {"us": 10.0, "predicted_us": 12.0, "occupancy": 0.25},
+        {"us": 20.0, "predicted_us": 11.0, "occupancy": 0.5, "num_warps": 8},
+        {"us": 40.0, "predicted_us": 30.0, "occupancy": 1.0} | other,
+        {"us": 16.0, "predicted_us": 20.0, "occupancy": 1.0, "num_warps": 16},
     )
-    (result,) = evaluated(table).results
+    (result,) = evaluate(table).results
     prediction, roofline, occupancy = result.scores
     assert [one.name for one in result.scores] == ["prediction", "roofline", "highest occupancy"]
     assert prediction.mean_loss == pytest.approx(1.0)
     assert roofline.mean_loss == pytest.approx(0.0)
     assert roofline.errors is not None
-    assert roofline.errors.mean == pytest.approx((0 + 0.5 + 0.75 + 0.375) / 4)
+    assert H200.bandwidth_gbs is not None
+    floor = launch_us(H200) + 2 * 4096 * 1024 * 4 / H200.bandwidth_gbs / 1e3
+    errors = [1 - floor / us for us in (10.0, 20.0, 40.0, 16.0)]
+    assert roofline.errors.mean == pytest.approx(sum(map(abs, errors)) / 4)
     assert roofline.rank_correlation is None
     assert occupancy.mean_loss == pytest.approx(3.0)
     assert occupancy.errors is None
@@ -102,23 +106,30 @@ def test_rivals_by_hand(make_table: Table, say: Say) -> None:
 
 
 def test_perfect_model_has_nothing_to_be_said_against(make_table: Table) -> None:
-    """Where the model's own times were measured there is no error, no loss and the same order."""
+    """Where the model's own times were measured there is no error, no loss and the same order.
+
+    A table without predicted times has every launch compiled and counted.
+    """
     knobs = [{"cols": cols, "num_warps": warps} for cols in (700, 1024) for warps in (1, 4, 16)]
     table = make_table(*knobs)
-    table["us"] = with_predictions(table, {}, find_gpu("h200"), BASIS)["predicted_us"]
-    (result,) = evaluated(table).results
+    table = table.drop(columns=["predicted_us", "bound"])
+    table["us"] = with_predictions(table, {}, H200)["predicted_us"]
+    (result,) = evaluate(table).results
     assert result.score.errors is not None
     assert result.score.errors.p90 == pytest.approx(0, abs=1e-12)
     assert result.score.worst_loss == pytest.approx(0, abs=1e-12)
     assert result.score.rank_correlation == pytest.approx(1)
-    assert result.basis == BASIS.words
+    assert result.basis == basis_words(H200)
 
 
-def test_groups_are_every_launch_once(make_table: Table, say: Say) -> None:
+def test_groups_are_every_launch_once(make_table: Table) -> None:
     """Told apart by any one thing, each launch is in one group, with its own error."""
-    say([21.0, 22.0, 26.0])
-    table = make_table({"num_warps": 4, "n_spills": 3}, {"num_warps": 4}, {"n_spills": None})
-    (result,) = evaluated(table).results
+    table = make_table(
+        {"predicted_us": 21.0, "num_warps": 4, "n_spills": 3},
+        {"predicted_us": 22.0, "num_warps": 4},
+        {"predicted_us": 26.0, "n_spills": None},
+    )
+    (result,) = evaluate(table).results
     found = {(one.by, one.value): one.errors for one in result.groups}
     assert {by for by, _ in found} == {"bound", "kernel", "num_warps", "num_stages", "spills"}
     assert found["num_warps", "4"].launches == 3
@@ -128,49 +139,48 @@ def test_groups_are_every_launch_once(make_table: Table, say: Say) -> None:
     assert found["bound", "latency"].bias == pytest.approx(0.10)
 
 
-def test_worst_launches_are_listed(make_table: Table, say: Say) -> None:
+def test_worst_launches_are_listed(make_table: Table) -> None:
     """The launches farthest off come first, and no more than asked for."""
-    say([21.0, 10.0, 26.0])
-    table = make_table({}, {"num_warps": 8}, {"cols": 1000})
-    (result,) = evaluated(table, top=2).results
+    table = make_table(
+        {"predicted_us": 21.0},
+        {"predicted_us": 10.0, "num_warps": 8},
+        {"predicted_us": 26.0, "cols": 1000},
+    )
+    (result,) = evaluate(table, top=2).results
     first, second = result.worst
     assert (first.problem, first.config) == (Problem(4096, 1024), Config(1024, 8, 1))
     assert (first.predicted_us, first.measured_us) == (10.0, 20.0)
     assert first.error == pytest.approx(-0.5)
     assert second.problem == Problem(4096, 1000)
-    say([21.0, 10.0, 26.0])
-    assert evaluated(table, top=0).results[0].worst == ()
+    assert evaluate(table, top=0).results[0].worst == ()
 
 
-def test_what_cannot_be_predicted_is_counted(make_table: Table, say: Say) -> None:
-    """A launch whose binary was not read is said to be without a prediction."""
-    say([20.0])
-    (result,) = evaluated(make_table({}, {"instructions": None})).results
+def test_what_cannot_be_predicted_is_counted(make_table: Table) -> None:
+    """A launch that cannot be compiled again is said to be without a prediction."""
+    (result,) = evaluate(make_table({}, TOO_LARGE)).results
     assert (result.launches, result.without_prediction) == (1, 1)
 
 
-def test_own_kernel_is_given_by_name(make_table: Table, say: Say) -> None:
+def test_own_kernel_is_given_by_name(make_table: Table) -> None:
     """A kernel that is not the lab's is taken from those that are given, else it is not known."""
-    say([20.0])
     table = make_table({"kernel": "mine"})
-    (result,) = evaluated(table, kernels={"mine": softmax.KERNEL}).results
+    (result,) = evaluate(table, kernels={"mine": softmax.KERNEL}).results
     assert result.launches == 1
     with pytest.raises(InputError, match="'mine'"):
-        evaluated(table)
+        evaluate(table)
 
 
 def test_nothing_to_evaluate_is_said(make_table: Table) -> None:
-    """Without a measured launch, or without constants, there is an error that says which."""
+    """Without a measured launch, or a predicted one, there is an error that says which."""
     with pytest.raises(InputError, match="no launch was measured"):
-        evaluated(make_table({"measured": "out of memory"}))
+        evaluate(make_table({"measured": "out of memory"}))
     with pytest.raises(InputError, match=r"1 launches .* h200"):
-        evaluate(make_table({}), basis_of=lambda _gpu: None)
+        evaluate(make_table(TOO_LARGE))
 
 
-def test_json_has_the_numbers(make_table: Table, say: Say) -> None:
+def test_json_has_the_numbers(make_table: Table) -> None:
     """As JSON an evaluation has every score, group and worst launch."""
-    say([30.0])
-    evaluation = evaluated(make_table({}))
+    evaluation = evaluate(make_table({"predicted_us": 30.0}))
     (result,) = json.loads(evaluation.to_json())["results"]
     assert result["scores"][0]["errors"]["median"] == pytest.approx(0.5)
     assert result["worst"][0]["config"]["block_size"] == 1024
@@ -179,32 +189,30 @@ def test_json_has_the_numbers(make_table: Table, say: Say) -> None:
 
 @pytest.mark.parametrize("device", [UNLISTED.title, "NVIDIA H100 ABC"])
 def test_rows_of_a_gpu_that_no_table_has(
-    make_table: Table, say: Say, monkeypatch: pytest.MonkeyPatch, device: str
+    make_table: Table, monkeypatch: pytest.MonkeyPatch, device: str
 ) -> None:
     """Rows of an architecture are evaluated where the GPU that they were measured on is at hand."""
-    say([20.0])
     put_here(monkeypatch, UNLISTED)
-    table = make_table({"gpu": "sm_90", "device": device})
+    table = make_table({"gpu": "sm_90", "device": device, "predicted_us": None})
     if device == UNLISTED.title:
-        (result,) = evaluated(table).results
+        (result,) = evaluate(table).results
         assert (result.title, result.launches) == (UNLISTED.title, 1)
     else:
-        with pytest.raises(InputError, match="too little of them or of sm_90"):
-            evaluated(table)
+        with pytest.raises(InputError, match="no time is predicted of them on sm_90"):
+            evaluate(table)
 
 
 @pytest.fixture
-def evaluation(make_table: Table, say: Say) -> Evaluation:
+def evaluation(make_table: Table) -> Evaluation:
     """Return the evaluation of four launches on two shapes, and of one that is not predicted."""
-    say([10.2, 25.0, 31.0, 12.0])
     table = make_table(
-        {"us": 10.0},
-        {"us": 20.0, "num_warps": 8, "occupancy": 1.0},
-        {"us": 31.0, "cols": 1000, "n_spills": 12},
-        {"us": 10.0, "cols": 1000, "num_warps": 16, "num_stages": 2},
-        {"instructions": None},
+        {"us": 10.0, "predicted_us": 10.2},
+        {"us": 20.0, "predicted_us": 25.0, "num_warps": 8, "occupancy": 1.0},
+        {"us": 31.0, "predicted_us": 31.0, "cols": 1000, "n_spills": 12},
+        {"us": 10.0, "predicted_us": 12.0, "cols": 1000, "num_warps": 16, "num_stages": 2},
+        TOO_LARGE,
     )
-    return evaluated(table)
+    return evaluate(table)
 
 
 def test_words(evaluation: Evaluation, check_golden: Callable[[str, str], None]) -> None:
@@ -245,19 +253,17 @@ def test_broken_limit_is_said(evaluation: Evaluation, name: str) -> None:
     assert f"{limit:g} at {'least' if metric.least else 'most'}" in sentence
 
 
-def test_unknown_number_keeps_no_limit(make_table: Table, say: Say) -> None:
+def test_unknown_number_keeps_no_limit(make_table: Table) -> None:
     """A single launch has no rank correlation, and so cannot be said to reach one."""
-    say([20.0])
-    evaluation = evaluated(make_table({}))
+    evaluation = evaluate(make_table({}))
     (sentence,) = broken_limits(evaluation, {"rank": 0.5, "median": 0.1})
     assert sentence.endswith("the rank correlation is not known, and may be 0.5 at least")
 
 
-def test_uses_of_a_file_are_text(make_table: Table, say: Say) -> None:
+def test_uses_of_a_file_are_text(make_table: Table) -> None:
     """What a file calls the use of its launches is shown as it is."""
-    say([10.0])
     table = make_table({"use": "<b>*mine*|\n# x"})
-    text = evaluated(table).to_markdown()
+    text = evaluate(table).to_markdown()
     assert r"\<b\>\*mine\*| \# x" in text
     assert "<b>" not in text
 
@@ -279,13 +285,9 @@ KERNEL = dataclasses.replace(softmax.KERNEL, name="mine")
 
 
 @pytest.fixture
-def own_calibration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Have an H200 calibrated on this machine, with guessed constants."""
-    monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path / "store"))
-    calibration().write(calibrations.calibration_path("h200"))
-    calibrations._calibrations.cache_clear()
-    yield
-    calibrations._calibrations.cache_clear()
+def own_calibration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have an H200 calibrated on this machine."""
+    put_calibration(monkeypatch, tmp_path / "store")
 
 
 def chosen(table: pd.DataFrame, *, gpus: tuple[str, ...] = (), uses: tuple[str, ...] = ()) -> list:
@@ -325,14 +327,15 @@ def test_nothing_chosen_is_said(make_table: Table) -> None:
 @pytest.mark.usefixtures("own_calibration")
 def test_file_is_evaluated(make_table: Table, tmp_path: Path) -> None:
     """A file is evaluated with this machine's calibration, and held to the limits given."""
-    table = make_table({}, {"num_warps": 8}, {"launched": 132}).drop(columns="use")
+    table = make_table({"predicted_us": 21.0}, {"num_warps": 8}, {"launched": 132})
+    table = table.drop(columns="use")
     table.to_csv(tmp_path / "own.csv", index=False)
     evaluation, broken = run(file=str(tmp_path / "own.csv"))
     assert broken == ()
     (result,) = evaluation.results
     assert (result.launches, result.use) == (2, "all")
-    assert result.basis.startswith("calibrated on NVIDIA H200")
-    _, broken = run(file=str(tmp_path / "own.csv"), max_median=0.0, max_worst_loss=1e9)
+    assert result.basis.startswith("what calibrate measured here")
+    _, broken = run(file=str(tmp_path / "own.csv"), max_median=0.01, max_worst_loss=1e9)
     assert len(broken) == 1
     assert "median error" in broken[0]
 

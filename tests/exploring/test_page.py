@@ -357,11 +357,22 @@ def test_one_program_too_many_costs_what_the_model_says(page: Page) -> None:
         "(() => { const {columns: c, names: n} = occupancyLab.data.kernels; const at ="
         " c.cols.findIndex((cols, i) => n.gpu[c.gpu[i]] === 'h100' && cols === 781 && n.dtype"
         "[c.dtype[i]] === 'float32' && n.kernel[c.kernel[i]] === 'softmax' && c.num_warps[i] === 8"
-        " && c.num_stages[i] === 4); return [c.predicted_ns[at], c.overfull_ns[at]]; })()"
+        " && c.num_stages[i] === 4); return [c.predicted_us[at], c.overfull_us[at]]; })()"
     )
-    before, longer = (one / 1e3 for one in row)
+    before, longer = row
     assert f"{before:.1f} us become {before + longer:.1f} us" in page.text("#time-says")
     assert page.text("#timeline svg text:last-of-type") == f"{before + longer:.1f} us"
+
+
+def test_passes_fill_the_predicted_time(page: Page) -> None:
+    """Full passes are equally long, and the last one ends when the launch is predicted to."""
+    times = page.value(
+        "[...document.querySelectorAll('#passes tbody tr')].map(({cells}) =>"
+        " [1, 2].map((at) => parseFloat(cells[at].textContent)))"
+    )
+    *full, _ = [end - start for start, end in times]
+    assert full == pytest.approx([full[0]] * 5, abs=0.11)
+    assert f"The model predicts {times[-1][1]} us" in page.text("#time-says")
 
 
 def test_the_launch_plays_pauses_and_steps(page: Page) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 from unittest.mock import Mock
 
@@ -19,11 +20,11 @@ from matrices import (
     problem_of,
     random_matrix,
 )
-from records import compile_resources, plan_of
+from records import compile_resources, counted_record, plan_of
 
 from occupancy_lab.compiling import Store
 from occupancy_lab.errors import InputError
-from occupancy_lab.gpus import present_gpus
+from occupancy_lab.gpus import find_gpu, present_gpus
 from occupancy_lab.kernel import kept_workspace
 from occupancy_lab.kernels import softmax_cooperative
 from occupancy_lab.kernels.softmax_cooperative import (
@@ -375,5 +376,17 @@ def test_no_part_takes_more_than_64_registers() -> None:
 
 
 def test_a_rows_programs_wait_for_each_other_once() -> None:
-    """The time of one exchange is counted."""
-    assert KERNEL.exchanges == 1
+    """A program waits once for each part that it takes, and its time has that."""
+    problem = Problem(512, 32_768)
+    config = KERNEL.default_config(problem, 0)
+    found = counted_record(KERNEL, problem, config, find_gpu("h100"))
+    assert found.executed is not None
+    assert found.executed.program is not None
+    parts = KERNEL.pieces(problem, config)
+    assert found.executed.program.waits == pytest.approx(parts / found.plan.num_programs)
+    alone = dataclasses.replace(found.executed.program, waits=0.0)
+    executed = dataclasses.replace(found.executed, program=alone)
+    without = dataclasses.replace(found, executed=executed).with_time().prediction
+    assert found.prediction is not None
+    assert without is not None
+    assert without.us < found.prediction.us

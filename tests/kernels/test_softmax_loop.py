@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from matrices import random_matrix
-from records import make_record
+from records import counted_record
 
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernels.softmax_loop import KERNEL
@@ -37,7 +37,7 @@ def test_twice_the_columns_take_twice_the_time(rows: int) -> None:
     def us(cols: int) -> float:
         problem = Problem(rows, cols)
         config = KERNEL.default_config(problem, gpu.architecture.max_shared)
-        record = make_record(KERNEL, problem, config, gpu)
+        record = counted_record(KERNEL, problem, config, gpu)
         assert record.prediction is not None
         return record.prediction.us
 

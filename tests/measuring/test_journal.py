@@ -19,16 +19,14 @@ import pytest
 from faked import _FakedChild
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from stand_ins import CALIBRATION, put_calibration, put_here
+from stand_ins import put_calibration, put_here
 
-from occupancy_lab.calibrating.units import Units
 from occupancy_lab.cli import main
 from occupancy_lab.kernels import softmax_row
 from occupancy_lab.measuring import journal as journal_module
 from occupancy_lab.measuring import process as process_module
 from occupancy_lab.measuring.journal import LIFETIME, Journal, measure_launches
 from occupancy_lab.measuring.process import Batch, MeasuringProcess, TimedLaunch
-from occupancy_lab.text.document import Document
 from occupancy_lab.values import Config, Measurement, Problem
 from occupancy_lab.workers.child import from_line, to_line
 
@@ -161,7 +159,6 @@ COMMANDS = [
     ("sweep", "--cols", "100,200", "--num-warps", "4", "--num-stages", "1", "--measure", "--quiet"),
     ("tune", "--cols", "100", "--num-warps", "4", "--num-stages", "1", "--measure", "--quiet"),
     ("measure", "--cols", "100", "--provider", "kernel,copy"),
-    ("calibrate", "--quiet"),
 ]
 
 
@@ -172,21 +169,6 @@ def exit_status(*arguments: str) -> int:
     return int(exit_.value.code or 0)
 
 
-@pytest.fixture
-def _small_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have a calibration launch little and fit nothing."""
-    launches = [("softmax_row", Problem(64, 128), Config(128, 4, 1))]
-    monkeypatch.setattr("occupancy_lab.calibrating.calibrate.launches", lambda: launches)
-    module = "occupancy_lab.calibrating.calibrate"
-    monkeypatch.setattr(f"{module}.calibration_of", lambda _table, _gpu: CALIBRATION)
-    monkeypatch.setattr(f"{module}.keep_calibration", lambda _calibration: None)
-    monkeypatch.setattr(f"{module}.fit_errors", lambda *_values: None)
-    monkeypatch.setattr(f"{module}.measure_units", Units)
-    document = Document("made", (), ())
-    monkeypatch.setattr(f"{module}.Calibrated.to_document", lambda _made: document)
-
-
-@pytest.mark.usefixtures("_small_calibration")
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
 def test_each_command_goes_on(
     command: tuple[str, ...],
@@ -227,7 +209,7 @@ def test_kept_times_are_taken_as_they_were(asked: list[Problem]) -> None:
 
 @pytest.mark.parametrize(
     "journal",
-    [Journal("calibrate"), Journal("sweep", resume=False), Journal("sweep", keep=False)],
+    [Journal("tune"), Journal("sweep", resume=False), Journal("sweep", keep=False)],
     ids=["another command", "no resume", "no cache"],
 )
 def test_another_command_measures_all(journal: Journal, asked: list[Problem]) -> None:
@@ -377,7 +359,7 @@ def test_journal_that_cannot_be_kept_is_no_error(
 
 def test_old_journals_are_deleted(store: Path) -> None:
     """A journal that nobody came back for is deleted once it counts no more."""
-    interrupted(Journal("calibrate"))
+    interrupted(Journal("tune"))
     (old,) = (store / "unfinished").iterdir()
     os.utime(old, (0, 0))
     interrupted(Journal("sweep"))

@@ -231,6 +231,20 @@ def run(x, config, num_programs):
 
 KERNEL = dataclasses.replace(softmax.KERNEL, run=run)
 """
+EMPTY_KERNEL = """
+import dataclasses
+
+from occupancy_lab.calibrating.unit_kernels import empty_kernel
+from occupancy_lab.kernels import softmax
+
+
+def run(x, config, num_programs):
+    empty_kernel[(1,)](x)
+    return x
+
+
+KERNEL = dataclasses.replace(softmax.KERNEL, run=run, reference=None)
+"""
 
 
 def changed(directory: Path, change: str) -> TimedLaunch:
@@ -384,11 +398,11 @@ def test_tiny_matrices_are_mostly_launch() -> None:
 
 
 @pytest.mark.gpu
-def test_what_cannot_be_compared_is_timed() -> None:
+def test_what_cannot_be_compared_is_timed(tmp_path: Path) -> None:
     """A kernel that computes nothing has a time, and no error to be told."""
-    from occupancy_lab.calibrating import kernels
-
-    launch = TimedLaunch(f"{kernels.__file__}:empty", Config(16, 1, 1))
+    path = tmp_path / "empty.py"
+    path.write_text(EMPTY_KERNEL, encoding="utf-8")
+    launch = TimedLaunch(str(path), Config(16, 1, 1), 1)
     (empty,) = measure(Batch(Problem(16, 16), (launch,), 6))
     assert empty.status == "measured"
     assert empty.relative_error is None

@@ -6,14 +6,16 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from records import make_record
+from records import counted_record
 from stand_ins import Launches, put_calibration, put_here, values_of
 
 from occupancy_lab.errors import DoesNotFitError, InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring.side_by_side import ALL, measure_side_by_side
-from occupancy_lab.throughput.calibrations import calibration_for
+from occupancy_lab.prediction import Part, Prediction
+from occupancy_lab.record import Record
+from occupancy_lab.throughput.launch_time import PARTS
 from occupancy_lab.values import Config, Measurement, Problem
 
 if TYPE_CHECKING:
@@ -70,7 +72,7 @@ def test_kernel_and_tutorial_are_launched_as_their_records_say(launches: Launche
         Config(1024, 2, 1),
         20_000,
     )
-    record = make_record(
+    record = counted_record(
         load_kernel("softmax"), Problem(20_000, 781), Config(1024, 8, 4), find_gpu("h200")
     )
     assert (tutorial.kernel, tutorial.config) == ("softmax", record.config)
@@ -83,13 +85,13 @@ def test_predictions_are_of_what_is_launched(launches: Launches) -> None:
     How far off it is, and what it rests on, is said beside the time.
     """
     found = measure_side_by_side(781, num_warps=4, num_stages=1)
-    record = make_record(load_kernel("softmax"), PROBLEM, Config(1024, 4, 1), find_gpu("h200"))
+    record = counted_record(load_kernel("softmax"), PROBLEM, Config(1024, 4, 1), find_gpu("h200"))
     assert found.row("kernel").prediction == record.prediction is not None
     assert found.row("tutorial").prediction is not None
     assert found.row("copy").prediction is None
     text = found.to_markdown()
     assert f"{record.prediction.us / 10.0 - 1:+.1%}" in text
-    assert calibration_for(found.gpu).words in text
+    assert f"Times for H200 SXM rest on {record.prediction.basis}: of kernels" in text
     assert launches.asked
 
 
@@ -162,25 +164,60 @@ def test_values_are_json(launches: Launches) -> None:
         values = values_of(json.dumps(measure_side_by_side(781).to_dict()))
     assert values["measured"][0]["measurement"]["relative_error"] is None
     values = values_of(json.dumps(measure_side_by_side(781).to_dict()))
-    assert values["measured"][0]["prediction"]["bound"] in {"latency", "issue", "bandwidth"}
+    assert values["measured"][0]["prediction"]["bound"] in PARTS
     assert values["measured"][0]["measurement"]["us"] == 10.0
 
 
+def test_the_tutorials_time_is_of_what_it_launches(launches: Launches) -> None:
+    """Where its formula launches more programs than fit, the tutorial's time is of so many."""
+    found = measure_side_by_side(500, providers=("kernel", "tutorial"))
+    problem, config = Problem(4096, 500), Config(512, 8, 4)
+    record = counted_record(load_kernel("softmax"), problem, config, find_gpu("h200"))
+    kernel, tutorial = found.row("kernel"), found.row("tutorial")
+    assert (kernel.num_programs, tutorial.num_programs) == (
+        record.plan.num_programs,
+        record.miscount,
+    )
+    assert kernel.prediction == record.prediction
+    assert tutorial.prediction == record.tutorial_prediction is not None
+    assert len(launches.asked) == 2
+
+
+TAKEN = Prediction(
+    us=9.5,
+    gbs=2694.0,
+    copy_gbs=2950.0,
+    parts=(Part("launch", 3.0), Part("bandwidth", 6.5)),
+    basis="the data sheet and launches of a test",
+    calibrated=True,
+    low_us=8.8,
+    high_us=10.8,
+)
+
+
 def test_words_of_a_measurement(
-    launches: Launches, check_golden: Callable[[str, str], None]
+    launches: Launches, check_golden: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The golden file has the tables and the sentences; a lost provider says why it has no time."""
-
-    def unknown(planned: Sequence[object], _gpu: object) -> list[None]:
-        return [None] * len(planned)
-
     launches.times = lambda launch: {**TIMES, "torch.compile": None}.get(launch.kernel, 10.0)
-    with pytest.MonkeyPatch.context() as patch:
-        for module in ("record", "compiled_records"):
-            patch.setattr(f"occupancy_lab.{module}.predict", unknown)
-        patch.setattr("occupancy_lab.measuring.side_by_side.calibration_for", lambda _gpu: None)
-        found = measure_side_by_side(781)
-        check_golden("side_by_side.md", found.to_markdown())
+    monkeypatch.setattr(Record, "time_with", lambda *_asked: TAKEN)
+    check_golden("side_by_side.md", measure_side_by_side(781).to_markdown())
+
+
+def test_what_has_no_predicted_time_is_measured(
+    launches: Launches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing can be predicted the cells are empty, and nothing is said of a basis."""
+    monkeypatch.setattr(Record, "time_with", lambda *_asked: None)
+    found = measure_side_by_side(781, providers=("kernel", "copy"))
+    assert found.row("kernel").prediction is None
+    page = found.to_markdown()
+    (row,) = (line for line in page.splitlines() if line.startswith("| kernel") and "792" in line)
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells == ["kernel", "8", "4", "792", "-", "-", "-", "10.0", "-"]
+    assert "rest on" not in page
+    assert "off is how far" not in page
+    assert launches.asked
 
 
 @pytest.mark.gpu

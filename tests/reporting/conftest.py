@@ -1,13 +1,14 @@
-"""The small table as a source, its predictions columns of it, and what is predicted of it."""
+"""The small table as a source of measured launches, and as one of predicted ones."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import pytest
-from small_table import H100, claimed, providers, rows, table_of
+from small_table import H200, predicted_of, providers, rows, table_of
 
-from occupancy_lab.reporting.source import make_predicted
+from occupancy_lab.evaluating import evaluation
+from occupancy_lab.reporting.source import make_source
 
 if TYPE_CHECKING:
     from occupancy_lab.reporting.source import Source
@@ -16,10 +17,17 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def small() -> Source:
     """Return the source of the small table, whose predictions are its own."""
-    return claimed(table_of(rows()), providers())
+    return make_source(H200, table_of(rows()), providers())
 
 
 @pytest.fixture(scope="session")
 def predicted(small: Source) -> Source:
-    """Return what is predicted of the small table on an H100."""
-    return make_predicted(H100, small)
+    """Return what is predicted of the small table on a GH200."""
+    return predicted_of(table_of(rows()), small)
+
+
+@pytest.fixture
+def no_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have nothing compiled whose time is not in the table, as where no time is predicted."""
+    monkeypatch.setattr(evaluation, "compile_runs", lambda asked, _compiler: asked)
+    monkeypatch.setattr(evaluation, "with_counts", lambda runs, _asked, _compiler: runs)

@@ -32,7 +32,7 @@ def benchmark(small: Source) -> Benchmark:
 
 @pytest.fixture
 def forecast(predicted: Source) -> Benchmark:
-    """Return the benchmark as it is predicted for an H100."""
+    """Return the benchmark as it is predicted for a GH200."""
     found = make_benchmark(predicted)
     assert found is not None
     return found

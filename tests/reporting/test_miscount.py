@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from small_table import H100, H200, claimed, row, rows, table_of
+from small_table import H200, predicted_of, row, rows, table_of
 
 from occupancy_lab.reporting.chapters.miscount import (
     Miscount,
@@ -13,7 +13,7 @@ from occupancy_lab.reporting.chapters.miscount import (
     make_miscounts,
     the_miscounts,
 )
-from occupancy_lab.reporting.source import make_predicted, make_source
+from occupancy_lab.reporting.source import make_source
 
 if TYPE_CHECKING:
     from occupancy_lab.reporting.source import Source
@@ -81,12 +81,27 @@ def test_a_launch_is_paired_within_its_use() -> None:
     assert [launch.lost for launch in found.launches] == [pytest.approx(0.2), pytest.approx(0.1)]
 
 
-def test_what_is_not_predicted_is_not_said() -> None:
-    """Of binaries too little known for a prediction the chapter tells what was measured alone."""
-    uncounted = table_of([one | {"instructions": None} for one in rows()])
-    found = miscounts(claimed(uncounted))
+@pytest.mark.parametrize("without", [{"planned"}, {"tutorial"}, {"planned", "tutorial"}])
+@pytest.mark.usefixtures("no_times")
+def test_what_is_not_predicted_is_not_said(without: set[str]) -> None:
+    """Of launches without a predicted time the chapter tells what was measured alone."""
+    launches = [
+        one | ({"predicted_us": None} if name in without else {})
+        for one in rows()
+        for name in ["planned" if one["launched"] == one["num_programs"] else "tutorial"]
+    ]
+    found = miscounts(make_source(H200, table_of(launches)))
+    assert len(found.launches) == 4
     assert {one.predicted_lost for one in found.launches} == {None}
     assert "Predicted" not in str(the_miscounts(found).blocks[0])
+
+
+@pytest.mark.usefixtures("no_times")
+def test_a_file_need_not_say_what_is_predicted() -> None:
+    """Rows of launches that were made both ways tell what was measured without that column."""
+    found = miscounts(make_source(H200, table_of(rows()).drop(columns=["predicted_us", "bound"])))
+    assert len(found.launches) == 4
+    assert {one.predicted_lost for one in found.launches} == {None}
 
 
 def test_terms_are_counted_by_what_is_missing(small: Source) -> None:
@@ -109,5 +124,5 @@ def test_miscounts_need_no_launch(predicted: Source, small: Source) -> None:
 def test_where_the_formula_is_right_there_is_nothing_to_tell() -> None:
     """Neither launches with as many programs as fit nor predictions of them are a miscount."""
     assert make_miscounts(make_source(H200, table_of([row(), row(num_stages=1)]))) is None
-    right = [row(gpu="h100"), row(gpu="h100", num_warps=1, num_stages=1, shared=0)]
-    assert make_miscounts(make_predicted(H100, make_source(H100, table_of(right)))) is None
+    right = [row(), row(num_warps=1, num_stages=1, shared=0)]
+    assert make_miscounts(predicted_of(table_of(right))) is None

@@ -15,7 +15,6 @@ from occupancy_lab.reporting.source import (
     PREDICTED,
     PROBLEM,
     file_source,
-    make_predicted,
     make_source,
     recorded_source,
 )
@@ -23,8 +22,6 @@ from occupancy_lab.sweeping.recorded import recorded_table
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from occupancy_lab.reporting.source import Source
 
 
 @pytest.fixture
@@ -50,11 +47,14 @@ def test_recorded_rows_are_an_h200s() -> None:
     assert set(found.table["use"]) == {"benchmark", "tuning", "held out", "fresh"}
 
 
+SINGLE = {"problems": (PROBLEM,), "kernels": {"softmax": (1,)}, "num_warps": (4,)}
+"""What is compiled of the benchmark here."""
+
+
 @pytest.mark.parametrize("name", ["mi300x", "a100"])
 def test_a_gpu_of_a_target_without_rows_is_compiled_for(name: str) -> None:
     """Where no GPU of a target has rows, the benchmark is compiled for the one that is asked."""
-    single = {"problems": (PROBLEM,), "kernels": {"softmax": (1,)}, "num_warps": (4,)}
-    found = recorded_source(name, **single)
+    found = recorded_source(name, **SINGLE)
     assert found.gpu == find_gpu(name)
     assert found.times is PREDICTED
     assert found.origin is None
@@ -70,31 +70,20 @@ def test_an_architecture_is_no_gpu(name: str) -> None:
         recorded_source(name)
 
 
-def test_what_was_not_launched_is_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A GPU of a target with rows has them planned anew."""
+def test_a_gpu_of_a_target_with_rows_is_compiled_for_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was recorded of another GPU of its target stands beside what is predicted."""
     table = recorded_table()
     some = table[table.index % 10 == 0]
     monkeypatch.setattr("occupancy_lab.reporting.source.recorded_table", lambda: some)
-    found = recorded_source("gh200")
+    found = recorded_source("gh200", **SINGLE)
     assert found.times is PREDICTED
     assert found.origin is not None
     assert (found.gpu, found.origin.gpu) == (find_gpu("gh200"), find_gpu("h100"))
     assert found.measured.empty
-    assert len(found.planned) == len(found.predictions) == (found.table["status"] == "ok").sum()
+    assert (
+        len(found.planned) == len(found.predictions) == (found.table["status"] == "ok").sum() == 1
+    )
     assert (found.planned["us"] == found.planned["predicted_us"]).all()
-
-
-@pytest.fixture
-def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have no GPU that anything can be predicted for."""
-    monkeypatch.setattr("occupancy_lab.reporting.source.calibration_for", lambda _gpu: None)
-
-
-@pytest.mark.usefixtures("nothing_known")
-def test_nothing_is_predicted_without_a_basis(small: Source) -> None:
-    """Where no GPU was ever calibrated a page of predictions cannot be made."""
-    with pytest.raises(InputError, match="nothing can be predicted"):
-        make_predicted(find_gpu("h100"), small)
 
 
 def test_file_names_its_own_gpu(file: str) -> None:
@@ -148,9 +137,8 @@ def test_planned_launches_and_claims() -> None:
     assert len(found.predictions_for("tuning")) == 1
 
 
-@pytest.mark.usefixtures("nothing_known")
-def test_nothing_is_claimed_without_a_basis() -> None:
-    """Where a GPU cannot be predicted there are no claims, and no error."""
-    found = make_source(H200, table_of([row()]))
-    assert found.basis is None
+@pytest.mark.usefixtures("no_times")
+def test_nothing_is_claimed_without_a_time() -> None:
+    """Where no time is predicted of a launch there are no claims, and no error."""
+    found = make_source(H200, table_of([row() | {"predicted_us": None}]))
     assert (len(found.planned), len(found.predictions)) == (1, 0)

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import re
 import runpy
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import amd_nvidia
 import pytest
 from amd_nvidia import SHOWN_WARPS, make_times, vendors_page
-from guesses import calibration
 from vendors import Vendors, make_vendors, recorded_vendors
 from vendors_claims import CLAIMANTS, make_claims
 from vendors_formula import make_formulas
 from vendors_stages import draw_stages, make_stages
 
+from occupancy_lab import load_kernel
+from occupancy_lab.compiled_records import compile_matrix
+from occupancy_lab.compiling import store_directory
+from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.gpus import HipArchitecture, find_gpu
+from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.occupancy import Rocm
 from occupancy_lab.plotting.style import save
 from occupancy_lab.text.document import to_markdown
-from occupancy_lab.throughput import calibrations
+from occupancy_lab.throughput.launch_time import MEASURED
+from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -147,15 +152,14 @@ def test_a_compile_that_failed_is_counted(vendors: Vendors) -> None:
     assert len(make_stages(vendors, SHOWN_WARPS).every) == 60
 
 
-def test_no_amd_gpu_has_confirmed_until_one_is_calibrated(
+def test_no_amd_gpu_has_confirmed_until_one_is_measured(
     vendors: Vendors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The page says that no AMD GPU confirmed it, and stops saying so with a calibration of one."""
+    """The page says that no AMD GPU confirmed it, and stops saying so once one was measured."""
     words = "No AMD GPU has confirmed a number of this page"
     assert words in in_words(vendors)
-    known = {"mi300x": dataclasses.replace(calibration(), gpu="mi300x")}
-    monkeypatch.setattr(calibrations, "_calibrations", lambda: known)
-    assert words not in in_words(make_vendors(read()))
+    monkeypatch.setattr(amd_nvidia, "MEASURED", (*MEASURED, "mi300x"))
+    assert words not in in_words(vendors)
 
 
 def test_fastest_has_the_fewest_stages(vendors: Vendors) -> None:
@@ -163,9 +167,25 @@ def test_fastest_has_the_fewest_stages(vendors: Vendors) -> None:
     times = make_times(vendors)
     assert len(times) == 12
     for one in times:
-        others = [vendors.at(one.gpu, one.problem, warps, 1) for warps in vendors.num_warps]
-        us = [record.prediction.us for record in others if record and record.prediction]
-        assert one.best.us == min(us)
+        others = [vendors.time(one.gpu, one.problem, warps, 1) for warps in vendors.num_warps]
+        assert one.best.us == min(other.us for other in others if other)
+
+
+def test_recorded_times_are_those_of_the_model(vendors: Vendors) -> None:
+    """What is recorded of a kernel is what is predicted of it now, on GPUs of both vendors."""
+    if version("triton") != vendors.triton:
+        pytest.skip(f"compiled with Triton {vendors.triton}")
+    compiler = Compiler(store_directory())
+    for gpu, num_warps, num_stages in (("mi300x", 4, 1), ("h100", 8, 4), ("b200", 4, 2)):
+        problem, config = Problem(4096, 781), Config(1024, num_warps, num_stages)
+        kernel = NamedKernel("softmax", load_kernel("softmax"))
+        found = compile_matrix(kernel, problem, config, find_gpu(gpu), compiler).prediction
+        recorded = vendors.time(find_gpu(gpu), problem, num_warps, num_stages)
+        assert found is not None
+        assert recorded is not None
+        assert recorded.us == pytest.approx(found.us, abs=0.001)
+        assert recorded.gbs == pytest.approx(found.gbs, abs=0.1)
+        assert (recorded.bound, recorded.basis) == (found.bound, found.basis)
 
 
 def labels(of: Sequence[Gpu], vendors: Vendors, path: Path) -> list[list[str]]:

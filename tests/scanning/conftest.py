@@ -18,7 +18,7 @@ LAUNCHES: tuple[tuple[str, str, int, str, dict[str, int]], ...] = (
     ("scale", "90", 1024, "fp32", {"num_warps": 4}),
     ("scale", "90", 4096, "fp32", {"num_warps": 8}),
     ("scale", "gfx942", 1024, "fp32", {"num_warps": 4}),
-    ("row_softmax", "90", 8192, "fp32", {"num_warps": 4, "maxnreg": 48}),
+    ("row_softmax", "90", 8192, "fp32", {"num_warps": 4, "maxnreg": 40}),
     ("row_softmax", "80", 16384, "fp32", {"num_warps": 32}),
     ("product", "90", 64, "fp16", {"num_warps": 4, "num_stages": 3}),
     ("specialized", "100", 128, "fp16", {"num_warps": 4, "num_stages": 3}),

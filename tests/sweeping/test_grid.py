@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from in_process import run
-from records import make_record
+from records import counted_record
 from stand_ins import UNLISTED, put_here
 
 import occupancy_lab
@@ -79,9 +79,11 @@ def test_a_gpu_that_no_table_has_is_predicted(monkeypatch: pytest.MonkeyPatch) -
     put_here(monkeypatch, UNLISTED)
     (row,) = sweep(781, num_warps=8, num_stages=2).to_dict("records")
     problem, config = Problem(4096, 781), Config(1024, 8, 2)
-    record = make_record(load_kernel("softmax"), problem, config, UNLISTED)
+    record = counted_record(load_kernel("softmax"), problem, config, UNLISTED)
     assert record.prediction is not None
     assert row["predicted_us"] == pytest.approx(record.prediction.us)
+    limits = row["predicted_low_us"], row["predicted_high_us"]
+    assert limits == pytest.approx((record.prediction.low_us, record.prediction.high_us))
     assert row["basis"] == record.prediction.basis
     assert row["num_programs"] == record.plan.num_programs
     assert row["occupancy"] == record.occupancy.occupancy

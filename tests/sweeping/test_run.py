@@ -21,7 +21,6 @@ from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.occupancy import cuda, hip
 from occupancy_lab.occupancy.calculator import calculate, unit_words
-from occupancy_lab.prediction import Part
 from occupancy_lab.record import Record
 from occupancy_lab.sweeping import sweep
 from occupancy_lab.sweeping.grid import make_table
@@ -84,7 +83,9 @@ def test_a_gpu_that_no_table_has_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     asked = {"cols": 781, "gpu": None, "num_warps": (8,), "num_stages": (2,)}
     swept = run_sweep(**NOTHING | {"plot": str(tmp_path)}, **asked)
     assert swept.status == 0
-    assert f"Predictions for {UNLISTED.title} rest on" in to_markdown(swept.shown)
+    shown = to_markdown(swept.shown)
+    assert f"Times for {UNLISTED.title} rest on the data sheet and" in shown
+    assert f"; no {UNLISTED.title} was measured." in shown
     assert (tmp_path / "curves-sm_90.svg").stat().st_size
 
 
@@ -185,15 +186,8 @@ def test_no_column_is_silently_empty() -> None:
     failure = Failure(Status.COMPILE_FAILED, "no such thing")
     runs = records_of([asked("b200"), asked("h100")], [WHOLE, failure], triton="3.7.1")
     assert isinstance(runs[0], Record)
-    assert runs[0].prediction is not None
-    runs[0] = dataclasses.replace(
-        runs[0],
-        counts=rows(4096, 781, 592),
-        executed=executed([place(3), place(20)], 8 * 4096),
-        prediction=dataclasses.replace(
-            runs[0].prediction, low_us=9.1, high_us=11.2, busiest=Part("issue", 5.2)
-        ),
-    )
+    counts, code = rows(4096, 781, 592), executed([place(3), place(20)], 8 * 4096)
+    runs[0] = dataclasses.replace(runs[0], counts=counts, executed=code).with_time()
     table = make_table(runs)
     assert tuple(table) == SWEEP_COLUMNS
     empty = [name for name in SWEEP_COLUMNS if table[name].isna().all()]

@@ -32,7 +32,7 @@ from occupancy_lab.compiling.offline import offline
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.gpus.present import PresentGpu
 from occupancy_lab.launch import Launch
-from occupancy_lab.throughput.predict import row_resources
+from occupancy_lab.sweeping.recorded import row_resources
 from occupancy_lab.tuning import autotuner
 from occupancy_lab.values import Resources
 

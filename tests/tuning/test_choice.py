@@ -15,8 +15,8 @@ from stand_ins import CONDITIONS
 
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.measuring import measure
+from occupancy_lab.prediction import NOT_FOLLOWED
 from occupancy_lab.sweeping.recorded import RecordedLaunch
-from occupancy_lab.throughput.calibrations import UNCONFIRMED_ERROR, Basis
 from occupancy_lab.tuning import Choice, Tuning
 from occupancy_lab.tuning.choice import FLUSH_US, cost_of, tuning_document
 from occupancy_lab.values import Measurement, Problem
@@ -84,7 +84,6 @@ def test_cost_is_the_sum_of_its_launches(predicted: list[float], runs: int) -> N
     assert flushed <= cost.seconds <= cost.launches * (max(predicted, default=0) + FLUSH_US) / 1e6
 
 
-CALIBRATED = "calibrated on NVIDIA H200, 2026-11-20, Triton 3.6.0"
 BEST = Choice(
     "softmax",
     (("BLOCK_SIZE", 1024), ("num_warps", 4), ("num_stages", 2)),
@@ -101,6 +100,10 @@ DEFAULT = Choice(
 )
 
 
+SHEET = "the data sheet and launches of public kernels on an NVIDIA H100"
+BASES = {"h200": SHEET, "mi300x": f"what the source does, {NOT_FOLLOWED}, {SHEET}"}
+
+
 def tuning(
     gpu: str,
     *,
@@ -114,14 +117,14 @@ def tuning(
             **dict(one.settings),
             "num_programs": one.num_programs,
             "predicted_us": one.predicted_us,
-            "predicted_low_us": None,
+            "predicted_low_us": 0.9 * one.predicted_us,
+            "predicted_high_us": 1.2 * one.predicted_us,
             "bound": one.bound,
+            "basis": BASES[gpu],
             "gpu": gpu,
             "reason": None,
             "triton_version": "3.7.1",
-            "loop_instructions": 100,
-            "async_copies": 4 if gpu == "h200" else 0,
-            "ranked": gpu == "h200" or one is BEST,
+            "ranked": True,
         }
         for one in (BEST, DEFAULT)
     ]
@@ -139,8 +142,6 @@ def tuning(
             as_compiled=True,
             measurement=measurement,
         )
-    mine = gpu == "h200"
-    words = CALIBRATED if mine else "the data sheet"
     return Tuning(
         gpu=find_gpu(gpu),
         launched="4096 x 781 float32",
@@ -149,12 +150,9 @@ def tuning(
         best_predicted=best,
         best_recorded=recorded,
         faster={},
-        compared=dict.fromkeys(
-            ("default of softmax", "tutorial"), dataclasses.replace(DEFAULT, ranked=mine)
-        ),
+        compared=dict.fromkeys(("default of softmax", "tutorial"), DEFAULT),
         exhaustive=cost_of([BEST.predicted_us, DEFAULT.predicted_us], 30),
         spent=cost_of([] if us is None else [BEST.predicted_us, DEFAULT.predicted_us], 30),
-        basis=Basis(None, words, calibrated=mine, error=None if mine else UNCONFIRMED_ERROR),  # type: ignore[arg-type] # no constants are shown
         table=table,
     )
 
@@ -184,3 +182,28 @@ def test_tuning_is_shown_with_five_rows() -> None:
     found = tuning("h200", us=(9.72, None))
     assert found.to_markdown() == tuning_document(found, 5).to_markdown()
     assert found.to_markdown(1) == tuning_document(found, 1).to_markdown()
+
+
+@pytest.mark.parametrize(
+    ("gpu", "bound", "error"),
+    [("h200", "bandwidth", 0.05), ("h200", "l2", 0.1), ("mi300x", "bandwidth", 0.2)],
+)
+def test_what_is_close_to_the_best_is_counted(gpu: str, bound: str, error: float) -> None:
+    """A page says of how many configurations no prediction tells which is faster than the best."""
+    found = tuning(gpu)
+    best = dataclasses.replace(BEST, bound=bound)
+    for share, is_close in ((error - 0.01, True), (error + 0.01, False)):
+        us = [best.predicted_us, best.predicted_us * (1 + share)]
+        other = dataclasses.replace(
+            found, best_predicted=best, table=found.table.assign(predicted_us=us)
+        )
+        said = f"1 other is within {error:.0%} of that: which is the fastest, only a measurement"
+        assert other.error == error
+        assert (said in other.to_markdown()) is is_close
+
+
+def test_what_was_measured_is_not_called_close() -> None:
+    """Where the close ones were measured too, no page says that only a measurement tells."""
+    close = "1 other, without a measured time, is within 5% of that:"
+    assert close in tuning("h200", us=(9.72, None)).to_markdown()
+    assert "only a measurement" not in tuning("h200", us=(9.72, 9.9)).to_markdown()

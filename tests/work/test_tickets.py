@@ -14,9 +14,8 @@ from occupancy_lab.compiling.offline import offline
 from occupancy_lab.compiling.texts import texts_of
 from occupancy_lab.launch import Launch
 from occupancy_lab.values import Target
-from occupancy_lab.work.counts import Amount
+from occupancy_lab.work.counts import IN_TURN, NO_WAIT, Amount
 from occupancy_lab.work.executed import execute
-from occupancy_lab.work.tickets import IN_TURN, NO_WAIT
 from occupancy_lab.work.ttir import read_ttir
 from occupancy_lab.work.walk import count
 

@@ -28,7 +28,7 @@ export class Kernels {
     const twin = this.known.names.gpu.find(
       (key) => this.gpus.get(key).architecture === architecture,
     );
-    const untimed = { predicted_ns: null, measured_ns: null, overfull_ns: null, bound: null };
+    const untimed = { predicted_us: null, measured_us: null };
     return this.rows.filter((row) => row.gpu === twin).map((row) => ({ ...row, ...untimed }));
   }
 
@@ -46,14 +46,14 @@ export class Kernels {
   }
 }
 
-/** Return bytes over nanoseconds as GB/s, or null. */
-export function gbs(row, time = row.predicted_ns) {
-  return time ? row.bytes / time : null;
+/** Return bytes over the predicted time as GB/s, or null. */
+export function gbs({ bytes, predicted_us: us }) {
+  return us ? bytes / us / 1e3 : null;
 }
 
-const us = (time) => (time === null ? "-" : microseconds(time / 1e3));
+const us = (time) => (time === null ? "-" : microseconds(time));
 const measured = (row) =>
-  row.measured_ns === null ? "not measured" : `${us(row.measured_ns)} (${row.measured_programs})`;
+  row.measured_us === null ? "not measured" : `${us(row.measured_us)} (${row.measured_programs})`;
 
 /** What the table shows of a row: its head, the number to sort by, its text. */
 const COLUMNS = [
@@ -64,9 +64,9 @@ const COLUMNS = [
   ["shared, B", (row) => row.usage.shared, (row) => String(row.usage.shared)],
   ["programs", (row) => row.programs, (row) => String(row.programs)],
   ["occupancy", (row) => row.occupancy, (row) => percent(row.occupancy)],
-  ["predicted", (row) => row.predicted_ns, (row) => us(row.predicted_ns)],
+  ["predicted", (row) => row.predicted_us, (row) => us(row.predicted_us)],
   ["GB/s", (row) => gbs(row), (row) => (gbs(row) === null ? "-" : gbs(row).toFixed(0))],
-  ["measured (programs)", (row) => row.measured_ns, measured],
+  ["measured (programs)", (row) => row.measured_us, measured],
 ];
 
 function spilling(row) {

@@ -6,7 +6,7 @@ import { gbs } from "./kernels.js";
 
 const TUTORIAL = { kernel: "softmax", cols: 781, dtype: "float32", num_warps: 8, num_stages: 4 };
 const bytes = { float32: 4, bfloat16: 2 };
-const time = (row) => microseconds(row.predicted_ns / 1e3);
+const time = (row) => microseconds(row.predicted_us);
 const block = (cols) => 2 ** Math.ceil(Math.log2(cols));
 
 /** A step: its title, the GPUs and kernel that it sets, and its paragraphs. */

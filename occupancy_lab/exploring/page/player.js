@@ -76,7 +76,7 @@ export function play() {
     return;
   }
   const shown = scheduleShown();
-  const last = shown.end + (page.state.overfull ? Math.max(shown.overfull ?? 0, 0) / 1e3 : 0);
+  const last = shown.end + (page.state.overfull ? Math.max(shown.overfull ?? 0, 0) : 0);
   if (page.time >= last) page.time = 0;
   let before = null;
   byId("play").textContent = "Pause";
@@ -99,7 +99,7 @@ export function nextPass() {
   stopPlaying();
   const { passes, end, overfull } = scheduleShown();
   const ends = [...passes.map((pass) => pass.to), end];
-  if (page.state.overfull && overfull > 0) ends.push(end + overfull / 1e3);
+  if (page.state.overfull && overfull > 0) ends.push(end + overfull);
   const from = Number.isFinite(page.time) ? page.time : 0;
   page.time = ends.find((one) => one > from + 1e-6) ?? ends[0];
   drawTime();

@@ -47,7 +47,7 @@ export function drawKernels() {
     ? `softmax and softmax_row of ${ROWS} rows, compiled by Triton ${triton} for ${gpus.get(gpu).title}. ${
         basis[gpu]
           ? `Times are predicted; they rest on ${basis[gpu]}. ${
-              kernels.of(gpu).some((row) => row.measured_ns !== null)
+              kernels.of(gpu).some((row) => row.measured_us !== null)
                 ? `Measured times are of what Triton ${measured} compiled.`
                 : `Nothing was measured on ${gpus.get(gpu).title} to confirm them.`
             }`

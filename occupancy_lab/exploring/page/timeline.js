@@ -15,9 +15,9 @@ export function scheduleOf({ rows, programs, multiprocessors, row }) {
   const places = programs * multiprocessors;
   const full = Math.floor(rows / places);
   const left = rows % places;
-  const timed = row !== null && row.predicted_ns !== null;
-  const [start, length] = timed ? [row.fixed_ns / 1e3, row.round_ns / 1e3] : [0, 1];
-  const end = timed ? row.predicted_ns / 1e3 : full + (left ? 1 : 0);
+  const timed = row !== null && row.predicted_us !== null;
+  const [start, length] = timed ? [row.start_us, row.round_us] : [0, 1];
+  const end = timed ? row.predicted_us : full + (left ? 1 : 0);
   const passes = [];
   for (let pass = 0; pass < full; pass += 1) {
     passes.push({ from: start + pass * length, to: start + (pass + 1) * length, rows: places });
@@ -35,9 +35,9 @@ export function scheduleOf({ rows, programs, multiprocessors, row }) {
     end,
     passes,
     timed,
-    measured: timed && row.measured_ns !== null,
+    measured: timed && row.measured_us !== null,
     persistent,
-    overfull: timed ? row.overfull_ns : null,
+    overfull: timed ? row.overfull_us : null,
   };
 }
 
@@ -152,19 +152,17 @@ export function tooManySentence({ overfull, places, end, persistent, rows, timed
   if (!timed) return "What one program too many costs is known for compiled configurations alone.";
   if (overfull === null)
     return `All ${rows} rows have a program at once: one more would have nothing to do.`;
-  const longer = overfull / 1e3;
   const cost =
-    longer > 0
-      ? `starts when the first of the others ends, and runs on nearly alone: ${microseconds(end)} become ${microseconds(end + longer)} (+${percent(longer / end)})`
-      : "costs nothing here, as the rows come out more evenly";
+    overfull > 0
+      ? `starts when the first of the others ends, and runs on nearly alone: ${microseconds(end)} become ${microseconds(end + overfull)} (+${percent(overfull / end)})`
+      : "costs nothing here that the model sees";
   return `With ${places + 1} programs, one too many, the last finds no place: it ${cost}.`;
 }
 
 /** Draw the schedule up to *time* us, the whole of it for Infinity; return the time that it ends. */
 export function drawTimeline(place, schedule, { word, tooMany, time }) {
   const { programs, multiprocessors, rows, start, passes, end, timed, overfull } = schedule;
-  const extra =
-    tooMany && schedule.persistent && overfull !== null ? Math.max(overfull / 1e3, 0) : 0;
+  const extra = tooMany ? Math.max(overfull ?? 0, 0) : 0;
   const last = end + extra;
   const width = widthOf(place);
   const lane = Math.max(4, Math.min(16, Math.floor(130 / programs)));

@@ -49,14 +49,14 @@ def make_accuracy(source: Source) -> Accuracy | None:
 
     Where uses are not told apart, every launch counts.
     """
-    if source.basis is None or source.predictions_for(*USES).empty:
+    if source.predictions_for(*USES).empty:
         return None
     found = []
     for use in USES:
         rows = source.predictions[source.predictions["use"] == use]
         if not rows.empty:
             without = int((source.planned["use"] == use).sum()) - len(rows)
-            result = make_result(rows, use, without, source.gpu, source.basis, top=0)
+            result = make_result(rows, use, without, source.gpu, top=0)
             found.append((result, rows))
     results, launches = zip(*found, strict=True)
     return Accuracy(results, launches)

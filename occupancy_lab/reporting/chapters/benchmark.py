@@ -30,19 +30,16 @@ from occupancy_lab.reporting.launches import (
     known_summary,
     launches_of,
     row_name,
-    row_record,
     rows_of,
     span_words,
     summary_of,
     tutorial_name,
-    tutorial_us,
 )
 from occupancy_lab.reporting.page import Chapter, Picture
 from occupancy_lab.reporting.source import ALL, COPY, NAIVE, USE
-from occupancy_lab.sweeping.recorded import OTHER_SOFTMAXES
+from occupancy_lab.sweeping.recorded import OTHER_SOFTMAXES, row_problem
 from occupancy_lab.text.document import Table
 from occupancy_lab.text.words import count, listed, microseconds
-from occupancy_lab.throughput.predict import row_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -162,7 +159,7 @@ def _width(source: Source, problem: Problem, others: Mapping[str, float]) -> Wid
     us = {CHOSEN: float(chosen["us"]), FASTEST: float(fastest["us"]), **others}
     if source.is_predicted:
         own = launches_of(source, problem).get(tutorial_name(problem, source.gpu))
-        tutorial = None if own is None else tutorial_us(row_record(own, source.gpu))
+        tutorial = None if own is None else own.get("tutorial_us")
         us = {CHOSEN: us[CHOSEN]} | ({} if tutorial is None else {TUTORIAL: tutorial})
     return Width(problem, len(rows), row_name(chosen), row_name(fastest), us)
 

@@ -33,9 +33,9 @@ from occupancy_lab.reporting.launches import (
 )
 from occupancy_lab.reporting.page import Chapter, Picture
 from occupancy_lab.reporting.source import COPY, MEASURED, PROBLEM, ROW_KERNEL
+from occupancy_lab.sweeping.recorded import row_problem
 from occupancy_lab.text.document import Section, Table, literal
 from occupancy_lab.text.words import cell, change, count, microseconds, percent
-from occupancy_lab.throughput.predict import row_problem
 from occupancy_lab.values import Config
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ made both ways, else predicted.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,13 +23,12 @@ from occupancy_lab.reporting.launches import (
     row_name,
     row_record,
     tutorial_name,
-    tutorial_us,
 )
 from occupancy_lab.reporting.page import Chapter, Picture
 from occupancy_lab.reporting.source import MEASURED, NAME
+from occupancy_lab.sweeping.recorded import row_problem
 from occupancy_lab.text.document import Bullets, Table
 from occupancy_lab.text.words import count, formatted
-from occupancy_lab.throughput.predict import row_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -111,14 +111,20 @@ def _launched_both_ways(source: Source) -> pd.DataFrame:
         (measured["launched"] == measured["tutorial_num_programs"])
         & (measured["launched"] != measured["num_programs"])
     ]
-    planned = source.planned[[*NAME, "us"]]
+    if "predicted_us" not in tutorial:
+        tutorial = tutorial.assign(predicted_us=None)
+    predicted = source.predictions["predicted_us"]
+    planned = source.planned[[*NAME, "us"]].assign(predicted_us=predicted)
     return tutorial.merge(planned, on=NAME, suffixes=("", "_planned"))
 
 
 def _miscount(row: Mapping[Any, Any], source: Source) -> Miscount:
     record = row_record(row, source.gpu)
-    predicted, fit = tutorial_us(record), record.prediction
-    predicted_lost = None if predicted is None or fit is None else predicted / fit.us - 1.0
+    names = ("predicted_us", "predicted_us_planned")
+    if source.is_predicted:
+        names = ("tutorial_us", "us")
+    tutorial, fit = (math.nan if row[name] is None else float(row[name]) for name in names)
+    predicted_lost = None if math.isnan(tutorial / fit) else tutorial / fit - 1.0
     measured = None if source.is_predicted else float(row["us"]) / float(row["us_planned"]) - 1.0
     return Miscount(
         problem=row_problem(row),

@@ -12,7 +12,8 @@ from occupancy_lab.reporting.launches import known_summary, span_words
 from occupancy_lab.reporting.page import Chapter
 from occupancy_lab.reporting.source import NAME, PREDICTED
 from occupancy_lab.text.document import Bullets, Commands, Table, literal
-from occupancy_lab.text.words import basis_sentence, count, listed, percent
+from occupancy_lab.text.words import count, listed, percent
+from occupancy_lab.throughput.launch_time import basis_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -144,23 +145,15 @@ def _checks(measured: pd.DataFrame) -> Iterator[str]:
 
 
 def _predicted_sentences(source: Source, origin: Accuracy | None) -> Iterator[str]:
-    gpu, basis = source.gpu, source.basis
-    if source.origin is None:
-        yield "The kernels were compiled for this page."
-    else:
-        yield (
-            f"The kernels are those of the report of {source.origin.gpu.title}, as they were"
-            f" compiled for it: a compiled kernel is the same for every GPU of {gpu.target.name}."
-        )
+    gpu = source.gpu
+    yield "The kernels were compiled for this page."
     yield (
         "Registers, shared memory and instructions are read from the binaries; what fits follows"
         f" from them, the limits of {gpu.target.name} and the {gpu.multiprocessors}"
         f" {gpu.architecture.multiprocessor_word}s. Nothing of that is an estimate."
     )
-    if basis is not None:
-        rest = basis_sentence(gpu, basis.words, calibrated=basis.calibrated, error=basis.error)
-        yield f"Times are estimates. {rest}"
-    yield f"How far they are off on {gpu.title} nobody has measured."
+    words = basis_words(gpu, is_followed=gpu.vendor == "NVIDIA")
+    yield f"Times are estimates, which rest on {words}; no {gpu.title} was measured."
     if origin is not None:
         result = origin.results[0]
         median, p90 = (METRICS[name].write(result.score) for name in ("median", "p90"))

@@ -1,0 +1,76 @@
+"""Rows of a table as records: planned again, for their own GPU and for others of its target."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pytest
+from small_table import H100, H200, row, table_of
+
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.reporting.launches import row_record
+from occupancy_lab.reporting.source import NAME
+from occupancy_lab.sweeping.recorded import recorded_table
+
+if TYPE_CHECKING:
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.record import MatrixRecord
+
+PLANS = [
+    *("programs_per_multiprocessor", "occupancy", "num_programs"),
+    *("tutorial_programs", "tutorial_num_programs"),
+]
+CONFIGURATION = [name for name in NAME if name != "use"]
+
+
+def plans(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the plans of *table* as floats, by what was launched, each configuration once."""
+    once = table.drop_duplicates(CONFIGURATION).set_index(CONFIGURATION)
+    return once[PLANS].astype("Float64").astype(float)
+
+
+def records(table: pd.DataFrame, gpu: Gpu) -> list[MatrixRecord]:
+    """Return the records of *table* on *gpu*."""
+    return [row_record(one, gpu) for one in table.to_dict("records")]
+
+
+def planned_again(table: pd.DataFrame, gpu: Gpu) -> pd.DataFrame:
+    """Return the plans of *table* on *gpu*, as they are worked out of what each takes."""
+    found: list[Any] = [one.row() for one in records(table.drop_duplicates(CONFIGURATION), gpu)]
+    return plans(pd.DataFrame(found))
+
+
+@pytest.fixture(scope="module")
+def recorded() -> pd.DataFrame:
+    """Return every launch that comes with the lab and fits its GPU."""
+    table = recorded_table()
+    return table[table["status"] == "ok"]
+
+
+def test_same_gpu_gets_its_own_plans(recorded: pd.DataFrame) -> None:
+    """Planned for the GPU that they were recorded on, rows have the plans that they had."""
+    own = recorded[recorded["gpu"] == "h200"].iloc[::3]
+    pd.testing.assert_frame_equal(planned_again(own, H200), plans(own))
+
+
+def test_another_gpu_gets_the_plans_that_were_launched_there(recorded: pd.DataFrame) -> None:
+    """Kernels of the H200 planned for an H100 are launched as those with their registers were."""
+    launched = recorded[(recorded["gpu"] == "h100") & (recorded["use"] == "held out")].iloc[::5]
+    same = [*CONFIGURATION, "n_regs", "shared"]
+    own = recorded[recorded["gpu"] == "h200"].merge(launched[same].drop_duplicates(), on=same)
+    alike = launched.merge(own[same].drop_duplicates(), on=same)
+    found, expected = planned_again(own, H100), plans(alike)
+    assert len(expected) > 150
+    pd.testing.assert_frame_equal(found.loc[expected.index], expected)
+
+
+def test_fewer_multiprocessors_get_fewer_programs() -> None:
+    """As many fit on one of them; a persistent kernel fills 114, and a row's programs are rows."""
+    rows = table_of([row(), row("softmax_row", num_stages=1)])
+    loop, by_row = records(rows, find_gpu("h100-pcie"))
+    assert loop.occupancy.programs_per_multiprocessor == 6
+    assert loop.plan is not None
+    assert by_row.plan is not None
+    assert (loop.plan.num_programs, loop.miscount) == (684, None)
+    assert by_row.plan.num_programs == 4096
