@@ -227,6 +227,17 @@ class Record(_Named):
         return None if self.miscount is None else self.with_others.get(self.miscount)
 
     @property
+    def as_tutorial(self) -> Prediction | None:
+        """How long a launch of the tutorial's num_programs should take, be they right or wrong.
+
+        None where its formula gives no number, and where the time of that launch is not known.
+        """
+        plan = self.tutorial_plan
+        if plan is None or plan.num_programs is None:
+            return None
+        return self.prediction if self.miscount is None else self.tutorial_prediction
+
+    @property
     def with_more(self) -> Prediction | None:
         """How long it should take if the next number of programs fit; None where none does."""
         more = self.calculation.next_programs
@@ -234,7 +245,8 @@ class Record(_Named):
             return None
         if self.plan is None or not self.plan.is_persistent:
             return self.time_with(more, self.resources)
-        return self.with_others.get(self._programs_with(more))
+        programs = self._programs_with(more)
+        return None if programs is None else self.with_others.get(programs)
 
     def other_launches(self) -> dict[int, int]:
         """Return the numbers of programs to compare, and of how many then fit a multiprocessor.
@@ -245,15 +257,15 @@ class Record(_Named):
         if self.plan is None or not self.plan.is_persistent:
             return found
         more, fit = self.calculation.next_programs, self.occupancy.programs_per_multiprocessor
-        if more is not None:
-            found[self._programs_with(more)] = more
+        if more is not None and (programs := self._programs_with(more)) is not None:
+            found[programs] = more
         if self.miscount is not None and self.runs(self.miscount):
             found[self.miscount] = fit
         return found
 
-    def _programs_with(self, fit: int) -> int:
+    def _programs_with(self, fit: int) -> int | None:
         plan = self.plan_with(fit)
-        return 0 if plan is None or plan.num_programs is None else plan.num_programs
+        return None if plan is None else plan.num_programs
 
     def runs(self, num_programs: int) -> bool:
         """Tell whether *num_programs* can be launched: where programs wait for each other, not any.

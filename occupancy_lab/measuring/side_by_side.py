@@ -221,9 +221,7 @@ def _untimed(
         except DoesNotFitError as error:
             refused = Measurement("does not fit", None, str(error))
             return ProviderRow(provider, record.traffic, refused, config), None
-        plan, prediction = record.tutorial_plan, record.prediction
-        if record.miscount is not None:
-            prediction = record.tutorial_prediction
+        plan, prediction = record.tutorial_plan, record.as_tutorial
     # A formula that gives no number of programs is launched with 0, and the kernel says why not.
     programs = plan.num_programs or 0
     row = ProviderRow(provider, record.traffic, UNTIMED, record.config, programs, prediction)

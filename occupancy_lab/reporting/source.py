@@ -103,10 +103,7 @@ def fresh_table(
 
 def _tutorial_us(run: Record | Failed) -> float | None:
     """Return the predicted time with the num_programs of the tutorial's formula; None: unknown."""
-    if isinstance(run, Failed) or run.tutorial_plan is None:
-        return None
-    same = run.miscount is None and run.tutorial_plan.num_programs is not None
-    predicted = run.prediction if same else run.tutorial_prediction
+    predicted = None if isinstance(run, Failed) else run.as_tutorial
     return None if predicted is None else predicted.us
 
 

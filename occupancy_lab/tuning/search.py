@@ -293,8 +293,7 @@ def _compared(
 def _tutorial(records: Sequence[Record], default: Choice) -> Iterator[tuple[str, Choice]]:
     """Return the default with as many programs as the tutorial's formula launches."""
     for record in records:
-        plan, same = record.tutorial_plan, record.miscount is None
-        prediction = record.prediction if same else record.tutorial_prediction
+        plan, same, prediction = record.tutorial_plan, record.miscount is None, record.as_tutorial
         if prediction is None or plan is None or not plan.num_programs:
             continue
         yield (
