@@ -63,7 +63,6 @@ class Journal:
         self._command, self._keep, self._resume = command, keep, resume
         self._path = Path()
         self._file: int | None = None
-        self._kept = False
 
     def __enter__(self) -> Self:
         return self
@@ -75,7 +74,7 @@ class Journal:
         ended_well = error is None or (isinstance(error, SystemExit) and not error.code)
         if ended_well:
             self._path.unlink(missing_ok=True)
-        elif self._kept:
+        elif os.fstat(self._file).st_size:
             hours = LIFETIME // dt.timedelta(hours=1)
             print_note(f"the same command goes on from what was measured, within {hours} hours")
         os.close(self._file)
@@ -121,7 +120,6 @@ class Journal:
         # A line of its own even after one that a full disk or a kill has cut short.
         with contextlib.suppress(OSError):
             os.write(self._file, f"\n{_checksum(entry)} {entry}\n".encode())
-            self._kept = True
 
 
 def _note(found: Collection[Kept], launches: int) -> str:
