@@ -165,21 +165,23 @@ def with_counts(  # noqa: PLR0913 - what is counted, by whom and what of it
         if one is not None and isinstance(run, Record)
     ]
     with closing(compiler):
-        texts = iter(compiler.texts(wanted))
+        texts = compiler.texts(wanted)
     records = [run for run in runs if isinstance(run, Record)]
-    each = [(one, next(texts)) for one in records]
-    counting = [one.counting(own, assume) for one, own in each]
-    others = [(one, number) for one in records if besides for number in one.other_launches()]
-    of_record = {id(one): own for one, own in each}
-    counting += [one.counting(of_record[id(one)], assume, number) for one, number in others]
+    counted = [
+        (record, number, own)
+        for record, own in zip(records, texts, strict=True)
+        for number in (None, *(record.other_launches() if besides else ()))
+    ]
+    counting = [record.counting(own, assume, number) for record, number, own in counted]
     found = count_launches(counting, compiler.store, jobs or cores())
-    beside: dict[int, dict[int, Counted]] = defaultdict(dict)
-    for (one, number), counted in zip(others, found[len(records) :], strict=True):
-        beside[id(one)][number] = counted
-    timed = {
-        id(one): one.with_counts(own).beside(beside[id(one)])
-        for one, own in zip(records, found[: len(records)], strict=True)
-    }
+    itself: dict[int, Counted] = {}
+    others: dict[int, dict[int, Counted]] = defaultdict(dict)
+    for (record, number, _), one in zip(counted, found, strict=True):
+        if number is None:
+            itself[id(record)] = one
+        else:
+            others[id(record)][number] = one
+    timed = {id(one): one.with_counts(itself[id(one)], others[id(one)]) for one in records}
     return [timed.get(id(run), run) for run in runs]
 
 

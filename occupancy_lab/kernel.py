@@ -93,7 +93,8 @@ class Kernel:
     BLOCK_SIZE is then what the kernel makes of it, and `constexprs` refuses what it cannot take.
     None: BLOCK_SIZE is that of the default, with every num_warps that compiles in a moment."""
     memory_steps: Callable[[Problem], tuple[MemoryStep, ...]] | None = None
-    """The global memory traffic; where it is not given, no time is predicted."""
+    """The passes over global memory, of which the bytes that are needed follow; where they are not
+    given, nothing is set beside a plain copy."""
     run: Callable[..., Any] | None = None
     """Launches it on a torch tensor, with a configuration and the number of programs, and on
     further tensors where `operands` is more than 1; None: it cannot be measured."""

@@ -304,24 +304,29 @@ class Record(_Named):
             resident = self.calculation.resident_with(fit)
         return Counting(texts, self, grid, assume, resident)
 
-    def with_counts(self, found: Counted) -> Record:
-        """Return a copy with what the launch does, or why that is open, and the time of that."""
+    def with_counts(
+        self, found: Counted, others: Mapping[int, Counted] = MappingProxyType({})
+    ) -> Record:
+        """Return a copy with what the launch does, or why that is open, and the time of that.
+
+        *others* is the same of `other_launches`, by their number of programs.
+        """
+        fits = self.other_launches() if others else {}
+        times = {
+            number: self._counted(one).time_with(fits[number], self.resources)
+            for number, one in others.items()
+        }
+        with_others = {number: time for number, time in times.items() if time is not None}
+        return dataclasses.replace(self._counted(found), with_others=with_others).with_time()
+
+    def _counted(self, found: Counted) -> Record:
         return dataclasses.replace(
             self,
             counts=found.counts,
             why_not_counted=found.why_not,
             executed=found.executed,
             why_not_executed=found.why_not_executed,
-        ).with_time()
-
-    def beside(self, others: Mapping[int, Counted]) -> Record:
-        """Return a copy with the times of launches of other numbers of programs, as counted."""
-        fits, found = self.other_launches(), {}
-        for number, counted in others.items():
-            timed = self.with_counts(counted).time_with(fits[number], self.resources)
-            if timed is not None:
-                found[number] = timed
-        return dataclasses.replace(self, with_others=found)
+        )
 
     def with_time(self) -> Record:
         """Return a copy with the time of what is counted."""

@@ -148,8 +148,7 @@ def tune(  # noqa: PLR0913 - one argument per option of the command line
             journal=journal,
         )
         table = table.join(measured[list(MEASURED_COLUMNS)])
-    tuning = _tuning(table, device, problem.words, runs=runs, tasks=ranked)
-    return dataclasses.replace(tuning, compared=dict(_compared(tuning.table, ranked, tutorial)))
+    return _tuning(table, device, problem.words, runs=runs, tasks=ranked, tutorial=tutorial)
 
 
 def _tuned_gpu(asked: AskedGpus | None, *, measure: bool) -> tuple[Gpu, tuple[str | None, ...]]:
@@ -189,10 +188,9 @@ def tune_launches(*, runs: Integer = DEFAULT_RUNS, **asked: Any) -> Tunings:
             less = doing_less(of_gpu)
             rows = rows.assign(whole_work=[place not in less for place in range(len(rows))])
             ranked = _ranked(rows).reset_index(drop=True)
-            tuning = _tuning(ranked, one, launched, runs=whole_number("runs", runs))
-            tunings.append(
-                dataclasses.replace(tuning, less_work=tuple(less_work_sentences(of_gpu)))
-            )
+            less_work = tuple(less_work_sentences(of_gpu))
+            runs = whole_number("runs", runs)
+            tunings.append(_tuning(ranked, one, launched, runs=runs, less_work=less_work))
     return Tunings(tunings)
 
 
@@ -236,15 +234,21 @@ def _with_recorded(table: pd.DataFrame, tasks: Sequence[AskedMatrix]) -> pd.Data
     return table.assign(recorded_us=pd.array(times, dtype="Float64"))
 
 
-def _tuning(
+def _tuning(  # noqa: PLR0913 - what a tuning is made of
     table: pd.DataFrame,
     gpu: Gpu,
     launched: str,
     *,
     runs: int,
     tasks: Sequence[AskedMatrix] = (),
+    tutorial: Sequence[Record] = (),
+    less_work: tuple[str, ...] = (),
 ) -> Tuning:
-    """Return what a ranked *table* of launches on *gpu* says; *tasks* are those of a matrix."""
+    """Return what a ranked *table* of launches on *gpu* says; *tasks* are those of a matrix.
+
+    *tutorial* has the record of the tutorial's kernel, if it is among them; *less_work* says which
+    launches do less than others.
+    """
     predicted = table[table["predicted_us"].notna()]
     measured = predicted[predicted["measured"].notna()] if "us" in table else predicted.iloc[:0]
     choices = [choice_of(row) for row in predicted.to_dict("records")]
@@ -262,7 +266,8 @@ def _tuning(
         best=min(timed, key=lambda choice: choice.us or 0.0, default=choices[0]),
         best_predicted=choices[0],
         best_recorded=recorded[0] if recorded else None,
-        compared={},
+        compared=dict(_compared(predicted, tasks, tutorial)),
+        less_work=less_work,
         exhaustive=cost_of(list(predicted["predicted_us"]), runs),
         spent=cost_of(list(measured["predicted_us"]), runs),
         table=table,
@@ -275,13 +280,9 @@ def _is_default(task: AskedMatrix) -> bool:
 
 
 def _compared(
-    table: pd.DataFrame, tasks: Sequence[AskedMatrix], tutorial: Sequence[Record]
+    predicted: pd.DataFrame, tasks: Sequence[AskedMatrix], tutorial: Sequence[Record]
 ) -> Iterator[tuple[str, Choice]]:
-    """Return what each kernel's author would launch, and the tutorial's launch, where predicted.
-
-    *tutorial* has the record of the tutorial's kernel, if it is among *tasks*.
-    """
-    predicted = table[table["predicted_us"].notna()]
+    """Return what each kernel's author would launch, and the tutorial's launch, where predicted."""
     for row, task in zip(predicted.to_dict("records"), tasks, strict=False):
         if _is_default(task):
             default = choice_of(row)
