@@ -37,6 +37,11 @@ LEAST_WRITTEN = 5_000_000
 """Bytes, below which most that is counted was in the L2 cache before the launch: some 2 MB."""
 CAUSES = {
     ("dram_read_bytes", "_attn_bwd"): "a few of its frames, taken to stay in the cache, do not",
+    (
+        "dram_read_bytes",
+        "chunk_gsa_bwd_kernel_dqkvg",
+    ): "the cache keeps more of its spilled registers"
+    " than what lies between their touches lets one expect",
     ("dram_read_bytes", "triton_per_fused_slice_sort_0"): "its own code of 200 KB is read too",
     ("dram_written_bytes", "_attn_bwd"): "as for what it reads",
     ("dram_written_bytes", "triton_per_fused_slice_sort_0"): "all stays in the cache",

@@ -22,7 +22,8 @@ from occupancy_lab.text.words import (
     range_sentence,
     said_of_each,
 )
-from occupancy_lab.throughput.launch_time import PARTS, is_open
+from occupancy_lab.throughput.launch_time import PARTS
+from occupancy_lab.throughput.ranges import is_open
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

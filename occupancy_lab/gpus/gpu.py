@@ -51,6 +51,9 @@ class _Limits:
     """Bytes of an instruction."""
     instruction_cache_bytes: int
     """The instruction cache that the warps of a multiprocessor share, bytes."""
+    l1_bytes: int | None = None
+    """The L1 data cache of a multiprocessor, bytes, of which NVIDIA's shared memory is a part; None
+    where it is not known."""
     max_cluster_programs: int | None = None
     """Resident CTAs of clusters per multiprocessor; None where it is not known."""
     max_cluster_size: int | None = None
@@ -246,6 +249,11 @@ class Gpu:
     def vendor(self) -> str:
         """The vendor: NVIDIA or AMD."""
         return self.architecture.vendor
+
+    @property
+    def has_rates(self) -> bool:
+        """Whether its size, clock and bandwidth are known, without which no time is predicted."""
+        return None not in {self.multiprocessors, self.boost_mhz, self.bandwidth_gbs}
 
     @property
     def doubtful(self) -> tuple[str, ...]:

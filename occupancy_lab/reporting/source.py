@@ -215,7 +215,7 @@ def make_fresh(gpu: Gpu, **how: Any) -> Source:
     """
     import pandas as pd
 
-    if None in {gpu.multiprocessors, gpu.boost_mhz, gpu.bandwidth_gbs}:
+    if not gpu.has_rates:
         refuse(
             f"no launches were recorded on {gpu.title}, and nothing can be predicted of any: name"
             " a GPU whose size, clock and bandwidth `occupancy-lab gpus` knows"

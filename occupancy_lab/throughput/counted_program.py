@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from occupancy_lab.work.counts import LATENCIES, Program
+from occupancy_lab.work.counts import LATENCIES, LocalReuse, Program
 from occupancy_lab.work.memory import dot_tflops
 from occupancy_lab.work.pipes import ISSUE, LSU, SECTORS_OF_WAVEFRONT, TENSOR, WAVEFRONT, XU
 
@@ -116,13 +116,15 @@ def counted_program(
     loads = max((_middle(one.executions) * each for one in counts.accesses if one.reads), default=0)
     ahead = AHEAD_SHARE / (num_stages - 1) if products.executions and num_stages > 1 else 1.0
     in_turn = 1.0 + max(loads - 1.0, 0.0) * ahead
-    local = ((resources.local_loads or 0) + (resources.local_stores or 0)) * 4 * LANES
+    local = 4 * LANES * warps * passes
     return Program(
         pipes={name: cycles for name, cycles in pipes.items() if cycles},
         alone=tuple(fixed + latency * in_turn for latency in LATENCIES),
         rounds=None,
         code_cycles=CODE_WAIT * ((resources.instructions or 0) + looped),
-        local_bytes=local * warps * passes,
+        local_reuse=LocalReuse.uniform(resources.local_bytes or 0),
+        local_loaded=local * (resources.local_loads or 0),
+        local_stored=local * (resources.local_stores or 0),
     )
 
 

@@ -19,15 +19,30 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.gpus import find_device
 from occupancy_lab.prediction import NOT_FOLLOWED, Part, Prediction
+from occupancy_lab.throughput import l1_cache
 from occupancy_lab.throughput.atomics import atomic_cycles
 from occupancy_lab.throughput.calibrations import measured_units
 from occupancy_lab.throughput.counted_program import counted_program, working_programs
-from occupancy_lab.work.counts import CACHED_CYCLES, LATENCIES, NOTHING, SECTOR, total
-from occupancy_lab.work.counts import IN_TURN as TICKETS
+from occupancy_lab.throughput.ranges import (
+    LEAST_LOCAL_BYTES,
+    LEAST_OPEN,
+    RANGES,
+    class_of,
+    is_open,
+    varies,
+)
+from occupancy_lab.work.counts import (
+    CACHED_CYCLES,
+    IN_TURN,
+    LATENCIES,
+    NOTHING,
+    SECTOR,
+    total,
+)
 from occupancy_lab.work.pipes import ISSUE, LSU, TENSOR, XU
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.values import Resources
@@ -79,7 +94,7 @@ the share of the time for which they do so, as in mean value analysis (Reiser an
 With a constant share of the others' time in its place, loops with 16 to 32 programs a
 multiprocessor were up to 28% too long and those with two 15% too short. Products that go on by
 themselves do not wait so: with it the first choices of 90 tunes on an H100 lost half more."""
-IN_TURN, SPECIAL_SHARE = 1.0, 0.25
+TURN_SHARE, SPECIAL_SHARE = 1.0, 0.25
 """Where tensor cores and special functions take turns in a program, as in attention, those that
 share a multiprocessor do the same at the same time: how much of the tensor cores' time, or of that
 of what is between if it is shorter, is lost by that; and from which share of the tensor cores' time
@@ -100,17 +115,18 @@ whose neighbours ask for the same at the same time: the fewer, the more programs
 multiprocessor and are not in step. Of products on an H100 one program a multiprocessor asks for 1.6
 to 1.7 times as many sectors as the L2 cache gives, three ask for 1.2 to 1.3 times (Nsight
 Compute). With it the first choices of 60 tunes in 16 bits lose half as much."""
-LOCAL_BYTES, LOCAL_PORT_BYTES = 30.5, 46.0
-"""The same two of local memory that the L1 cache does not hold."""
-LOCAL_ROOM = 1.2
-"""How many times what the L1 cache has room for is kept in local memory where it holds nothing of
-that. Of less it misses in proportion: _attn_fwd, which keeps 0.74 times as much, was 21 to 33% too
-short where all that fits was taken to be held."""
-LOCAL_WAITED, LOCAL_LATENCY = 0.5, 0.42
-"""Of what it misses, the part of the time in which nothing else is done, and the part of the L2
-cache's latency that a load waits for. All five by the 160 recorded launches and 420 softmaxes on an
-H100 and an H200 that spill more than LEAST_LOCAL_BYTES; of half of the launches the error went from
-13.0 to 6.1%."""
+LOCAL_BYTES, LOCAL_PORT_BYTES = 33.5, 47.0
+"""The same two of local memory: of all that is stored there, as the L2 cache gets it at once
+(Nsight Compute, of 60 launches on an H200), and of what is loaded that the L1 cache does not
+hold."""
+LOCAL_WAITED, LOCAL_LATENCY = 0.55, 0.5
+"""The part of the time of both, and of device memory's for local memory, in which nothing else is
+done, and the part of the latency of the L2 cache, or of device memory where that has lost it, that
+a load waits for. All four by the 160 recorded launches and the 405 softmaxes for tuning, on an H100
+and an H200, that spill more than LEAST_LOCAL_BYTES; the other 1883 softmaxes are met as well."""
+LOCAL_TURNS = 0.5
+"""How much of both waits is left where tensor cores and special functions take turns: with 1 the
+attentions that spill are 8% too long by half, and 25% by nine in ten."""
 FIRST_CYCLES = 700.0
 """How much longer the first loads of a launch take between two events, after its caches were filled
 with something else: chosen by all recorded launches of an H100. Launches that read nothing do not
@@ -122,12 +138,9 @@ than 1.78 GHz in 62 of 63 long launches that multiply matrices, and more in 51 o
 memory keeps its own."""
 OVERLAP = 3.5
 """The exponent of the norm."""
-UNIFIED_KIB: Mapping[str, int] = {"sm_80": 192, "sm_86": 128, "sm_89": 128, "sm_120": 128}
-"""L1 cache and shared memory together, by target; of all others OTHER_KIB (CUDA C++ Programming
-Guide, "Compute Capabilities")."""
-OTHER_KIB = 256
-FREE_KIB = 1
-"""Of shared memory, that each program takes besides its own."""
+PASSES = 4
+"""In which is found what hangs on the time that it makes: the latency of memory, and waiting for
+others."""
 
 PARTS = {
     "launch": "starting and ending the launch",
@@ -151,41 +164,6 @@ PARTS = {
 """The parts of a time and what they are called."""
 BESIDE_UNITS = frozenset({"launch", "dispatch", "code", "latency", "tail"})
 """Parts in which no unit need be busy."""
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """Between which shares of its predicted time eight in ten launches of a class take."""
-
-    low: float
-    high: float
-
-
-RANGES = {
-    "bandwidth": Range(0.925, 1.14),
-    "tensor": Range(0.89, 1.17),
-    "other": Range(0.92, 1.20),
-    "spills": Range(0.86, 1.15),
-    "unknown": Range(0.75, 1.60),
-    "counted": Range(0.86, 1.36),
-    "counted products": Range(0.83, 1.87),
-}
-"""Of launches whose kernels the constants were not fitted to (H100); counted are those whose binary
-was not replayed, which was tried on the same launches."""
-STRANGER = 1.3
-"""How many times farther it is for a GPU of another architecture, of which nobody measured any. Of
-the same one it is no farther: 82% of the launches on an H200, which nothing was fitted to, lie
-inside."""
-MOST_OPEN = 5.0
-"""How many times as much as at the least a launch with a predicted time may do, by values that are
-not known. Measured launches with such values may do 4.1 times as much at the most."""
-PASSES = 4
-"""In which is found what hangs on the time that it makes: the latency of memory, and waiting for
-others."""
-LEAST_OPEN = 1.02
-"""The same where its range is that of launches of which everything is known."""
-LEAST_LOCAL_BYTES = 64
-"""Of a thread, below which a launch does not count as one that spills."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +191,21 @@ class Asked:
     """Programs that wait for each other, where some do."""
     strides: bool = False
     """Whether a program goes over several pieces of work, a fixed number of them apart."""
+    local_lost: float = 0.0
+    """As `Memory` has it."""
+    local_share: float = 0.0
+    """The share of device memory's time that it takes for local memory."""
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether tensor cores and special functions take turns in a program, as in attention."""
+        special, tensor = (self.program.pipes.get(pipe, 0.0) for pipe in (XU, TENSOR))
+        return special > SPECIAL_SHARE * tensor > 0.0
+
+    @property
+    def local_waits(self) -> float:
+        """How much is waited for local memory, in times of what most programs wait."""
+        return LOCAL_TURNS if self.takes_turns else 1.0
 
     @property
     def waiting(self) -> float:
@@ -239,18 +232,20 @@ class Asked:
             found = low + (between - low) * (latency - first) / (middle - first)
         else:
             found = between + (high - between) * (latency - middle) / (last - middle)
-        local = missing * self.program.local_waits * LOCAL_LATENCY * (cached - CACHED_CYCLES)
+        local = cached + (MEMORY_CYCLES * loaded - cached) * self.local_lost - CACHED_CYCLES
+        local *= missing * self.program.local_waits * LOCAL_LATENCY * self.local_waits
         lateness = math.sqrt(2.0 * math.log(max(self.together, 2)))
         waited = WAIT_CYCLES * lateness * self.program.waits
         return found + local + waited + START_CYCLES + WARP_CYCLES * self.resources.num_warps
 
     def missing(self, gpu: Gpu, at_once: int) -> float:
-        """Return the share of their local memory that the L1 cache lacks, of *at_once* programs."""
-        threads = self.resources.num_warps * gpu.architecture.warp_size
-        frames = (self.resources.local_bytes or 0) * threads * at_once
-        shared = ((self.resources.shared or 0) + 1024 * FREE_KIB) * self.fit
-        room = UNIFIED_KIB.get(gpu.target.name, OTHER_KIB) * 1024 - shared
-        return min(frames / LOCAL_ROOM / max(room, 1.0), 1.0)
+        """Return the share of its loads that the L1 cache lacks, with *at_once* programs there."""
+        resources, architecture = self.resources, gpu.architecture
+        if not resources.local_bytes:  # or its time without its spills is asked for
+            return 0.0
+        threads = resources.num_warps * architecture.warp_size * at_once
+        room = l1_cache.room(architecture, resources.shared or 0, self.fit)
+        return l1_cache.missing(self.program.local_reuse.loads, threads, room)
 
 
 def predict_launch(  # noqa: PLR0913, PLR0917 - what a time is made of
@@ -276,14 +271,13 @@ def predict_launch(  # noqa: PLR0913, PLR0917 - what a time is made of
     """
     if is_open(counts, executed, memory):
         return None
-    known = None not in {gpu.multiprocessors, gpu.boost_mhz, gpu.bandwidth_gbs}
     program, followed = followed_program(executed, gpu), executed
     if program is None:
         program, followed = counted_program(counts, resources, num_stages, gpu), None
     if in_program and memory is not None and memory.written_within_bytes is not None:
         memory = replace(memory, dram_written_bytes=memory.written_within_bytes)
     asked = _asked(counts, program, memory, resources, fit)
-    if asked is None or not known:
+    if asked is None or not gpu.has_rates:
         return None
     asked = replace(
         asked,
@@ -299,10 +293,17 @@ def predict_launch(  # noqa: PLR0913, PLR0917 - what a time is made of
     amounts = [None if followed is None else followed.instructions]
     if memory is not None:
         amounts += [memory.l2_bytes, memory.dram_read_bytes, memory.dram_written_bytes]
-    varies = bool(unknowns) and _varies(amounts, LEAST_OPEN)
-    limits = RANGES[_class_of(followed, asked, parts, us, varies=varies)]
+    moving = next((part.us for part in parts if part.name == "bandwidth"), 0.0)
+    kind = class_of(
+        varies=bool(unknowns) and varies(amounts, LEAST_OPEN),
+        is_followed=followed is not None,
+        spills=(resources.local_bytes or 0) > LEAST_LOCAL_BYTES,
+        multiplies=bool(asked.program.pipes.get(TENSOR)),
+        moves=moving > us / 2,
+    )
     model = find_device(FITTED_TO)
-    wider = 1.0 if model is not None and model.target == gpu.target else STRANGER
+    is_alike = model is not None and model.target == gpu.target
+    low, high = RANGES[kind].around(us, is_alike=is_alike)
     moved = asked.read_bytes + asked.written_bytes
     return Prediction(
         us=us,
@@ -311,38 +312,21 @@ def predict_launch(  # noqa: PLR0913, PLR0917 - what a time is made of
         parts=parts,
         basis=basis_words(gpu, is_followed=followed is not None),
         calibrated=gpu.key in MEASURED,
-        low_us=us * limits.low / wider,
-        high_us=us * limits.high * wider,
+        low_us=low,
+        high_us=high,
         busiest=found.busiest(),
     )
 
 
 def asked_us(asked: Asked, gpu: Gpu) -> float | None:
     """Return how long a launch takes that asks so much; None of a GPU that is not known."""
-    known = None not in {gpu.multiprocessors, gpu.boost_mhz, gpu.bandwidth_gbs}
-    return _Time(asked, gpu).us() if known else None
+    return _Time(asked, gpu).us() if gpu.has_rates else None
 
 
 def launch_us(gpu: Gpu) -> float:
     """Return how long a launch takes that does nothing, as the lab's timer sees it."""
     fitted = FITTED_UNITS["launch_us"]
     return LAUNCH_US + measured_units(gpu).get("launch_us", fitted) - fitted
-
-
-def is_open(counts: Counts, executed: Executed | None, memory: Memory | None) -> bool:
-    """Tell whether values that nobody knows leave it open how much a launch does.
-
-    It then may do MOST_OPEN times as much as at the least.
-    """
-    through = None if memory is None else memory.l2_bytes
-    instructions = None if executed is None else executed.instructions
-    return bool(counts.unknowns) and _varies((through, instructions), MOST_OPEN)
-
-
-def _varies(amounts: Iterable[Amount | None], times: float) -> bool:
-    """Tell whether one of *amounts* may be more than *times* what it is at the least."""
-    known = (one for one in amounts if one is not None)
-    return any(one.high is None or one.high > times * one.low for one in known)
 
 
 def followed_program(executed: Executed | None, gpu: Gpu) -> Program | None:
@@ -382,6 +366,7 @@ def _asked(
         return amount.most if is_indexed else amount.typical
 
     read, written, through = (taken(one) for one in amounts if one is not None)
+    local = memory.local_read_bytes + WRITTEN_WEIGHT * memory.local_written_bytes
     wanted = taken(total(one.sectors for one in counts.accesses if one.reads)) * SECTOR
     cached = wanted * program.cached
     return Asked(
@@ -394,6 +379,8 @@ def _asked(
         l2_bytes=through - cached,
         missed=min(read / max(wanted - cached, read, 1.0), 1.0),
         kept=memory.kept,
+        local_lost=memory.local_lost,
+        local_share=local / max(read + WRITTEN_WEIGHT * written, local, 1.0),
     )
 
 
@@ -405,8 +392,7 @@ class _Time:
         self.own = asked.program.pipes
         issue, special, self.tensor = (self.own.get(pipe, 0.0) for pipe in (ISSUE, XU, TENSOR))
         self.issued = issue + self.own.get(LSU, 0.0)
-        takes_turns = special > SPECIAL_SHARE * self.tensor
-        self.turn = IN_TURN * min(max(special, issue), self.tensor) if takes_turns else 0.0
+        self.turn = TURN_SHARE * min(max(special, issue), self.tensor) * asked.takes_turns
         self.size = gpu.multiprocessors or 1
         self.at_once = min(asked.fit, math.ceil(asked.programs / self.size))
         """Programs of the multiprocessor that has most."""
@@ -453,10 +439,14 @@ class _Time:
     def spilled(self, missing: float, active: int) -> float:
         """Return the cycles in which a program's local memory comes from and goes to the L2 cache.
 
-        So large a share of it is *missing* in the L1 cache of each of *active* multiprocessors.
+        So large a share of its loads is *missing* in the L1 cache of each of *active*
+        multiprocessors; what is stored goes to the L2 cache in any case.
         """
         rate = min(LOCAL_PORT_BYTES, LOCAL_BYTES * self.size / active)
-        return missing * self.asked.program.local_bytes / rate
+        if not self.asked.resources.local_bytes:  # or its time without its spills is asked for
+            return 0.0
+        program = self.asked.program
+        return (program.local_stored + missing * program.local_loaded) / rate
 
     def round_us(self, at_once: int, active: int, each: float) -> float:
         """Return how long the programs of *active* multiprocessors take.
@@ -485,7 +475,8 @@ class _Time:
             busy = min(max(outside["l2"], moving) / cycles, 1.0)
             alone = max(self.asked.alone(busy, missing), *self.own.values(), 0.0)
             free = 1.0 - self.tensor / max(alone, 1.0)
-            alone += LOCAL_WAITED * spilled + turn
+            local = spilled + moving * self.asked.local_share
+            alone += LOCAL_WAITED * self.asked.local_waits * local + turn
             alone += free * met / max(min(cycles, 1e9), together * self.issued, 1.0)
             cycles = max(_norm(alone, most), _norm(alone + loading, less))
         return max(cycles, started) / self.mhz
@@ -590,28 +581,9 @@ def _norm(alone: float, others: float) -> float:
     return float((alone**OVERLAP + max(others, 0.0)) ** (1 / OVERLAP))
 
 
-def _class_of(
-    executed: Executed | None, asked: Asked, parts: tuple[Part, ...], us: float, *, varies: bool
-) -> str:
-    """Return the class by whose errors the range goes; *executed* is None if not followed.
-
-    *varies* is whether values that nobody knows make it do more or less.
-    """
-    if varies:
-        return "unknown"
-    if executed is None:
-        return "counted products" if asked.program.pipes.get(TENSOR) else "counted"
-    if (asked.resources.local_bytes or 0) > LEAST_LOCAL_BYTES:
-        return "spills"
-    if asked.program.pipes.get(TENSOR):
-        return "tensor"
-    moving = next((part.us for part in parts if part.name == "bandwidth"), 0.0)
-    return "bandwidth" if moving > us / 2 else "other"
-
-
 def _strides(counts: Counts) -> bool:
     """Tell whether programs go over their work in a loop, and do not take it in turn."""
-    in_turn = any(one.assumed == TICKETS for one in counts.unknowns)
+    in_turn = any(one.assumed == IN_TURN for one in counts.unknowns)
     return not in_turn and any(one.trips.typical > one.entered.typical for one in counts.loops)
 
 

@@ -21,7 +21,6 @@ PROGRAM = Program(
     alone=(391.2, 691.2, 1091.2),
     rounds=None,
     code_cycles=0.0,
-    local_bytes=0.0,
     transferred=(1.0, 1.0),
     loaded_lines=32.0,
     stored_lines=32.0,

@@ -401,6 +401,38 @@ class SharedAccess:
     it comes from many cache lines."""
 
 
+DISTANCES = 16
+"""How many distances stand for all, from the shortest to the longest, each for as many accesses."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalReuse:
+    """What a thread touches between two touches of a place of local memory, bytes.
+
+    DISTANCES numbers each, from the nearest to the farthest (`work.local_reuse`).
+    """
+
+    loads: tuple[float, ...] = ()
+    """From the touch before to a load, of local memory and of what is loaded from global memory:
+    what the L1 cache keeps."""
+    fetched: tuple[float, ...] = ()
+    """The same with what is stored to global memory, as the L2 cache keeps it; narrow stores too,
+    as the rest of their words is fetched."""
+    stored: tuple[float, ...] = ()
+    """From a store to the next one of the same place, the farthest of the touches between."""
+    narrow: float = 0.0
+    """The share of what is stored by fewer than 4 bytes a thread."""
+
+    @classmethod
+    def uniform(cls, frame: int) -> LocalReuse:
+        """Return it where nothing is known but the bytes of a thread's *frame*.
+
+        The distances of loads are taken to be anything up to that, and those of stores all of it.
+        """
+        loads = tuple(frame * (one + 0.5) / DISTANCES for one in range(DISTANCES))
+        return cls(loads, loads, (float(frame),) * DISTANCES)
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """What a program of a launch asks of its multiprocessor, in the mean of all programs."""
@@ -417,8 +449,10 @@ class Program:
     """For which it waits until its code is there, where no cache of the multiprocessor has it."""
     refetch_cycles: float = field(default=0.0, kw_only=True)
     """How many of `alone` it waits for code that the instruction caches have lost."""
-    local_bytes: float
-    """What its warps load from and store to local memory."""
+    local_loaded: float = field(default=0.0, kw_only=True)
+    """Bytes that its warps load from local memory."""
+    local_stored: float = field(default=0.0, kw_only=True)
+    local_reuse: LocalReuse = field(default_factory=LocalReuse, kw_only=True)
     local_waits: float = 0.0
     """How many cycles longer it takes for each that a load from local memory takes longer."""
     cached: float = 0.0

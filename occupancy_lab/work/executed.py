@@ -116,6 +116,7 @@ class SassRun(Run):
         )
         self.stalls = stalls(content)
         self.asks_shared = any(map(self._is_shared, code.words))
+        self.waiting = {*waiting(code)}
         self._serving: list[Serving] = []
 
     def with_program(self, resident: int | None) -> Executed:
@@ -136,6 +137,7 @@ class SassRun(Run):
             threads=self.threads,
             programs=self.programs,
             resident=resident,
+            waiting=self.waiting,
         )
         return replace(found, shared=shared, program=program)
 
@@ -160,10 +162,6 @@ class SassRun(Run):
             operation = "load" if opcode in LOADS else "atomic"
         return operation, self.code.decoder.moved_bytes(word)
 
-    def waiting(self) -> set[int]:
-        """Return the first blocks of loops in which programs only wait for others."""
-        return {*waiting(self.code)}
-
     def adds_floats(self, number: int) -> bool:
         """Tell whether an instruction is known to be an atomic operation on floats."""
         return self.code.words[number] & 0x1FF in {operations.ATOMG_FLOAT, operations.REDG}
@@ -182,7 +180,7 @@ class SassRun(Run):
             Mark(
                 stall,
                 stall + waited.get(number, 0.0),
-                WARP * operations.access_bytes(word) if word & 0x1FF in LOCAL else 0,
+                WARP * operations.local_bytes(word) if word & 0x1FF in LOCAL else 0,
                 product_flops(word),
                 live,
             )

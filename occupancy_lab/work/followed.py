@@ -84,6 +84,8 @@ class Run(ABC):
     """Whether accesses to shared memory are followed too."""
     most_blocks = MOST_BLOCKS
     """Basic blocks that are followed before the launch is given up."""
+    waiting: Collection[int] = frozenset()
+    """The first blocks of loops in which programs only wait for others."""
     ctas = 1
     """Of a program: of clusters it is their CTAs that are followed, as programs of a grid are."""
 
@@ -246,16 +248,11 @@ class Run(ABC):
             return float(np.sum(warps)) * self.programs
         return float(np.sum(warps)) * self.programs / programs
 
-    def waiting(self) -> set[int]:
-        """Return the first blocks of loops in which programs only wait for others."""
-        return set()
-
     def _endless(self, unknown: set[int]) -> set[int]:
         """Return the blocks of loops that end on a condition that is not known."""
         found: set[int] = set()
-        waiting = self.waiting()
         for header, inside in self.code.loops.items():
-            if header in waiting:
+            if header in self.waiting:
                 continue
             for start in inside:
                 block = self.code.blocks[start]
@@ -447,7 +444,7 @@ class Run(ABC):
         }
         waiting = {
             number
-            for header in self.waiting()
+            for header in self.waiting
             for start in self.code.loops[header]
             for number in range(start, self.code.blocks[start].stop)
         }

@@ -40,7 +40,7 @@ THREAD_REGISTERS = (1 << ZERO) - 1
 VGPRS = bits([*range(VECTORS, VECTORS + LAST_VECTOR), LAST_PLACE])
 AGPRS = bits(range(FIRST_PLACE, FIRST_PLACE + ACCUMULATION))
 """The vector registers of AMD's GPUs, and those that they accumulate products in."""
-GUARD, ALWAYS = 12, 7
+GUARD = 12
 """Where the number of the predicate is under which an instruction does something, and PT's."""
 REGISTERS, REGISTER_THIRD = 1, frozenset({2, 3, 7})
 """The form in which all sources are registers, and those in which the third has the second's place:
@@ -91,7 +91,7 @@ def live_registers(code: Code) -> list[int]:
     needed = [registers_read(word, code.decoder) for word in code.words]
     written = [one & THREAD_REGISTERS for one in code.written]
     kept = [
-        ~one if word >> GUARD & 7 == ALWAYS else ~0
+        ~one if word >> GUARD & 7 == operations.ALWAYS else ~0
         for word, one in zip(code.words, written, strict=True)
     ]
     found = live_at(code.blocks, needed, written, kept)

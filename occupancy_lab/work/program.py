@@ -11,9 +11,9 @@ import numpy as np
 from occupancy_lab.compiling.sass import BULK_COPIES
 from occupancy_lab.work import operations
 from occupancy_lab.work.counts import CACHED_CYCLES, LATENCIES, TRANSFERS, Program
+from occupancy_lab.work.local_reuse import local_reuse
 from occupancy_lab.work.pipes import ISSUE, LSU, SCHEDULERS, pipe_of
 from occupancy_lab.work.replay import CODE_CYCLES, Replay
-from occupancy_lab.work.tickets import waiting
 from occupancy_lab.work.warps import WARP
 
 if TYPE_CHECKING:
@@ -54,11 +54,12 @@ def program_of(  # noqa: PLR0913 - what it is made of
     threads: int,
     programs: int,
     resident: int | None,
+    waiting: Iterable[int],
 ) -> Program:
     """Return what a program of a launch asks of its multiprocessor.
 
     *way* is what some or all of its *programs*, of so many *threads* each, did; *resident* of them
-    run at once.
+    run at once, and wait for others in the loops *waiting*.
     """
     num_warps = threads // WARP
     weights = _weights(code, way)
@@ -82,14 +83,13 @@ def program_of(  # noqa: PLR0913 - what it is made of
     mean = {one: _mean(warps, slice(None)) for one, warps in way.executions.items()}
     alone = tuple(replay.cycles(latency) for latency in LATENCIES)
     kept = replay.cycles(LATENCIES[1], refetches=False) if replay.loses_code else alone[1]
-    local_bytes = sum(
-        times * WARP * operations.access_bytes(word)
-        for start, times in mean.items()
-        for word in code.words[start : code.blocks[start].stop]
-        if word & 0x1FF in {operations.LDL, operations.STL}
-    )
+    local = dict.fromkeys((operations.LDL, operations.STL), 0.0)
+    for start, times in mean.items():
+        for word in code.words[start : code.blocks[start].stop]:
+            if word & 0x1FF in local:
+                local[word & 0x1FF] += times * WARP * operations.local_bytes(word)
     loaded_lines, stored_lines = asked_lines(accesses, programs)
-    slower = replay.cycles(LATENCIES[1], local=LATENCIES[0]) if local_bytes else alone[1]
+    slower = replay.cycles(LATENCIES[1], local=LATENCIES[0]) if any(local.values()) else alone[1]
     return Program(
         pipes=_pipes(code, mean, cycles, shared, architecture=architecture, programs=programs),
         alone=tuple(cycles / weight for cycles in alone),
@@ -103,9 +103,11 @@ def program_of(  # noqa: PLR0913 - what it is made of
             for one in TRANSFERS
         ),
         refetch_cycles=(alone[1] - kept) / weight,
-        local_bytes=local_bytes,
+        local_loaded=local[operations.LDL],
+        local_stored=local[operations.STL],
+        local_reuse=local_reuse(code, executions, entered),
         local_waits=(slower - alone[1]) / (LATENCIES[0] - CACHED_CYCLES) / weight,
-        waits=sum(entered[one] for one in waiting(code)) / weight,
+        waits=sum(entered[one] for one in waiting) / weight,
     )
 
 

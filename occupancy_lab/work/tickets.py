@@ -49,9 +49,8 @@ class Counters:
     ) -> Number | None:
         """Return what an addition gives back to each program, in each pass of a loop.
 
-        *turns* counts the passes, an array over the outer axes, or is None where nobody knows which
-        it is. None where it is no addition of one known number to one counter of all programs, and
-        where that is in several loops.
+        *turns* counts the passes, an array over the outer axes. None where it is no addition of one
+        known number to one counter of all programs, and where that is in several loops.
         """
         if operation.name != "tt.atomic_rmw" or not operation.text.strip().startswith("add"):
             return None
@@ -63,7 +62,7 @@ class Counters:
         if any(not isinstance(one, Mask) or one.constant is not True for one in others):
             return None
         before = self._times_before(operation, (pointer.tensor or "", pointer.offset.const), depth)
-        if before is None or turns is None:
+        if before is None:
             return None
         columns, rows, layers = self._evaluator.grid
         across, down, deep = (

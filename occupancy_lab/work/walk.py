@@ -157,10 +157,7 @@ class Walk:
         """Walk the kernel, and return what was counted."""
         self.region(self.module.kernel.body, self.whole, 0)
         for root, number in self.evaluator.assumed.items():
-            steers = "address, mask, loop or branch"
-            words = assumption_words(number)
-            unknown = Unknown(root.place or UNKNOWN_PLACE, root.name, steers, words)
-            self.unknowns.setdefault(root, unknown)
+            self.assume(root, assumption_words(number))
         return Counts(
             math.prod(self.grid),
             math.prod(self.walked),
@@ -309,16 +306,18 @@ class Walk:
         self, operation: Operation, operands: Sequence[Made], reach: Reach, depth: int
     ) -> Made | None:
         """Return what an addition to a counter of all programs gives back, and note that."""
-        if operation.name not in ACCESSES or self.follows_turns or (not depth and reach.where):
+        if self.follows_turns or (not depth and reach.where):
             return None
         turns = self.axis_array(GRID_AXES if depth else 0, reach.sizes[GRID_AXES] if depth else 1)
         found = self.counters.ticket(operation, operands, turns, depth)
         if found is not None and self.recording:
-            root = Root(name_of(operation), self.module.place(operation))
-            steers = "address, mask, loop or branch"
-            unknown = Unknown(root.place or UNKNOWN_PLACE, root.name, steers, IN_TURN)
-            self.unknowns.setdefault(root, unknown)
+            self.assume(Root(name_of(operation), self.module.place(operation)), IN_TURN)
         return found
+
+    def assume(self, root: Root, words: str) -> None:
+        """Note what is assumed of a value that may steer anything."""
+        place, steers = root.place or UNKNOWN_PLACE, "address, mask, loop or branch"
+        self.unknowns.setdefault(root, Unknown(place, root.name, steers, words))
 
     def call(self, operation: Operation, reach: Reach, depth: int) -> None:
         """Walk the function that is called."""

@@ -187,17 +187,22 @@ def test_spilled_registers_go_to_memory_where_they_do_not_fit() -> None:
     ran = dataclasses.replace(ran, lines=(line,))
     local = local_memory(ran, spilled, 512, 2112, lanes=32)
     assert local is not None
-    assert local.frames == local.frames_at_once == 512 * 128 * 6152
+    assert local.threads * local.frame == 512 * 128 * 6152
     found, bare = memory(counts, H100, local), memory(counts, H100)
     more = found.dram_read_bytes.low - bare.dram_read_bytes.low
-    assert more / 1e6 == pytest.approx(578, rel=0.1)
+    assert more / 1e6 == pytest.approx(645 - 67, rel=0.2)
     assert (found.written_within_bytes.low - bare.written_within_bytes.low) / 1e6 > 600
+    assert found.local_lost == pytest.approx(more / local.loaded.low)
     assert found.l2_bytes == bare.l2_bytes + local.loaded + local.stored
     assert found.once_bytes == bare.once_bytes
-    few = dataclasses.replace(local, frames=60_000_000, frames_at_once=15_000_000)
+    few = dataclasses.replace(local, threads=2000)
     kept = memory(counts, H100, few)
     assert kept.dram_read_bytes == bare.dram_read_bytes
-    assert kept.dram_written_bytes == bare.dram_written_bytes + Amount.of(60_000_000)
+    assert kept.dram_written_bytes == bare.dram_written_bytes + Amount.of(2000 * 6152)
+    reuse = dataclasses.replace(local.reuse, narrow=0.25)
+    narrow = memory(counts, H100, dataclasses.replace(local, reuse=reuse))
+    rest = narrow.dram_read_bytes.low - found.dram_read_bytes.low
+    assert rest == pytest.approx(local.stored.low * found.local_lost / 4, rel=0.01)
     assert memory(counts, bare_gpus()["sm_90"], local).dram_read_bytes.high is not None
     assert local_memory(None, spilled, 512, 2112, lanes=32) is None
     assert local_memory(ran, Resources(255, 4, 0, local_bytes=0), 512, 2112, lanes=32) is None

@@ -8,11 +8,16 @@ from collections import Counter
 from disassembled import instructions, numbers
 
 from occupancy_lab.work.operations import (
+    ALWAYS,
+    LDL,
     NEVER_WRITTEN,
     SHARED_ACCESSES,
+    STL,
     UNIFORM,
     Decoder,
+    access_bytes,
     address_offset,
+    local_bytes,
     shared_offset,
 )
 from occupancy_lab.work.slices import ACCESSES
@@ -106,6 +111,21 @@ def test_comparisons_are_of_signed_numbers_where_their_text_is() -> None:
             assert said.word >> places[parts[0]] & 1 == ("U32" not in parts), said
             seen[parts[0], "U32" in parts] += 1
     assert {("ISETP", True), ("ISETP", False), ("VIMNMX", False)} <= seen.keys(), seen
+
+
+def test_a_line_of_local_memory_has_a_word_of_each_thread() -> None:
+    """A load or store of fewer than 4 bytes touches as much of local memory as that of a word."""
+    seen = Counter()
+    for said in instructions():
+        name, *parts = said.operation.split(".")
+        if name in {"LDL", "STL"}:
+            wide = {"64": 8, "128": 16}.get(parts[-1] if parts else "", 4)
+            seldom = name == "STL" and said.word >> 12 & 15 != ALWAYS
+            assert local_bytes(said.word) == (0 if seldom else wide), said
+            seen[wide] += 1
+    assert seen.keys() >= {4, 8}, seen
+    assert local_bytes(LDL | 2 << 73) == 4 > access_bytes(LDL | 2 << 73)
+    assert local_bytes(STL | 4 << 73) == 0
 
 
 def test_local_memory_is_places_behind_the_registers() -> None:

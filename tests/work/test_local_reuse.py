@@ -1,0 +1,135 @@
+"""How far apart touches of local memory are, against a cache that is played through."""
+
+from __future__ import annotations
+
+import itertools
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from occupancy_lab.work.counts import DISTANCES, LocalReuse
+from occupancy_lab.work.local_reuse import NEVER, local_reuse
+from occupancy_lab.work.operations import ALWAYS, LDG, LDL, STACK, STG, STL
+
+EXIT = 0x14D
+
+
+def touch(opcode: int, place: int) -> int:
+    """Return a load or store of the 4 bytes at a place of local memory, or of global memory."""
+    return opcode | ALWAYS << 12 | STACK << 24 | 4 * place << 40 | 4 << 73
+
+
+def code(words: list[int], loops: dict[int, set[int]], starts: tuple[int, ...] = (0,)) -> Any:
+    """Return a kernel of such instructions, with blocks that begin at *starts*."""
+    stops = [*starts[1:], len(words)]
+    blocks = {
+        start: SimpleNamespace(start=start, stop=stop)
+        for start, stop in zip(starts, stops, strict=True)
+    }
+    decoder = SimpleNamespace(moved_bytes=lambda _: 4)
+    return SimpleNamespace(words=words, blocks=blocks, loops=loops, decoder=decoder)
+
+
+def played(touches: list[tuple[int, int]]) -> list[float]:
+    """Return what lies between each touch and the one before, by a list with the latest last."""
+    latest: list[tuple[str, int]] = []
+    found = []
+    for number, (opcode, place) in enumerate(touches):
+        key = ("local", place) if opcode in {LDL, STL} else ("new", number)
+        if key in latest:
+            found.append(4.0 * (len(latest) - latest.index(key)))
+            latest.remove(key)
+        else:
+            found.append(NEVER)
+        latest.append(key)
+    return found
+
+
+def loaded(way: list[tuple[int, int]]) -> list[float]:
+    """Return the distances of loads as the L1 cache sees them, of a program after another one."""
+    seen = [one for one in way if one[0] != STG]
+    twice = list(zip(seen * 2, played(seen * 2), strict=True))[len(seen) :]
+    return [distance for (opcode, _), distance in twice if opcode == LDL]
+
+
+def stored(way: list[tuple[int, int]]) -> list[float]:
+    """Return the farthest of the touches from each store to the next one of the same place."""
+    twice = list(zip(way * 2, played(way * 2), strict=True))
+    found = []
+    for number, (opcode, place) in enumerate(way):
+        if opcode != STL:
+            continue
+        farthest = 0.0
+        for (later, other), distance in twice[number + 1 :]:
+            if other == place and later in {LDL, STL}:
+                farthest = max(farthest, distance)
+                if later == STL:
+                    break
+        found.append(farthest)
+    return found
+
+
+def alike(found: tuple[float, ...], all_: list[float]) -> bool:
+    """Tell whether few distances have the same shares as all."""
+    if not all_:
+        return found == ()
+    shares = (
+        np.mean(np.array(found) <= one) - np.mean(np.array(all_) <= one) for one in {*found, *all_}
+    )
+    return len(found) == DISTANCES and all(abs(one) <= 1 / DISTANCES for one in shares)
+
+
+TOUCHES = st.lists(st.tuples(st.sampled_from([LDL, STL, LDG, STG]), st.integers(0, 12)), min_size=1)
+
+
+@given(TOUCHES)
+def test_straight_code(touches: list[tuple[int, int]]) -> None:
+    """Of code without loops the distances are those of a cache that is played through."""
+    words = [touch(*one) for one in touches]
+    found = local_reuse(code(words, {}), {0: 1.0}, {})
+    if any(opcode in {LDL, STL} for opcode, _ in touches):
+        assert alike(found.loads, loaded(touches))
+        assert alike(found.stored, stored(touches))
+
+
+@given(TOUCHES, TOUCHES, st.integers(2, 9))
+def test_a_loop(before: list[tuple[int, int]], inside: list[tuple[int, int]], passes: int) -> None:
+    """What a loop loads again lies as far apart as its passes make it, however many there are."""
+    words = [touch(*one) for one in (*before, *inside)]
+    kernel = code(words, {len(before): {len(before)}}, (0, len(before)))
+    found = local_reuse(kernel, {0: 1.0, len(before): passes}, {len(before): 1.0})
+    way = [*before, *itertools.chain(*[inside] * passes)]
+    if any(opcode in {LDL, STL} for opcode, _ in way):
+        assert alike(found.loads, loaded(way))
+
+
+def test_what_is_never_executed_is_not_touched() -> None:
+    """Blocks that no warp comes to are left out, and a frame alone says anything up to it."""
+    words = [touch(STL, 0), touch(LDL, 1), touch(LDL, 0)]
+    found = local_reuse(code(words, {}, (0, 1, 2)), {0: 1.0, 1: 0.0, 2: 1.0}, {})
+    assert found.loads == (4.0,) * DISTANCES
+    assert local_reuse(code([EXIT], {}), {0: 1.0}, {}) == LocalReuse()
+    assert LocalReuse.uniform(160).loads[0] == 5.0
+    assert max(LocalReuse.uniform(160).loads) < 160 == max(LocalReuse.uniform(160).stored)
+
+
+def test_the_rest_of_a_word_is_fetched() -> None:
+    """A store of 16 bits counts among what is fetched, and the share of such stores is known."""
+    words = [touch(STL, 0), touch(STL, 1) & ~(7 << 73) | 2 << 73, touch(LDL, 0), touch(LDL, 1)]
+    found = local_reuse(code(words, {}), {0: 1.0}, {})
+    assert found.narrow == 0.5
+    assert found.fetched == (8.0,) * DISTANCES
+    assert found.stored == (8.0,) * DISTANCES
+
+
+def test_what_is_stored_on_a_condition_is_not_touched() -> None:
+    """A store that is executed on a condition, which is seldom so, leaves a place as it was."""
+    seldom = touch(STL, 0) & ~(15 << 12)
+    found = local_reuse(
+        code([touch(STL, 0), touch(STL, 1), seldom, touch(LDL, 0)], {}), {0: 1.0}, {}
+    )
+    assert found.loads == (8.0,) * DISTANCES
+    assert len(set(found.stored)) == 1
