@@ -203,8 +203,8 @@ class Asked:
         return special > SPECIAL_SHARE * tensor > 0.0
 
     @property
-    def local_waits(self) -> float:
-        """How much is waited for local memory, in times of what most programs wait."""
+    def local_left(self) -> float:
+        """How much of the waits for local memory is left, in times of what most programs wait."""
         return LOCAL_TURNS if self.takes_turns else 1.0
 
     @property
@@ -233,7 +233,7 @@ class Asked:
         else:
             found = between + (high - between) * (latency - middle) / (last - middle)
         local = cached + (MEMORY_CYCLES * loaded - cached) * self.local_lost - CACHED_CYCLES
-        local *= missing * self.program.local_waits * LOCAL_LATENCY * self.local_waits
+        local *= missing * self.program.local_waits * LOCAL_LATENCY * self.local_left
         lateness = math.sqrt(2.0 * math.log(max(self.together, 2)))
         waited = WAIT_CYCLES * lateness * self.program.waits
         return found + local + waited + START_CYCLES + WARP_CYCLES * self.resources.num_warps
@@ -476,7 +476,7 @@ class _Time:
             alone = max(self.asked.alone(busy, missing), *self.own.values(), 0.0)
             free = 1.0 - self.tensor / max(alone, 1.0)
             local = spilled + moving * self.asked.local_share
-            alone += LOCAL_WAITED * self.asked.local_waits * local + turn
+            alone += LOCAL_WAITED * self.asked.local_left * local + turn
             alone += free * met / max(min(cycles, 1e9), together * self.issued, 1.0)
             cycles = max(_norm(alone, most), _norm(alone + loading, less))
         return max(cycles, started) / self.mhz
