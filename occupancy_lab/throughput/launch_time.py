@@ -241,8 +241,6 @@ class Asked:
     def missing(self, gpu: Gpu, at_once: int) -> float:
         """Return the share of its loads that the L1 cache lacks, with *at_once* programs there."""
         resources, architecture = self.resources, gpu.architecture
-        if not resources.local_bytes:  # or its time without its spills is asked for
-            return 0.0
         threads = resources.num_warps * architecture.warp_size * at_once
         room = l1_cache.room(architecture, resources.shared or 0, self.fit)
         return l1_cache.missing(self.program.local_reuse.loads, threads, room)
@@ -365,6 +363,8 @@ def _asked(
     def taken(amount: Amount) -> float:
         return amount.most if is_indexed else amount.typical
 
+    if not resources.local_bytes:  # or its time without its spills is asked for
+        program = replace(program, local_loaded=0.0, local_stored=0.0, local_waits=0.0)
     read, written, through = (taken(one) for one in amounts if one is not None)
     local = memory.local_read_bytes + WRITTEN_WEIGHT * memory.local_written_bytes
     wanted = taken(total(one.sectors for one in counts.accesses if one.reads)) * SECTOR
@@ -443,8 +443,6 @@ class _Time:
         multiprocessors; what is stored goes to the L2 cache in any case.
         """
         rate = min(LOCAL_PORT_BYTES, LOCAL_BYTES * self.size / active)
-        if not self.asked.resources.local_bytes:  # or its time without its spills is asked for
-            return 0.0
         program = self.asked.program
         return (program.local_stored + missing * program.local_loaded) / rate
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from occupancy_lab.compiling.sass import BULK_COPIES
 from occupancy_lab.work import operations
-from occupancy_lab.work.counts import CACHED_CYCLES, LATENCIES, TRANSFERS, Program
+from occupancy_lab.work.counts import CACHED_CYCLES, LATENCIES, TRANSFERS, LocalReuse, Program
 from occupancy_lab.work.local_reuse import local_reuse
 from occupancy_lab.work.pipes import ISSUE, LSU, SCHEDULERS, pipe_of
 from occupancy_lab.work.replay import CODE_CYCLES, Replay
@@ -89,7 +89,10 @@ def program_of(  # noqa: PLR0913 - what it is made of
             if word & 0x1FF in local:
                 local[word & 0x1FF] += times * WARP * operations.local_bytes(word)
     loaded_lines, stored_lines = asked_lines(accesses, programs)
-    slower = replay.cycles(LATENCIES[1], local=LATENCIES[0]) if any(local.values()) else alone[1]
+    slower, reuse = alone[1], LocalReuse()
+    if any(local.values()):
+        slower = replay.cycles(LATENCIES[1], local=LATENCIES[0])
+        reuse = local_reuse(code, executions, entered)
     return Program(
         pipes=_pipes(code, mean, cycles, shared, architecture=architecture, programs=programs),
         alone=tuple(cycles / weight for cycles in alone),
@@ -105,7 +108,7 @@ def program_of(  # noqa: PLR0913 - what it is made of
         refetch_cycles=(alone[1] - kept) / weight,
         local_loaded=local[operations.LDL],
         local_stored=local[operations.STL],
-        local_reuse=local_reuse(code, executions, entered),
+        local_reuse=reuse,
         local_waits=(slower - alone[1]) / (LATENCIES[0] - CACHED_CYCLES) / weight,
         waits=sum(entered[one] for one in waiting) / weight,
     )
