@@ -1,4 +1,4 @@
-"""What the L1 cache of a multiprocessor has of the local memory of its programs."""
+"""What the L1 cache of a multiprocessor has of local memory, and of what all programs load."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from occupancy_lab.work.memory import beyond
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from occupancy_lab.gpus import Architecture
+    from occupancy_lab.gpus import Architecture, Gpu
+    from occupancy_lab.values import Resources
+    from occupancy_lab.work.counts import Program
 
 SHARED_KIB = (0, 8, 16, 32, 64, 100, 132, 164, 196, 228)
 """What of the cache the driver makes shared memory, up to what an architecture has of it: the
@@ -39,12 +41,30 @@ def room(architecture: Architecture, shared: int, programs: int) -> int:
     return whole - (most if shared > MOST_SHARED else next(steps, most))
 
 
-def missing(distances: Sequence[float], threads: int, room: int) -> float:
-    """Return the share of loads that a cache of *room* bytes lacks.
+def missing(distances: Sequence[float], threads: int, size: int) -> float:
+    """Return the share of loads that a cache of *size* bytes lacks.
 
     *distances* are theirs, bytes of each of *threads*.
     """
     if not distances:
         return 0.0
-    sizes = (one * threads / max(room, 1) / KEPT for one in distances)
-    return sum(beyond(one, LOST / KEPT) for one in sizes) / len(distances)
+    shares = (one * threads / max(size, 1) / KEPT for one in distances)
+    return sum(beyond(one, LOST / KEPT) for one in shares) / len(distances)
+
+
+def behind_others(
+    program: Program, resources: Resources, programs: int, fit: int, gpu: Gpu
+) -> Program:
+    """Return what a program asks for in the mean, as others left in the cache what all load.
+
+    The first of a multiprocessor's *programs* brings it there; those that begin with it, *fit* at
+    once, wait for it too.
+    """
+    common, size = program.common, gpu.multiprocessors or programs
+    if common is None:
+        return program
+    kept = 1.0 - missing(
+        (common.distinct_bytes,), 1, room(gpu.architecture, resources.shared or 0, fit)
+    )
+    there, ahead = (max(1.0 - first / programs, 0.0) for first in (size, fit * size))
+    return program.with_common(kept * there, kept * ahead)

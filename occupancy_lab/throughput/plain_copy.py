@@ -53,7 +53,7 @@ def copy_us(total_bytes: int, gpu: Gpu) -> float | None:
         written_bytes=written,
         l2_bytes=total_bytes,
         missed=1.0,
-        kept=None,
+        again=False,
     )
     uneven = written >= LARGE_BYTES and written % WHOLE_BYTES and gpu.target.backend == "cuda"
     us = asked_us(asked, gpu)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -56,6 +56,10 @@ class Asked:
     """Of the L1 cache, as `distinct` has them."""
     cached: float = 0.0
     """Sectors that the L1 cache has from what the same program loaded before."""
+    common: float = 0.0
+    """Sectors of the others that all programs ask for."""
+    distinct: float = 0.0
+    """Sectors that a program asks for the first time."""
     merged: float = 0.0
     """Sectors that another warp of the program asks for too, beyond one each; of a store those in
     lines that were just stored to."""
@@ -73,6 +77,67 @@ class Asked:
         for name, low, high in zip(COUNTED, least, most, strict=True):
             setattr(self, name, getattr(self, name) + low)
             setattr(self, f"most_{name}", getattr(self, f"most_{name}") + high)
+
+
+@dataclass(slots=True)
+class L1Cache:
+    """What a program loaded and stored until now, as far as the L1 cache has it."""
+
+    lanes: int
+    """Of a warp."""
+    loaded: dict[int, int] = field(default_factory=dict)
+    """The lines that the program had loaded when it last asked for a sector."""
+    stored: Any = ()
+    """The lines of the last store, where it is of few."""
+    lines: int = 0
+    in_pass: set[int] = field(default_factory=set)
+    """The loads of the pass of a loop that is followed, if it stands for others."""
+    repeat: int = 1
+    left_out: int = 0
+    """The lines that the passes load for which it stands."""
+
+    def begin(self, number: int, repeat: int) -> None:
+        """Begin a load that stands for *repeat*; behind a pass that stood for many come the others.
+
+        Between two loads of such a pass lies what one pass loads.
+        """
+        if repeat != self.repeat or number in self.in_pass:
+            self.lines += self.left_out
+            self.repeat, self.left_out = repeat, 0
+            self.in_pass.clear()
+        self.in_pass.add(number)
+
+    def load(self, address: Any, threads: Any) -> tuple[float, float, float]:
+        """Return the share of the sectors of a load that the program loaded shortly before.
+
+        The second is of those that it did not, but that another of its warps asks for too, and the
+        third of those that it never loaded.
+        """
+        wanted = np.unique((address if len(address) == 1 else address[threads]) // SECTOR).tolist()
+        oldest = self.lines - KEPT_LINES
+        missed = [one for one in wanted if self.loaded.get(one, oldest) <= oldest]
+        lines = len({one // QUARTERS for one in missed})
+        self.lines += lines
+        self.left_out += (self.repeat - 1) * lines
+        first = sum(one not in self.loaded for one in wanted)
+        self.loaded |= dict.fromkeys(wanted, self.lines)
+        by_warps = int(firsts(_sectors(address[np.newaxis], threads[np.newaxis], self.lanes)).sum())
+        cached, asked = 1 - len(missed) / len(wanted), len(missed) / by_warps
+        return cached, 1 - cached - asked, first / by_warps
+
+    def store(self, address: Any, threads: Any) -> float:
+        """Return the share of its lines that a store asks for with those before it.
+
+        What warps store to a line one after the other goes on to the L2 cache together.
+        """
+        if len(address) == 1:
+            return 0.0
+        of_warps = in_order(by_warp(np.where(threads, address // LINE, NOWHERE)[None], self.lanes))
+        wanted = of_warps[firsts(of_warps)]
+        lines = np.unique(wanted)
+        again = len(wanted) - len(lines) + int(np.isin(lines, self.stored).sum())
+        self.stored = lines[:0] if len(lines) > OPEN_LINES else lines
+        return MERGED_STORES * again / len(wanted)
 
 
 class Asking:
@@ -97,15 +162,8 @@ class Asking:
         self._tensor_at = tensor_at
         self._bytes_of = bytes_of
         self._lanes = lanes
-        self._loaded: dict[int, int] = {}
-        self._stored: Any = np.zeros(0, "int64")
-        """The lines of the last store, where it is of few."""
-        self._lines = 0
-        self._pass: set[int] = set()
-        """The loads of the pass of a loop that is followed, if it stands for others."""
-        self._repeat = 1
-        self._left_out = 0
-        """The lines that the passes load for which it stands."""
+        self._caches: dict[int, L1Cache] = defaultdict(lambda: L1Cache(lanes))
+        """Of the programs that stand for others, by their places."""
 
     def visit(
         self, step: Step, address: Any, mask: Any, repeat: int, *, is_known: bool = True
@@ -141,60 +199,33 @@ class Asking:
         if opcode in operations.ATOMICS:
             places = by_warp(np.where(mask, address, NOWHERE), self._lanes)
             asked.places += same * int(firsts(in_order(places)).sum())
-        is_narrow_copy = opcode == operations.LDGSTS and size < operations.BYPASSING_BYTES
-        if is_known and (opcode in operations.LOADS or is_narrow_copy):
-            self._begin(step.number, repeat)
-            cached, merged = self._cached(address, mask)
-            if is_narrow_copy:  # it is waited for with all others
+        if is_known:
+            self._note_cached(step, address, mask, repeat, found[0])
+
+    def _note_cached(
+        self, step: Step, address: Any, mask: Any, repeat: int, sectors: float
+    ) -> None:
+        """Note what of so many *sectors* the L1 cache serves, by a program that stands for all."""
+        opcode, asked = step.word & 0x1FF, self.by_instruction[step.number]
+        copies = opcode == operations.LDGSTS
+        through = not copies or self._bytes_of(step.number) < operations.BYPASSING_BYTES
+        asking = np.flatnonzero(mask.any(axis=1))
+        place = self._programs // 2 if len(mask) == 1 else int(asking[len(asking) // 2])
+        own = address[place if len(address) > 1 else 0]
+        threads = mask[place if len(mask) > 1 else 0]
+        cache = self._caches[place]
+        if opcode in operations.LOADS or (copies and through):
+            cache.begin(step.number, repeat)
+            cached, merged, first = cache.load(own, threads)
+            if copies:  # it is waited for with all others
                 cached, merged = 0.0, cached + merged
-            asked.cached += found[0] * cached
-            asked.merged += found[0] * merged
-        elif is_known and opcode in {operations.STG, operations.ST}:
-            asked.merged += found[0] * self._merged(address, mask)
-
-    def _begin(self, number: int, repeat: int) -> None:
-        """Begin a load that stands for *repeat*; behind a pass that stood for many come the others.
-
-        Between two loads of such a pass lies what one pass loads.
-        """
-        if repeat != self._repeat or number in self._pass:
-            self._lines += self._left_out
-            self._repeat, self._left_out = repeat, 0
-            self._pass.clear()
-        self._pass.add(number)
-
-    def _cached(self, address: Any, mask: Any) -> tuple[float, float]:
-        """Return the share of its sectors that a program, one for all, loaded shortly before.
-
-        The second is of those that it did not, but that another of its warps asks for too.
-        """
-        own, threads = address[len(address) // 2], mask[len(mask) // 2]
-        if not threads.any():
-            return 0.0, 0.0
-        wanted = np.unique((own if len(own) == 1 else own[threads]) // SECTOR).tolist()
-        oldest = self._lines - KEPT_LINES
-        missed = [one for one in wanted if self._loaded.get(one, oldest) <= oldest]
-        lines = len({one // QUARTERS for one in missed})
-        self._lines += lines
-        self._left_out += (self._repeat - 1) * lines
-        self._loaded |= dict.fromkeys(wanted, self._lines)
-        by_warps = int(firsts(_sectors(own[np.newaxis], threads[np.newaxis], self._lanes)).sum())
-        return 1 - len(missed) / len(wanted), len(missed) / len(wanted) - len(missed) / by_warps
-
-    def _merged(self, address: Any, mask: Any) -> float:
-        """Return the share of its lines that a store of a program asks for with those before it.
-
-        What warps store to a line one after the other goes on to the L2 cache together.
-        """
-        own, threads = address[len(address) // 2], mask[len(mask) // 2]
-        if len(own) == 1 or not threads.any():
-            return 0.0
-        of_warps = in_order(by_warp(np.where(threads, own // LINE, NOWHERE)[None], self._lanes))
-        wanted = of_warps[firsts(of_warps)]
-        lines = np.unique(wanted)
-        again = len(wanted) - len(lines) + int(np.isin(lines, self._stored).sum())
-        self._stored = lines[:0] if len(lines) > OPEN_LINES else lines
-        return MERGED_STORES * again / len(wanted)
+            elif self._programs > 1 and (address == address[:1]).all():
+                asked.common += sectors * (1.0 - cached - merged)
+            asked.cached += sectors * cached
+            asked.merged += sectors * merged
+            asked.distinct += sectors * first
+        elif opcode in {operations.STG, operations.ST}:
+            asked.merged += sectors * cache.store(own, threads)
 
 
 def distinct(address: Any, mask: Any, size: int = WORD, lanes: int = WARP) -> tuple[int, int, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping  # noqa: TC003 - `from_line` reads the fields' types
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -369,6 +369,10 @@ class GlobalAccess:
     """The share of its sectors that the L1 cache has."""
     merged: float = 0.0
     """The share of its sectors that the L1 cache asks for, or stores, with those of others."""
+    common: float = 0.0
+    """The share of its sectors, besides, that all programs ask for."""
+    distinct: float = 0.0
+    """The share of its sectors that its program asks for the first time."""
     places: Amount = NOTHING
     """Of an atomic operation the addresses, each counted once a warp; as many as threads where they
     are not known."""
@@ -434,6 +438,18 @@ class LocalReuse:
 
 
 @dataclass(frozen=True, slots=True)
+class Common:
+    """What changes of a program where the L1 cache has what all load, as the weights of a norm."""
+
+    alone: tuple[float, ...]
+    """This and the next two are as `Program` has them."""
+    cached: float
+    loaded_lines: float
+    distinct_bytes: float
+    """What the program loads, each byte once."""
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """What a program of a launch asks of its multiprocessor, in the mean of all programs."""
 
@@ -468,6 +484,24 @@ class Program:
     """The same of what is stored, and of atomic operations."""
     waits: float = 0.0
     """How often it waits for other programs."""
+    common: Common | None = None
+    """None where all programs load no same bytes, or what they do empties the L1 cache."""
+
+    def with_common(self, asked: float, waited: float) -> Program:
+        """Return it where the L1 cache has a share of what all programs load.
+
+        *asked* is the share of what is asked for, and *waited* that of what is waited for.
+        """
+        common = self.common
+        if common is None:
+            return self
+        alone = zip(self.alone, common.alone, strict=True)
+        return replace(
+            self,
+            alone=tuple(one + (other - one) * waited for one, other in alone),
+            cached=self.cached + (common.cached - self.cached) * asked,
+            loaded_lines=self.loaded_lines + (common.loaded_lines - self.loaded_lines) * asked,
+        )
 
 
 TRANSFERS = (2.0, 8.0)

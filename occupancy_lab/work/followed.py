@@ -345,6 +345,8 @@ class Run(ABC):
             is_known=all(one.is_known for one in known),
             cached=share("cached"),
             merged=share("merged"),
+            common=share("common"),
+            distinct=share("distinct"),
             places=amount("places", "places"),
             adds_floats=self.adds_floats(number),
         )

@@ -117,6 +117,9 @@ FLOAT_ATOMIC_BYTES = (4, 8, 16, 4, 8, 16, 4, 4), (4, 4, 8, 16, 4, 8, 16, 8)
 and x8, and where bit 76 is set of F32, x2 and x4, and of F64 (the text of nvdisasm)."""
 ADDITION_BIT = 87
 """From which on the 4 bits of an ATOMG are 0 that adds (the text of nvdisasm)."""
+CCTL = 0x18F
+"""CCTL.IVALL empties the L1 cache, behind an atomic operation that acquires (the text of
+nvdisasm; of weights that all programs load Nsight Compute then sees none hit)."""
 IGMMA = 0x1F1
 HGMMA = frozenset({0x1F0, 0x1F1, 0x1F3})
 LDTM = 0x1EE

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from occupancy_lab.compiling.sass import BULK_COPIES
 from occupancy_lab.work import operations
-from occupancy_lab.work.counts import CACHED_CYCLES, LATENCIES, TRANSFERS, LocalReuse, Program
+from occupancy_lab.work.counts import (
+    CACHED_CYCLES,
+    LATENCIES,
+    SECTOR,
+    TRANSFERS,
+    Common,
+    LocalReuse,
+    Program,
+)
 from occupancy_lab.work.local_reuse import local_reuse
 from occupancy_lab.work.pipes import ISSUE, LSU, SCHEDULERS, pipe_of
 from occupancy_lab.work.replay import CODE_CYCLES, Replay
 from occupancy_lab.work.warps import WARP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from occupancy_lab.gpus import Architecture
     from occupancy_lab.work.counts import GlobalAccess, SharedAccess
@@ -38,6 +47,8 @@ which it is written. Of 0 to 4, which is what Nsight Compute lets one guess, it 
 products in float32 on an H100 are met best with: half of their launches within 6.7%, not 10.1%."""
 LOAD_MISS_CYCLES = 0.3
 """The same of a load (H100, of 1, 2 and 4 bytes a thread: 0.1 to 0.8)."""
+MOST_PLACED = 1 << 14
+"""Programs that are placed one by one."""
 SAME = 1.02
 """How much more than the mean one program may execute where all are taken to do the same."""
 TYPICAL = 0.5
@@ -47,7 +58,7 @@ TYPICAL = 0.5
 def program_of(  # noqa: PLR0913 - what it is made of
     code: Code,
     way: Followed,
-    accesses: Iterable[GlobalAccess],
+    accesses: Sequence[GlobalAccess],
     shared: Iterable[SharedAccess],
     *,
     architecture: Architecture,
@@ -76,10 +87,13 @@ def program_of(  # noqa: PLR0913 - what it is made of
         if some and any(word & 0x1FF in BULK_COPIES for word in code.words[start : block.stop]):
             executions[start] *= num_warps  # one warp asks for what all wait for
     entered = a_warp(way.entered, typical)
-    cached = {one.instruction: one.cached for one in accesses}
-    replay = Replay(
-        code, executions, entered, cycles, cached, num_warps=num_warps, architecture=architecture
-    )
+
+    def replay_of(some: Iterable[GlobalAccess]) -> Replay:
+        cached = {one.instruction: one.cached for one in some}
+        known: dict[str, Any] = {"num_warps": num_warps, "architecture": architecture}
+        return Replay(code, executions, entered, cycles, cached, **known)
+
+    replay = replay_of(accesses)
     mean = {one: _mean(warps, slice(None)) for one, warps in way.executions.items()}
     alone = tuple(replay.cycles(latency) for latency in LATENCIES)
     kept = replay.cycles(LATENCIES[1], refetches=False) if replay.loses_code else alone[1]
@@ -93,6 +107,17 @@ def program_of(  # noqa: PLR0913 - what it is made of
     if any(local.values()):
         slower = replay.cycles(LATENCIES[1], local=LATENCIES[0])
         reuse = local_reuse(code, executions, entered)
+    there = [replace(one, cached=one.cached + one.common) for one in accesses]
+    common = None
+    if there != list(accesses) and not _executes(code, executions, operations.CCTL):
+        sharing = replay_of(there)
+        distinct = sum(one.sectors.middle * one.distinct for one in accesses) / programs
+        common = Common(
+            alone=tuple(sharing.cycles(latency) / weight for latency in LATENCIES),
+            cached=cached_share(there),
+            loaded_lines=asked_lines(there, programs)[0],
+            distinct_bytes=distinct * SECTOR,
+        )
     return Program(
         pipes=_pipes(code, mean, cycles, shared, architecture=architecture, programs=programs),
         alone=tuple(cycles / weight for cycles in alone),
@@ -111,6 +136,17 @@ def program_of(  # noqa: PLR0913 - what it is made of
         local_reuse=reuse,
         local_waits=(slower - alone[1]) / (LATENCIES[0] - CACHED_CYCLES) / weight,
         waits=sum(entered[one] for one in waiting) / weight,
+        common=common,
+    )
+
+
+def _executes(code: Code, executions: Mapping[int, float], opcode: int) -> bool:
+    """Tell whether a warp executes an instruction of *opcode*."""
+    return any(
+        word & 0x1FF == opcode
+        for start, times in executions.items()
+        if times
+        for word in code.words[start : code.blocks[start].stop]
     )
 
 
@@ -208,14 +244,15 @@ def _weights(code: Code, way: Followed) -> Any:
 def rounds(weights: Any, programs: int, resident: int) -> float:
     """Return how long the busiest of *resident* places works, in times of a mean program.
 
-    *weights* are the times of some of the *programs* in their order, which stand for all; each
-    begins where a place is free first.
+    *weights* are the times of some of the *programs* in their order, those of the others are like
+    the nearest one's; each begins where a place is free first. Of very many programs the first ones
+    are taken to be even.
     """
-    places = [0.0] * max(min(resident, len(weights)), 1)
-    for weight in weights.tolist():
+    places = [0.0] * max(min(resident, programs), 1)
+    placed = min(programs, max(MOST_PLACED, len(places)))
+    for weight in weights[np.arange(placed) * len(weights) // placed].tolist():
         heapq.heapreplace(places, places[0] + weight)
-    times = max(programs / len(weights), 1.0) if programs > resident else 1.0
-    return float(max(places) * times)
+    return float(max(places) + weights.mean() * (programs - placed) / len(places))
 
 
 def _mean(warps: Any, which: Any) -> float:

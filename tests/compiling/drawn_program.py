@@ -125,15 +125,16 @@ class Program:
                 continue
             assert gpu.is_cuda, gpu.device
             assert gpu.dtype == cpu.dtype, (gpu.dtype, cpu.dtype)
+            pair = Pair(gpu, cpu)
+            if unknown and gpu.shape != cpu.shape:  # by values that differ from run to run
+                pair = Pair(torch.empty_like(cpu, device="cuda"), cpu)
             if unknown:
-                if gpu.shape != cpu.shape:  # of values that differ from run to run: draws may not
-                    gpu = torch.empty_like(cpu, device="cuda")
-                self.forget(Pair(gpu, cpu))
-            assert _place(gpu) == _place(cpu), (shapes, gpu.dtype)
+                self.forget(pair)
+            assert _place(pair.gpu) == _place(cpu), (shapes, gpu.dtype)
             if not unknown:
                 torch.testing.assert_close(gpu.cpu(), cpu, equal_nan=True)
             if cpu.numel() <= MOST:
-                self.pairs.append(Pair(gpu, cpu))
+                self.pairs.append(pair)
 
     def unary(self) -> None:
         """Do an operation of one tensor."""

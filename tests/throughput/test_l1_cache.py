@@ -1,4 +1,4 @@
-"""What the L1 cache has of local memory, by Nsight Compute and by the driver's rule."""
+"""What the L1 cache has, by Nsight Compute and by the driver's rule."""
 
 from __future__ import annotations
 
@@ -6,12 +6,19 @@ import statistics
 
 import pytest
 from compare_work import executed_of, resources_of
+from hypothesis import given
+from hypothesis import strategies as st
 from recorded_work import recorded_launches
 
 from occupancy_lab.gpus import architectures, find_gpu
 from occupancy_lab.occupancy import occupancy
-from occupancy_lab.throughput.l1_cache import missing, room
-from occupancy_lab.work.counts import SECTOR
+from occupancy_lab.throughput.l1_cache import behind_others, missing, room
+from occupancy_lab.values import Resources
+from occupancy_lab.work.counts import SECTOR, Common, Program, total
+from occupancy_lab.work.program import LOADS
+
+MANY = 1e5
+"""Sectors of a launch, most of which it loads after its first programs."""
 
 
 def test_what_is_left_beside_shared_memory() -> None:
@@ -62,3 +69,62 @@ def test_the_l1_cache_lacks_what_nsight_compute_counts() -> None:
     assert len(errors) >= 10
     assert statistics.median(errors) < 0.05
     assert max(errors) < 0.35
+
+
+@given(
+    programs=st.integers(1, 10_000),
+    fit=st.integers(1, 32),
+    size=st.sampled_from((1024, 100_000, 1 << 20)),
+)
+def test_programs_behind_others_take_no_longer(programs: int, fit: int, size: int) -> None:
+    """What others left saves sectors and waits, and nothing where it is lost or nobody was there.
+
+    All of it is there for the last of very many programs that fill no cache.
+    """
+    gpu, resources = find_gpu("h200"), Resources(n_regs=32, shared=0, num_warps=4)
+    common = Common(alone=(60.0, 80.0, 90.0), cached=0.5, loaded_lines=4.0, distinct_bytes=size)
+    program = Program({}, (100.0, 200.0, 300.0), None, 0.0, loaded_lines=8.0, common=common)
+    found = behind_others(program, resources, programs, fit, gpu)
+    assert gpu.multiprocessors is not None
+    if size == 1 << 20 or programs <= gpu.multiprocessors:
+        assert found == program
+    pairs = zip(common.alone, found.alone, program.alone, strict=True)
+    assert all(least <= one <= most for least, one, most in pairs)
+    assert 4.0 <= found.loaded_lines <= 8.0
+    assert found.cached == pytest.approx((8.0 - found.loaded_lines) / 8.0)
+    waits = (program.alone[0] - found.alone[0]) / 40.0
+    assert waits <= found.cached / 0.5 + 1e-9
+    if size == 1024:
+        assert found.cached == pytest.approx(0.5 * max(1 - gpu.multiprocessors / programs, 0.0))
+
+
+@pytest.mark.slow
+def test_the_l1_cache_has_of_loads_what_nsight_compute_counts() -> None:
+    """Of what launches load that spill nothing the share is right that comes from the L2 cache.
+
+    They are those of an H100 and the norms of an H200, whose weights all programs load. Programs
+    with a lock empty the cache.
+    """
+    errors = {}
+    launches = [*recorded_launches("h100"), *recorded_launches("h200")]
+    for launch in launches:
+        came = launch.number("l1tex__m_xbar2l1tex_read_sectors.sum")
+        loaded = launch.number("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum")
+        resources = resources_of(launch)
+        if not came or not loaded or loaded < MANY or resources.local_bytes:
+            continue
+        executed = executed_of(launch) if launch.gpu == "h100" or "norm" in launch.kernel else None
+        if executed is None or executed.program is None:
+            continue
+        loads = [one for one in executed.accesses if one.operation in LOADS]
+        if any(one.operation == "copy" for one in loads):
+            continue
+        gpu = find_gpu(launch.gpu)
+        fit = occupancy(resources, gpu.architecture).programs_per_multiprocessor
+        found = behind_others(executed.program, resources, executed.programs, fit, gpu)
+        merged = total(one.sectors.scaled(one.merged) for one in loads).typical
+        ours = found.cached + merged / total(one.sectors for one in loads).typical
+        errors[launch.gpu, launch.id] = abs(ours - (1.0 - came / loaded))
+    assert len(errors) >= 75
+    assert statistics.mean(errors.values()) < 0.025
+    assert sorted(errors.values())[round(0.94 * len(errors))] < 0.05
