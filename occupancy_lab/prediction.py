@@ -18,6 +18,30 @@ class Part:
     """The time that it would take if nothing else took any; parts overlap."""
 
 
+PARTS = {
+    "launch": "starting and ending the launch",
+    "dispatch": "starting its programs",
+    "code": "fetching code, and the first loads",
+    "latency": "latency: waits that no busy pipe covers",
+    "issue": "issuing instructions",
+    "fma": "FP32 and integer multiply-adds",
+    "alu": "integer arithmetic and comparisons",
+    "xu": "special functions and conversions",
+    "fp64": "FP64 arithmetic",
+    "uniform": "arithmetic of uniform registers",
+    "tensor": "tensor cores",
+    "lsu": "shared memory and L1 cache",
+    "local": "local memory (register spills)",
+    "l2": "L2 cache",
+    "atomics": "atomic operations in the L2 cache, and locks",
+    "bandwidth": "device memory",
+    "tail": "rounds that are not full, and programs that take longer",
+}
+"""The parts of a time and what they are called."""
+BESIDE_UNITS = frozenset({"launch", "dispatch", "code", "latency", "tail"})
+"""Parts in which no unit need be busy."""
+
+
 NOTICEABLE = 0.02
 """Changes of a time below this are called none."""
 

@@ -28,7 +28,8 @@ from occupancy_lab.sweeping.recorded import (
 )
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import change, count, difference, formatted, listed
-from occupancy_lab.throughput.launch_time import MEASURED, basis_words, launch_us
+from occupancy_lab.throughput.launch_time import MEASURED, basis_words
+from occupancy_lab.throughput.rounds import launch_us
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

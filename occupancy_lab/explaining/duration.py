@@ -12,6 +12,7 @@ from occupancy_lab.explaining.timing import (
     timing,
     tutorial_sentences,
 )
+from occupancy_lab.prediction import PARTS
 from occupancy_lab.text.document import Section, Table, literal
 from occupancy_lab.text.words import (
     change,
@@ -22,7 +23,6 @@ from occupancy_lab.text.words import (
     range_sentence,
     said_of_each,
 )
-from occupancy_lab.throughput.launch_time import PARTS
 from occupancy_lab.throughput.ranges import is_open
 
 if TYPE_CHECKING:

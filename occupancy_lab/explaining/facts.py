@@ -10,6 +10,7 @@ from occupancy_lab.explaining.work import WORDS
 from occupancy_lab.inputs import TUTORIAL_KERNEL
 from occupancy_lab.occupancy.calculator import limiter_words
 from occupancy_lab.options import KNOBS, NAMES
+from occupancy_lab.prediction import PARTS
 from occupancy_lab.text.document import literal
 from occupancy_lab.text.words import (
     compared,
@@ -21,7 +22,6 @@ from occupancy_lab.text.words import (
     prediction_words,
     resource_word,
 )
-from occupancy_lab.throughput.launch_time import PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -13,9 +13,9 @@ from occupancy_lab.explaining.limits import held_in_short, held_word, idle_words
 from occupancy_lab.explaining.tried import cap_outcomes
 from occupancy_lab.explaining.work import work_sentences
 from occupancy_lab.gpus import CudaArchitecture
+from occupancy_lab.prediction import PARTS
 from occupancy_lab.text.document import Document, Section, Table, literal
 from occupancy_lab.text.words import listed, resource_word, said_of_each
-from occupancy_lab.throughput.launch_time import PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

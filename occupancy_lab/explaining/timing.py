@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from occupancy_lab.occupancy.calculator import limiter_words
-from occupancy_lab.prediction import NOTICEABLE
+from occupancy_lab.prediction import NOTICEABLE, PARTS
 from occupancy_lab.text.words import article, change, count, microseconds
-from occupancy_lab.throughput.launch_time import PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,6 +14,7 @@ from occupancy_lab.explaining.typed import grid_by, tune_blocks
 from occupancy_lab.inputs import DEFAULT_ROWS
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.options import CAPS, NAMES
+from occupancy_lab.prediction import PARTS
 from occupancy_lab.text.document import Table, literal
 from occupancy_lab.text.words import (
     change,
@@ -23,7 +24,6 @@ from occupancy_lab.text.words import (
     percent,
     prediction_words,
 )
-from occupancy_lab.throughput.launch_time import PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

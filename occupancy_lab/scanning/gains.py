@@ -2,49 +2,37 @@
 
 Where the launch of an entry is known it is by its predicted time: with a further program, without
 its spills, or as another entry of the same function has it. Of others a cache has neither the size
-nor the data, so that no time can be predicted. What can be said is an estimate for a full GPU, from
-what one program does in a pass over its code, in which every instruction counts once. What other
-warps or a cap on registers make of the code is not in it, so that a launch may gain more. A pass
-takes a multiprocessor at least
+nor the data. Their gain is by the same model, of a full GPU whose programs make one pass over their
+code, in which every instruction counts once. What other warps or a cap on registers make of the
+code is not in it, so that a launch may gain more.
 
-- memory: the bytes of its global accesses, at the multiprocessor's share of the bandwidth;
-- issue: its instructions, at the rate of the schedulers;
-- local: the bytes of its local memory, at the rate of the way to the L2 cache;
+A program waits one latency of the memory, then for its instructions as the compiler schedules them
+in the mean, or for both at once where copies run ahead. Where that is longer than any unit is busy
+the kernel is short of programs, and one more helps. Elsewhere more occupancy brings nothing, and
+the gain is 1. Spills are worth what a pass is shorter without their bytes and instructions. To a
+kernel that spills a step is worth nothing that is known: it may add to them.
 
-and the program itself as long as it waits: one latency of the memory, then its bytes, then its
-instructions, each after the one before, and its local memory. (Copies ahead, as num_stages makes
-them, let the first two and the others overlap.) While one program waits others work, so that with
-P resident programs a pass takes the multiprocessor the longest of the three, or the wait divided by
-P. Where the last is the longest, the kernel is short of programs: one more helps, by no more than
-the ratio of the programs and no further than to the longest of the others. Elsewhere more occupancy
-brings nothing, and the gain is 1. Spills are worth what a pass is shorter without their bytes and
-instructions. To a kernel that spills a step is worth nothing that is known: it may add to them.
-
-Latency, bandwidth and rates are those of the model of time, by the GPU's data sheet. Matrix
-multiplications on tensor cores take longer than their issue, which is not in these numbers. More
-occupancy is therefore worth something to a kernel with them only where the bytes that its programs
-can have in flight are too few to keep the memory busy (Little's law: latency times bandwidth), and
-its tensor cores have that to wait for.
+Matrix multiplications on tensor cores take longer than their issue, which is not in these numbers.
+More occupancy is therefore worth something to a kernel with them only where the bytes that its
+programs can have in flight are too few to keep the memory busy (Little's law: latency times
+bandwidth), and its tensor cores have that to wait for.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.options import CAPS
-from occupancy_lab.prediction import RATIO_ERROR
+from occupancy_lab.prediction import BESIDE_UNITS, PARTS, RATIO_ERROR
 from occupancy_lab.scanning.page import LEAST
 from occupancy_lab.text.words import listed, microseconds
 from occupancy_lab.throughput.counted_program import STALL_CYCLES, STALL_SHARE
-from occupancy_lab.throughput.launch_time import (
-    BANDWIDTH_SHARE,
-    LOCAL_BYTES,
-    MEMORY_CYCLES,
-    PARTS,
-)
+from occupancy_lab.throughput.demand import MEMORY_CYCLES, Demand
+from occupancy_lab.throughput.rounds import Rounds
+from occupancy_lab.work.counts import LATENCIES, Program
+from occupancy_lab.work.pipes import ISSUE, TENSOR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -55,8 +43,8 @@ if TYPE_CHECKING:
     from occupancy_lab.scanning.page import ScannedKernel
     from occupancy_lab.values import Resources
 
-MEMORY, ISSUE, LOCAL, PROGRAMS, TENSOR = "bandwidth", "issue", "local", "latency", "tensor"
-"""What can take a pass longest, as the parts of a predicted time are called."""
+LOCAL, LATENCY = "local", "latency"
+"""Parts of a predicted time."""
 ALIKE = 1 + RATIO_ERROR
 """Times of launches of a kernel that are no further apart are predicted to be alike."""
 TENSOR_WORDS = "tensor cores do its work, which seldom gains by more warps"
@@ -70,86 +58,61 @@ class Gain:
     """None where it is not known."""
     by: str
     bound: str = ""
-    """What takes longest now, by the names of `launch_time.PARTS`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Speeds:
-    """What a multiprocessor of a GPU does, per us."""
-
-    memory: float
-    """Bytes of device memory."""
-    local: float
-    """Bytes of local memory from and to the L2 cache."""
-    issued: float
-    """Instructions of its warps."""
-    latency_us: float
-    """A load from device memory."""
-    instruction_us: float
-    """From an instruction of a warp to its next."""
-
-    @property
-    def in_flight(self) -> float:
-        """Return the bytes in flight that keep the memory busy."""
-        return self.latency_us * self.memory
-
-
-@cache
-def speeds_of(gpu: Gpu) -> Speeds | None:
-    """Return the speeds of *gpu*; None where its size, clock or bandwidth is not known."""
-    if gpu.bandwidth_gbs is None or gpu.multiprocessors is None or gpu.boost_mhz is None:
-        return None
-    return Speeds(
-        memory=BANDWIDTH_SHARE * gpu.bandwidth_gbs * 1e3 / gpu.multiprocessors,
-        local=LOCAL_BYTES * gpu.boost_mhz,
-        issued=gpu.architecture.issue_rate * gpu.boost_mhz,
-        latency_us=MEMORY_CYCLES / gpu.boost_mhz,
-        instruction_us=STALL_SHARE * STALL_CYCLES / gpu.boost_mhz,
-    )
+    """What takes longest now, by the names of `prediction.PARTS`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What a program does in one pass over its code."""
+    """A pass over their code of the programs that fill a GPU, which begin together."""
 
-    moved: int
-    """Bytes of global memory."""
-    local: int
-    """Bytes of local memory."""
-    num_warps: int
-    instructions: int
-    """Of each warp."""
-    ahead: bool
-    """Whether copies run ahead of the warps."""
+    mix: Mix
+    resources: Resources
+    gpu: Gpu
 
-    def times(self, speeds: Speeds, programs: int) -> dict[str, float]:
-        """Return how long each part takes a multiprocessor that holds *programs*, us."""
-        memory = self.moved / speeds.memory
-        issue = self.num_warps * self.instructions / speeds.issued
-        local = self.local / speeds.local
-        load = (speeds.latency_us if self.moved else 0.0) + memory
-        own = max(issue, self.instructions * speeds.instruction_us) + local
-        wait = max(load, own) if self.ahead else load + own
-        return {MEMORY: memory, ISSUE: issue, LOCAL: local, PROGRAMS: wait / programs}
+    @property
+    def moved(self) -> int:
+        """Bytes of global memory that a program moves.
 
-    def us(self, speeds: Speeds, programs: int) -> float:
-        """Return how long a pass takes a multiprocessor that holds *programs*."""
-        return max(self.times(speeds, programs).values())
+        Copies ahead move no more than the shared memory that they fill.
+        """
+        return self.mix.global_bytes * self._threads + bool(self.mix.copies) * self.resources.shared
 
+    @property
+    def _threads(self) -> int:
+        return self.resources.num_warps * self.gpu.architecture.warp_size
 
-def pass_of(mix: Mix, resources: Resources, warp_size: int) -> Pass:
-    """Return what a program of the kernel does in one pass.
+    def with_programs(self, programs: int) -> Rounds:
+        """Return the time of it with so many *programs* on each multiprocessor."""
+        mix, size = self.mix, self.gpu.multiprocessors or 1
+        own = mix.instructions * STALL_SHARE * STALL_CYCLES
+        loads = [float(latency) if self.moved else 0.0 for latency in LATENCIES]
+        issued = self.resources.num_warps * mix.instructions
+        program = Program(
+            pipes={ISSUE: issued / self.gpu.architecture.issue_rate},
+            alone=tuple(max(load, own) if mix.copies else load + own for load in loads),
+            rounds=None,
+            code_cycles=0.0,
+            local_stored=mix.local_bytes * self._threads,
+            transferred=(0.0, 0.0) if mix.copies else (1.0, 1.0),
+        )
+        launched = programs * size
+        demand = Demand(
+            programs=launched,
+            fit=programs,
+            program=program,
+            resources=self.resources,
+            read_bytes=launched * self.moved,
+            written_bytes=0.0,
+            l2_bytes=launched * self.moved,
+            missed=1.0,
+            again=False,
+        )
+        return Rounds(demand, self.gpu)
 
-    Copies ahead move no more than the shared memory that they fill.
-    """
-    threads = resources.num_warps * warp_size
-    return Pass(
-        moved=mix.global_bytes * threads + (resources.shared if mix.copies else 0),
-        local=mix.local_bytes * threads,
-        num_warps=resources.num_warps,
-        instructions=mix.instructions,
-        ahead=mix.copies > 0,
-    )
+    def us(self, programs: int) -> float:
+        """Return how long a multiprocessor takes for a program with so many *programs* on it."""
+        size = self.gpu.multiprocessors or 1
+        return self.with_programs(programs).round_us(programs, size, programs) / programs
 
 
 def find_gain(  # noqa: PLR0913 - what a gain depends on
@@ -170,19 +133,17 @@ def find_gain(  # noqa: PLR0913 - what a gain depends on
     compile, "it may spill", and "" where a compile shows that it costs nothing. *spill_advice* is
     what to do against spills.
     """
-    speeds = speeds_of(gpu)
     if mix is None:
         return Gain(None, "not known: its instructions are not")
-    if speeds is None:
+    if not gpu.has_rates:
         return Gain(None, f"not known: the size or speed of {gpu.title} is not")
-    work = pass_of(mix, resources, gpu.architecture.warp_size)
-    if mix.tensor_instructions:
-        more = _of_tensor_kernel(work, speeds, programs, after, step)
-    else:
-        more = _of_programs(work, speeds, programs, after, step)
+    work = Pass(mix, resources, gpu)
+    more = (_of_tensor_kernel if mix.tensor_instructions else _of_programs)(
+        work, programs, after, step
+    )
     spills = mix.local_loads + mix.local_stores > 0
     if spills:
-        spilled = _without_spills(mix, work, speeds, programs, spill_advice)
+        spilled = _without_spills(work, programs, spill_advice)
         if (spilled.factor or 0) > LEAST:
             return spilled
     if spills and (more.factor or 0) > 1:
@@ -252,46 +213,44 @@ def _us(one: ScannedKernel) -> float:
     return one.predicted_us or math.inf
 
 
-def _without_spills(mix: Mix, work: Pass, speeds: Speeds, programs: int, advice: str) -> Gain:
+def _without_spills(work: Pass, programs: int, advice: str) -> Gain:
+    mix = work.mix
     accesses = mix.local_loads + mix.local_stores
-    left = max(work.instructions - accesses, 1)
-    rest = Pass(work.moved, 0, work.num_warps, left, work.ahead)
-    factor = work.us(speeds, programs) / rest.us(speeds, programs)
+    rest = replace(mix, instructions=max(mix.instructions - accesses, 1), local_bytes=0)
+    factor = work.us(programs) / replace(work, mix=rest).us(programs)
     why = f"{accesses} loads and stores of local memory, {mix.global_accesses} of global"
     return Gain(factor, f"{advice}: {why}", LOCAL)
 
 
-def _of_programs(work: Pass, speeds: Speeds, programs: int, after: int | None, step: str) -> Gain:
-    now = work.times(speeds, programs)
-    bound = max(now, key=lambda part: now[part])
-    if bound != PROGRAMS:
-        words = {
-            MEMORY: "the memory is kept busy",
-            ISSUE: "the schedulers are kept busy",
-            LOCAL: "the way to its local memory is kept busy",
-        }
-        return Gain(1.0, words[bound], bound)
-    others = max(value for part, value in now.items() if part != PROGRAMS)
-    enough = math.ceil(now[PROGRAMS] * programs / others) if others else programs
-    held = programs * work.moved
-    if work.moved and held < speeds.in_flight:
-        short = f"{_kib(held)} of the {_kib(speeds.in_flight)} KiB in flight that keep memory busy"
-    else:
-        short = f"{programs} of the {enough} programs that hide waits"
-    if after is None:
-        return Gain(1.0, f"{step}: {short}", PROGRAMS)
-    return Gain(now[PROGRAMS] / work.us(speeds, after), f"{step}: {short}", PROGRAMS)
+def _of_programs(work: Pass, programs: int, after: int | None, step: str) -> Gain:
+    time = work.with_programs(programs)
+    now = {part.name: part.us for part in time.parts() if part.name not in BESIDE_UNITS}
+    busiest = max(now, key=lambda part: now[part])
+    alone = time.demand.alone(0.0, 0.0) / time.mhz
+    if work.us(programs) <= ALIKE * work.us(programs + 1) and alone <= now[busiest]:
+        return Gain(1.0, f"{PARTS[busiest]} takes longest", busiest)
+    held, wanted = programs * work.moved, _in_flight(time)
+    enough = math.ceil(programs * alone / now[busiest])
+    short = f"{programs} of the {enough} programs that hide waits"
+    if work.moved and held < wanted:
+        short = f"{_kib(held)} of the {_kib(wanted)} KiB in flight that keep memory busy"
+    factor = 1.0 if after is None else work.us(programs) / work.us(after)
+    most = 1.0 if after is None else after / programs
+    return Gain(min(max(factor, 1.0), most), f"{step}: {short}", LATENCY)
 
 
-def _of_tensor_kernel(
-    work: Pass, speeds: Speeds, programs: int, after: int | None, step: str
-) -> Gain:
-    held = programs * work.moved
-    if not held or held >= speeds.in_flight or after is None:
+def _of_tensor_kernel(work: Pass, programs: int, after: int | None, step: str) -> Gain:
+    held, wanted = programs * work.moved, _in_flight(work.with_programs(programs))
+    if not held or held >= wanted or after is None:
         return Gain(1.0, TENSOR_WORDS, TENSOR)
-    flight = f"{_kib(held)} of the {_kib(speeds.in_flight)} KiB in flight"
-    factor = min(after / programs, speeds.in_flight / held)
-    return Gain(factor, f"{step}: {flight}, where its tensor cores wait for memory", PROGRAMS)
+    flight = f"{_kib(held)} of the {_kib(wanted)} KiB in flight"
+    factor = min(after / programs, wanted / held)
+    return Gain(factor, f"{step}: {flight}, where its tensor cores wait for memory", LATENCY)
+
+
+def _in_flight(time: Rounds) -> float:
+    """Return the bytes in flight on a multiprocessor that keep memory busy (Little's law)."""
+    return MEMORY_CYCLES * time.bandwidth / time.mhz / time.size
 
 
 def _kib(number: float) -> str:

@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu
 
 
+FITTED_TO = "h100"
+"""The key of the GPU whose launches the constants were fitted to."""
+FITTED_UNITS: Mapping[str, float] = {"launch_us": 2.976, "read_gbs": 3093.6, "l2_loads": 0.5304}
+"""What `calibrate` measures on it, by the names of `calibrating.units.Units`. What it measures on
+another GPU counts in proportion to that, in place of the data sheet."""
+
+
 @dataclass(frozen=True, slots=True)
 class Calibration:
     """What the units of a GPU do, and where it was measured."""

@@ -6,7 +6,8 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from occupancy_lab.occupancy.calculator import calculate
-from occupancy_lab.throughput.launch_time import Asked, asked_us
+from occupancy_lab.throughput.demand import Demand
+from occupancy_lab.throughput.rounds import demand_us
 from occupancy_lab.values import Resources
 from occupancy_lab.work.counts import Program
 
@@ -44,7 +45,7 @@ def copy_us(total_bytes: int, gpu: Gpu) -> float | None:
         n_regs=16, num_warps=BLOCK_BYTES // THREAD_BYTES // gpu.architecture.warp_size, shared=0
     )
     written = total_bytes // 2
-    asked = Asked(
+    demand = Demand(
         programs=max(-(-written // BLOCK_BYTES), 1),
         fit=calculate(resources, gpu).occupancy.programs_per_multiprocessor,
         program=PROGRAM,
@@ -56,7 +57,7 @@ def copy_us(total_bytes: int, gpu: Gpu) -> float | None:
         again=False,
     )
     uneven = written >= LARGE_BYTES and written % WHOLE_BYTES and gpu.target.backend == "cuda"
-    us = asked_us(asked, gpu)
+    us = demand_us(demand, gpu)
     return None if us is None else us - SOONER_US + (UNEVEN_US if uneven else 0.0)
 
 

@@ -1,6 +1,6 @@
 """Between which times a launch most likely takes: by the class of what it does.
 
-The ranges are those of the errors on kernels that the constants of `launch_time` were not fitted
+The ranges are those of the errors on kernels that the constants of the model were not fitted
 to.
 """
 
@@ -34,10 +34,10 @@ class Range:
 
 RANGES = {
     "bandwidth": Range(0.925, 1.14),
-    "tensor": Range(0.89, 1.17),
+    "tensor": Range(0.89, 1.15),
     "other": Range(0.92, 1.20),
-    "spills": Range(0.86, 1.15),
-    "unknown": Range(0.75, 1.60),
+    "spills": Range(0.88, 1.15),
+    "unknown": Range(0.75, 1.45),
     "counted": Range(0.86, 1.36),
     "counted products": Range(0.83, 1.87),
 }

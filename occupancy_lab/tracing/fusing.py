@@ -6,9 +6,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from occupancy_lab.prediction import BESIDE_UNITS, PARTS
 from occupancy_lab.text.document import literal
 from occupancy_lab.text.words import byte_words, duration, listed, microseconds
-from occupancy_lab.throughput.launch_time import BESIDE_UNITS, PARTS
 from occupancy_lab.tracing.traced import Handover
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.files import plain_rows
 from occupancy_lab.measuring.measure import BURST, WARMUP_MS
-from occupancy_lab.prediction import ratio_error
+from occupancy_lab.prediction import PARTS, ratio_error
 from occupancy_lab.sweeping.recorded import rival_sentences, row_config
 from occupancy_lab.table.columns import RESULTS
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
@@ -20,7 +20,7 @@ from occupancy_lab.text.words import (
     listed,
     range_sentence,
 )
-from occupancy_lab.throughput.launch_time import MEASURED, PARTS
+from occupancy_lab.throughput.launch_time import MEASURED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

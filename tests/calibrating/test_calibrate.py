@@ -15,8 +15,12 @@ from occupancy_lab.calibrating.units import Units
 from occupancy_lab.errors import DriverError, InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.throughput import calibrations
-from occupancy_lab.throughput.calibrations import Calibration, calibration_path, measured_units
-from occupancy_lab.throughput.launch_time import FITTED_UNITS
+from occupancy_lab.throughput.calibrations import (
+    FITTED_UNITS,
+    Calibration,
+    calibration_path,
+    measured_units,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.comparing import write_comparison
 from occupancy_lab.comparing.fastest import fastest_sentences
-from occupancy_lab.prediction import Part, Prediction
-from occupancy_lab.throughput.launch_time import PARTS
+from occupancy_lab.prediction import PARTS, Part, Prediction
 
 if TYPE_CHECKING:
     from collections.abc import Callable

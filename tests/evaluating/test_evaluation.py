@@ -21,7 +21,8 @@ from occupancy_lab.evaluating.evaluation import (
 from occupancy_lab.evaluating.score import METRICS
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernels import softmax
-from occupancy_lab.throughput.launch_time import basis_words, launch_us
+from occupancy_lab.throughput.launch_time import basis_words
+from occupancy_lab.throughput.rounds import launch_us
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:

@@ -28,9 +28,9 @@ from occupancy_lab.explaining.timing import (
 )
 from occupancy_lab.gpus import devices, find_gpu
 from occupancy_lab.inputs import chosen_kernel
+from occupancy_lab.prediction import PARTS as UNITS
 from occupancy_lab.prediction import Part
 from occupancy_lab.text.words import change, microseconds
-from occupancy_lab.throughput.launch_time import PARTS as UNITS
 from occupancy_lab.values import Config, Measurement, Problem
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ from occupancy_lab.errors import DoesNotFitError, InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring.side_by_side import ALL, measure_side_by_side
-from occupancy_lab.prediction import Part, Prediction
+from occupancy_lab.prediction import PARTS, Part, Prediction
 from occupancy_lab.record import Record
-from occupancy_lab.throughput.launch_time import PARTS
 from occupancy_lab.values import Config, Measurement, Problem
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from softmax_times import GPUS, PREDICTED, cells, predicted, read
 from occupancy_lab.evaluating.score import time_errors
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernels import softmax
-from occupancy_lab.throughput.launch_time import PARTS
+from occupancy_lab.prediction import PARTS
 from occupancy_lab.values import Config, Problem, Resources
 
 if TYPE_CHECKING:

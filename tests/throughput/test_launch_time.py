@@ -13,15 +13,10 @@ from compare_work import counts_of, executed_of, memory_of, resources_of
 from recorded_work import DATA, RecordedLaunch, recorded_launches
 
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.prediction import NOT_FOLLOWED
-from occupancy_lab.throughput import launch_time
-from occupancy_lab.throughput.launch_time import (
-    EVENTS_US,
-    MEASURED,
-    PARTS,
-    TENSOR_CLOCK,
-    predict_launch,
-)
+from occupancy_lab.prediction import BESIDE_UNITS, NOT_FOLLOWED, PARTS
+from occupancy_lab.throughput import calibrations, demand, rounds
+from occupancy_lab.throughput.launch_time import EVENTS_US, MEASURED, predict_launch
+from occupancy_lab.throughput.rounds import TENSOR_CLOCK
 from occupancy_lab.work.counts import Amount, LocalReuse
 from occupancy_lab.work.memory import repeated
 
@@ -166,9 +161,9 @@ def test_the_constants_of_lines_are_those_that_calibrate_measures() -> None:
         json.loads((DATA / f"units-{gpu}.json").read_text(encoding="utf-8"))["units"]
         for gpu in ("h100", "h200")
     )
-    assert h100["l2_loads"] == pytest.approx(launch_time.LOADED_LINES, rel=0.01)
-    assert h100["l2_stores"] == pytest.approx(launch_time.STORED_LINES, rel=0.01)
-    for name, value in launch_time.FITTED_UNITS.items():
+    assert h100["l2_loads"] == pytest.approx(rounds.LOADED_LINES, rel=0.01)
+    assert h100["l2_stores"] == pytest.approx(rounds.STORED_LINES, rel=0.01)
+    for name, value in calibrations.FITTED_UNITS.items():
         assert h100[name] == pytest.approx(value, rel=0.001)
     for name in ("l2_loads", "l2_stores"):
         assert h200[name] / h100[name] == pytest.approx(1.2, rel=0.03)
@@ -184,10 +179,10 @@ def test_what_calibrate_measured_takes_the_place_of_the_data_sheet(
     launch = launch_of(COPY)
     by_sheet = predicted(launch, "h200")
     units = json.loads((DATA / "units-h200.json").read_text(encoding="utf-8"))["units"]
-    monkeypatch.setattr(launch_time, "measured_units", lambda _: units)
+    monkeypatch.setattr(rounds, "measured_units", lambda _: units)
     measured = predicted(launch, "h200")
     slow = {**units, "read_gbs": units["read_gbs"] / 2, "l2_loads": units["l2_loads"] / 2}
-    monkeypatch.setattr(launch_time, "measured_units", lambda _: slow)
+    monkeypatch.setattr(rounds, "measured_units", lambda _: slow)
     slower = predicted(launch, "h200")
     assert by_sheet is not None
     assert measured is not None
@@ -222,7 +217,7 @@ def test_in_a_program_it_is_the_time_of_a_profiler() -> None:
     small = replace(moved, dram_written_bytes=moved.written_within_bytes)
     written = predict_launch(counts, executed_of(launch), small, resources_of(launch), 8, gpu)
     assert written is not None
-    first_us = launch_time.FIRST_CYCLES / (gpu.boost_mhz or 1)
+    first_us = rounds.FIRST_CYCLES / (gpu.boost_mhz or 1)
     assert found.us == pytest.approx(written.us - EVENTS_US - first_us)
     assert found.us <= alone.us - EVENTS_US
 
@@ -242,10 +237,10 @@ def test_programs_that_began_together_wait_for_each_other(monkeypatch: pytest.Mo
         return [0.0 if one is None else one.us for one in some]
 
     one_round, many = times()
-    monkeypatch.setattr(launch_time, "IN_STEP", 2.0)
+    monkeypatch.setattr(rounds, "IN_STEP", 2.0)
     assert times()[0] > one_round
     assert times()[1] == many
-    monkeypatch.setattr(launch_time, "OUT_OF_STEP", 2.0)
+    monkeypatch.setattr(rounds, "OUT_OF_STEP", 2.0)
     assert times()[1] > many
 
 
@@ -313,7 +308,7 @@ def test_tensor_cores_neighbours_ask_the_l2_cache_once(monkeypatch: pytest.Monke
         return [0.0 if one is None else one.us for one in some]
 
     own = times()
-    monkeypatch.setattr(launch_time, "MERGED", 0.0)
+    monkeypatch.setattr(rounds, "MERGED", 0.0)
     alone, eight = (after / before for before, after in zip(own, times(), strict=True))
     assert alone > 1.6
     assert 1.05 < eight < 1.15
@@ -338,7 +333,7 @@ def test_memory_takes_longer_under_load(monkeypatch: pytest.MonkeyPatch) -> None
         return [0.0 if one is None else one.us for one in some]
 
     idle, loaded = times()
-    monkeypatch.setattr(launch_time, "LOADED", 0.0)
+    monkeypatch.setattr(demand, "LOADED", 0.0)
     assert times()[0] == pytest.approx(idle)
     assert times()[1] < 0.9 * loaded
 
@@ -547,7 +542,7 @@ def test_the_busiest_unit_is_a_mean_of_all_multiprocessors() -> None:
     assert one is not None
     assert one.busiest is not None
     unit = next(part for part in one.parts if part.name == one.busiest.name)
-    assert one.busiest.name not in launch_time.BESIDE_UNITS
+    assert one.busiest.name not in BESIDE_UNITS
     assert one.busiest.us == pytest.approx(unit.us / (gpu.multiprocessors or 1))
-    units = [part.us for part in one.parts if part.name not in launch_time.BESIDE_UNITS]
+    units = [part.us for part in one.parts if part.name not in BESIDE_UNITS]
     assert unit.us == max(units)

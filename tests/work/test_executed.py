@@ -152,8 +152,10 @@ def test_passes_that_are_left_out_change_nothing(
     monkeypatch.setattr(followed, "MOST_BLOCKS_OF_ADDRESSES", 1 << 20)
     every = execute(texts, arguments, (5,))
     for one, other in zip(found.accesses, every.accesses, strict=True):
-        assert dataclasses.replace(one, cached=other.cached, merged=other.merged) == other
+        kept = {name: getattr(other, name) for name in ("cached", "merged", "distinct")}
+        assert dataclasses.replace(one, **kept) == other
         assert one.merged == pytest.approx(other.merged, abs=0.001)
+        assert one.distinct == pytest.approx(other.distinct, abs=0.001)
         assert one.cached == pytest.approx(other.cached, abs=0.1)
     same = {"accesses": (), "program": None}
     assert dataclasses.replace(found, **same) == dataclasses.replace(every, **same)

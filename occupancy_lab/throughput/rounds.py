@@ -1,0 +1,291 @@
+"""How long a GPU takes for what a launch asks of it: rounds of programs, one after the other.
+
+So many programs as are resident take the time of one alone together, or as long as the busiest unit
+needs for all of them, whichever is longer; where the two are alike, more than either: a norm of
+all, whose exponent is fitted. The launch is as many such rounds as there are, the last one with the
+programs that are left. Where one round is all, its programs began together and go on in step: they
+load, compute and store at the same time, and wait for each other more.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from occupancy_lab.gpus import find_device
+from occupancy_lab.prediction import BESIDE_UNITS, PARTS, Part
+from occupancy_lab.throughput.calibrations import FITTED_TO, FITTED_UNITS, measured_units
+from occupancy_lab.throughput.demand import (
+    L2_CYCLES,
+    LOCAL_WAITED,
+    MEMORY_CYCLES,
+    WRITTEN_WEIGHT,
+)
+from occupancy_lab.work.pipes import ISSUE, LSU, TENSOR, XU
+
+if TYPE_CHECKING:
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.throughput.demand import Demand
+
+LAUNCH_US = 3.0
+"""A launch that does nothing, as the lab's timer sees it."""
+RAMP_US = 1.8
+"""Until device memory or the L2 cache moves at its full rate, of launches that read it all the
+time; of others in proportion."""
+DISPATCH_US = 0.0006
+"""From the start of one program to the next, of the whole GPU."""
+BANDWIDTH_SHARE, STRIDING_SHARE = 0.765, 0.735
+"""Of the data sheet's bandwidth what reads reach of programs that begin one after the other, and of
+a launch all of whose programs go over their work at once, each at its own pace: they get 3 to 4%
+less, as `calibrate` measures too."""
+IN_STEP, OUT_OF_STEP = 0.9, 0.3
+"""How much of the time in which another program issues or uses lsu, when it would itself, a program
+waits: of those that began together, and of those of later rounds. What it meets of the others is
+the share of the time for which they do so, as in mean value analysis (Reiser and Lavenberg 1980).
+With a constant share of the others' time in its place, loops with 16 to 32 programs a
+multiprocessor were up to 28% too long and those with two 15% too short. Products that go on by
+themselves do not wait so: with it the first choices of 90 tunes on an H100 lost half more."""
+L2_BYTES, PORT_BYTES, MEMORY_PORT_BYTES = 43.0, 72.0, 60.0
+"""Bytes a cycle and multiprocessor from the L2 cache where all ask for them (80 slices of an H100
+give two sectors each in a cycle of their own, which is 38); where few do, the most that one takes
+(an H100 that reads alone takes 107, a Volta 64: Jia et al. 2018), and the most that it takes from
+device memory."""
+LOADED_LINES, STORED_LINES = 0.53, 0.249
+"""Requests a cycle and multiprocessor that the L2 cache serves, each for one cache line or for a
+part of it, to load and to store: as `calibrate` measures them. Without them kernels that read or
+write a column took up to seven times as long as predicted."""
+MERGED = 0.8
+"""How many requests the L2 cache does not see for each that it does, of programs with tensor cores,
+whose neighbours ask for the same at the same time: the fewer, the more programs share a
+multiprocessor and are not in step. Of products on an H100 one program a multiprocessor asks for 1.6
+to 1.7 times as many sectors as the L2 cache gives, three ask for 1.2 to 1.3 times (Nsight
+Compute). With it the first choices of 60 tunes in 16 bits lose half as much."""
+LOCAL_BYTES, LOCAL_PORT_BYTES = 33.5, 47.0
+"""The same two of local memory: of all that is stored there, as the L2 cache gets it at once
+(Nsight Compute, of 60 launches on an H200), and of what is loaded that the L1 cache does not
+hold."""
+FIRST_CYCLES = 700.0
+"""How much longer the first loads of a launch take between two events, after its caches were filled
+with something else: chosen by all recorded launches of an H100. Launches that read nothing do not
+have it, nor those right after the same launch, nor what Nsight Compute sees of any."""
+TENSOR_CLOCK = 0.886
+"""The part of its clock that the GPU keeps where tensor cores are used, however little: 1755 of
+1980 MHz. By the cycles and the times that Nsight Compute recorded on an H100 and an H200 it is less
+than 1.78 GHz in 62 of 63 long launches that multiply matrices, and more in 51 of 52 others. Device
+memory keeps its own."""
+OVERLAP = 3.5
+"""The exponent of the norm."""
+PASSES = 4
+"""In which is found what hangs on the time that it makes: the latency of memory, and waiting for
+others."""
+
+
+class Rounds:
+    """The programs of a launch on a GPU."""
+
+    def __init__(self, demand: Demand, gpu: Gpu, events_us: float = 0.0) -> None:
+        self.demand, self.gpu = demand, gpu
+        self.own = demand.program.pipes
+        issue, special, self.tensor = (self.own.get(pipe, 0.0) for pipe in (ISSUE, XU, TENSOR))
+        self.issued = issue + self.own.get(LSU, 0.0)
+        self.turn = min(max(special, issue), self.tensor) if demand.takes_turns else 0.0
+        """Cycles that programs lose where their tensor cores and special functions take turns: they
+        do the same at the same time. With it half of the attentions on an H200 were met within
+        6.9%, and within 12.3% without."""
+        self.size = gpu.multiprocessors or 1
+        self.at_once = min(demand.fit, math.ceil(demand.programs / self.size))
+        """Programs of the multiprocessor that has most."""
+        units = measured_units(gpu)
+        self.slices = _slices(gpu, units.get("l2_loads"))
+        self.mhz = (gpu.boost_mhz or 1) * (TENSOR_CLOCK if self.tensor else 1.0)
+        is_cold = not demand.again and not events_us
+        self.first = FIRST_CYCLES if is_cold and demand.read_bytes else 0.0
+        self.launch_us = launch_us(gpu) - events_us
+        self.in_step = demand.programs <= demand.fit * self.size
+        few = demand.programs < 2 * demand.fit * self.size  # no second round that is full
+        share = STRIDING_SHARE if few and demand.strides else BANDWIDTH_SHARE
+        self.bandwidth = _bandwidth(gpu, units.get("read_gbs")) * share * 1e3
+        """Of device memory, bytes a us."""
+
+    def outside(self, active: int, each: float, most: float) -> dict[str, float]:
+        """Return the cycles of what *active* multiprocessors share.
+
+        They have *each* programs in the mean, and the busiest one has *most*.
+        """
+        demand, programs = self.demand, self.demand.programs
+        share = self.size / active
+        bandwidth = self.bandwidth / self.mhz
+        moved = demand.read_bytes + WRITTEN_WEIGHT * demand.written_bytes
+        through, memory = demand.l2_bytes / programs, moved / programs
+        return {
+            "l2": max(through * most / PORT_BYTES, self.l2_cycles() * each / share),
+            "bandwidth": memory * max(most / MEMORY_PORT_BYTES, each * active / bandwidth),
+            "atomics": demand.atomics / programs * each * active,
+            "dispatch": each * DISPATCH_US * active * self.mhz,
+        }
+
+    def l2_cycles(self) -> float:
+        """Return for how many cycles a program needs a multiprocessor's part of the L2 cache.
+
+        Slices serve requests side by side.
+        """
+        demand, program = self.demand, self.demand.program
+        seen = 1.0 / (1.0 + MERGED / self.at_once) if self.tensor and demand.is_followed else 1.0
+        lines = seen * program.loaded_lines / LOADED_LINES + program.stored_lines / STORED_LINES
+        moved = seen * demand.l2_bytes / demand.programs / L2_BYTES
+        return max(lines, moved) / self.slices
+
+    def spilled(self, missing: float, active: int) -> float:
+        """Return the cycles in which a program's local memory comes from and goes to the L2 cache.
+
+        So large a share of its loads is *missing* in the L1 cache of each of *active*
+        multiprocessors; what is stored goes to the L2 cache in any case.
+        """
+        rate = min(LOCAL_PORT_BYTES, LOCAL_BYTES * self.size / active)
+        program = self.demand.program
+        return (program.local_stored + missing * program.local_loaded) / rate
+
+    def round_us(self, at_once: int, active: int, each: float) -> float:
+        """Return how long the programs of *active* multiprocessors take.
+
+        The busiest one has *at_once* of them. What all share does the work of *each*, their mean:
+        device memory does not wait for multiprocessors that have a program less. Programs that
+        began together are in step: each waits until the bytes of all are there, the less the more
+        share a multiprocessor, as some compute meanwhile. However long they take, they do not begin
+        before they are started.
+        """
+        missing = self.demand.missing(self.gpu, at_once)
+        spilled = self.spilled(missing, active)
+        own = [at_once * one for one in (*self.own.values(), spilled)]
+        outside = self.outside(active, each, at_once)
+        started, moving = outside.pop("dispatch"), outside["bandwidth"]
+        together = max(each, 1.0)  # without those that have nothing to do
+        loading = moving * self.demand.waiting / together**2 if self.in_step else 0.0
+        met, turn = 0.0, self.turn if at_once > 1 else 0.0
+        if not self.tensor or self.turn:
+            met = (IN_STEP if self.in_step else OUT_OF_STEP) * (together - 1.0) * self.issued**2
+        inside = max(self.own.values(), default=0.0) ** OVERLAP  # is in its time alone
+        most = sum(one**OVERLAP for one in (*own, *outside.values())) - inside
+        less = most - moving**OVERLAP + (moving - loading) ** OVERLAP
+        cycles = math.inf
+        for _ in range(PASSES):
+            busy = min(max(outside["l2"], moving) / cycles, 1.0)
+            alone = max(self.demand.alone(busy, missing), *self.own.values(), 0.0)
+            free = 1.0 - self.tensor / max(alone, 1.0)
+            local = spilled + moving * self.demand.local_share
+            alone += LOCAL_WAITED * self.demand.local_left * local + turn
+            alone += free * met / max(min(cycles, 1e9), together * self.issued, 1.0)
+            cycles = max(_norm(alone, most), _norm(alone + loading, less))
+        return max(cycles, started) / self.mhz
+
+    def us(self) -> float:
+        """Return how long the launch takes."""
+        rounds = self.rounds_us()
+        through_l2 = self.l2_cycles() * self.demand.programs / self.size / self.mhz
+        busy = max(self.demand.read_bytes / self.bandwidth, through_l2) / rounds
+        return self.launch_us + self.code_us() + rounds + RAMP_US * min(busy, 1.0)
+
+    def code_us(self) -> float:
+        """Return the time in which programs wait for their code, and for their first loads.
+
+        Right after the same launch the L2 cache has it: that takes as much less as a load does.
+        """
+        warm = L2_CYCLES / MEMORY_CYCLES if self.demand.again else 1.0
+        return (self.first + self.demand.program.code_cycles * warm) / self.mhz
+
+    def rounds_us(self) -> float:
+        """Return how long its rounds take."""
+        demand = self.demand
+        rounds = demand.program.rounds
+        if rounds is not None:
+            active = min(demand.programs, self.size)
+            return rounds * self.round_us(self.at_once, active, demand.programs / active / rounds)
+        full, left = divmod(demand.programs, demand.fit * self.size)
+        found = full * self.round_us(demand.fit, self.size, demand.fit) if full else 0.0
+        if left:
+            active = min(left, self.size)
+            found += self.round_us(math.ceil(left / self.size), active, left / active)
+        return found
+
+    def parts(self) -> tuple[Part, ...]:
+        """Return the time of each part as if there were nothing else."""
+        demand = self.demand
+        active = min(demand.programs, self.size)
+        each = demand.programs / active
+        missing = demand.missing(self.gpu, demand.fit)
+        own = {**self.own, "local": self.spilled(missing, active)}
+        even = each / self.at_once
+        busiest, refetched = max(self.own.values(), default=0.0), demand.program.refetch_cycles
+        turns = max(even, 1.0)
+        found = {
+            "launch": self.launch_us,
+            "code": self.code_us() + turns * refetched / self.mhz,
+            "latency": turns * (demand.alone(0.0, missing) - busiest - refetched) / self.mhz,
+            **{name: each * cycles / self.mhz for name, cycles in own.items()},
+            **{name: one / self.mhz for name, one in self.outside(active, each, each).items()},
+            "tail": self.rounds_us() - even * self.round_us(self.at_once, active, self.at_once),
+        }
+        return tuple(Part(name, found[name]) for name in PARTS if found.get(name, 0.0) > 0)
+
+    def busiest(self) -> Part | None:
+        """Return the unit that works for longest, with its time at its peak rate.
+
+        It is the mean of all multiprocessors, those without a program among them.
+        """
+        demand = self.demand
+        share = min(demand.programs, self.size) / self.size
+        peaks = {
+            "bandwidth": (demand.read_bytes + demand.written_bytes)
+            / (self.gpu.bandwidth_gbs or 1)
+            / 1e3,
+            "l2": self.l2_cycles() * demand.programs / self.size / self.mhz,
+        }
+        units = [
+            Part(one.name, peaks.get(one.name, one.us * share))
+            for one in self.parts()
+            if one.name not in BESIDE_UNITS
+        ]
+        return max(units, key=lambda one: one.us, default=None)
+
+
+def demand_us(demand: Demand, gpu: Gpu) -> float | None:
+    """Return how long a launch takes that asks so much; None of a GPU that is not known."""
+    return Rounds(demand, gpu).us() if gpu.has_rates else None
+
+
+def launch_us(gpu: Gpu) -> float:
+    """Return how long a launch takes that does nothing, as the lab's timer sees it."""
+    fitted = FITTED_UNITS["launch_us"]
+    return LAUNCH_US + measured_units(gpu).get("launch_us", fitted) - fitted
+
+
+def _bandwidth(gpu: Gpu, read_gbs: float | None) -> float:
+    """Return the bandwidth of device memory on the data sheet, GB/s.
+
+    Where reading was measured it is what the data sheet of an H100 makes of that.
+    """
+    model = find_device(FITTED_TO)
+    if read_gbs is None or model is None or model.bandwidth_gbs is None:
+        return gpu.bandwidth_gbs or 1.0
+    return model.bandwidth_gbs * read_gbs / FITTED_UNITS["read_gbs"]
+
+
+def _slices(gpu: Gpu, l2_loads: float | None) -> float:
+    """Return how much of the L2 cache a multiprocessor has, in times of what an H100's has.
+
+    Where that was not measured, it is by the size of the cache, as all slices of an architecture
+    are alike: 96 of an H200 and 80 of an H100, of 640 KiB each (Nsight Compute). 1 for another
+    architecture, of whose slices nothing is known.
+    """
+    if l2_loads is not None:
+        return l2_loads / FITTED_UNITS["l2_loads"]
+    model = find_device(FITTED_TO)
+    if model is None or model.target != gpu.target:
+        return 1.0
+    own, fitted = ((one.l2_bytes or 0) / (one.multiprocessors or 1) for one in (gpu, model))
+    return own / fitted if own and fitted else 1.0
+
+
+def _norm(alone: float, others: float) -> float:
+    """Return the cycles of what takes so many *alone*; of *others* it is the sum of powers."""
+    return float((alone**OVERLAP + max(others, 0.0)) ** (1 / OVERLAP))
