@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import defaultdict
 from contextlib import closing
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from occupancy_lab.launch import BoundLaunch
     from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.values import Config, Problem, Resources
-    from occupancy_lab.work.counting import Counted
 
 
 def record_of(asked: Asked, resources: Resources, *, triton: str) -> Record:
@@ -167,22 +165,20 @@ def with_counts(  # noqa: PLR0913 - what is counted, by whom and what of it
     with closing(compiler):
         texts = compiler.texts(wanted)
     records = [run for run in runs if isinstance(run, Record)]
-    counted = [
-        (record, number, own)
-        for record, own in zip(records, texts, strict=True)
-        for number in (None, *(record.other_launches() if besides else ()))
+    others = [record.other_launches() if besides else () for record in records]
+    counting = [
+        record.counting(own, assume, number)
+        for record, own, numbers in zip(records, texts, others, strict=True)
+        for number in (None, *numbers)
     ]
-    counting = [record.counting(own, assume, number) for record, number, own in counted]
-    found = count_launches(counting, compiler.store, jobs or cores())
-    itself: dict[int, Counted] = {}
-    others: dict[int, dict[int, Counted]] = defaultdict(dict)
-    for (record, number, _), one in zip(counted, found, strict=True):
-        if number is None:
-            itself[id(record)] = one
-        else:
-            others[id(record)][number] = one
-    timed = {id(one): one.with_counts(itself[id(one)], others[id(one)]) for one in records}
-    return [timed.get(id(run), run) for run in runs]
+    counted = iter(count_launches(counting, compiler.store, jobs or cores()))
+    timed = iter(
+        [
+            record.with_counts(next(counted), {number: next(counted) for number in numbers})
+            for record, numbers in zip(records, others, strict=True)
+        ]
+    )
+    return [next(timed) if isinstance(run, Record) else run for run in runs]
 
 
 def compile_record(asked: Asked, compiler: Compiler) -> Record:
