@@ -278,7 +278,10 @@ def _descriptor(value: Any) -> Descriptor:
     shape, strides, block_shape = (tuple(map(operator.index, each)) for each in sizes)
     layout = getattr(value, "layout", None)
     return Descriptor(
-        *(plain(value.base), shape, strides, block_shape),
+        plain(value.base),
+        shape,
+        strides,
+        block_shape,
         value.padding,
         getattr(value, "round_f32_to_tf32", False),
         None if layout is None else repr(layout),

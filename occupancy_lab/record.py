@@ -351,7 +351,12 @@ class Record(_Named):
             resources = resources.replace(local_bytes=0)
             memory = self._memory_of(resources)
         return predict_launch(
-            *(self.counts, self.executed, memory, resources, programs, self.gpu),
+            self.counts,
+            self.executed,
+            memory,
+            resources,
+            programs,
+            self.gpu,
             num_stages=self.num_stages,
             in_program=self.launch.in_program,
             together=self.launch.work.together,

@@ -325,7 +325,10 @@ class Compiler:
         texts = texts or not self._store.keeps
         try:
             found = compile_launch(
-                *(one.function, one.launch, one.target, self._store),
+                one.function,
+                one.launch,
+                one.target,
+                self._store,
                 name=one.title,
                 present=one.target in self._here,
                 texts=texts,
@@ -343,7 +346,10 @@ class Compiler:
             key = self._keys[name]
             present = one.target in self._here and self.environment.is_running
             requests[name] = Request(
-                *(str(one.name), one.launch, one.target, kept),
+                str(one.name),
+                one.launch,
+                one.target,
+                kept,
                 present=present,
                 key=None if key is None else key_as_json(key),
                 texts=texts or kept is None or key is None,

@@ -158,7 +158,10 @@ def answer(request: Request) -> Outcome:
         # Triton's own driver asks torch for the GPU.
         with contextlib.nullcontext() if request.present else _without_torch():
             found = compile_launch(
-                *(function, request.launch, request.target, store),
+                function,
+                request.launch,
+                request.target,
+                store,
                 name=name,
                 present=request.present,
                 texts=request.texts,

@@ -45,8 +45,9 @@ WRITTEN_WEIGHT = 0.71
 LOCAL_WAITED, LOCAL_LATENCY = 0.55, 0.5
 """The part of the time in which local memory goes to the L2 cache and back, and to device memory,
 that nothing else is done in; and the part of the latency of the L2 cache, or of device memory where
-that has lost it, that a load waits for. Both, and the two of `rounds`, by the 160 recorded launches and the 405 softmaxes for tuning, on an H100
-and an H200, that spill more than LEAST_LOCAL_BYTES; the other 1883 softmaxes are met as well."""
+that has lost it, that a load waits for. Both, and the two of `rounds`, are by the 160 recorded
+launches and the 405 softmaxes for tuning, on an H100 and an H200, that spill more than
+LEAST_LOCAL_BYTES; the other 1883 softmaxes are met as well."""
 LOCAL_TURNS = 0.5
 """How much of both waits is left where tensor cores and special functions take turns: with 1 the
 attentions that spill are 8% too long by half, and 25% by nine in ten."""

@@ -61,9 +61,9 @@ multiprocessor and are not in step. Of products on an H100 one program a multipr
 to 1.7 times as many sectors as the L2 cache gives, three ask for 1.2 to 1.3 times (Nsight
 Compute). With it the first choices of 60 tunes in 16 bits lose half as much."""
 LOCAL_BYTES, LOCAL_PORT_BYTES = 33.5, 47.0
-"""The same two of local memory: of all that is stored there, as the L2 cache gets it at once
-(Nsight Compute, of 60 launches on an H200), and of what is loaded that the L1 cache does not
-hold."""
+"""Bytes a cycle and multiprocessor of local memory, to the L2 cache and back: where all move some
+(what is stored comes there at once: Nsight Compute, of 60 launches on an H200), and the most of
+one."""
 FIRST_CYCLES = 700.0
 """How much longer the first loads of a launch take between two events, after its caches were filled
 with something else: chosen by all recorded launches of an H100. Launches that read nothing do not

@@ -132,7 +132,10 @@ class SassRun(Run):
         if self.ctas > 1:
             return replace(found, shared=shared)
         program = program_of(
-            *(self.code, self.typical, found.accesses, shared),
+            self.code,
+            self.typical,
+            found.accesses,
+            shared,
             architecture=architectures()[f"sm_{self.arch}"],
             threads=self.threads,
             programs=self.programs,
