@@ -95,6 +95,11 @@ class Mix:
     tensor_instructions: int
     """Matrix multiplications on tensor cores."""
 
+    @property
+    def local_accesses(self) -> int:
+        """Loads and stores of local memory."""
+        return self.local_loads + self.local_stores
+
 
 @dataclass(frozen=True, slots=True)
 class CachedKernel:

@@ -7,10 +7,10 @@ code, in which every instruction counts once. What other warps or a cap on regis
 code is not in it, so that a launch may gain more.
 
 A program waits one latency of the memory, then for its instructions as the compiler schedules them
-in the mean, or for both at once where copies run ahead. Where that is longer than any unit is busy
-the kernel is short of programs, and one more helps. Elsewhere more occupancy brings nothing, and
-the gain is 1. Spills are worth what a pass is shorter without their bytes and instructions. To a
-kernel that spills a step is worth nothing that is known: it may add to them.
+in the mean, or for both at once where copies run ahead. Where that is longer than any unit is busy,
+or one more program would help by a tenth, the kernel is short of programs. Elsewhere more occupancy
+brings nothing, and the gain is 1. Spills are worth what a pass is shorter without their bytes and
+instructions. To a kernel that spills a step is worth nothing that is known: it may add to them.
 
 Matrix multiplications on tensor cores take longer than their issue, which is not in these numbers.
 More occupancy is therefore worth something to a kernel with them only where the bytes that its
@@ -82,7 +82,7 @@ class Pass:
         return self.resources.num_warps * self.gpu.architecture.warp_size
 
     def with_programs(self, programs: int) -> Rounds:
-        """Return the time of it with so many *programs* on each multiprocessor."""
+        """Return its rounds with so many *programs* on each multiprocessor."""
         mix, size = self.mix, self.gpu.multiprocessors or 1
         own = mix.instructions * STALL_SHARE * STALL_CYCLES
         loads = [float(latency) if self.moved else 0.0 for latency in LATENCIES]
@@ -141,12 +141,11 @@ def find_gain(  # noqa: PLR0913 - what a gain depends on
     more = (_of_tensor_kernel if mix.tensor_instructions else _of_programs)(
         work, programs, after, step
     )
-    spills = mix.local_loads + mix.local_stores > 0
-    if spills:
+    if mix.local_accesses:
         spilled = _without_spills(work, programs, spill_advice)
         if (spilled.factor or 0) > LEAST:
             return spilled
-    if spills and (more.factor or 0) > 1:
+    if mix.local_accesses and (more.factor or 0) > 1:
         return Gain(None, more.by, more.bound)
     if (more.factor or 0) <= LEAST or not cost:
         return more
@@ -164,12 +163,15 @@ def predicted_gain(  # noqa: PLR0913 - as `find_gain`
     if now is None:
         return None
     programs = record.occupancy.programs_per_multiprocessor
-    spills = 0 if mix is None else mix.local_loads + mix.local_stores
+    spills = 0 if mix is None else mix.local_accesses
     if spills:
         free = record.time_with(programs, spills=False)
         factor = 1.0 if free is None else now.us / free.us
-        why = f"{spill_advice}: {spills} loads and stores of local memory"
-        return Gain(factor, why, now.bound) if factor > ALIKE else Gain(None, step, now.bound)
+        if factor > ALIKE:
+            why = f"{spill_advice}: {spills} loads and stores of local memory"
+            return Gain(factor, why, now.bound)
+        if after is not None:
+            return Gain(None, step, now.bound)
     then = None if after is None else record.time_with(after)
     factor = 1.0 if then is None else now.us / then.us
     if then is None or factor <= ALIKE:
@@ -195,9 +197,10 @@ def beside_others(kernels: Sequence[ScannedKernel]) -> Iterator[ScannedKernel]:
             yield one
             continue
         own, other = _settings(one), _settings(best)
-        changes = listed([f"{name} {other[name]}" for name in own if other.get(name) != own[name]])
+        changes = [f"{name} {other[name]}" for name in other if other[name] != own.get(name)]
         times = f"{microseconds(_us(best))} instead of {microseconds(_us(one))}"
-        yield replace(one, gain=factor, gain_by=f"{changes}, as another entry: {times}")
+        words = f"{listed(changes)}, as another entry: {times}"
+        yield replace(one, gain=factor, gain_by=words) if changes else one
 
 
 def _function(one: ScannedKernel) -> tuple[str, ...]:
@@ -205,7 +208,7 @@ def _function(one: ScannedKernel) -> tuple[str, ...]:
 
 
 def _settings(one: ScannedKernel) -> dict[str, Any]:
-    names = ("num_warps", "num_stages", *CAPS)
+    names = ("num_warps", "num_stages", "num_ctas", *CAPS)
     return {**one.constexprs, **{name: getattr(one, name) for name in names}}
 
 
@@ -215,7 +218,7 @@ def _us(one: ScannedKernel) -> float:
 
 def _without_spills(work: Pass, programs: int, advice: str) -> Gain:
     mix = work.mix
-    accesses = mix.local_loads + mix.local_stores
+    accesses = mix.local_accesses
     rest = replace(mix, instructions=max(mix.instructions - accesses, 1), local_bytes=0)
     factor = work.us(programs) / replace(work, mix=rest).us(programs)
     why = f"{accesses} loads and stores of local memory, {mix.global_accesses} of global"
@@ -223,14 +226,14 @@ def _without_spills(work: Pass, programs: int, advice: str) -> Gain:
 
 
 def _of_programs(work: Pass, programs: int, after: int | None, step: str) -> Gain:
-    time = work.with_programs(programs)
-    now = {part.name: part.us for part in time.parts() if part.name not in BESIDE_UNITS}
+    rounds = work.with_programs(programs)
+    now = {part.name: part.us for part in rounds.parts() if part.name not in BESIDE_UNITS}
     busiest = max(now, key=lambda part: now[part])
-    alone = time.demand.alone(0.0, 0.0) / time.mhz
+    alone = rounds.demand.alone(0.0, 0.0) / rounds.mhz
     if work.us(programs) <= ALIKE * work.us(programs + 1) and alone <= now[busiest]:
         return Gain(1.0, f"{PARTS[busiest]} takes longest", busiest)
-    held, wanted = programs * work.moved, _in_flight(time)
-    enough = math.ceil(programs * alone / now[busiest])
+    held, wanted = programs * work.moved, _in_flight(rounds)
+    enough = max(math.ceil(programs * alone / now[busiest]), programs + 1)
     short = f"{programs} of the {enough} programs that hide waits"
     if work.moved and held < wanted:
         short = f"{_kib(held)} of the {_kib(wanted)} KiB in flight that keep memory busy"
@@ -248,9 +251,9 @@ def _of_tensor_kernel(work: Pass, programs: int, after: int | None, step: str) -
     return Gain(factor, f"{step}: {flight}, where its tensor cores wait for memory", LATENCY)
 
 
-def _in_flight(time: Rounds) -> float:
+def _in_flight(rounds: Rounds) -> float:
     """Return the bytes in flight on a multiprocessor that keep memory busy (Little's law)."""
-    return MEMORY_CYCLES * time.bandwidth / time.mhz / time.size
+    return MEMORY_CYCLES * rounds.bandwidth / rounds.mhz / rounds.size
 
 
 def _kib(number: float) -> str:

@@ -192,7 +192,7 @@ def _row(kernel: CachedKernel, recorded: Recorded) -> ScannedKernel:
     found |= {"target": kernel.target.name, "entry": kernel.entry.folder}
     found["triton_version"] = kernel.triton_version or ""
     if (mix := kernel.mix) is not None:
-        found["local_accesses"] = mix.local_loads + mix.local_stores
+        found["local_accesses"] = mix.local_accesses
         found["tensor_instructions"] = mix.tensor_instructions
     return ScannedKernel(kernel=kernel.name, **found)
 

@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.work.counts import LATENCIES, LocalReuse, Program
 from occupancy_lab.work.memory import dot_tflops
-from occupancy_lab.work.pipes import ISSUE, LSU, SECTORS_OF_WAVEFRONT, TENSOR, WAVEFRONT, XU
+from occupancy_lab.work.pipes import (
+    ISSUE,
+    LANES,
+    LSU,
+    SECTORS_OF_WAVEFRONT,
+    TENSOR,
+    WAVEFRONT,
+    XU,
+    XU_CYCLES,
+)
 
 if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu
@@ -40,8 +49,6 @@ recorded launches of the tutorial's softmax (1.7 to 3.6; other kernels 1.5 to 3.
 FLATTENED_SHARE = 0.3
 """Of the instructions of a loop that Triton made of two, one inside the other, those that a pass
 executes: the median of 48 persistent products of matrices (H100)."""
-XU_CYCLES, LANES = 8.0, 32
-"""As `work.pipes` has them, of 32 results."""
 CODE_WAIT = 0.4
 """Cycles for which an instruction that no cache has yet is waited for (H100)."""
 SPECIAL = ("exp", "log", "sqrt", "div", "sin", "cos", "tanh", "erf")
@@ -116,7 +123,7 @@ def counted_program(
     loads = max((_middle(one.executions) * each for one in counts.accesses if one.reads), default=0)
     ahead = AHEAD_SHARE / (num_stages - 1) if products.executions and num_stages > 1 else 1.0
     in_turn = 1.0 + max(loads - 1.0, 0.0) * ahead
-    local = 4 * LANES * warps * passes
+    local = 4 * gpu.architecture.warp_size * warps * passes
     return Program(
         pipes={name: cycles for name, cycles in pipes.items() if cycles},
         alone=tuple(fixed + latency * in_turn for latency in LATENCIES),
@@ -182,7 +189,7 @@ def _operands(one: Arithmetic, resources: Resources) -> float:
     if len(one.shape) != PRODUCT_SIDES:
         return 0.0
     rows, columns, depth = one.shape
-    item = 1 if "8" in one.dtype else 2 if one.dtype in {"fp16", "bf16"} else 4
+    item = 1 if "8" in one.dtype else {"fp16": 2, "bf16": 2, "fp64": 8}.get(one.dtype, 4)
     again = (1.0, 1.0)
     if not _is_grouped(one, resources):
         again = max(resources.num_warps / 2, 1.0), min(resources.num_warps, 2.0)

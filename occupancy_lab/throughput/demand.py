@@ -1,4 +1,4 @@
-"""What a launch asks of a GPU, a program in the mean, and how long a program alone takes.
+"""What a launch asks of a GPU, in the mean of its programs, and how long a program alone takes.
 
 That is as long as the replay of one of its warps, with the latency of memory that its share of
 cache misses gives.
@@ -26,8 +26,8 @@ START_CYCLES, WARP_CYCLES = 105.0, 8.0
 """Of a program, before its first instruction and after its last, and for each of its warps: with
 133 for all, softmaxes of 32 warps a row were 7 to 8% too short."""
 WAIT_CYCLES = 1800.0
-"""How far the times lie apart at which programs that wait for each other get there, the way through
-the L2 cache included: their deviation. The latest of n times that are normally distributed is
+"""The standard deviation of when programs that wait for each other get there, the way through the
+L2 cache included. The latest of n times that are normally distributed is
 sqrt(2 ln n) late, the leading term of extreme value theory."""
 L2_CYCLES, MEMORY_CYCLES = 487.0, 685.0
 """Until a load is there from the L2 cache and from device memory. The second is what `calibrate`
@@ -57,7 +57,7 @@ SPECIAL_SHARE = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a launch asks of a GPU, a program in the mean."""
+    """What a launch asks of a GPU, in the mean of its programs."""
 
     programs: int
     fit: int
@@ -68,8 +68,9 @@ class Demand:
     written_bytes: float
     """Of device memory."""
     l2_bytes: float
+    """What its programs ask the L2 cache for and write to it, local memory included."""
     missed: float
-    """The share of what it reads that the L2 cache does not have."""
+    """What device memory gives, local memory included, as a share of what it loads otherwise."""
     again: bool
     """Whether it comes right after the same launch."""
     atomics: float = 0.0
@@ -128,7 +129,10 @@ class Demand:
         return found + local + waited + START_CYCLES + WARP_CYCLES * self.resources.num_warps
 
     def missing(self, gpu: Gpu, at_once: int) -> float:
-        """Return the share of its loads that the L1 cache lacks, with *at_once* programs there."""
+        """Return the share of its loads of local memory that the L1 cache lacks.
+
+        It has *at_once* programs of the multiprocessor.
+        """
         resources, architecture = self.resources, gpu.architecture
         threads = resources.num_warps * architecture.warp_size * at_once
         room = l1_cache.room(architecture, resources.shared or 0, self.fit)
@@ -174,7 +178,7 @@ def demand_of(  # noqa: PLR0913, PLR0917 - what a launch is
     wanted = taken(total(one.sectors for one in counts.accesses if one.reads)) * SECTOR
     cached = wanted * program.cached
     missed = min(read / max(wanted - cached, read, 1.0), 1.0)
-    if not all(one is not None and one.is_exact for one in amounts[:1]):
+    if memory.dram_read_bytes is None or not memory.dram_read_bytes.is_exact:
         missed = max(missed, FEW_MISSED)  # nobody knows that so few are
     return Demand(
         programs=counts.programs if is_followed else working_programs(counts),

@@ -57,8 +57,8 @@ def behind_others(
 ) -> Program:
     """Return what a program asks for in the mean, as others left in the cache what all load.
 
-    The first of a multiprocessor's *programs* brings it there; those that begin with it, *fit* at
-    once, wait for it too.
+    Of a launch of so many *programs* the first on each multiprocessor brings it there; the others
+    of the *fit* that begin with it wait for it as well, and later ones find it.
     """
     common, size = program.common, gpu.multiprocessors or programs
     if common is None:

@@ -17,9 +17,8 @@ from occupancy_lab.throughput.demand import demand_of
 from occupancy_lab.throughput.ranges import (
     LEAST_LOCAL_BYTES,
     LEAST_OPEN,
-    RANGES,
-    class_of,
     is_open,
+    range_of,
     varies,
 )
 from occupancy_lab.throughput.rounds import Rounds
@@ -76,7 +75,7 @@ def predict_launch(  # noqa: PLR0913, PLR0917 - what a time is made of
     if memory is not None:
         amounts += [memory.l2_bytes, memory.dram_read_bytes, memory.dram_written_bytes]
     moving = next((part.us for part in parts if part.name == "bandwidth"), 0.0)
-    kind = class_of(
+    found_range = range_of(
         varies=bool(unknowns) and varies(amounts, LEAST_OPEN),
         is_followed=followed is not None,
         spills=(resources.local_bytes or 0) > LEAST_LOCAL_BYTES,
@@ -85,7 +84,7 @@ def predict_launch(  # noqa: PLR0913, PLR0917 - what a time is made of
     )
     model = find_device(FITTED_TO)
     is_alike = model is not None and model.target == gpu.target
-    low, high = RANGES[kind].around(us, is_alike=is_alike)
+    low, high = found_range.around(us, is_alike=is_alike)
     moved = demand.read_bytes + demand.written_bytes
     return Prediction(
         us=us,

@@ -135,6 +135,10 @@ class Rounds:
         moved = seen * demand.l2_bytes / demand.programs / L2_BYTES
         return max(lines, moved) / self.slices
 
+    def l2_us(self) -> float:
+        """Return how long the L2 cache needs for all programs."""
+        return self.l2_cycles() * self.demand.programs / self.size / self.mhz
+
     def spilled(self, missing: float, active: int) -> float:
         """Return the cycles in which a program's local memory comes from and goes to the L2 cache.
 
@@ -181,8 +185,7 @@ class Rounds:
     def us(self) -> float:
         """Return how long the launch takes."""
         rounds = self.rounds_us()
-        through_l2 = self.l2_cycles() * self.demand.programs / self.size / self.mhz
-        busy = max(self.demand.read_bytes / self.bandwidth, through_l2) / rounds
+        busy = max(self.demand.read_bytes / self.bandwidth, self.l2_us()) / rounds
         return self.launch_us + self.code_us() + rounds + RAMP_US * min(busy, 1.0)
 
     def code_us(self) -> float:
@@ -212,7 +215,7 @@ class Rounds:
         demand = self.demand
         active = min(demand.programs, self.size)
         each = demand.programs / active
-        missing = demand.missing(self.gpu, demand.fit)
+        missing = demand.missing(self.gpu, self.at_once)
         own = {**self.own, "local": self.spilled(missing, active)}
         even = each / self.at_once
         busiest, refetched = max(self.own.values(), default=0.0), demand.program.refetch_cycles
@@ -238,7 +241,8 @@ class Rounds:
             "bandwidth": (demand.read_bytes + demand.written_bytes)
             / (self.gpu.bandwidth_gbs or 1)
             / 1e3,
-            "l2": self.l2_cycles() * demand.programs / self.size / self.mhz,
+            "l2": self.l2_us(),
+            "atomics": demand.atomics / self.mhz,
         }
         units = [
             Part(one.name, peaks.get(one.name, one.us * share))

@@ -55,14 +55,14 @@ class Asked:
     most_passes: float = 0.0
     """Of the L1 cache, as `distinct` has them."""
     cached: float = 0.0
-    """Sectors that the L1 cache has from what the same program loaded before."""
+    """Sectors that the L1 cache has from what the same program loaded before; 0 of copies."""
     common: float = 0.0
     """Sectors of the others that all programs ask for."""
     distinct: float = 0.0
     """Sectors that a program asks for the first time."""
     merged: float = 0.0
-    """Sectors that another warp of the program asks for too, beyond one each; of a store those in
-    lines that were just stored to."""
+    """Sectors that another warp of the program asks for too, beyond one each; of a copy also those
+    that the L1 cache has, and of a store those in lines that were just stored to."""
     places: float = 0.0
     """Of atomic operations the addresses, each counted once a warp; as many as threads where they
     are not known."""
@@ -97,9 +97,10 @@ class L1Cache:
     """The lines that the passes load for which it stands."""
 
     def begin(self, number: int, repeat: int) -> None:
-        """Begin a load that stands for *repeat*; behind a pass that stood for many come the others.
+        """Note that load *number* begins, which stands for *repeat* of them.
 
-        Between two loads of such a pass lies what one pass loads.
+        Behind a pass of a loop that stood for many comes what its other passes load. Between two
+        loads of such a pass lies what one pass loads.
         """
         if repeat != self.repeat or number in self.in_pass:
             self.lines += self.left_out
@@ -207,17 +208,17 @@ class Asking:
     ) -> None:
         """Note what of so many *sectors* the L1 cache serves, by a program that stands for all."""
         opcode, asked = step.word & 0x1FF, self.by_instruction[step.number]
-        copies = opcode == operations.LDGSTS
-        through = not copies or self._bytes_of(step.number) < operations.BYPASSING_BYTES
+        is_copy = opcode == operations.LDGSTS  # through the cache, if it is narrow
+        is_copy &= self._bytes_of(step.number) < operations.BYPASSING_BYTES
         asking = np.flatnonzero(mask.any(axis=1))
         place = self._programs // 2 if len(mask) == 1 else int(asking[len(asking) // 2])
         own = address[place if len(address) > 1 else 0]
         threads = mask[place if len(mask) > 1 else 0]
         cache = self._caches[place]
-        if opcode in operations.LOADS or (copies and through):
+        if opcode in operations.LOADS or is_copy:
             cache.begin(step.number, repeat)
             cached, merged, first = cache.load(own, threads)
-            if copies:  # it is waited for with all others
+            if is_copy:  # it is waited for with all others
                 cached, merged = 0.0, cached + merged
             elif self._programs > 1 and (address == address[:1]).all():
                 asked.common += sectors * (1.0 - cached - merged)

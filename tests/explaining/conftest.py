@@ -27,10 +27,10 @@ def given_times() -> Iterator[None]:
     """Give launches that nobody counted, but whose bytes are given, the time of a stand-in."""
     own = Record.time_with
 
-    def time_with(record: Record, programs: int, resources: Resources) -> Prediction | None:
+    def time_with(record: Record, programs: int) -> Prediction | None:
         plan = record.plan_with(programs)
         if record.counts is not None or plan is None:
-            return own(record, programs, resources)
+            return own(record, programs)
         return simple_prediction(record, plan, programs)
 
     with pytest.MonkeyPatch.context() as patched:
@@ -42,7 +42,7 @@ def given_times() -> Iterator[None]:
 def make_case(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Case]:
     """Return a function that makes a case of resources instead of compiling."""
 
-    def time_with(record: Record, programs: int, _: Resources) -> Prediction | None:
+    def time_with(record: Record, programs: int) -> Prediction | None:
         plan = record.plan_with(programs)
         return None if plan is None else simple_prediction(record, plan, programs)
 

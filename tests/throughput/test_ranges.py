@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from occupancy_lab.throughput.ranges import RANGES, STRANGER, Range, class_of, varies
+from occupancy_lab.throughput.ranges import RANGES, STRANGER, Range, range_of, varies
 from occupancy_lab.work.counts import Amount
 
 KNOWN = {
@@ -25,13 +25,18 @@ KNOWN = {
         ({"spills": True, "multiplies": True}, "spills"),
         ({"is_followed": False, "spills": True}, "counted"),
         ({"is_followed": False, "multiplies": True}, "counted products"),
-        ({"varies": True, "is_followed": False}, "unknown"),
     ],
 )
 def test_what_is_least_known_decides_the_class(said: dict[str, bool], expected: str) -> None:
-    """Values that nobody knows come first, then a binary that was not replayed, then spills."""
-    assert class_of(**KNOWN | said) == expected
-    assert expected in RANGES
+    """A binary that was not replayed comes first, then spills, then tensor cores.
+
+    With values that nobody knows no range is narrower.
+    """
+    found = range_of(**KNOWN | said)
+    assert found == RANGES[expected]
+    wider = range_of(**KNOWN | said | {"varies": True})
+    assert wider.low <= min(found.low, RANGES["unknown"].low)
+    assert wider.high >= max(found.high, RANGES["unknown"].high)
 
 
 def test_a_range_is_wider_for_an_architecture_that_nobody_measured() -> None:
