@@ -193,14 +193,13 @@ def beside_others(kernels: Sequence[ScannedKernel]) -> Iterator[ScannedKernel]:
     for one in kernels:
         best = fastest[_function(one)]
         factor = _us(one) / _us(best) if one.predicted_us else 1.0
-        if factor <= ALIKE or factor <= (one.gain or 1.0):
-            yield one
-            continue
         own, other = _settings(one), _settings(best)
         changes = [f"{name} {other[name]}" for name in other if other[name] != own.get(name)]
+        if factor <= ALIKE or factor <= (one.gain or 1.0) or not changes:
+            yield one
+            continue
         times = f"{microseconds(_us(best))} instead of {microseconds(_us(one))}"
-        words = f"{listed(changes)}, as another entry: {times}"
-        yield replace(one, gain=factor, gain_by=words) if changes else one
+        yield replace(one, gain=factor, gain_by=f"{listed(changes)}, as another entry: {times}")
 
 
 def _function(one: ScannedKernel) -> tuple[str, ...]:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.scanning.cache import Mix
-from occupancy_lab.scanning.gains import Gain, Pass, find_gain
+from occupancy_lab.scanning.gains import Gain, Pass, beside_others, find_gain
+from occupancy_lab.scanning.page import ScannedKernel
 from occupancy_lab.throughput.demand import MEMORY_CYCLES
 from occupancy_lab.throughput.rounds import BANDWIDTH_SHARE
 from occupancy_lab.values import Resources
@@ -127,3 +128,24 @@ def test_what_is_not_known_is_not_a_number(gpu: str, mix: Mix | None) -> None:
     found = find_gain(mix, resources, find_gpu(gpu), programs=1, after=2, cost="", **words)
     assert found.factor is None
     assert found.by.startswith("not known: ")
+
+
+def test_another_entry_is_named_by_what_it_is_launched_with() -> None:
+    """What is predicted to be faster is named by its settings; no settings of its own, no gain."""
+    slow = ScannedKernel(kernel="norm", gpu="h200", num_warps=8, num_stages=2, predicted_us=40.0)
+    fast = dataclasses.replace(slow, num_warps=4, num_ctas=2, predicted_us=20.0)
+    found = next(beside_others([slow, fast]))
+    assert found.gain == pytest.approx(2.0)
+    assert found.gain_by == (
+        "num_warps 4 and num_ctas 2, as another entry: 20.0 us instead of 40.0 us"
+    )
+    alike = dataclasses.replace(slow, predicted_us=20.0)
+    assert next(beside_others([slow, alike])) == slow
+
+
+def test_more_programs_are_wanted_than_there_are() -> None:
+    """Where one more overlaps its loads with computing, no fewer than one more are said to do."""
+    large = dataclasses.replace(STREAMING, global_bytes=1024)
+    found = gain_of(large, 1, 2)
+    assert found.bound == "latency"
+    assert "1 of the 1 programs" not in found.by
