@@ -226,17 +226,17 @@ def _without_spills(work: Pass, programs: int, advice: str) -> Gain:
 
 def _of_programs(work: Pass, programs: int, after: int | None, step: str) -> Gain:
     rounds = work.with_programs(programs)
-    now = {part.name: part.us for part in rounds.parts() if part.name not in BESIDE_UNITS}
-    busiest = max(now, key=lambda part: now[part])
+    now = {part.name: part.us for part in rounds.parts if part.name not in BESIDE_UNITS}
+    busiest, us = max(now, key=lambda part: now[part]), work.us(programs)
     alone = rounds.demand.alone(0.0, 0.0) / rounds.mhz
-    if work.us(programs) <= ALIKE * work.us(programs + 1) and alone <= now[busiest]:
+    if us <= ALIKE * work.us(programs + 1) and alone <= now[busiest]:
         return Gain(1.0, f"{PARTS[busiest]} takes longest", busiest)
     held, wanted = programs * work.moved, _in_flight(rounds)
     enough = max(math.ceil(programs * alone / now[busiest]), programs + 1)
     short = f"{programs} of the {enough} programs that hide waits"
     if work.moved and held < wanted:
         short = f"{_kib(held)} of the {_kib(wanted)} KiB in flight that keep memory busy"
-    factor = 1.0 if after is None else work.us(programs) / work.us(after)
+    factor = 1.0 if after is None else us / work.us(after)
     most = 1.0 if after is None else after / programs
     return Gain(min(max(factor, 1.0), most), f"{step}: {short}", LATENCY)
 

@@ -135,7 +135,7 @@ class Demand:
         """
         resources, architecture = self.resources, gpu.architecture
         threads = resources.num_warps * architecture.warp_size * at_once
-        room = l1_cache.room(architecture, resources.shared or 0, self.fit)
+        room = l1_cache.room(architecture, resources.shared, self.fit)
         return l1_cache.missing(self.program.local_reuse.loads, threads, room)
 
 
@@ -163,8 +163,10 @@ def demand_of(  # noqa: PLR0913, PLR0917 - what a launch is
     if program is None or memory is None or not fit or not counts.programs:
         return None
     program = l1_cache.behind_others(program, resources, counts.programs, fit, gpu)
-    amounts = (memory.dram_read_bytes, memory.dram_written_bytes, memory.l2_bytes)
-    if any(one is None or one.high is None for one in amounts):
+    reads, writes, through = (memory.dram_read_bytes, memory.dram_written_bytes, memory.l2_bytes)
+    if reads is None or writes is None or through is None:
+        return None
+    if None in {reads.high, writes.high, through.high}:
         return None
     is_indexed = _is_indexed(counts)
 
@@ -173,12 +175,12 @@ def demand_of(  # noqa: PLR0913, PLR0917 - what a launch is
 
     if not resources.local_bytes:  # or its time without its spills is asked for
         program = replace(program, local_loaded=0.0, local_stored=0.0, local_waits=0.0)
-    read, written, through = (taken(one) for one in amounts if one is not None)
+    read, written = taken(reads), taken(writes)
     local = memory.local_read_bytes + WRITTEN_WEIGHT * memory.local_written_bytes
     wanted = taken(total(one.sectors for one in counts.accesses if one.reads)) * SECTOR
     cached = wanted * program.cached
     missed = min(read / max(wanted - cached, read, 1.0), 1.0)
-    if memory.dram_read_bytes is None or not memory.dram_read_bytes.is_exact:
+    if not reads.is_exact:
         missed = max(missed, FEW_MISSED)  # nobody knows that so few are
     return Demand(
         programs=counts.programs if is_followed else working_programs(counts),
@@ -187,7 +189,7 @@ def demand_of(  # noqa: PLR0913, PLR0917 - what a launch is
         resources=resources,
         read_bytes=read,
         written_bytes=written,
-        l2_bytes=through - cached,
+        l2_bytes=taken(through) - cached,
         missed=missed,
         again=memory.kept is not None,
         atomics=atomic_cycles(counts, executed),

@@ -63,8 +63,7 @@ def behind_others(
     common, size = program.common, gpu.multiprocessors or programs
     if common is None:
         return program
-    kept = 1.0 - missing(
-        (common.distinct_bytes,), 1, room(gpu.architecture, resources.shared or 0, fit)
-    )
+    left = room(gpu.architecture, resources.shared, fit)
+    kept = 1.0 - missing((common.distinct_bytes,), 1, left)
     there, ahead = (max(1.0 - first / programs, 0.0) for first in (size, fit * size))
     return program.with_common(kept * there, kept * ahead)

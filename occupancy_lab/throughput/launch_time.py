@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from occupancy_lab.gpus import find_device
+from occupancy_lab.gpus import devices
 from occupancy_lab.prediction import NOT_FOLLOWED, Prediction
 from occupancy_lab.throughput.calibrations import FITTED_TO, measured_units
 from occupancy_lab.throughput.demand import demand_of
@@ -68,7 +68,7 @@ def predict_launch(  # noqa: PLR0913, PLR0917 - what a time is made of
     if demand is None or not gpu.has_rates:
         return None
     found = Rounds(demand, gpu, EVENTS_US if in_program else 0.0)
-    us, parts = found.us(), found.parts()
+    us, parts = found.us(), found.parts
     followed = executed if demand.is_followed else None
     unknowns = counts.unknowns or (followed is not None and followed.unknowns)
     amounts = [None if followed is None else followed.instructions]
@@ -82,8 +82,7 @@ def predict_launch(  # noqa: PLR0913, PLR0917 - what a time is made of
         multiplies=bool(demand.program.pipes.get(TENSOR)),
         moves=moving > us / 2,
     )
-    model = find_device(FITTED_TO)
-    is_alike = model is not None and model.target == gpu.target
+    is_alike = devices()[FITTED_TO].target == gpu.target
     low, high = found_range.around(us, is_alike=is_alike)
     moved = demand.read_bytes + demand.written_bytes
     return Prediction(

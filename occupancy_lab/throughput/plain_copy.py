@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.throughput.demand import Demand
-from occupancy_lab.throughput.rounds import demand_us
+from occupancy_lab.throughput.rounds import Rounds
 from occupancy_lab.values import Resources
 from occupancy_lab.work.counts import Program
 
@@ -41,6 +41,8 @@ def copy_us(total_bytes: int, gpu: Gpu) -> float | None:
 
     None where the size, the clock or the bandwidth of *gpu* is not known.
     """
+    if not gpu.has_rates:
+        return None
     resources = Resources(
         n_regs=16, num_warps=BLOCK_BYTES // THREAD_BYTES // gpu.architecture.warp_size, shared=0
     )
@@ -57,8 +59,7 @@ def copy_us(total_bytes: int, gpu: Gpu) -> float | None:
         again=False,
     )
     uneven = written >= LARGE_BYTES and written % WHOLE_BYTES and gpu.target.backend == "cuda"
-    us = demand_us(demand, gpu)
-    return None if us is None else us - SOONER_US + (UNEVEN_US if uneven else 0.0)
+    return Rounds(demand, gpu).us() - SOONER_US + (UNEVEN_US if uneven else 0.0)
 
 
 def beside_copy(prediction: Prediction, total_bytes: int, gpu: Gpu) -> Prediction:

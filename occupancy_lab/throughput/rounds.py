@@ -9,10 +9,11 @@ load, compute and store at the same time, and wait for each other more.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING
 
-from occupancy_lab.gpus import find_device
+from occupancy_lab.gpus import devices
 from occupancy_lab.prediction import BESIDE_UNITS, PARTS, Part
 from occupancy_lab.throughput.calibrations import FITTED_TO, FITTED_UNITS, measured_units
 from occupancy_lab.throughput.demand import (
@@ -184,7 +185,7 @@ class Rounds:
 
     def us(self) -> float:
         """Return how long the launch takes."""
-        rounds = self.rounds_us()
+        rounds = self.rounds_us
         busy = max(self.demand.read_bytes / self.bandwidth, self.l2_us()) / rounds
         return self.launch_us + self.code_us() + rounds + RAMP_US * min(busy, 1.0)
 
@@ -196,8 +197,9 @@ class Rounds:
         warm = L2_CYCLES / MEMORY_CYCLES if self.demand.again else 1.0
         return (self.first + self.demand.program.code_cycles * warm) / self.mhz
 
+    @functools.cached_property
     def rounds_us(self) -> float:
-        """Return how long its rounds take."""
+        """How long its rounds take."""
         demand = self.demand
         rounds = demand.program.rounds
         if rounds is not None:
@@ -210,8 +212,9 @@ class Rounds:
             found += self.round_us(math.ceil(left / self.size), active, left / active)
         return found
 
+    @functools.cached_property
     def parts(self) -> tuple[Part, ...]:
-        """Return the time of each part as if there were nothing else."""
+        """The time of each part as if there were nothing else."""
         demand = self.demand
         active = min(demand.programs, self.size)
         each = demand.programs / active
@@ -226,7 +229,7 @@ class Rounds:
             "latency": turns * (demand.alone(0.0, missing) - busiest - refetched) / self.mhz,
             **{name: each * cycles / self.mhz for name, cycles in own.items()},
             **{name: one / self.mhz for name, one in self.outside(active, each, each).items()},
-            "tail": self.rounds_us() - even * self.round_us(self.at_once, active, self.at_once),
+            "tail": self.rounds_us - even * self.round_us(self.at_once, active, self.at_once),
         }
         return tuple(Part(name, found[name]) for name in PARTS if found.get(name, 0.0) > 0)
 
@@ -246,15 +249,10 @@ class Rounds:
         }
         units = [
             Part(one.name, peaks.get(one.name, one.us * share))
-            for one in self.parts()
+            for one in self.parts
             if one.name not in BESIDE_UNITS
         ]
         return max(units, key=lambda one: one.us, default=None)
-
-
-def demand_us(demand: Demand, gpu: Gpu) -> float | None:
-    """Return how long a launch takes that asks so much; None of a GPU that is not known."""
-    return Rounds(demand, gpu).us() if gpu.has_rates else None
 
 
 def launch_us(gpu: Gpu) -> float:
@@ -268,8 +266,8 @@ def _bandwidth(gpu: Gpu, read_gbs: float | None) -> float:
 
     Where reading was measured it is what the data sheet of an H100 makes of that.
     """
-    model = find_device(FITTED_TO)
-    if read_gbs is None or model is None or model.bandwidth_gbs is None:
+    model = devices()[FITTED_TO]
+    if read_gbs is None or model.bandwidth_gbs is None:
         return gpu.bandwidth_gbs or 1.0
     return model.bandwidth_gbs * read_gbs / FITTED_UNITS["read_gbs"]
 
@@ -283,8 +281,8 @@ def _slices(gpu: Gpu, l2_loads: float | None) -> float:
     """
     if l2_loads is not None:
         return l2_loads / FITTED_UNITS["l2_loads"]
-    model = find_device(FITTED_TO)
-    if model is None or model.target != gpu.target:
+    model = devices()[FITTED_TO]
+    if model.target != gpu.target:
         return 1.0
     own, fitted = ((one.l2_bytes or 0) / (one.multiprocessors or 1) for one in (gpu, model))
     return own / fitted if own and fitted else 1.0

@@ -26,9 +26,8 @@ from occupancy_lab.compiling.flow import natural_loops
 from occupancy_lab.errors import BinaryError
 from occupancy_lab.work.counts import Place
 from occupancy_lab.work.module import UNKNOWN_PLACE
-from occupancy_lab.work.operations import FIRST_PLACE, PREDICATES, UNIFORM, bits
+from occupancy_lab.work.operations import ALWAYS, FIRST_PLACE, PREDICATES, UNIFORM, bits
 from occupancy_lab.work.slices import (
-    ALWAYS,
     EXIT,
     MOST_INSTRUCTIONS,
     Block,

@@ -41,7 +41,7 @@ VGPRS = bits([*range(VECTORS, VECTORS + LAST_VECTOR), LAST_PLACE])
 AGPRS = bits(range(FIRST_PLACE, FIRST_PLACE + ACCUMULATION))
 """The vector registers of AMD's GPUs, and those that they accumulate products in."""
 GUARD = 12
-"""Where the number of the predicate is under which an instruction does something, and PT's."""
+"""Where the number of the predicate is under which an instruction does something."""
 REGISTERS, REGISTER_THIRD = 1, frozenset({2, 3, 7})
 """The form in which all sources are registers, and those in which the third has the second's place:
 a number, a constant or a uniform register has the other."""

@@ -25,7 +25,7 @@ NOT_KNOWN, FIRST_PLACE = 529, 530
 STACK = 1
 """The register with the stack's address."""
 ALWAYS = 7
-"""The predicate that is always true, in the bits 12 to 15 of a word."""
+"""PT: as a guard, in the bits 12 to 15 of a word, and as the other condition of a jump."""
 ZERO, UNIFORM_ZERO, TRUE, UNIFORM_TRUE = 255, 511, 519, 527
 """RZ, URZ, PT and UPT, which are always the same."""
 NEVER_WRITTEN = 1 << ZERO | 1 << UNIFORM_ZERO | 1 << TRUE | 1 << UNIFORM_TRUE

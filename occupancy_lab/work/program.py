@@ -97,7 +97,7 @@ def program_of(  # noqa: PLR0913 - what it is made of
     alone = tuple(replay.cycles(latency) for latency in LATENCIES)
     kept = replay.cycles(LATENCIES[1], refetches=False) if replay.loses_code else alone[1]
     loaded_lines, stored_lines = asked_lines(accesses, programs)
-    empties = any(_executed(code, mean, operations.CCTL))
+    empties = any(code.words[one] & 0x1FF == operations.CCTL for one, _ in _executed(code, mean))
     found = Program(
         pipes=_pipes(code, mean, cycles, shared, architecture=architecture, programs=programs),
         alone=tuple(cycles / weight for cycles in alone),
@@ -150,18 +150,21 @@ def _common(
     )
 
 
-def _executed(code: Code, mean: Mapping[int, float], opcode: int) -> Iterator[tuple[int, float]]:
-    """Return each instruction of *opcode*, with how often the warps of a program execute it."""
-    for start, times in mean.items():
-        for word in code.words[start : code.blocks[start].stop if times else start]:
-            if word & 0x1FF == opcode:
-                yield word, times
+def _executed(code: Code, executions: Mapping[int, float]) -> Iterator[tuple[int, float]]:
+    """Yield the number of each instruction that is executed, and how often it is."""
+    for start, times in executions.items():
+        for number in range(start, code.blocks[start].stop if times else start):
+            yield number, times
 
 
 def _local_bytes(code: Code, mean: Mapping[int, float], opcode: int) -> float:
     """Return the bytes of local memory that a program moves by instructions of *opcode*."""
-    moved = _executed(code, mean, opcode)
-    return sum(times * WARP * operations.local_bytes(word) for word, times in moved)
+    executed = ((code.words[number], times) for number, times in _executed(code, mean))
+    return sum(
+        times * WARP * operations.local_bytes(word)
+        for word, times in executed
+        if word & 0x1FF == opcode
+    )
 
 
 def cached_share(accesses: Iterable[GlobalAccess]) -> float:
@@ -231,15 +234,13 @@ def _pipes(  # noqa: PLR0913 - what it is made of
 ) -> dict[str, float]:
     """Return the cycles of a multiprocessor for which a program keeps each pipe busy."""
     found: dict[str, float] = defaultdict(float)
-    for start, times in executions.items():
-        for number in range(start, code.blocks[start].stop if times else start):
-            word = code.words[number]
-            found[ISSUE] += times / SCHEDULERS
-            pipe, busy = pipe_of(word, architecture)
-            if pipe == LSU:
-                found[LSU] += times * cycles.get(number, busy)
-            elif pipe is not None:
-                found[pipe] += times * busy / SCHEDULERS
+    for number, times in _executed(code, executions):
+        found[ISSUE] += times / SCHEDULERS
+        pipe, busy = pipe_of(code.words[number], architecture)
+        if pipe == LSU:
+            found[LSU] += times * cycles.get(number, busy)
+        elif pipe is not None:
+            found[pipe] += times * busy / SCHEDULERS
     operands = sum(one.wavefronts.middle for one in shared if one.operation == "product")
     found[LSU] += OPERAND_SHARE * operands / programs
     return dict(found)

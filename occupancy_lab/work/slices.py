@@ -17,6 +17,7 @@ from occupancy_lab.compiling.sass import BYTES, SPLIT_TARGET_FROM
 from occupancy_lab.errors import BinaryError
 from occupancy_lab.work import operations
 from occupancy_lab.work.operations import (
+    ALWAYS,
     ATOMICS,
     LOADS,
     NEVER_WRITTEN,
@@ -40,8 +41,6 @@ a launch with a message, returns at once here."""
 BRA_ONWARD, DIVERGENT_BIT = 0x947, 91
 """BRA.DIV, a BRA with a uniform register, jumps where a warp's threads are apart."""
 WARP = 32
-ALWAYS = 7
-"""PT as a guard, and as the other condition of a jump."""
 UNIFORM_CONDITION = 2
 """The form of a BRA whose condition is a uniform predicate."""
 STORES = frozenset({operations.STG, operations.ST})

@@ -17,6 +17,7 @@ from occupancy_lab.compiling.sass import BYTES
 from occupancy_lab.errors import BinaryError
 from occupancy_lab.work import arithmetic, operations, threads
 from occupancy_lab.work.operations import (
+    ALWAYS,
     NEVER_WRITTEN,
     PREDICATES,
     SHARED,
@@ -26,7 +27,7 @@ from occupancy_lab.work.operations import (
 from occupancy_lab.work.registers import Registers
 from occupancy_lab.work.shared import MOST_BYTES, SharedMemory
 from occupancy_lab.work.skipping import Skipping
-from occupancy_lab.work.slices import ACCESSES, ALWAYS, CALL, EXIT, TRAP
+from occupancy_lab.work.slices import ACCESSES, CALL, EXIT, TRAP
 from occupancy_lab.work.threads import Step
 
 if TYPE_CHECKING:
