@@ -7,13 +7,14 @@ FLOPs take by themselves, at the rates of the GPU's data sheet (Williams et al. 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.prediction import Part
 from occupancy_lab.work.counts import NOTHING, SECTOR, Amount, LocalReuse, total
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.values import Resources, Work
@@ -22,14 +23,16 @@ if TYPE_CHECKING:
 PARTITIONED = frozenset({"sm_80", "sm_90", "sm_100", "sm_103"})
 """Where the L2 cache is two halves, each of which caches what the multiprocessors beside it load,
 so that what all of them load takes its room twice (NVIDIA's A100 white paper)."""
-MOST_LOST, FARTHEST = 0.9, 1.55
-"""Of what is read again the share that is lost where most is, and from what distance on that is, as
-a multiple of what the cache keeps. From what Nsight Compute counted on an H100 of four products of
-matrices and a group norm, whose programs are never quite in step."""
+LOST, LOCAL_LOST = NormalDist(1.3, 0.25), NormalDist(2, 0.5)
+"""The share of bytes that the last cache has lost when they are read again, of tensors and of local
+memory, by how many others lie in between, as a multiple of what it keeps of what all load: local
+memory is one multiprocessor's and takes its room once. From what Nsight Compute counted on an H100
+and an H200 of 80 launches that read beyond it, most of them products of matrices."""
 LOCAL_FARTHEST = 2.25
-"""The same of local memory, of which all is lost in the end. By what Nsight Compute counted of 14
-softmaxes on an H200: of what they store 13% is written where their programs at once touch 36 MB
-from a store to the next one of the same place; 46% at 47 MB, 71% at 69 and 98% at 1000."""
+"""From what distance on all that is stored to local memory is written before it is stored anew;
+from one on some of it is. By what Nsight Compute counted of 14 softmaxes on an H200: of what they
+store 13% is written where their programs at once touch 36 MB from a store to the next one of the
+same place; 46% at 47 MB, 71% at 69 and 98% at 1000."""
 RECENT, STAYS = 0.79, 0.42
 """Of the L2 cache: what came last, and what of that is written and still there when a launch ends.
 From what Nsight Compute counted on an H100 of launches that write 20 MB and more."""
@@ -98,9 +101,14 @@ class LocalMemory:
     """Bytes of a thread."""
     reuse: LocalReuse
 
+    @property
+    def bytes(self) -> int:
+        """What all threads that run at once have of it."""
+        return self.threads * self.frame
+
     def lost(self, room: int) -> float:
         """Return the share of its loads that *room* bytes of cache have lost."""
-        return self._mean_lost(self.reuse.fetched, room)
+        return self._mean(self.reuse.fetched, room, LOCAL_LOST.cdf)
 
     def read(self, room: int | None) -> Amount:
         """Return what device memory gives of it, with *room* bytes of cache.
@@ -117,17 +125,19 @@ class LocalMemory:
 
         That is what is there at the end, and what the cache lost before it was stored anew.
         """
-        once = min(self.stored.low, self.threads * self.frame)
+        once = min(self.stored.low, self.bytes)
         if room is None:
             return Amount(once, self.stored.high)
-        share = self._mean_lost(self.reuse.stored, room)
+        share = self._mean(self.reuse.stored, room, lambda one: beyond(one, LOCAL_FARTHEST))
         low = max(once, round(self.stored.low * share))
         high = self.stored.high
         return Amount(low, None if high is None else max(low, round(high * share)))
 
-    def _mean_lost(self, distances: Sequence[float], room: int) -> float:
-        sizes = (self.threads * one / room for one in distances)
-        return sum(beyond(one, LOCAL_FARTHEST) for one in sizes) / max(len(distances), 1)
+    def _mean(
+        self, distances: Sequence[float], room: int, share: Callable[[float], float]
+    ) -> float:
+        found = [share(self.threads * one / room) for one in distances]
+        return sum(found) / max(len(found), 1)
 
 
 def local_memory(
@@ -232,10 +242,11 @@ def memory(counts: Counts, gpu: Gpu, local: LocalMemory | None = None) -> Memory
     written = total(one.written_whole for one in counts.footprints)
     written = once_written = _at_most(written, asked_write)
     room, touched = capacity(gpu), (once + written).high
-    if touched is not None and room is not None and touched <= room:
+    frames = 0 if local is None else local.bytes
+    if touched is not None and room is not None and touched + frames <= room:
         given = {one: one.read_whole for one in counts.footprints}
     else:
-        given = {one: _given(one, counts, room) for one in counts.footprints}
+        given = {one: _given(one, counts, room, frames) for one in counts.footprints}
     reads = _at_most(total(given.values()), asked_read)
     came = sum(_came(one, amount, counts, gpu) for one, amount in given.items())
     if local is not None:
@@ -348,24 +359,19 @@ def _written_within(written: Amount, came: int, gpu: Gpu) -> Amount | None:
     return Amount(taken(written.low), None if written.high is None else taken(written.high))
 
 
-def _given(tensor: Footprint, counts: Counts, room: int | None) -> Amount:
-    """Return the bytes of a tensor that device memory gives, with *room* bytes of cache."""
+def _given(tensor: Footprint, counts: Counts, room: int | None, frames: int) -> Amount:
+    """Return the bytes of a tensor that device memory gives, with *room* bytes of cache.
+
+    *frames* are the bytes of local memory of all threads that run at once: they lie between any two
+    touches as well.
+    """
     if room is None or tensor.again is None:
         accesses = [one for one in counts.accesses if one.reads and one.tensor == tensor.tensor]
         asked = total(one.sectors * SECTOR for one in accesses).high
         once = tensor.read_whole
         return Amount(once.low, None if asked is None else max(asked, once.high or once.low))
-    late = sum(one.bytes * lost(one.distance / room) for one in tensor.again)
+    late = sum(one.bytes * LOST.cdf((one.distance + frames) / room) for one in tensor.again)
     return tensor.read_whole + Amount.of(round(late))
-
-
-def lost(distance: float) -> float:
-    """Return the share of bytes that a cache has lost when they are read again.
-
-    *distance* is how many distinct bytes lie in between, as a multiple of what the cache keeps. The
-    share grows evenly from none at one to MOST_LOST at FARTHEST.
-    """
-    return MOST_LOST * beyond(distance, FARTHEST)
 
 
 def beyond(size: float, farthest: float) -> float:

@@ -11,11 +11,18 @@ from hypothesis import strategies as st
 
 from occupancy_lab.gpus import bare_gpus, devices, find_gpu
 from occupancy_lab.values import Resources, Work
-from occupancy_lab.work.counts import Amount, Arithmetic, Counts, Footprint, Place, total
+from occupancy_lab.work.counts import (
+    Amount,
+    Arithmetic,
+    Counts,
+    Footprint,
+    LocalReuse,
+    Place,
+    total,
+)
 from occupancy_lab.work.memory import (
-    FARTHEST,
     FORGOTTEN,
-    MOST_LOST,
+    LocalMemory,
     Memory,
     capacity,
     dot_tflops,
@@ -74,11 +81,11 @@ def test_memory_serves_between_each_byte_once_and_all_that_is_asked(
 
 
 def test_passes_over_rows_that_the_cache_loses_are_read_again() -> None:
-    """A row that is read three times comes from memory thrice where the rows do not fit, mostly."""
+    """A row that is read three times comes from memory thrice where the rows do not fit."""
     large, small = rows(1024, 65536, 1024, passes=3), rows(1024, 65536, 16, passes=3)
     matrix = 1024 * 65536 * 2
-    assert memory(large, H100).dram_read_bytes == Amount.of(matrix + round(2 * MOST_LOST * matrix))
-    assert memory(small, H100).dram_read_bytes == Amount.of(matrix)
+    assert memory(large, H100).dram_read_bytes == Amount.of(3 * matrix)
+    assert memory(small, H100).dram_read_bytes.low == pytest.approx(matrix, rel=1e-5)
 
 
 def test_the_speed_of_light_moves_each_byte_once() -> None:
@@ -95,7 +102,8 @@ def test_the_speed_of_light_moves_each_byte_once() -> None:
 def test_a_cache_keeps_what_is_read_again_soon() -> None:
     """Of columns that each row of the grid goes over anew, a cache that holds all keeps all.
 
-    One that holds less than two thirds loses nine tenths of them, and in between it loses a part.
+    One that holds less than half loses all, and in between it loses a part: half as Nsight Compute
+    counts where it holds three quarters.
     """
     strip, across = 128 * 512 * ITEM, 1024
     whole = across * strip
@@ -113,9 +121,9 @@ def test_a_cache_keeps_what_is_read_again_soon() -> None:
         return None if found is None else found.exact
 
     assert read(1.0) == whole
-    assert read(1 / FARTHEST) == pytest.approx(whole + MOST_LOST * again)
-    assert read(0.1) == whole + round(MOST_LOST * again)
-    assert read(2 / (1 + FARTHEST)) == pytest.approx(whole + MOST_LOST / 2 * again)
+    assert read(1 / 1.3) == pytest.approx(whole + again / 2)
+    assert read(0.5) == pytest.approx(whole + again, rel=0.01)
+    assert read(0.1) == whole + again
 
 
 def test_what_is_written_last_stays_in_the_cache() -> None:
@@ -187,7 +195,7 @@ def test_spilled_registers_go_to_memory_where_they_do_not_fit() -> None:
     ran = dataclasses.replace(ran, lines=(line,))
     local = local_memory(ran, spilled, 512, 2112, lanes=32)
     assert local is not None
-    assert local.threads * local.frame == 512 * 128 * 6152
+    assert local.bytes == 512 * 128 * 6152
     found, bare = memory(counts, H100, local), memory(counts, H100)
     more = found.dram_read_bytes.low - bare.dram_read_bytes.low
     assert more / 1e6 == pytest.approx(645 - 67, rel=0.2)
@@ -197,7 +205,7 @@ def test_spilled_registers_go_to_memory_where_they_do_not_fit() -> None:
     assert found.once_bytes == bare.once_bytes
     few = dataclasses.replace(local, threads=2000)
     kept = memory(counts, H100, few)
-    assert kept.dram_read_bytes == bare.dram_read_bytes
+    assert kept.dram_read_bytes.low == pytest.approx(bare.dram_read_bytes.low, rel=0.01)
     assert kept.dram_written_bytes == bare.dram_written_bytes + Amount.of(2000 * 6152)
     reuse = dataclasses.replace(local.reuse, narrow=0.25)
     narrow = memory(counts, H100, dataclasses.replace(local, reuse=reuse))
@@ -206,6 +214,24 @@ def test_spilled_registers_go_to_memory_where_they_do_not_fit() -> None:
     assert memory(counts, bare_gpus()["sm_90"], local).dram_read_bytes.high is not None
     assert local_memory(None, spilled, 512, 2112, lanes=32) is None
     assert local_memory(ran, Resources(255, 4, 0, local_bytes=0), 512, 2112, lanes=32) is None
+
+
+def test_frames_of_spilled_registers_push_tensors_out_of_the_cache() -> None:
+    """A product whose B of 17 MB is read again after 34 others reads it anew where frames spill.
+
+    Nsight Compute counted 42 MB read on an H200 by a product of 4096 x 4096 x 2048 float16 and 80
+    by the same with 17 MB of frames.
+    """
+    counts = Counts(
+        128,
+        24,
+        accesses=(access("b", 9, 50_000_000, 100_000_000),),
+        footprints=(footprint("b", 34_000_000, 0, (34_000_000, 50_000_000)),),
+    )
+    local = LocalMemory(Amount.of(10**9), Amount.of(10**9), 132 * 128, 1024, LocalReuse.uniform(1))
+    with_frames, without = memory(counts, H200, local), memory(counts, H200)
+    assert without.dram_read_bytes.low / 1e6 == pytest.approx(42, rel=0.1)
+    assert with_frames.dram_read_bytes.low / 1e6 == pytest.approx(80, rel=0.1)
 
 
 def test_what_is_not_known_leaves_limits() -> None:
