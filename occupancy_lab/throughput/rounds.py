@@ -194,8 +194,11 @@ class Rounds:
 
         Right after the same launch the L2 cache has it: that takes as much less as a load does.
         """
-        warm = L2_CYCLES / MEMORY_CYCLES if self.demand.again else 1.0
-        return (self.first + self.demand.program.code_cycles * warm) / self.mhz
+        program, again = self.demand.program, self.demand.again
+        cycles = self.first + program.code_cycles
+        if again:
+            return cycles * L2_CYCLES / MEMORY_CYCLES / self.mhz
+        return (cycles + program.memory_code_cycles) / self.mhz
 
     @functools.cached_property
     def rounds_us(self) -> float:

@@ -465,6 +465,8 @@ class Program:
     """For which it waits until its code is there, where no cache of the multiprocessor has it."""
     refetch_cycles: float = field(default=0.0, kw_only=True)
     """How many of `alone` it waits for code that the instruction caches have lost."""
+    memory_code_cycles: float = field(default=0.0, kw_only=True)
+    """How many longer it waits where the L2 cache does not have that code either."""
     local_loaded: float = field(default=0.0, kw_only=True)
     """Bytes that its warps load from local memory."""
     local_stored: float = field(default=0.0, kw_only=True)

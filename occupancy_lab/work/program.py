@@ -111,6 +111,7 @@ def program_of(  # noqa: PLR0913 - what it is made of
             for one in TRANSFERS
         ),
         refetch_cycles=(alone[1] - kept) / weight,
+        memory_code_cycles=replay.memory_code_cycles,
         waits=sum(entered[one] for one in waiting) / weight,
         common=None if empties else _common(accesses, replay_of, programs, weight),
     )

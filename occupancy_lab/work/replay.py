@@ -54,11 +54,16 @@ CODE_CYCLES, CODE_BYTES = 18.0, 128
 """Until the next so many bytes of code are there that no cache of the multiprocessor has yet. With
 it the waits of ten softmaxes of 100 to 500 such lines come out as Nsight Compute samples them on an
 H100; calibrate measures 11.7 more than it takes to issue what is in a line."""
-NEAR_CODE_BYTES, FETCH_CYCLES, FAR_FETCH_CYCLES, CODE_LOST = 32 * 1024, 22.5, 48.3, 1.2
-"""The code that the schedulers' own caches hold, the cycles from one line to the next where they
-lack it and where the multiprocessor's instruction cache does, and how many times its size code has
-that is executed again and again of which a cache holds nothing: by straight code of 8 to 256 KiB in
-a loop, of 1 to 8 warps, on an H200."""
+NEAR_CODE_BYTES, CODE_LOST = 32 * 1024, 1.2
+"""The code that the schedulers' own caches hold, and how many times its size code has that is
+executed again and again of which a cache holds nothing."""
+FETCH_CYCLES, FAR_FETCH_CYCLES, MEMORY_FETCH_CYCLES = 22.5, 48.3, 102.0
+"""The cycles from one line of code to the next where these caches lack it, where the
+multiprocessor's instruction cache does, and where the L2 cache does as well: by straight code of 2
+to 320 KiB, executed once a launch and in a loop, of 1 to 8 warps, on an H200."""
+CODE_STAYS = 0.5
+"""Of the instruction cache: what it still has of larger code that was executed by the launch
+before. By the same."""
 BARRIER, LEFT_BIT, TRY_WAIT = 0x11D, 47, 2
 """A barrier of warps; where a DEPBAR says that some groups may go on; the form of a SYNCS that
 waits for copies by the TMA unit."""
@@ -187,32 +192,40 @@ class Replay:
         for header, inside in code.loops.items():
             for start in inside:
                 self._around[start].append(header)
-        self._fetch = self._fetches(architecture)
+        self._fetch, lost = self._fetches(architecture)
         self.loses_code = any(self._fetch.values())
         """Whether code is executed again that the instruction caches have lost by then."""
+        self.memory_code_cycles = lost * (MEMORY_FETCH_CYCLES - FAR_FETCH_CYCLES)
+        """For which it waits besides where the L2 cache does not have what they have lost."""
         self._periods = {header: self._period(inside) for header, inside in code.loops.items()}
         self._ways_in: dict[int, int] = defaultdict(int)
         for start in self._steps:
             for other in code.blocks[start].successors:
                 self._ways_in[other] += 1
 
-    def _fetches(self, architecture: Architecture) -> dict[int, float]:
+    def _fetches(self, architecture: Architecture) -> tuple[dict[int, float], float]:
         """Return the cycles from one line of code to the next where it is fetched again, by block.
 
-        That hangs on all that is executed before it comes again: a loop, or the whole program.
+        That hangs on all that is executed before it comes again: a loop, or the whole program. And
+        how many lines the instruction cache has not, where the launch before was the same.
         """
         own = {start: {one.line for one in steps} for start, steps in self._steps.items()}
+        cache = architecture.instruction_cache_bytes
 
-        def cycles(blocks: Iterable[int]) -> float:
-            size = len(set[int]().union(*(own.get(one, ()) for one in blocks))) * CODE_BYTES
-            near = beyond(size / NEAR_CODE_BYTES, CODE_LOST)
-            far = beyond(size / architecture.instruction_cache_bytes, CODE_LOST)
+        def lost(blocks: Iterable[int], stays: float) -> tuple[float, float, int]:
+            lines = len(set[int]().union(*(own.get(one, ()) for one in blocks)))
+            size = max(lines * CODE_BYTES, 1)
+            far = beyond(size / cache, CODE_LOST) * (1.0 - stays * cache / size)
+            return beyond(size / NEAR_CODE_BYTES, CODE_LOST), far, lines
+
+        def cycles(near: float, far: float) -> float:
             return near * FETCH_CYCLES + far * (FAR_FETCH_CYCLES - FETCH_CYCLES)
 
-        found = dict.fromkeys(own, cycles(own))
+        near, far, lines = lost(own, CODE_STAYS)
+        found = dict.fromkeys(own, cycles(near, far))
         for inside in sorted(self._code.loops.values(), key=len):
-            found |= dict.fromkeys(inside, cycles(inside))
-        return found
+            found |= dict.fromkeys(inside, cycles(*lost(inside, 0.0)[:2]))
+        return found, far * lines
 
     def _period(self, inside: Iterable[int]) -> int:
         """Return how many passes ahead a loop of these blocks copies."""

@@ -284,6 +284,32 @@ def test_code_that_is_fetched_again_is_no_latency() -> None:
     assert less["latency"] - more["latency"] == pytest.approx(moved)
 
 
+def test_code_comes_from_device_memory_once_a_launch() -> None:
+    """What the instruction cache lost comes later in a cold launch, however many programs run."""
+    launch, gpu = launch_of(COPY), find_gpu("h100")
+    executed, counts = executed_of(launch), counts_of(launch)
+    assert executed is not None
+    assert executed.program is not None
+    parts = []
+    for cycles in (0.0, 5000.0):
+        program = replace(executed.program, memory_code_cycles=cycles)
+        found = [
+            predict_launch(
+                replace(counts, programs=programs),
+                replace(executed, program=program),
+                moved,
+                *(resources_of(launch), 8, gpu),
+            )
+            for programs in (1000, 9000)
+            for moved in (memory_of(launch), repeated(memory_of(launch), counts, gpu))
+        ]
+        parts.append([0.0 if one is None else one.us for one in found])
+    cold, again, cold_of_many, again_of_many = (y - x for x, y in zip(*parts, strict=True))
+    assert cold == pytest.approx(cold_of_many)
+    assert cold == pytest.approx(5000 / 1980, rel=0.2)
+    assert again == again_of_many == 0
+
+
 def test_tensor_cores_neighbours_ask_the_l2_cache_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """One program a multiprocessor is in step with its neighbours, more of them are less so."""
     launch, gpu = launch_of(COPY), find_gpu("h100")

@@ -23,6 +23,7 @@ HOPPER = architectures()["sm_90"]
 NONE = 7
 MUFU = 0x108
 ALWAYS = 7 << 12
+MHZ = 1980
 
 
 def word(
@@ -127,8 +128,23 @@ def test_code_is_waited_for_where_it_is_executed_faster_than_it_comes() -> None:
 def test_code_that_the_caches_lose_takes_as_long_as_was_measured(kib: int, cycles: float) -> None:
     """A line of code that is executed again and again, by its size (an H200 of one warp)."""
     lines = kib * 1024 // replay.CODE_BYTES
-    found = replayed(*[FAST] * (8 * lines - 1)) / lines
-    assert found == pytest.approx(cycles, rel=0.22)
+    assert pass_cycles(0, 8 * lines - 1) / lines == pytest.approx(cycles, rel=0.22)
+
+
+@pytest.mark.parametrize(
+    ("kib", "us", "cold_us"),
+    [(64, 5.6, 5.7), (96, 8.5, 8.5), (160, 23.1, 44.9), (192, 29.1, 58.2), (256, 41.2, 85.4)],
+)
+def test_code_that_a_launch_executes_once_is_partly_there(
+    kib: int, us: float, cold_us: float
+) -> None:
+    """Straight code by its size, less what 2 KiB take; with an empty L2 cache too (an H200)."""
+    code = code_of(*[FAST] * (kib * 1024 // 16))
+    once = dict.fromkeys(code.blocks, 1.0)
+    found = Replay(code, once, {}, {}, {}, num_warps=4, architecture=HOPPER)
+    cycles = found.cycles(500.0)
+    assert cycles / MHZ == pytest.approx(us, rel=0.08)
+    assert (cycles + found.memory_code_cycles) / MHZ == pytest.approx(cold_us, rel=0.08)
 
 
 def test_a_loop_loses_its_code_by_its_own_size() -> None:
