@@ -238,6 +238,9 @@ class Numbers:
                     f"tl.cumsum({text} % 3, 0)",
                     f"tl.flip({text}, 0)",
                     f"tl.interleave({half} * 2, {half} + 5)",
+                    f"tl.floor(({text} + 0.5) * 0.75 - 0.5).to(tl.int32)",
+                    f"tl.maximum(({text}.to(tl.float32) + p0) / 3.0, 1.5).to(tl.int32)",
+                    f"tl.where({text} * 0.25 < 1.0, {text}, tl.ceil({text} * 1.7).to(tl.int32))",
                 )
             )
         if self.often(4):

@@ -1,7 +1,6 @@
-"""What an operation of TTIR makes of whole numbers, masks and pointers that are known.
+"""What an operation of TTIR makes of numbers, masks and pointers that are known.
 
-Floating-point numbers are not followed: what is made of them is unknown, as is what comes from
-memory, unless the values of its tensor are given.
+What comes from memory is unknown, unless the values of its tensor are given.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from occupancy_lab.work import tiles, tilewise
+from occupancy_lab.work import floats, tiles, tilewise
 from occupancy_lab.work.counts import VALUES_OF
 from occupancy_lab.work.integers import EXACT, LINEAR, OPERATIONS, SHAPES
 from occupancy_lab.work.tiles import Known, Mask, Number, Root
@@ -112,12 +111,31 @@ class Evaluator:
         if function := SHAPES.get(name):
             return self._reshaped(function(self, operation), operands[0], kind)
         function = OPERATIONS.get(name)
-        if function is None or kind.is_float:
+        if kind.is_float or any(one.type.is_float for one in operation.operands):
+            return self._floating(operation, operands)  # type: ignore[arg-type] # checked above
+        if function is None:
             return self.unknown(operation, operands)
         if name not in LINEAR and any(one.hidden for one in operands):  # type: ignore[union-attr]
             return self.unknown(operation, operands)
         found: Known = function(self, operation, operands)
         if isinstance(found, Number) and name not in EXACT:
+            found = tilewise.wrapped(found, kind.bits, self.dimensions)
+        return replace(found, shape=kind.shape)
+
+    def _floating(self, operation: Operation, operands: Sequence[Known]) -> Made:
+        kind, name = operation.results[0].type, operation.name
+        types = [one for one in (kind, *(x.type for x in operation.operands)) if one.is_float]
+        found: Known | None = None
+        if all(one.element in floats.KNOWN for one in types):
+            if name == "arith.constant":
+                found = floats.constant(operation.text, kind)
+            elif name == "arith.select":
+                found = OPERATIONS[name](self, operation, operands)
+            elif name in floats.OPERATIONS and not any(one.hidden for one in operands):
+                found = floats.OPERATIONS[name](self, operation, operands)
+        if found is None:
+            return self.unknown(operation, operands)
+        if isinstance(found, Number) and not kind.is_float:
             found = tilewise.wrapped(found, kind.bits, self.dimensions)
         return replace(found, shape=kind.shape)
 
@@ -150,21 +168,20 @@ class Evaluator:
 
     def argument(self, name: str, kind: Type, given: Any) -> Made:
         """Return a parameter of the kernel: a number, a tensor or a descriptor."""
+        base = Pointer(name, tiles.number(0))
         if kind.element == "ptr":
-            return Pointer(name, tiles.number(0))
+            return base
         if kind.element == "desc":
-            whole = getattr(given, "shape", None)
-            base = Pointer(name, tiles.number(0))
-            if whole is None:
-                return Block(base, (), ())
-            return Block(base, *(tuple(map(tiles.number, x)) for x in (whole, given.strides)))
-        if name in self.assume:
-            given = self.assume[name]
-        if kind.element == "i1" and isinstance(given, int):
+            whole, strides = (getattr(given, one, ()) for one in ("shape", "strides"))
+            return Block(base, tuple(map(tiles.number, whole)), tuple(map(tiles.number, strides)))
+        given = self.assume.get(name, given)
+        if kind.element in floats.KNOWN and isinstance(given, int | float):
+            return floats.number(given, kind)
+        if kind.is_float or not isinstance(given, int):
+            return self.of_type(tiles.hidden(name, [Root(name)]), kind)
+        if kind.element == "i1":
             return Mask() if given else tiles.false(self.dimensions)
-        if isinstance(given, int) and not kind.is_float:
-            return tilewise.wrapped(tiles.number(given), kind.bits, self.dimensions)
-        return self.of_type(tiles.hidden(name, [Root(name)]), kind)
+        return tilewise.wrapped(tiles.number(given), kind.bits, self.dimensions)
 
     def add(self, one: Known, other: Known) -> Number:
         """Return the sum of two numbers of any widths."""
@@ -182,7 +199,8 @@ class Evaluator:
         if assumed is not None:
             self.assumed[Root(name, self.module.place(operation))] = assumed
         if isinstance(assumed, int):
-            held = tiles.number(assumed, kind.shape)
+            known = kind.element in floats.KNOWN
+            held = floats.number(assumed, kind) if known else tiles.number(assumed, kind.shape)
             if mask is None or not isinstance(other, Number):
                 return held
             return self._choose(mask, held, other, operation.results[0])

@@ -48,8 +48,9 @@ Source: TypeAlias = "int | Constant"
 class Form:
     """The operands of an arithmetic instruction.
 
-    Of `reads`, a, b and c are its three sources, A, B and C pairs of registers, and a number is the
-    place of a predicate's number in the word; `writes` has d for its result, D for a pair.
+    Of `reads`, a, b and c are its three sources, A, B and C pairs of registers, o the source in
+    bits 32 on, and a number is the place of a predicate's number in the word; `writes` has d for
+    its result, D for a pair.
     """
 
     compute: str
@@ -63,7 +64,8 @@ def _forms() -> Mapping[int, Form]:
         010 iadd3 a,b,c,87,77 d,81,84 | 011 lea a,b,c,87 d,81 | 012 lop3 a,b,c,87 d,81
         013 iabs b d | 016 prmt a,b,c d
         017 minmax a,b,87 d | 019 shf a,b,c d | 01a sgxt a,b d | 01c plop3 87,77,68 81,84
-        020 fmul a,b d | 045 i2f b d
+        008 fselect a,b,87 d | 009 fminmax a,b,87 d | 00b fsetp a,b,87 81,84
+        020 fmul a,b d | 021 fadd a,o d | 023 ffma a,b,c d | 045 i2f b d
         024 imad a,b,c,87 d,81 | 025 imad_wide a,b,C,87 D,81 | 027 imad_high a,b,C,87 d,81
         036 viadd a,b d | 046 add_minmax a,b,c,87 d | 048 vector_minmax a,b,87 d
         082 move b d | 087 select a,b,87 d | 08c isetp a,b,87,68 81,84
@@ -71,7 +73,7 @@ def _forms() -> Mapping[int, Form]:
         096 prmt a,b,c d | 097 add64 A,B,C D | 099 shf a,b,c d | 09a sgxt a,b d
         09c plop3 87,77,68 81,84 | 0a4 imad a,b,c,87 d,81 | 0a5 imad_wide a,b,C,87 D,81
         0a7 imad_high a,b,C,87 d,81 | 0bd flo b d,81 | 0bf popc b d | 100 flo b d,81
-        105 f2i b d | 106 i2f b d | 108 mufu b d | 109 popc b d
+        105 f2i b d | 106 i2f b d | 107 fround b d | 108 mufu b d | 109 popc b d
     """
     forms = {}
     for row in rows.replace("\n", "|").split("|"):
@@ -327,6 +329,7 @@ class Decoder:
     def sources(self, word: int, form: Form) -> list[Source]:
         """Return what an arithmetic instruction reads, in the order of its form."""
         operands = dict(zip("abc", self.operands(word), strict=True))
+        operands["o"] = operands["c" if word >> 9 & 7 in {2, 3, 7} else "b"]
         found: list[Source] = []
         for one in form.reads:
             if isinstance(one, int):

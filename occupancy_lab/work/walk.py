@@ -135,7 +135,7 @@ class Walk:
         self.follows_turns = False
         """Whether iterations are walked one by one, so that it is not known which this is."""
         self.steps = 0
-        self.deadline = time.monotonic() + MOST_SECONDS
+        self.deadline = time.process_time() + MOST_SECONDS
         self.env: dict[Value, Made] = {
             value: self.evaluator.argument(value.name, value.type, arguments.get(value.name))
             for value in kernel.arguments
@@ -276,7 +276,7 @@ class Walk:
     ) -> None:
         """Walk one operation."""
         self.steps += 1
-        if self.steps > MOST_STEPS or time.monotonic() > self.deadline:
+        if self.steps > MOST_STEPS or time.process_time() > self.deadline:
             raise WorkError
         match operation.name:
             case "scf.for":

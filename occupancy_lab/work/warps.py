@@ -15,7 +15,7 @@ import numpy as np
 
 from occupancy_lab.compiling.sass import BYTES
 from occupancy_lab.errors import BinaryError
-from occupancy_lab.work import arithmetic, operations, threads
+from occupancy_lab.work import arithmetic, float_arithmetic, operations, threads
 from occupancy_lab.work.operations import (
     ALWAYS,
     NEVER_WRITTEN,
@@ -460,7 +460,8 @@ class Warps:
         compute: Callable[[Sequence[Any]], Sequence[Any]] | None
         form = decoder.form(word)
         if form is not None:
-            operation = getattr(arithmetic, form.compute)
+            floats = hasattr(float_arithmetic, form.compute)
+            operation = getattr(float_arithmetic if floats else arithmetic, form.compute)
             compute = lambda values: operation(word, values)  # noqa: E731
             sources = tuple(self._place(one) for one in decoder.sources(word, form))
             results = tuple(decoder.results(word, form))

@@ -12,7 +12,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from occupancy_lab.work import arithmetic
+from occupancy_lab.work import arithmetic, float_arithmetic
 
 WORD = 1 << 32
 FALSE, TRUE = False, True
@@ -117,12 +117,12 @@ def test_the_lesser_and_the_greater(a: int, b: int, c: int, is_signed: int, how:
 @given(numbers, numbers)
 def test_divisions_by_reciprocals(a: int, b: int) -> None:
     """Conversions round as they are asked to, to the nearest number on one side."""
-    up = arithmetic.i2f(2 << 75 | 2 << 84 | 2 << 78, arrays(a))
+    up = float_arithmetic.i2f(2 << 75 | 2 << 84 | 2 << 78, arrays(a))
     found = Fraction(float(up[0].view(np.float32).ravel()[0]))
     assert found >= a
     below = np.nextafter(np.float32(float(found)), np.float32(-np.inf))
     assert a == 0 or Fraction(float(below)) < a
-    down = arithmetic.f2i(
+    down = float_arithmetic.f2i(
         2 << 75 | 2 << 84 | 3 << 78, [np.full((1, 1), b / 7, np.float32).view(np.uint32)]
     )
     assert first(down) == min(int(np.float32(b / 7)), WORD - 1)

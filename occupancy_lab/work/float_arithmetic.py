@@ -1,0 +1,184 @@
+"""What SASS instructions make of 32-bit floating-point numbers, as `arithmetic` does of whole ones.
+
+Addresses may hang on them, as those of an image that is resized, and whole numbers are divided by
+reciprocals. Encodings by the text of nvdisasm (CUDA 12.8) of each form that ptxas writes for sm_90.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from occupancy_lab.work.arithmetic import (
+    WORD,
+    Array,
+    Results,
+    bit,
+    combined,
+    condition,
+    signed,
+    slots,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+NEGATED, ABSOLUTE = 72, 73
+"""Of the first source; of what is in bits 32 on they are bits 63 and 62, unless it is a number."""
+THIRD_NEGATED = 75
+"""Of an FFMA."""
+MODE_BIT, FLUSH_BIT, NAN_BIT = 78, 80, 81
+"""Where the two bits of a rounding are, what makes 0 of the least numbers, which changes no
+address, and what makes NaN of a maximum with one."""
+SINGLE = 2
+"""The 32-bit type, in bits 75 and 84 of a conversion."""
+NUMBERS = frozenset({2, 4})
+"""The forms in which bits 32 on are a number."""
+UNSCALED = 4
+"""What an FMUL scales its product by."""
+FUNCTIONS: dict[int, Callable[[Array], Array]] = {
+    0: lambda x: np.cos(x * np.float32(2 * np.pi)),
+    1: lambda x: np.sin(x * np.float32(2 * np.pi)),
+    2: np.exp2,
+    3: np.log2,
+    4: lambda x: np.float32(1) / x,
+    5: lambda x: np.float32(1) / np.sqrt(x),
+    8: np.sqrt,
+}
+"""By the number of a MUFU what it computes: COS and SIN of parts of a turn, EX2, LG2, RCP, RSQ and
+SQRT."""
+
+
+def _first(word: int, value: Array) -> Array:
+    found = value.view(np.float32)
+    found = np.abs(found) if bit(word, ABSOLUTE) else found
+    return -found if bit(word, NEGATED) else found
+
+
+def _other(word: int, value: Array) -> Array:
+    """Return the source whose place is in bits 32 on."""
+    found = value.view(np.float32)
+    if word >> 9 & 7 in NUMBERS:
+        return found
+    found = np.abs(found) if bit(word, 62) else found
+    return -found if bit(word, 63) else found
+
+
+def _is_plain(word: int, *besides: int) -> bool:
+    """Tell whether of the modifiers in bits 72 to 83 none is set but *besides* and FTZ."""
+    known = sum(1 << place for place in (FLUSH_BIT, *besides))
+    return not word & 0xFFF << 72 & ~known
+
+
+def fadd(word: int, values: Sequence[Array]) -> Results:
+    """Return a + b."""
+    if not _is_plain(word, NEGATED, ABSOLUTE):
+        return [None]
+    with np.errstate(all="ignore"):
+        return [(_first(word, values[0]) + _other(word, values[1])).view(np.uint32)]
+
+
+def fmul(word: int, values: Sequence[Array]) -> Results:
+    """Return a * b, of which nothing is scaled or limited."""
+    if not _is_plain(word, NEGATED, ABSOLUTE) or word >> 84 & 7 != UNSCALED:
+        return [None]
+    with np.errstate(all="ignore"):
+        return [(_first(word, values[0]) * _other(word, values[1])).view(np.uint32)]
+
+
+def ffma(word: int, values: Sequence[Array]) -> Results:
+    """Return a * b + c, rounded once."""
+    if not _is_plain(word, NEGATED, THIRD_NEGATED):
+        return [None]
+    first, second, third = (one.view(np.float32) for one in values)
+    negations = (bool(bit(word, NEGATED)), *slots(word))
+    first, second, third = (
+        -one if negative else one
+        for one, negative in zip((first, second, third), negations, strict=True)
+    )
+    with np.errstate(all="ignore"):
+        return [(first.astype(np.float64) * second + third).astype(np.float32).view(np.uint32)]
+
+
+def fminmax(word: int, values: Sequence[Array]) -> Results:
+    """Return the lesser of a and b where the predicate holds, else the greater."""
+    if not _is_plain(word, NEGATED, ABSOLUTE, NAN_BIT):
+        return [None]
+    first, second = _first(word, values[0]), _other(word, values[1])
+    least, most = (np.minimum, np.maximum) if bit(word, NAN_BIT) else (np.fmin, np.fmax)
+    holds = condition(word, values[2], 87)
+    chosen: Array = np.where(holds, least(first, second), most(first, second))
+    return [chosen.astype(np.float32).view(np.uint32)]
+
+
+def fselect(word: int, values: Sequence[Array]) -> Results:
+    """Return a where the predicate holds, else b."""
+    first, second = _first(word, values[0]), _other(word, values[1])
+    chosen: Array = np.where(condition(word, values[2], 87), first, second)
+    return [chosen.view(np.uint32)]
+
+
+def fsetp(word: int, values: Sequence[Array]) -> Results:
+    """Return whether a and b compare so, combined with another predicate."""
+    first, second = _first(word, values[0]), _other(word, values[1])
+    how = word >> 76 & 15
+    unordered = np.isnan(first) | np.isnan(second)
+    holds = np.zeros((1, 1), bool)
+    for place, compare in enumerate((np.less, np.equal, np.greater)):
+        if how >> place & 1:
+            holds = holds | compare(first, second)
+    holds = holds & ~unordered | (unordered if how >> 3 else False)
+    other = condition(word, values[2], 87)
+    return [combined(word, holds, other), combined(word, ~holds, other)]
+
+
+def fround(word: int, values: Sequence[Array]) -> Results:
+    """Return a whole number near b, rounded as is asked."""
+    if word >> 75 & 3 != SINGLE or word >> 84 & 3 != SINGLE:
+        return [None]
+    return [_whole(word, values[0]).astype(np.float32).view(np.uint32)]
+
+
+def _whole(word: int, value: Array) -> Array:
+    rounded_to = (np.rint, np.floor, np.ceil, np.trunc)[word >> MODE_BIT & 3]
+    return rounded_to(_other(word, value))
+
+
+def i2f(word: int, values: Sequence[Array]) -> Results:
+    """Return a whole number as one of 32-bit floating point, rounded as is asked."""
+    if word >> 75 & 3 != SINGLE or word >> 84 & 3 != SINGLE:
+        return [None]
+    value = signed(values[0]) if bit(word, 74) else values[0]
+    return [rounded(value.astype(np.float64), word >> MODE_BIT & 3).view(np.uint32)]
+
+
+def rounded(exact: Array, how: int) -> Array:
+    """Return the nearest 32-bit number; or that below (1), above (2), or towards zero (3)."""
+    near = exact.astype(np.float32)
+    if how == 0:
+        return near
+    below = np.where(near > exact, np.nextafter(near, np.float32(-np.inf)), near)
+    above = np.where(near < exact, np.nextafter(near, np.float32(np.inf)), near)
+    return (below, above, np.where(exact < 0, above, below))[how - 1]
+
+
+def f2i(word: int, values: Sequence[Array]) -> Results:
+    """Return a number of 32-bit floating point as a whole one, rounded as is asked."""
+    if word >> 75 & 3 != SINGLE or word >> 84 & 3 != SINGLE:
+        return [None]
+    exact = np.nan_to_num(_whole(word, values[0]).astype(np.float64))
+    limits = (-(2**31), 2**31 - 1) if bit(word, 72) else (0, WORD)
+    return [np.clip(exact, *limits).astype(np.int64).astype(np.uint32)]
+
+
+def mufu(word: int, values: Sequence[Array]) -> Results:
+    """Return a special function, of which the reciprocal divides whole numbers.
+
+    A GPU's own differs in the last bit. Sines and cosines are of parts of a turn.
+    """
+    function = FUNCTIONS.get(word >> 74 & 15)
+    if function is None:
+        return [None]
+    with np.errstate(all="ignore"):
+        return [function(_other(word, values[0])).astype(np.float32).view(np.uint32)]

@@ -1,0 +1,177 @@
+"""What operations make of floating-point numbers that are known, as addresses may hang on them.
+
+A resized image is read at floor((y + 0.5) * scale - 0.5). A number is kept as its bits, which make
+it a whole one: as 32-bit floating point, and as 64-bit where its type is.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from occupancy_lab.work import tiles, tilewise
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from occupancy_lab.work.module import Operation, Type
+    from occupancy_lab.work.tiles import Number
+
+KNOWN = frozenset({"f64", "f32", "f16", "bf16"})
+"""The types of which numbers are followed."""
+
+
+def numbers(bits: Any, kind: Type) -> Any:
+    """Return the floating-point numbers that have these *bits*."""
+    if kind.bits == 64:  # noqa: PLR2004
+        return np.asarray(bits, "int64").view("float64")
+    return np.asarray(bits).astype("int32").view("float32")
+
+
+def bits_of(exact: Any, kind: Type) -> Any:
+    """Return the bits of numbers, rounded to their type."""
+    if kind.bits == 64:  # noqa: PLR2004
+        return np.asarray(exact, "float64", order="C").view("int64")
+    found = np.asarray(exact, "float16" if kind.element == "f16" else "float32", order="C")
+    bits = found.astype("float32").view("int32").astype("int64")
+    if kind.element == "bf16":  # to the nearest, of two as near the even one
+        bits = bits + 0x7FFF + (bits >> 16 & 1) & ~0xFFFF
+    return bits
+
+
+def number(value: float, kind: Type) -> Number:
+    """Return what a number of a type is kept as."""
+    return tiles.number(int(bits_of(value, kind)), kind.shape)
+
+
+def constant(text: str, kind: Type) -> Number | None:
+    """Return a constant; None where its *text* is no single number."""
+    found = re.fullmatch(r"\s*(?:dense<)?(-?\d+\.\d+(?:[eE][-+]?\d+)?|0x[0-9a-fA-F]+)>?\s*", text)
+    if found is None:
+        return None
+    if not found[1].startswith("0x"):
+        return number(float(found[1]), kind)
+    bits = int(found[1], 16)
+    if kind.element == "bf16":
+        bits, width = bits << 16, 32
+    else:
+        width = kind.bits
+    return number(float(np.array(bits, f"uint{width}").view(f"float{width}")), kind)
+
+
+def _made(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what applies *function* of numbers to what they are kept as."""
+
+    def made(evaluator: Any, operation: Operation, operands: Any) -> Any:
+        kind = operation.results[0].type
+        kinds = [one.type for one in operation.operands]
+
+        def of_bits(*several: Any) -> Any:
+            with np.errstate(all="ignore"):
+                values = [
+                    numbers(each, one) if one.is_float else each
+                    for each, one in zip(several, kinds, strict=True)
+                ]
+                found = function(*values)
+                return bits_of(found, kind) if kind.is_float else found
+
+        truth = kind.element == "i1"
+        return tilewise.elementwise(
+            of_bits, operands, kind.shape, evaluator.dimensions, truth=truth
+        )
+
+    return made
+
+
+def _whole(value: Any) -> Any:
+    return np.clip(np.trunc(np.nan_to_num(value)), -(2.0**63), 2.0**63 - 1024).astype("int64")
+
+
+def _compared(evaluator: Any, operation: Operation, operands: Any) -> Any:
+    how = operation.text.split(",")[0].strip()
+    function = COMPARISONS.get(how[1:])
+    if function is None:
+        return evaluator.unknown(operation, operands)
+
+    def holds(one: Any, other: Any) -> Any:
+        unordered = np.isnan(one) | np.isnan(other)
+        return function(one, other) & ~unordered | (unordered if how[0] == "u" else False)
+
+    return _made(holds)(evaluator, operation, operands)
+
+
+def _bitcast(evaluator: Any, operation: Operation, operands: Any) -> Any:
+    before, after = operation.operands[0].type, operation.results[0].type
+    if before.bits != after.bits or after.bits not in {32, 64}:
+        return evaluator.unknown(operation, operands)
+    return operands[0]
+
+
+def _library(evaluator: Any, operation: Operation, operands: Any) -> Any:
+    found = re.search(r'symbol = "__nv_(\w+?)f?"', operation.text)
+    function = LIBRARY.get(found[1]) if found else None
+    if function is None:
+        return evaluator.unknown(operation, operands)
+    return _made(function)(evaluator, operation, operands)
+
+
+COMPARISONS: dict[str, Callable[..., Any]] = {
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+}
+LIBRARY: dict[str, Callable[..., Any]] = {
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "trunc": np.trunc,
+    "rint": np.rint,
+    "nearbyint": np.rint,
+    "sqrt": np.sqrt,
+    "fabs": np.abs,
+    "fmax": np.fmax,
+    "fmin": np.fmin,
+    "fmod": np.fmod,
+}
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    "arith.addf": _made(operator.add),
+    "arith.subf": _made(operator.sub),
+    "arith.mulf": _made(operator.mul),
+    "arith.divf": _made(operator.truediv),
+    "tt.precise_divf": _made(operator.truediv),
+    "arith.remf": _made(np.fmod),
+    "arith.negf": _made(operator.neg),
+    "arith.maximumf": _made(np.maximum),
+    "arith.minimumf": _made(np.minimum),
+    "arith.maxnumf": _made(np.fmax),
+    "arith.minnumf": _made(np.fmin),
+    "math.floor": _made(np.floor),
+    "math.ceil": _made(np.ceil),
+    "math.absf": _made(np.abs),
+    "math.sqrt": _made(np.sqrt),
+    "tt.precise_sqrt": _made(np.sqrt),
+    "math.rsqrt": _made(lambda one: 1 / np.sqrt(one)),
+    "math.exp": _made(np.exp),
+    "math.exp2": _made(np.exp2),
+    "math.log": _made(np.log),
+    "math.log2": _made(np.log2),
+    "math.sin": _made(np.sin),
+    "math.cos": _made(np.cos),
+    "math.fma": _made(lambda one, other, third: np.float64(one) * other + third),
+    "tt.clampf": _made(lambda one, low, high: np.minimum(np.maximum(one, low), high)),
+    "arith.extf": _made(lambda one: one),
+    "arith.truncf": _made(lambda one: one),
+    "tt.fp_to_fp": _made(lambda one: one),
+    "arith.sitofp": _made(lambda one: one),
+    "arith.uitofp": _made(lambda one: one),
+    "arith.fptosi": _made(_whole),
+    "arith.fptoui": _made(_whole),
+    "arith.cmpf": _compared,
+    "tt.bitcast": _bitcast,
+    "tt.extern_elementwise": _library,
+}

@@ -1,0 +1,180 @@
+"""What instructions make of floating-point numbers, as the text of nvdisasm names them."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from occupancy_lab.work import float_arithmetic
+from occupancy_lab.work.operations import PREDICATES, UNIFORM, Constant, Decoder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+F = np.float32
+NAN = F(math.nan)
+
+
+class Read(NamedTuple):
+    """What is in R7, R0, R5 and UR6."""
+
+    a: Any
+    b: Any
+    c: Any
+    u: Any
+
+
+INSTRUCTIONS: dict[str, tuple[int, int, Callable[[Read], Any]]] = {
+    "FADD R19, R7, R0": (0x104FE20000000000, 0x0000000007137221, lambda r: r.a + r.b),
+    "FADD R17, R7, -R0": (0x008FE40000000000, 0x8000000007117221, lambda r: r.a - r.b),
+    "FADD R15, -R7, -R0": (0x002FC60000000100, 0x80000000070F7221, lambda r: -r.a - r.b),
+    "FADD R9, |R7|, |R0|": (
+        *(0x004FC60000000200, 0x4000000007097221),
+        lambda r: abs(r.a) + abs(r.b),
+    ),
+    "FADD R10, R7, UR6": (0x040FE20008000000, 0x00000006070A7E21, lambda r: r.a + r.u),
+    "FADD R16, -R7, 0.5": (0x040FE20000000100, 0x3F00000007107421, lambda r: F(0.5) - r.a),
+    "FMUL R11, R7, R0": (0x010FC60000400000, 0x00000000070B7220, lambda r: r.a * r.b),
+    "FMUL R13, R7, -R0": (0x041FE40000400000, 0x80000000070D7220, lambda r: r.a * -r.b),
+    "FMUL R18, |R7|, UR6": (0x040FE20008400200, 0x0000000607127C20, lambda r: abs(r.a) * r.u),
+    "FMUL R6, R7, 0.25": (0x042FE40000400000, 0x3E80000007067820, lambda r: r.a * F(0.25)),
+    "FFMA R9, R7, R0, R5": (0x008FC60000000005, 0x0000000007097223, lambda r: fused(r.a, r.b, r.c)),
+    "FFMA R11, R7, R0, -R5": (
+        *(0x1E0FE20000000805, 0x00000000070B7223),
+        lambda r: fused(r.a, r.b, -r.c),
+    ),
+    "FFMA R13, R7, -R0, R5": (
+        *(0x1C2FE40000000005, 0x80000000070D7223),
+        lambda r: fused(r.a, -r.b, r.c),
+    ),
+    "FFMA R7, R7, UR6, R5": (
+        *(0x004FE20008000005, 0x0000000607077C23),
+        lambda r: fused(r.a, r.u, r.c),
+    ),
+    "FFMA R21, R7, R0, UR6": (
+        *(0x001FC40008000000, 0x0000000607157E23),
+        lambda r: fused(r.a, r.b, r.u),
+    ),
+    "FFMA R17, R7, 3, -R0": (
+        *(0x010FC60000000800, 0x4040000007117823),
+        lambda r: fused(r.a, F(3), -r.b),
+    ),
+    "FFMA R23, R7, R0, -0.5": (
+        *(0x0C2FE20000000000, 0xBF00000007177423),
+        lambda r: fused(r.a, r.b, F(-0.5)),
+    ),
+    "FFMA R19, -R7, R0, 3": (
+        *(0x0C8FE20000000100, 0x4040000007137423),
+        lambda r: fused(-r.a, r.b, F(3)),
+    ),
+    "FMNMX R11, R7, R0, PT": (0x008FC60003800000, 0x00000000070B7209, lambda r: min(r.a, r.b)),
+    "FMNMX R9, R7, R0, !PT": (0x0C8FE20007800000, 0x0000000007097209, lambda r: max(r.a, r.b)),
+    "FMNMX R21, R7, -R0, !PT": (
+        *(0x002FC40007800000, 0x8000000007157209),
+        lambda r: max(r.a, -r.b),
+    ),
+    "FMNMX R24, R7, 3, PT": (0x001FC40003800000, 0x4040000007187809, lambda r: min(r.a, F(3))),
+    "FRND R27, R7": (0x000FE40000201000, 0x00000007001B7307, lambda r: np.rint(r.a)),
+    "FRND.FLOOR R8, R7": (0x004E620000205000, 0x0000000700087307, lambda r: np.floor(r.a)),
+    "FRND.CEIL R6, R7": (0x000E620000209000, 0x0000000700067307, lambda r: np.ceil(r.a)),
+    "FRND.TRUNC R29, R7": (0x000522000020D000, 0x00000007001D7307, lambda r: np.trunc(r.a)),
+    "F2I.FLOOR.NTZ R25, R7": (0x000EA20000207100, 0x0000000700197305, lambda r: math.floor(r.a)),
+    "F2I.CEIL.NTZ R21, R7": (0x000E22000020B100, 0x0000000700157305, lambda r: math.ceil(r.a)),
+    "F2I.NTZ R23, R7": (0x000F620000203100, 0x0000000700177305, lambda r: round(r.a)),
+    "F2I.TRUNC.NTZ R15, -R7": (0x000E62000020F100, 0x80000007000F7305, lambda r: int(-r.a)),
+    "F2I.U32.TRUNC.NTZ R17, R7": (
+        *(0x000EE2000020F000, 0x0000000700117305),
+        lambda r: max(int(r.a), 0),
+    ),
+    "FSEL R15, R7, R0, !P2": (0x0C1FE20005000000, 0x00000000070F7208, lambda r: r.b),
+    "FSETP.GT.AND P0, PT, R7, UR6, PT": (
+        *(0x040FE2000BF04000, 0x0000000607007C0B),
+        lambda r: r.a > r.u,
+    ),
+    "FSETP.GEU.AND P2, PT, R7, R0, PT": (
+        *(0x040FE20003F4E000, 0x000000000700720B),
+        lambda r: not r.a < r.b,
+    ),
+    "FSETP.NEU.AND P1, PT, R7, R0, PT": (
+        *(0x0C0FE20003F2D000, 0x000000000700720B),
+        lambda r: r.a != r.b,
+    ),
+    "FSETP.NAN.AND P2, PT, R7, R0, PT": (
+        *(0x0C0FE20003F48000, 0x000000000700720B),
+        lambda r: math.isnan(r.a) or math.isnan(r.b),
+    ),
+    "FSETP.GEU.AND P3, PT, |R0|, 1.175494350822287508e-38, PT": (
+        *(0x048FE20003F6E200, 0x008000000000780B),
+        lambda r: not abs(r.b) < F(1.1754943508222875e-38),
+    ),
+    "MUFU.RCP R13, R7": (0x000E220000001000, 0x00000007000D7308, lambda r: F(1) / r.a),
+    "MUFU.SQRT R9, R7": (0x000EE20000002000, 0x0000000700097308, lambda r: np.sqrt(r.a)),
+}
+"""The text, the upper and lower half of the word, and what it is of R7, R0, R5 and UR6."""
+numbers = st.one_of(
+    st.floats(-1000, 1000, width=32), st.integers(-9, 9).map(lambda one: one / 2)
+).map(np.float32)
+
+
+def fused(a: Any, b: Any, c: Any) -> Any:
+    """Return a * b + c, rounded once."""
+    return F(float(a) * float(b) + float(c))
+
+
+def executed(high: int, low: int, **registers: Any) -> Any:
+    """Return the first result of an instruction, of numbers by their registers' names."""
+    word, decoder = high << 64 | low, Decoder(90)
+    form = decoder.form(word)
+    assert form is not None
+    places = {
+        (UNIFORM if name[0] == "U" else 0) + int(name.strip("UR")): value
+        for name, value in registers.items()
+    }
+    values = []
+    for source in decoder.sources(word, form):
+        if isinstance(source, Constant):
+            values.append(np.full((1, 1), source.number, np.uint32))
+        elif source >= PREDICATES:
+            values.append(np.ones((1, 1), bool))
+        else:
+            values.append(np.full((1, 1), places[source], F).view(np.uint32))
+    (found, *_) = getattr(float_arithmetic, form.compute)(word, values)
+    return None if found is None else found
+
+
+@pytest.mark.parametrize("text", INSTRUCTIONS)
+@given(numbers, numbers, numbers, numbers)
+def test_instructions_do_what_their_text_says(text: str, a: Any, b: Any, c: Any, u: Any) -> None:
+    """Sources, their signs and what is made of them are those of the disassembly."""
+    high, low, function = INSTRUCTIONS[text]
+    found = executed(high, low, R7=a, R0=b, R5=c, UR6=u)
+    with np.errstate(all="ignore"):
+        expected = function(Read(a, b, c, u))
+    if text.startswith("FSETP"):
+        assert bool(found[0, 0]) == bool(expected)
+    elif text.startswith("F2I"):
+        assert int(found.view(np.int32)[0, 0]) == int(expected)
+    else:
+        np.testing.assert_equal(found.view(F)[0, 0], F(expected))
+
+
+def test_numbers_that_do_not_compare() -> None:
+    """A comparison with NaN holds where its name ends with U, and a maximum passes NaN by."""
+    assert executed(*INSTRUCTIONS["FSETP.NEU.AND P1, PT, R7, R0, PT"][:2], R7=NAN, R0=F(1)).all()
+    assert not executed(
+        *INSTRUCTIONS["FSETP.GT.AND P0, PT, R7, UR6, PT"][:2], R7=NAN, UR6=F(1)
+    ).any()
+    assert executed(*INSTRUCTIONS["FMNMX R9, R7, R0, !PT"][:2], R7=NAN, R0=F(1)).view(F) == 1
+    of_both = executed(0x0C1FE40007820000, 0x00000000070D7209, R7=NAN, R0=F(1))  # FMNMX.NAN
+    assert np.isnan(of_both.view(F)).all()
+
+
+def test_what_is_limited_is_not_known() -> None:
+    """FADD.SAT is none of the forms that are computed, FADD.FTZ is."""
+    assert executed(0x001FC60000002000, 0x0000000007177221, R7=F(1), R0=F(1)) is None
+    assert executed(0x002FC60000010000, 0x00000000071B7221, R7=F(1), R0=F(1)).view(F) == 2
