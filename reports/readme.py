@@ -318,12 +318,14 @@ def units() -> str:
 
 
 def reader() -> str:
-    """Return what followed advice brought to kernels of two who never saw the lab."""
-    lines = ["| kernel | step | predicted us | measured us |", "| --- | --- | --: | --: |"]
-    for row in _rows_of(DATA / "reader-h100.csv"):
-        low, high = row["predicted_low_us"], row["predicted_high_us"]
-        predicted = f"{row['predicted_us']} ({low} to {high})"
-        lines.append(f"| {row['kernel']} | {row['step']} | {predicted} | {row['us']} |")
+    """Return what followed advice brought to kernels of three who never saw the lab."""
+    lines = ["| GPU | kernel | step | predicted us | measured us |", "| --- | --- | --- | --: | --: |"]
+    for gpu in ("h100", "h200"):
+        for row in _rows_of(DATA / f"reader-{gpu}.csv"):
+            low, high = row["predicted_low_us"], row["predicted_high_us"]
+            predicted = f"{row['predicted_us']} ({low} to {high})"
+            said = f"{row['kernel']} | {row['step']} | {predicted} | {row['us']}"
+            lines.append(f"| {gpu.upper()} | {said} |")
     return "\n".join(lines)
 
 
