@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from occupancy_lab.compiling.assumptions import Assumed, Value
-    from occupancy_lab.compiling.dry_gpu import Device
     from occupancy_lab.compiling.store import Store
+    from occupancy_lab.gpus import Gpu
     from occupancy_lab.launch import Launch
 
 USUAL: Mapping[str, Value] = MappingProxyType({})
@@ -114,13 +114,13 @@ class Recorder:
     """Notes the launches that are made while it is `recording`, in all threads and processes."""
 
     def __init__(
-        self, device: Device, store: Store, folder: Path, assumed: Mapping[str, Value] = USUAL
+        self, gpu: Gpu, store: Store, folder: Path, assumed: Mapping[str, Value] = USUAL
     ) -> None:
         """Let the further processes of the script keep their notes in *folder*.
 
         *assumed* is what replaces the usual assumptions on values.
         """
-        self._device = device
+        self._gpu = gpu
         self.given = assumed
         self._store = store
         self._folder = folder
@@ -307,7 +307,7 @@ class Recorder:
         keywords = {name: changes[name] for name in changes if name not in names}
         keywords = {**found.launch.keywords, **keywords}
         launch = dataclasses.replace(found.launch, arguments=arguments, keywords=keywords)
-        target, title = self._device.target, found.function.__name__
+        target, title = self._gpu.target, found.function.__name__
         try:
             resource_key(found.function, launch, target)
         except OccupancyLabError as error:
@@ -335,11 +335,11 @@ class Recorder:
         """Return what a program of a launch takes."""
         function, launch = variant.function, variant.launch
         with self._untouched():
-            return compile_launch(function, launch, self._device.target, self._store).resources
+            return compile_launch(function, launch, self._gpu.target, self._store).resources
 
     def compiled(self, variant: Variant) -> Any:
         """Return Triton's CompiledKernel of a launch."""
-        with self._untouched(), offline(self._device.target):
+        with self._untouched(), offline(self._gpu.target):
             return variant.launch.warm_up(variant.function)
 
     @contextlib.contextmanager
@@ -429,7 +429,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
-        """Note launches in the block instead of making them, as if the device were here.
+        """Note launches in the block instead of making them, as if the GPU were here.
 
         A fork of the process keeps notes.
         """
@@ -461,7 +461,7 @@ class Recorder:
             mock.patch.object(JITFunction, "run", note_run),
             mock.patch.object(Autotuner, "run", note_tuned),
             mock.patch.object(Autotuner, "prune_configs", prune_once),
-            offline_torch(self._device, assumptions, self.note_unseen),
+            offline_torch(self._gpu, assumptions, self.note_unseen),
             compiled_models(self._launched_compiled),
         ):
             try:

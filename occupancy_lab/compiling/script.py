@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Self
 from occupancy_lab.arguments import Plain  # noqa: TC001 - likewise
 from occupancy_lab.compiling.assumptions import Assumed, Value  # noqa: TC001 - likewise
 from occupancy_lab.compiling.compiler import INTERRUPTED
-from occupancy_lab.compiling.dry_gpu import Device
 from occupancy_lab.compiling.notes import Feed, ScriptLaunch  # noqa: TC001 - likewise
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.compiling.store import Store
 from occupancy_lab.compiling.texts import unpack
 from occupancy_lab.errors import CompileError, InputError, refuse
 from occupancy_lab.files import read_bytes
+from occupancy_lab.gpus import Gpu  # noqa: TC001 - likewise
 from occupancy_lab.launch import Launch
 from occupancy_lab.text.document import literal
 from occupancy_lab.values import Failure, Resources, Status
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from occupancy_lab.compiling.texts import Texts
-    from occupancy_lab.gpus import Gpu
-
 
 STOPPING = 20.0
 """Seconds that a script may take to stop where its time is up, or where it is interrupted."""
@@ -45,40 +43,13 @@ SCRIPT_TIMEOUT = 120.0
 AT_ONCE = 32
 """Launches that the process is given at once to compile."""
 
-MEMORY_GIB = {
-    **dict.fromkeys(("t4", "v100"), 16),
-    **dict.fromkeys(("a10", "a30", "l4", "rtx3090", "rtx4090", "rx7900xtx"), 24),
-    **dict.fromkeys(("mi100", "rtx5090"), 32),
-    "a100-40gb": 40,
-    "l40s": 48,
-    "w7900": 48,
-    **dict.fromkeys(("mi210", "mi250x", "orin"), 64),
-    **dict.fromkeys(("a100", "a100-pcie", "h100", "h100-pcie"), 80),
-    "h100-nvl": 94,
-    "gh200": 96,
-    "rtx-pro-6000": 96,
-    "rtx-pro-6000-server": 96,
-    **dict.fromkeys(("gb10", "mi300a", "strix-halo"), 128),
-    "h200": 141,
-    "b200": 180,
-    "gb200": 186,
-    "mi300x": 192,
-    "mi325x": 256,
-    "b300": 270,
-    "gb300": 279,
-    "mi350x": 288,
-    "mi355x": 288,
-    "rx9070xt": 16,
-}
-"""The memory of each GPU as its data sheet has it, for programs that ask how much there is."""
-
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A script's function that is to be run, `file.py:function`, for the GPU *device*."""
+    """A script's function that is to be run, `file.py:function`, for *gpu*."""
 
     script: str
-    device: Device
+    gpu: Gpu
     store: str | None
     """The directory of the store of what is compiled; None keeps nothing."""
     arguments: tuple[str, ...] | None = None
@@ -178,23 +149,6 @@ def names_script(name: str) -> bool:
     )
 
 
-def device_of(gpu: Gpu) -> Device:
-    """Return what a script can ask of *gpu*."""
-    architecture, memory = gpu.architecture, MEMORY_GIB.get(gpu.key)
-    return Device(
-        gpu.title,
-        gpu.target,
-        gpu.multiprocessors,
-        architecture.max_threads,
-        architecture.registers,
-        architecture.max_shared,
-        architecture.shared_per_multiprocessor,
-        gpu.l2_bytes,
-        gpu.boost_mhz,
-        None if memory is None else memory << 30,
-    )
-
-
 class Script:
     """A function of a script that was run for one GPU: its launches, and what they compile to.
 
@@ -229,7 +183,7 @@ class Script:
         self.store = Store(directory)
         """Where what is worked out of compiled kernels is kept."""
         self._name, self.gpu = name, gpu
-        self._request = Run(name, device_of(gpu), store, arguments, assume or {}, timeout)
+        self._request = Run(name, gpu, store, arguments, assume or {}, timeout)
         self._compile_timeout = compile_timeout
         self._progress = progress
         self._child = Child("occupancy_lab.compiling.script_process", python=python)

@@ -75,7 +75,7 @@ def _run(asked: Run) -> Ran:
     path = Path(f"{name}.py" if asked.arguments is None else asked.script)
     folder = Path(tempfile.mkdtemp(prefix="notes-"))
     store = Store(None if asked.store is None else Path(asked.store))
-    recorder = Recorder(asked.device, store, folder, asked.assume)
+    recorder = Recorder(asked.gpu, store, folder, asked.assume)
     _recorders[:] = [recorder]
     sys.argv = [str(path), *(asked.arguments or ())]
     sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115 - for the process's life
@@ -87,7 +87,7 @@ def _run(asked: Run) -> Ran:
     def failed(what: str, raised: BaseException) -> None:
         recorder.note_fault(f"{what} ended early: {_sentence(raised, asked.script, path)}")
 
-    everywhere = recording_all(recorder, asked.device, asked.store, folder)
+    everywhere = recording_all(recorder, asked.gpu, asked.store, folder)
     with captured() as printed, everywhere, _ending(failed) as end:
         try:
             with _time_limit(asked):

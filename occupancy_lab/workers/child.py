@@ -420,7 +420,8 @@ def _value(kind: Any, plain: Any) -> Any:
 
 @functools.cache
 def _hints(kind: Any) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
+    hints = typing.get_type_hints(kind)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 
 
 def _dataclass(kind: Any, plain: dict[str, Any]) -> Any:
