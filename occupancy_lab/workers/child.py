@@ -11,6 +11,7 @@ as lines of JSON, what compilers print is captured, and tasks are distributed ov
 
 from __future__ import annotations
 
+import base64
 import collections
 import contextlib
 import ctypes
@@ -376,10 +377,14 @@ def _end_alone() -> None:
 
 def to_line(value: Any) -> str:
     """Return *value*, a dataclass or a sequence of them, as one line of JSON."""
-    return json.dumps(value, default=_fields)
+    return json.dumps(value, default=_plain)
 
 
-def _fields(value: Any) -> dict[str, Any]:
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Mapping):
+        return dict(value)
     return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 
@@ -397,6 +402,8 @@ def from_line(kind: Any, line: str) -> Any:
 
 def _value(kind: Any, plain: Any) -> Any:
     """Return what *plain* is as a *kind*: a dataclass, tuple, union, number, text or None."""
+    if kind is bytes and isinstance(plain, str):
+        plain = base64.b64decode(plain, validate=True)
     of = typing.get_args(kind)
     if typing.get_origin(kind) in {typing.Union, types.UnionType}:
         for member in of:
