@@ -204,19 +204,6 @@ def trace_program(  # noqa: PLR0913 - one argument per option of the command lin
 
 def _run(command: Sequence[str], environment: dict[str, str]) -> int:
     """Return how *command* ended; signals that come meanwhile are the program's."""
-    with _signals_passed_on() as children:
-        try:
-            process = subprocess.Popen(command, env=environment)  # noqa: S603 - the user's own
-        except OSError as error:
-            msg = f"{quoted(command[0])} cannot be run: {error.strerror}"
-            raise InputError(msg) from error
-        children.append(process)
-        return process.wait()
-
-
-@contextlib.contextmanager
-def _signals_passed_on() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Send signals that come in the block to the program that is put into the list."""
     children: list[subprocess.Popen[bytes]] = []
 
     def pass_on(number: int, _frame: object) -> None:
@@ -228,15 +215,14 @@ def _signals_passed_on() -> Iterator[list[subprocess.Popen[bytes]]]:
 
     # What the command line does of its own with a signal would end us before the program.
     signals.arrived()
-    before = {number: signal.getsignal(number) for number in FORWARDED}
-    heeded = [number for number, old in before.items() if old is not signal.SIG_IGN]
-    for number in heeded:
-        signal.signal(number, pass_on)
-    try:
-        yield children
-    finally:
-        for number in heeded:
-            signal.signal(number, before[number])
+    with signals.handled_by(pass_on, FORWARDED):
+        try:
+            process = subprocess.Popen(command, env=environment)  # noqa: S603 - the user's own
+        except OSError as error:
+            msg = f"{quoted(command[0])} cannot be run: {error.strerror}"
+            raise InputError(msg) from error
+        children.append(process)
+        return process.wait()
 
 
 def _in_foreground() -> bool:
