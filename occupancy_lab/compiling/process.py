@@ -149,12 +149,9 @@ def answer(request: Request) -> Outcome:
         function = innermost(kernel)
         with _without_torch():
             differences = _differences(function, request)
-    except OccupancyLabError as error:
-        return failure_of(error)
-    if differences:
-        reason = f"on {os.uname().nodename} {' and '.join(differences)}"
-        return Failure(Status.COMPILE_FAILED, reason)
-    try:
+        if differences:
+            reason = f"on {os.uname().nodename} {' and '.join(differences)}"
+            return Failure(Status.COMPILE_FAILED, reason)
         # Triton's own driver asks torch for the GPU.
         with contextlib.nullcontext() if request.present else _without_torch():
             found = compile_launch(

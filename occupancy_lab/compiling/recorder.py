@@ -42,7 +42,8 @@ from occupancy_lab.values import Failure, Resources, Status
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from occupancy_lab.compiling.assumptions import Assumed, Value
+    from occupancy_lab.compiling.assumptions import Value
+    from occupancy_lab.compiling.notes import Told
     from occupancy_lab.compiling.store import Store
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.launch import Launch
@@ -140,9 +141,7 @@ class Recorder:
         self._uses: dict[tuple[str, str], dict[tuple[str, str, str], None]] = {}
         self._handed: dict[Any, list[tuple[tuple[str, str], str]]] = {}
         self._pruned: dict[tuple[Any, ...], list[Any]] = {}
-        self._faults: list[str] = []
-        self._missing: dict[Unseen, None] = {}
-        self._assumed: dict[Assumed, None] = {}
+        self._told: dict[Told, None] = {}
 
     def begin_process(self, notes: Notes | None = None) -> None:
         """Begin anew in a further process of the script, and keep notes in *notes*, or new ones."""
@@ -206,35 +205,12 @@ class Recorder:
                 self._handed.setdefault(reference(storages[mine]), []).append((feed, its))
         self._last = key, storages
 
-    def note_fault(self, sentence: str) -> None:
-        """Note why a thread or a further process of the script did not come to its end."""
-        self._faults.append(sentence)
-        if self._notes is not None:
-            self._notes.write(sentence)
-
-    def note_unseen(self, operation: str) -> None:
-        """Note that an operation of a library could not be run, whose launches are missing."""
-        unseen = Unseen(operation)
-        if unseen not in self._missing:
-            self._missing[unseen] = None
+    def tell(self, one: Told) -> None:
+        """Note what went wrong, what could not be run or what was assumed, each once."""
+        if one not in self._told:
+            self._told[one] = None
             if self._notes is not None:
-                self._notes.write(unseen)
-
-    def note_assumed(self, assumed: Assumed) -> None:
-        """Note that a value was assumed."""
-        self._assumed[assumed] = None
-        if self._notes is not None:
-            self._notes.write(assumed)
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """The operations that could not be run, of all processes after `gather`."""
-        return tuple(one.operation for one in self._missing)
-
-    @property
-    def assumed(self) -> tuple[Assumed, ...]:
-        """What was assumed, by all processes after `gather`."""
-        return tuple(self._assumed)
+                self._notes.write(one)
 
     @property
     def launches(self) -> tuple[ScriptLaunch, ...]:
@@ -266,8 +242,8 @@ class Recorder:
             for (before, after), tensors in self._feeds.items()
         )
 
-    def gather(self) -> tuple[str, ...]:
-        """Take in what further processes launched, and return what went wrong there or in threads.
+    def gather(self) -> tuple[Told, ...]:
+        """Take in what further processes launched, and return all that was told by any of them.
 
         The order is that of what is launched: which process was first is chance.
         """
@@ -287,11 +263,8 @@ class Recorder:
             for process in processes
             if not process.has_ended
         ]
-        for process in processes:
-            self._missing |= dict.fromkeys(process.missing)
-            self._assumed |= dict.fromkeys(process.assumed)
-        faults = [fault for process in processes for fault in process.faults]
-        return tuple(dict.fromkeys((*self._faults, *faults, *running)))
+        theirs = [one for process in processes for one in process.told]
+        return tuple(dict.fromkeys((*self._told, *theirs, *running)))
 
     def to_compile(
         self, index: int, changes: Mapping[str, Plain]
@@ -455,13 +428,13 @@ class Recorder:
                 self._pruned[key] = prune(tuner, kwargs)
             return self._pruned[key]
 
-        assumptions = Assumptions(self.given, self.note_assumed)
+        assumptions = Assumptions(self.given, self.tell)
         self._follow_forks(lambda: recording)
         with (
             mock.patch.object(JITFunction, "run", note_run),
             mock.patch.object(Autotuner, "run", note_tuned),
             mock.patch.object(Autotuner, "prune_configs", prune_once),
-            offline_torch(self._gpu, assumptions, self.note_unseen),
+            offline_torch(self._gpu, assumptions, lambda name: self.tell(Unseen(name))),
             compiled_models(self._launched_compiled),
         ):
             try:

@@ -16,9 +16,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from occupancy_lab.compiling.assumptions import Assumed
 from occupancy_lab.compiling.compiler import Compilation, Compiler
 from occupancy_lab.compiling.dry_gpu import seed
-from occupancy_lab.compiling.notes import ENDING
+from occupancy_lab.compiling.notes import ENDING, Unseen
 from occupancy_lab.compiling.recorder import Recorder
 from occupancy_lab.compiling.script import Compile, Ran, Relaunch, Run
 from occupancy_lab.compiling.store import Store
@@ -85,7 +86,7 @@ def _run(asked: Run) -> Ran:
     own = os.getpid()
 
     def failed(what: str, raised: BaseException) -> None:
-        recorder.note_fault(f"{what} ended early: {_sentence(raised, asked.script, path)}")
+        recorder.tell(f"{what} ended early: {_sentence(raised, asked.script, path)}")
 
     everywhere = recording_all(recorder, asked.gpu, asked.store, folder)
     with captured() as printed, everywhere, _ending(failed) as end:
@@ -100,7 +101,7 @@ def _run(asked: Run) -> Ran:
         if os.getpid() != own:
             _end_fork(error, end, failed)
         end(error)
-    faults = recorder.gather()
+    told = recorder.gather()
     launches, reason = recorder.launches, None
     # A program that has done all that it was to do may end itself with 0.
     if error is not None and (asked.arguments is None or _status(error)):
@@ -108,8 +109,17 @@ def _run(asked: Run) -> Ran:
     elif asked.arguments is None and not launches:
         reason = f"{asked.script} launches no kernel of Triton"
     status, said = _status(error), printed.text[-MOST_PRINTED:]
-    told = (recorder.missing, recorder.assumed, recorder.recent, recorder.feeds)
-    return Ran(launches, said, reason, status, faults, *told)
+    return Ran(
+        launches,
+        said,
+        reason,
+        status,
+        faults=tuple(one for one in told if isinstance(one, str)),
+        missing=tuple(one.operation for one in told if isinstance(one, Unseen)),
+        assumed=tuple(one for one in told if isinstance(one, Assumed)),
+        recent=recorder.recent,
+        feeds=recorder.feeds,
+    )
 
 
 @contextlib.contextmanager

@@ -68,7 +68,7 @@ def recording_all(recorder: Recorder, gpu: Gpu, store: str | None, folder: Path)
             command = ["echo", gpu.title]
         if Path(os.fsdecode(words[0])).name.startswith("python"):
             said = shortened(shlex.join(map(os.fsdecode, words)))
-            recorder.note_fault(f"{said} was started as a program of its own, which is not run dry")
+            recorder.tell(f"{said} was started as a program of its own, which is not run dry")
         start(process, command, *args, **keywords)
 
     with (
