@@ -19,7 +19,7 @@ from occupancy_lab.compiling.store import store_directory
 from occupancy_lab.errors import InputError, quoted, refuse
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.text.document import Answer, Document
-from occupancy_lab.tracing import hook, noted, profiled, sitecustomize
+from occupancy_lab.tracing import hook, launchers, noted, profiled, sitecustomize
 from occupancy_lab.tracing.actions import NOTHING, Effort
 from occupancy_lab.tracing.page import Outcome, write_trace
 from occupancy_lab.tracing.records import read_records
@@ -69,8 +69,8 @@ class Trace(Answer):
         self._folder = contextlib.ExitStack()
         self._records = self._folder.enter_context(folder_of_records())
         self._session = hook.Session(str(self._records), **settings)
-        self._session.install(sitecustomize.imported())
-        self._finder = sitecustomize.Finder(self._session.patch)
+        self._session.launchers.install(sitecustomize.imported())
+        self._finder = sitecustomize.Finder(self._session.launchers.patch)
         sys.meta_path.insert(0, self._finder)
         return self
 
@@ -189,7 +189,7 @@ def trace_program(  # noqa: PLR0913 - one argument per option of the command lin
     with folder_of_records() as folder:
         start = folder / "start"
         start.mkdir()
-        for module in (hook, noted, profiled, sitecustomize):
+        for module in (hook, launchers, noted, profiled, sitecustomize):
             shutil.copy(str(module.__file__), start)
         (folder / "settings.json").write_text(json.dumps(settings), "utf-8")
         before = os.environ.get("PYTHONPATH")
