@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-import occupancy_lab
 from occupancy_lab.compiling.dry_gpu import seed
 from occupancy_lab.compiling.recorder import Recorder
 from occupancy_lab.compiling.store import Store
 from occupancy_lab.errors import shortened
 from occupancy_lab.gpus import Gpu
-from occupancy_lab.workers.child import from_line, to_line
+from occupancy_lab.workers.child import from_line, loading, to_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,12 +24,6 @@ if TYPE_CHECKING:
     from occupancy_lab.compiling.assumptions import Value
 
 BEGIN = """
-import importlib.util, sys
-spec = importlib.util.spec_from_file_location(
-    "occupancy_lab", {folders[0]!r} + "/__init__.py", submodule_search_locations={folders!r}
-)
-package = sys.modules["occupancy_lab"] = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(package)
 from occupancy_lab.compiling.spawned import begin
 begin({gpu!r}, {store!r}, {folder!r}, {given!r})
 """
@@ -46,8 +39,7 @@ _process = contextlib.ExitStack()
 @contextlib.contextmanager
 def recording_all(recorder: Recorder, gpu: Gpu, store: str | None, folder: Path) -> Iterator[None]:
     """Have *recorder* record in the block, and every process that multiprocessing spawns there."""
-    begin = BEGIN.format(
-        folders=[str(Path(one)) for one in occupancy_lab.__path__],
+    begin = loading() + BEGIN.format(
         gpu=to_line(gpu),
         store=store,
         folder=str(folder),
