@@ -35,7 +35,7 @@ from occupancy_lab.compiling.notes import (
 )
 from occupancy_lab.compiling.offline import offline
 from occupancy_lab.errors import EmptyGridError, OccupancyLabError
-from occupancy_lab.kernel import Variant, innermost, variant, variants
+from occupancy_lab.kernel import Variant, innermost, variants
 from occupancy_lab.launch import BoundLaunch, constant_text, launch_of
 from occupancy_lab.values import Failure, Resources, Status
 
@@ -71,12 +71,10 @@ class _Compiled:
 
     @property
     def n_regs(self) -> int:
-        """Registers per thread, as the driver would say."""
         return self._recorder.resources_of(self._variant).n_regs
 
     @property
     def n_spills(self) -> int | None:
-        """Spilled registers per thread, as the driver would say."""
         return self._recorder.resources_of(self._variant).n_spills
 
     def _init_handles(self) -> None:
@@ -105,8 +103,6 @@ class _Compiled:
 
 
 class _Thread(threading.local):
-    """What each thread of the script is doing."""
-
     compiling = False
     forking: Notes | None = None
 
@@ -325,29 +321,16 @@ class Recorder:
             finally:
                 self._thread.compiling = before
 
-    def _launched(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _launched(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Stand for a launch of a JITFunction, or of an autotuner around it."""
         grid = kwargs.pop("grid")
-        if kwargs.pop("warmup"):
-            return _Compiled(self, Variant(function, launch_of(function, args, kwargs)))
-        _check_arguments(function, args, kwargs)
-        try:
-            found = variant(function, args, kwargs, grid)
-        except EmptyGridError:  # Triton compiles the kernel, and launches nothing
-            return _Compiled(self, Variant(function, launch_of(function, args, kwargs)))
-        self._note_given([found], args, kwargs)
-        return _Compiled(self, found)
-
-    def _launched_tuned(self, tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        grid = kwargs.pop("grid")
-        kwargs.pop("warmup", None)
-        _check_arguments(innermost(tuner), args, kwargs)
-        tuner.best_config = tuner.configs[0]
-        try:
-            found = list(variants(tuner, args, kwargs, grid))
-        except EmptyGridError:
-            return _Compiled(self, next(variants(tuner, args, kwargs)))
-        self._note_given(found, args, kwargs)
-        return _Compiled(self, found[0])
+        if not kwargs.pop("warmup"):
+            _check_arguments(innermost(kernel), args, kwargs)
+            with contextlib.suppress(EmptyGridError):  # Triton compiles it, and launches nothing
+                found = list(variants(kernel, args, kwargs, grid))
+                self._note_given(found, args, kwargs)
+                return _Compiled(self, found[0])
+        return _Compiled(self, next(variants(kernel, args, kwargs)))
 
     def _launched_compiled(
         self,
@@ -420,7 +403,8 @@ class Recorder:
             return self._launched(function, args, kwargs)
 
         def note_tuned(tuner: Any, *args: Any, **kwargs: Any) -> Any:
-            return self._launched_tuned(tuner, args, kwargs)
+            tuner.best_config = tuner.configs[0]
+            return self._launched(tuner, args, {"warmup": False, **kwargs})
 
         def prune_once(tuner: Any, kwargs: dict[str, Any]) -> list[Any]:
             key = (id(tuner), *_tuning_key(tuner, tuple(tuner.nargs.values()), kwargs))

@@ -8,7 +8,6 @@ that is asked for: `script_process` is what runs there.
 from __future__ import annotations
 
 import ast
-import dataclasses
 import sys
 from collections.abc import Mapping  # noqa: TC003 - `from_line` reads the fields' types
 from dataclasses import dataclass, field
@@ -58,6 +57,8 @@ class Run:
     """What is assumed of values that only a GPU could tell, other than the usual."""
     seconds: float | None = None
     """What it may take; after that it is stopped where it is."""
+    compile_seconds: float | None = None
+    """What the compile of a launch may take."""
 
     @property
     def late(self) -> str:
@@ -120,9 +121,6 @@ class Compile:
     """Launches of the Run before that are to be compiled."""
 
     launches: tuple[Changed, ...]
-    store: str | None
-    seconds: float | None
-    """What a compile may take."""
     texts: bool = False
     """Whether the answer is their texts, as `Texts.pack` has them; None where there are none."""
 
@@ -183,8 +181,7 @@ class Script:
         self.store = Store(directory)
         """Where what is worked out of compiled kernels is kept."""
         self._name, self.gpu = name, gpu
-        self._request = Run(name, gpu, store, arguments, assume or {}, timeout)
-        self._compile_timeout = compile_timeout
+        self._request = Run(name, gpu, store, arguments, assume or {}, timeout, compile_timeout)
         self._progress = progress
         self._child = Child("occupancy_lab.compiling.script_process", python=python)
         self.interrupted: KeyboardInterrupt | None = None
@@ -263,13 +260,10 @@ class Script:
             part = wanted[place : place + AT_ONCE]
             line = None
             if self.interrupted is None and not self._child.closed:
-                line = self._ask(dataclasses.replace(self._compiles(part), texts=True))
+                line = self._ask(Compile(tuple(part), texts=True))
             packed = from_line(tuple[str | None, ...], line) if line else (None,) * len(part)
             found += [None if one is None else unpack(one) for one in packed]
         return found
-
-    def _compiles(self, part: Sequence[Changed]) -> Compile:
-        return Compile(tuple(part), self._request.store, self._compile_timeout)
 
     def _ask(self, asked: Compile | Relaunch) -> str | None:
         """Return the answer of the process; "" where it died, None where nothing came of it."""
@@ -281,7 +275,7 @@ class Script:
             return self._child.interrupt(STOPPING) or None
 
     def _compile(self, part: Sequence[Changed]) -> tuple[Resources | Failure, ...]:
-        line = self._ask(self._compiles(part))
+        line = self._ask(Compile(tuple(part)))
         if line is None and self.interrupted is not None:
             return ()
         if not line:

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 MOST_PRINTED = 1 << 20
 """The characters of what a script prints that are shown: the last ones."""
-_recorders: list[Recorder] = []
-"""The recorder of the Run that this process made, for the compiles that follow."""
+_ran: list[tuple[Run, Recorder]] = []
+"""The Run that this process made and what recorded it, for the compiles that follow."""
 
 
 class TimeUpError(BaseException):
@@ -48,16 +48,17 @@ def answer_line(line: str) -> str:
     """Return the answer to a line that is a Run, a Compile or a Relaunch."""
     asked: Run | Compile | Relaunch = from_line(Run | Compile | Relaunch, line)
     if isinstance(asked, Relaunch):
-        return to_line(_recorders[0].relaunched(asked.index, asked.changes))
+        return to_line(_ran[0][1].relaunched(asked.index, asked.changes))
     return to_line(_compile(asked) if isinstance(asked, Compile) else _run(asked))
 
 
 def _compile(asked: Compile) -> list[Resources | Failure] | list[str | None]:
-    found = [_recorders[0].to_compile(one.index, one.changes) for one in asked.launches]
+    ((run, recorder),) = _ran
+    found = [recorder.to_compile(one.index, one.changes) for one in asked.launches]
     wanted = [one for one in found if isinstance(one, Compilation)]
-    store = None if asked.store is None else Path(asked.store)
+    store = None if run.store is None else Path(run.store)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever the script does about it
-    compiler = Compiler(store, timeout=asked.seconds)
+    compiler = Compiler(store, timeout=run.compile_seconds)
     if asked.texts:
         texts = iter(compiler.texts(wanted))
         ready = (next(texts) if isinstance(one, Compilation) else None for one in found)
@@ -77,7 +78,7 @@ def _run(asked: Run) -> Ran:
     folder = Path(tempfile.mkdtemp(prefix="notes-"))
     store = Store(None if asked.store is None else Path(asked.store))
     recorder = Recorder(asked.gpu, store, folder, asked.assume)
-    _recorders[:] = [recorder]
+    _ran[:] = [(asked, recorder)]
     sys.argv = [str(path), *(asked.arguments or ())]
     sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115 - for the process's life
     sys.path.insert(0, str(path.resolve().parent))

@@ -73,18 +73,12 @@ class Session:
         self.sample = sample
         self.timer = Timer() if times else None
         self.kernels: list[Kernel] = []
-        self.errors: list[str] = []
-        self.replays = 0
-        self.spent = 0
         self.recent: deque[Any] = deque(maxlen=launchers.RECENT)
         """The cells of the last launches."""
-        self._last: Any = (None, None)
-        """The kernel and the cell of the last first launch of a grid."""
         self._memory = Memory()
         self._copies: list[Any] = []
         """Of a first launch each: its kernel's number, its grid, and copies of small tensors."""
         self.launchers = launchers.Launchers(self)
-        self._lock = threading.RLock()
         self._begin()
         # What is registered stays for good, and shall not keep the session.
         reference = weakref.ref(self)
@@ -114,34 +108,34 @@ class Session:
         return session
 
     def _begin(self) -> None:
+        """Begin to count in this process."""
+        self._lock = threading.RLock()
         self.place: Path | None = None
         self.start = self.flushed = clock()
         self.first = self.last = 0
         """When the first launch was made, and the last that was looked at."""
         self.began = time.time()
-        self.spent = 0
+        self.replays = self.spent = 0
+        self.errors: list[str] = []
         self.closed = False
-
-    def forked(self) -> None:
-        """Begin anew in a child: what was counted so far is the parent's."""
-        self._lock = threading.RLock()
-        if not self.whole:
-            self.closed = True
-        if self.closed:
-            self.launchers.restore()
-            return
-        self._begin()
-        self.replays = 0
-        self.errors = []
+        self._last: Any = None, None
+        """The kernel and the cell of the last first launch of a grid."""
         self.recent.clear()
         self._copies.clear()
-        self._last = None, None
         for kernel in self.kernels:
             kernel.cells.clear()
             kernel.others = None
+
+    def forked(self) -> None:
+        """Begin anew in a child: what was counted so far is the parent's."""
+        if self.closed or not self.whole:
+            self.closed = True
+            self.launchers.restore()
+            return
         if self.timer is not None:
             self.timer = Timer()
         self.profile = None
+        self._begin()
 
     def launch_unusual(self, kernel: Any, run: Any, args: Any) -> Any:
         """Make a launch that is the first of its grid, is due, or is no launch of the program's."""
@@ -209,9 +203,8 @@ class Session:
         cell.due = cell.count + (1 if first else self.sample + cell.samples % 3)
         if self.timer is None:
             cell.due = cell.count + UNTIMED
-        if (
-            self.timer is None or launchers.unusual
-        ):  # while a graph is captured nothing may be asked
+        # While a graph is captured nothing may be asked.
+        if self.timer is None or launchers.unusual:
             return None
         return self.timer.begin(kernel, rest) if self.timer.has_time() or asked else None
 

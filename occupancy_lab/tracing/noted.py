@@ -206,17 +206,13 @@ class Timer:
         return {"empty_ns": self.empty, "held": self.held, "dirty": self.dirty}
 
 
-def driver() -> Any:
-    """Return Triton's driver."""
-    return sys.modules["triton"].runtime.driver.active
-
-
 def device_facts() -> Any:
     """Return which device is current, and what it is."""
     facts = {}
     with contextlib.suppress(Exception):
-        facts["device"] = device = driver().get_current_device()
-        found = driver().utils.get_device_properties(device)
+        driver = sys.modules["triton"].runtime.driver.active
+        facts["device"] = device = driver.get_current_device()
+        found = driver.utils.get_device_properties(device)
         facts["multiprocessors"] = found.get("multiprocessor_count")
     with contextlib.suppress(Exception):
         torch = sys.modules.get("torch")
