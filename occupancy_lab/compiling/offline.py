@@ -110,27 +110,12 @@ def whole_entries() -> Iterator[None]:
     crashes: here all are written with the last. A class of the user's own keeps its own way.
     """
     from triton import knobs
+    from triton.runtime.cache import FileCacheManager
 
     if knobs.cache.manager_class is not None or knobs.compilation.use_ir_loc:  # which reads them
         yield
         return
     folders: list[str] = []
-    knobs.cache.manager_class = _holding_back(folders)
-    try:
-        yield
-    finally:
-        knobs.cache.manager_class = None
-        for folder in folders:
-            with contextlib.suppress(OSError):  # it has a kernel
-                Path(folder).rmdir()
-
-
-def _holding_back(folders: list[str]) -> type[Any]:
-    """Return a manager of cache entries that writes all files of one at once.
-
-    It appends the *folders* of its entries.
-    """
-    from triton.runtime.cache import FileCacheManager
 
     class Manager(FileCacheManager):  # type: ignore[misc] # Triton has no types
         """Keeps the files of an entry in memory until its metadata come."""
@@ -153,4 +138,11 @@ def _holding_back(folders: list[str]) -> type[Any]:
                 self._held.clear()
             return path
 
-    return Manager
+    knobs.cache.manager_class = Manager
+    try:
+        yield
+    finally:
+        knobs.cache.manager_class = None
+        for folder in folders:
+            with contextlib.suppress(OSError):  # it has a kernel
+                Path(folder).rmdir()

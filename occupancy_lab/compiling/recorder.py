@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.launch import Launch
 
-USUAL: Mapping[str, Value] = MappingProxyType({})
-
 NO_STORAGES: Mapping[str, Any] = MappingProxyType({})
 
 RECENT = 4096
@@ -110,9 +108,7 @@ class _Thread(threading.local):
 class Recorder:
     """Notes the launches that are made while it is `recording`, in all threads and processes."""
 
-    def __init__(
-        self, gpu: Gpu, store: Store, folder: Path, assumed: Mapping[str, Value] = USUAL
-    ) -> None:
+    def __init__(self, gpu: Gpu, store: Store, folder: Path, assumed: Mapping[str, Value]) -> None:
         """Let the further processes of the script keep their notes in *folder*.
 
         *assumed* is what replaces the usual assumptions on values.

@@ -85,7 +85,7 @@ class Launchers:
         self._replace(module.CompiledKernel, "_init_handles", made)
 
     def _patch_autotuner(self, module: Any) -> None:
-        self._replace(module.Autotuner, "_bench", marked("tuning"))
+        self._replace(module.Autotuner, "_bench", tuning)
 
     def _patch_inductor(self, module: Any) -> None:
         def generated(generate: Any) -> Any:
@@ -112,7 +112,7 @@ class Launchers:
 
         tuner = module.CachingAutotuner
         self._replace(module.CompileResult, "_gen_launcher_code", generated)
-        self._replace(tuner, "bench", marked("tuning"))
+        self._replace(tuner, "bench", tuning)
         if "_build_fast_launcher" in vars(tuner):
             self._replace(tuner, "_build_fast_launcher", fast)
 
@@ -121,7 +121,7 @@ class Launchers:
             if isinstance(kind, type) and kind.__module__ == module.__name__:
                 for name in ("benchmark", "benchmark_gpu"):
                     if callable(vars(kind).get(name)):
-                        self._replace(kind, name, marked("tuning"))
+                        self._replace(kind, name, tuning)
 
     def _patch_graphs(self, module: Any) -> None:
         def begins(begin: Any) -> Any:
@@ -249,20 +249,17 @@ def is_tuning() -> bool:
     return bool(getattr(_thread, "tuning", 0))
 
 
-def marked(what: str) -> Any:
-    """Return what makes of a function one in which the thread is *what*."""
+def tuning(function: Any) -> Any:
+    """Return *function* with the thread tuning in it."""
 
-    def made(function: Any) -> Any:
-        def marking(*args: Any, **kwargs: Any) -> Any:
-            enter(what)
-            try:
-                return function(*args, **kwargs)
-            finally:
-                leave(what)
+    def marking(*args: Any, **kwargs: Any) -> Any:
+        enter("tuning")
+        try:
+            return function(*args, **kwargs)
+        finally:
+            leave("tuning")
 
-        return marking
-
-    return made
+    return marking
 
 
 def instances(modules: Any, name: str) -> Any:
