@@ -48,7 +48,7 @@ _OF_TERMINALS = {signal.SIGINT, signal.SIGQUIT}
 class Trace(Answer):
     """The kernels of Triton that a program, or a block of one, launched: a row each."""
 
-    __slots__ = ("_asked", "_finder", "_folder", "_found", "_records", "_session", "outcome")
+    __slots__ = ("_asked", "_block", "_found", "outcome")
 
     def __init__(
         self, found: Traced | None = None, outcome: Outcome | None = None, asked: Any = None
@@ -57,31 +57,31 @@ class Trace(Answer):
         self._found = found
         self.outcome = outcome
         self._asked = asked
-        self._session: Any = None
-        self._finder: Any = None
-        self._folder: Any = None
-        self._records: Any = None
+        self._block: Any = None
 
     def __enter__(self) -> Self:
-        if self._session is not None or self._found is not None:
+        if self._asked is None:
             refuse("this trace was used already; make another with trace()")
-        self._asked, settings = self._asked
-        self._folder = contextlib.ExitStack()
-        self._records = self._folder.enter_context(folder_of_records())
-        self._session = hook.Session(str(self._records), **settings)
-        self._session.launchers.install(sitecustomize.imported())
-        self._finder = sitecustomize.Finder(self._session.launchers.patch)
-        sys.meta_path.insert(0, self._finder)
+        self._block, self._asked = self._noting(*self._asked), None
+        self._block.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(ValueError):
-            sys.meta_path.remove(self._finder)
-        self._session.close()
-        try:
-            self._found = read_records(self._records, self._asked, store_directory())
-        finally:
-            self._folder.close()
+        self._block.__exit__(None, None, None)
+
+    @contextlib.contextmanager
+    def _noting(self, gpu: Gpu | None, settings: dict[str, Any]) -> Iterator[None]:
+        """Note what is launched in the block, and read it at its end."""
+        with folder_of_records() as records:
+            session = hook.Session(str(records), **settings)
+            session.launchers.install(sitecustomize.imported())
+            finder = sitecustomize.Finder(session.launchers.patch)
+            sys.meta_path.insert(0, finder)
+            yield
+            with contextlib.suppress(ValueError):
+                sys.meta_path.remove(finder)
+            session.close()
+            self._found = read_records(records, gpu, store_directory())
 
     @property
     def found(self) -> Traced:
