@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.compiling.texts import BINARIES, TEXTS
 from occupancy_lab.errors import TargetError
 from occupancy_lab.values import Target
 
@@ -98,10 +99,6 @@ def offline(target: Target) -> Iterator[None]:
         driver.set_active(before)
 
 
-HELD_BACK = (".source", ".ttir", ".ttgir", ".llir", ".ptx", ".amdgcn", ".cubin", ".hsaco")
-"""How the names of a kernel's files end that Triton writes before its metadata."""
-
-
 @contextlib.contextmanager
 def whole_entries() -> Iterator[None]:
     """Have compiles of the block leave in Triton's cache whole entries or none.
@@ -116,6 +113,7 @@ def whole_entries() -> Iterator[None]:
         yield
         return
     folders: list[str] = []
+    kept = {*TEXTS, *BINARIES.values(), "json"}
 
     class Manager(FileCacheManager):  # type: ignore[misc] # Triton has no types
         """Keeps the files of an entry in memory until its metadata come."""
@@ -128,7 +126,7 @@ def whole_entries() -> Iterator[None]:
 
         def put(self, data: Any, filename: str, binary: bool = True) -> str:  # noqa: FBT001, FBT002
             path: str = self._make_path(filename)
-            if self._held is None or not filename.endswith((*HELD_BACK, ".json")):
+            if self._held is None or filename.rpartition(".")[2] not in kept:
                 return str(super().put(data, filename, binary))
             # A module of MLIR is another one after the next step.
             self._held[filename] = data if isinstance(data, bytes) else str(data)

@@ -76,8 +76,9 @@ def texts_of(asm: Mapping[str, Any], metadata: Any, backend: str) -> Texts | Non
     )
 
 
-TEXTS = ("ttir", "ttgir", "ptx", "amdgcn")
-BINARIES = ("cubin", "hsaco")
+TEXTS = ("source", "ttir", "ttgir", "llir", "ptx", "amdgcn")
+BINARIES = {"cuda": "cubin", "hip": "hsaco"}
+"""How the names of the files of a kernel end: its texts, and its binary by Triton's backend."""
 
 
 def kept_files(folder: Path) -> dict[str, Any]:
@@ -85,10 +86,10 @@ def kept_files(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for path in folder.glob("*"):
         kind = path.suffix[1:]
-        if kind in {*BINARIES, *TEXTS}:
+        if kind in {*BINARIES.values(), *TEXTS}:
             with contextlib.suppress(OSError):  # the cache may have anything in a file's place
                 content = read_bytes(path)
-                found[kind] = content if kind in BINARIES else content.decode(errors="replace")
+                found[kind] = content if kind not in TEXTS else content.decode(errors="replace")
     return found
 
 
