@@ -228,15 +228,10 @@ def _run(command: Sequence[str], environment: dict[str, str]) -> int:
 def _in_foreground() -> bool:
     """Tell whether a terminal's Ctrl-C reaches the program by itself."""
     try:
-        terminal = os.open("/dev/tty", os.O_RDONLY)
+        with Path("/dev/tty").open("rb", buffering=0) as terminal:
+            return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
     except OSError:
         return False
-    try:
-        return os.tcgetpgrp(terminal) == os.getpgrp()
-    except OSError:
-        return False
-    finally:
-        os.close(terminal)
 
 
 def end_as(status: int) -> NoReturn:

@@ -311,12 +311,10 @@ class _Process:
 
 
 def _tail_of(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            file.seek(max(path.stat().st_size - TAIL_BYTES, 0))
-            return file.read()
-    except OSError:
-        return b""
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        file.seek(max(path.stat().st_size - TAIL_BYTES, 0))
+        return file.read()
+    return b""
 
 
 def last_line(printed: bytes) -> str:
