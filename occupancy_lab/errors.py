@@ -34,11 +34,15 @@ def quoted(value: object) -> str:
     return repr(shortened(str(value)))
 
 
+def some_of(names: Sequence[str], most: int) -> list[str]:
+    """Return the first *most* of *names*, and how many more there are: "3 more"."""
+    more = len(names) - most
+    return [*names[:most], *([f"{more} more"] if more > 0 else [])]
+
+
 def few_of(names: Sequence[str]) -> str:
     """Return the first of *names* for an error, and how many follow; "none" where there is none."""
-    more = len(names) - MOST_NAMED
-    shown = [shortened(name) for name in names[:MOST_NAMED]]
-    return ", ".join([*shown, f"{more} more"] if more > 0 else shown) or "none"
+    return ", ".join(some_of([*map(shortened, names)], MOST_NAMED)) or "none"
 
 
 class OccupancyLabError(Exception):

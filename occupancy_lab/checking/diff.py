@@ -28,7 +28,7 @@ from occupancy_lab.checking.changes import (
 )
 from occupancy_lab.checking.check import SHOWN, first_of
 from occupancy_lab.checking.rows import TIMES, Row, Table, load, same_text, shown
-from occupancy_lab.errors import MOST_NAMED, InputError, few_of, quoted, refuse
+from occupancy_lab.errors import MOST_NAMED, InputError, few_of, quoted, refuse, some_of
 from occupancy_lab.expressions import nearest, parse
 from occupancy_lab.text.document import Answer, Document, Section, literal
 from occupancy_lab.text.document import Table as Grid
@@ -153,8 +153,7 @@ def _sentences(changes: Sequence[Change]) -> tuple[str, ...]:
         labels.setdefault(one.words, []).append(one.label)
     sentences = []
     for words, some in labels.items():
-        more = [f"{len(some) - MOST_NAMED} more"] if len(some) > MOST_NAMED else []
-        named = "; ".join([*some[:MOST_NAMED], *more])
+        named = "; ".join(some_of(some, MOST_NAMED))
         sentences.append(f"**{literal(named)}**: {literal(words)}.")
     return first_of(sentences, len(sentences))
 

@@ -37,18 +37,15 @@ class Assumed:
 
 
 class Assumptions:
-    """Takes assumptions, and knows which were taken."""
+    """Takes assumptions, and tells of each."""
 
-    def __init__(
-        self, given: Mapping[str, Value], told: Callable[[Assumed], None] = lambda _: None
-    ) -> None:
+    def __init__(self, given: Mapping[str, Value], told: Callable[[Assumed], None]) -> None:
         """Take what replaces USUAL, by kind, and what is assumed at single lines, "file.py:12".
 
-        *told* is told each assumption when it is first taken.
+        *told* is told each assumption that is taken.
         """
         self.given = given
         self._told = told
-        self._taken: dict[Assumed, None] = {}
 
     def usual(self, kind: str) -> Value:
         """Return what a value of *kind*, a key of USUAL, is taken to be."""
@@ -60,16 +57,8 @@ class Assumptions:
         for name, given in self.given.items():
             if line == name or line.endswith(f"{os.sep}{name}"):
                 value = given
-        assumed = Assumed(line, use, str(value))
-        if assumed not in self._taken:
-            self._taken[assumed] = None
-            self._told(assumed)
+        self._told(Assumed(line, use, str(value)))
         return value
-
-    @property
-    def taken(self) -> tuple[Assumed, ...]:
-        """What was assumed, in the order in which that was first asked for."""
-        return tuple(self._taken)
 
 
 def place() -> str:

@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import os
 import re
-import shutil
 import subprocess
 import tempfile
 import threading
@@ -159,7 +158,7 @@ def _packed_texts(compiled: Any, target: Target) -> str:
 
 def compile_together(
     launches: Sequence[tuple[Any, Launch]], target: Target, *, present: bool = False
-) -> list[Compiled | CompileError]:
+) -> list[Compiled | Failure]:
     """Return what each of *launches*, with its JITFunction, takes on *target*, or why none.
 
     They are compiled in threads of this process, as many as there are cores, by Triton's
@@ -208,15 +207,15 @@ def _forget_unfinished(function: Any) -> None:
             del kernels[key]
 
 
-def _read(outcome: Any, name: str, target: Target) -> Compiled | CompileError:
+def _read(outcome: Any, name: str, target: Target) -> Compiled | Failure:
     if isinstance(outcome, InputError):
         raise outcome
     if isinstance(outcome, Exception):
-        return _compile_error(name, target, outcome, "")
+        return failure_of(_compile_error(name, target, outcome, ""))
     try:
         return Compiled(_resources_of(outcome, target), _packed_texts(outcome, target))
     except BinaryError as error:
-        return CompileError(str(error))
+        return failure_of(error)
 
 
 def kernel_launch(kernel: Kernel, problem: Problem, config: Config, target: Target) -> Launch:
@@ -251,15 +250,12 @@ def check_options(function: Any, launch: Launch, target: Target) -> None:
 def _fresh_cache() -> Iterator[None]:
     """Let Triton keep a cache of its own in the block, and remove it afterwards."""
     try:
-        folder = tempfile.mkdtemp(prefix="occupancy-lab-")
+        made = tempfile.TemporaryDirectory(prefix="occupancy-lab-", ignore_cleanup_errors=True)
     except OSError as error:
         msg = f"there is no folder to compile in: {error}"
         raise CompileError(msg) from error
-    try:
-        with _variable("TRITON_CACHE_DIR", folder):
-            yield
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with made as folder, _variable("TRITON_CACHE_DIR", folder):
+        yield
 
 
 @contextlib.contextmanager

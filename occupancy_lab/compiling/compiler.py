@@ -53,7 +53,7 @@ from occupancy_lab.workers.forked import in_forks
 from occupancy_lab.workers.signals import UnfinishedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Generator, Iterator, Sequence
     from pathlib import Path
 
     from occupancy_lab.compiling.environment import Environment
@@ -127,7 +127,8 @@ class Compiler:
         if scheduler is not None:
             check_scheduler(scheduler)
         self._directory = directory
-        self._store = Store(directory)
+        self.store = Store(directory)
+        """Where what is worked out of a compiled kernel is kept too."""
         self._triton = triton
         self._here = here
         self._jobs = jobs or cores()
@@ -153,11 +154,6 @@ class Compiler:
             _, process = self._processes.popitem()
             process.close()
 
-    @property
-    def store(self) -> Store:
-        """Where what is worked out of a compiled kernel is kept too."""
-        return self._store
-
     def check_file(self, name: str) -> None:
         """Raise InputError where *name* is a kernel's file that cannot be imported.
 
@@ -167,11 +163,15 @@ class Compiler:
         file = kernel_file(name)
         if file is None or not os.access(file, os.R_OK) or not file.is_file():
             return  # importing it says why
-        known = None if self._directory is None else self._directory / "imported" / _digest(file)
+        content, known = file.read_bytes(), None
+        if self._directory is not None:
+            versions = f"{sys.version} {triton_version()}".encode()
+            name = hashlib.sha256(versions + content).hexdigest()
+            known = self._directory / "imported" / name
         if known is not None and known.exists():
             return
         with self._said(f"importing {file.name} ..."):
-            if self._forks(sys.executable) and TORCH.search(file.read_bytes()):
+            if self._forks(sys.executable) and TORCH.search(content):
                 import torch  # noqa: F401 - for the fork and for this process at once
             failure = self._process(sys.executable).import_file(file, self._timeout)
         if failure is not None:
@@ -191,7 +191,11 @@ class Compiler:
         (outcome,) = self.compile([wanted])
         if isinstance(outcome, Resources):
             return outcome
-        raise error_of(outcome, wanted)
+        if outcome.status is Status.SKIPPED:
+            refuse(outcome.reason)
+        if outcome.seconds is not None:
+            raise CompileTimeoutError.of(str(wanted), outcome.seconds, wanted.target.name)
+        raise CompileError(outcome.reason)
 
     def compile(self, wanted: Sequence[Compilation]) -> list[Outcome]:
         """Return what each of *wanted* compiles to, or why it does not, in their order.
@@ -225,7 +229,7 @@ class Compiler:
             key = self._keys.get(name)
             texts = unpack(self._texts[name]) if name in self._texts else None
             if texts is None and key is not None:
-                texts = self._store.get_texts(key)
+                texts = self.store.get_texts(key)
             if texts is None and not isinstance(self._outcomes.get(name), Failure):
                 missing[name] = one
             else:
@@ -249,8 +253,8 @@ class Compiler:
                 return name
         if key is not None:
             if self._retry_failed:
-                self._store.forget_failure(key)
-            stored = self._store.get(key) or self._store.get_failure(key)
+                self.store.forget_failure(key)
+            stored = self.store.get(key) or self.store.get_failure(key)
             if stored is not None:
                 self._outcomes[name] = stored
         return name
@@ -290,8 +294,7 @@ class Compiler:
             named = {name: one for name, one in own.items() if one.target == target}
             launches = [(one.function, one.launch) for one in named.values()]
             found = compile_together(launches, target, present=target in self._here)
-            for name, outcome in zip(named, found, strict=True):
-                yield name, failure_of(outcome) if isinstance(outcome, CompileError) else outcome
+            yield from zip(named, found, strict=True)
 
     def _compile_apart(
         self, own: dict[str, Compilation], *, texts: bool
@@ -322,13 +325,13 @@ class Compiler:
         return found
 
     def _compile_here(self, one: Compilation, *, texts: bool) -> Found:
-        texts = texts or not self._store.keeps
+        texts = texts or not self.store.keeps
         try:
             found = compile_launch(
                 one.function,
                 one.launch,
                 one.target,
-                self._store,
+                self.store,
                 name=one.title,
                 present=one.target in self._here,
                 texts=texts,
@@ -370,12 +373,12 @@ class Compiler:
         if isinstance(outcome, Compiled):
             self._texts[name] = outcome.texts
             if key is not None:
-                self._store.put_texts(key, outcome.texts)
+                self.store.put_texts(key, outcome.texts)
             outcome = outcome.resources
         if key is not None and isinstance(outcome, Resources):
-            self._store.put(key, outcome)
+            self.store.put(key, outcome)
         elif key is not None and isinstance(outcome, Failure) and outcome.lasting:
-            return self._store.put_failure(key, outcome)
+            return self.store.put_failure(key, outcome)
         return outcome
 
     def _process(self, python: str) -> CompileProcess:
@@ -396,37 +399,11 @@ class Compiler:
             self._progress("")
 
 
-def error_of(failure: Failure, wanted: Compilation) -> OccupancyLabError:
-    """Return the error to raise where *wanted* was to be compiled and nothing else."""
-    if failure.status is Status.SKIPPED:
-        return InputError(failure.reason)
-    if failure.seconds is not None:
-        return CompileTimeoutError.of(str(wanted), failure.seconds, wanted.target.name)
-    return CompileError(failure.reason)
-
-
-def check_files(
-    names: Iterable[str], directory: Path | None, timeout: float | None = COMPILE_TIMEOUT
-) -> None:
-    """Raise InputError where one of *names* is a kernel's file that cannot be imported.
-
-    The store at *directory* remembers which can be.
-    """
-    with contextlib.closing(Compiler(directory, timeout=timeout)) as compiler:
-        for name in names:
-            compiler.check_file(name)
-
-
 def _what(wanted: Sequence[Compilation]) -> str:
     if len(wanted) == 1:
         return f"compiling {wanted[0].title} for {wanted[0].target.name} ..."
     titles = ", ".join(dict.fromkeys(one.title for one in wanted))
     return f"compiling {len(wanted)} launches of {titles} ..."
-
-
-def _digest(file: Path) -> str:
-    versions = f"{sys.version} {triton_version()}".encode()
-    return hashlib.sha256(versions + file.read_bytes()).hexdigest()
 
 
 def _why_not_imported(file: Path, failure: Failure) -> str:

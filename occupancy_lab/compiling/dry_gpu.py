@@ -8,23 +8,48 @@ from __future__ import annotations
 import contextlib
 import functools
 import random
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from occupancy_lab.compiling.offline import OfflineDriver
 from occupancy_lab.errors import refuse
-from occupancy_lab.values import Target  # noqa: TC001 - `from_line` reads the fields' types
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from occupancy_lab.compiling.assumptions import Assumptions
+    from occupancy_lab.gpus import Gpu
 
 NAN = float("nan")
 """What a dry run answers where a time is asked for: it passes through arithmetic, and 0 may not."""
 VERSIONS = {"cuda": "12.8", "hip": "6.4"}
 """What torch.version answers where torch is built without: programs ask whether it is None, and
 torchvision whether it is that of its own."""
+MEMORY_GIB = {
+    **dict.fromkeys(("t4", "v100"), 16),
+    **dict.fromkeys(("a10", "a30", "l4", "rtx3090", "rtx4090", "rx7900xtx"), 24),
+    **dict.fromkeys(("mi100", "rtx5090"), 32),
+    "a100-40gb": 40,
+    "l40s": 48,
+    "w7900": 48,
+    **dict.fromkeys(("mi210", "mi250x", "orin"), 64),
+    **dict.fromkeys(("a100", "a100-pcie", "h100", "h100-pcie"), 80),
+    "h100-nvl": 94,
+    "gh200": 96,
+    "rtx-pro-6000": 96,
+    "rtx-pro-6000-server": 96,
+    **dict.fromkeys(("gb10", "mi300a", "strix-halo"), 128),
+    "h200": 141,
+    "b200": 180,
+    "gb200": 186,
+    "mi300x": 192,
+    "mi325x": 256,
+    "b300": 270,
+    "gb300": 279,
+    "mi350x": 288,
+    "mi355x": 288,
+    "rx9070xt": 16,
+}
+"""The memory of each GPU as its data sheet has it, for programs that ask how much there is."""
 MAX_THREADS_PER_BLOCK = 1024
 SHARED_WITHOUT_ASKING = 48 << 10
 """Bytes of shared memory that a block of CUDA may have without asking for more."""
@@ -46,75 +71,49 @@ def seed() -> None:
         np.random.seed(SEED)  # noqa: NPY002 - what programs draw from that make no generator
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
-    """What a script can ask of a GPU, as plain values; None is not known."""
+def capability(gpu: Gpu) -> tuple[int, int]:
+    """Return what torch.cuda.get_device_capability answers: (9, 0) for sm_90, (9, 4) for gfx942."""
+    digits = gpu.target.arch.removeprefix("gfx").split("-")[0]
+    size = 2 if gpu.target.backend == "hip" else 1
+    return int(digits[:-size]), int(digits[-size], 16)
 
-    title: str
-    target: Target
-    multiprocessors: int | None
-    max_threads: int
-    """Resident threads per multiprocessor."""
-    registers: int
-    """32-bit registers per multiprocessor."""
-    max_shared: int
-    """Shared memory that one program may use, bytes."""
-    shared_per_multiprocessor: int
-    """Shared memory per multiprocessor, bytes."""
-    l2_bytes: int | None
-    clock_mhz: int | None
-    memory_bytes: int | None
 
-    @property
-    def capability(self) -> tuple[int, int]:
-        """What torch.cuda.get_device_capability answers: (9, 0) for sm_90, (9, 4) for gfx942."""
-        digits = self.target.arch.removeprefix("gfx").split("-")[0]
-        size = 2 if self.target.backend == "hip" else 1
-        return int(digits[:-size]), int(digits[-size], 16)
+def memory_bytes(gpu: Gpu) -> int | None:
+    """Return the device memory; None where the data sheet is not known."""
+    memory = MEMORY_GIB.get(gpu.key)
+    return None if memory is None else memory << 30
 
-    def torch_properties(self) -> Properties:
-        """Return what torch.cuda.get_device_properties answers."""
-        major, minor = self.capability
-        return self._properties(
-            name=self.title,
-            major=major,
-            minor=minor,
-            multi_processor_count=self.multiprocessors,
-            max_threads_per_multi_processor=self.max_threads,
-            max_threads_per_block=MAX_THREADS_PER_BLOCK,
-            regs_per_multiprocessor=self.registers,
-            shared_memory_per_block=min(SHARED_WITHOUT_ASKING, self.max_shared),
-            shared_memory_per_block_optin=self.max_shared,
-            shared_memory_per_multiprocessor=self.shared_per_multiprocessor,
-            L2_cache_size=self.l2_bytes,
-            clock_rate=None if self.clock_mhz is None else 1000 * self.clock_mhz,
-            total_memory=self.memory_bytes,
-            warp_size=self.target.warp_size,
-            gcnArchName=self.target.arch,
-            is_integrated=0,
-            is_multi_gpu_board=0,
-        )
 
-    def triton_properties(self) -> Properties:
-        """Return what the driver's utils.get_device_properties answers."""
-        return self._properties(
-            max_shared_mem=self.max_shared,
-            max_num_regs=self.registers,
-            multiprocessor_count=self.multiprocessors,
-            sm_clock_rate=None if self.clock_mhz is None else 1000 * self.clock_mhz,
-            warpSize=self.target.warp_size,
-            max_threads_per_sm=self.max_threads,
-            arch=self.target.arch,
-        )
+def torch_properties(gpu: Gpu) -> Properties:
+    """Return what torch.cuda.get_device_properties answers."""
+    limits, (major, minor) = gpu.architecture, capability(gpu)
+    values = {
+        "name": gpu.title,
+        "major": major,
+        "minor": minor,
+        "multi_processor_count": gpu.multiprocessors,
+        "max_threads_per_multi_processor": limits.max_threads,
+        "max_threads_per_block": MAX_THREADS_PER_BLOCK,
+        "regs_per_multiprocessor": limits.registers,
+        "shared_memory_per_block": min(SHARED_WITHOUT_ASKING, limits.max_shared),
+        "shared_memory_per_block_optin": limits.max_shared,
+        "shared_memory_per_multiprocessor": limits.shared_per_multiprocessor,
+        "L2_cache_size": gpu.l2_bytes,
+        "clock_rate": None if gpu.boost_mhz is None else 1000 * gpu.boost_mhz,
+        "total_memory": memory_bytes(gpu),
+        "warp_size": gpu.target.warp_size,
+        "gcnArchName": gpu.target.arch,
+        "is_integrated": 0,
+        "is_multi_gpu_board": 0,
+    }
+    return Properties(values, gpu.title)
 
-    def nvsmi(self, attributes: Sequence[str]) -> list[int | None]:
-        """Return what triton.testing.nvsmi answers: the clocks of its multiprocessors, MHz."""
-        clocks = {f"clocks.{one}.sm": self.clock_mhz for one in ("max", "current")}
-        known = Properties(clocks, self.title)
-        return [known[name] if name in known else getattr(known, name) for name in attributes]
 
-    def _properties(self, **values: Any) -> Properties:
-        return Properties(values, self.title)
+def nvsmi(gpu: Gpu, attributes: Sequence[str]) -> list[int | None]:
+    """Return what triton.testing.nvsmi answers: the clocks of its multiprocessors, MHz."""
+    clocks = {f"clocks.{one}.sm": gpu.boost_mhz for one in ("max", "current")}
+    known = Properties(clocks, gpu.title)
+    return [known[name] if name in known else getattr(known, name) for name in attributes]
 
 
 class Properties(dict[str, Any]):
@@ -140,9 +139,9 @@ class Properties(dict[str, Any]):
 class DryDriver(OfflineDriver):
     """Triton's driver as a script asks it: an OfflineDriver that knows the GPU too."""
 
-    def __init__(self, device: Device) -> None:
-        super().__init__(device.target)
-        self._gpu = device
+    def __init__(self, gpu: Gpu) -> None:
+        super().__init__(gpu.target)
+        self._gpu = gpu
 
     @property
     def utils(self) -> DryDriver:
@@ -151,11 +150,21 @@ class DryDriver(OfflineDriver):
 
     def get_device_properties(self, _device: object = 0) -> Properties:
         """Return the GPU's limits under Triton's names."""
-        return self._gpu.triton_properties()
+        gpu, limits = self._gpu, self._gpu.architecture
+        values = {
+            "max_shared_mem": limits.max_shared,
+            "max_num_regs": limits.registers,
+            "multiprocessor_count": gpu.multiprocessors,
+            "sm_clock_rate": None if gpu.boost_mhz is None else 1000 * gpu.boost_mhz,
+            "warpSize": gpu.target.warp_size,
+            "max_threads_per_sm": limits.max_threads,
+            "arch": gpu.target.arch,
+        }
+        return Properties(values, gpu.title)
 
     def get_device_capability(self, _device: object = 0) -> tuple[int, int]:
         """Return the compute capability, or its like on AMD."""
-        return self._gpu.capability
+        return capability(self._gpu)
 
     def get_active_torch_device(self) -> Any:
         """Return "cuda:0", which AMD's GPUs are to torch too."""
@@ -289,10 +298,10 @@ CLASSES = (
 """Classes of torch.cuda whose objects do nothing."""
 
 
-def _torch_cuda(device: Device, generator: Any) -> dict[str, Any]:
+def _torch_cuda(gpu: Gpu, generator: Any) -> dict[str, Any]:
     """Return what stands in torch.cuda, whose random numbers *generator* draws."""
     classes = {name: _idle(name) for name in CLASSES}
-    memory = device.memory_bytes or 0
+    memory = memory_bytes(gpu) or 0
     return {
         **_answers(IDLE),
         **_answers(ZERO, 0),
@@ -304,10 +313,10 @@ def _torch_cuda(device: Device, generator: Any) -> dict[str, Any]:
         "device_count": _answer(1),
         "memory_stats": _answer({}),
         "mem_get_info": _answer((memory, memory)),
-        "get_arch_list": _answer([f"sm_{device.target.arch}"]),
-        "get_device_name": _answer(device.title),
-        "get_device_capability": _answer(device.capability),
-        "get_device_properties": _answer(device.torch_properties()),
+        "get_arch_list": _answer([f"sm_{gpu.target.arch}"]),
+        "get_device_name": _answer(gpu.title),
+        "get_device_capability": _answer(capability(gpu)),
+        "get_device_properties": _answer(torch_properties(gpu)),
         "get_rng_state": lambda *_: generator.get_state(),
         "set_rng_state": lambda state, *_: generator.set_state(state),
         "default_generators": (generator,),
@@ -353,9 +362,9 @@ class _Pinned:
 
 @contextlib.contextmanager
 def offline_torch(
-    device: Device, assumptions: Assumptions, unseen: Callable[[str], None]
+    gpu: Gpu, assumptions: Assumptions, unseen: Callable[[str], None]
 ) -> Iterator[None]:
-    """Make torch and Triton answer in the block as if *device* were here.
+    """Make torch and Triton answer in the block as if *gpu* were here.
 
     *unseen* is told each operation of a library that cannot be run, whose launches are missing.
     """
@@ -377,10 +386,10 @@ def offline_torch(
 
     driver = triton.runtime.driver
     before = driver._active  # noqa: SLF001 - as in offline
-    backend = device.target.backend
+    backend = gpu.target.backend
     pinned, generators = _Pinned(), _generators()
     stand_ins: dict[Any, dict[str, Any]] = {
-        torch.cuda: _torch_cuda(device, generators("cuda")),
+        torch.cuda: _torch_cuda(gpu, generators("cuda")),
         torch.cuda.nvtx: _answers(("range_push", "range_pop", "mark")),
         torch.version: {
             name: (getattr(torch.version, name) or usual) if name == backend else None
@@ -393,7 +402,7 @@ def offline_torch(
             "assert_close": _answer(),
             "do_bench": do_bench,
             "do_bench_cudagraph": do_bench,
-            "nvsmi": device.nvsmi,
+            "nvsmi": functools.partial(nvsmi, gpu),
         },
         torch.autograd: {"_engine_run_backward": run_here},
         torch._tensor_str: {  # noqa: SLF001
@@ -419,7 +428,7 @@ def offline_torch(
             for name, value in names.items():
                 stack.enter_context(mock.patch.object(place, name, value, create=True))
         stack.callback(driver.set_active, before)
-        driver.set_active(DryDriver(device))
+        driver.set_active(DryDriver(gpu))
         stack.enter_context(gpu_tensors(assumptions, unseen))
         yield
 

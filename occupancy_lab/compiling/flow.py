@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from itertools import pairwise
-from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
 from occupancy_lab.values import COUNTERS
@@ -42,14 +41,12 @@ for each may walk through all of it. Compilers write loops with one way in."""
 MOST_LOOPS = 1000
 """Edges back that `natural_loops` looks at, for each may walk through all of a kernel."""
 
-NO_KINDS: Mapping[int, str] = MappingProxyType({})
-
 
 def count_issued(
     length: int,
     jumps: Mapping[int, Jump],
     local: Mapping[int, int],
-    kinds: Mapping[int, str] = NO_KINDS,
+    kinds: Mapping[int, str],
     stalls: Sequence[int] | None = None,
 ) -> Issued:
     """Return what a warp issues of *length* instructions, numbered from 0 where a program starts.

@@ -121,15 +121,12 @@ def _stand_in(tensor: torch.Tensor, storage: Any) -> torch.Tensor:
 
 
 def _on_meta(tensor: torch.Tensor) -> torch.Tensor:
-    nbytes = tensor.untyped_storage().nbytes()
-    return _stand_in(
-        tensor, torch.empty(nbytes, dtype=torch.uint8, device="meta").untyped_storage()
-    )
+    return _stand_in(tensor, _bytes(tensor.untyped_storage().nbytes(), "meta"))
 
 
-def _bytes(number: int) -> Any:
-    """Return a storage of the CPU, all zeros."""
-    return torch.zeros(number, dtype=torch.uint8, device="cpu").untyped_storage()
+def _bytes(number: int, device: str = "cpu") -> Any:
+    """Return a storage, all zeros."""
+    return torch.zeros(number, dtype=torch.uint8, device=device).untyped_storage()
 
 
 def _twin(tensor: torch.Tensor) -> Any:
@@ -219,7 +216,7 @@ class GpuTensors:
             "copy_": self._copy,
             "equal": partial(self._compared, torch.equal),
             "allclose": partial(self._compared, torch.allclose),
-            "_amp_foreach_non_finite_check_and_unscale_": self._unscale,
+            "_amp_foreach_non_finite_check_and_unscale_": lambda scaled, *_: forget(scaled),
         }
 
     def _storage(self, nbytes: int) -> Any:
@@ -398,11 +395,6 @@ class GpuTensors:
         if _twin(one) is None or _twin(other) is None:
             return True
         return compare(_stand_in(one, _twin(one)), _stand_in(other, _twin(other)), *how, **kwargs)
-
-    @staticmethod
-    def _unscale(scaled: Sequence[torch.Tensor], *_: torch.Tensor) -> None:
-        for one in scaled:
-            forget(one)
 
 
 def _let_be_known(tensor: torch.Tensor) -> None:

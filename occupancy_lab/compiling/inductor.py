@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.abc
-import importlib.util
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -27,32 +26,21 @@ class _Finder(importlib.abc.MetaPathFinder):
     def __init__(self, patches: dict[str, Callable[[Any], None]]) -> None:
         self._patches = patches
 
-    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
-        patch = self._patches.get(name)
-        if patch is None:
+    def find_spec(self, name: str, path: Any, _target: object = None) -> ModuleSpec | None:
+        if name not in self._patches:
             return None
-        with _without(self):
-            spec = importlib.util.find_spec(name)
-        if spec is None or spec.loader is None:
-            return None
-        loader: Any = spec.loader
-        execute = loader.exec_module
+        others = (one.find_spec(name, path) for one in sys.meta_path if one is not self)
+        spec = next(filter(None, others), None)
+        if spec is not None and spec.loader is not None:
+            loader: Any = spec.loader
+            execute = loader.exec_module
 
-        def execute_patched(module: Any) -> None:
-            execute(module)
-            patch(module)
+            def execute_patched(module: Any) -> None:
+                execute(module)
+                self._patches[name](module)
 
-        loader.exec_module = execute_patched
+            loader.exec_module = execute_patched
         return spec
-
-
-@contextlib.contextmanager
-def _without(finder: _Finder) -> Iterator[None]:
-    sys.meta_path.remove(finder)
-    try:
-        yield
-    finally:
-        sys.meta_path.insert(0, finder)
 
 
 @contextlib.contextmanager

@@ -95,6 +95,10 @@ class Unseen:
     operation: str
 
 
+Told = str | Unseen | Assumed
+"""What went wrong, as a sentence, what could not be run, or what was assumed."""
+
+
 class Notes:
     """The file of a process, or of one that is to be forked: the fork has the lock too."""
 
@@ -102,8 +106,8 @@ class Notes:
         self._file, _ = tempfile.mkstemp(SUFFIX, dir=folder)
         fcntl.flock(self._file, fcntl.LOCK_EX)
 
-    def write(self, noted: Began | ScriptLaunch | Compiled | Unseen | Assumed | int | str) -> None:
-        """Note a new launch, what it compiles to, a launch by its index, or what went wrong."""
+    def write(self, noted: Began | ScriptLaunch | Compiled | Told | int) -> None:
+        """Note a new launch, what it compiles to, a launch by its index, or something else."""
         os.write(self._file, to_line(noted).encode() + b"\n")
 
     def close(self) -> None:
@@ -120,10 +124,7 @@ class Noted:
     has_ended: bool
     calls: tuple[tuple[tuple[ScriptLaunch, Resources | Failure], ...], ...]
     """What each launch line launched, of an autotuner several."""
-    faults: tuple[str, ...]
-    """What went wrong, as sentences."""
-    missing: tuple[Unseen, ...]
-    assumed: tuple[Assumed, ...]
+    told: tuple[Told, ...]
 
 
 def read_notes(folder: Path) -> Iterator[Noted]:
@@ -134,35 +135,28 @@ def read_notes(folder: Path) -> Iterator[Noted]:
         launches: list[ScriptLaunch] = []
         times: dict[int, int] = {}
         outcomes: dict[int, Resources | Failure] = {}
-        faults, missing, assumed = [], [], []
+        told: list[Told] = []
         pid = None
         for line in path.read_text("utf-8").splitlines():
             with contextlib.suppress(ValueError):  # the process was killed at this line
-                match from_line(
-                    int | str | ScriptLaunch | Compiled | Began | Unseen | Assumed, line
-                ):
+                match from_line(int | ScriptLaunch | Compiled | Began | Told, line):
                     case int() as index:
                         times[index] = times.get(index, 0) + 1
-                    case str() as fault:
-                        faults.append(fault)
                     case Compiled(index, outcome):
                         outcomes[index] = outcome
                     case Began(number):
                         pid = number
-                    case Unseen() as one:
-                        missing.append(one)
-                    case Assumed() as one:
-                        assumed.append(one)
-                    case launch:
+                    case ScriptLaunch() as launch:
                         launches.append(launch)
+                    case one:
+                        told.append(one)
         gone = Failure(Status.COMPILE_FAILED, f"process {pid} ended before it had compiled it")
         found = [
             (dataclasses.replace(one, times=times.get(index, 0)), outcomes.get(index, gone))
             for index, one in enumerate(launches)
         ]
         calls = (tuple(group) for _, group in groupby(found, key=lambda pair: pair[0].call))
-        wrong = tuple(faults), tuple(missing), tuple(assumed)
-        yield Noted(pid, has_ended, tuple(calls), *wrong)
+        yield Noted(pid, has_ended, tuple(calls), tuple(told))
 
 
 def _has_ended(path: Path, until: float) -> bool:

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.compiling.texts import BINARIES, TEXTS
 from occupancy_lab.errors import TargetError
 from occupancy_lab.values import Target
 
@@ -98,10 +99,6 @@ def offline(target: Target) -> Iterator[None]:
         driver.set_active(before)
 
 
-HELD_BACK = (".source", ".ttir", ".ttgir", ".llir", ".ptx", ".amdgcn", ".cubin", ".hsaco")
-"""How the names of a kernel's files end that Triton writes before its metadata."""
-
-
 @contextlib.contextmanager
 def whole_entries() -> Iterator[None]:
     """Have compiles of the block leave in Triton's cache whole entries or none.
@@ -110,27 +107,13 @@ def whole_entries() -> Iterator[None]:
     crashes: here all are written with the last. A class of the user's own keeps its own way.
     """
     from triton import knobs
+    from triton.runtime.cache import FileCacheManager
 
     if knobs.cache.manager_class is not None or knobs.compilation.use_ir_loc:  # which reads them
         yield
         return
     folders: list[str] = []
-    knobs.cache.manager_class = _holding_back(folders)
-    try:
-        yield
-    finally:
-        knobs.cache.manager_class = None
-        for folder in folders:
-            with contextlib.suppress(OSError):  # it has a kernel
-                Path(folder).rmdir()
-
-
-def _holding_back(folders: list[str]) -> type[Any]:
-    """Return a manager of cache entries that writes all files of one at once.
-
-    It appends the *folders* of its entries.
-    """
-    from triton.runtime.cache import FileCacheManager
+    kept = {*TEXTS, *BINARIES.values(), "json"}
 
     class Manager(FileCacheManager):  # type: ignore[misc] # Triton has no types
         """Keeps the files of an entry in memory until its metadata come."""
@@ -143,7 +126,7 @@ def _holding_back(folders: list[str]) -> type[Any]:
 
         def put(self, data: Any, filename: str, binary: bool = True) -> str:  # noqa: FBT001, FBT002
             path: str = self._make_path(filename)
-            if self._held is None or not filename.endswith((*HELD_BACK, ".json")):
+            if self._held is None or filename.rpartition(".")[2] not in kept:
                 return str(super().put(data, filename, binary))
             # A module of MLIR is another one after the next step.
             self._held[filename] = data if isinstance(data, bytes) else str(data)
@@ -153,4 +136,11 @@ def _holding_back(folders: list[str]) -> type[Any]:
                 self._held.clear()
             return path
 
-    return Manager
+    knobs.cache.manager_class = Manager
+    try:
+        yield
+    finally:
+        knobs.cache.manager_class = None
+        for folder in folders:
+            with contextlib.suppress(OSError):  # it has a kernel
+                Path(folder).rmdir()

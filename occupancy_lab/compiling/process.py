@@ -84,10 +84,6 @@ class CompileProcess:
         outcome: Outcome = self._ask(request, Outcome, timeout)
         return outcome
 
-    def start(self) -> None:
-        """Start the process before it is needed."""
-        self._child.start()
-
     def import_file(self, file: Path, timeout: float | None) -> Failure | None:
         """Import a kernel *file* in the process, and return why that cannot be done, or None."""
         failure: Failure | None = self._ask(Import(str(file)), Failure | None, timeout)
@@ -149,12 +145,9 @@ def answer(request: Request) -> Outcome:
         function = innermost(kernel)
         with _without_torch():
             differences = _differences(function, request)
-    except OccupancyLabError as error:
-        return failure_of(error)
-    if differences:
-        reason = f"on {os.uname().nodename} {' and '.join(differences)}"
-        return Failure(Status.COMPILE_FAILED, reason)
-    try:
+        if differences:
+            reason = f"on {os.uname().nodename} {' and '.join(differences)}"
+            return Failure(Status.COMPILE_FAILED, reason)
         # Triton's own driver asks torch for the GPU.
         with contextlib.nullcontext() if request.present else _without_torch():
             found = compile_launch(
@@ -235,9 +228,6 @@ def compile_here(
     caller ends, no process is left behind.
     """
     processes = [CompileProcess(python, forked=forked) for _ in range(min(jobs, len(requests)))]
-    if forked:
-        for process in processes:
-            process.start()
     yield from distribute(
         requests, processes, lambda process, request: process.compile(request, timeout)
     )
@@ -274,7 +264,9 @@ def compile_on_cluster(
                     print_note(f"no worker has joined {scheduler}; waiting for one")
                     told = True
                 continue
-            yield names.pop(future), _outcome(future)
+            reason = f"the cluster gave it up: {future.exception()}"
+            gone = Failure(Status.COMPILE_FAILED, reason)
+            yield names.pop(future), future.result() if future.status == "finished" else gone
 
 
 def check_scheduler(address: str) -> None:
@@ -330,14 +322,6 @@ def _quiet() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
-
-
-def _outcome(future: Future) -> Outcome:
-    if future.status == "finished":
-        outcome: Outcome = future.result()
-        return outcome
-    reason = f"the cluster gave it up: {future.exception()}"
-    return Failure(Status.COMPILE_FAILED, reason)
 
 
 def compile_checked(request: Request, timeout: float | None) -> Outcome:

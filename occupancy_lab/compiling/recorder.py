@@ -35,19 +35,18 @@ from occupancy_lab.compiling.notes import (
 )
 from occupancy_lab.compiling.offline import offline
 from occupancy_lab.errors import EmptyGridError, OccupancyLabError
-from occupancy_lab.kernel import Variant, innermost, variant, variants
+from occupancy_lab.kernel import Variant, innermost, variants
 from occupancy_lab.launch import BoundLaunch, constant_text, launch_of
 from occupancy_lab.values import Failure, Resources, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from occupancy_lab.compiling.assumptions import Assumed, Value
-    from occupancy_lab.compiling.dry_gpu import Device
+    from occupancy_lab.compiling.assumptions import Value
+    from occupancy_lab.compiling.notes import Told
     from occupancy_lab.compiling.store import Store
+    from occupancy_lab.gpus import Gpu
     from occupancy_lab.launch import Launch
-
-USUAL: Mapping[str, Value] = MappingProxyType({})
 
 NO_STORAGES: Mapping[str, Any] = MappingProxyType({})
 
@@ -70,12 +69,10 @@ class _Compiled:
 
     @property
     def n_regs(self) -> int:
-        """Registers per thread, as the driver would say."""
         return self._recorder.resources_of(self._variant).n_regs
 
     @property
     def n_spills(self) -> int | None:
-        """Spilled registers per thread, as the driver would say."""
         return self._recorder.resources_of(self._variant).n_spills
 
     def _init_handles(self) -> None:
@@ -104,8 +101,6 @@ class _Compiled:
 
 
 class _Thread(threading.local):
-    """What each thread of the script is doing."""
-
     compiling = False
     forking: Notes | None = None
 
@@ -113,14 +108,12 @@ class _Thread(threading.local):
 class Recorder:
     """Notes the launches that are made while it is `recording`, in all threads and processes."""
 
-    def __init__(
-        self, device: Device, store: Store, folder: Path, assumed: Mapping[str, Value] = USUAL
-    ) -> None:
+    def __init__(self, gpu: Gpu, store: Store, folder: Path, assumed: Mapping[str, Value]) -> None:
         """Let the further processes of the script keep their notes in *folder*.
 
         *assumed* is what replaces the usual assumptions on values.
         """
-        self._device = device
+        self._gpu = gpu
         self.given = assumed
         self._store = store
         self._folder = folder
@@ -140,9 +133,7 @@ class Recorder:
         self._uses: dict[tuple[str, str], dict[tuple[str, str, str], None]] = {}
         self._handed: dict[Any, list[tuple[tuple[str, str], str]]] = {}
         self._pruned: dict[tuple[Any, ...], list[Any]] = {}
-        self._faults: list[str] = []
-        self._missing: dict[Unseen, None] = {}
-        self._assumed: dict[Assumed, None] = {}
+        self._told: dict[Told, None] = {}
 
     def begin_process(self, notes: Notes | None = None) -> None:
         """Begin anew in a further process of the script, and keep notes in *notes*, or new ones."""
@@ -206,35 +197,12 @@ class Recorder:
                 self._handed.setdefault(reference(storages[mine]), []).append((feed, its))
         self._last = key, storages
 
-    def note_fault(self, sentence: str) -> None:
-        """Note why a thread or a further process of the script did not come to its end."""
-        self._faults.append(sentence)
-        if self._notes is not None:
-            self._notes.write(sentence)
-
-    def note_unseen(self, operation: str) -> None:
-        """Note that an operation of a library could not be run, whose launches are missing."""
-        unseen = Unseen(operation)
-        if unseen not in self._missing:
-            self._missing[unseen] = None
+    def tell(self, one: Told) -> None:
+        """Note what went wrong, what could not be run or what was assumed, each once."""
+        if one not in self._told:
+            self._told[one] = None
             if self._notes is not None:
-                self._notes.write(unseen)
-
-    def note_assumed(self, assumed: Assumed) -> None:
-        """Note that a value was assumed."""
-        self._assumed[assumed] = None
-        if self._notes is not None:
-            self._notes.write(assumed)
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """The operations that could not be run, of all processes after `gather`."""
-        return tuple(one.operation for one in self._missing)
-
-    @property
-    def assumed(self) -> tuple[Assumed, ...]:
-        """What was assumed, by all processes after `gather`."""
-        return tuple(self._assumed)
+                self._notes.write(one)
 
     @property
     def launches(self) -> tuple[ScriptLaunch, ...]:
@@ -266,8 +234,8 @@ class Recorder:
             for (before, after), tensors in self._feeds.items()
         )
 
-    def gather(self) -> tuple[str, ...]:
-        """Take in what further processes launched, and return what went wrong there or in threads.
+    def gather(self) -> tuple[Told, ...]:
+        """Take in what further processes launched, and return all that was told by any of them.
 
         The order is that of what is launched: which process was first is chance.
         """
@@ -287,11 +255,8 @@ class Recorder:
             for process in processes
             if not process.has_ended
         ]
-        for process in processes:
-            self._missing |= dict.fromkeys(process.missing)
-            self._assumed |= dict.fromkeys(process.assumed)
-        faults = [fault for process in processes for fault in process.faults]
-        return tuple(dict.fromkeys((*self._faults, *faults, *running)))
+        theirs = [one for process in processes for one in process.told]
+        return tuple(dict.fromkeys((*self._told, *theirs, *running)))
 
     def to_compile(
         self, index: int, changes: Mapping[str, Plain]
@@ -307,7 +272,7 @@ class Recorder:
         keywords = {name: changes[name] for name in changes if name not in names}
         keywords = {**found.launch.keywords, **keywords}
         launch = dataclasses.replace(found.launch, arguments=arguments, keywords=keywords)
-        target, title = self._device.target, found.function.__name__
+        target, title = self._gpu.target, found.function.__name__
         try:
             resource_key(found.function, launch, target)
         except OccupancyLabError as error:
@@ -335,11 +300,11 @@ class Recorder:
         """Return what a program of a launch takes."""
         function, launch = variant.function, variant.launch
         with self._untouched():
-            return compile_launch(function, launch, self._device.target, self._store).resources
+            return compile_launch(function, launch, self._gpu.target, self._store).resources
 
     def compiled(self, variant: Variant) -> Any:
         """Return Triton's CompiledKernel of a launch."""
-        with self._untouched(), offline(self._device.target):
+        with self._untouched(), offline(self._gpu.target):
             return variant.launch.warm_up(variant.function)
 
     @contextlib.contextmanager
@@ -352,29 +317,16 @@ class Recorder:
             finally:
                 self._thread.compiling = before
 
-    def _launched(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _launched(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Stand for a launch of a JITFunction, or of an autotuner around it."""
         grid = kwargs.pop("grid")
-        if kwargs.pop("warmup"):
-            return _Compiled(self, Variant(function, launch_of(function, args, kwargs)))
-        _check_arguments(function, args, kwargs)
-        try:
-            found = variant(function, args, kwargs, grid)
-        except EmptyGridError:  # Triton compiles the kernel, and launches nothing
-            return _Compiled(self, Variant(function, launch_of(function, args, kwargs)))
-        self._note_given([found], args, kwargs)
-        return _Compiled(self, found)
-
-    def _launched_tuned(self, tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        grid = kwargs.pop("grid")
-        kwargs.pop("warmup", None)
-        _check_arguments(innermost(tuner), args, kwargs)
-        tuner.best_config = tuner.configs[0]
-        try:
-            found = list(variants(tuner, args, kwargs, grid))
-        except EmptyGridError:
-            return _Compiled(self, next(variants(tuner, args, kwargs)))
-        self._note_given(found, args, kwargs)
-        return _Compiled(self, found[0])
+        if not kwargs.pop("warmup"):
+            _check_arguments(innermost(kernel), args, kwargs)
+            with contextlib.suppress(EmptyGridError):  # Triton compiles it, and launches nothing
+                found = list(variants(kernel, args, kwargs, grid))
+                self._note_given(found, args, kwargs)
+                return _Compiled(self, found[0])
+        return _Compiled(self, next(variants(kernel, args, kwargs)))
 
     def _launched_compiled(
         self,
@@ -429,7 +381,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
-        """Note launches in the block instead of making them, as if the device were here.
+        """Note launches in the block instead of making them, as if the GPU were here.
 
         A fork of the process keeps notes.
         """
@@ -447,7 +399,8 @@ class Recorder:
             return self._launched(function, args, kwargs)
 
         def note_tuned(tuner: Any, *args: Any, **kwargs: Any) -> Any:
-            return self._launched_tuned(tuner, args, kwargs)
+            tuner.best_config = tuner.configs[0]
+            return self._launched(tuner, args, {"warmup": False, **kwargs})
 
         def prune_once(tuner: Any, kwargs: dict[str, Any]) -> list[Any]:
             key = (id(tuner), *_tuning_key(tuner, tuple(tuner.nargs.values()), kwargs))
@@ -455,13 +408,13 @@ class Recorder:
                 self._pruned[key] = prune(tuner, kwargs)
             return self._pruned[key]
 
-        assumptions = Assumptions(self.given, self.note_assumed)
+        assumptions = Assumptions(self.given, self.tell)
         self._follow_forks(lambda: recording)
         with (
             mock.patch.object(JITFunction, "run", note_run),
             mock.patch.object(Autotuner, "run", note_tuned),
             mock.patch.object(Autotuner, "prune_configs", prune_once),
-            offline_torch(self._device, assumptions, self.note_unseen),
+            offline_torch(self._gpu, assumptions, lambda name: self.tell(Unseen(name))),
             compiled_models(self._launched_compiled),
         ):
             try:

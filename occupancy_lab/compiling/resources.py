@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling.amdgcn import (
     LINE,
@@ -22,8 +22,6 @@ from occupancy_lab.values import Resources
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-
-Kind = Literal["ptx", "amdgcn"]
 
 EM_AMDGPU = 224
 WHOLE = {"ttgir": "{", "ptx": "{", "amdgcn": ".end_amdgpu_metadata"}
@@ -74,7 +72,7 @@ def read_resources(asm: Mapping[str, Any], metadata: Any, backend: str) -> Resou
 
 def _read_cuda(asm: Mapping[str, Any], name: str) -> dict[str, Any]:
     ptx = _text(asm, "ptx", name)
-    return read_cubin(asm.get("cubin", b""), name) | _widest(ptx, "ptx")
+    return read_cubin(asm.get("cubin", b""), name) | _widest(ptx, ptx_widths)
 
 
 def _read_hip(asm: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -85,7 +83,7 @@ def _read_hip(asm: Mapping[str, Any], name: str) -> dict[str, Any]:
         **read_issued(amdgcn, name),
         **read_amdgcn(amdgcn, name),
         "binary": digest(code.encode()),
-        **_widest(amdgcn, "amdgcn"),
+        **_widest(amdgcn, amdgcn_widths),
     }
 
 
@@ -97,10 +95,11 @@ def _text(asm: Mapping[str, Any], kind: str, name: str) -> str:
     return text
 
 
-def _widest(assembly: str, kind: Kind) -> dict[str, Any]:
+def _widest(assembly: str, widths: Callable[..., Iterator[int]]) -> dict[str, Any]:
+    """Return the bytes that one thread moves by its widest accesses to global memory."""
     return {
-        "load_bytes": widest_bytes(assembly, kind, store=False),
-        "store_bytes": widest_bytes(assembly, kind, store=True),
+        "load_bytes": max(widths(assembly, store=False), default=None),
+        "store_bytes": max(widths(assembly, store=True), default=None),
         "tensor_size": tensor_size(assembly),
     }
 
@@ -140,17 +139,12 @@ def element_bytes(element: str) -> int:
     return -(-int(bits[0]) // 8) if bits else 0
 
 
-def widest_bytes(assembly: str, kind: Kind, *, store: bool) -> int | None:
-    """Return the bytes that one thread moves by its widest access to global memory, None: none.
+def ptx_widths(assembly: str, *, store: bool) -> Iterator[int]:
+    """Return the bytes of each access of one thread to global memory in PTX.
 
     An asynchronous copy from global to shared memory is a load. A bulk (TMA) copy is not one
     thread's, and is left out.
     """
-    return max(WIDTHS[kind](assembly, store=store), default=None)
-
-
-def ptx_widths(assembly: str, *, store: bool) -> Iterator[int]:
-    """Return the bytes of each access to global memory in PTX."""
     code = re.sub(r"//[^\n]*", "", assembly)
     for operation, modifiers in PTX_ACCESS.findall(code):
         bits = PTX_TYPE.search(modifiers)
@@ -159,7 +153,3 @@ def ptx_widths(assembly: str, *, store: bool) -> Iterator[int]:
             yield int(bits[1]) // 8 * (int(vector[1]) if vector else 1)
     if not store:
         yield from (int(size, 0) for size in PTX_COPY.findall(code))
-
-
-WIDTHS: Mapping[Kind, Callable[..., Iterator[int]]] = {"ptx": ptx_widths, "amdgcn": amdgcn_widths}
-"""What gives the bytes of each access to global memory, by the kind of the text."""

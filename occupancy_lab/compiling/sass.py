@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from occupancy_lab.compiling.flow import Issued, Jump, count_issued
@@ -28,35 +27,33 @@ UNKNOWN_TARGETS = frozenset({0x950, 0x949, 0x94A, 0x94C, 0x54A, 0xB4A, 0x958, 0x
 """RET, BRX, JMP, JMX, JMP with a uniform predicate, JMP to a constant, BRXU and JMXU."""
 LOCAL = frozenset({0x983, 0x387, 0x987})
 """LDL, and STL without and with a uniform register in its address."""
-OPCODES: Mapping[str, Mapping[str, int]] = MappingProxyType(
-    {
-        "shuffles": {"SHFL": 0x189, "REDUX": 0x1C4, "CREDUX": 0x0CC},
-        "barrier_waits": {"BAR": 0x11D},
-        "shared_accesses": {"LDS": 0x184, "STS": 0x188, "LDSM": 0x03B, "STSM": 0x044},
-        "global_accesses": {"LDG": 0x181, "STG": 0x186},
-        "async_copies": {"LDGSTS": 0x1AE},
-        "special_functions": {"MUFU": 0x108},
-        "tensor_instructions": {
-            "IMMA": 0x037,
-            "HMMA": 0x03C,
-            "DMMA": 0x03F,
-            "QMMA": 0x07A,
-            "UTCHMMA": 0x1EA,
-            "HGMMA": 0x1F0,
-            "IGMMA": 0x1F1,
-            "QGMMA": 0x1F3,
-        },
-        "local_loads": {"LDL": 0x183},
-        "local_stores": {"STL": 0x187},
-    }
-)
+OPCODES: Mapping[str, Mapping[str, int]] = {
+    "shuffles": {"SHFL": 0x189, "REDUX": 0x1C4, "CREDUX": 0x0CC},
+    "barrier_waits": {"BAR": 0x11D},
+    "shared_accesses": {"LDS": 0x184, "STS": 0x188, "LDSM": 0x03B, "STSM": 0x044},
+    "global_accesses": {"LDG": 0x181, "STG": 0x186},
+    "async_copies": {"LDGSTS": 0x1AE},
+    "special_functions": {"MUFU": 0x108},
+    "tensor_instructions": {
+        "IMMA": 0x037,
+        "HMMA": 0x03C,
+        "DMMA": 0x03F,
+        "QMMA": 0x07A,
+        "UTCHMMA": 0x1EA,
+        "HGMMA": 0x1F0,
+        "IGMMA": 0x1F1,
+        "QGMMA": 0x1F3,
+    },
+    "local_loads": {"LDL": 0x183},
+    "local_stores": {"STL": 0x187},
+}
 """What is counted by itself: of each operation the lowest 9 bits of its opcode; 3 more say where
 the operands are. CREDUX is a REDUX with a uniform result, and replaces SHFLs in a maximum; LDSM
 and STSM move matrices from and to shared memory.
 """
-KINDS_BY_OPCODE: Mapping[int, str] = MappingProxyType(
-    {opcode: kind for kind, operations in OPCODES.items() for opcode in operations.values()}
-)
+KINDS_BY_OPCODE: Mapping[int, str] = {
+    opcode: kind for kind, operations in OPCODES.items() for opcode in operations.values()
+}
 """The field in which an opcode's lowest 9 bits count."""
 LOCAL_BYTES = (1, 1, 2, 2, 4, 8, 16, 0)
 """Bytes a thread of LDL and STL, by their size field (bits 73 to 75); 7 is no size."""

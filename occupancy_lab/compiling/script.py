@@ -8,7 +8,6 @@ that is asked for: `script_process` is what runs there.
 from __future__ import annotations
 
 import ast
-import dataclasses
 import sys
 from collections.abc import Mapping  # noqa: TC003 - `from_line` reads the fields' types
 from dataclasses import dataclass, field
@@ -17,13 +16,13 @@ from typing import TYPE_CHECKING, Self
 from occupancy_lab.arguments import Plain  # noqa: TC001 - likewise
 from occupancy_lab.compiling.assumptions import Assumed, Value  # noqa: TC001 - likewise
 from occupancy_lab.compiling.compiler import INTERRUPTED
-from occupancy_lab.compiling.dry_gpu import Device
 from occupancy_lab.compiling.notes import Feed, ScriptLaunch  # noqa: TC001 - likewise
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.compiling.store import Store
 from occupancy_lab.compiling.texts import unpack
 from occupancy_lab.errors import CompileError, InputError, refuse
 from occupancy_lab.files import read_bytes
+from occupancy_lab.gpus import Gpu  # noqa: TC001 - likewise
 from occupancy_lab.launch import Launch
 from occupancy_lab.text.document import literal
 from occupancy_lab.values import Failure, Resources, Status
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from occupancy_lab.compiling.texts import Texts
-    from occupancy_lab.gpus import Gpu
-
 
 STOPPING = 20.0
 """Seconds that a script may take to stop where its time is up, or where it is interrupted."""
@@ -45,40 +42,13 @@ SCRIPT_TIMEOUT = 120.0
 AT_ONCE = 32
 """Launches that the process is given at once to compile."""
 
-MEMORY_GIB = {
-    **dict.fromkeys(("t4", "v100"), 16),
-    **dict.fromkeys(("a10", "a30", "l4", "rtx3090", "rtx4090", "rx7900xtx"), 24),
-    **dict.fromkeys(("mi100", "rtx5090"), 32),
-    "a100-40gb": 40,
-    "l40s": 48,
-    "w7900": 48,
-    **dict.fromkeys(("mi210", "mi250x", "orin"), 64),
-    **dict.fromkeys(("a100", "a100-pcie", "h100", "h100-pcie"), 80),
-    "h100-nvl": 94,
-    "gh200": 96,
-    "rtx-pro-6000": 96,
-    "rtx-pro-6000-server": 96,
-    **dict.fromkeys(("gb10", "mi300a", "strix-halo"), 128),
-    "h200": 141,
-    "b200": 180,
-    "gb200": 186,
-    "mi300x": 192,
-    "mi325x": 256,
-    "b300": 270,
-    "gb300": 279,
-    "mi350x": 288,
-    "mi355x": 288,
-    "rx9070xt": 16,
-}
-"""The memory of each GPU as its data sheet has it, for programs that ask how much there is."""
-
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A script's function that is to be run, `file.py:function`, for the GPU *device*."""
+    """A script's function that is to be run, `file.py:function`, for *gpu*."""
 
     script: str
-    device: Device
+    gpu: Gpu
     store: str | None
     """The directory of the store of what is compiled; None keeps nothing."""
     arguments: tuple[str, ...] | None = None
@@ -87,6 +57,8 @@ class Run:
     """What is assumed of values that only a GPU could tell, other than the usual."""
     seconds: float | None = None
     """What it may take; after that it is stopped where it is."""
+    compile_seconds: float | None = None
+    """What the compile of a launch may take."""
 
     @property
     def late(self) -> str:
@@ -149,9 +121,6 @@ class Compile:
     """Launches of the Run before that are to be compiled."""
 
     launches: tuple[Changed, ...]
-    store: str | None
-    seconds: float | None
-    """What a compile may take."""
     texts: bool = False
     """Whether the answer is their texts, as `Texts.pack` has them; None where there are none."""
 
@@ -175,23 +144,6 @@ def names_script(name: str) -> bool:
             for decorator in node.decorator_list
         )
         for node in tree.body
-    )
-
-
-def device_of(gpu: Gpu) -> Device:
-    """Return what a script can ask of *gpu*."""
-    architecture, memory = gpu.architecture, MEMORY_GIB.get(gpu.key)
-    return Device(
-        gpu.title,
-        gpu.target,
-        gpu.multiprocessors,
-        architecture.max_threads,
-        architecture.registers,
-        architecture.max_shared,
-        architecture.shared_per_multiprocessor,
-        gpu.l2_bytes,
-        gpu.boost_mhz,
-        None if memory is None else memory << 30,
     )
 
 
@@ -229,8 +181,7 @@ class Script:
         self.store = Store(directory)
         """Where what is worked out of compiled kernels is kept."""
         self._name, self.gpu = name, gpu
-        self._request = Run(name, device_of(gpu), store, arguments, assume or {}, timeout)
-        self._compile_timeout = compile_timeout
+        self._request = Run(name, gpu, store, arguments, assume or {}, timeout, compile_timeout)
         self._progress = progress
         self._child = Child("occupancy_lab.compiling.script_process", python=python)
         self.interrupted: KeyboardInterrupt | None = None
@@ -309,13 +260,10 @@ class Script:
             part = wanted[place : place + AT_ONCE]
             line = None
             if self.interrupted is None and not self._child.closed:
-                line = self._ask(dataclasses.replace(self._compiles(part), texts=True))
+                line = self._ask(Compile(tuple(part), texts=True))
             packed = from_line(tuple[str | None, ...], line) if line else (None,) * len(part)
             found += [None if one is None else unpack(one) for one in packed]
         return found
-
-    def _compiles(self, part: Sequence[Changed]) -> Compile:
-        return Compile(tuple(part), self._request.store, self._compile_timeout)
 
     def _ask(self, asked: Compile | Relaunch) -> str | None:
         """Return the answer of the process; "" where it died, None where nothing came of it."""
@@ -327,7 +275,7 @@ class Script:
             return self._child.interrupt(STOPPING) or None
 
     def _compile(self, part: Sequence[Changed]) -> tuple[Resources | Failure, ...]:
-        line = self._ask(self._compiles(part))
+        line = self._ask(Compile(tuple(part)))
         if line is None and self.interrupted is not None:
             return ()
         if not line:

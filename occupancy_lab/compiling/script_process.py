@@ -16,9 +16,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from occupancy_lab.compiling.assumptions import Assumed
 from occupancy_lab.compiling.compiler import Compilation, Compiler
 from occupancy_lab.compiling.dry_gpu import seed
-from occupancy_lab.compiling.notes import ENDING
+from occupancy_lab.compiling.notes import ENDING, Unseen
 from occupancy_lab.compiling.recorder import Recorder
 from occupancy_lab.compiling.script import Compile, Ran, Relaunch, Run
 from occupancy_lab.compiling.store import Store
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 
 MOST_PRINTED = 1 << 20
 """The characters of what a script prints that are shown: the last ones."""
-_recorders: list[Recorder] = []
-"""The recorder of the Run that this process made, for the compiles that follow."""
+_ran: list[tuple[Run, Recorder]] = []
+"""The Run that this process made and what recorded it, for the compiles that follow."""
 
 
 class TimeUpError(BaseException):
@@ -47,16 +48,17 @@ def answer_line(line: str) -> str:
     """Return the answer to a line that is a Run, a Compile or a Relaunch."""
     asked: Run | Compile | Relaunch = from_line(Run | Compile | Relaunch, line)
     if isinstance(asked, Relaunch):
-        return to_line(_recorders[0].relaunched(asked.index, asked.changes))
+        return to_line(_ran[0][1].relaunched(asked.index, asked.changes))
     return to_line(_compile(asked) if isinstance(asked, Compile) else _run(asked))
 
 
 def _compile(asked: Compile) -> list[Resources | Failure] | list[str | None]:
-    found = [_recorders[0].to_compile(one.index, one.changes) for one in asked.launches]
+    ((run, recorder),) = _ran
+    found = [recorder.to_compile(one.index, one.changes) for one in asked.launches]
     wanted = [one for one in found if isinstance(one, Compilation)]
-    store = None if asked.store is None else Path(asked.store)
+    store = None if run.store is None else Path(run.store)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever the script does about it
-    compiler = Compiler(store, timeout=asked.seconds)
+    compiler = Compiler(store, timeout=run.compile_seconds)
     if asked.texts:
         texts = iter(compiler.texts(wanted))
         ready = (next(texts) if isinstance(one, Compilation) else None for one in found)
@@ -75,8 +77,8 @@ def _run(asked: Run) -> Ran:
     path = Path(f"{name}.py" if asked.arguments is None else asked.script)
     folder = Path(tempfile.mkdtemp(prefix="notes-"))
     store = Store(None if asked.store is None else Path(asked.store))
-    recorder = Recorder(asked.device, store, folder, asked.assume)
-    _recorders[:] = [recorder]
+    recorder = Recorder(asked.gpu, store, folder, asked.assume)
+    _ran[:] = [(asked, recorder)]
     sys.argv = [str(path), *(asked.arguments or ())]
     sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115 - for the process's life
     sys.path.insert(0, str(path.resolve().parent))
@@ -85,9 +87,9 @@ def _run(asked: Run) -> Ran:
     own = os.getpid()
 
     def failed(what: str, raised: BaseException) -> None:
-        recorder.note_fault(f"{what} ended early: {_sentence(raised, asked.script, path)}")
+        recorder.tell(f"{what} ended early: {_sentence(raised, asked.script, path)}")
 
-    everywhere = recording_all(recorder, asked.device, asked.store, folder)
+    everywhere = recording_all(recorder, asked.gpu, asked.store, folder)
     with captured() as printed, everywhere, _ending(failed) as end:
         try:
             with _time_limit(asked):
@@ -100,7 +102,7 @@ def _run(asked: Run) -> Ran:
         if os.getpid() != own:
             _end_fork(error, end, failed)
         end(error)
-    faults = recorder.gather()
+    told = recorder.gather()
     launches, reason = recorder.launches, None
     # A program that has done all that it was to do may end itself with 0.
     if error is not None and (asked.arguments is None or _status(error)):
@@ -108,8 +110,17 @@ def _run(asked: Run) -> Ran:
     elif asked.arguments is None and not launches:
         reason = f"{asked.script} launches no kernel of Triton"
     status, said = _status(error), printed.text[-MOST_PRINTED:]
-    told = (recorder.missing, recorder.assumed, recorder.recent, recorder.feeds)
-    return Ran(launches, said, reason, status, faults, *told)
+    return Ran(
+        launches,
+        said,
+        reason,
+        status,
+        faults=tuple(one for one in told if isinstance(one, str)),
+        missing=tuple(one.operation for one in told if isinstance(one, Unseen)),
+        assumed=tuple(one for one in told if isinstance(one, Assumed)),
+        recent=recorder.recent,
+        feeds=recorder.feeds,
+    )
 
 
 @contextlib.contextmanager

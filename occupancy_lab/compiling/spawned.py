@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-import occupancy_lab
-from occupancy_lab.compiling.dry_gpu import Device, seed
+from occupancy_lab.compiling.dry_gpu import seed
 from occupancy_lab.compiling.recorder import Recorder
 from occupancy_lab.compiling.store import Store
 from occupancy_lab.errors import shortened
-from occupancy_lab.workers.child import from_line, to_line
+from occupancy_lab.gpus import Gpu
+from occupancy_lab.workers.child import from_line, loading, to_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -24,14 +24,8 @@ if TYPE_CHECKING:
     from occupancy_lab.compiling.assumptions import Value
 
 BEGIN = """
-import importlib.util, sys
-spec = importlib.util.spec_from_file_location(
-    "occupancy_lab", {folders[0]!r} + "/__init__.py", submodule_search_locations={folders!r}
-)
-package = sys.modules["occupancy_lab"] = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(package)
 from occupancy_lab.compiling.spawned import begin
-begin({device!r}, {store!r}, {folder!r}, {given!r})
+begin({gpu!r}, {store!r}, {folder!r}, {given!r})
 """
 """Comes before what a process of multiprocessing is to run."""
 STARTS = ("from multiprocessing.spawn import", "from multiprocessing.forkserver import")
@@ -43,13 +37,10 @@ _process = contextlib.ExitStack()
 
 
 @contextlib.contextmanager
-def recording_all(
-    recorder: Recorder, device: Device, store: str | None, folder: Path
-) -> Iterator[None]:
+def recording_all(recorder: Recorder, gpu: Gpu, store: str | None, folder: Path) -> Iterator[None]:
     """Have *recorder* record in the block, and every process that multiprocessing spawns there."""
-    begin = BEGIN.format(
-        folders=[str(Path(one)) for one in occupancy_lab.__path__],
-        device=to_line(device),
+    begin = loading() + BEGIN.format(
+        gpu=to_line(gpu),
         store=store,
         folder=str(folder),
         given=dict(recorder.given),
@@ -65,11 +56,11 @@ def recording_all(
 
     def start_named(process: Any, command: Any, *args: Any, **keywords: Any) -> None:
         words = [command] if isinstance(command, str | bytes | os.PathLike) else list(command)
-        if words == [LISTS_GPUS[device.target.backend]]:
-            command = ["echo", device.title]
+        if words == [LISTS_GPUS[gpu.target.backend]]:
+            command = ["echo", gpu.title]
         if Path(os.fsdecode(words[0])).name.startswith("python"):
             said = shortened(shlex.join(map(os.fsdecode, words)))
-            recorder.note_fault(f"{said} was started as a program of its own, which is not run dry")
+            recorder.tell(f"{said} was started as a program of its own, which is not run dry")
         start(process, command, *args, **keywords)
 
     with (
@@ -80,10 +71,10 @@ def recording_all(
         yield
 
 
-def begin(device: str, store: str | None, folder: str, given: Mapping[str, Value]) -> None:
+def begin(gpu: str, store: str | None, folder: str, given: Mapping[str, Value]) -> None:
     """Note the launches of this process, for as long as it lives."""
     kept = Store(None if store is None else Path(store))
-    read: Device = from_line(Device, device)
+    read: Gpu = from_line(Gpu, gpu)
     recorder = Recorder(read, kept, Path(folder), given)
     recorder.begin_process()
     seed()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import json
 import zlib
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.files import read_bytes
 from occupancy_lab.values import Resources  # noqa: TC001 - `from_line` reads the fields' types
+from occupancy_lab.workers.child import from_line, to_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,10 +43,7 @@ class Texts:
 
     def pack(self) -> str:
         """Return it compressed, as ASCII, from which `unpack` makes it again."""
-        plain = asdict(self)
-        if self.cubin is not None:
-            plain["cubin"] = base64.b64encode(self.cubin).decode()
-        return base64.b64encode(zlib.compress(json.dumps(plain).encode())).decode()
+        return base64.b64encode(zlib.compress(to_line(self).encode())).decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +76,9 @@ def texts_of(asm: Mapping[str, Any], metadata: Any, backend: str) -> Texts | Non
     )
 
 
-TEXTS = ("ttir", "ttgir", "ptx", "amdgcn")
-BINARIES = ("cubin", "hsaco")
+TEXTS = ("source", "ttir", "ttgir", "llir", "ptx", "amdgcn")
+BINARIES = {"cuda": "cubin", "hip": "hsaco"}
+"""How the names of the files of a kernel end: its texts, and its binary by Triton's backend."""
 
 
 def kept_files(folder: Path) -> dict[str, Any]:
@@ -88,10 +86,10 @@ def kept_files(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for path in folder.glob("*"):
         kind = path.suffix[1:]
-        if kind in {*BINARIES, *TEXTS}:
+        if kind in {*BINARIES.values(), *TEXTS}:
             with contextlib.suppress(OSError):  # the cache may have anything in a file's place
                 content = read_bytes(path)
-                found[kind] = content if kind in BINARIES else content.decode(errors="replace")
+                found[kind] = content if kind not in TEXTS else content.decode(errors="replace")
     return found
 
 
@@ -103,25 +101,8 @@ def unpack(packed: str) -> Texts | None:
     try:
         stream = zlib.decompressobj()
         content = stream.decompress(base64.b64decode(packed, validate=True), MOST_BYTES)
-        if not stream.eof:
-            return None
-        plain = json.loads(content)
-        if plain.keys() != {field.name for field in fields(Texts)}:
-            return None
-        if plain["cubin"] is not None:
-            plain["cubin"] = base64.b64decode(plain["cubin"], validate=True)
-    except (ValueError, TypeError, AttributeError, zlib.error, RecursionError):
+        texts: Texts = from_line(Texts, content.decode())
+    except (ValueError, zlib.error):
         return None
-    texts = Texts(**plain)
-    return texts if _is_whole(texts) else None
-
-
-def _is_whole(texts: Texts) -> bool:
-    needed = (texts.name, texts.backend, texts.ttir)
-    others = (texts.ttgir, texts.ptx, texts.amdgcn)
-    numbers = (texts.num_warps, texts.num_ctas, texts.shared)
-    return (
-        all(isinstance(text, str) for text in needed)
-        and all(text is None or isinstance(text, str) for text in others)
-        and all(type(number) is int and number >= 0 for number in numbers)
-    )
+    whole = stream.eof and min(texts.num_warps, texts.num_ctas, texts.shared) >= 0
+    return texts if whole else None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.asked import ask
 from occupancy_lab.compiled_records import compile_runs, with_counts
 from occupancy_lab.compiling import store_directory
-from occupancy_lab.compiling.compiler import Compiler, check_files
+from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.errors import refuse
 from occupancy_lab.evaluating.score import METRICS, TimeErrors, score, time_errors
 from occupancy_lab.gpus import find_gpus
@@ -332,8 +332,9 @@ def run(
 
     Raises InputError for what cannot be read, chosen or predicted.
     """
-    check_files(kernels, store_directory())
-    own = {found.kernel.name: found for found in map(chosen_kernel, kernels)}
+    with closing(Compiler(store_directory())) as compiler:
+        found = [chosen_kernel(one, compiler.check_file) for one in kernels]
+    own = {one.kernel.name: one for one in found}
     table = recorded_table() if file is None else read_table(file, kernels=own)
     chosen = choose(table, gpus, uses)
     evaluation = evaluate(chosen, kernels=own, top=top)

@@ -7,14 +7,12 @@ vendor's runtime counts. The numbers and their sources are in data/.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping  # noqa: TC003 - `from_line` reads the fields' types
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from occupancy_lab.values import Target
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from occupancy_lab.compiling.amdgcn import (
 from occupancy_lab.compiling.cubin import read_sizes
 from occupancy_lab.compiling.resources import pipeline_shared_bytes
 from occupancy_lab.compiling.sass import count_kinds
+from occupancy_lab.compiling.texts import BINARIES, TEXTS
 from occupancy_lab.errors import BinaryError, quoted, refuse, unreadable
 from occupancy_lab.files import read_bytes
 from occupancy_lab.options import NAMES
@@ -37,9 +38,6 @@ from occupancy_lab.values import Resources, Status, Target
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-BINARIES = {"cuda": "cubin", "hip": "hsaco"}
-"""The suffix of the binary, by the name of Triton's backend."""
-TEXTS = ("source", "ttir", "ttgir", "llir", "ptx", "amdgcn")
 SUFFIXES = frozenset({*BINARIES.values(), *TEXTS, "spv", "zebin"})
 """What files of a kernel end in, beside .json; the last two are those of Intel's backend."""
 UNFINISHED = "tmp.pid_"
@@ -126,16 +124,13 @@ def default_directories() -> tuple[str, ...]:
     triton = os.environ.get("TRITON_CACHE_DIR") or f"{home}/.triton/cache"
     inductor = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
     if not inductor:
-        name = re.sub(r'[\\/:*?"<>|]', "_", _user())
+        try:
+            name = getpass.getuser()
+        except (KeyError, ImportError, OSError):
+            name = f"uid_{os.getuid()}"
+        name = re.sub(r'[\\/:*?"<>|]', "_", name)
         inductor = f"{tempfile.gettempdir()}/torchinductor_{name}"
     return tuple(dict.fromkeys((triton, inductor)))
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, ImportError, OSError):
-        return f"uid_{os.getuid()}"
 
 
 def find_entries(directories: Iterable[str | os.PathLike[str]]) -> Found:

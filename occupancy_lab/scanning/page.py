@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.errors import some_of
 from occupancy_lab.options import CAPS
 from occupancy_lab.table.columns import COLUMNS as TABLE_COLUMNS
 from occupancy_lab.table.columns import kinds_of
@@ -362,8 +363,7 @@ def _those(kernels: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> str:
 def _names(kernels: Sequence[ScannedKernel]) -> str:
     """Return the names of the first of *kernels*, each once, and how many more there are."""
     names = [*dict.fromkeys(_short(one.kernel) for one in kernels)]
-    more = [f"{len(names) - MOST_NAMES} more"] if len(names) > MOST_NAMES else []
-    return literal(listed([*names[:MOST_NAMES], *more]))
+    return literal(listed(some_of(names, MOST_NAMES)))
 
 
 def _named(one: ScannedKernel, gpus: Mapping[str, Gpu]) -> str:

@@ -63,11 +63,12 @@ def with_actions(
     if not effort.seconds:
         return found
     shown = shown_kernels(found)
-    total = KernelTime.total(one.time for one in shown)
-    most = [one for one in shown if one.time is not None][: effort.kernels]
+    times = [(one, took) for one in shown if (took := one.time) is not None]
+    total = KernelTime.total(took for _, took in times)
     least = 0.0 if total is None else WORTH_TRYING * total.us
-    wanted = [one for one in most if _lost(one) > least]
-    minor = tuple(one.kernel for one in most if _lost(one) <= least)
+    most = [(one, (took.lost_us or 0.0) > least) for one, took in times[: effort.kernels]]
+    wanted = [one for one, is_worth in most if is_worth]
+    minor = tuple(one.kernel for one, is_worth in most if not is_worth)
     until = time.monotonic() + effort.seconds
     tried: dict[int, TracedKernel] = {}
     failed: list[str] = []
@@ -90,11 +91,6 @@ def with_actions(
     return dataclasses.replace(
         found, kernels=kernels, untried=untried, failed=tuple(failed), minor=minor
     )
-
-
-def _lost(kernel: TracedKernel) -> float:
-    time = kernel.time
-    return 0.0 if time is None else time.lost_us or 0.0
 
 
 DIVISIBLE = f"tt.divisibility = {ALIGNMENT} : i32"

@@ -21,7 +21,7 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import chosen_gpus
 from occupancy_lab.occupancy.calculator import calculate, check_fits
 from occupancy_lab.tracing.actions import NOTHING, Effort, with_actions
-from occupancy_lab.tracing.fusing import Fed, each_handover
+from occupancy_lab.tracing.fusing import each_handover
 from occupancy_lab.tracing.page import Outcome
 from occupancy_lab.tracing.trace import Trace
 from occupancy_lab.tracing.traced import (
@@ -183,23 +183,11 @@ def dry_kernels(script: Script, effort: Effort = NOTHING) -> Traced:
             return None
         return explain_launches(script, launches, in_program=True).cases[0]
 
-    recent = (chosen[script.launches[index].call] for index in script.ran.recent)
-    launched = (Launched(found[one], kernels[one].grids[0], 0) for one in recent)
-
-    def launched_as(index: int) -> tuple[TracedKernel, GridLaunches]:
-        place = chosen[script.launches[index].call]
-        return found[place], kernels[place].grids[0]
-
-    handovers = each_handover(
-        Fed(
-            one.before,
-            one.after,
-            one.tensors,
-            tuple((use.launch, use.of, use.name) for use in one.uses),
-        ).mapped(launched_as)
-        for one in script.ran.feeds
-    )
-    traced = Traced(order([*rows.values()]), (), tuple(launched), handovers=handovers)
+    places = [chosen[one.call] for one in script.launches]
+    sides = [(found[place], kernels[place].grids[0]) for place in places]
+    launched = tuple(Launched(*sides[index], 0) for index in script.ran.recent)
+    handovers = each_handover([(script.ran.feeds, sides)])
+    traced = Traced(order([*rows.values()]), (), launched, handovers=handovers)
     return with_actions(traced, case_of, effort)
 
 

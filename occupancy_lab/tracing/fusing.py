@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.compiling.notes import Feed, Use
 from occupancy_lab.prediction import BESIDE_UNITS, PARTS
 from occupancy_lab.text.document import literal
 from occupancy_lab.text.words import byte_words, duration, listed, microseconds
 from occupancy_lab.tracing.traced import Handover
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from occupancy_lab.tracing.traced import GridLaunches, TracedKernel
     from occupancy_lab.work.counts import Footprint
 
     Side = tuple[TracedKernel, GridLaunches]
-
-Launch = TypeVar("Launch")
-Other = TypeVar("Other")
 
 MOST_SHOWN = 3
 """Pairs of kernels that are told."""
@@ -28,61 +25,43 @@ WORTH_FUSING = 0.01
 """The share of the time of all kernels that fusing must save to be told."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fed(Generic[Launch]):
-    """A launch that has tensors of the one right before it, and those that have them later."""
+def noted_feeds(firsts: Sequence[Mapping[str, Any]]) -> Iterator[Feed]:
+    """Return those of *firsts* that have memory of the launch right before them, by their indices.
 
-    writer: Launch
-    reader: Launch
-    tensors: tuple[tuple[str, str], ...]
-    """What lies in the same memory, as the one and the other call it."""
-    uses: tuple[tuple[Launch, str, str], ...] = ()
-    """The later launches in their order, with what the writer and what they call it."""
-
-    def mapped(self, of: Callable[[Launch], Other]) -> Fed[Other]:
-        """Return it with what *of* gives for each launch."""
-        uses = tuple((of(launch), its, mine) for launch, its, mine in self.uses)
-        return Fed(of(self.writer), of(self.reader), self.tensors, uses)
-
-
-def noted_feeds(firsts: Sequence[Mapping[str, Any]]) -> Iterator[Fed[tuple[int, tuple[int, ...]]]]:
-    """Return those of *firsts* that have memory of the launch right before them.
-
-    Each is a kernel's number and its grid: what a process noted of its first launches over each
-    grid, in their order.
+    Each is what a process noted of its first launch of a kernel over a grid, in their order.
     """
-    launches = [(one["kernel"], tuple(one["grid"])) for one in firsts]
-    memory = {launch: one["memory"] for launch, one in zip(launches, firsts, strict=True)}
+    places = {(one["kernel"], *one["grid"]): place for place, one in enumerate(firsts)}
     having: dict[int, list[tuple[int, str]]] = defaultdict(list)
     for place, one in enumerate(firsts):
         for mine, number in one["memory"].items():
             having[number].append((place, mine))
     for place, one in enumerate(firsts):
         kernel, grid = one.get("after") or (-1, ())
-        writer = kernel, tuple(grid)
-        theirs = memory.get(writer, {})
+        writer = places.get((kernel, *grid))
+        if writer is None:
+            continue
         found = sorted(
             (*use, its)
-            for its, number in theirs.items()
+            for its, number in firsts[writer]["memory"].items()
             for use in having[number]
             if use[0] >= place
         )
         tensors = tuple((its, mine) for use, mine, its in found if use == place)
         handed = {its for its, _ in tensors}
-        uses = tuple(
-            (launches[use], its, mine) for use, mine, its in found if use > place and its in handed
-        )
+        uses = (Use(use, its, mine) for use, mine, its in found if use > place and its in handed)
         if tensors:
-            yield Fed(writer, launches[place], tensors, uses)
+            yield Feed(writer, place, tensors, tuple(uses))
 
 
-def handover(fed: Fed[Side]) -> Handover | None:
+def handover(feed: Feed, sides: Sequence[Side]) -> Handover | None:
     """Return what a launch hands over to the next one, and what one kernel for both would save.
+
+    *sides* are the launches by their indices.
 
     None where nothing of it is written by the one and read by the other, where that is not known,
     and where it saves nothing.
     """
-    (first, before), (second, after) = fed.writer, fed.reader
+    (first, before), (second, after) = sides[feed.before], sides[feed.after]
     calculation = second.calculation
     bandwidth = None if calculation is None else calculation.gpu.bandwidth_gbs
     if bandwidth is None:
@@ -91,9 +70,11 @@ def handover(fed: Fed[Side]) -> Handover | None:
     read = {one.tensor: one.read.low for one in _footprints(after)}
     common = {
         (mine, its): min(written.get(mine, 0), read.get(its, 0))
-        for mine, its in sorted(fed.tensors)
+        for mine, its in sorted(feed.tensors)
     }
-    others = {mine: [*_later_readers(fed, mine)] for (mine, _), each in common.items() if each}
+    others = {
+        mine: [*_later_readers(feed, sides, mine)] for (mine, _), each in common.items() if each
+    }
     writing = sum(each for (mine, _), each in common.items() if each and not others[mine])
     reading = sum(common.values())
     bound = _other_bound(after)
@@ -119,12 +100,13 @@ def _footprints(grid: GridLaunches) -> tuple[Footprint, ...]:
     return () if counts is None else counts.footprints
 
 
-def _later_readers(fed: Fed[Side], tensor: str) -> Iterator[str]:
+def _later_readers(feed: Feed, sides: Sequence[Side], tensor: str) -> Iterator[str]:
     """Return the kernels that read what the writer calls *tensor*, until one overwrites it."""
-    for (kernel, grid), its, mine in fed.uses:
-        if its != tensor:
+    for use in feed.uses:
+        if use.of != tensor:
             continue
-        same = (one for one in _footprints(grid) if one.tensor == mine)
+        kernel, grid = sides[use.launch]
+        same = (one for one in _footprints(grid) if one.tensor == use.name)
         amounts = next(((one.read, one.written) for one in same), None)
         if amounts is None or amounts[0].high != 0:
             yield kernel.kernel
@@ -146,9 +128,10 @@ def _time(grid: GridLaunches) -> float | None:
     return found.us if grid.us is None and found is not None else grid.us
 
 
-def each_handover(feeds: Iterable[Fed[Side]]) -> tuple[Handover, ...]:
-    """Return what `handover` gives for *feeds*, each once, that with most time first."""
-    found = {one for fed in feeds if (one := handover(fed)) is not None}
+def each_handover(noted: Iterable[tuple[Iterable[Feed], Sequence[Side]]]) -> tuple[Handover, ...]:
+    """Return what `handover` gives for the feeds of each process, that with most time first."""
+    given = (handover(feed, sides) for feeds, sides in noted for feed in feeds)
+    found = {one for one in given if one is not None}
     return tuple(sorted(found, key=lambda one: (-one.total_us, one.writer, one.reader)))
 
 

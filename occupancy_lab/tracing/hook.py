@@ -5,10 +5,6 @@ that imports Triton. A process has a folder in the folder of the records: `kerne
 line for each kernel when it is first launched, with its files beside it, and `counts.json` is
 written anew once a second and at the end. Nothing that goes wrong here reaches the program: it is
 written to the record.
-
-Triton's `launch_enter_hook` does not tell the grid, and with it set inductor gives up its own
-launchers, so it is the launchers themselves that are wrapped: `CompiledKernel._run`, which
-`_init_handles` sets in Triton 3.6 to 3.9, and the `runner` of inductor's launcher functions.
 """
 
 from __future__ import annotations
@@ -16,7 +12,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
-import gc
 import json
 import os
 import sys
@@ -27,6 +22,7 @@ from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from . import launchers
 from .noted import (
     MOST_COPIES,
     Kernel,
@@ -38,8 +34,6 @@ from .noted import (
     counts,
     device_facts,
     keep,
-    of_inductor,
-    of_triton,
     passed,
     places,
     process_facts,
@@ -47,7 +41,7 @@ from .noted import (
 from .profiled import Profile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from typing import Any
 
 SAMPLE = 20
@@ -59,16 +53,10 @@ FIRST = 5
 FLUSH_NS, NEW_NS = 1_000_000_000, 50_000_000
 """How old what is written may get: at a launch that is looked at, at a new kernel."""
 MOST_ERRORS = 20
-RECENT = 4096
-"""The launches of a process, the last, whose order is kept."""
-
-_unusual = 0
-"""How many blocks are tuning or capturing now, in any thread."""
-_thread = threading.local()
 
 
 class Session:
-    """Notes launches in a folder, from `install` or the first `patch` until `close`."""
+    """Notes launches in a folder, until `close`."""
 
     def __init__(
         self,
@@ -85,18 +73,12 @@ class Session:
         self.sample = sample
         self.timer = Timer() if times else None
         self.kernels: list[Kernel] = []
-        self.errors: list[str] = []
-        self.replays = 0
-        self.spent = 0
-        self.recent: deque[Any] = deque(maxlen=RECENT)
+        self.recent: deque[Any] = deque(maxlen=launchers.RECENT)
         """The cells of the last launches."""
-        self._last: Any = (None, None)
-        """The kernel and the cell of the last first launch of a grid."""
         self._memory = Memory()
         self._copies: list[Any] = []
         """Of a first launch each: its kernel's number, its grid, and copies of small tensors."""
-        self._undo: list[Callable[[], None]] = []
-        self._lock = threading.RLock()
+        self.launchers = launchers.Launchers(self)
         self._begin()
         # What is registered stays for good, and shall not keep the session.
         reference = weakref.ref(self)
@@ -104,7 +86,7 @@ class Session:
         def forked() -> None:
             session = reference()
             if session is not None:
-                session._forked()
+                session.forked()
 
         os.register_at_fork(after_in_child=forked)
 
@@ -126,225 +108,36 @@ class Session:
         return session
 
     def _begin(self) -> None:
+        """Begin to count in this process."""
+        self._lock = threading.RLock()
         self.place: Path | None = None
         self.start = self.flushed = clock()
         self.first = self.last = 0
         """When the first launch was made, and the last that was looked at."""
         self.began = time.time()
-        self.spent = 0
+        self.replays = self.spent = 0
+        self.errors: list[str] = []
         self.closed = False
-
-    def _forked(self) -> None:
-        """Begin anew in a child: what was counted so far is the parent's."""
-        self._lock = threading.RLock()
-        if not self.whole:
-            self.closed = True
-        if self.closed:
-            self._restore()
-            return
-        self._begin()
-        self.replays = 0
-        self.errors = []
+        self._last: Any = None, None
+        """The kernel and the cell of the last first launch of a grid."""
         self.recent.clear()
         self._copies.clear()
-        self._last = None, None
         for kernel in self.kernels:
             kernel.cells.clear()
             kernel.others = None
+
+    def forked(self) -> None:
+        """Begin anew in a child: what was counted so far is the parent's."""
+        if self.closed or not self.whole:
+            self.closed = True
+            self.launchers.restore()
+            return
         if self.timer is not None:
             self.timer = Timer()
         self.profile = None
+        self._begin()
 
-    # Where launches go through
-
-    def patch(self, name: str, module: Any) -> None:
-        """Wrap what launches kernels in *module*, which was just imported."""
-        with self.guarded():
-            {
-                "triton.compiler.compiler": self._patch_triton,
-                "triton.runtime.autotuner": self._patch_autotuner,
-                "torch.cuda.graphs": self._patch_graphs,
-                "torch._inductor.runtime.triton_heuristics": self._patch_inductor,
-                "torch._inductor.runtime.benchmarking": self._patch_benchmarking,
-            }[name](module)
-
-    def install(self, modules: Any) -> None:
-        """Wrap what *modules* have, which are imported, and kernels that are loaded already."""
-        for module in modules:
-            self.patch(module.__name__, module)
-        with self.guarded():
-            for one in instances(modules, "CompiledKernel"):
-                if one._run is not None:
-                    self.wrap_kernel(one)
-            for one in instances(modules, "CachingAutotuner"):
-                self._wrap_launchers(one)
-
-    def _replace(self, holder: Any, name: str, made: Any) -> None:
-        """Put *made* in the place of an attribute, until `close`."""
-        before = vars(holder)[name]
-        after = functools.wraps(before)(made(before))
-        setattr(holder, name, after)
-
-        def undo() -> None:
-            if vars(holder)[name] is after:
-                setattr(holder, name, before)
-
-        self._undo.append(undo)
-
-    def _patch_triton(self, module: Any) -> None:
-        def made(load: Any) -> Any:
-            def _init_handles(kernel: Any) -> None:
-                if kernel.module is None:
-                    load(kernel)
-                    self.wrap_kernel(kernel)
-
-            return _init_handles
-
-        self._replace(module.CompiledKernel, "_init_handles", made)
-
-    def _patch_autotuner(self, module: Any) -> None:
-        self._replace(module.Autotuner, "_bench", marked("tuning"))
-
-    def _patch_inductor(self, module: Any) -> None:
-        session = self
-
-        def generated(generate: Any) -> Any:
-            def _gen_launcher_code(result: Any, scope: Any, *args: Any, **kwargs: Any) -> Any:
-                session.wrap_runner(result, scope)
-                launcher = generate(result, scope, *args, **kwargs)
-                with session.guarded():
-                    session._undo.append(restoring(weakref.ref(launcher), scope.get("runner")))
-                return launcher
-
-            return _gen_launcher_code
-
-        def fast(build: Any) -> Any:
-            def _build_fast_launcher(tuner: Any, launcher: Any) -> Any:
-                made = build(tuner, launcher)
-                if made is not None:
-                    with session.guarded():
-                        session.wrap_fast(launcher, made)
-                return made
-
-            return _build_fast_launcher
-
-        tuner = module.CachingAutotuner
-        self._replace(module.CompileResult, "_gen_launcher_code", generated)
-        self._replace(tuner, "bench", marked("tuning"))
-        if "_build_fast_launcher" in vars(tuner):
-            self._replace(tuner, "_build_fast_launcher", fast)
-
-    def _patch_benchmarking(self, module: Any) -> None:
-        for kind in vars(module).values():
-            if isinstance(kind, type) and kind.__module__ == module.__name__:
-                for name in ("benchmark", "benchmark_gpu"):
-                    if callable(vars(kind).get(name)):
-                        self._replace(kind, name, marked("tuning"))
-
-    def _patch_graphs(self, module: Any) -> None:
-        def begins(begin: Any) -> Any:
-            def capture_begin(*args: Any, **kwargs: Any) -> Any:
-                enter("capturing")
-                try:
-                    return begin(*args, **kwargs)
-                except BaseException:
-                    leave("capturing")
-                    raise
-
-            return capture_begin
-
-        def ends(end: Any) -> Any:
-            def capture_end(*args: Any, **kwargs: Any) -> Any:
-                try:
-                    return end(*args, **kwargs)
-                finally:
-                    leave("capturing")
-
-            return capture_end
-
-        def replayed(replay: Any) -> Any:
-            def noted(*args: Any, **kwargs: Any) -> Any:
-                self.replays += 1
-                return replay(*args, **kwargs)
-
-            return noted
-
-        graph = module.CUDAGraph
-        for name, made in (
-            ("capture_begin", begins),
-            ("capture_end", ends),
-            ("replay", replayed),
-        ):
-            if name in vars(graph):
-                self._replace(graph, name, made)
-
-    # Launchers
-
-    def wrap_kernel(self, kernel: Any) -> None:
-        """Wrap the launcher of a CompiledKernel that is loaded."""
-        with self.guarded():
-            run = kernel._run
-            if getattr(run, "session", None) is not self:
-                kernel._run = self._noting(functools.partial(of_triton, weakref.ref(kernel)), run)
-                wrapped, reference = kernel._run, weakref.ref(kernel)
-
-                def undo() -> None:
-                    found = reference()
-                    if found is not None and found._run is wrapped:
-                        found._run = run
-
-                self._undo.append(undo)
-
-    def wrap_runner(self, result: Any, scope: Any) -> None:
-        """Wrap the runner in the *scope* of a launcher function that inductor generates."""
-        with self.guarded():
-            run = scope.get("runner")
-            if run is not None and getattr(run, "session", None) is not self:
-                scope["runner"] = self._noting(functools.partial(of_inductor, result), run)
-
-    def wrap_fast(self, launcher: Any, made: Any) -> None:
-        """Wrap the runner of inductor's fast launcher, *made* of *launcher*."""
-        known = launcher.__globals__["runner"]
-        run = made.__globals__["runner"]
-        if getattr(known, "session", None) is self:
-            wrapped = self._launcher(known.kernel, run)
-            made.__globals__["runner"] = wrapped
-            self._undo.append(restoring(weakref.ref(made), wrapped))
-
-    def _wrap_launchers(self, tuner: Any) -> None:
-        results = {id(one.config): one for one in getattr(tuner, "compile_results", ())}
-        for launcher in [*tuner.launchers, getattr(tuner, "_cached_launcher", None)]:
-            scope = getattr(launcher, "__globals__", {})
-            if "runner" in scope:
-                self.wrap_runner(results.get(id(launcher.config), launcher), scope)
-                self._undo.append(restoring(weakref.ref(launcher), scope["runner"]))
-
-    def _noting(self, describe: Any, run: Any) -> Any:
-        kernel = Kernel(len(self.kernels), describe)
-        self.kernels.append(kernel)
-        return self._launcher(kernel, run)
-
-    def _launcher(self, kernel: Any, run: Any) -> Any:
-        cells, unusual, launched = kernel.cells, self._unusual, self.recent.append
-
-        def launch(*args: Any) -> Any:
-            cell = cells.get(args[:3])
-            if cell is None or _unusual or cell.count >= cell.due:
-                return unusual(kernel, run, args)
-            result = run(*args)
-            cell.count += 1
-            launched(cell)
-            return result
-
-        made: Any = launch
-        with contextlib.suppress(Exception):
-            made.__dict__.update(vars(run))
-        if hasattr(run, "__self__"):
-            made.__self__ = run.__self__  # inductor asks a bound method for its kernel
-        made.session, made.kernel, made.__wrapped__ = self, kernel, run
-        return made
-
-    def _unusual(self, kernel: Any, run: Any, args: Any) -> Any:
+    def launch_unusual(self, kernel: Any, run: Any, args: Any) -> Any:
         """Make a launch that is the first of its grid, is due, or is no launch of the program's."""
         before = clock()
         cell: Any = None
@@ -390,7 +183,7 @@ class Session:
 
     def _kind(self) -> Any:
         """Return the name of the count that a launch of this thread goes to."""
-        if getattr(_thread, "tuning", 0):
+        if launchers.is_tuning():
             return "tuning"
         torch = sys.modules.get("torch")
         if torch is not None and torch.cuda.is_initialized():
@@ -399,7 +192,7 @@ class Session:
 
     def _due(self, kernel: Any, cell: Any, rest: Any) -> Any:
         """Return the events that time a launch whose turn has come; None where it is not timed."""
-        if self.profile is not None and not _unusual:
+        if self.profile is not None and not launchers.unusual:
             self.spent -= self.profile.look()  # seconds to start, which is no noting
         self.last = clock()
         self.first = self.first or self.last
@@ -410,7 +203,8 @@ class Session:
         cell.due = cell.count + (1 if first else self.sample + cell.samples % 3)
         if self.timer is None:
             cell.due = cell.count + UNTIMED
-        if self.timer is None or _unusual:  # while a graph is captured nothing may be asked
+        # While a graph is captured nothing may be asked.
+        if self.timer is None or launchers.unusual:
             return None
         return self.timer.begin(kernel, rest) if self.timer.has_time() or asked else None
 
@@ -448,7 +242,7 @@ class Session:
         self._last = kernel, cell
         with self._lock:
             self._append({**told, "memory": self._memory.numbers(given)})
-        if kind == "count" and not _unusual and len(self._copies) < MOST_COPIES:
+        if kind == "count" and not launchers.unusual and len(self._copies) < MOST_COPIES:
             copied = copies(given, rest[0])
             if copied:
                 self._copies.append((kernel.number, cell.grid, copied))
@@ -471,7 +265,7 @@ class Session:
             return
         with self._lock:
             self.flushed = clock()
-            if self.timer is not None and not _unusual:
+            if self.timer is not None and not launchers.unusual:
                 self.timer.collect()
             counted = {
                 "ended": ended,
@@ -485,7 +279,7 @@ class Session:
                 **({} if self.timer is None else self.timer.facts()),
             }
             if ended:
-                counted["hot_ns"] = hot_ns()
+                counted["hot_ns"] = launchers.hot_ns()
                 counted["recent"] = places(self.kernels, self.recent)
                 counted["profile"] = self.profile and self.profile.facts
             part = self.place / "counts.part"
@@ -508,13 +302,7 @@ class Session:
             if patient:
                 self._tell_values()
         if not self.whole:
-            self._restore()
-
-    def _restore(self) -> None:
-        for undo in reversed(self._undo):
-            with self.guarded():
-                undo()
-        self._undo.clear()
+            self.launchers.restore()
 
     @contextlib.contextmanager
     def guarded(self) -> Iterator[None]:
@@ -528,75 +316,3 @@ class Session:
         said = f"{type(error).__name__}: {error}"[:300]
         if said not in self.errors and len(self.errors) < MOST_ERRORS:
             self.errors.append(said)
-
-
-def enter(what: str) -> None:
-    """Say that this thread is *what*: tuning or capturing."""
-    global _unusual  # noqa: PLW0603 - read at each launch, where an attribute takes longer
-    setattr(_thread, what, getattr(_thread, what, 0) + 1)
-    _unusual += 1
-
-
-def leave(what: str) -> None:
-    """Say that it is that no more."""
-    global _unusual  # noqa: PLW0603 - read at each launch, where an attribute takes longer
-    if getattr(_thread, what, 0):
-        setattr(_thread, what, getattr(_thread, what) - 1)
-        _unusual -= 1
-
-
-def marked(what: str) -> Any:
-    """Return what makes of a function one in which the thread is *what*."""
-
-    def made(function: Any) -> Any:
-        def marking(*args: Any, **kwargs: Any) -> Any:
-            enter(what)
-            try:
-                return function(*args, **kwargs)
-            finally:
-                leave(what)
-
-        return marking
-
-    return made
-
-
-def instances(modules: Any, name: str) -> Any:
-    """Return what there is of the class *name* of one of *modules*."""
-    kinds = [vars(one)[name] for one in modules if name in vars(one)]
-    kinds += [below for kind in kinds for below in kind.__subclasses__()]
-    # An object refers to its class, and looking for that is much faster than at each object.
-    return [one for one in gc.get_referrers(*kinds) if type(one) in kinds] if kinds else []
-
-
-def restoring(reference: Any, wrapped: Any) -> Any:
-    """Return what takes *wrapped* out of the globals of a launcher function that still is there."""
-
-    def undo() -> None:
-        launcher = reference()
-        if launcher is not None and launcher.__globals__.get("runner") is wrapped:
-            launcher.__globals__["runner"] = wrapped.__wrapped__
-
-    return undo
-
-
-def hot_ns(rounds: int = 500) -> Any:
-    """Return what noting an everyday launch takes here, ns: calls with it less calls without."""
-
-    def run(_x: Any, _y: Any, _z: Any, *_rest: Any) -> Any:
-        return None
-
-    session = Session.__new__(Session)
-    session.recent = deque(maxlen=RECENT)
-    kernel = Kernel(0, {})
-    kernel.cell((1, 1, 1)).due = sys.maxsize
-    launch = session._launcher(kernel, run)
-    rest = (0,) * 12
-
-    def timed(function: Any) -> Any:
-        start = clock()
-        for _ in range(rounds):
-            function(1, 1, 1, *rest)
-        return clock() - start
-
-    return max(0, min(timed(launch) for _ in range(5)) - min(timed(run) for _ in range(5))) / rounds

@@ -169,29 +169,23 @@ class Timer:
             return  # another thread does
         try:
             pending, self._pending = self._pending, []
-            self._pending += self._read(pending)
+            for one in pending:
+                cell, launches, device, first, second = one
+                if not second.query():
+                    self._pending.append(one)
+                    continue
+                ns = first.elapsed_time(second) * 1e6
+                if cell is None:
+                    self.empty.append(ns)
+                else:
+                    # Those since the one before took the mean of both.
+                    cell.ns += ns + (launches - 1) * (ns + (cell.last_ns or ns)) / 2
+                    cell.last_ns = ns
+                    cell.weighed += launches
+                    cell.samples += 1
+                self._free.setdefault(device, []).append((first, second))
         finally:
             self._collecting.release()
-
-    def _read(self, pending: Any) -> Any:
-        """Read those of *pending* that are done, and return the others."""
-        waiting = []
-        for one in pending:
-            cell, launches, device, first, second = one
-            if not second.query():
-                waiting.append(one)
-                continue
-            ns = first.elapsed_time(second) * 1e6
-            if cell is None:
-                self.empty.append(ns)
-            else:
-                # Those since the one before took the mean of both.
-                cell.ns += ns + (launches - 1) * (ns + (cell.last_ns or ns)) / 2
-                cell.last_ns = ns
-                cell.weighed += launches
-                cell.samples += 1
-            self._free.setdefault(device, []).append((first, second))
-        return waiting
 
     def wait(self) -> None:
         """Wait a moment for the last launches to end."""
@@ -206,17 +200,13 @@ class Timer:
         return {"empty_ns": self.empty, "held": self.held, "dirty": self.dirty}
 
 
-def driver() -> Any:
-    """Return Triton's driver."""
-    return sys.modules["triton"].runtime.driver.active
-
-
 def device_facts() -> Any:
     """Return which device is current, and what it is."""
     facts = {}
     with contextlib.suppress(Exception):
-        facts["device"] = device = driver().get_current_device()
-        found = driver().utils.get_device_properties(device)
+        driver = sys.modules["triton"].runtime.driver.active
+        facts["device"] = device = driver.get_current_device()
+        found = driver.utils.get_device_properties(device)
         facts["multiprocessors"] = found.get("multiprocessor_count")
     with contextlib.suppress(Exception):
         torch = sys.modules.get("torch")
@@ -232,7 +222,9 @@ def of_triton(reference: Any) -> Any:
     with contextlib.suppress(Exception):
         described["files"] = [str(path) for path in kernel.metadata_group.values()]
     with contextlib.suppress(Exception):
-        described["metadata"] = plain(kernel.metadata._asdict())
+        described["metadata"] = metadata = kernel.metadata._asdict()
+        names = ("backend", "arch", "warp_size")
+        metadata["target"] = {name: getattr(metadata["target"], name) for name in names}
     with contextlib.suppress(Exception):
         function = kernel.src.fn
         described["parameters"] = list(function.arg_names)
@@ -369,18 +361,6 @@ def seen(value: Any) -> Any:
             "aligned": value.data_ptr() % 16 == 0,
         }
     return None
-
-
-def plain(metadata: Any) -> Any:
-    """Return metadata of Triton as JSON takes it."""
-    target = metadata.get("target")
-    if hasattr(target, "backend"):
-        metadata["target"] = {
-            "backend": target.backend,
-            "arch": target.arch,
-            "warp_size": target.warp_size,
-        }
-    return metadata
 
 
 def shown(value: Any) -> Any:

@@ -7,6 +7,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from occupancy_lab.errors import some_of
 from occupancy_lab.explaining.launches import KernelTime, apart
 from occupancy_lab.occupancy.calculator import limiter_words
 from occupancy_lab.text.document import Document, Section, Table, literal
@@ -254,8 +255,8 @@ def _lost_sentence(
         words = f"{duration(total.us)} are predicted in Triton's kernels ({limits})"
     if total.lost_us is None:
         return f"{words}."
-    most = max(shown, key=lambda one: _lost(times.get(id(one))))
-    lost = _lost(times[id(most)])
+    timed = [(one, times[id(one)].lost_us or 0.0) for one in shown if id(one) in times]
+    most, lost = max(timed, key=lambda pair: pair[1])
     predicted = "" if total.measured else "predicted to be "
     words += f"; {duration(total.lost_us)} of them are {predicted}lost"
     if len(times) > 1:
@@ -283,10 +284,6 @@ def _gpu_time_sentence(found: Traced) -> Iterator[str]:
     if longest:
         words = [f"{literal(name)} {duration(time.others[name])}" for name in longest]
         yield f"The other kernels that took longest: {listed(words)}."
-
-
-def _lost(time: KernelTime | None) -> float:
-    return 0.0 if time is None else time.lost_us or 0.0
 
 
 def _times_sentences(shown: Sequence[TracedKernel], total: KernelTime) -> Iterator[str]:
@@ -368,9 +365,7 @@ def _strange_sentences(shown: Sequence[TracedKernel]) -> Iterator[str]:
 
 def _named(names: Iterable[str]) -> str:
     """Return the first of *names*, each once, and how many more there are."""
-    each = [*dict.fromkeys(map(literal, names))]
-    more = [f"{len(each) - MOST_NAMED} more"] if len(each) > MOST_NAMED else []
-    return listed([*each[:MOST_NAMED], *more])
+    return listed(some_of([*dict.fromkeys(map(literal, names))], MOST_NAMED))
 
 
 def _nothing(outcome: Outcome | None) -> str:
@@ -514,16 +509,16 @@ def unknown_resources(shown: Sequence[TracedKernel]) -> Iterator[str]:
 
 
 def _grid_sentences(found: Traced) -> Iterator[str]:
-    several = [one for one in shown_kernels(found) if len(one.grids) > 1]
-    if several:
-        words = [
-            f"{literal(one.kernel)} over {main_grid_words(one)}" for one in several[:MOST_NAMED]
-        ]
-        more = [f"{len(several) - MOST_NAMED} more"] if len(several) > MOST_NAMED else []
+    words = [
+        f"{literal(one.kernel)} over {main_grid_words(one)}"
+        for one in shown_kernels(found)
+        if len(one.grids) > 1
+    ]
+    if words:
         yield (
             "A kernel with several grids or sizes is described by that which takes most of its"
-            f" time, and what brings most is for that: {'; '.join([*words, *more])}. --json has"
-            " all grids."
+            f" time, and what brings most is for that: {'; '.join(some_of(words, MOST_NAMED))}."
+            " --json has all grids."
         )
 
 

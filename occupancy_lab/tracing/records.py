@@ -26,7 +26,7 @@ from occupancy_lab.launch import BoundLaunch, Launch
 from occupancy_lab.occupancy.calculator import calculate, check_fits
 from occupancy_lab.options import NAMES
 from occupancy_lab.tracing.actions import NOTHING, Effort, case_of_kept, with_actions, without_timed
-from occupancy_lab.tracing.fusing import Fed, each_handover, noted_feeds
+from occupancy_lab.tracing.fusing import each_handover, noted_feeds
 from occupancy_lab.tracing.traced import (
     GpuTime,
     GridLaunches,
@@ -48,6 +48,7 @@ from occupancy_lab.work.counting import Counted, count_launch
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+    from occupancy_lab.compiling.notes import Feed
     from occupancy_lab.compiling.texts import Texts
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.gpus import Gpu
@@ -78,9 +79,9 @@ def read_records(
     """
     processes, found, recent, feeds = [], defaultdict(list), [], []
     for place in sorted(folder.glob("*-*/kernels.jsonl")):
-        process, kernels, launched, fed = _read_process(place.parent)
+        process, kernels, launched, noted = _read_process(place.parent)
         processes.append(process)
-        feeds += fed
+        feeds.append(noted)
         recent += [(process.pid, *one) for one in launched]
         for kernel in kernels:
             found[_key(kernel)].append((process, kernel))
@@ -94,7 +95,7 @@ def read_records(
         if one.grid == grid
     )
     handovers = each_handover(
-        fed.mapped(lambda launch: _over(traced[launch[0]], launch[1])) for fed in feeds
+        (noted, [_over(traced[key], grid) for key, grid in firsts]) for noted, firsts in feeds
     )
     kept = {id(traced[key]): _kept(folder, group[0][1]) for key, group in found.items()}
 
@@ -131,8 +132,8 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 def _read_process(
     place: Path,
-) -> tuple[Process, list[dict[str, Any]], list[_Made], list[Fed[_Made]]]:
-    """Return a process, its kernels, its last launches, and those that have what one before had."""
+) -> tuple[Process, list[dict[str, Any]], list[_Made], tuple[list[Feed], list[_Made]]]:
+    """Return a process, its kernels, its last launches, and which of its first feed another."""
     facts, *told = list(_lines(place / "kernels.jsonl")) or [{}]
     kernels = [one for one in told if not one.keys() & {"passed", "values"}]
     try:
@@ -172,16 +173,13 @@ def _read_process(
     )
     numbered = {kernel["kernel"]: kernel for kernel in kernels}
     firsts = [one for one in told if "memory" in one and one["kernel"] in numbered]
-    fed: list[Fed[_Made]] = [
-        one.mapped(lambda launch: (_key(numbered[launch[0]]), shortened(launch[1])))
-        for one in noted_feeds(firsts)
-    ]
+    made: list[_Made] = [(_key(numbered[one["kernel"]]), shortened(one["grid"])) for one in firsts]
     launched = []
     for number, cell in counted.get("recent", ()):
         if number in numbered and cell < len(numbered[number]["grids"]):
             kernel = numbered[number]
             launched.append((_key(kernel), kernel["grids"][cell].grid))
-    return process, kernels, launched, fed
+    return process, kernels, launched, ([*noted_feeds(firsts)], made)
 
 
 def _gpu_time(profile: Mapping[str, Any] | None, names: Collection[str]) -> GpuTime | None:

@@ -74,9 +74,9 @@ def _patch_first(name: str, module: ModuleType) -> None:
         session = import_module(f"{PACKAGE}.hook").Session.of_process(os.environ[FOLDER])
         found = (one for one in sys.meta_path if getattr(one, "patch", None) is _patch_first)
         finder: Any = next(found)
-        finder.patch = session.patch
+        finder.patch = session.launchers.patch
         for one in [*imported(), module]:
-            session.patch(one.__name__, one)
+            finder.patch(one.__name__, one)
     except Exception:  # noqa: BLE001, S110 - nothing of this may reach the program
         pass
 

@@ -19,7 +19,7 @@ from occupancy_lab.compiling.store import store_directory
 from occupancy_lab.errors import InputError, quoted, refuse
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.text.document import Answer, Document
-from occupancy_lab.tracing import hook, noted, profiled, sitecustomize
+from occupancy_lab.tracing import hook, launchers, noted, profiled, sitecustomize
 from occupancy_lab.tracing.actions import NOTHING, Effort
 from occupancy_lab.tracing.page import Outcome, write_trace
 from occupancy_lab.tracing.records import read_records
@@ -48,7 +48,7 @@ _OF_TERMINALS = {signal.SIGINT, signal.SIGQUIT}
 class Trace(Answer):
     """The kernels of Triton that a program, or a block of one, launched: a row each."""
 
-    __slots__ = ("_asked", "_finder", "_folder", "_found", "_records", "_session", "outcome")
+    __slots__ = ("_asked", "_block", "_found", "outcome")
 
     def __init__(
         self, found: Traced | None = None, outcome: Outcome | None = None, asked: Any = None
@@ -57,31 +57,31 @@ class Trace(Answer):
         self._found = found
         self.outcome = outcome
         self._asked = asked
-        self._session: Any = None
-        self._finder: Any = None
-        self._folder: Any = None
-        self._records: Any = None
+        self._block: Any = None
 
     def __enter__(self) -> Self:
-        if self._session is not None or self._found is not None:
+        if self._asked is None:
             refuse("this trace was used already; make another with trace()")
-        self._asked, settings = self._asked
-        self._folder = contextlib.ExitStack()
-        self._records = self._folder.enter_context(folder_of_records())
-        self._session = hook.Session(str(self._records), **settings)
-        self._session.install(sitecustomize.imported())
-        self._finder = sitecustomize.Finder(self._session.patch)
-        sys.meta_path.insert(0, self._finder)
+        self._block, self._asked = self._noting(*self._asked), None
+        self._block.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(ValueError):
-            sys.meta_path.remove(self._finder)
-        self._session.close()
-        try:
-            self._found = read_records(self._records, self._asked, store_directory())
-        finally:
-            self._folder.close()
+        self._block.__exit__(None, None, None)
+
+    @contextlib.contextmanager
+    def _noting(self, gpu: Gpu | None, settings: dict[str, Any]) -> Iterator[None]:
+        """Note what is launched in the block, and read it at its end."""
+        with folder_of_records() as records:
+            session = hook.Session(str(records), **settings)
+            session.launchers.install(sitecustomize.imported())
+            finder = sitecustomize.Finder(session.launchers.patch)
+            sys.meta_path.insert(0, finder)
+            yield
+            with contextlib.suppress(ValueError):
+                sys.meta_path.remove(finder)
+            session.close()
+            self._found = read_records(records, gpu, store_directory())
 
     @property
     def found(self) -> Traced:
@@ -189,7 +189,7 @@ def trace_program(  # noqa: PLR0913 - one argument per option of the command lin
     with folder_of_records() as folder:
         start = folder / "start"
         start.mkdir()
-        for module in (hook, noted, profiled, sitecustomize):
+        for module in (hook, launchers, noted, profiled, sitecustomize):
             shutil.copy(str(module.__file__), start)
         (folder / "settings.json").write_text(json.dumps(settings), "utf-8")
         before = os.environ.get("PYTHONPATH")
@@ -204,19 +204,6 @@ def trace_program(  # noqa: PLR0913 - one argument per option of the command lin
 
 def _run(command: Sequence[str], environment: dict[str, str]) -> int:
     """Return how *command* ended; signals that come meanwhile are the program's."""
-    with _signals_passed_on() as children:
-        try:
-            process = subprocess.Popen(command, env=environment)  # noqa: S603 - the user's own
-        except OSError as error:
-            msg = f"{quoted(command[0])} cannot be run: {error.strerror}"
-            raise InputError(msg) from error
-        children.append(process)
-        return process.wait()
-
-
-@contextlib.contextmanager
-def _signals_passed_on() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Send signals that come in the block to the program that is put into the list."""
     children: list[subprocess.Popen[bytes]] = []
 
     def pass_on(number: int, _frame: object) -> None:
@@ -228,29 +215,23 @@ def _signals_passed_on() -> Iterator[list[subprocess.Popen[bytes]]]:
 
     # What the command line does of its own with a signal would end us before the program.
     signals.arrived()
-    before = {number: signal.getsignal(number) for number in FORWARDED}
-    heeded = [number for number, old in before.items() if old is not signal.SIG_IGN]
-    for number in heeded:
-        signal.signal(number, pass_on)
-    try:
-        yield children
-    finally:
-        for number in heeded:
-            signal.signal(number, before[number])
+    with signals.handled_by(pass_on, FORWARDED):
+        try:
+            process = subprocess.Popen(command, env=environment)  # noqa: S603 - the user's own
+        except OSError as error:
+            msg = f"{quoted(command[0])} cannot be run: {error.strerror}"
+            raise InputError(msg) from error
+        children.append(process)
+        return process.wait()
 
 
 def _in_foreground() -> bool:
     """Tell whether a terminal's Ctrl-C reaches the program by itself."""
     try:
-        terminal = os.open("/dev/tty", os.O_RDONLY)
+        with Path("/dev/tty").open("rb", buffering=0) as terminal:
+            return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
     except OSError:
         return False
-    try:
-        return os.tcgetpgrp(terminal) == os.getpgrp()
-    except OSError:
-        return False
-    finally:
-        os.close(terminal)
 
 
 def end_as(status: int) -> NoReturn:

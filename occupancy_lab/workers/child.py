@@ -11,6 +11,7 @@ as lines of JSON, what compilers print is captured, and tasks are distributed ov
 
 from __future__ import annotations
 
+import base64
 import collections
 import contextlib
 import ctypes
@@ -43,27 +44,25 @@ from occupancy_lab.workers import signals
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
+LOADING = """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location(
+    "occupancy_lab", {folders[0]!r} + "/__init__.py", submodule_search_locations={folders!r}
+)
+package = sys.modules["occupancy_lab"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(package)
+"""
+"""Gives another interpreter this package and nothing else of this environment."""
 BOOTSTRAP = """
-import importlib, importlib.util, os, sys
+import importlib, os
 folder = os.environ.get("TMPDIR", "")
 if os.path.basename(folder).startswith("occupancy-lab-child-"):
     os.mkdir(folder, 0o700)
-module, folders, *arguments = sys.argv[1:]
-sys.argv[1:] = arguments
-folders = folders.split(os.pathsep)
-spec = importlib.util.spec_from_file_location(
-    "occupancy_lab", folders[0] + "/__init__.py", submodule_search_locations=folders
-)
-package = importlib.util.module_from_spec(spec)
-sys.modules["occupancy_lab"] = package
-spec.loader.exec_module(package)
-importlib.import_module(module).main()
+{loading}
+importlib.import_module(sys.argv.pop(1)).main()
 """
-"""Gives another interpreter this package and nothing else of this environment.
-
-A child makes its temporary folder itself: a parent that is killed before it has started one leaves
-none behind.
-"""
+"""A child makes its temporary folder itself: a parent that is killed before it has started one
+leaves none behind."""
 START_TIMEOUT = 120.0
 """Seconds until a process has imported what it needs: torch takes many from a cold disk."""
 FOLDER = "occupancy-lab-child-"
@@ -87,11 +86,16 @@ def command(module: str, *arguments: str, python: str = sys.executable) -> list[
 
     The working directory is not on its sys.path.
     """
+    return [python, "-P", "-c", BOOTSTRAP.format(loading=loading()), module, *arguments]
+
+
+def loading() -> str:
+    """Return what has another interpreter load this package."""
     import occupancy_lab.kernels
 
     # The package's own folder, and in an editable install the one that kernels/ is in.
-    folders = Path(occupancy_lab.__file__).parent, Path(occupancy_lab.kernels.__path__[0]).parent
-    return [python, "-P", "-c", BOOTSTRAP, module, os.pathsep.join(map(str, folders)), *arguments]
+    paths = Path(occupancy_lab.__file__).parent, Path(occupancy_lab.kernels.__path__[0]).parent
+    return LOADING.format(folders=[str(one) for one in paths])
 
 
 def run(
@@ -164,12 +168,6 @@ class Child:
             if not answer:
                 self._forget(died=answer is not None)
             return answer
-
-    def start(self) -> None:
-        """Start the process now: a fork may not be made in the middle of a thread's import."""
-        with self._asking, contextlib.suppress(OSError, ValueError):
-            if not self.closed and self._process is None:
-                self._start()
 
     def interrupt(self, timeout: float) -> str:
         """Interrupt what is being answered and return the answer; "" where none comes in time."""
@@ -313,12 +311,10 @@ class _Process:
 
 
 def _tail_of(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            file.seek(max(path.stat().st_size - TAIL_BYTES, 0))
-            return file.read()
-    except OSError:
-        return b""
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        file.seek(max(path.stat().st_size - TAIL_BYTES, 0))
+        return file.read()
+    return b""
 
 
 def last_line(printed: bytes) -> str:
@@ -376,10 +372,14 @@ def _end_alone() -> None:
 
 def to_line(value: Any) -> str:
     """Return *value*, a dataclass or a sequence of them, as one line of JSON."""
-    return json.dumps(value, default=_fields)
+    return json.dumps(value, default=_plain)
 
 
-def _fields(value: Any) -> dict[str, Any]:
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Mapping):
+        return dict(value)
     return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 
@@ -397,6 +397,8 @@ def from_line(kind: Any, line: str) -> Any:
 
 def _value(kind: Any, plain: Any) -> Any:
     """Return what *plain* is as a *kind*: a dataclass, tuple, union, number, text or None."""
+    if kind is bytes and isinstance(plain, str):
+        plain = base64.b64decode(plain, validate=True)
     of = typing.get_args(kind)
     if typing.get_origin(kind) in {typing.Union, types.UnionType}:
         for member in of:
@@ -420,7 +422,8 @@ def _value(kind: Any, plain: Any) -> Any:
 
 @functools.cache
 def _hints(kind: Any) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
+    hints = typing.get_type_hints(kind)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 
 
 def _dataclass(kind: Any, plain: dict[str, Any]) -> Any:

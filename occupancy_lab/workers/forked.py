@@ -45,8 +45,6 @@ def in_forks(
 
     main = partial(serve, lambda line: made[int(line)]())
     children = [ForkedChild(main) for _ in range(min(jobs, len(made)))]
-    for child in children:
-        child.start()
     yield from distribute({name: place for place, name in enumerate(calls)}, children, ask)
 
 
@@ -54,9 +52,14 @@ class ForkedChild(Child):
     """A child that is a fork of this process: what is imported here, it need not import."""
 
     def __init__(self, main: Callable[[], None]) -> None:
-        """Run *main*, which is to end in `serve`."""
+        """Run *main*, which is to end in `serve`.
+
+        That begins now, as a fork may not be made in the middle of a thread's import.
+        """
         super().__init__("")
         self._main = main
+        with contextlib.suppress(OSError, ValueError):
+            self._start()
 
     def _open(self, folder: Path) -> _Served:
         return _Served(self._main, folder)

@@ -9,7 +9,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -60,18 +60,31 @@ def handled() -> Iterator[None]:
     os.set_blocking(writing, False)
     threading.Thread(target=_watch, args=(reading, _copy_of_stderr()), daemon=True).start()
     wakeup = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    before = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        with handled_by(_interrupt, SIGNALS):
+            try:
+                yield
+            finally:
+                _arrived.set()
+    finally:
+        signal.set_wakeup_fd(wakeup)
+        os.close(writing)
+
+
+@contextlib.contextmanager
+def handled_by(
+    handler: Callable[[int, FrameType | None], object], numbers: Iterable[int]
+) -> Iterator[None]:
+    """Have *handler* called in the block for those signals of *numbers* that are not ignored."""
+    before = {number: signal.getsignal(number) for number in numbers}
     heeded = {number: old for number, old in before.items() if old is not signal.SIG_IGN}
     try:
         for number in heeded:
-            signal.signal(number, _interrupt)
+            signal.signal(number, handler)
         yield
     finally:
-        _arrived.set()
         for number, old in heeded.items():
             signal.signal(number, old)
-        signal.set_wakeup_fd(wakeup)
-        os.close(writing)
 
 
 def arrived() -> None:

@@ -19,7 +19,6 @@ from recorded_binaries import of_kind, recorded
 from occupancy_lab.compiling import amdgcn
 from occupancy_lab.compiling.amdgcn import read_issued
 from occupancy_lab.compiling.flow import Issued
-from occupancy_lab.compiling.resources import widest_bytes
 from occupancy_lab.errors import BinaryError
 
 if TYPE_CHECKING:
@@ -326,4 +325,4 @@ def test_loads_to_lds_are_copies(sample: ModuleType, arch: str) -> None:
     assert "buffer_load_dword off, s" in assembly
     assert (found["async_copies"], found["global_accesses"], found["local_loads"]) == (3, 0, 0)
     assert found["local_traffic"] == 0
-    assert widest_bytes(assembly, "amdgcn", store=False) == 4
+    assert max(amdgcn.amdgcn_widths(assembly, store=False)) == 4

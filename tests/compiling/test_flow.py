@@ -86,7 +86,7 @@ def test_counts_are_those_of_the_definitions(
 def test_loops(jumps: dict[int, Jump], counts: tuple[int | None, int | None, int | None]) -> None:
     """Ten instructions, each of which moves its own bit, count once, in the loop or not at all."""
     local = {number: 1 << number for number in range(10)}
-    found = count_issued(10, jumps, local)
+    found = count_issued(10, jumps, local, {})
     names = ("instructions", "loop_instructions", "local_traffic")
     assert tuple(map(found.get, names)) == counts
 
@@ -98,7 +98,7 @@ def test_nothing_is_known_of_nothing() -> None:
 
 def test_every_counter_is_counted_and_is_a_column() -> None:
     """What is counted of a kernel are the counters of Resources, each a column of a sweep."""
-    assert count_issued(1, {0: END}, {}).keys() == COUNTERS.keys()
+    assert count_issued(1, {0: END}, {}, {}).keys() == COUNTERS.keys()
     assert set(COUNTERS) <= set(SWEEP_COLUMNS)
     for name, meaning in COUNTERS.items():
         assert (COLUMNS[name].meaning, COLUMNS[name].whole) == (meaning, True)
@@ -118,14 +118,14 @@ TWO_WAYS_IN = {
 @pytest.mark.usefixtures("bounded")
 def test_loops_of_any_depth_are_counted() -> None:
     """The outermost of 20,000 nested loops is found at once, where one by one took minutes."""
-    found = count_issued(2 * DEEP + 1, NESTED | {2 * DEEP: END}, {})
+    found = count_issued(2 * DEEP + 1, NESTED | {2 * DEEP: END}, {}, {})
     assert (found["instructions"], found["loop_instructions"]) == (1, 2 * DEEP)
 
 
 @pytest.mark.usefixtures("bounded")
 def test_too_many_loops_with_two_ways_in_are_not_known() -> None:
     """Thousands of loops that can be entered in the middle, as no compiler writes, are left."""
-    assert count_issued(3 * DEEP + 1, TWO_WAYS_IN | {3 * DEEP: END}, {}) == Issued()
+    assert count_issued(3 * DEEP + 1, TWO_WAYS_IN | {3 * DEEP: END}, {}, {}) == Issued()
 
 
 def test_natural_loops_are_found_with_the_loops_in_them() -> None:

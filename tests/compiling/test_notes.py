@@ -43,7 +43,7 @@ def test_notes_are_read_after_the_end(tmp_path: Path) -> None:
         own.write(noted)
     own.close()
     (found,) = read_notes(tmp_path)
-    assert (found.pid, found.has_ended, found.faults) == (7, True, ("a fault",))
+    assert (found.pid, found.has_ended, found.told) == (7, True, ("a fault",))
     first, second, third = [
         dataclasses.replace(one, times=times)
         for one, times in ((FIRST, 2), (SECOND, 1), (THIRD, 1))

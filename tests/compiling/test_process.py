@@ -26,7 +26,7 @@ from occupancy_lab.compiling import (
     resource_key,
     triton_version,
 )
-from occupancy_lab.compiling.compiler import Compiler, check_files
+from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.process import (
     CompileProcess,
     Request,
@@ -127,12 +127,13 @@ def test_what_is_stored_starts_no_process(
     assert again.resources(WANTED) == first
 
 
-def test_a_changed_file_is_imported_again(tmp_path: Path) -> None:
+def test_a_changed_file_is_imported_again(compiler: Compiler, tmp_path: Path) -> None:
     """A file that the store knows is another one after a change."""
     file = tmp_path / "good.py"
-    check_files([write(file, GOOD)], tmp_path / "store")
+    compiler.check_file(write(file, GOOD))
+    compiler.close()
     with pytest.raises(InputError, match="RuntimeError: changed"):
-        check_files([write(file, GOOD + "raise RuntimeError('changed')\n")], tmp_path / "store")
+        compiler.check_file(write(file, GOOD + "raise RuntimeError('changed')\n"))
 
 
 def test_progress_is_told_and_ended(tmp_path: Path) -> None:
@@ -156,8 +157,12 @@ def test_progress_is_told_and_ended(tmp_path: Path) -> None:
 def test_a_file_that_ends_its_process_is_told(tmp_path: Path, source: str, reason: str) -> None:
     """A file that hangs or crashes is refused with its path and why."""
     file = write(tmp_path / "odd.py", source)
-    with pytest.raises(InputError, match=f"^{file} {reason}"):
-        check_files([file], tmp_path / "store", 1.5 if "while" in source else 60)
+    timeout = 1.5 if "while" in source else 60
+    with (
+        contextlib.closing(Compiler(tmp_path / "store", timeout=timeout)) as compiler,
+        pytest.raises(InputError, match=f"^{file} {reason}"),
+    ):
+        compiler.check_file(file)
 
 
 def test_a_file_that_raises_is_told(compiler: Compiler, tmp_path: Path) -> None:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 from recorded_binaries import recorded
 
+from occupancy_lab.compiling.amdgcn import amdgcn_widths
 from occupancy_lab.compiling.resources import (
     pipeline_shared_bytes,
+    ptx_widths,
     read_resources,
     tensor_size,
-    widest_bytes,
 )
 from occupancy_lab.gpus import architectures
 from occupancy_lab.occupancy import hip, next_steps, occupancy
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from occupancy_lab.values import Resources
+
+
+def widest(assembly: str, kind: str) -> tuple[int | None, ...]:
+    """Return the bytes of the widest load and of the widest store in a text of a *kind*."""
+    widths = {"ptx": ptx_widths, "amdgcn": amdgcn_widths}[kind]
+    return tuple(max(widths(assembly, store=store), default=None) for store in (False, True))
 
 
 def test_recorded_pipelines() -> None:
@@ -77,10 +84,8 @@ def test_the_size_of_a_tensor_instruction(line: str, size: int | None) -> None:
 
 def test_recorded_widths() -> None:
     """Aligned float32 moves 16 bytes at once, or 8 where a thread has two elements."""
-    assert widest_bytes(recorded("sm_90.ptx"), "ptx", store=False) == 16
-    assert widest_bytes(recorded("sm_90.ptx"), "ptx", store=True) == 16
-    assert widest_bytes(recorded("gfx942.amdgcn"), "amdgcn", store=False) == 8
-    assert widest_bytes(recorded("gfx942.amdgcn"), "amdgcn", store=True) == 8
+    assert widest(recorded("sm_90.ptx"), "ptx") == (16, 16)
+    assert widest(recorded("gfx942.amdgcn"), "amdgcn") == (8, 8)
 
 
 @pytest.mark.parametrize(
@@ -109,8 +114,7 @@ def test_recorded_widths() -> None:
 )
 def test_widths_in_ptx(line: str, load: int | None, store: int | None) -> None:
     """Only one thread's own accesses to global memory have a width."""
-    assert widest_bytes(f"\t{line}\n", "ptx", store=False) == load
-    assert widest_bytes(f"\t{line}\n", "ptx", store=True) == store
+    assert widest(f"\t{line}\n", "ptx") == (load, store)
 
 
 @pytest.mark.parametrize(
@@ -150,8 +154,7 @@ def test_widths_in_ptx(line: str, load: int | None, store: int | None) -> None:
 )
 def test_widths_in_amd_assembly(line: str, load: int | None, store: int | None) -> None:
     """Only vector accesses to global memory have a width; LDS, scratch and scalars have none."""
-    assert widest_bytes(f"\t{line}\n", "amdgcn", store=False) == load
-    assert widest_bytes(f"\t{line}\n", "amdgcn", store=True) == store
+    assert widest(f"\t{line}\n", "amdgcn") == (load, store)
 
 
 def test_spills_are_no_memory_of_the_kernel() -> None:
@@ -160,8 +163,7 @@ def test_spills_are_no_memory_of_the_kernel() -> None:
     scratch = "\n".join(line for line in lines if "offen" not in line)
     assert "buffer_store_dword" in scratch
     assert "buffer_load_dword" in scratch
-    assert widest_bytes(scratch, "amdgcn", store=False) is None
-    assert widest_bytes(scratch, "amdgcn", store=True) is None
+    assert widest(scratch, "amdgcn") == (None, None)
 
 
 @pytest.mark.parametrize(("dtype", "item_bytes"), [("fp32", 4), ("fp16", 2)])
@@ -172,8 +174,7 @@ def test_compiled_widths(sample: ModuleType, arch: str, dtype: str, item_bytes: 
     kind = "ptx" if "ptx" in asm else "amdgcn"
     lanes = 4 * (64 if arch == "gfx942" else 32)
     expected = min(256 // lanes * item_bytes, 16)
-    assert widest_bytes(asm[kind], kind, store=False) == expected
-    assert widest_bytes(asm[kind], kind, store=True) == expected
+    assert widest(asm[kind], kind) == (expected, expected)
 
 
 @pytest.mark.parametrize("arch", ["90", "100"])

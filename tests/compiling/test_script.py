@@ -15,7 +15,7 @@ from hostile_files import HOSTILE, put, within
 from processes import is_running
 
 from occupancy_lab.compiling.compiler import INTERRUPTED
-from occupancy_lab.compiling.script import Changed, Ran, Run, Script, device_of, names_script
+from occupancy_lab.compiling.script import Changed, Ran, Run, Script, names_script
 from occupancy_lab.errors import CompileError, InputError
 from occupancy_lab.explaining.dry_run import dry_run
 from occupancy_lab.gpus import find_gpu
@@ -300,7 +300,7 @@ def ask(script: Path) -> Iterator[Callable[..., Ran]]:
     child = Child("occupancy_lab.compiling.script_process")
 
     def run(function: str, gpu: str = "h200", file: Path = script) -> Ran:
-        request = Run(f"{file}:{function}", device_of(find_gpu(gpu)), None)
+        request = Run(f"{file}:{function}", find_gpu(gpu), None)
         line = child.ask(to_line(request), 120)
         assert line, child.last_words
         ran: Ran = from_line(Ran, line)

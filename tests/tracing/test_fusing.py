@@ -12,10 +12,11 @@ import pytest
 import torch
 from traced_kernels import LAUNCH, traced_kernel, worked
 
+from occupancy_lab.compiling.notes import Feed, Use
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.prediction import Part
 from occupancy_lab.tracing.dry import dry_trace
-from occupancy_lab.tracing.fusing import Fed, fusing_sentences, handover, noted_feeds
+from occupancy_lab.tracing.fusing import fusing_sentences, handover, noted_feeds
 from occupancy_lab.tracing.noted import Memory, by_parameter
 from occupancy_lab.tracing.trace import trace_program
 from occupancy_lab.tracing.traced import GridLaunches, Handover, TracedKernel
@@ -66,14 +67,16 @@ def side(
     return traced_kernel(name, (grid,)), grid
 
 
-def fed(before: Any, after: Any, *tensors: tuple[str, str], uses: Any = ()) -> Fed[Any]:
-    """Return a launch *after* that has these *tensors* of the one *before*."""
-    return Fed(before, after, tensors, tuple(uses))
+def handed(before: Any, after: Any, *tensors: tuple[str, str], uses: Any = ()) -> Handover | None:
+    """Return what is handed over where *after* has these *tensors* of *before*, others later."""
+    later = [*uses]
+    noted = tuple(Use(place, its, mine) for place, (_, its, mine) in enumerate(later, 2))
+    return handover(Feed(0, 1, tensors, noted), [before, after, *(one for one, *_ in later)])
 
 
 def test_what_is_written_and_read_again_is_moved_twice() -> None:
     """It is the less of both, and as often as the one launched less."""
-    found = handover(fed(side("a", 5), side("b", 3), (WRITTEN, READ), (READ, READ)))
+    found = handed(side("a", 5), side("b", 3), (WRITTEN, READ), (READ, READ))
     assert found is not None
     assert (found.tensors, found.launches) == (((WRITTEN, READ),), 3)
     assert (found.moved_bytes, found.bound, found.others) == (2 * HANDED, "", ())
@@ -82,33 +85,33 @@ def test_what_is_written_and_read_again_is_moved_twice() -> None:
 
 def test_no_more_is_saved_than_the_shorter_launch_takes() -> None:
     """It is its measured time, and where nobody measured it the predicted one."""
-    found = handover(fed(side("a", 1, us=40.0), side("b", 1, us=0.5), (WRITTEN, READ)))
+    found = handed(side("a", 1, us=40.0), side("b", 1, us=0.5), (WRITTEN, READ))
     assert found is not None
     assert found.us == 0.5
     untimed = [
         (kernel, dataclasses.replace(grid, record=dataclasses.replace(worked(), prediction=None)))
         for kernel, grid in (side("a", 1, us=None), side("b", 1, us=None))
     ]
-    found = handover(fed(*untimed, (WRITTEN, READ)))
+    found = handed(*untimed, (WRITTEN, READ))
     assert found is not None
     assert found.us == pytest.approx(2 * HANDED / PEAK / 1e3)
     prediction = worked().prediction
     assert prediction is not None
-    found = handover(fed(side("a", 1), side("b", 1, us=None), (WRITTEN, READ)))
+    found = handed(side("a", 1), side("b", 1, us=None), (WRITTEN, READ))
     assert found is not None
     assert found.us == pytest.approx(min(2 * HANDED / PEAK / 1e3, prediction.us))
 
 
 def test_reading_costs_a_kernel_no_time_that_something_else_bounds() -> None:
     """Then writing alone counts; what goes away with a launch, such as starting it, bounds none."""
-    found = handover(fed(side("a", 1), side("b", 1, bound="tensor"), (WRITTEN, READ)))
+    found = handed(side("a", 1), side("b", 1, bound="tensor"), (WRITTEN, READ))
     assert found is not None
     assert (found.bound, found.moved_bytes) == ("tensor", 2 * HANDED)
     assert found.us == pytest.approx(HANDED / PEAK / 1e3)
     (said,) = fusing_sentences([found], 0.0)
     assert "in all for writing it, as b is bound by tensor cores and reads meanwhile, if" in said
     for bound in ("bandwidth", "dispatch"):
-        found = handover(fed(side("a", 1), side("b", 1, bound=bound), (WRITTEN, READ)))
+        found = handed(side("a", 1), side("b", 1, bound=bound), (WRITTEN, READ))
         assert found is not None
         assert found.us == pytest.approx(2 * HANDED / PEAK / 1e3)
 
@@ -117,28 +120,28 @@ def test_what_another_kernel_reads_is_still_written() -> None:
     """It is named, until a kernel overwrites the tensor; then what is read is another value."""
     one, two = side("a", 1), side("b", 1)
     reads, writes = ((side(name, 1), WRITTEN, its) for name, its in (("c", READ), ("d", WRITTEN)))
-    found = handover(fed(one, two, (WRITTEN, READ), uses=[reads, writes]))
+    found = handed(one, two, (WRITTEN, READ), uses=[reads, writes])
     assert found is not None
     assert (found.moved_bytes, found.others) == (HANDED, ("c",))
     assert found.us == pytest.approx(HANDED / PEAK / 1e3)
     (said,) = fusing_sentences([found], 0.0)
     assert said.endswith("; what c reads of that too is still written.")
-    found = handover(fed(one, two, (WRITTEN, READ), uses=[writes, reads]))
+    found = handed(one, two, (WRITTEN, READ), uses=[writes, reads])
     assert found is not None
     assert (found.moved_bytes, found.others) == (2 * HANDED, ())
-    again = handover(fed(one, two, (WRITTEN, READ), uses=[(two, WRITTEN, READ)]))
+    again = handed(one, two, (WRITTEN, READ), uses=[(two, WRITTEN, READ)])
     assert again is not None
     (said,) = fusing_sentences([again], 0.0)
     assert said.endswith("; what another launch of b reads of that too is still written.")
     bound = side("b", 1, bound="tensor")
-    assert handover(fed(one, bound, (WRITTEN, READ), uses=[reads])) is None
+    assert handed(one, bound, (WRITTEN, READ), uses=[reads]) is None
 
 
 def test_nothing_is_handed_over_where_nothing_is_written_or_known() -> None:
     """Two kernels that read the same hand nothing over; without work nobody can tell."""
-    assert handover(fed(side("a", 5), side("b", 3), (READ, READ))) is None
-    assert handover(fed(side("a", 5, known=False), side("b", 3), (WRITTEN, READ))) is None
-    assert handover(fed(side("a", 5), side("b", 3, known=False), (WRITTEN, READ))) is None
+    assert handed(side("a", 5), side("b", 3), (READ, READ)) is None
+    assert handed(side("a", 5, known=False), side("b", 3), (WRITTEN, READ)) is None
+    assert handed(side("a", 5), side("b", 3, known=False), (WRITTEN, READ)) is None
 
 
 def test_only_what_is_worth_it_is_told() -> None:
@@ -172,7 +175,7 @@ def test_a_process_notes_who_has_a_tensor_later() -> None:
     second = {"kernel": 1, "grid": [8], "memory": {"a": 2, "b": 3}, "after": [0, [8]]}
     third = {"kernel": 2, "grid": [4], "memory": {"p": 2, "q": 1}}
     (found,) = noted_feeds([first, second, third])
-    assert found == Fed((0, (8,)), (1, (8,)), (("y", "a"),), (((2, (4,)), "y", "p"),))
+    assert found == Feed(0, 1, (("y", "a"),), (Use(2, "y", "p"),))
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from run_trace import TOOL, grids, run
 import occupancy_lab
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.tracing import hook, sitecustomize
+from occupancy_lab.tracing import hook, launchers, sitecustomize
 from occupancy_lab.tracing.trace import LOCK, PREFIX, folder_of_records, trace_program
 
 if TYPE_CHECKING:
@@ -332,7 +332,7 @@ def test_launchers_of_inductor_are_noted(tmp_path: Path, monkeypatch: pytest.Mon
     meta = {"grid_type": "Grid1D", "use_fast_triton_launcher": True}
     result = triton_heuristics.CompileResult(kernel, config, {}, meta)
     session = hook.Session(str(tmp_path))
-    session.install(sitecustomize.imported())
+    session.launchers.install(sitecustomize.imported())
     launcher = result._gen_launcher_code(
         {"runner": kernel.run},
         ["x", "xnumel"],
@@ -340,9 +340,9 @@ def test_launchers_of_inductor_are_noted(tmp_path: Path, monkeypatch: pytest.Mon
     )
     launcher._is_static, launcher.config = True, config
     launcher("x", 1000, stream=7)
-    hook.enter("tuning")
+    launchers.enter("tuning")
     launcher("x", 2000, stream=7)
-    hook.leave("tuning")
+    launchers.leave("tuning")
     fast, launches = None, 1
     if hasattr(triton_heuristics.CachingAutotuner, "_build_fast_launcher"):  # since torch 2.13
         made = lambda *_: kernel.run  # noqa: E731 - as the class of C is called
