@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from occupancy_lab.arguments import ALIGNMENT
 from occupancy_lab.explaining.neighbours import WIDEST_ACCESS
 from occupancy_lab.kernel import Grid
-from occupancy_lab.text.document import Section, Table
-from occupancy_lab.text.words import compared, count, known, said_of_each
+from occupancy_lab.text.document import Section, side_by_side
+from occupancy_lab.text.words import count, known, said_of_each
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,17 +112,13 @@ def _load_sentences(case: Case) -> Iterator[str]:
 
 def what_fits(cases: tuple[Case, ...]) -> Section:
     """Explain the block, its mask, the elements that a thread has and the width of its loads."""
-    rows = compared(
-        cases,
-        (
-            ("masked lanes", _masked),
-            ("threads per program", threads_words),
-            ("elements per thread", _elements),
-        ),
+    facts = (
+        ("masked lanes", _masked),
+        ("threads per program", threads_words),
+        ("elements per thread", _elements),
     )
-    table = Table(("", *(case.title for case in cases)), rows)
     sentences = (*said_of_each(cases, _block_sentences), *said_of_each(cases, _load_sentences))
-    return Section("What fits", (table,), sentences)
+    return Section("What fits", (side_by_side(cases, facts),), sentences)
 
 
 def _masked(case: Case) -> str:
@@ -229,13 +225,9 @@ def register_sentences(case: Case) -> Iterator[str]:
 def what_was_compiled(cases: tuple[Case, ...]) -> Section:
     """Explain what the stages of the compiled kernel cost on this vendor, and what it spills."""
     words = " or ".join(dict.fromkeys(f"{case.piece}s" for case in cases))
-    rows = compared(
-        cases,
-        (
-            (f"shared memory for {words} in flight", _pipeline),
-            ("shared memory for the reduction", _scratch),
-        ),
+    facts = (
+        (f"shared memory for {words} in flight", _pipeline),
+        ("shared memory for the reduction", _scratch),
     )
-    table = Table(("", *(case.title for case in cases)), rows)
     sentences = (*said_of_each(cases, stage_sentences), *said_of_each(cases, _spill_sentences))
-    return Section("What was compiled", (table,), sentences)
+    return Section("What was compiled", (side_by_side(cases, facts),), sentences)

@@ -11,9 +11,8 @@ from occupancy_lab.arguments import ALIGNMENT, Descriptor, Pointer
 from occupancy_lab.asked import Asked, ask
 from occupancy_lab.errors import InputError
 from occupancy_lab.explaining.grids import BLOCK, GRID, grids_of_blocks, whole_work
-from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.inputs import NamedKernel
-from occupancy_lab.occupancy import next_steps
+from occupancy_lab.occupancy.exact import next_steps, stepped_amounts
 from occupancy_lab.options import CAPS, KNOBS, NAMES
 from occupancy_lab.record import Record
 from occupancy_lab.text.words import listed
@@ -185,11 +184,7 @@ def _warps_and_stages(record: Record) -> Iterator[dict[str, Any]]:
 
 def _is_crowded(record: Record) -> bool:
     """Tell whether a thread that has twice as much to do at once would spill."""
-    limits = record.gpu.architecture
-    if isinstance(limits, CudaArchitecture):
-        most = limits.max_registers_per_thread
-    else:
-        most = limits.max_vgprs
+    _, most = stepped_amounts(record.resources, record.gpu.architecture)["registers"]
     return record.resources.n_regs >= CROWDED * most
 
 

@@ -56,11 +56,6 @@ def _split(assume: Words) -> tuple[dict[str, Value], list[str]]:
     return values, [word for word in words if not names_value(word)]
 
 
-def _assumed(script: Script, assume: Words) -> dict[str, Assumption]:
-    names = dict.fromkeys(name for one in script.launches for name in one.bound.arguments)
-    return read_assumed(assume, names)
-
-
 def script_runs(
     script: Script, assume: Mapping[str, Assumption] = MappingProxyType({}), *, warm: bool = False
 ) -> Iterator[tuple[ScriptLaunch, Explanation | LaunchError]]:
@@ -243,6 +238,13 @@ class ScriptExplanation(Answer):
     def to_dict(self) -> dict[str, Any]:
         """Return each launch line with its rows and words as plain values."""
         pages = iter(self.pages)
+
+        def outcome(run: Explanation | LaunchError) -> dict[str, Any]:
+            if isinstance(run, Explanation):
+                rows = [one.to_dict() for one in run.runs]
+                return {"rows": rows, "reason": None, "document": next(pages).to_dict()}
+            return {"rows": [], "reason": str(run), "document": None}
+
         return {
             "script": self.name,
             "stopped": [*dict.fromkeys(filter(None, (one.failure for one in self.ran)))],
@@ -255,22 +257,14 @@ class ScriptExplanation(Answer):
                     "place": line.first.place,
                     "gpu": line.gpu.key,
                     "launches": line.first.times,
-                    **_plain_run(line.run, pages),
+                    **outcome(line.run),
                 }
                 for line in self.lines
             ],
         }
 
     def _each(self, field: str) -> list[Any]:
-        """Return what the runs have in *field*, each once."""
         return [*dict.fromkeys(found for one in self.ran for found in getattr(one, field))]
-
-
-def _plain_run(run: Explanation | LaunchError, pages: Iterator[Document]) -> dict[str, Any]:
-    if isinstance(run, Explanation):
-        rows = [one.to_dict() for one in run.runs]
-        return {"rows": rows, "reason": None, "document": next(pages).to_dict()}
-    return {"rows": [], "reason": str(run), "document": None}
 
 
 def explain_script(  # noqa: PLR0913 - one argument per option of the command line
@@ -300,7 +294,8 @@ def explain_script(  # noqa: PLR0913 - one argument per option of the command li
         options |= {"timeout": compile_timeout, "assume": values}
         with Script(name, one, directory, **options) as script:
             ran.append(script.ran)
-            for first, run in script_runs(script, _assumed(script, words), warm=warm):
+            names = dict.fromkeys(name for one in script.launches for name in one.bound.arguments)
+            for first, run in script_runs(script, read_assumed(words, names), warm=warm):
                 lines.append(ScriptLine(first, run, one))
                 if isinstance(run, Explanation):
                     pages.append(run.to_document())

@@ -12,8 +12,10 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.cbook import STEP_LOOKUP_MAP
 from matplotlib.patches import ConnectionPatch
+from matplotlib.ticker import MultipleLocator
 
 from occupancy_lab.files import check_picture, export
+from occupancy_lab.inputs import next_power_of_two
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -53,6 +55,7 @@ _SETTINGS: Mapping[Any, Any] = {
     "ytick.color": MUTED,
 }
 _PNG_DOTS_PER_INCH = 160
+MOST_TICKS = 8
 
 
 @contextlib.contextmanager
@@ -80,6 +83,11 @@ def lined(axes: Axes) -> None:
     """Draw pale horizontal lines behind what *axes* show."""
     axes.grid(axis="y", color=FAINT, linewidth=0.6)
     axes.set_axisbelow(True)
+
+
+def even_ticks(axes: Axes, most: int) -> None:
+    """Have ticks up to *most* on the x axis, a power of two apart."""
+    axes.xaxis.set_major_locator(MultipleLocator(next_power_of_two(-(-most // MOST_TICKS))))
 
 
 def save(figure: Figure, path: Path | str) -> None:

@@ -15,17 +15,19 @@ from occupancy_lab.asked import ask
 from occupancy_lab.compiled_records import compile_runs, with_counts
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.explaining.case import Recorded
-from occupancy_lab.explaining.duration import part_sentence, the_duration, why_no_time
-from occupancy_lab.explaining.explanation import make_cases
-from occupancy_lab.explaining.short import the_launch_in_short
-from occupancy_lab.explaining.timing import (
+from occupancy_lab.explaining.duration import (
     Timing,
+    part_sentence,
     programs_sentences,
     rows_sentences,
     stages_sentences,
     stages_words,
+    the_duration,
     timing,
+    why_no_time,
 )
+from occupancy_lab.explaining.explanation import make_cases
+from occupancy_lab.explaining.short import the_launch_in_short
 from occupancy_lab.gpus import devices, find_gpu
 from occupancy_lab.inputs import chosen_kernel
 from occupancy_lab.prediction import PARTS as UNITS
@@ -151,7 +153,7 @@ def test_what_was_recorded_decides(
 def test_full_of_warps_no_more_programs_are_predicted(timed: Timing) -> None:
     """Where warps let no more programs in, none is asked of the model, and it is said so."""
     assert timed.case.record.occupancy.occupancy == 1
-    assert (timed.more, timed.more_programs) == (None, None)
+    assert (timed.case.calculation.next_programs, timed.more_programs) == (None, None)
     (sentence,) = programs_sentences(timed)
     assert sentence.startswith("No more programs fit on an SM")
 

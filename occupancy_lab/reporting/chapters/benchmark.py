@@ -9,16 +9,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import MultipleLocator
 
 from occupancy_lab.files import plain_rows
-from occupancy_lab.inputs import TUTORIAL_KERNEL, next_power_of_two
+from occupancy_lab.inputs import TUTORIAL_KERNEL
 from occupancy_lab.plotting.style import (
     EXACT,
     INK,
     MUTED,
     Placer,
     describe,
+    even_ticks,
     head,
     lined,
     outline,
@@ -27,7 +27,6 @@ from occupancy_lab.plotting.style import (
 from occupancy_lab.plotting.style import TUTORIAL as TUTORIAL_COLOUR
 from occupancy_lab.reporting.launches import (
     config_words,
-    known_summary,
     launches_of,
     row_name,
     rows_of,
@@ -114,12 +113,10 @@ class Benchmark:
     def rivals(self) -> dict[str, Summary]:
         """Return how many times as long as the chosen the others take, where that is known."""
         shares = {
-            name: known_summary(
-                width.us[name] / width.us[CHOSEN] for width in self.widths if name in width.us
-            )
+            name: [width.us[name] / width.us[CHOSEN] for width in self.widths if name in width.us]
             for name in RIVALS
         }
-        return {name: one for name, one in shares.items() if one is not None}
+        return {name: summary_of(found) for name, found in shares.items() if found}
 
     @property
     def spans(self) -> tuple[Span, ...]:
@@ -180,7 +177,6 @@ def _times(source: Source, first: Problem) -> dict[int, dict[str, float]]:
 
 
 def _tutorial_launches(source: Source) -> pd.DataFrame:
-    """Return the launches of the tutorial's own configuration with its own num_programs."""
     table = source.measured
     table = table[
         (table["kernel"] == TUTORIAL_KERNEL)
@@ -244,11 +240,8 @@ def the_benchmark(benchmark: Benchmark | None) -> Chapter:
     if benchmark is None:
         words = "Left out: there are no launches of one problem with several numbers of columns."
         return Chapter(TITLE, (words,))
-    spans = _spans(benchmark)
-    if benchmark.is_predicted:
-        return Chapter(TITLE, (_setting(benchmark), _table(benchmark), spans))
-    worst = _worst_sentence(benchmark)
-    return Chapter(TITLE, (_setting(benchmark), _table(benchmark), worst, spans))
+    worst = () if benchmark.is_predicted else (_worst_sentence(benchmark),)
+    return Chapter(TITLE, (_setting(benchmark), _table(benchmark), *worst, _spans(benchmark)))
 
 
 def _setting(benchmark: Benchmark) -> str:
@@ -309,7 +302,6 @@ WIDTH, HEIGHT = 9.6, 4.8
 GREEN, PURPLE, OLIVE, WINE = "#117733", "#aa4499", "#999933", "#882255"
 PALE_BLUE = "#a6cee3"
 """Of Paul Tol's muted palette, which the colour-blind tell apart, and a pale EXACT."""
-MOST_TICKS = 8
 FEW = 16
 """Points up to which each is a dot."""
 HEADROOM = 1.05
@@ -367,10 +359,9 @@ def draw_bandwidths(benchmark: Benchmark) -> Figure:
 
 
 def _scale(axes: Axes, most: int) -> None:
-    """Scale *axes* to bandwidths over columns up to *most*."""
     axes.set_xlim(0, most * 1.01)
     axes.set_ylim(0, axes.get_ylim()[1] * HEADROOM)
-    axes.xaxis.set_major_locator(MultipleLocator(next_power_of_two(-(-most // MOST_TICKS))))
+    even_ticks(axes, most)
     axes.set_xlabel("columns")
     axes.set_ylabel("GB/s (one read and one write)")
     lined(axes)
