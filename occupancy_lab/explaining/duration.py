@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from occupancy_lab.explaining.facts import time_words
+from occupancy_lab.explaining.neighbours import predicted_us
 from occupancy_lab.occupancy.calculator import limiter_words
 from occupancy_lab.prediction import NOTICEABLE, PARTS
 from occupancy_lab.text.document import Section, literal, side_by_side
@@ -24,7 +24,7 @@ from occupancy_lab.text.words import (
 from occupancy_lab.throughput.ranges import is_open
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.prediction import Prediction
@@ -38,41 +38,48 @@ ALTERNATIVES = {
     "one program per row, no loop": "row_programs",
     "the tutorial's num_programs": "tutorial",
 }
-"""What is changed, and the field of Timing that holds the prediction with it."""
+"""What is changed, and its name in `otherwise` and, where times of it are recorded, in Recorded."""
 
 
 NO_GRID = "no `--grid` is given"
 """Why nobody knows what a launch does."""
 
 
-def the_duration(cases: tuple[Case, ...]) -> Section:
+def the_duration(cases: Sequence[Case]) -> Section:
     """Explain how long the launch should take, what bounds it, and what was measured of it."""
-    timings = {case.title: timing(case) for case in cases}
+    others = {case.title: otherwise(case) for case in cases}
 
     def sentences(case: Case) -> Iterator[str]:
-        timed, prediction = timings[case.title], case.record.prediction
+        found, prediction = others[case.title], case.record.prediction
         if prediction is not None:
             yield part_sentence(prediction)
-        if timed is not None:
-            yield from programs_sentences(timed)
-            yield from rows_sentences(timed)
-            yield from stages_sentences(timed)
+        if prediction is not None and case.record.matrix is not None:
+            yield from programs_sentences(case, found)
+            yield from rows_sentences(case, found)
+            yield from stages_sentences(case, found)
         if case.record.matrix is not None:
-            yield from tutorial_sentences(case, timed)
+            yield from tutorial_sentences(case, found)
         if prediction is not None and prediction.calibrated:
             yield time_sentence(case.record)
         yield from measured_sentences(case)
 
+    def alternative(name: str, case: Case) -> str:
+        other = others[case.title].get(name)
+        if other is None:
+            return "-"
+        return f"{microseconds(other.us)} ({change(_longer(case, other))})"
+
+    timed = [case for case in cases if case.record.prediction is not None]
     tables = (
         side_by_side(
-            [one for one in cases if one.record.prediction],
+            timed,
             ((words, partial(_part_words, name)) for name, words in PARTS.items()),
             caption="Each part if nothing else took any time; parts overlap, so they add up to"
             " more:",
         ),
         side_by_side(
-            [one for one in timings.values() if one is not None],
-            ((name, partial(_alternative_words, field)) for name, field in ALTERNATIVES.items()),
+            [case for case in timed if case.record.matrix is not None],
+            ((words, partial(alternative, name)) for words, name in ALTERNATIVES.items()),
             caption="What would be predicted with one thing changed:",
         ),
     )
@@ -161,11 +168,6 @@ def _part_words(part: str, case: Case) -> str:
     return next((microseconds(one.us) for one in parts if one.name == part), "-")
 
 
-def _alternative_words(field: str, timed: Timing) -> str:
-    other = getattr(timed, field)
-    return "-" if other is None else f"{microseconds(other.us)} ({change(timed.change(other))})"
-
-
 def measured_sentences(case: Case) -> Iterator[str]:
     """Say what was measured now, or why it was not, and what was recorded."""
     now, recorded = case.record.measurement, case.recorded.launch
@@ -224,48 +226,28 @@ def _against(case: Case, measurement: Measurement) -> str:
     return f"; the prediction is {abs(share):.1%} {'above' if share > 0 else 'below'} it"
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """A case with its prediction, and the predictions of launches that differ in one thing."""
+def otherwise(case: Case) -> dict[str, Prediction]:
+    """Return what is predicted with one thing changed, by its name in `ALTERNATIVES`.
 
-    case: Case
-    prediction: Prediction
-    more_programs: Prediction | None
-    """It held so many; None where no more can fit, or there is no work for them."""
-    single_stage: Prediction | None
-    """num_stages 1; None where that is what it has, or there is no loop."""
-    row_programs: Prediction | None
-    """One program per row, as it is compiled; None where no kernel does that."""
-
-    @property
-    def title(self) -> str:
-        """What the GPU is called."""
-        return self.case.title
-
-    @property
-    def tutorial(self) -> Prediction | None:
-        """The tutorial's num_programs; None where that is what is launched, or is refused."""
-        return self.case.record.tutorial_prediction
-
-    def change(self, other: Prediction) -> float:
-        """Return how much longer than predicted *other* takes, as a share: -0.1 is 10% less."""
-        return other.us / self.prediction.us - 1
-
-
-def timing(case: Case) -> Timing | None:
-    """Return the timing of *case*; None where there is no prediction."""
+    What nobody compiled or can predict is missing, and all of it for a launch without a prediction,
+    or that no kernel of a matrix made.
+    """
     record = case.record
     if record.prediction is None or record.matrix is None:
-        return None
+        return {}
     single = case.single_stage if record.num_stages > 1 and case.plan.is_persistent else None
-    rows = case.row_kernel
-    return Timing(
-        case,
-        record.prediction,
-        None if all_at_once(case) else record.with_more,
-        None if single is None else single.prediction,
-        None if rows is None else rows.prediction,
-    )
+    found = {
+        "more_programs": None if all_at_once(case) else record.with_more,
+        "single_stage": None if single is None else single.prediction,
+        "row_programs": None if case.row_kernel is None else case.row_kernel.prediction,
+        "tutorial": record.tutorial_prediction,
+    }
+    return {name: one for name, one in found.items() if one is not None}
+
+
+def _longer(case: Case, other: Prediction) -> float:
+    """Return how much longer than predicted *other* takes, as a share: -0.1 is 10% less."""
+    return other.us / predicted_us(case.record) - 1
 
 
 def all_at_once(case: Case) -> bool:
@@ -274,10 +256,10 @@ def all_at_once(case: Case) -> bool:
     return plan.resident_programs is not None and plan.resident_programs >= plan.work
 
 
-def programs_sentences(timing: Timing) -> Iterator[str]:
-    """Say whether more resident programs would help."""
-    case, more, fit = timing.case, timing.more_programs, timing.case.calculation.next_programs
-    word = case.architecture.multiprocessor_word
+def programs_sentences(case: Case, others: Mapping[str, Prediction]) -> Iterator[str]:
+    """Say whether more resident programs would help; *others* as `otherwise` has them."""
+    own, more = case.record.prediction, others.get("more_programs")
+    fit, word = case.calculation.next_programs, case.architecture.multiprocessor_word
     if all_at_once(case):
         yield (
             f"More resident programs would not help: each {case.piece} has a program from the"
@@ -288,40 +270,40 @@ def programs_sentences(timing: Timing) -> Iterator[str]:
             f"No more programs fit on {article(word)} {word}, whatever registers and"
             f" {case.architecture.shared_word} they take."
         )
-    if more is None:
+    if own is None or more is None:
         return
     programs = case.record.occupancy.programs_per_multiprocessor
     predicted = (
         f"with {fit} programs per {word} instead of {programs}, {microseconds(more.us)}"
-        f" would be predicted ({change(timing.change(more))})"
+        f" would be predicted ({change(_longer(case, more))})"
     )
-    if timing.change(more) <= -timing.prediction.noticeable:
+    if _longer(case, more) <= -own.noticeable:
         limiters = limiter_words(case.calculation)
         yield f"A kernel that takes less of {limiters} would be faster: {predicted}."
     else:
         yield f"Occupancy is not the limit: {predicted}."
 
 
-def rows_sentences(timing: Timing) -> Iterator[str]:
+def rows_sentences(case: Case, others: Mapping[str, Prediction]) -> Iterator[str]:
     """Say what one program per row instead of the loop would be worth, and why.
 
     Where both were recorded, that decides, and else the prediction.
     """
-    rows = timing.row_programs
-    if rows is None:
+    own, rows = case.record.prediction, others.get("row_programs")
+    if own is None or rows is None:
         return
-    recorded = recorded_change(timing.case, "row_programs")
-    difference = timing.change(rows) if recorded is None else recorded
-    times = _times(timing.case, timing, "row_programs")
-    least = timing.prediction.noticeable if recorded is None else NOTICEABLE
+    recorded = _recorded_change(case, "row_programs")
+    difference = _longer(case, rows) if recorded is None else recorded
+    times = _times(case, others, "row_programs")
+    least = own.noticeable if recorded is None else NOTICEABLE
     if abs(difference) < least:
         yield f"The loop costs nothing here: with one program per row, {times}."
         return
     verdict = "is better" if difference < 0 else "is not better"
-    yield f"One program per row {verdict} here: {times}.{_why_rows(timing, rows, difference)}"
+    yield f"One program per row {verdict} here: {times}.{_why_rows(own, rows, difference)}"
 
 
-def recorded_change(case: Case, field: str) -> float | None:
+def _recorded_change(case: Case, field: str) -> float | None:
     """Return how much longer another launch took than this one, where both were recorded."""
     own, other = case.recorded.us, getattr(case.recorded, field)
     if own is None or other is None or other.us is None:
@@ -330,52 +312,50 @@ def recorded_change(case: Case, field: str) -> float | None:
     return share
 
 
-def _times(case: Case, timing: Timing | None, field: str) -> str:
-    """Return what is predicted, and what was recorded, of the launch that differs in *field*.
+def _times(case: Case, others: Mapping[str, Prediction], name: str) -> str:
+    """Return what is predicted, and what was recorded, of the launch that differs in *name*.
 
     It is "" where neither is known.
     """
-    parts = []
-    other: Prediction | None = None if timing is None else getattr(timing, field)
-    if timing is not None and other is not None:
-        parts.append(f"{microseconds(other.us)} is predicted ({change(timing.change(other))})")
-    share = recorded_change(case, field)
+    parts, other = [], others.get(name)
+    if other is not None:
+        parts.append(f"{microseconds(other.us)} is predicted ({change(_longer(case, other))})")
+    share = _recorded_change(case, name)
     if share is not None:
-        recorded = microseconds(getattr(case.recorded, field).us)
+        recorded = microseconds(getattr(case.recorded, name).us)
         parts.append(f"{recorded} was recorded ({change(share)})")
     return ", ".join(parts)
 
 
-def _why_rows(timing: Timing, rows: Prediction, difference: float) -> str:
+def _why_rows(own: Prediction, rows: Prediction, difference: float) -> str:
     """Return as a sentence the part that makes half of a predicted difference; "" where none does.
 
     What bounds the slower of the two comes first, then the part that differs most.
     """
     sign = -1 if difference < 0 else 1
-    slower = timing.prediction if sign < 0 else rows
-    needed = sign * (rows.us - timing.prediction.us) / 2
-    own, other = ({one.name: one.us for one in each.parts} for each in (timing.prediction, rows))
+    slower = own if sign < 0 else rows
+    needed = sign * (rows.us - own.us) / 2
+    now, then = ({one.name: one.us for one in each.parts} for each in (own, rows))
     gains = [
-        (sign * (other.get(name, 0.0) - own.get(name, 0.0)), name == slower.bound, name)
+        (sign * (then.get(name, 0.0) - now.get(name, 0.0)), name == slower.bound, name)
         for name in PARTS
     ]
     enough = [gain for gain in gains if gain[0] >= needed > 0]
     if not enough:
         return ""
     *_, name = max(enough, key=lambda gain: (gain[1], gain[0]))
-    against = " against ".join(microseconds(one.get(name, 0.0)) for one in (other, own))
+    against = " against ".join(microseconds(one.get(name, 0.0)) for one in (then, now))
     return f" What differs most by itself: {PARTS[name]}, {against}."
 
 
-def stages_sentences(timing: Timing) -> Iterator[str]:
+def stages_sentences(case: Case, others: Mapping[str, Prediction]) -> Iterator[str]:
     """Say what num_stages does to the time here."""
-    case, single = timing.case, timing.single_stage
     stages, shared = case.record.num_stages, case.architecture.shared_word
     copies = case.record.resources.async_copies
     if not case.plan.is_persistent or stages == 1:
         return
-    times = _times(case, timing, "single_stage")
-    against = "" if single is None else f" With num_stages 1, {times}."
+    times = _times(case, others, "single_stage")
+    against = f" With num_stages 1, {times}." if "single_stage" in others else ""
     ahead = stages_words(stages, shared, case.piece) if copies else ""
     yield f"{ahead}{against}".strip()
 
@@ -397,9 +377,9 @@ def stages_words(stages: int, shared: str, word: str = "row") -> str:
     )
 
 
-def tutorial_sentences(case: Case, timing: Timing | None) -> Iterator[str]:
-    """Say what the tutorial's num_programs costs where it is another; *timing* None: recorded."""
-    times = _times(case, timing, "tutorial")
+def tutorial_sentences(case: Case, others: Mapping[str, Prediction]) -> Iterator[str]:
+    """Say what the tutorial's num_programs costs where it is another."""
+    times = _times(case, others, "tutorial")
     if times:
         yield (
             f"With the tutorial's {case.record.miscount} programs instead of"
