@@ -271,13 +271,20 @@ def blocks_of(record: Record) -> dict[str, int]:
 def changed(asked: Asked, changes: Mapping[str, Any]) -> Asked | None:
     """Return *asked* with other settings; None where it cannot be launched so.
 
-    Its grid is worked out anew where an argument of the kernel is among them.
+    Its grid, unless that is among them, is worked out anew where a constexpr is.
     """
     matrix = asked.matrix
-    if GRID in changes:
-        return _regridded(asked, changes)
     if matrix is None:
-        return _relaunched(asked, changes)
+        by_name = asked.function.params[len(asked.launch.arguments) :]
+        names = {*NAMES, *(one.name for one in by_name if one.is_constexpr)}
+        settings = {name: value for name, value in changes.items() if name in names}
+        passed = {name: changes[name] for name in changes.keys() - names - {GRID}}
+        found = _relaunched(asked, settings) if settings else asked
+        found = _passing(found, passed) if found is not None and passed else found
+        if found is None or GRID not in changes:
+            return found
+        launch = dataclasses.replace(found.launch, grid=changes[GRID])
+        return dataclasses.replace(found, launch=launch)
     knobs: dict[str, Any] = {name: changes[name] for name in changes if name in KNOBS}
     others = {name: value for name, value in changes.items() if name not in knobs}
     options = {**matrix.options, **others}
@@ -289,21 +296,6 @@ def changed(asked: Asked, changes: Mapping[str, Any]) -> Asked | None:
     except InputError:
         return None
     return None if other.why_not() is not None else other
-
-
-def _regridded(asked: Asked, changes: Mapping[str, Any]) -> Asked | None:
-    """Return *asked* over another grid, with other settings and whole numbers."""
-    by_name = asked.function.params[len(asked.launch.arguments) :]
-    constexprs = {one.name for one in by_name if one.is_constexpr}
-    others = {name: value for name, value in changes.items() if name != GRID}
-    settings = {name: others[name] for name in others if name in constexprs or name in NAMES}
-    numbers = {name: others[name] for name in others if name not in settings}
-    found = _relaunched(asked, settings) if settings else asked
-    found = None if found is None else _passing(found, numbers)
-    if found is None:
-        return None
-    launch = dataclasses.replace(found.launch, grid=changes[GRID])
-    return dataclasses.replace(found, launch=launch)
 
 
 def _passing(asked: Asked, values: Mapping[str, Any]) -> Asked | None:
