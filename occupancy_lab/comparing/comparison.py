@@ -293,7 +293,7 @@ def _differences(entries: tuple[Entry, ...]) -> tuple[str, ...]:
         plans = said_of_each(known, lambda entry: (plan_sentence(entry),), alike=False)
     tutorial: tuple[str, ...] = ()
     of_matrix = all(entry.record.matrix is not None for entry in entries)
-    if of_matrix and ("gpu" in differing or any(_tutorial_errs(entry) for entry in entries)):
+    if of_matrix and ("gpu" in differing or any(map(_tutorial_errs, entries))):
         tutorial = said_of_each(
             entries, lambda entry: tutorial_sentences(entry.calculation), alike=False
         )

@@ -337,29 +337,31 @@ def first_advice(case: Case) -> Iterator[str]:
         yield from (f"**{case.title}**: {one}" for one in dict.fromkeys(said) if one)
 
 
-def _others(case: Case) -> Iterator[Advice]:
+def _others(case: Case) -> Sequence[Advice]:
     """Return what is worth trying besides the launch to take instead, and its kernel."""
-    found, instead = advice(case), launch_instead(case)
     if case.record.matrix is None:
-        return iter(())
+        return ()
+    found, instead = advice(case), launch_instead(case)
     if instead is None:
-        return iter(found)
+        return found
     command, other = _alternative(case, instead[0]), f"--kernel {instead[0].kernel}"
     own = instead[0].kernel == case.kernel_name
-    return (
+    return [
         one
         for one in found
         if not one.sentence.endswith(command) and (own or other not in one.sentence)
-    )
+    ]
 
 
-def what_to_try(cases: Sequence[Case]) -> Section:
-    """Return what changes with another setting, and what else there is, each with its command."""
-    found = tuple(cases)
+def what_to_try(cases: Sequence[Case], *more: str) -> Section:
+    """Return what changes with another setting, and what else there is, each with its command.
+
+    *more* is said behind it.
+    """
     sentences = (
-        *said_of_each(found, of_neighbours),
-        *said_of_each(found, lambda case: tuple(one.sentence for one in _others(case))),
-        "`--full` has the arithmetic, memory and stages; `--words` explains the terms.",
+        *said_of_each(cases, of_neighbours),
+        *said_of_each(cases, lambda case: [one.sentence for one in _others(case)]),
+        *more,
     )
     return Section("What to try", neighbour_tables(cases), sentences)
 

@@ -39,10 +39,10 @@ from occupancy_lab.explaining.source import SourceView
 from occupancy_lab.explaining.variants import less_work_sentences, write_variants
 from occupancy_lab.explaining.work import the_work
 from occupancy_lab.record import Failed, Record, by_gpu
-from occupancy_lab.text.document import Answer, Document, Section
+from occupancy_lab.text.document import Answer, Document
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import pandas as pd
 
@@ -265,25 +265,20 @@ def write_full(cases: Sequence[Case], failures: Sequence[Failed] = ()) -> Docume
 
     What a kernel of a matrix adds is there where one made the launch.
     """
-    found, calculations = tuple(cases), tuple(case.calculation for case in cases)
+    calculations = [case.calculation for case in cases]
     of_matrix = all(case.record.matrix is not None for case in cases)
     timed = all(case.record.prediction is not None for case in cases)
     moved = all(case.record.traffic is not None for case in cases)
-    tried = what_to_try(cases)
-    tried = dataclasses.replace(tried, sentences=tried.sentences[:-1])
-    sections: tuple[tuple[bool, Callable[[], Section]], ...] = (
-        (True, lambda: the_launch_in_short(cases)),
-        (True, lambda: the_work(cases)),
-        (of_matrix, lambda: what_fits(found)),
-        (of_matrix, lambda: what_was_compiled(found)),
-        (True, lambda: the_limits(calculations)),
-        (True, lambda: the_next_step(calculations)),
-        (of_matrix, lambda: the_tutorial(calculations)),
-        (of_matrix, lambda: the_launch(found)),
-        (moved or of_matrix, lambda: the_memory(found)),
-        (timed or of_matrix, lambda: the_duration(found)),
-        (True, lambda: tried),
-    )
-    written = (section() for shown, section in sections if shown)
-    said = tuple(one for one in written if one.tables or one.sentences)
+    sections = [the_launch_in_short(cases), the_work(cases)]
+    if of_matrix:
+        sections += [what_fits(cases), what_was_compiled(cases)]
+    sections += [the_limits(calculations), the_next_step(calculations)]
+    if of_matrix:
+        sections += [the_tutorial(calculations), the_launch(cases)]
+    if moved or of_matrix:
+        sections.append(the_memory(cases))
+    if timed or of_matrix:
+        sections.append(the_duration(cases))
+    sections.append(what_to_try(cases))
+    said = tuple(one for one in sections if one.tables or one.sentences)
     return launch_page(cases, failures, map(answer_in_short, cases), said)

@@ -113,7 +113,7 @@ def tutorial_sentences(calculation: Calculation) -> Iterator[str]:
         yield f"With the {reported} registers that ROCm up to 6.3 reported{doubled}, {verdict}."
 
 
-def the_tutorial(calculations: tuple[Calculation, ...]) -> Section:
+def the_tutorial(calculations: Sequence[Calculation]) -> Section:
     """Set the tutorial's formula beside the exact one, and say what makes the difference."""
     word = per_cta("program", calculations[0].resources.num_ctas)
     facts = (

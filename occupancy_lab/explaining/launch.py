@@ -135,7 +135,7 @@ def _program_tables(case: Case) -> tuple[Table, ...]:
     return (Table(("pid", "block_start", "offsets", "mask"), rows, "What each program sees:"),)
 
 
-def the_launch(cases: tuple[Case, ...]) -> Section:
+def the_launch(cases: Sequence[Case]) -> Section:
     """Explain how many programs are launched, in how many rounds, and who does which rows."""
     word = cases[0].piece
     facts = ((f"{word}s in the last round", _tail), (f"{word}s of program 0", _rows_of_first))
@@ -227,7 +227,7 @@ def write_steps(kernel: Kernel, problem: Problem, gpus: Sequence[Gpu]) -> Docume
     return Document(f"{kernel.name}, {problem.words}", (why_none, moves), (section,))
 
 
-def _floor_table(cases: tuple[Case, ...], moved: Traffic) -> Table:
+def _floor_table(cases: Sequence[Case], moved: Traffic) -> Table:
     def row(gpu: Gpu) -> tuple[str, ...]:
         floor, l2_bytes = moved.floor_us(gpu.bandwidth_gbs), gpu.l2_bytes
         return (
@@ -252,7 +252,9 @@ def _floor_sentences(case: Case) -> Iterator[str]:
         f"{moved_words} at {gpu.bandwidth_gbs:g} GB/s take at least {floor:.2f} us."
         f" That bandwidth is the vendor's peak, not a measurement{doubt}."
     )
-    name, cache_bytes = _last_cache(gpu)
+    name, cache_bytes = "Infinity Cache", gpu.infinity_cache_bytes
+    if cache_bytes is None:
+        name, cache_bytes = "L2", gpu.l2_bytes
     if cache_bytes is not None and moved.written_bytes <= cache_bytes:
         yield (
             f"The output, {byte_words(moved.written_bytes)}, fits in the"
@@ -261,14 +263,7 @@ def _floor_sentences(case: Case) -> Iterator[str]:
         )
 
 
-def _last_cache(gpu: Gpu) -> tuple[str, int | None]:
-    """Return the name and the bytes of the cache in front of the DRAM."""
-    if gpu.infinity_cache_bytes is not None:
-        return "Infinity Cache", gpu.infinity_cache_bytes
-    return "L2", gpu.l2_bytes
-
-
-def the_memory(cases: tuple[Case, ...]) -> Section:
+def the_memory(cases: Sequence[Case]) -> Section:
     """Explain the bytes that have to move, against the naive softmax, and the time they take."""
     moved = cases[0].record.traffic
     if moved is None:

@@ -19,7 +19,7 @@ from occupancy_lab.text.words import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.inputs import AskedGpus, Integer
@@ -140,7 +140,7 @@ def _table(calculation: Calculation) -> Table:
     return Table(headers, rows, f"**{calculation.title}**", prose=True)
 
 
-def the_limits(calculations: tuple[Calculation, ...]) -> Section:
+def the_limits(calculations: Sequence[Calculation]) -> Section:
     """Explain what each resource allows, with its arithmetic, and which of them binds."""
 
     def sentences(calculation: Calculation) -> Iterator[str]:
@@ -245,7 +245,7 @@ def _step_sentences(calculation: Calculation, outcomes: Mapping[str, str]) -> It
         yield SENTENCES["no amount"].format(**words)
 
 
-def the_next_step(calculations: tuple[Calculation, ...]) -> Section:
+def the_next_step(calculations: Sequence[Calculation]) -> Section:
     """Explain how many registers or bytes fewer give a program more, how many more lose one."""
     return Section(
         "The next step",
@@ -325,7 +325,7 @@ def _cluster_sentences(calculation: Calculation) -> Iterator[str]:
         yield f"With num_ctas {step.most_for_one_more} more CTAs run at once."
 
 
-def write_calculation(calculations: tuple[Calculation, ...]) -> Document:
+def write_calculation(calculations: Sequence[Calculation]) -> Document:
     """Return the explanation of *calculations*: one kernel's resources on several GPUs."""
     resources = calculations[0].resources
     title = f"n_regs {resources.n_regs}, shared {resources.shared}, num_warps {resources.num_warps}"

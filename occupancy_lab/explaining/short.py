@@ -169,10 +169,11 @@ def write_short(cases: Sequence[Case], failures: Sequence[Failed] = ()) -> Docum
     *failures* are the GPUs on which it has no record.
     """
     held = [f"{held_in_short(case.calculation, case.title)}." for case in cases]
-    calculations = tuple(case.calculation for case in cases)
+    calculations = [case.calculation for case in cases]
     outcomes = {case.record.gpu.key: cap_outcomes(case) for case in cases}
     limits = limits_with_bars(calculations, outcomes)
-    sections = (the_launch_in_short(cases), limits, what_to_try(cases))
+    more = "`--full` has the arithmetic, memory and stages; `--words` explains the terms."
+    sections = (the_launch_in_short(cases), limits, what_to_try(cases, more))
     return launch_page(cases, failures, held, sections)
 
 
@@ -197,7 +198,7 @@ def launch_page(
 def the_launch_in_short(cases: Sequence[Case]) -> Section:
     """Return what there is to say of the launches side by side."""
     table = side_by_side(cases, launch_facts(cases), corner="the launch", prose=True)
-    return Section("", (table,), said_of_each(tuple(cases), _sentences))
+    return Section("", (table,), said_of_each(cases, _sentences))
 
 
 def _sentences(case: Case) -> Iterator[str]:
@@ -239,7 +240,7 @@ def _pool(resource: str, calculation: Calculation) -> str:
 
 
 def limits_with_bars(
-    calculations: tuple[Calculation, ...],
+    calculations: Sequence[Calculation],
     outcomes: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> Section:
     """Return how many of the programs that each limit allows are there, with a bar for each.

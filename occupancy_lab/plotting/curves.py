@@ -31,7 +31,7 @@ from occupancy_lab.plotting.style import (
 from occupancy_lab.text.words import count, percent, resource_word
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from matplotlib.axes import Axes
 
@@ -222,15 +222,6 @@ def _draw_limiters(axes: Axes, series: Series, words: Mapping[str, str]) -> None
     axes.tick_params(axis="y", length=0)
 
 
-def _limiters(calculation: Calculation, every: Sequence[Series]) -> dict[str, str]:
-    """Return the resources that limit somewhere, in the order of the rules, with their names."""
-    return {
-        name: resource_word(calculation.gpu.vendor, name)
-        for name in every[0].limiting
-        if any(series.limiting[name].any() for series in every)
-    }
-
-
 def _headline(calculation: Calculation) -> str:
     occupancy, word = calculation.occupancy, calculation.architecture.multiprocessor_word
     return (
@@ -260,7 +251,11 @@ def draw_curves(calculation: Calculation) -> Figure:
     strip names the limiters.
     """
     every = [make_series(calculation, field) for field in FIELDS]
-    words = _limiters(calculation, every)
+    words = {
+        name: resource_word(calculation.gpu.vendor, name)
+        for name in every[0].limiting
+        if any(series.limiting[name].any() for series in every)
+    }
     strip = ROW * len(words)
     with styled():
         figure = Figure(figsize=(WIDTH, HEIGHT + strip), layout="constrained")

@@ -105,7 +105,11 @@ def save(figure: Figure, path: Path | str) -> None:
 
 def svg_text(figure: Figure) -> str:
     """Return *figure* as the text of an SVG, as `save` writes it."""
-    return _with_titles(_drawn(figure, "svg").decode(), figure)
+    svg = _drawn(figure, "svg").decode()
+    for artist in figure.findobj(lambda one: one.get_gid() is not None):
+        group = f'<g id="{artist.get_gid()}">'
+        svg = svg.replace(group, f"{group}<title>{escape(str(artist.get_label()))}</title>", 1)
+    return svg
 
 
 def _drawn(figure: Figure, form: str) -> bytes:
@@ -119,14 +123,6 @@ def _drawn(figure: Figure, form: str) -> bytes:
     with styled():
         figure.savefig(drawn, format=form, metadata=metadata, dpi=_PNG_DOTS_PER_INCH)
     return drawn.getvalue()
-
-
-def _with_titles(svg: str, figure: Figure) -> str:
-    """Return *svg* with a title in each group that has the id of an artist of *figure*."""
-    for artist in figure.findobj(lambda one: one.get_gid() is not None):
-        group = f'<g id="{artist.get_gid()}">'
-        svg = svg.replace(group, f"{group}<title>{escape(str(artist.get_label()))}</title>", 1)
-    return svg
 
 
 STEP = 3.0

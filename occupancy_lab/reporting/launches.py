@@ -133,6 +133,11 @@ def known_summary(numbers: Iterable[float | None]) -> Summary | None:
     return summary_of(found) if found else None
 
 
+def gbs_of(problem: Problem, us: float) -> float:
+    """Return the bandwidth of one read and one write of the matrix in *us*, GB/s."""
+    return 2 * problem.matrix_bytes / us / 1e3
+
+
 def span_words(least: str, most: str) -> str:
     """Return "4.9% to 6.8%", or one of the two where they are the same."""
     return least if least == most else f"{least} to {most}"

@@ -30,8 +30,6 @@ from occupancy_lab.tracing.page import configuration, main_grid_words, shown_ker
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from matplotlib.figure import Figure
-
     from occupancy_lab.reporting.page import Page, Part
     from occupancy_lab.tracing.trace import Trace
     from occupancy_lab.tracing.traced import TracedKernel
@@ -44,9 +42,10 @@ def make_trace_report(found: Trace) -> Page:
     """Return the report of a trace, a dry run's or that of a program that launched kernels."""
     page = found.to_document()
     shown, notes, chapters = shown_kernels(found.found), [*page.notes], []
-    figure = _figure(found)
-    if isinstance(figure, str):
-        notes.append(figure)
+    try:
+        figure = draw_trace(found.found)
+    except InputError as error:
+        notes.append(as_sentence(str(error)))
     else:
         picture = Picture("roofline", f"A roofline: {figure.get_suptitle()}", lambda: figure)
         chapters.append(Chapter("Under the roofs of the GPU", (picture,)))
@@ -73,14 +72,6 @@ def _without(notes: Sequence[str], part: Part) -> Part:
     return dataclasses.replace(
         part, sentences=tuple(one for one in part.sentences if one not in notes)
     )
-
-
-def _figure(found: Trace) -> Figure | str:
-    """Return the roofline, or why there is none as a sentence."""
-    try:
-        return draw_trace(found.found)
-    except InputError as error:
-        return as_sentence(str(error))
 
 
 def _explained(

@@ -27,6 +27,7 @@ from occupancy_lab.plotting.style import (
 from occupancy_lab.plotting.style import TUTORIAL as TUTORIAL_COLOUR
 from occupancy_lab.reporting.launches import (
     config_words,
+    gbs_of,
     launches_of,
     row_name,
     rows_of,
@@ -83,10 +84,6 @@ class Width:
     def cols(self) -> int:
         """The number of columns."""
         return self.problem.cols
-
-    def gbs(self, us: float) -> float:
-        """Return the bandwidth of one read and one write of the matrix in *us*, GB/s."""
-        return 2 * self.problem.matrix_bytes / us / 1e3
 
     def longer(self, name: str, than: str) -> float:
         """Return how much longer *name* takes than another, as a share of the other's time."""
@@ -220,7 +217,7 @@ def in_short(benchmark: Benchmark) -> Iterator[str]:
 def the_bandwidths(benchmark: Benchmark) -> Picture:
     """Return the picture of all times as bandwidths over the columns."""
     last = benchmark.widths[-1]
-    words = [f"{name} {last.gbs(us):.0f}" for name, us in last.us.items()]
+    words = [f"{name} {gbs_of(last.problem, us):.0f}" for name, us in last.us.items()]
     title = "Predicted GB/s" if benchmark.is_predicted else "GB/s"
     return Picture(
         "bandwidths",
@@ -259,7 +256,7 @@ def _table(benchmark: Benchmark) -> Table:
 
     def row(width: Width) -> tuple[str, ...]:
         times = map(width.us.get, benchmark.names)
-        gbs = ("-" if us is None else f"{width.gbs(us):.0f}" for us in times)
+        gbs = ("-" if us is None else f"{gbs_of(width.problem, us):.0f}" for us in times)
         lost = () if benchmark.is_predicted else (f"{width.longer(CHOSEN, FASTEST):.1%}",)
         return (str(width.cols), config_words(*width.chosen), *gbs, *lost)
 
@@ -330,7 +327,11 @@ def draw_bandwidths(benchmark: Benchmark) -> Figure:
     """Return a figure of all bandwidths over the columns."""
     first = benchmark.widths[0].problem
     curves = {
-        name: [(one.cols, one.gbs(one.us[name])) for one in benchmark.widths if name in one.us]
+        name: [
+            (one.cols, gbs_of(one.problem, one.us[name]))
+            for one in benchmark.widths
+            if name in one.us
+        ]
         for name in STYLES
         if name in benchmark.names
     }

@@ -24,6 +24,7 @@ from occupancy_lab.plotting.style import (
 )
 from occupancy_lab.reporting.launches import (
     config_words,
+    gbs_of,
     of_problem,
     row_name,
     rows_of,
@@ -233,8 +234,7 @@ def _choices(example: Example) -> Table:
     own = example.tutorial
 
     def times(us: float) -> tuple[str, str, str]:
-        gbs = 2 * example.problem.matrix_bytes / us / 1e3
-        return (cell(us), f"{gbs:.0f}", change(us / own.us - 1.0))
+        return cell(us), f"{gbs_of(example.problem, us):.0f}", change(us / own.us - 1.0)
 
     rows = [
         (name, config_words(one.kernel, one.config), *times(one.us))
