@@ -35,6 +35,16 @@ class Matrix:
     asked: frozenset[str] = frozenset()
     """The knobs that were asked for; the others are the kernel's own choice."""
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The knobs and options by name."""
+        return {
+            "BLOCK_SIZE": self.config.block_size,
+            "num_warps": self.config.num_warps,
+            "num_stages": self.config.num_stages,
+            **self.options,
+        }
+
     def named(self) -> dict[str, Any]:
         """Return the columns that name it in a table."""
         return {
@@ -42,10 +52,7 @@ class Matrix:
             "rows": self.problem.rows,
             "cols": self.problem.cols,
             "dtype": self.problem.dtype,
-            "BLOCK_SIZE": self.config.block_size,
-            "num_warps": self.config.num_warps,
-            "num_stages": self.config.num_stages,
-            **self.options,
+            **self.settings,
         }
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from occupancy_lab.arguments import Dtype
 from occupancy_lab.launch import BoundLaunch
@@ -29,7 +29,7 @@ from occupancy_lab.work.memory import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from occupancy_lab.asked import Matrix
     from occupancy_lab.assumed import Assumption
@@ -65,13 +65,19 @@ class _Named(BoundLaunch):
         """What the GPU is called."""
         return self.gpu.title
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What it is set with, by name: a matrix's knobs, or constexprs and options."""
+        if self.matrix is not None:
+            return self.matrix.settings
+        return {**{name: self.arguments[name] for name in self.constexprs}, **self.options}
+
     def named(self) -> dict[str, Any]:
         """Return the columns that name it: on what it runs, and its settings."""
         where = {"gpu": self.gpu.key, "target": self.gpu.target.name}
         if self.matrix is not None:
             return {**where, **self.matrix.named()}
-        constexprs = {name: self.arguments[name] for name in self.constexprs}
-        return {**where, "kernel": self.kernel, **constexprs, **self.options}
+        return {**where, "kernel": self.kernel, **self.settings}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -460,6 +466,17 @@ class MatrixRecord(Record):
     def tutorial_plan(self) -> LaunchPlan:
         """The launch as the tutorial's formula would have it."""
         return self.plan_with(self.tutorial.programs_per_multiprocessor) or self.plan
+
+
+Run = TypeVar("Run", bound=_Named)
+
+
+def by_gpu(runs: Iterable[Run]) -> list[list[Run]]:
+    """Return the launches on each GPU, in their order."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.gpu.key, []).append(run)
+    return [*found.values()]
 
 
 def _taken(resources: Resources) -> dict[str, Any]:

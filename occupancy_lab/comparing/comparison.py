@@ -28,7 +28,7 @@ from occupancy_lab.explaining.case import Case, with_recorded
 from occupancy_lab.explaining.compiled import stage_sentences
 from occupancy_lab.explaining.duration import time_sentence
 from occupancy_lab.explaining.explanation import Explanation
-from occupancy_lab.explaining.facts import compared_facts, setting, settings_of, told
+from occupancy_lab.explaining.facts import compared_facts, setting, setting_words
 from occupancy_lab.explaining.formula import tutorial_sentences
 from occupancy_lab.explaining.launch import plan_sentence
 from occupancy_lab.explaining.limits import answer_in_short
@@ -48,7 +48,7 @@ from occupancy_lab.inputs import (
 )
 from occupancy_lab.signature import read_options
 from occupancy_lab.text.document import Document, Section, Table, literal
-from occupancy_lab.text.words import count, listed, said_apart, said_of_each
+from occupancy_lab.text.words import compared, count, listed, said_of_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -134,22 +134,12 @@ def compare(  # noqa: PLR0913 - one argument per option of the command line, all
     stages = (None,) if num_stages is None else several(whole_numbers("num_stages", num_stages))
     chosen = chosen_knobs(block_size=block_size, num_warps=num_warps)
     gpus, tritons = chosen_gpus(gpu), several(triton)
-    here = {one.target for one, present in gpus if present}
+    how: dict[str, Any] = {"here": {one.target for one, present in gpus if present}}
+    how |= {"timeout": compile_timeout, "retry_failed": retry_failed, "progress": progress}
+    directory = store_directory() if cache else None
     with ExitStack() as stack:
         compilers = [
-            stack.enter_context(
-                closing(
-                    Compiler(
-                        store_directory() if cache else None,
-                        triton=one,
-                        here=here,
-                        timeout=compile_timeout,
-                        retry_failed=retry_failed,
-                        progress=progress,
-                    )
-                )
-            )
-            for one in tritons
+            stack.enter_context(closing(Compiler(directory, triton=one, **how))) for one in tritons
         ]
         kernels = chosen_kernels(kernel, compilers[0].check_file)
         asked = [
@@ -206,8 +196,7 @@ def _case(asked: Asked, compiler: Compiler) -> Case:
     compiler.compile([one.compilation for one in (asked, single) if one is not None])
     record = compile_record(asked, compiler)
     one_stage = None if single is None else compile_record(single, compiler)
-    case = Case(record, one_stage, asked_kernel=asked.name)
-    return case if asked.matrix is None else with_recorded(case)
+    return with_recorded(Case(record, one_stage, asked_kernel=asked.name))
 
 
 def _check_number(number: int) -> None:
@@ -224,7 +213,6 @@ def _check_number(number: int) -> None:
 
 
 def _check_environments(compilers: Sequence[Compiler], asked: Sequence[str | None]) -> None:
-    """Raise InputError where two of *asked* are one Triton."""
     found: dict[str, str | None] = {}
     for compiler, text in zip(compilers, asked, strict=True):
         triton = compiler.environment.triton
@@ -253,9 +241,7 @@ def write_comparison(entries: tuple[Entry, ...], failures: Sequence[Failed] = ()
 
 def launch_words(run: Record | Failed) -> str:
     """Return what sets a launch apart: its GPU and its settings."""
-    settings = settings_of(run)
-    words = [f"{literal(name)} {setting(settings, name)}" for name in settings]
-    return f"**{run.title}**, {', '.join(words)}"
+    return f"**{run.title}**, {setting_words(run.settings, run.settings)}"
 
 
 def _title(entries: tuple[Entry, ...]) -> str:
@@ -277,7 +263,7 @@ def _several(entries: tuple[Entry, ...], dimension: str) -> str:
 
 def _side_by_side(entries: tuple[Entry, ...]) -> Section:
     """Return what differs in a table, and in sentences what is alike and what times rest on."""
-    rows = told(entries, compared_facts(entries))
+    rows = compared(entries, compared_facts(entries))
     alike = [(name, cells[0]) for name, *cells in rows if len(set(cells)) == 1]
     rows = tuple(row for row in rows if len(set(row[1:])) > 1)
     words = [
@@ -300,15 +286,17 @@ def _differences(entries: tuple[Entry, ...]) -> tuple[str, ...]:
     along += [dict.fromkeys(said_of_each(slices(entries, name), _along)) for name in differing]
     stages: tuple[str, ...] = ()
     if differing != ("triton",) and "num_stages" not in without_effect(entries):
-        stages = said_apart(entries, stage_sentences)
+        stages = said_of_each(entries, stage_sentences, alike=False)
     plans: tuple[str, ...] = ()
     if {"kernel", "matrix"} & {*differing}:
         known = tuple(entry for entry in entries if entry.record.plan is not None)
-        plans = said_apart(known, lambda entry: (plan_sentence(entry),))
+        plans = said_of_each(known, lambda entry: (plan_sentence(entry),), alike=False)
     tutorial: tuple[str, ...] = ()
     of_matrix = all(entry.record.matrix is not None for entry in entries)
-    if of_matrix and ("gpu" in differing or any(_tutorial_errs(entry) for entry in entries)):
-        tutorial = said_apart(entries, lambda entry: tutorial_sentences(entry.calculation))
+    if of_matrix and ("gpu" in differing or any(map(_tutorial_errs, entries))):
+        tutorial = said_of_each(
+            entries, lambda entry: tutorial_sentences(entry.calculation), alike=False
+        )
     return (*itertools.chain(*along), *stages, *plans, *tutorial)
 
 
@@ -327,7 +315,7 @@ def _along(part: Slice) -> Iterator[str]:
 
 
 def _knob(name: str, entry: Entry) -> str:
-    return setting(settings_of(entry.record), name)
+    return setting(entry.record.settings, name)
 
 
 def _choices(part: Slice) -> Iterator[str]:

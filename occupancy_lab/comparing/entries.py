@@ -13,8 +13,7 @@ from occupancy_lab.explaining.facts import (
     bound_words,
     launched_words,
     resident_words,
-    setting,
-    settings_of,
+    setting_words,
 )
 from occupancy_lab.explaining.limits import held_word, occupancy_words, programs_words
 from occupancy_lab.explaining.neighbours import no_effect
@@ -23,7 +22,15 @@ from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.occupancy.calculator import limiter_words, unit_words
 from occupancy_lab.options import CAPS
 from occupancy_lab.text.document import literal
-from occupancy_lab.text.words import article, count, known, listed, microseconds, resource_word
+from occupancy_lab.text.words import (
+    article,
+    as_sentence,
+    count,
+    known,
+    listed,
+    microseconds,
+    resource_word,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -70,11 +77,7 @@ def make_entries(cases: Sequence[Case]) -> tuple[Entry, ...]:
             "kernel": literal(case.record.kernel if unique else str(case.kernel_name)),
             "matrix": "" if grids > 1 and knobs else launched_words(case.record).partition(", ")[2],
             "triton": f"Triton {case.record.triton_version}",
-            "settings": ", ".join(
-                f"{literal(name)} {setting(_asked(case), name)}"
-                for name in knobs
-                if name in _asked(case)
-            ),
+            "settings": setting_words(_asked(case), knobs),
         }
         for case in cases
     ]
@@ -94,7 +97,7 @@ def make_entries(cases: Sequence[Case]) -> tuple[Entry, ...]:
 
 def _asked(case: Case) -> dict[str, Any]:
     """Return the settings that were asked for: of a matrix the others are the kernel's choice."""
-    matrix, settings = case.record.matrix, settings_of(case.record)
+    matrix, settings = case.record.matrix, case.record.settings
     if matrix is None:
         return settings
     return {
@@ -148,10 +151,6 @@ def differing_dimensions(entries: tuple[Entry, ...]) -> tuple[str, ...]:
     return tuple(name for name in DIMENSIONS if len({entry.names[name] for entry in entries}) > 1)
 
 
-def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."
-
-
 def _multiprocessor(entry: Entry) -> str:
     word = entry.architecture.multiprocessor_word
     return f"{article(word)} {word}"
@@ -160,7 +159,7 @@ def _multiprocessor(entry: Entry) -> str:
 def _clause(words: str, text: str | None) -> Iterator[str]:
     """Return *words* and *text* as a sentence; nothing where there is no text."""
     if text:
-        yield _sentence(f"{words} {text}".strip())
+        yield as_sentence(f"{words} {text}".strip())
 
 
 def _warp_size(entry: Entry) -> str:
@@ -209,10 +208,6 @@ def _sgpr_file(entry: Entry) -> str:
     return "SGPRs cannot run out" if file is None else f"a SIMD has {file} SGPRs"
 
 
-def _unsaid(_entry: Entry) -> None:
-    return None
-
-
 def _number_allowed(entry: Entry, resource: str) -> str | None:
     """Return what a limit allows without its arithmetic: "10"."""
     limits = {one.resource: one.programs for one in entry.record.occupancy.limits}
@@ -225,7 +220,7 @@ def _allowed(entry: Entry, resource: str) -> str | None:
     if limit is None:
         return None
     word, limiters = (
-        resource_word(entry.calculation.gpu.vendor, resource),
+        resource_word(entry.record.gpu.vendor, resource),
         entry.record.occupancy.limiters,
     )
     if limit.programs is None:
@@ -236,8 +231,7 @@ def _allowed(entry: Entry, resource: str) -> str | None:
     return f"{word} {verb} {programs} {PLACE}{limiter} ({'; '.join(limit.steps)})"
 
 
-POOLS: Mapping[str, Callable[[Entry], str | None]] = {
-    "warps": _unsaid,
+POOLS: Mapping[str, Callable[[Entry], str]] = {
     "registers": _register_file,
     "sgprs": _sgpr_file,
     "shared": _shared_pool,
@@ -255,7 +249,8 @@ def hardware(part: Slice) -> Iterator[str]:
     """Say what differs between the GPUs of *part*, of what limits one of them, whatever runs."""
     yield from _clause("", part.said(_warp_size))
     for resource in _limiters(part):
-        yield from _clause("", part.said(POOLS.get(resource, _unsaid)))
+        if resource in POOLS:
+            yield from _clause("", part.said(POOLS[resource]))
     yield from _clause("there are", part.said(_multiprocessors))
     yield from _clause("the vendor's peak bandwidth is", part.said(_peak))
 
@@ -272,7 +267,6 @@ def between_gpus(part: Slice) -> Iterator[str]:
 
 
 def _limiters(part: Slice) -> list[str]:
-    """Return what limits an entry of *part*."""
     names = (name for entry in part.entries for name in entry.record.occupancy.limiters)
     return [*dict.fromkeys(names)]
 
@@ -324,7 +318,7 @@ def _only_change(one: Entry, other: Entry) -> str | None:
     """Return the setting that alone differs between two entries; None where others do too."""
     if any(one.names[name] != other.names[name] for name in DIMENSIONS if name != "settings"):
         return None
-    knobs = varying([settings_of(one.record), settings_of(other.record)])
+    knobs = varying([one.record.settings, other.record.settings])
     return knobs[0] if len(knobs) == 1 else None
 
 

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from occupancy_lab.comparing.entries import Entry
-    from occupancy_lab.prediction import Prediction
 
 
 LEAST = 2
@@ -51,7 +50,11 @@ def _fastest(entries: Sequence[Entry], number: int) -> str:
     if len(timed) < LEAST:
         return ""
     (first, own), *others = sorted(timed, key=lambda pair: pair[1].us)
-    slower = [pair for pair in others if _is_slower(own, pair[1])]
+    slower = [
+        pair
+        for pair in others
+        if pair[1].us / own.us - 1 >= max(own.noticeable, pair[1].noticeable)
+    ]
     close = [pair for pair in others if pair not in slower]
     near = ", ".join(f"**{entry.name}** ({microseconds(one.us)})" for entry, one in close)
     near += " is alike" if len(close) == 1 else " are alike"
@@ -70,8 +73,3 @@ def _fastest(entries: Sequence[Entry], number: int) -> str:
         f"**{first.name}** is predicted to take {prediction_words(own)}, and {near}: no"
         " prediction tells which is the fastest."
     )
-
-
-def _is_slower(own: Prediction, other: Prediction) -> bool:
-    """Tell whether *other* takes noticeably longer."""
-    return other.us / own.us - 1 >= max(own.noticeable, other.noticeable)

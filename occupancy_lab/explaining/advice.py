@@ -10,7 +10,6 @@ from occupancy_lab.arguments import ALIGNMENT, Pointer
 from occupancy_lab.asked import ask
 from occupancy_lab.explaining.case import Alternative, Alternatives
 from occupancy_lab.explaining.neighbours import WIDEST_ACCESS, best_of, predicted_us
-from occupancy_lab.explaining.timing import recorded_change
 from occupancy_lab.explaining.tried import (
     change_if,
     explain_command,
@@ -47,12 +46,18 @@ PADDED = "padded"
 class Change:
     """How much longer another launch takes than this one; both times are of one basis."""
 
-    share: float
-    """-0.1 is 10% less."""
+    us: float
+    """The other's time, us."""
+    own_us: float
     basis: str
     """recorded or predicted."""
     noticeable: float = NOTICEABLE
     """The share from which on the one is called faster."""
+
+    @property
+    def share(self) -> float:
+        """-0.1 is 10% less."""
+        return self.us / self.own_us - 1
 
     @property
     def is_faster(self) -> bool:
@@ -65,18 +70,13 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Something to try, and what it changes: None is not known."""
+    """Something to try, and what it changes."""
 
     sentence: str
-    change: Change | None = None
+    change: Change
     words: str = ""
     """What to change, where it is of what the launch passes, and on what condition: "stride 2064
     instead of 2050 (if the launch can pass that)"."""
-
-    @property
-    def worth_it(self) -> bool:
-        """Whether nothing is known against it: no time that was predicted or recorded."""
-        return self.change is None or self.change.is_faster
 
 
 def wanted_besides(case: Case) -> dict[Any, Asked]:
@@ -123,48 +123,40 @@ def _padded(case: Case) -> Problem | None:
 
 def with_alternatives(case: Case, found: Mapping[Any, Record]) -> Case:
     """Return *case* with the launches that its advice names, as they compiled."""
-    from occupancy_lab.sweeping.recorded import recorded_measurement, recorded_ranking
+    from occupancy_lab.sweeping.recorded import recorded_ranking
 
+    case = dataclasses.replace(case, padded=found.get(PADDED))
     if case.record.matrix is None or case.record.prediction is None or case.matrix.options:
         return case
-    key, problem = case.record.gpu.key, case.problem
-    ranking = recorded_ranking(key, problem, case.alike) if case.alike else ()
-    known = {}
-    for named, record in found.items():
-        if named == PADDED:
-            continue
-        programs = None if record.plan is None else record.plan.num_programs
-        recorded = recorded_measurement(key, str(named[0]), problem, named[1], programs)
-        kernel, config = named
-        known[named] = Alternative(
-            kernel,
-            config,
-            us=None if record.prediction is None else predicted_us(record),
-            recorded_us=None if recorded is None else recorded.us,
-        )
-    return dataclasses.replace(
-        case,
-        padded=found.get(PADDED),
-        row_kernel=found.get((case.by_rows, _single(case))),
-        alternatives=Alternatives(
-            tuple(known.values()),
-            _fastest(ranking[0], known) if ranking else None,
-            len(ranking),
-            0 if ranking else _tuned(case),
-        ),
-    )
+    alike, key = case.alike, case.record.gpu.key
+    ranking = recorded_ranking(key, case.problem, alike) if alike else ()
+    if ranking:
+        now = found.get((ranking[0].kernel, ranking[0].config))
+        alternatives = Alternatives(_fastest(case, ranking[0], now), len(ranking))
+    else:
+        alternatives = Alternatives(tuned=_tuned(case))
+    rows = found.get((case.by_rows, _single(case)))
+    return dataclasses.replace(case, row_kernel=rows, alternatives=alternatives)
 
 
-def _fastest(fastest: RecordedLaunch, known: Mapping[Name, Alternative]) -> Alternative:
-    """Return the launch that was recorded to be the fastest, as it was launched then."""
-    now, us = known.get((fastest.kernel, fastest.config)), fastest.measurement.us
-    if now is not None and now.recorded_us == us:
-        return now
-    return Alternative(fastest.kernel, fastest.config, None, us, fastest.num_programs)
+def _fastest(case: Case, fastest: RecordedLaunch, now: Record | None) -> Alternative:
+    """Return the launch that was recorded to be the fastest, as it was launched then.
+
+    It has a predicted time where it was launched so as it is compiled *now*.
+    """
+    from occupancy_lab.sweeping.recorded import recorded_measurement
+
+    kernel, config, us = fastest.kernel, fastest.config, fastest.measurement.us or 0.0
+    if now is not None:
+        programs = None if now.plan is None else now.plan.num_programs
+        same = recorded_measurement(now.gpu.key, kernel, case.problem, config, programs)
+        if same is not None and same.us == us:
+            predicted = None if now.prediction is None else now.prediction.us
+            return Alternative(kernel, config, predicted, us)
+    return Alternative(kernel, config, None, us, fastest.num_programs)
 
 
 def _tuned(case: Case) -> int:
-    """Return how many configurations `tune` compiles for *case*."""
     from occupancy_lab.sweeping.grid import grid_tasks
 
     kernels = [NamedKernel(case.kernel_name, case.kernel)]
@@ -184,22 +176,25 @@ def launch_instead(case: Case) -> tuple[Alternative, Change] | None:
     Where *case* was recorded too, its recorded time decides, and else what is predicted of both.
     """
     fastest = case.alternatives.fastest
-    found = _change(case, fastest)
+    found = None if fastest is None else _change(case, fastest)
     if fastest is None or found is None or not found.is_faster:
         return None
     return fastest, found
 
 
-def _change(case: Case, other: Alternative | None) -> Change | None:
+def _change(case: Case, other: Alternative) -> Change | None:
     """Return how much longer *other* takes: recorded where both are, and else predicted."""
-    prediction, own_us = case.record.prediction, case.recorded.us
-    if other is None:
+    if case.recorded.us is not None:
+        return Change(other.recorded_us, case.recorded.us, "recorded")
+    return _predicted_change(case, other.us)
+
+
+def _predicted_change(case: Case, us: float | None) -> Change | None:
+    """Return how much longer a launch with this predicted time takes; None where one is open."""
+    own = case.record.prediction
+    if own is None or us is None:
         return None
-    if own_us is not None and other.recorded_us is not None:
-        return Change(other.recorded_us / own_us - 1, "recorded")
-    if prediction is None or other.us is None:
-        return None
-    return Change(other.us / prediction.us - 1, "predicted", prediction.noticeable)
+    return Change(us, own.us, "predicted", own.noticeable)
 
 
 def what_instead(case: Case) -> Iterator[str]:
@@ -214,8 +209,7 @@ def what_instead(case: Case) -> Iterator[str]:
     if instead is not None:
         yield _instead(case, *instead)
     elif found.fastest is not None:
-        known = _change(case, found.fastest) is not None
-        if not (known and any(one.change for one in advice(case))):
+        if _change(case, found.fastest) is None or not advice(case):
             yield _as_it_is(case, found.fastest)
     elif found.tuned > 1:
         yield (
@@ -229,7 +223,7 @@ def _as_it_is(case: Case, fastest: Alternative) -> str:
     launches = f"{case.alternatives.recorded} launches recorded of this matrix"
     if found is not None and found.basis == "recorded":
         return f"Launch it as it is: none of {launches} was noticeably faster."
-    took = f"{_launch_words(case, fastest)}: {microseconds(fastest.recorded_us or 0)}"
+    took = f"{_launch_words(case, fastest)}: {microseconds(fastest.recorded_us)}"
     if found is None:
         return f"The fastest of {launches} is {took}. This one was not recorded."
     return (
@@ -239,22 +233,19 @@ def _as_it_is(case: Case, fastest: Alternative) -> str:
 
 
 def _instead(case: Case, best: Alternative, found: Change) -> str:
-    of = f"the fastest of {case.alternatives.recorded} launches recorded of this matrix"
-    recorded = microseconds(best.recorded_us or 0)
-    if found.basis == "recorded":
-        times = f"{recorded} recorded against {microseconds(case.recorded.us or 0)}"
-        times = f"{times} ({change(found.share)}), {of}"
-    else:
-        prediction = case.record.prediction
-        own = microseconds(0 if prediction is None else prediction.us)
-        times = f"{microseconds(best.us or 0)} predicted against {own} ({change(found.share)})"
-        times = f"{times}; {recorded} was recorded, {of}"
-    return f"Launch instead {_launch_words(case, best)}: {times}. {_alternative(case, best)}"
+    times = f"{microseconds(found.us)} {found.basis} against {microseconds(found.own_us)}"
+    recorded = ""
+    if found.basis == "predicted":
+        recorded = f"; {microseconds(best.recorded_us)} was recorded"
+    return (
+        f"Launch instead {_launch_words(case, best)}: {times} ({change(found.share)}){recorded},"
+        f" the fastest of {case.alternatives.recorded} launches recorded of this matrix."
+        f" {_alternative(case, best)}"
+    )
 
 
 def _launch_words(case: Case, one: Alternative) -> str:
-    config = one.config
-    kernel = "the same kernel" if one.kernel is None else one.kernel
+    kernel, config = one.kernel, one.config
     if config.block_size != case.config.block_size:
         kernel = f"{kernel}, BLOCK_SIZE {config.block_size}"
     programs = "" if one.num_programs is None else f", {one.num_programs} programs"
@@ -262,25 +253,14 @@ def _launch_words(case: Case, one: Alternative) -> str:
 
 
 def _alternative(case: Case, one: Alternative) -> str:
-    config = one.config
-    return explain_command(
-        case,
-        kernel=one.kernel,
-        block_size=config.block_size,
-        num_warps=config.num_warps,
-        num_stages=config.num_stages,
-    )
-
-
-def _brings(found: Change | None) -> str:
-    return "" if found is None else f" ({found})"
+    return explain_command(case, kernel=one.kernel, **dataclasses.asdict(one.config))
 
 
 def _wider_loads(case: Case) -> Iterator[Advice]:
-    padded, own = case.padded, case.record.prediction
-    if padded is None or padded.prediction is None or own is None:
+    padded = case.padded
+    found = None if padded is None else _predicted_change(case, predicted_us(padded))
+    if padded is None or found is None:
         return
-    found = Change(padded.prediction.us / own.us - 1, "predicted", own.noticeable)
     more = (padded.resources.local_bytes or 0) > (case.record.resources.local_bytes or 0)
     if not found.is_faster or more:
         return
@@ -290,7 +270,7 @@ def _wider_loads(case: Case) -> Iterator[Advice]:
         cols = padded.matrix.problem.cols
         yield Advice(
             f"If the matrix can be padded with -inf to {cols} columns (stride and n_cols both:"
-            f" the mask counts too), loads get wider{_brings(found)}:"
+            f" the mask counts too), loads get wider ({found}):"
             f" {explain_command(case, cols=cols)}",
             found,
         )
@@ -325,14 +305,15 @@ def _row_kernel(case: Case) -> Iterator[Advice]:
     rows = case.by_rows
     if rows is None:
         return
-    recorded = recorded_change(case, "row_programs")
-    longer = _change(case, case.alternatives.find(rows, _single(case)))
-    if recorded is not None:
-        longer = Change(recorded, "recorded")
-    if longer is None:
+    own, recorded, longer = case.recorded.us, case.recorded.row_programs, None
+    if own is not None and recorded is not None and recorded.us is not None:
+        longer = Change(recorded.us, own, "recorded")
+    elif case.row_kernel is not None:
+        longer = _predicted_change(case, predicted_us(case.row_kernel))
+    if longer is None or not longer.is_faster:
         return
     yield Advice(
-        f"One program per row needs no loop and no num_programs{_brings(longer)}:"
+        f"One program per row needs no loop and no num_programs ({longer}):"
         f" {explain_command(case, kernel=rows, num_stages=1)}",
         longer,
     )
@@ -340,9 +321,8 @@ def _row_kernel(case: Case) -> Iterator[Advice]:
 
 def advice(case: Case) -> tuple[Advice, ...]:
     """Return what is worth trying, what is known to bring most first."""
-    kinds = (_wider_loads,) if case.record.matrix is None else (_wider_loads, _row_kernel)
-    found = [one for kind in kinds for one in kind(case) if one.worth_it]
-    return tuple(sorted(found, key=lambda one: 0.0 if one.change is None else one.change.share))
+    found = [*_wider_loads(case), *(() if case.record.matrix is None else _row_kernel(case))]
+    return tuple(sorted(found, key=lambda one: one.change.share))
 
 
 def first_advice(case: Case) -> Iterator[str]:
@@ -357,29 +337,31 @@ def first_advice(case: Case) -> Iterator[str]:
         yield from (f"**{case.title}**: {one}" for one in dict.fromkeys(said) if one)
 
 
-def _others(case: Case) -> Iterator[Advice]:
+def _others(case: Case) -> Sequence[Advice]:
     """Return what is worth trying besides the launch to take instead, and its kernel."""
-    found, instead = advice(case), launch_instead(case)
     if case.record.matrix is None:
-        return iter(())
+        return ()
+    found, instead = advice(case), launch_instead(case)
     if instead is None:
-        return iter(found)
+        return found
     command, other = _alternative(case, instead[0]), f"--kernel {instead[0].kernel}"
     own = instead[0].kernel == case.kernel_name
-    return (
+    return [
         one
         for one in found
         if not one.sentence.endswith(command) and (own or other not in one.sentence)
-    )
+    ]
 
 
-def what_to_try(cases: Sequence[Case]) -> Section:
-    """Return what changes with another setting, and what else there is, each with its command."""
-    found = tuple(cases)
+def what_to_try(cases: Sequence[Case], *more: str) -> Section:
+    """Return what changes with another setting, and what else there is, each with its command.
+
+    *more* is said behind it.
+    """
     sentences = (
-        *said_of_each(found, of_neighbours),
-        *said_of_each(found, lambda case: tuple(one.sentence for one in _others(case))),
-        "`--full` has the arithmetic, memory and stages; `--words` explains the terms.",
+        *said_of_each(cases, of_neighbours),
+        *said_of_each(cases, lambda case: [one.sentence for one in _others(case)]),
+        *more,
     )
     return Section("What to try", neighbour_tables(cases), sentences)
 
@@ -438,7 +420,7 @@ def best_action(case: Case) -> Action | None:
     if not found:
         return Action("", sentence, own.us, own.us, "")
     record, change, said, changes = min(found, key=lambda one: predicted_us(one[0]))
-    times = f"{microseconds(own.us)}"
+    times = microseconds(own.us)
     if record.prediction is not None:
         times = f"{prediction_words(record.prediction)} instead of {times}"
     return Action(change, said, own.us, predicted_us(record), times, changes, record)

@@ -12,7 +12,6 @@ from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.errors import InputError, refuse
-from occupancy_lab.explaining.case import gpu_to_measure, timed
 from occupancy_lab.explaining.explanation import Explanation, explain_asked
 from occupancy_lab.explaining.launch import write_steps
 from occupancy_lab.inputs import (
@@ -26,14 +25,16 @@ from occupancy_lab.inputs import (
     found_kernel,
     option_name,
 )
-from occupancy_lab.record import Record
+from occupancy_lab.record import MatrixRecord
 from occupancy_lab.signature import read_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from occupancy_lab.explaining.script_runs import ScriptExplanation
+    from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedDtype, AskedGpus, AskedKernel, Integer
+    from occupancy_lab.record import Record
     from occupancy_lab.signature import Words
 
 
@@ -150,7 +151,7 @@ def explain_matrix(  # noqa: PLR0913 - one argument per option of the command li
     problem = chosen_problem(rows, cols, dtype)
     chosen = chosen_knobs(block_size=block_size, num_warps=num_warps, num_stages=num_stages)
     gpus = chosen_gpus(gpu)
-    here = gpu_to_measure([one for one, _ in gpus]) if measure else None
+    here = _gpu_to_measure([one for one, _ in gpus]) if measure else None
     compiler = Compiler(
         store_directory() if cache else None,
         triton=triton,
@@ -180,7 +181,31 @@ def explain_matrix(  # noqa: PLR0913 - one argument per option of the command li
     if here is None:
         return explained
     runs = (
-        timed(run, str(found.name)) if isinstance(run, Record) and run.gpu.key == here.key else run
+        _timed(run, str(found.name))
+        if isinstance(run, MatrixRecord) and run.gpu.key == here.key
+        else run
         for run in explained.runs
     )
     return dataclasses.replace(explained, runs=tuple(runs))
+
+
+def _gpu_to_measure(gpus: Sequence[Gpu]) -> Gpu:
+    """Return the first GPU of this machine.
+
+    Raises InputError where it is none of *gpus*, or torch cannot use it.
+    """
+    from occupancy_lab.measuring.process import chosen_devices, refuse_elsewhere
+
+    here, _ = chosen_devices("--measure")
+    if (here.key, here.multiprocessors) not in {(gpu.key, gpu.multiprocessors) for gpu in gpus}:
+        refuse_elsewhere("--measure", here, gpus)
+    return here
+
+
+def _timed(record: MatrixRecord, kernel: str) -> Record:
+    from occupancy_lab.measuring.journal import measure_launches
+    from occupancy_lab.measuring.process import TimedLaunch
+
+    launch = TimedLaunch(kernel, record.config, record.plan.num_programs or 1)
+    (measurement,) = measure_launches([(record.problem, launch)])
+    return record.with_measurement(measurement)

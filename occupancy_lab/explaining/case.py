@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.kernel import kernel_names
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from occupancy_lab.asked import Matrix
     from occupancy_lab.explaining.neighbours import Neighbour
-    from occupancy_lab.gpus import Architecture, Gpu
+    from occupancy_lab.gpus import Architecture
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.record import Record
@@ -66,14 +66,13 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """Another launch of the same problem, by what names its kernel, and its times."""
+    """Another launch of the same problem that was recorded, by its kernel, and its times."""
 
-    kernel: str | None
+    kernel: str
     config: Config
-    us: float | None = None
-    """The predicted time, us; None where it is not compiled, or cannot be predicted."""
-    recorded_us: float | None = None
-    """The recorded time, us; None where none was recorded."""
+    us: float | None
+    """The predicted time, us; None where it is not compiled so, or cannot be predicted."""
+    recorded_us: float
     num_programs: int | None = None
     """Programs of the recorded launch, where not as many fit of what is compiled now."""
 
@@ -82,19 +81,12 @@ class Alternative:
 class Alternatives:
     """Other launches of the same problem on the same GPU, whatever a store holds of them."""
 
-    named: tuple[Alternative, ...] = ()
-    """Those that advice may name, as they are compiled now."""
     fastest: Alternative | None = None
     """The fastest that was recorded; None where none was."""
     recorded: int = 0
     """Of how many it is the fastest."""
     tuned: int = 0
     """Where none was recorded: how many configurations `tune` compiles and ranks."""
-
-    def find(self, kernel: str | None, config: Config) -> Alternative | None:
-        """Return the launch of *kernel* with *config*; None where it is not among `named`."""
-        same = (one for one in self.named if (one.kernel, one.config) == (kernel, config))
-        return next(same, None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -195,38 +187,15 @@ class Case:
         return self.record.num_warps * self.architecture.warp_size
 
 
-def gpu_to_measure(gpus: Sequence[Gpu]) -> Gpu:
-    """Return the first GPU of this machine.
-
-    Raises InputError where it is none of *gpus*, or torch cannot use it.
-    """
-    from occupancy_lab.measuring.process import chosen_devices, refuse_elsewhere
-
-    here, _ = chosen_devices("--measure")
-    if (here.key, here.multiprocessors) not in {(gpu.key, gpu.multiprocessors) for gpu in gpus}:
-        refuse_elsewhere("--measure", here, gpus)
-    return here
-
-
 def with_recorded(case: Case) -> Case:
     """Return *case* with what was recorded of its launch.
 
     Only the lab's own kernels were recorded, and a kernel of a file may have the name of one.
     """
-    if case.kernel_name in kernel_names() and not case.matrix.options:
-        return dataclasses.replace(case, recorded=_recorded(case))
-    return case
-
-
-def timed(record: Record, kernel: str) -> Record:
-    """Return *record*, of a launch of *kernel* on a matrix, with its time on the GPU here."""
-    from occupancy_lab.measuring.journal import measure_launches
-    from occupancy_lab.measuring.process import TimedLaunch
-
-    case = Case(record)
-    launch = TimedLaunch(kernel, case.config, case.plan.num_programs or 1)
-    (measurement,) = measure_launches([(case.problem, launch)])
-    return record.with_measurement(measurement)
+    matrix = case.record.matrix
+    if matrix is None or matrix.options or case.kernel_name not in kernel_names():
+        return case
+    return dataclasses.replace(case, recorded=_recorded(case))
 
 
 def _recorded(case: Case) -> Recorded:

@@ -9,8 +9,6 @@ from occupancy_lab.gpus import bare_gpus, devices, disagreements
 from occupancy_lab.text.document import Document, Section, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from occupancy_lab.gpus import Gpu, PresentGpu
 
 DOUBTFUL = "?"
@@ -49,49 +47,37 @@ def _limits_row(gpu: Gpu) -> tuple[str, ...]:
 
 def list_gpus(present: tuple[PresentGpu, ...]) -> Document:
     """Return every GPU and architecture of the table, and the GPUs at hand."""
-    device_headers = ("name", "GPU", "target", "size", "GB/s", "L2 MiB")
-    limit_headers = ("target", "", "warps", "registers", "shared B", "a program B")
+    here = "No GPU is at hand; every one of these can be compiled for and explained all the same."
+    if present:
+        here = f"At hand: {', '.join(one.name for one in present)}."
+    known = Table(
+        ("name", "GPU", "target", "size", "GB/s", "L2 MiB"),
+        tuple(map(_device_row, devices().values())),
+    )
+    limits = Table(
+        ("target", "", "warps", "registers", "shared B", "a program B"),
+        tuple(map(_limits_row, bare_gpus().values())),
+    )
     return Document(
         "GPUs",
         (
-            _present_answer(present),
+            here,
             f"{DOUBTFUL} marks a number in doubt.",
             "`occupancy-lab gpus NAME` gives the source of each number.",
         ),
         (
-            *(_present_section(one) for one in present),
-            Section("Devices", (_table(device_headers, map(_device_row, devices().values())),)),
-            Section(
-                "Architectures, per multiprocessor",
-                (_table(limit_headers, map(_limits_row, bare_gpus().values())),),
-            ),
+            *map(_present_section, present),
+            Section("Devices", (known,)),
+            Section("Architectures, per multiprocessor", (limits,)),
         ),
     )
 
 
-def _table(headers: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table:
-    return Table(headers, tuple(rows))
-
-
-def _present_answer(present: tuple[PresentGpu, ...]) -> str:
-    if not present:
-        return (
-            "No GPU is at hand; every one of these can be compiled for and explained all the same."
-        )
-    names = ", ".join(one.name for one in present)
-    return f"At hand: {names}."
-
-
 def _present_section(one: PresentGpu) -> Section:
     rows = tuple((name, str(value)) for name, value in one.driver.items())
-    sentences = disagreements(one) or (
-        "Every number that the driver reports agrees with the table.",
-    )
-    return Section(
-        f"At hand: {one.name}",
-        (Table(("what its driver reports", "value"), rows),),
-        tuple(sentences),
-    )
+    table = Table(("what its driver reports", "value"), rows)
+    agrees = ("Every number that the driver reports agrees with the table.",)
+    return Section(f"At hand: {one.name}", (table,), tuple(disagreements(one) or agrees))
 
 
 def describe_gpu(gpu: Gpu) -> Document:
@@ -113,11 +99,9 @@ def describe_gpu(gpu: Gpu) -> Document:
 
 def numbers(gpu: Gpu) -> dict[str, Any]:
     """Return every number of *gpu* and its architecture by name."""
-    fields = {**dataclasses.asdict(gpu.architecture)}
-    for field in dataclasses.fields(gpu):
-        if field.name not in {"architecture", "sources"}:
-            fields[field.name] = getattr(gpu, field.name)
-    return fields
+    names = [field.name for field in dataclasses.fields(gpu)]
+    own = {one: getattr(gpu, one) for one in names if one not in {"architecture", "sources"}}
+    return dataclasses.asdict(gpu.architecture) | own
 
 
 def gpus_values(found: tuple[Gpu, ...], present: tuple[PresentGpu, ...]) -> dict[str, Any]:
@@ -125,12 +109,7 @@ def gpus_values(found: tuple[Gpu, ...], present: tuple[PresentGpu, ...]) -> dict
     return {
         "gpus": [gpu_values(gpu) for gpu in found or (*devices().values(), *bare_gpus().values())],
         "present": [
-            {
-                "name": one.name,
-                "index": one.index,
-                "driver": dict(one.driver),
-                **gpu_values(one.gpu),
-            }
+            {"name": one.name, "index": one.index, "driver": {**one.driver}, **gpu_values(one.gpu)}
             for one in present
         ],
     }

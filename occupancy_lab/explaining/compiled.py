@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from occupancy_lab.arguments import ALIGNMENT
 from occupancy_lab.explaining.neighbours import WIDEST_ACCESS
 from occupancy_lab.kernel import Grid
-from occupancy_lab.text.document import Section, Table
-from occupancy_lab.text.words import compared, count, known, said_of_each
+from occupancy_lab.text.document import Section, side_by_side
+from occupancy_lab.text.words import count, known, said_of_each
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.values import Problem
@@ -110,19 +110,15 @@ def _load_sentences(case: Case) -> Iterator[str]:
         )
 
 
-def what_fits(cases: tuple[Case, ...]) -> Section:
+def what_fits(cases: Sequence[Case]) -> Section:
     """Explain the block, its mask, the elements that a thread has and the width of its loads."""
-    rows = compared(
-        cases,
-        (
-            ("masked lanes", _masked),
-            ("threads per program", threads_words),
-            ("elements per thread", _elements),
-        ),
+    facts = (
+        ("masked lanes", _masked),
+        ("threads per program", threads_words),
+        ("elements per thread", _elements),
     )
-    table = Table(("", *(case.title for case in cases)), rows)
     sentences = (*said_of_each(cases, _block_sentences), *said_of_each(cases, _load_sentences))
-    return Section("What fits", (table,), sentences)
+    return Section("What fits", (side_by_side(cases, facts),), sentences)
 
 
 def _masked(case: Case) -> str:
@@ -160,11 +156,8 @@ def stage_sentences(case: Case) -> Iterator[str]:
     """Say what num_stages costs here, against num_stages 1."""
     if case.single_stage is None:
         return
-    single, resources, stages = (
-        case.single_stage.resources,
-        case.record.resources,
-        case.record.num_stages,
-    )
+    single, resources = case.single_stage.resources, case.record.resources
+    stages = case.record.num_stages
     registers, shared = f"{case.architecture.register_word}s", case.architecture.shared_word
     over_rows, word = case.plan.is_persistent, case.piece
     counted = resources.instructions is not None
@@ -226,16 +219,12 @@ def register_sentences(case: Case) -> Iterator[str]:
         )
 
 
-def what_was_compiled(cases: tuple[Case, ...]) -> Section:
+def what_was_compiled(cases: Sequence[Case]) -> Section:
     """Explain what the stages of the compiled kernel cost on this vendor, and what it spills."""
     words = " or ".join(dict.fromkeys(f"{case.piece}s" for case in cases))
-    rows = compared(
-        cases,
-        (
-            (f"shared memory for {words} in flight", _pipeline),
-            ("shared memory for the reduction", _scratch),
-        ),
+    facts = (
+        (f"shared memory for {words} in flight", _pipeline),
+        ("shared memory for the reduction", _scratch),
     )
-    table = Table(("", *(case.title for case in cases)), rows)
     sentences = (*said_of_each(cases, stage_sentences), *said_of_each(cases, _spill_sentences))
-    return Section("What was compiled", (table,), sentences)
+    return Section("What was compiled", (side_by_side(cases, facts),), sentences)

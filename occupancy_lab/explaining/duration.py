@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from occupancy_lab.explaining.facts import time_words
-from occupancy_lab.explaining.timing import (
-    programs_sentences,
-    rows_sentences,
-    stages_sentences,
-    timing,
-    tutorial_sentences,
-)
-from occupancy_lab.prediction import PARTS
-from occupancy_lab.text.document import Section, Table, literal
+from occupancy_lab.explaining.neighbours import predicted_us
+from occupancy_lab.occupancy.calculator import limiter_words
+from occupancy_lab.prediction import NOTICEABLE, PARTS
+from occupancy_lab.text.document import Section, literal, side_by_side
 from occupancy_lab.text.words import (
+    article,
     change,
     conditions_words,
+    count,
     median_words,
     microseconds,
     place_words,
@@ -26,10 +24,9 @@ from occupancy_lab.text.words import (
 from occupancy_lab.throughput.ranges import is_open
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from occupancy_lab.explaining.case import Case
-    from occupancy_lab.explaining.timing import Timing
     from occupancy_lab.prediction import Prediction
     from occupancy_lab.record import Record
     from occupancy_lab.values import Measurement
@@ -41,38 +38,53 @@ ALTERNATIVES = {
     "one program per row, no loop": "row_programs",
     "the tutorial's num_programs": "tutorial",
 }
-"""What is changed, and the field of Timing that holds the prediction with it."""
+"""What is changed, and its name in `otherwise` and, where times of it are recorded, in Recorded."""
 
 
 NO_GRID = "no `--grid` is given"
 """Why nobody knows what a launch does."""
 
 
-def the_duration(cases: tuple[Case, ...]) -> Section:
+def the_duration(cases: Sequence[Case]) -> Section:
     """Explain how long the launch should take, what bounds it, and what was measured of it."""
-    timings = {case.title: timing(case) for case in cases}
-    found = tuple(one for one in timings.values() if one is not None)
+    others = {case.title: otherwise(case) for case in cases}
 
     def sentences(case: Case) -> Iterator[str]:
-        timed = timings[case.title]
-        if case.record.prediction is not None:
-            yield part_sentence(case.record.prediction)
-        if timed is not None:
-            yield from (
-                *programs_sentences(timed),
-                *rows_sentences(timed),
-                *stages_sentences(timed),
-            )
+        found, prediction = others[case.title], case.record.prediction
+        if prediction is not None:
+            yield part_sentence(prediction)
+        if prediction is not None and case.record.matrix is not None:
+            yield from programs_sentences(case, found)
+            yield from rows_sentences(case, found)
+            yield from stages_sentences(case, found)
         if case.record.matrix is not None:
-            yield from tutorial_sentences(case, timed)
-        prediction = case.record.prediction
+            yield from tutorial_sentences(case, found)
         if prediction is not None and prediction.calibrated:
             yield time_sentence(case.record)
         yield from measured_sentences(case)
 
-    timed = [one for one in cases if one.record.prediction]
-    tables = (*_part_tables(timed), *_alternative_tables(found))
-    return Section("How long it takes", tables, said_of_each(cases, sentences))
+    def alternative(name: str, case: Case) -> str:
+        other = others[case.title].get(name)
+        if other is None:
+            return "-"
+        return f"{microseconds(other.us)} ({change(_longer(case, other))})"
+
+    timed = [case for case in cases if case.record.prediction is not None]
+    tables = (
+        side_by_side(
+            timed,
+            ((words, partial(_part_words, name)) for name, words in PARTS.items()),
+            caption="Each part if nothing else took any time; parts overlap, so they add up to"
+            " more:",
+        ),
+        side_by_side(
+            [case for case in timed if case.record.matrix is not None],
+            ((words, partial(alternative, name)) for words, name in ALTERNATIVES.items()),
+            caption="What would be predicted with one thing changed:",
+        ),
+    )
+    shown = tuple(table for table in tables if table.rows)
+    return Section("How long it takes", shown, said_of_each(cases, sentences))
 
 
 def time_sentence(record: Record) -> str:
@@ -150,38 +162,10 @@ def _unknown(record: Record) -> str:
     return ""
 
 
-def _part_tables(cases: Sequence[Case]) -> tuple[Table, ...]:
-    """Return each part's time by itself."""
-    if not cases:
-        return ()
-    predictions = [one.record.prediction for one in cases]
-    of_each = [
-        {} if one is None else {part.name: part.us for part in one.parts} for one in predictions
-    ]
-    rows = tuple(
-        (words, *("-" if name not in us else microseconds(us[name]) for us in of_each))
-        for name, words in PARTS.items()
-        if any(name in us for us in of_each)
-    )
-    caption = "Each part if nothing else took any time; parts overlap, so they add up to more:"
-    return (Table(("", *(one.title for one in cases)), rows, caption),)
-
-
-def _alternative_tables(timings: tuple[Timing, ...]) -> tuple[Table, ...]:
-    """Return what would be predicted with one thing changed."""
-
-    def words(timed: Timing, field: str) -> str:
-        other = getattr(timed, field)
-        if other is None:
-            return "-"
-        return f"{microseconds(other.us)} ({change(timed.change(other))})"
-
-    rows = tuple(
-        (name, *(words(timed, field) for timed in timings)) for name, field in ALTERNATIVES.items()
-    )
-    rows = tuple(row for row in rows if any(cell != "-" for cell in row[1:]))
-    caption = "What would be predicted with one thing changed:"
-    return (Table(("", *(timed.title for timed in timings)), rows, caption),) if rows else ()
+def _part_words(part: str, case: Case) -> str:
+    """Return the time of a part by itself; "-" where the launch has none of that name."""
+    parts = case.record.prediction.parts if case.record.prediction else ()
+    return next((microseconds(one.us) for one in parts if one.name == part), "-")
 
 
 def measured_sentences(case: Case) -> Iterator[str]:
@@ -196,8 +180,7 @@ def measured_sentences(case: Case) -> Iterator[str]:
         yield from _time_sentences(case, where, now)
     if recorded is not None and recorded.conditions is not None:
         taken = recorded.conditions
-        where = f"Recorded on {place_words(taken)} ({conditions_words(taken)})"
-        yield from _time_sentences(case, where, recorded)
+        yield from _time_sentences(case, f"Recorded on {place_words(taken)}", recorded)
         if taken.triton != case.record.triton_version:
             yield (
                 f"Triton {taken.triton} compiled what was recorded, Triton"
@@ -208,16 +191,13 @@ def measured_sentences(case: Case) -> Iterator[str]:
 
 def _as_compiled_sentences(case: Case) -> Iterator[str]:
     """Say what was recorded of the same configuration, compiled to another launch."""
-    if case.recorded.as_compiled is None:
-        return
-    programs, found = case.recorded.as_compiled
-    taken, planned = found.conditions, case.plan.num_programs
-    if taken is not None:
+    programs, found = case.recorded.as_compiled or (0, None)
+    if found is not None and (taken := found.conditions) is not None:
+        planned = case.plan.num_programs
         yield (
-            f"Recorded on {place_words(taken)} ({conditions_words(taken)}):"
-            f" {time_words(case, found)}, {median_words(found.runs)}{_range(found)}. That is with"
-            f" {programs} programs, as many as fit of what Triton {taken.triton} compiled; of what"
-            f" is predicted {planned} fit."
+            f"Recorded on {place_words(taken)}: {time_words(case, found)},"
+            f" {median_words(found.runs)}{_range(found)}. That is with {programs} programs, as many"
+            f" as fit of what Triton {taken.triton} compiled; of what is predicted {planned} fit."
         )
 
 
@@ -244,3 +224,164 @@ def _against(case: Case, measurement: Measurement) -> str:
         return ""
     share = prediction.us / measurement.us - 1
     return f"; the prediction is {abs(share):.1%} {'above' if share > 0 else 'below'} it"
+
+
+def otherwise(case: Case) -> dict[str, Prediction]:
+    """Return what is predicted with one thing changed, by its name in `ALTERNATIVES`.
+
+    What nobody compiled or can predict is missing, and all of it for a launch without a prediction,
+    or that no kernel of a matrix made.
+    """
+    record = case.record
+    if record.prediction is None or record.matrix is None:
+        return {}
+    single = case.single_stage if record.num_stages > 1 and case.plan.is_persistent else None
+    found = {
+        "more_programs": None if all_at_once(case) else record.with_more,
+        "single_stage": None if single is None else single.prediction,
+        "row_programs": None if case.row_kernel is None else case.row_kernel.prediction,
+        "tutorial": record.tutorial_prediction,
+    }
+    return {name: one for name, one in found.items() if one is not None}
+
+
+def _longer(case: Case, other: Prediction) -> float:
+    """Return how much longer than predicted *other* takes, as a share: -0.1 is 10% less."""
+    return other.us / predicted_us(case.record) - 1
+
+
+def all_at_once(case: Case) -> bool:
+    """Tell whether every row (or block) has a program from the start."""
+    plan = case.plan
+    return plan.resident_programs is not None and plan.resident_programs >= plan.work
+
+
+def programs_sentences(case: Case, others: Mapping[str, Prediction]) -> Iterator[str]:
+    """Say whether more resident programs would help; *others* as `otherwise` has them."""
+    own, more = case.record.prediction, others.get("more_programs")
+    fit, word = case.calculation.next_programs, case.architecture.multiprocessor_word
+    if all_at_once(case):
+        yield (
+            f"More resident programs would not help: each {case.piece} has a program from the"
+            " start."
+        )
+    elif fit is None:
+        yield (
+            f"No more programs fit on {article(word)} {word}, whatever registers and"
+            f" {case.architecture.shared_word} they take."
+        )
+    if own is None or more is None:
+        return
+    programs = case.record.occupancy.programs_per_multiprocessor
+    predicted = (
+        f"with {fit} programs per {word} instead of {programs}, {microseconds(more.us)}"
+        f" would be predicted ({change(_longer(case, more))})"
+    )
+    if _longer(case, more) <= -own.noticeable:
+        limiters = limiter_words(case.calculation)
+        yield f"A kernel that takes less of {limiters} would be faster: {predicted}."
+    else:
+        yield f"Occupancy is not the limit: {predicted}."
+
+
+def rows_sentences(case: Case, others: Mapping[str, Prediction]) -> Iterator[str]:
+    """Say what one program per row instead of the loop would be worth, and why.
+
+    Where both were recorded, that decides, and else the prediction.
+    """
+    own, rows = case.record.prediction, others.get("row_programs")
+    if own is None or rows is None:
+        return
+    recorded = _recorded_change(case, "row_programs")
+    difference = _longer(case, rows) if recorded is None else recorded
+    times = _times(case, others, "row_programs")
+    least = own.noticeable if recorded is None else NOTICEABLE
+    if abs(difference) < least:
+        yield f"The loop costs nothing here: with one program per row, {times}."
+        return
+    verdict = "is better" if difference < 0 else "is not better"
+    yield f"One program per row {verdict} here: {times}.{_why_rows(own, rows, difference)}"
+
+
+def _recorded_change(case: Case, field: str) -> float | None:
+    """Return how much longer another launch took than this one, where both were recorded."""
+    own, other = case.recorded.us, getattr(case.recorded, field)
+    if own is None or other is None or other.us is None:
+        return None
+    share: float = other.us / own - 1
+    return share
+
+
+def _times(case: Case, others: Mapping[str, Prediction], name: str) -> str:
+    """Return what is predicted, and what was recorded, of the launch that differs in *name*.
+
+    It is "" where neither is known.
+    """
+    parts, other = [], others.get(name)
+    if other is not None:
+        parts.append(f"{microseconds(other.us)} is predicted ({change(_longer(case, other))})")
+    share = _recorded_change(case, name)
+    if share is not None:
+        recorded = microseconds(getattr(case.recorded, name).us)
+        parts.append(f"{recorded} was recorded ({change(share)})")
+    return ", ".join(parts)
+
+
+def _why_rows(own: Prediction, rows: Prediction, difference: float) -> str:
+    """Return as a sentence the part that makes half of a predicted difference; "" where none does.
+
+    What bounds the slower of the two comes first, then the part that differs most.
+    """
+    sign = -1 if difference < 0 else 1
+    slower = own if sign < 0 else rows
+    needed = sign * (rows.us - own.us) / 2
+    now, then = ({one.name: one.us for one in each.parts} for each in (own, rows))
+    gains = [
+        (sign * (then.get(name, 0.0) - now.get(name, 0.0)), name == slower.bound, name)
+        for name in PARTS
+    ]
+    enough = [gain for gain in gains if gain[0] >= needed > 0]
+    if not enough:
+        return ""
+    *_, name = max(enough, key=lambda gain: (gain[1], gain[0]))
+    against = " against ".join(microseconds(one.get(name, 0.0)) for one in (then, now))
+    return f" What differs most by itself: {PARTS[name]}, {against}."
+
+
+def stages_sentences(case: Case, others: Mapping[str, Prediction]) -> Iterator[str]:
+    """Say what num_stages does to the time here."""
+    stages, shared = case.record.num_stages, case.architecture.shared_word
+    copies = case.record.resources.async_copies
+    if not case.plan.is_persistent or stages == 1:
+        return
+    times = _times(case, others, "single_stage")
+    against = f" With num_stages 1, {times}." if "single_stage" in others else ""
+    ahead = stages_words(stages, shared, case.piece) if copies else ""
+    yield f"{ahead}{against}".strip()
+
+
+def stages_words(stages: int, shared: str, word: str = "row") -> str:
+    """Say when a copy starts and when it is waited for, which is the same for every kernel."""
+    copied = (
+        f"num_stages {stages} starts the copy of a {word} at the end of a pass and waits for it"
+    )
+    between = stages - 2
+    if between == 0:
+        return (
+            f"{copied} at the beginning of the next: that hides nothing of the load, and takes the"
+            f" {word} through {shared} besides."
+        )
+    return (
+        f"{copied} at the beginning of the pass {stages - 1} later: the work on"
+        f" {count(between, f'other {word}')} in between hides the load."
+    )
+
+
+def tutorial_sentences(case: Case, others: Mapping[str, Prediction]) -> Iterator[str]:
+    """Say what the tutorial's num_programs costs where it is another."""
+    times = _times(case, others, "tutorial")
+    if times:
+        yield (
+            f"With the tutorial's {case.record.miscount} programs instead of"
+            f" {case.plan.num_programs}, {times}."
+        )

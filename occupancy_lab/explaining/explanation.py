@@ -13,7 +13,6 @@ from occupancy_lab.asked import check_assumed
 from occupancy_lab.compiled_records import compile_record, compile_runs, with_counts
 from occupancy_lab.explaining.advice import (
     PADDED,
-    first_advice,
     wanted_besides,
     what_to_try,
     with_alternatives,
@@ -24,7 +23,7 @@ from occupancy_lab.explaining.duration import the_duration
 from occupancy_lab.explaining.formula import the_tutorial
 from occupancy_lab.explaining.grids import grid_changes, same_input, same_work
 from occupancy_lab.explaining.launch import the_launch, the_memory
-from occupancy_lab.explaining.limits import answer_in_short, idle_words, the_limits, the_next_step
+from occupancy_lab.explaining.limits import answer_in_short, the_limits, the_next_step
 from occupancy_lab.explaining.neighbours import (
     Neighbour,
     aligned,
@@ -35,15 +34,15 @@ from occupancy_lab.explaining.neighbours import (
     fewest_aligned,
     first_of,
 )
-from occupancy_lab.explaining.short import launch_title, the_launch_in_short, write_short
+from occupancy_lab.explaining.short import launch_page, the_launch_in_short, write_short
 from occupancy_lab.explaining.source import SourceView
 from occupancy_lab.explaining.variants import less_work_sentences, write_variants
 from occupancy_lab.explaining.work import the_work
-from occupancy_lab.record import Failed, Record
-from occupancy_lab.text.document import Answer, Document, Section, literal
+from occupancy_lab.record import Failed, Record, by_gpu
+from occupancy_lab.text.document import Answer, Document
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import pandas as pd
 
@@ -106,29 +105,27 @@ class Explanation(Answer):
     @property
     def short(self) -> Document | None:
         """What fits a screen; None where `document` does."""
-        return None if self.page else self._document(full=False)
+        return None if self.page else self.to_document()
 
     @property
     def document(self) -> Document:
         """All that there is to say."""
-        return self.page or self._document(full=True)
+        return self.to_document(full=True)
 
-    def _document(self, *, full: bool) -> Document:
+    def to_document(self, *, full: bool = False) -> Document:
+        """Return the short explanation, or the *full* one with the arithmetic."""
+        if self.page is not None:
+            return self.page
         if not self.is_one_launch:
             return write_variants(self.runs, full=full)
         return (write_full if full else write_short)(self.cases, self.failures)
 
-    def to_document(self, *, full: bool = False) -> Document:
-        """Return the short explanation, or the *full* one with the arithmetic."""
-        return self.document if full else self.short or self.document
-
     @property
     def source(self) -> SourceView:
         """The source of the kernel with what each line does."""
-        keys = dict.fromkeys(record.gpu.key for record in self.records)
-        of_each = [[one for one in self.records if one.gpu.key == key] for key in keys]
         function = self.asked[0].function if self.asked else None
-        return SourceView(tuple(map(first_of, of_each)), self.runs[0].kernel, function)
+        first = tuple(map(first_of, by_gpu(self.records)))
+        return SourceView(first, self.runs[0].kernel, function)
 
     def to_markdown(self, *, full: bool = False) -> str:
         """Return the short explanation, or the *full* one, in GitHub's markdown."""
@@ -217,9 +214,11 @@ def make_cases(
         if case.record.matrix is None and (wider := aligned(one, case.record)) is not None:
             besides[PADDED] = wider
         wanted += [(place, named, other) for named, other in besides.items()]
-    others = [other for *_, other in wanted]
-    compiled = functools.partial(_compiled, compiler=compiler, assume=assume)
-    runs = compiled(others)
+
+    def compiled(asked: Sequence[Asked]) -> list[Record | Failed]:
+        return with_counts(compile_runs(asked, compiler), asked, compiler, assume)
+
+    runs = compiled([other for *_, other in wanted])
     found: list[dict[Any, Record | Failed]] = [{} for _ in made]
     for (place, named, _), run in zip(wanted, runs, strict=True):
         found[place][named] = run
@@ -230,18 +229,11 @@ def make_cases(
     return tuple(_completed(case, one) for case, one in zip(made, found, strict=True))
 
 
-def _compiled(
-    asked: Sequence[Asked], compiler: Compiler, assume: Mapping[str, Assumption]
-) -> list[Record | Failed]:
-    return with_counts(compile_runs(asked, compiler), asked, compiler, assume)
-
-
 def _key(change: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
     return tuple(change.items())
 
 
 def _completed(case: Case, found: Mapping[Any, Record | Failed]) -> Case:
-    """Return *case* with what it is compared with, as it compiled."""
     record, besides = case.record, dict(found)
     neighbours = [
         Neighbour.of(record, change, run)
@@ -265,8 +257,6 @@ def _completed(case: Case, found: Mapping[Any, Record | Failed]) -> Case:
         single_stage=single if isinstance(single, Record) else None,
     )
     compiled = {named: run for named, run in besides.items() if isinstance(run, Record)}
-    if record.matrix is None:
-        return dataclasses.replace(case, padded=compiled.get(PADDED))
     return with_alternatives(with_recorded(case), compiled)
 
 
@@ -275,32 +265,20 @@ def write_full(cases: Sequence[Case], failures: Sequence[Failed] = ()) -> Docume
 
     What a kernel of a matrix adds is there where one made the launch.
     """
-    found, calculations = tuple(cases), tuple(case.calculation for case in cases)
+    calculations = [case.calculation for case in cases]
     of_matrix = all(case.record.matrix is not None for case in cases)
     timed = all(case.record.prediction is not None for case in cases)
     moved = all(case.record.traffic is not None for case in cases)
-    tried = what_to_try(cases)
-    tried = dataclasses.replace(tried, sentences=tried.sentences[:-1])
-    sections: tuple[tuple[bool, Callable[[], Section]], ...] = (
-        (True, lambda: the_launch_in_short(cases)),
-        (True, lambda: the_work(cases)),
-        (of_matrix, lambda: what_fits(found)),
-        (of_matrix, lambda: what_was_compiled(found)),
-        (True, lambda: the_limits(calculations)),
-        (True, lambda: the_next_step(calculations)),
-        (of_matrix, lambda: the_tutorial(calculations)),
-        (of_matrix, lambda: the_launch(found)),
-        (moved or of_matrix, lambda: the_memory(found)),
-        (timed or of_matrix, lambda: the_duration(found)),
-        (True, lambda: tried),
-    )
-    written = [section() for shown, section in sections if shown]
-    return Document(
-        launch_title(cases),
-        (
-            *(sentence for case in cases for sentence in first_advice(case)),
-            *(f"{answer_in_short(case)}{idle_words(case)}" for case in cases),
-            *(f"**{one.title}**: {literal(one.failure.reason)}." for one in failures),
-        ),
-        tuple(one for one in written if one.tables or one.sentences),
-    )
+    sections = [the_launch_in_short(cases), the_work(cases)]
+    if of_matrix:
+        sections += [what_fits(cases), what_was_compiled(cases)]
+    sections += [the_limits(calculations), the_next_step(calculations)]
+    if of_matrix:
+        sections += [the_tutorial(calculations), the_launch(cases)]
+    if moved or of_matrix:
+        sections.append(the_memory(cases))
+    if timed or of_matrix:
+        sections.append(the_duration(cases))
+    sections.append(what_to_try(cases))
+    said = tuple(one for one in sections if one.tables or one.sentences)
+    return launch_page(cases, failures, map(answer_in_short, cases), said)

@@ -13,11 +13,11 @@ from occupancy_lab.options import KNOBS, NAMES
 from occupancy_lab.prediction import PARTS
 from occupancy_lab.text.document import literal
 from occupancy_lab.text.words import (
-    compared,
     count,
     formatted,
     known,
     microseconds,
+    multiprocessor_words,
     percent,
     prediction_words,
     resource_word,
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     Fact = tuple[str, Callable[[Case], str]]
     """What it is called, and what is said of a launch; "-" where there is nothing to say."""
 
-UNTOLD = {"-", "0 B per thread"}
-"""What is left out where it is so of every launch."""
-
 
 def setting(settings: dict[str, Any], name: str) -> str:
     """Return the value of a constexpr or an option as a cell; "-" where there is none."""
@@ -45,14 +42,10 @@ def setting(settings: dict[str, Any], name: str) -> str:
     return literal(repr(value) if value == "" else str(value))
 
 
-def settings_of(run: Record | Failed) -> dict[str, Any]:
-    """Return what a launch is set with, by name: a matrix's knobs, or constexprs and options."""
-    if run.matrix is not None:
-        config = run.matrix.config
-        knobs = {"num_warps": config.num_warps, "num_stages": config.num_stages}
-        return {"BLOCK_SIZE": config.block_size, **knobs, **run.matrix.options}
-    constexprs = {name: run.arguments[name] for name in run.arguments if name in run.constexprs}
-    return {**constexprs, **run.options}
+def setting_words(settings: dict[str, Any], names: Iterable[str]) -> str:
+    """Return those of *names* that are set, each with its value: "BLOCK 64, num_warps 4"."""
+    known = (name for name in names if name in settings)
+    return ", ".join(f"{literal(name)} {setting(settings, name)}" for name in known)
 
 
 def launched_words(run: Record | Failed) -> str:
@@ -78,7 +71,7 @@ def launch_facts(cases: Sequence[Case]) -> tuple[Fact, ...]:
     """Return what there is to say of the launches of *cases* side by side, in its order."""
     gpus = [case.record.gpu for case in cases]
     names = dict.fromkeys(
-        name for case in cases for name in settings_of(case.record) if name not in NAMES
+        name for case in cases for name in case.record.settings if name not in NAMES
     )
     return (
         *((literal(name), partial(_set, name)) for name in names),
@@ -94,7 +87,7 @@ def launch_facts(cases: Sequence[Case]) -> tuple[Fact, ...]:
         ("tensor cores", _tensor_cores),
         ("tensor memory", _tensor_memory),
         *((name, partial(_does, words)) for name, words in WORDS.items()),
-        ("predicted time", predicted_words),
+        ("predicted time", _predicted),
         ("bound by", bound_words),
         ("busiest unit", busiest_words),
         ("measured now", _measured_words),
@@ -121,15 +114,9 @@ def compared_facts(cases: Sequence[Case]) -> tuple[Fact, ...]:
     )
 
 
-def told(cases: Sequence[Case], facts: Iterable[Fact]) -> tuple[tuple[str, ...], ...]:
-    """Return the rows of a table of *facts* with a column per case, without those of no case."""
-    rows = compared(tuple(cases), tuple(facts))
-    return tuple(row for row in rows if any(cell not in UNTOLD for cell in row[1:]))
-
-
 def _set(name: str, case: Case) -> str:
     """Return the value of one setting, and where it is from."""
-    value = setting(settings_of(case.record), name)
+    value = setting(case.record.settings, name)
     if case.record.matrix is None or name != "BLOCK_SIZE":
         return value
     return f"{value}, {_origin(case, 'block_size')}"
@@ -255,8 +242,7 @@ def _tensor_memory(case: Case) -> str:
     return f"{columns} columns per {held_word(case.calculation)}" if columns else "-"
 
 
-def predicted_words(case: Case) -> str:
-    """Return the predicted time and its range; "-" where there is none."""
+def _predicted(case: Case) -> str:
     prediction = case.record.prediction
     return "-" if prediction is None else prediction_words(prediction)
 
@@ -338,12 +324,11 @@ SHORT_HEADERS = ("registers", "local B", "shared B", "programs")
 
 def number_headers(gpus: Sequence[Gpu]) -> tuple[str, ...]:
     """Return the headers of `numbers` in the words of the GPUs' vendors."""
-    words = dict.fromkeys(gpu.architecture.multiprocessor_word for gpu in gpus)
     return (
         resource_words(gpus, "registers"),
         "local B",
         f"{resource_words(gpus, 'shared').replace(' memory', '')} B",
-        f"programs per {' or '.join(words)}",
+        f"programs per {multiprocessor_words(gpus)}",
     )
 
 

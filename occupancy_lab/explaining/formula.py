@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from occupancy_lab.gpus import HipArchitecture
 from occupancy_lab.occupancy import Rocm, known_to, tutorial_occupancy
 from occupancy_lab.occupancy.tutorial import used_registers
-from occupancy_lab.text.document import Section, Table
-from occupancy_lab.text.words import article, compared, count, per_cta, said_of_each
+from occupancy_lab.text.document import Section, side_by_side
+from occupancy_lab.text.words import article, as_sentence, count, per_cta, said_of_each
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -101,38 +101,29 @@ def _verdict(calculation: Calculation, copied: TutorialOccupancy, rocm: Rocm = R
 
 def tutorial_sentences(calculation: Calculation) -> Iterator[str]:
     """Say whether the tutorial's formula is right, and what it misses where it is not."""
-    verdict = _verdict(calculation, calculation.tutorial)
-    yield f"{verdict[0].upper()}{verdict[1:]}."
+    yield as_sentence(_verdict(calculation, calculation.tutorial))
     if isinstance(calculation.architecture, HipArchitecture) and Rocm.OLD in known_to(
         calculation.architecture
     ):
         old = tutorial_occupancy(calculation.resources, calculation.architecture, Rocm.OLD)
         verdict = _verdict(calculation, old, Rocm.OLD)
-        yield f"With {_old_registers(calculation.architecture)}, {verdict}."
+        used = used_registers(calculation.architecture, Rocm.OLD)
+        reported = calculation.architecture.old_registers
+        doubled = "" if used == reported else f", which the tutorial doubles to {used} on CDNA"
+        yield f"With the {reported} registers that ROCm up to 6.3 reported{doubled}, {verdict}."
 
 
-def _old_registers(mp: HipArchitecture) -> str:
-    used = used_registers(mp, Rocm.OLD)
-    reported = mp.old_registers
-    doubled = "" if used == reported else f", which the tutorial doubles to {used} on CDNA"
-    return f"the {reported} registers that ROCm up to 6.3 reported{doubled}"
-
-
-def the_tutorial(calculations: tuple[Calculation, ...]) -> Section:
+def the_tutorial(calculations: Sequence[Calculation]) -> Section:
     """Set the tutorial's formula beside the exact one, and say what makes the difference."""
     word = per_cta("program", calculations[0].resources.num_ctas)
-    rows = compared(
-        calculations,
-        (
-            ("tutorial, registers", lambda calculation: _steps(calculation, "registers")),
-            ("tutorial, waves", lambda calculation: _steps(calculation, "warps")),
-            ("tutorial, shared memory", lambda calculation: _steps(calculation, "shared")),
-            (f"tutorial, {word}s", tutorial_programs),
-            (f"exact, {word}s", _exact_programs),
-        ),
+    facts = (
+        ("tutorial, registers", lambda calculation: _steps(calculation, "registers")),
+        ("tutorial, waves", lambda calculation: _steps(calculation, "warps")),
+        ("tutorial, shared memory", lambda calculation: _steps(calculation, "shared")),
+        (f"tutorial, {word}s", tutorial_programs),
+        (f"exact, {word}s", lambda one: f"**{one.occupancy.programs_per_multiprocessor}**"),
     )
-    rows = tuple(row for row in rows if any(cell != "-" for cell in row[1:]))
-    table = Table(("", *(calculation.title for calculation in calculations)), rows, prose=True)
+    table = side_by_side(calculations, facts, prose=True)
     return Section(
         "The tutorial's formula", (table,), said_of_each(calculations, tutorial_sentences)
     )
@@ -149,7 +140,3 @@ def tutorial_programs(calculation: Calculation) -> str:
     """Return the programs per multiprocessor that the tutorial's formula says, or that it fails."""
     programs = calculation.tutorial.programs_per_multiprocessor
     return "fails" if programs is None else f"**{programs}**"
-
-
-def _exact_programs(calculation: Calculation) -> str:
-    return f"**{calculation.occupancy.programs_per_multiprocessor}**"

@@ -110,17 +110,21 @@ def same_work(record: Record, other: Record) -> bool:
 
     As many, between the same two: more programs of a smaller block may go beyond a tensor's end.
     """
-    one, two = record.counts, other.counts
-    if one is None or two is None:
+    if record.counts is None or other.counts is None:
         return False
-    mine, its = ({each.tensor: each for each in found.footprints} for found in (one, two))
-    most = _sampled(one, two)
-    return mine.keys() == its.keys() and all(
-        _alike(mine[name].read, its[name].read, most)
-        and _alike(mine[name].written, its[name].written, most)
-        and _in_one_place(mine[name], its[name], most)
-        for name in mine
+    tensors, most = _tensors(record.counts, other.counts), _sampled(record.counts, other.counts)
+    return tensors is not None and all(
+        _alike(mine.read, its.read, most)
+        and _alike(mine.written, its.written, most)
+        and _in_one_place(mine, its, most)
+        for mine, its in tensors
     )
+
+
+def _tensors(one: Counts, other: Counts) -> list[tuple[Footprint, Footprint]] | None:
+    """Return what two launches touch of each tensor; None where these are not the same."""
+    mine, its = ({each.tensor: each for each in counts.footprints} for counts in (one, other))
+    return [(mine[name], its[name]) for name in its] if mine.keys() == its.keys() else None
 
 
 def doing_less(runs: Sequence[Record | Failed]) -> dict[int, int]:
@@ -189,15 +193,15 @@ def same_input(record: Record, other: Record) -> bool:
     one, two = record.counts, other.counts
     if one is None or two is None:
         return False
-    most = _sampled(one, two)
-    mine, its = ({each.tensor: each for each in found.footprints} for found in (one, two))
-    if mine.keys() != its.keys():
-        return False
-    grown = {*grown_tensors(record, other)}
+    tensors, most, grown = _tensors(one, two), _sampled(one, two), {*grown_tensors(record, other)}
     return (
-        all(_alike(mine[name].read, its[name].read, most) for name in mine)
-        and all(_no_less(mine[name].written, its[name].written, most) for name in mine)
-        and all(_in_one_place(mine[name], its[name], most) for name in mine.keys() - grown)
+        tensors is not None
+        and all(
+            _alike(mine.read, its.read, most)
+            and _no_less(mine.written, its.written, most)
+            and (its.tensor in grown or _in_one_place(mine, its, most))
+            for mine, its in tensors
+        )
         and {*one.reduced} <= grown
         and _no_less(one.flops, two.flops, most)
         and _no_more(one.read_bytes + one.written_bytes, two.read_bytes + two.written_bytes)
@@ -209,11 +213,10 @@ def grown_tensors(record: Record, other: Record) -> list[str]:
     if record.counts is None or other.counts is None:
         return []
     most = _sampled(record.counts, other.counts)
-    written = {one.tensor: one.written for one in record.counts.footprints}
     return [
-        one.tensor
-        for one in other.counts.footprints
-        if one.tensor is not None and not _no_less(one.written, written[one.tensor], most)
+        its.tensor
+        for mine, its in _tensors(record.counts, other.counts) or ()
+        if its.tensor is not None and not _no_less(its.written, mine.written, most)
     ]
 
 

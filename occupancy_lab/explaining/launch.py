@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from occupancy_lab.explaining.facts import resident_words
 from occupancy_lab.inputs import traffic_unknown
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.text.document import Document, Section, Table
-from occupancy_lab.text.words import byte_words, compared, count, microseconds, said_of_each
+from occupancy_lab.text.document import Document, Section, Table, side_by_side
+from occupancy_lab.text.words import byte_words, count, known, microseconds, said_of_each
 from occupancy_lab.values import Problem, Traffic
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ SHOWN_ROWS = 3
 """Rows of one program that are listed before the dots."""
 SHOWN_ELEMENTS = 64
 """Elements up to which a blocks launch is shown program by program."""
+ONE_ROW = Problem(1, 1000)
+"""A matrix whose counts of elements tell multiples of its columns from those of its row."""
 
 
 def _tail(case: Case) -> str:
@@ -116,7 +118,6 @@ def _tail_sentence(case: Case) -> Iterator[str]:
 
 
 def _program_tables(case: Case) -> tuple[Table, ...]:
-    """Show a small blocks launch program by program."""
     problem, block_size = case.problem, case.config.block_size
     elements = problem.rows * problem.cols
     program_table = case.kernel.program_table
@@ -134,74 +135,60 @@ def _program_tables(case: Case) -> tuple[Table, ...]:
     return (Table(("pid", "block_start", "offsets", "mask"), rows, "What each program sees:"),)
 
 
-def the_launch(cases: tuple[Case, ...]) -> Section:
+def the_launch(cases: Sequence[Case]) -> Section:
     """Explain how many programs are launched, in how many rounds, and who does which rows."""
     word = cases[0].piece
-    rows = compared(
-        cases,
-        (
-            (f"{word}s in the last round", _tail),
-            (f"{word}s of program 0", _rows_of_first),
-        ),
-    )
-    table = Table(("", *(case.title for case in cases)), rows)
-    tables = (table, *_program_tables(cases[0]))
+    facts = ((f"{word}s in the last round", _tail), (f"{word}s of program 0", _rows_of_first))
+    tables = (side_by_side(cases, facts), *_program_tables(cases[0]))
     return Section("The launch", tables, said_of_each(cases, _sentences))
 
 
-def _baseline(case: Case) -> tuple[str, Traffic] | None:
+def _baseline(case: Case) -> tuple[Kernel, Traffic] | None:
+    """Return the kernel of torch operations that does the same, and what it moves."""
     name = None if case.record.matrix is None else case.kernel.compared_with
     if name is None:
         return None
     kernel = load_kernel(name)
     moved = kernel.traffic(case.problem)
-    return None if moved is None else (kernel.name, moved)
+    return None if moved is None else (kernel, moved)
 
 
 def _traffic_table(case: Case, own: Traffic) -> Table:
-    moved = {case.record.kernel: own}
-    baseline = _baseline(case)
+    moved, baseline = {case.record.kernel: own}, _baseline(case)
     if baseline is not None:
-        moved[baseline[0]] = baseline[1]
-    rows = tuple(
-        (
-            name,
-            byte_words(bytes_.read_bytes),
-            byte_words(bytes_.written_bytes),
-            byte_words(bytes_.total_bytes),
-        )
-        for name, bytes_ in moved.items()
+        moved[baseline[0].name] = baseline[1]
+    rows = (
+        (name, *map(byte_words, (one.read_bytes, one.written_bytes, one.total_bytes)))
+        for name, one in moved.items()
     )
-    return Table(("", "read", "written", "in all"), rows)
+    return Table(("", "read", "written", "in all"), tuple(rows))
 
 
 def _traffic_sentences(case: Case) -> Iterator[str]:
     baseline, own = _baseline(case), case.record.traffic
     if baseline is None or own is None:
         return
-    name, moved = baseline
-    problem = case.problem
-    kernel = load_kernel(name)
-    passes = len(kernel.steps(problem))
+    kernel, moved = baseline
+    passes = len(kernel.steps(case.problem))
     reads, writes = _polynomials(kernel)
     ratio = moved.total_bytes / own.total_bytes
     yield (
-        f"{name} makes {passes} passes over the matrix of M rows and N columns: {reads} elements"
-        f" read and {writes} written, {ratio:.1f} times the traffic of one fused read and write."
+        f"{kernel.name} makes {passes} passes over the matrix of M rows and N columns: {reads}"
+        f" elements read and {writes} written, {ratio:.1f} times the traffic of one fused read and"
+        " write."
     )
 
 
 def _polynomials(kernel: Kernel) -> tuple[str, str]:
     """Return a kernel's reads and writes as "5MN + 2M"."""
-    cols = 1000
-    row = Problem(1, cols)
-    steps = kernel.steps(row)
+    steps = kernel.steps(ONE_ROW)
     reads, writes = sum(step.reads for step in steps), sum(step.writes for step in steps)
-    return _polynomial(reads, cols), _polynomial(writes, cols)
+    return _polynomial(reads), _polynomial(writes)
 
 
-def _polynomial(elements: int, cols: int) -> str:
-    counts = zip(divmod(elements, cols), ("MN", "M"), strict=True)
+def _polynomial(elements: int) -> str:
+    """Return the elements of `ONE_ROW` as "5MN + 2M"."""
+    counts = zip(divmod(elements, ONE_ROW.cols), ("MN", "M"), strict=True)
     terms = [name if number == 1 else f"{number}{name}" for number, name in counts if number]
     return " + ".join(terms) or "0"
 
@@ -210,17 +197,15 @@ def write_steps(kernel: Kernel, problem: Problem, gpus: Sequence[Gpu]) -> Docume
     """Return what a *kernel* of torch operations moves, step by step, and the least time for it."""
     steps, moved = kernel.steps(problem), kernel.traffic(problem) or Traffic(0, 0)
     reads, writes = _polynomials(kernel)
-    cols = 1000
-    elements = kernel.steps(Problem(1, cols))
-    rows = tuple(
+    rows = (
         (
             step.operation,
-            _polynomial(one.reads, cols),
-            _polynomial(one.writes, cols),
+            _polynomial(one.reads),
+            _polynomial(one.writes),
             byte_words(step.reads * problem.item_bytes),
             byte_words(step.writes * problem.item_bytes),
         )
-        for step, one in zip(steps, elements, strict=True)
+        for step, one in zip(steps, kernel.steps(ONE_ROW), strict=True)
     )
     total = ("in all", reads, writes, byte_words(moved.read_bytes), byte_words(moved.written_bytes))
     floors = tuple(
@@ -229,43 +214,31 @@ def write_steps(kernel: Kernel, problem: Problem, gpus: Sequence[Gpu]) -> Docume
         for gpu in gpus
         if (floor := moved.floor_us(gpu.bandwidth_gbs)) is not None
     )
-    return Document(
-        f"{kernel.name}, {problem.words}",
-        (
-            (
-                f"{kernel.name} is {count(len(steps), 'torch operation')}, launched one after"
-                " the other: Triton compiles nothing, so there is no occupancy to explain."
-            ),
-            (
-                f"M rows and N columns: {reads} elements are read and {writes} written; a fused"
-                " kernel reads MN and writes MN."
-            ),
-        ),
-        (
-            Section(
-                "What each step moves",
-                (
-                    Table(
-                        ("step", "elements read", "written", "bytes read", "written"),
-                        (*rows, total),
-                    ),
-                ),
-                floors,
-            ),
-        ),
+    headers = ("step", "elements read", "written", "bytes read", "written")
+    why_none = (
+        f"{kernel.name} is {count(len(steps), 'torch operation')}, launched one after the other:"
+        " Triton compiles nothing, so there is no occupancy to explain."
     )
+    moves = (
+        f"M rows and N columns: {reads} elements are read and {writes} written; a fused kernel"
+        " reads MN and writes MN."
+    )
+    section = Section("What each step moves", (Table(headers, (*rows, total)),), floors)
+    return Document(f"{kernel.name}, {problem.words}", (why_none, moves), (section,))
 
 
-def _floor_table(cases: tuple[Case, ...], moved: Traffic) -> Table:
-    rows = []
-    for case in cases:
-        gpu = case.record.gpu
-        floor = moved.floor_us(gpu.bandwidth_gbs)
-        bandwidth = "not known" if gpu.bandwidth_gbs is None else f"{gpu.bandwidth_gbs:g} GB/s"
-        l2 = "not known" if gpu.l2_bytes is None else f"{gpu.l2_bytes / 2**20:g} MiB"
-        floor_words = "not known" if floor is None else f"{floor:.2f} us"
-        rows.append((case.title, bandwidth, l2, floor_words))
-    return Table(("", "peak bandwidth", "L2", "floor time"), tuple(rows))
+def _floor_table(cases: Sequence[Case], moved: Traffic) -> Table:
+    def row(gpu: Gpu) -> tuple[str, ...]:
+        floor, l2_bytes = moved.floor_us(gpu.bandwidth_gbs), gpu.l2_bytes
+        return (
+            gpu.title,
+            known(gpu.bandwidth_gbs and f"{gpu.bandwidth_gbs:g} GB/s"),
+            known(l2_bytes and f"{l2_bytes / 2**20:g} MiB"),
+            known(floor and f"{floor:.2f} us"),
+        )
+
+    rows = tuple(row(case.record.gpu) for case in cases)
+    return Table(("", "peak bandwidth", "L2", "floor time"), rows)
 
 
 def _floor_sentences(case: Case) -> Iterator[str]:
@@ -279,7 +252,9 @@ def _floor_sentences(case: Case) -> Iterator[str]:
         f"{moved_words} at {gpu.bandwidth_gbs:g} GB/s take at least {floor:.2f} us."
         f" That bandwidth is the vendor's peak, not a measurement{doubt}."
     )
-    name, cache_bytes = _last_cache(gpu)
+    name, cache_bytes = "Infinity Cache", gpu.infinity_cache_bytes
+    if cache_bytes is None:
+        name, cache_bytes = "L2", gpu.l2_bytes
     if cache_bytes is not None and moved.written_bytes <= cache_bytes:
         yield (
             f"The output, {byte_words(moved.written_bytes)}, fits in the"
@@ -288,14 +263,7 @@ def _floor_sentences(case: Case) -> Iterator[str]:
         )
 
 
-def _last_cache(gpu: Gpu) -> tuple[str, int | None]:
-    """Return the name and the bytes of the cache in front of the DRAM."""
-    if gpu.infinity_cache_bytes is not None:
-        return "Infinity Cache", gpu.infinity_cache_bytes
-    return "L2", gpu.l2_bytes
-
-
-def the_memory(cases: tuple[Case, ...]) -> Section:
+def the_memory(cases: Sequence[Case]) -> Section:
     """Explain the bytes that have to move, against the naive softmax, and the time they take."""
     moved = cases[0].record.traffic
     if moved is None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.arguments import Pointer
 from occupancy_lab.prediction import time_lost
+from occupancy_lab.text.words import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -39,6 +40,11 @@ class KernelTime:
         """What the time is, in a word."""
         return "measured" if self.measured else "predicted"
 
+    @property
+    def limits(self) -> str:
+        """The least and the most that is predicted: "8.41 ms to 9.02 ms"."""
+        return f"{duration(self.low_us)} to {duration(self.high_us)}"
+
     @classmethod
     def of(
         cls,
@@ -65,8 +71,7 @@ class KernelTime:
         found = None if record is None else record.prediction
         if found is None:
             return None
-        us, low, high = found.us, found.low_us, found.high_us
-        times = (us if low is None else low, us, us if high is None else high)
+        times = (found.low_us, found.us, found.high_us)
         return cls.of(times, record, launches, measured=False)
 
     @classmethod

@@ -19,7 +19,7 @@ from occupancy_lab.text.words import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.inputs import AskedGpus, Integer
@@ -125,55 +125,43 @@ def idle_words(case: Case) -> str:
     )
 
 
-def _row(calculation: Calculation, limit: Limit) -> tuple[str, str, str]:
-    word = resource_word(calculation.gpu.vendor, limit.resource)
-    if limit.programs is None:
-        return word, "no limit", SENTENCES["no limit"]
-    limiter = limit.programs == calculation.occupancy.programs_per_multiprocessor
-    programs = f"**{limit.programs}**, limiter" if limiter else str(limit.programs)
-    return word, programs, "; ".join(limit.steps)
-
-
 def _table(calculation: Calculation) -> Table:
-    rows = tuple(_row(calculation, limit) for limit in calculation.occupancy.limits)
+    def row(limit: Limit) -> tuple[str, str, str]:
+        resource = resource_word(calculation.gpu.vendor, limit.resource)
+        if limit.programs is None:
+            return resource, "no limit", SENTENCES["no limit"]
+        limiter = limit.resource in calculation.occupancy.limiters
+        programs = f"**{limit.programs}**, limiter" if limiter else str(limit.programs)
+        return resource, programs, "; ".join(limit.steps)
+
     word = calculation.architecture.multiprocessor_word
     headers = ("limit", f"{held_word(calculation)}s per {word}", "because")
+    rows = tuple(map(row, calculation.occupancy.limits))
     return Table(headers, rows, f"**{calculation.title}**", prose=True)
 
 
-def _limiter_sentences(calculation: Calculation) -> Iterator[str]:
-    fits = calculation.occupancy
-    architecture = calculation.architecture
-    yield (
-        f"The limiter is {limiter_words(calculation)}: {programs_words(calculation)},"
-        f" {fits.warps_per_multiprocessor} of its {fits.max_warps} {architecture.warp_word}s,"
-        f" an occupancy of {percent(fits.occupancy)}."
-    )
-
-
-def the_limits(calculations: tuple[Calculation, ...]) -> Section:
+def the_limits(calculations: Sequence[Calculation]) -> Section:
     """Explain what each resource allows, with its arithmetic, and which of them binds."""
-    return Section(
-        "The limits",
-        tuple(_table(calculation) for calculation in calculations),
-        said_of_each(calculations, _limiter_sentences),
-    )
+
+    def sentences(calculation: Calculation) -> Iterator[str]:
+        fits, word = calculation.occupancy, calculation.architecture.warp_word
+        yield (
+            f"The limiter is {limiter_words(calculation)}: {programs_words(calculation)},"
+            f" {fits.warps_per_multiprocessor} of its {fits.max_warps} {word}s, an occupancy of"
+            f" {percent(fits.occupancy)}."
+        )
+
+    tables = tuple(map(_table, calculations))
+    return Section("The limits", tables, said_of_each(calculations, sentences))
 
 
-def _more(step: NextStep) -> str:
-    amount = step.most_for_one_more
+def _away(step: NextStep, amount: int | None, which: str) -> str:
+    """Return how far a step is at *amount*, in the words of *which* sentence."""
     if amount is None:
         return SENTENCES["no step"]
-    if amount >= step.now:
+    if amount >= step.now and which == "down to":
         return SENTENCES["allowed"]
-    return SENTENCES["down to"].format(amount=amount, difference=step.now - amount)
-
-
-def _fewer(step: NextStep) -> str:
-    amount = step.least_for_one_fewer
-    if amount is None:
-        return SENTENCES["no step"]
-    return SENTENCES["up to"].format(amount=amount, difference=amount - step.now)
+    return SENTENCES[which].format(amount=amount, difference=abs(step.now - amount))
 
 
 def _steps_table(calculation: Calculation) -> Table:
@@ -183,8 +171,8 @@ def _steps_table(calculation: Calculation) -> Table:
         (
             unit_words(calculation, step.resource),
             str(step.now),
-            _more(step),
-            _fewer(step),
+            _away(step, step.most_for_one_more, "down to"),
+            _away(step, step.least_for_one_fewer, "up to"),
         )
         for step in calculation.next_steps
     )
@@ -257,7 +245,7 @@ def _step_sentences(calculation: Calculation, outcomes: Mapping[str, str]) -> It
         yield SENTENCES["no amount"].format(**words)
 
 
-def the_next_step(calculations: tuple[Calculation, ...]) -> Section:
+def the_next_step(calculations: Sequence[Calculation]) -> Section:
     """Explain how many registers or bytes fewer give a program more, how many more lose one."""
     return Section(
         "The next step",
@@ -337,7 +325,7 @@ def _cluster_sentences(calculation: Calculation) -> Iterator[str]:
         yield f"With num_ctas {step.most_for_one_more} more CTAs run at once."
 
 
-def write_calculation(calculations: tuple[Calculation, ...]) -> Document:
+def write_calculation(calculations: Sequence[Calculation]) -> Document:
     """Return the explanation of *calculations*: one kernel's resources on several GPUs."""
     resources = calculations[0].resources
     title = f"n_regs {resources.n_regs}, shared {resources.shared}, num_warps {resources.num_warps}"

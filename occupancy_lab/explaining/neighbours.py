@@ -11,9 +11,8 @@ from occupancy_lab.arguments import ALIGNMENT, Descriptor, Pointer
 from occupancy_lab.asked import Asked, ask
 from occupancy_lab.errors import InputError
 from occupancy_lab.explaining.grids import BLOCK, GRID, grids_of_blocks, whole_work
-from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.inputs import NamedKernel
-from occupancy_lab.occupancy import next_steps
+from occupancy_lab.occupancy.exact import next_steps, stepped_amounts
 from occupancy_lab.options import CAPS, KNOBS, NAMES
 from occupancy_lab.record import Record
 from occupancy_lab.text.words import listed
@@ -185,11 +184,7 @@ def _warps_and_stages(record: Record) -> Iterator[dict[str, Any]]:
 
 def _is_crowded(record: Record) -> bool:
     """Tell whether a thread that has twice as much to do at once would spill."""
-    limits = record.gpu.architecture
-    if isinstance(limits, CudaArchitecture):
-        most = limits.max_registers_per_thread
-    else:
-        most = limits.max_vgprs
+    _, most = stepped_amounts(record.resources, record.gpu.architecture)["registers"]
     return record.resources.n_regs >= CROWDED * most
 
 
@@ -276,13 +271,20 @@ def blocks_of(record: Record) -> dict[str, int]:
 def changed(asked: Asked, changes: Mapping[str, Any]) -> Asked | None:
     """Return *asked* with other settings; None where it cannot be launched so.
 
-    Its grid is worked out anew where an argument of the kernel is among them.
+    Its grid, unless that is among them, is worked out anew where a constexpr is.
     """
     matrix = asked.matrix
-    if GRID in changes:
-        return _regridded(asked, changes)
     if matrix is None:
-        return _relaunched(asked, changes)
+        by_name = asked.function.params[len(asked.launch.arguments) :]
+        names = {*NAMES, *(one.name for one in by_name if one.is_constexpr)}
+        settings = {name: value for name, value in changes.items() if name in names}
+        passed = {name: changes[name] for name in changes.keys() - names - {GRID}}
+        found = _relaunched(asked, settings) if settings else asked
+        found = _passing(found, passed) if found is not None and passed else found
+        if found is None or GRID not in changes:
+            return found
+        launch = dataclasses.replace(found.launch, grid=changes[GRID])
+        return dataclasses.replace(found, launch=launch)
     knobs: dict[str, Any] = {name: changes[name] for name in changes if name in KNOBS}
     others = {name: value for name, value in changes.items() if name not in knobs}
     options = {**matrix.options, **others}
@@ -294,21 +296,6 @@ def changed(asked: Asked, changes: Mapping[str, Any]) -> Asked | None:
     except InputError:
         return None
     return None if other.why_not() is not None else other
-
-
-def _regridded(asked: Asked, changes: Mapping[str, Any]) -> Asked | None:
-    """Return *asked* over another grid, with other settings and whole numbers."""
-    by_name = asked.function.params[len(asked.launch.arguments) :]
-    constexprs = {one.name for one in by_name if one.is_constexpr}
-    others = {name: value for name, value in changes.items() if name != GRID}
-    settings = {name: others[name] for name in others if name in constexprs or name in NAMES}
-    numbers = {name: others[name] for name in others if name not in settings}
-    found = _relaunched(asked, settings) if settings else asked
-    found = None if found is None else _passing(found, numbers)
-    if found is None:
-        return None
-    launch = dataclasses.replace(found.launch, grid=changes[GRID])
-    return dataclasses.replace(found, launch=launch)
 
 
 def _passing(asked: Asked, values: Mapping[str, Any]) -> Asked | None:

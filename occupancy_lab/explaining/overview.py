@@ -113,9 +113,8 @@ class Overview:
             most = max(times, key=times.__getitem__)
             of = sum(line.first.times for line in lines.values())
             part = "" if of == total.launches else f"{total.launches} of "
-            limits = f"{duration(total.low_us)} to {duration(total.high_us)}"
             yield (
-                f"**{gpu.title}**: {duration(total.us)} ({limits}) are predicted for"
+                f"**{gpu.title}**: {duration(total.us)} ({total.limits}) are predicted for"
                 f" {part}{count(of, 'launch')},"
                 f" {percent(times[most] / total.us)} of that for launch {most},"
                 f" {_kernel(lines[most])}."
@@ -173,7 +172,9 @@ class Overview:
         for number, lines in by_number.items():
             if words := _configurations(lines):
                 yield f"Launch {number} is {words}."
-        yield from filter(None, map(_failure, self.lines))
+        for line in self.lines:
+            if not isinstance(line.run, Explanation):
+                yield f"{line.name}: {literal(str(line.run))}."
 
     def basis(self) -> Iterator[str]:
         """Say of each GPU what the times rest on."""
@@ -220,9 +221,3 @@ def _configurations(lines: Sequence[ScriptLine]) -> str:
     if len({*words.values()}) > 1:
         return "; ".join(f"on {key} {said}" for key, said in words.items())
     return next(iter(words.values()), "")
-
-
-def _failure(line: ScriptLine) -> str:
-    if isinstance(line.run, Explanation):
-        return ""
-    return f"{line.name}: {literal(str(line.run))}."

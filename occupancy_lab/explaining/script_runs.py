@@ -20,7 +20,6 @@ from occupancy_lab.compiling.script import Changed, Script
 from occupancy_lab.errors import CompileError, DoesNotFitError
 from occupancy_lab.explaining.dry_run import asked_of
 from occupancy_lab.explaining.explanation import Explanation, explain_asked
-from occupancy_lab.explaining.neighbours import first_of
 from occupancy_lab.explaining.overview import Overview, ScriptLine
 from occupancy_lab.explaining.source import SourceView, SourceViews
 from occupancy_lab.inputs import chosen_gpus
@@ -54,11 +53,6 @@ def _split(assume: Words) -> tuple[dict[str, Value], list[str]]:
     words = [assume] if isinstance(assume, str) else [*assume]
     values = given_values(filter(names_value, words))
     return values, [word for word in words if not names_value(word)]
-
-
-def _assumed(script: Script, assume: Words) -> dict[str, Assumption]:
-    names = dict.fromkeys(name for one in script.launches for name in one.bound.arguments)
-    return read_assumed(assume, names)
 
 
 def script_runs(
@@ -180,8 +174,6 @@ class ScriptExplanation(Answer):
     """What became of each launch line, GPU after GPU."""
     ran: tuple[Ran, ...]
     """How it ran for each GPU."""
-    pages: tuple[Document, ...]
-    """The explanation of each line that compiles, in the same order."""
 
     @property
     def runs(self) -> tuple[Explanation, ...]:
@@ -189,23 +181,23 @@ class ScriptExplanation(Answer):
         return tuple(line.run for line in self.lines if isinstance(line.run, Explanation))
 
     @property
+    def pages(self) -> tuple[Document, ...]:
+        """The explanation of each line that compiles, in the same order."""
+        return tuple(run.to_document() for run in self.runs)
+
+    @property
     def source(self) -> SourceViews:
         """The source of each kernel with what each line does, of its first launch on each GPU."""
-        of_names: dict[str, list[tuple[ScriptLine, Record]]] = {}
+        of_names: dict[str, list[tuple[Record, Path]]] = {}
         for line in self.lines:
-            if isinstance(line.run, Explanation):
-                of_names.setdefault(line.name, []).append((line, first_of(line.run.records)))
-        return SourceViews(
-            literal(self.name),
-            tuple(
-                SourceView(
-                    tuple(record for _, record in found),
-                    name,
-                    near=Path(found[0][0].first.place).parent,
-                )
-                for name, found in of_names.items()
-            ),
+            if line.record is not None:
+                folder = Path(line.first.place).parent
+                of_names.setdefault(line.name, []).append((line.record, folder))
+        views = (
+            SourceView(tuple(record for record, _ in found), name, near=found[0][1])
+            for name, found in of_names.items()
         )
+        return SourceViews(literal(self.name), tuple(views))
 
     @property
     def has_failed(self) -> bool:
@@ -221,13 +213,12 @@ class ScriptExplanation(Answer):
         )
         sentences += [f"Assumed: {literal(str(one))}." for one in self._each("assumed")]
         sections = [Section("", tuple(overview.tables()), tuple(sentences))]
-        if full or len(self.pages) <= FEW_LINES:
-            explained = zip(overview.numbers, self.lines, strict=True)
-            numbers = [number for number, line in explained if isinstance(line.run, Explanation)]
-            pages = [run.to_document(full=True) for run in self.runs] if full else self.pages
-            for number, page in zip(numbers, pages, strict=True):
-                title = f"{number} {page.title}" if max(overview.numbers) > 1 else page.title
-                sections += [Section(title, (), page.answer), *page.sections]
+        if full or len(self.runs) <= FEW_LINES:
+            for number, line in zip(overview.numbers, self.lines, strict=True):
+                if isinstance(line.run, Explanation):
+                    page = line.run.to_document(full=full)
+                    title = f"{number} {page.title}" if max(overview.numbers) > 1 else page.title
+                    sections += [Section(title, (), page.answer), *page.sections]
         else:
             basis = (*overview.basis(), "`--full` explains each.")
             sections.append(Section("", (), basis))
@@ -242,7 +233,13 @@ class ScriptExplanation(Answer):
 
     def to_dict(self) -> dict[str, Any]:
         """Return each launch line with its rows and words as plain values."""
-        pages = iter(self.pages)
+
+        def outcome(run: Explanation | LaunchError) -> dict[str, Any]:
+            if isinstance(run, Explanation):
+                rows = [one.to_dict() for one in run.runs]
+                return {"rows": rows, "reason": None, "document": run.to_document().to_dict()}
+            return {"rows": [], "reason": str(run), "document": None}
+
         return {
             "script": self.name,
             "stopped": [*dict.fromkeys(filter(None, (one.failure for one in self.ran)))],
@@ -255,22 +252,14 @@ class ScriptExplanation(Answer):
                     "place": line.first.place,
                     "gpu": line.gpu.key,
                     "launches": line.first.times,
-                    **_plain_run(line.run, pages),
+                    **outcome(line.run),
                 }
                 for line in self.lines
             ],
         }
 
     def _each(self, field: str) -> list[Any]:
-        """Return what the runs have in *field*, each once."""
         return [*dict.fromkeys(found for one in self.ran for found in getattr(one, field))]
-
-
-def _plain_run(run: Explanation | LaunchError, pages: Iterator[Document]) -> dict[str, Any]:
-    if isinstance(run, Explanation):
-        rows = [one.to_dict() for one in run.runs]
-        return {"rows": rows, "reason": None, "document": next(pages).to_dict()}
-    return {"rows": [], "reason": str(run), "document": None}
 
 
 def explain_script(  # noqa: PLR0913 - one argument per option of the command line
@@ -294,14 +283,15 @@ def explain_script(  # noqa: PLR0913 - one argument per option of the command li
     no launch.
     """
     directory, (values, words) = store_directory() if cache else None, _split(assume)
-    lines, pages, ran = [], [], []
+    lines, ran = [], []
     for one, _ in chosen_gpus(gpu):
         options: dict[str, Any] = {"compile_timeout": compile_timeout, "progress": progress}
         options |= {"timeout": compile_timeout, "assume": values}
         with Script(name, one, directory, **options) as script:
             ran.append(script.ran)
-            for first, run in script_runs(script, _assumed(script, words), warm=warm):
+            names = dict.fromkeys(name for one in script.launches for name in one.bound.arguments)
+            for first, run in script_runs(script, read_assumed(words, names), warm=warm):
                 lines.append(ScriptLine(first, run, one))
                 if isinstance(run, Explanation):
-                    pages.append(run.to_document())
-    return ScriptExplanation(name, tuple(lines), tuple(ran), tuple(pages))
+                    run.to_document()  # what it compares with is compiled while the script is open
+    return ScriptExplanation(name, tuple(lines), tuple(ran))

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from occupancy_lab.explaining.advice import first_advice, what_instead, what_to_try
 from occupancy_lab.explaining.compiled import register_sentences
 from occupancy_lab.explaining.duration import NO_GRID, not_modelled, time_sentence
-from occupancy_lab.explaining.facts import launch_facts, launched_words, told
+from occupancy_lab.explaining.facts import launch_facts, launched_words, resource_words
 from occupancy_lab.explaining.limits import held_in_short, held_word, idle_words, step_sentences
 from occupancy_lab.explaining.tried import cap_outcomes
 from occupancy_lab.explaining.work import work_sentences
 from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.prediction import PARTS
-from occupancy_lab.text.document import Document, Section, Table, literal
-from occupancy_lab.text.words import listed, resource_word, said_of_each
+from occupancy_lab.text.document import Document, Section, Table, literal, side_by_side
+from occupancy_lab.text.words import listed, multiprocessor_words, said_of_each
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.occupancy.calculator import Calculation
@@ -167,37 +168,37 @@ def write_short(cases: Sequence[Case], failures: Sequence[Failed] = ()) -> Docum
 
     *failures* are the GPUs on which it has no record.
     """
+    held = [f"{held_in_short(case.calculation, case.title)}." for case in cases]
+    calculations = [case.calculation for case in cases]
+    outcomes = {case.record.gpu.key: cap_outcomes(case) for case in cases}
+    limits = limits_with_bars(calculations, outcomes)
+    more = "`--full` has the arithmetic, memory and stages; `--words` explains the terms."
+    sections = (the_launch_in_short(cases), limits, what_to_try(cases, more))
+    return launch_page(cases, failures, held, sections)
+
+
+def launch_page(
+    cases: Sequence[Case],
+    failures: Sequence[Failed],
+    held: Iterable[str],
+    sections: tuple[Section, ...],
+) -> Document:
+    """Return the page of one launch: what to do, what is *held* of each, and its *sections*."""
     return Document(
-        launch_title(cases),
+        f"{launched_words(cases[0].record)}, on {listed([case.title for case in cases])}",
         (
             *(sentence for case in cases for sentence in first_advice(case)),
-            *(
-                f"{held_in_short(case.calculation, case.title)}.{idle_words(case)}"
-                for case in cases
-            ),
+            *(f"{words}{idle_words(case)}" for case, words in zip(cases, held, strict=True)),
             *(f"**{one.title}**: {literal(one.failure.reason)}." for one in failures),
         ),
-        (
-            the_launch_in_short(cases),
-            limits_with_bars(
-                tuple(case.calculation for case in cases),
-                {case.record.gpu.key: cap_outcomes(case) for case in cases},
-            ),
-            what_to_try(cases),
-        ),
+        sections,
     )
-
-
-def launch_title(cases: Sequence[Case]) -> str:
-    """Return what is explained: the launch and the GPUs."""
-    return f"{launched_words(cases[0].record)}, on {listed([case.title for case in cases])}"
 
 
 def the_launch_in_short(cases: Sequence[Case]) -> Section:
     """Return what there is to say of the launches side by side."""
-    headers = ("the launch", *(case.title for case in cases))
-    table = Table(headers, told(cases, launch_facts(cases)), prose=True)
-    return Section("", (table,), said_of_each(tuple(cases), _sentences))
+    table = side_by_side(cases, launch_facts(cases), corner="the launch", prose=True)
+    return Section("", (table,), said_of_each(cases, _sentences))
 
 
 def _sentences(case: Case) -> Iterator[str]:
@@ -226,7 +227,9 @@ def bar(share: float) -> str:
     return FULL * filled + EMPTY * (BAR - filled)
 
 
-def _pool(calculation: Calculation, limit: Limit | None) -> str:
+def _pool(resource: str, calculation: Calculation) -> str:
+    limits = calculation.occupancy.limits
+    limit = next((one for one in limits if one.resource == resource), None)
     if limit is None:
         return "-"
     if limit.programs is None:
@@ -237,40 +240,27 @@ def _pool(calculation: Calculation, limit: Limit | None) -> str:
 
 
 def limits_with_bars(
-    calculations: tuple[Calculation, ...],
+    calculations: Sequence[Calculation],
     outcomes: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> Section:
     """Return how many of the programs that each limit allows are there, with a bar for each.
 
     *outcomes* are by GPU what `step_sentences` takes.
     """
-    tables = [{one.resource: one for one in case.occupancy.limits} for case in calculations]
-    rows = []
-    for resource in dict.fromkeys(name for table in tables for name in table):
-        names = [
-            resource_word(case.gpu.vendor, resource)
-            for case, table in zip(calculations, tables, strict=True)
-            if resource in table
-        ]
-        cells = tuple(
-            _pool(case, table.get(resource))
-            for case, table in zip(calculations, tables, strict=True)
-        )
-        because = (
-            (_because(calculations[0], tables[0][resource]),) if len(calculations) == 1 else ()
-        )
-        rows.append((", ".join(dict.fromkeys(names)), *cells, *because))
-    words = dict.fromkeys(case.architecture.multiprocessor_word for case in calculations)
-    title = f"programs of those that each limit allows, per {' or '.join(words)}"
-    headers = ("limit", *(case.title for case in calculations))
-    if len(calculations) == 1:
-        headers = ("limit", f"{held_word(calculations[0])}s per {next(iter(words))}", "because")
-        title = "The limits"
-    else:
-        title = f"The limits: {title}"
+    gpus, (first, *others) = [one.gpu for one in calculations], calculations
+    names = dict.fromkeys(each.resource for one in calculations for each in one.occupancy.limits)
+    facts = ((resource_words(gpus, name), partial(_pool, name)) for name in names)
+    table = side_by_side(calculations, facts, corner="limit", prose=True)
+    words = multiprocessor_words(gpus)
+    title = f"The limits: programs of those that each limit allows, per {words}"
+    if not others:
+        title, headers = "The limits", ("limit", f"{held_word(first)}s per {words}", "because")
+        because = [_because(first, limit) for limit in first.occupancy.limits]
+        rows = ((*row, why) for row, why in zip(table.rows, because, strict=True))
+        table = Table(headers, tuple(rows), prose=True)
     return Section(
         title,
-        (Table(headers, tuple(rows), prose=True),),
+        (table,),
         said_of_each(calculations, lambda one: step_sentences(one, outcomes.get(one.gpu.key, {}))),
     )
 

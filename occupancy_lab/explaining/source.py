@@ -267,7 +267,6 @@ def _aligned(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]
 
 
 def _beside(numbers: Sequence[str], sources: Sequence[str]) -> Iterator[str]:
-    """Return lines of numbers, each with a line of the source behind it."""
     for before, source in zip(numbers, sources, strict=True):
         yield f"{before}  {source[:LONGEST_LINE]}".rstrip()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
+from functools import partial
 from typing import TYPE_CHECKING
 
 from occupancy_lab.explaining.facts import number_headers, numbers
@@ -15,7 +16,7 @@ from occupancy_lab.inputs import DEFAULT_ROWS
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.options import CAPS, NAMES
 from occupancy_lab.prediction import PARTS
-from occupancy_lab.text.document import Table, literal
+from occupancy_lab.text.document import Table, literal, side_by_side
 from occupancy_lab.text.words import (
     change,
     count,
@@ -79,22 +80,13 @@ def tune_command(case: Case) -> str:
 def neighbour_tables(cases: Sequence[Case]) -> tuple[Table, ...]:
     """Return the predicted times beside each other where all have one, else each one's numbers."""
     having = [case for case in cases if case.neighbours]
-    if having and all(map(_timed, cases)):
+    if having and all(case.record.prediction is not None for case in cases):
+        shown = {one.words for case in having for one in worth_showing(case)}
         names = dict.fromkeys(one.words for case in having for one in case.neighbours)
-        rows = tuple(
-            (name, *(_time_of(case, name) for case in cases))
-            for name in names
-            if any(one.words == name for case in having for one in worth_showing(case))
-        )
-        rows = tuple(row for row in rows if any(cell != "-" for cell in row[1:]))
-        headers = ("predicted with", *(case.title for case in cases))
-        return (Table(headers, rows, prose=True),) if rows else ()
+        facts = ((name, partial(_time_of, name)) for name in names if name in shown)
+        table = side_by_side(cases, facts, corner="predicted with", prose=True)
+        return (table,) if table.rows else ()
     return tuple(_numbers_table(case, title=len(cases) > 1) for case in having)
-
-
-def _timed(case: Case) -> bool:
-    """Tell whether a launch has a time."""
-    return case.record.prediction is not None
 
 
 def worth_showing(case: Case) -> list[Neighbour]:
@@ -188,7 +180,7 @@ def cap_outcomes(case: Case) -> dict[str, str]:
     return found
 
 
-def _time_of(case: Case, words: str) -> str:
+def _time_of(words: str, case: Case) -> str:
     one = next((one for one in case.neighbours if one.words == words), None)
     if one is None or one.reason:
         return "-"
@@ -220,7 +212,7 @@ def of_neighbours(case: Case) -> Iterator[str]:
     best, own = best_of(case.record, case.neighbours), case.record.prediction
     if own is not None and case.record.matrix is None and in_one_sentence(case):
         rows = worth_showing(case)
-        shapes = _of_blocks(case.neighbours) - _of_blocks(rows)
+        shapes = sum(map(_is_of_blocks, case.neighbours)) - sum(map(_is_of_blocks, rows))
         grids = len(case.neighbours) - len(rows) - shapes
         where = "" if _has_other_grids(case) else " over the same grid"
         left = [f"{count(shapes, 'other shape')} of its blocks{where}"] if shapes else []
@@ -232,9 +224,9 @@ def of_neighbours(case: Case) -> Iterator[str]:
             yield from _further_away(case)
         return
     if best is not None and best.record is not None:
-        yield _faster(case, best, best.record) if _timed(case) else _better(case, best.record)
+        yield _better(case, best.record) if own is None else _faster(case, best, best.record)
         return
-    if _timed(case) and own is not None:
+    if own is not None:
         if case.neighbours:
             yield (
                 f"None of these is predicted to be faster by {own.noticeable:.0%} or more"
@@ -257,10 +249,6 @@ def _without_values(record: Record) -> Iterator[str]:
         given = missing.tensor is not None or missing.name in record.arguments
         how = ", which `--assume` gives" if given else ""
         yield f"Other blocks were not tried without {literal(missing.name)}{how}."
-
-
-def _of_blocks(neighbours: Sequence[Neighbour]) -> int:
-    return sum(map(_is_of_blocks, neighbours))
 
 
 def _is_of_blocks(one: Neighbour) -> bool:

@@ -70,8 +70,7 @@ def grid_by(record: Record, typed: Any, name: str) -> str:
             for pair in left
             if type(block) is int and -(-numbers[pair[0]] // block) == size > 1
         ]
-        pair = next((pair for pair in covers if pair[1].endswith(pair[0])), None)
-        pair = pair or next(iter(covers), None)
+        pair = max(covers, key=lambda pair: pair[1].endswith(pair[0]), default=None)
         sizes.append(str(size) if pair is None else f"cdiv({pair[0]}, {pair[1]})")
         left = [one for one in left if pair is None or one[0] != pair[0]]
     return ", ".join(sizes)

@@ -14,7 +14,7 @@ from occupancy_lab.explaining.facts import (
     numbers,
     predicted,
     setting,
-    settings_of,
+    setting_words,
 )
 from occupancy_lab.explaining.grids import doing_less, whole_work
 from occupancy_lab.explaining.limits import the_limits
@@ -22,13 +22,14 @@ from occupancy_lab.explaining.neighbours import first_of, have_times, rank
 from occupancy_lab.explaining.work import in_one_line, work_sentences
 from occupancy_lab.occupancy.calculator import limiter_words
 from occupancy_lab.options import NAMES
-from occupancy_lab.record import Failed, Record
+from occupancy_lab.record import Failed, Record, by_gpu
 from occupancy_lab.text.document import Document, Section, Table, literal
 from occupancy_lab.text.words import (
     count,
     known,
     listed,
     microseconds,
+    multiprocessor_words,
     percent,
     said_of_each,
 )
@@ -46,14 +47,14 @@ def write_variants(runs: Sequence[Record | Failed], *, full: bool = False) -> Do
     With *full* each limit of the first of them, as `first_of` chooses it, follows.
     """
     records = [run for run in runs if isinstance(run, Record)]
-    knobs = varying([settings_of(run) for run in runs])
+    knobs = varying([run.settings for run in runs])
     several = len({run.gpu.key for run in runs}) > 1
     times = {(record.gpu.key, predicted(record)) for record in records}
     timed = len(times) > len({key for key, _ in times}) or have_times(records)
     rows = tuple(
         (
             *((run.gpu.key,) if several else ()),
-            ", ".join(setting(settings_of(run), knob) for knob in knobs),
+            ", ".join(setting(run.settings, knob) for knob in knobs),
             *_outcome(run, timed=timed),
         )
         for run in runs
@@ -65,18 +66,16 @@ def write_variants(runs: Sequence[Record | Failed], *, full: bool = False) -> Do
         *(("time",) if timed else ()),
         "limited by",
     )
-    keys = dict.fromkeys(record.gpu.key for record in records)
-    of_each = [[one for one in records if one.gpu.key == key] for key in keys]
+    of_each = by_gpu(records)
     chosen = tuple(map(first_of, of_each))
     sentences = [first_sentence(found, knobs) for found in of_each]
     sentences += less_work_sentences(runs)
-    sentences += said_of_each(chosen, lambda record: tuple(_time_sentences(record, timed=timed)))
+    sentences += said_of_each(chosen, lambda record: _time_sentences(record, timed=timed))
     sections = [Section("", (Table(headers, rows),), (*sentences, *_reasons(runs)))]
     if full and chosen:
         sections.append(the_limits(tuple(record.calculation for record in chosen)))
     titles = listed(list(dict.fromkeys(run.gpu.title for run in runs)))
-    words = dict.fromkeys(run.gpu.architecture.multiprocessor_word for run in runs)
-    multiprocessors = " or ".join(words)
+    multiprocessors = multiprocessor_words(run.gpu for run in runs)
     return Document(
         f"{all_launched_words(runs)}, on {titles}",
         (
@@ -89,24 +88,18 @@ def write_variants(runs: Sequence[Record | Failed], *, full: bool = False) -> Do
 
 def less_work_sentences(runs: Sequence[Record | Failed]) -> list[str]:
     """Say which of *runs*, launches of a kernel with the same arguments, leave work undone."""
-    keys = dict.fromkeys(run.gpu.key for run in runs)
-    said = (_less_work([run for run in runs if run.gpu.key == key]) for key in keys)
-    return [sentence for sentence in dict.fromkeys(said) if sentence]
+    return [sentence for sentence in dict.fromkeys(map(_less_work, by_gpu(runs))) if sentence]
 
 
 def _less_work(runs: Sequence[Record | Failed]) -> str:
     less = doing_less(runs)
     if not less:
         return ""
-    settings = [settings_of(run) for run in runs]
+    settings = [run.settings for run in runs]
     knobs = [name for name in varying(settings) if name not in NAMES]
 
     def named(places: Iterable[int]) -> list[str]:
-        found = (
-            ", ".join(f"{literal(name)} {setting(settings[one], name)}" for name in knobs)
-            for one in places
-        )
-        return [*dict.fromkeys(found)]
+        return [*dict.fromkeys(setting_words(settings[one], knobs) for one in places)]
 
     short, whole = named(less), named(less.values())
     words = "does not do the whole work{}, as it reads or writes less than {}: it is no choice"
@@ -126,7 +119,6 @@ def _time_sentences(record: Record, *, timed: bool) -> Iterator[str]:
 
 
 def _reasons(runs: Sequence[Record | Failed]) -> Iterator[str]:
-    """Say why configurations have no record, those with one reason together."""
     reasons = Counter(
         (run.failure.status, run.failure.reason) for run in runs if isinstance(run, Failed)
     )
@@ -155,10 +147,7 @@ def first_sentence(records: Sequence[Record], knobs: Sequence[str]) -> str:
     """
     records = whole_work(records)
     first = first_of(records)
-    settings = settings_of(first)
-    words = ", ".join(
-        f"{literal(name)} {setting(settings, name)}" for name in knobs if name in settings
-    )
+    words = setting_words(first.settings, knobs)
     if have_times(records):
         return f"**{first.title}**: {words or 'the launch'} {_takes_least(first, records)}."
     resources, occupancy = first.resources, first.occupancy

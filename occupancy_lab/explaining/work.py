@@ -9,11 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from occupancy_lab.arguments import Pointer
-from occupancy_lab.text.document import Section, Table, literal
+from occupancy_lab.text.document import Section, literal, side_by_side
 from occupancy_lab.text.words import (
     amount_words,
+    as_sentence,
     byte_words,
-    compared,
     count,
     listed,
     microseconds,
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.record import Record
     from occupancy_lab.work.counts import Access, Amount, Counts, Executed, Place, Unknown
-    from occupancy_lab.work.doubts import Doubt
 
     Fact = tuple[str, Callable[[Case], str]]
     """A name, and what is said of a launch."""
@@ -94,8 +93,7 @@ WORDS = {
 def in_one_line(record: Record) -> str:
     """Return all of `WORDS` as a sentence; "" where nothing is known."""
     told = [f"{name}: {words}" for name, of in WORDS.items() if (words := of(record)) != "-"]
-    sentence = "; ".join(told)
-    return f"{sentence[:1].upper()}{sentence[1:]}." if told else ""
+    return as_sentence("; ".join(told)) if told else ""
 
 
 def _flops(counts: Counts) -> list[tuple[str, Amount]]:
@@ -120,17 +118,9 @@ def _number(amount: Amount) -> str:
 
 def the_work(cases: Sequence[Case]) -> Section:
     """Return all numbers of what launches do; `work_sentences` has what follows from them."""
-    found = tuple(cases)
-    rows = [
-        *_memory_rows(),
-        *_waste_rows(),
-        *_flop_rows(found),
-        *_light_rows(found),
-    ]
-    cells = tuple(row for row in compared(found, rows) if {*row[1:]} != {"-"})
-    counted = any(case.record.counts is not None for case in found)
-    tables = (Table(("", *(case.title for case in found)), cells),) if counted else ()
-    return Section("What it does", tables)
+    facts = (*_memory_rows(), *_flop_rows(cases), *_light_rows(cases))
+    counted = any(case.record.counts is not None for case in cases)
+    return Section("What it does", (side_by_side(cases, facts),) if counted else ())
 
 
 def _memory_rows() -> Iterator[Fact]:
@@ -145,6 +135,8 @@ def _memory_rows() -> Iterator[Fact]:
     yield "instructions that warps execute", _executed(lambda one: _number(one.instructions))
     yield "sectors that their loads ask for", _executed(lambda one: _number(one.load_sectors))
     yield "sectors that their stores ask for", _executed(lambda one: _number(one.store_sectors))
+    yield "lanes of loads and stores in use", _counted(lambda counts: _share(used_lanes(counts)))
+    yield "bytes of sectors in use", _counted(lambda counts: _share(used_sectors(counts)))
 
 
 def _moved(field: str, case: Case) -> str:
@@ -159,11 +151,6 @@ def _counted(words: Callable[[Counts], str]) -> Callable[[Case], str]:
 
 def _executed(words: Callable[[Executed], str]) -> Callable[[Case], str]:
     return lambda case: "-" if case.record.executed is None else words(case.record.executed)
-
-
-def _waste_rows() -> Iterator[Fact]:
-    yield "lanes of loads and stores in use", _counted(lambda counts: _share(used_lanes(counts)))
-    yield "bytes of sectors in use", _counted(lambda counts: _share(used_sectors(counts)))
 
 
 def _share(share: float | None) -> str:
@@ -247,17 +234,14 @@ def work_sentences(record: Record) -> Iterator[str]:
     is_rdna = record.gpu.target.backend == "hip" and record.gpu.architecture.warp_size == RDNA_LANES
     if record.why_not_executed is not None and not is_rdna:
         yield literal(record.why_not_executed)
-    yield from map(_doubt, record.doubts)
+    for doubt in record.doubts:
+        yield (
+            f"Not certain: {doubt.number}. By the source they are {scaled(doubt.counted)}, and its"
+            f" binary executes {scaled(doubt.executed)}, as where {doubt.why}."
+        )
     light = record.speed_of_light
     if light is not None and light.unknown:
         yield f"The data sheet has no rate of {listed(light.unknown)}: it may take longer."
-
-
-def _doubt(doubt: Doubt) -> str:
-    return (
-        f"Not certain: {doubt.number}. By the source they are {scaled(doubt.counted)}, and its"
-        f" binary executes {scaled(doubt.executed)}, as where {doubt.why}."
-    )
 
 
 def _waste(record: Record, counts: Counts) -> Iterator[str]:

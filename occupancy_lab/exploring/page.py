@@ -152,19 +152,11 @@ def _row(read: Rows, place: int, row: Mapping[str, Any]) -> dict[str, Any] | Non
             read.refuse(place, column, COLUMNS[column].words)
     launch = {one: row[one] for one in LAUNCH if row.get(one) is not None}
     label = next((str(row[one]) for one in _NAMES if row.get(one)), "kernel")
-    told = {**_constexprs(row), **row}
+    # The constexprs of a trace are columns of their own.
+    names = [one for one in row if one not in {*COLUMNS, *_NAMES} and row[one] is not None]
+    told = {"constexprs": {one: row[one] for one in names}, **row}
     shown = {one: str(to_cell(told[one]))[:LONGEST_LABEL] for one in _SHOWN if told.get(one)}
     return {**shown, "gpu": gpu.key, "kernel": label[:LONGEST_LABEL], **numbers, **launch}
-
-
-def _constexprs(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return as a cell of their own the constexprs that are columns of a row, as of a trace."""
-    own = {
-        name: value
-        for name, value in row.items()
-        if name not in {*COLUMNS, *_NAMES} and value is not None
-    }
-    return {"constexprs": own} if own else {}
 
 
 _IMPORT = re.compile(r'^import (\{[^}]*\}) from "\./(\w+)\.js";\n', re.MULTILINE)

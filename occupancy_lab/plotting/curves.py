@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
+from matplotlib.ticker import MaxNLocator
 
-from occupancy_lab.gpus import CudaArchitecture
-from occupancy_lab.inputs import next_power_of_two
-from occupancy_lab.occupancy import exact_rules
 from occupancy_lab.occupancy.calculator import limiter_words
+from occupancy_lab.occupancy.exact import exact_rules, stepped_amounts
 from occupancy_lab.occupancy.rule import programs
 from occupancy_lab.occupancy.tutorial import divides_by_zero, tutorial_rules
 from occupancy_lab.plotting.style import (
@@ -24,6 +22,7 @@ from occupancy_lab.plotting.style import (
     Placer,
     are_alike,
     describe,
+    even_ticks,
     head,
     lined,
     outline,
@@ -32,7 +31,7 @@ from occupancy_lab.plotting.style import (
 from occupancy_lab.text.words import count, percent, resource_word
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from matplotlib.axes import Axes
 
@@ -86,11 +85,7 @@ def _amounts(calculation: Calculation, field: str) -> tuple[range | list[int], i
         return [1 << power for power in powers], resources.num_warps
     if field == "shared":
         return range(max(architecture.max_shared, resources.shared) + 1), resources.shared
-    if isinstance(architecture, CudaArchitecture):
-        most = architecture.max_registers_per_thread
-    else:
-        most = architecture.max_vgprs
-    (here,) = (step.now for step in calculation.next_steps if step.resource == "registers")
+    here, most = stepped_amounts(resources, architecture)["registers"]
     return range(max(most, here) + 1), here
 
 
@@ -126,7 +121,6 @@ def make_series(calculation: Calculation, field: str) -> Series:
 WIDTH, HEIGHT, ROW = 11.5, 3.9, 0.22
 """Inches: the figure, and what is added to its height for each resource among the limiters."""
 KIB = 1024
-MOST_TICKS = 8
 HEADROOM = 1.4
 """How far a panel reaches above its curves, as a factor: there is the room for labels."""
 CAPTION_WIDTH = 175
@@ -150,7 +144,6 @@ def _draw_line(axes: Axes, series: Series, values: Array, **style: Any) -> None:
 
 
 def _axis_words(calculation: Calculation, field: str) -> str:
-    """Return the label of the axis over which *field* varies."""
     architecture = calculation.architecture
     return {
         "n_regs": f"{architecture.register_word}s per thread",
@@ -183,13 +176,12 @@ def _scale(axes: Axes, series: Series) -> None:
         return
     most = int(series.amounts[-1])
     axes.set_xlim(0, most)
-    axes.xaxis.set_major_locator(MultipleLocator(next_power_of_two(-(-most // MOST_TICKS))))
+    even_ticks(axes, most)
     if series.field == "shared":
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: f"{size / KIB:g}"))
+        axes.xaxis.set_major_formatter(lambda size, _: f"{size / KIB:g}")
 
 
 def _draw_curves(axes: Axes, calculation: Calculation, series: Series) -> None:
-    """Draw both formulas, the mark at this kernel, and beside each what it is."""
     _draw_line(axes, series, series.exact, color=EXACT, linewidth=2.6)
     dashed = {"color": TUTORIAL, "linewidth": 1.6, "linestyle": (0, (4, 2))}
     _draw_line(axes, series, series.tutorial, **dashed)
@@ -201,7 +193,6 @@ def _draw_curves(axes: Axes, calculation: Calculation, series: Series) -> None:
 
 
 def _label(axes: Axes, calculation: Calculation, series: Series) -> None:
-    """Write beside the mark and the curves what they are."""
     curves = [outline(axes, line) for line in axes.lines[:-1]]
     exact, *others = curves
     alike = bool(others) and are_alike(exact, others[0])
@@ -229,15 +220,6 @@ def _draw_limiters(axes: Axes, series: Series, words: Mapping[str, str]) -> None
     lined(axes)
     axes.spines[["left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
-
-
-def _limiters(calculation: Calculation, every: Sequence[Series]) -> dict[str, str]:
-    """Return the resources that limit somewhere, in the order of the rules, with their names."""
-    return {
-        name: resource_word(calculation.gpu.vendor, name)
-        for name in every[0].limiting
-        if any(series.limiting[name].any() for series in every)
-    }
 
 
 def _headline(calculation: Calculation) -> str:
@@ -269,7 +251,11 @@ def draw_curves(calculation: Calculation) -> Figure:
     strip names the limiters.
     """
     every = [make_series(calculation, field) for field in FIELDS]
-    words = _limiters(calculation, every)
+    words = {
+        name: resource_word(calculation.gpu.vendor, name)
+        for name in every[0].limiting
+        if any(series.limiting[name].any() for series in every)
+    }
     strip = ROW * len(words)
     with styled():
         figure = Figure(figsize=(WIDTH, HEIGHT + strip), layout="constrained")

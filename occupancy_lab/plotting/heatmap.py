@@ -129,7 +129,6 @@ class _Map:
 
 
 def _headline(table: pd.DataFrame) -> str:
-    """Return what the picture shows, with whatever is the same for all of it."""
     same = {
         name: table[name].iloc[0]
         for name in SOMETIMES
@@ -167,7 +166,6 @@ def _draw_colour_bar(figure: Figure, panels: list[Axes], drawn: _Map) -> None:
 
 
 def _columns(panels: int) -> int:
-    """Return how many panels go side by side."""
     return next((number for number in (3, 2) if panels % number == 0), min(panels, 3))
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
 
 from occupancy_lab.errors import refuse
 from occupancy_lab.plotting.style import EXACT, FAINT, INK, MUTED, Placer, describe, head, styled
@@ -102,9 +101,9 @@ def roof_lines(roofs: Sequence[Roof], bandwidth: float, frame: Frame) -> Iterato
         yield Line(words, (roof.rate / bandwidth, roof.rate), (right, roof.rate))
 
 
-def area(share: float) -> float:
-    """Return the square points of a kernel that takes this *share* of all the time."""
-    return LEAST_SIZE + ALL_SIZE * share
+def area(us: float, total: float) -> float:
+    """Return the square points of a kernel that takes *us* of the *total* of all."""
+    return LEAST_SIZE + (ALL_SIZE * (us / total) if total else 0.0)
 
 
 def draw_roofline(
@@ -137,8 +136,8 @@ def draw_roofline(
         _draw_points(axes, points)
         axes.set_xlabel("FLOPs per byte of device memory")
         axes.set_ylabel("FLOPs a second")
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: scaled(value)))
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_major_formatter(lambda value, _: scaled(value))
         head(figure, title, textwrap.fill(caption, CAPTION_WIDTH), 8)
         figure.draw_without_rendering()
         _label(axes, points, lines[0])
@@ -160,13 +159,11 @@ def _draw_roofs(axes: Axes, lines: Sequence[Line]) -> None:
 def _draw_points(axes: Axes, points: Sequence[Point]) -> None:
     """Draw each point with its words as label; the largest lie below."""
     total = sum(point.us for point in points)
-    places = sorted(range(len(points)), key=lambda place: points[place].us, reverse=True)
-    for place in places:
-        point = points[place]
+    for place, point in sorted(enumerate(points, 1), key=lambda pair: -pair[1].us):
         drawn = axes.scatter(
             [point.intensity],
             [point.rate],
-            s=_size(point, total),
+            s=area(point.us, total),
             color=EXACT,
             alpha=0.65,
             edgecolors="white",
@@ -174,12 +171,7 @@ def _draw_points(axes: Axes, points: Sequence[Point]) -> None:
             label=point.words,
             zorder=3,
         )
-        drawn.set_gid(f"kernel-{place + 1}")
-
-
-def _size(point: Point, total: float) -> float:
-    """Return the area of a point, of whose kind all take *total*, as matplotlib has it."""
-    return area(point.us / total if total else 0.0)
+        drawn.set_gid(f"kernel-{place}")
 
 
 def _outlines(axes: Axes, points: Sequence[Point]) -> Iterator[Any]:
@@ -188,7 +180,7 @@ def _outlines(axes: Axes, points: Sequence[Point]) -> Iterator[Any]:
     circle = np.column_stack([np.cos(angles), np.sin(angles)])
     for point in points:
         middle = axes.transData.transform([(point.intensity, point.rate)])
-        radius = _size(point, total) ** 0.5 / 2 * DOTS / 72  # an inch has 72 points
+        radius = area(point.us, total) ** 0.5 / 2 * DOTS / 72  # an inch has 72 points
         yield np.concatenate([middle, middle + radius * circle])
 
 

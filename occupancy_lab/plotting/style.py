@@ -12,8 +12,10 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.cbook import STEP_LOOKUP_MAP
 from matplotlib.patches import ConnectionPatch
+from matplotlib.ticker import MultipleLocator
 
 from occupancy_lab.files import check_picture, export
+from occupancy_lab.inputs import next_power_of_two
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -53,6 +55,7 @@ _SETTINGS: Mapping[Any, Any] = {
     "ytick.color": MUTED,
 }
 _PNG_DOTS_PER_INCH = 160
+MOST_TICKS = 8
 
 
 @contextlib.contextmanager
@@ -82,6 +85,11 @@ def lined(axes: Axes) -> None:
     axes.set_axisbelow(True)
 
 
+def even_ticks(axes: Axes, most: int) -> None:
+    """Have ticks up to *most* on the x axis, a power of two apart."""
+    axes.xaxis.set_major_locator(MultipleLocator(next_power_of_two(-(-most // MOST_TICKS))))
+
+
 def save(figure: Figure, path: Path | str) -> None:
     """Write *figure* to *path*, the same bytes for the same figure, as its suffix says.
 
@@ -97,7 +105,11 @@ def save(figure: Figure, path: Path | str) -> None:
 
 def svg_text(figure: Figure) -> str:
     """Return *figure* as the text of an SVG, as `save` writes it."""
-    return _with_titles(_drawn(figure, "svg").decode(), figure)
+    svg = _drawn(figure, "svg").decode()
+    for artist in figure.findobj(lambda one: one.get_gid() is not None):
+        group = f'<g id="{artist.get_gid()}">'
+        svg = svg.replace(group, f"{group}<title>{escape(str(artist.get_label()))}</title>", 1)
+    return svg
 
 
 def _drawn(figure: Figure, form: str) -> bytes:
@@ -111,14 +123,6 @@ def _drawn(figure: Figure, form: str) -> bytes:
     with styled():
         figure.savefig(drawn, format=form, metadata=metadata, dpi=_PNG_DOTS_PER_INCH)
     return drawn.getvalue()
-
-
-def _with_titles(svg: str, figure: Figure) -> str:
-    """Return *svg* with a title in each group that has the id of an artist of *figure*."""
-    for artist in figure.findobj(lambda one: one.get_gid() is not None):
-        group = f'<g id="{artist.get_gid()}">'
-        svg = svg.replace(group, f"{group}<title>{escape(str(artist.get_label()))}</title>", 1)
-    return svg
 
 
 STEP = 3.0

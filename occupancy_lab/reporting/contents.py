@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import json
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -15,7 +14,7 @@ from urllib.parse import quote
 from occupancy_lab.errors import InputError, refuse
 from occupancy_lab.files import HTML as ENDINGS
 from occupancy_lab.files import check_outputs, check_page, export, read_given, read_json
-from occupancy_lab.plotting.style import save
+from occupancy_lab.plotting.style import save, svg_text
 from occupancy_lab.reporting.chapters.accuracy import accuracy_sentence, make_accuracy, the_accuracy
 from occupancy_lab.reporting.chapters.benchmark import (
     in_short,
@@ -33,7 +32,7 @@ from occupancy_lab.text.words import count
 from occupancy_lab.workers.child import from_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from occupancy_lab.reporting.chapters.accuracy import Accuracy
     from occupancy_lab.reporting.chapters.benchmark import Benchmark
@@ -81,17 +80,18 @@ def _trace_page(file: str) -> Page | None:
         found: document.Document = from_line(document.Document, json.dumps(plain["document"]))
     except ValueError as error:
         refuse(f"{file} is damaged: {error}")
-    tables = [table for section in found.sections for table in section.tables]
     of = " of one GPU" if "gpus" in plain else ""
-    notes = (
-        *(sentence for section in found.sections for sentence in section.sentences),
-        f"The roofline, and each kernel explained, are in what `trace --report` writes{of}.",
-    )
-    chapters = (
-        Chapter("In short", (document.Bullets(found.answer), *tables)),
-        Chapter("What the numbers are", (document.Bullets(notes),)),
-    )
-    return Page(found.title, chapters)
+    note = f"The roofline, and each kernel explained, are in what `trace --report` writes{of}."
+    return trace_page(found, (), (*found.notes, note))
+
+
+def trace_page(
+    found: document.Document, chapters: Sequence[Chapter], notes: tuple[str, ...]
+) -> Page:
+    """Return the report of the page *found* of a trace, with *chapters* before its *notes*."""
+    first = Chapter("In short", (document.Bullets(found.answer), *found.tables))
+    last = (Chapter("What the numbers are", (document.Bullets(notes),)),) if notes else ()
+    return Page(found.title, (first, *chapters, *last))
 
 
 def write_page(source: Source) -> Page:
@@ -116,7 +116,6 @@ def write_page(source: Source) -> Page:
 
 
 def _in_short(source: Source, benchmark: Benchmark | None, accuracy: Accuracy | None) -> Chapter:
-    """Return the answer in a few sentences and one picture."""
     blocks: list[Part] = []
     if source.is_predicted:
         blocks.append(
@@ -138,10 +137,8 @@ def to_html(page: Page) -> str:
 
 
 def _embedded(picture: Picture) -> str:
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / f"{picture.name}.svg"
-        save(picture.draw(), path)
-        return f"data:image/svg+xml;base64,{base64.b64encode(path.read_bytes()).decode()}"
+    svg = base64.b64encode(svg_text(picture.draw()).encode())
+    return f"data:image/svg+xml;base64,{svg.decode()}"
 
 
 MARKDOWN, HTML = "markdown", "html"

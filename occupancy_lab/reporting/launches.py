@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from occupancy_lab.asked import ask
 from occupancy_lab.compiled_records import record_of
 from occupancy_lab.files import plain_rows
-from occupancy_lab.inputs import TUTORIAL_KERNEL
+from occupancy_lab.inputs import TUTORIAL_KERNEL, NamedKernel
 from occupancy_lab.kernel import Grid, load_kernel
 from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.record import MatrixRecord
-from occupancy_lab.reporting.source import row_asked
-from occupancy_lab.sweeping.recorded import latest_launches, row_config, row_resources
+from occupancy_lab.sweeping.recorded import latest_launches, row_config, row_problem, row_resources
 from occupancy_lab.text.words import count
 
 if TYPE_CHECKING:
@@ -45,8 +45,10 @@ def tutorial_name(problem: Problem, gpu: Gpu) -> Name:
 
 def row_record(row: Row, gpu: Gpu) -> MatrixRecord:
     """Return the record of a row that was compiled and fits *gpu*, without a time."""
-    triton = str(row["triton_version"])
-    found = record_of(row_asked(row, gpu), row_resources(row), triton=triton)
+    kernel, triton = str(row["kernel"]), str(row["triton_version"])
+    named = NamedKernel(kernel, load_kernel(kernel))
+    asked = ask(named, row_problem(row), row_config(row), gpu)
+    found = record_of(asked, row_resources(row), triton=triton)
     assert isinstance(found, MatrixRecord)  # noqa: S101 - it has a matrix
     return found
 
@@ -92,10 +94,8 @@ def launches_of(source: Source, problem: Problem) -> dict[Name, Row]:
 def variants_of(source: Source, problem: Problem) -> dict[Name, Variant]:
     """Return the configurations of *problem* that have a time, in the order of the rows."""
     return {
-        (kernel, config): Variant(
-            kernel, config, calculate(row_resources(row), source.gpu), float(row["us"])
-        )
-        for (kernel, config), row in launches_of(source, problem).items()
+        name: Variant(*name, calculate(row_resources(row), source.gpu), float(row["us"]))
+        for name, row in launches_of(source, problem).items()
     }
 
 
@@ -131,6 +131,11 @@ def known_summary(numbers: Iterable[float | None]) -> Summary | None:
     """Return the summary of those of *numbers* that are known; None where none is."""
     found = [number for number in numbers if number is not None]
     return summary_of(found) if found else None
+
+
+def gbs_of(problem: Problem, us: float) -> float:
+    """Return the bandwidth of one read and one write of the matrix in *us*, GB/s."""
+    return 2 * problem.matrix_bytes / us / 1e3
 
 
 def span_words(least: str, most: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from occupancy_lab.text.document import Block, Heading, Image, Section
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from matplotlib.figure import Figure
 
@@ -55,17 +55,16 @@ class Page:
 
         *address* gives where a picture is found; without it a sentence stands for each.
         """
-        return (Heading(1, self.title), *self._chapters(address))
-
-    def _chapters(self, address: Callable[[Picture], str] | None) -> Iterator[Block]:
+        found: list[Block] = [Heading(1, self.title)]
         for chapter in self.chapters:
-            yield Heading(2, chapter.title)
+            found.append(Heading(2, chapter.title))
             for block in chapter.blocks:
                 if isinstance(block, Section):
-                    yield from block.blocks(level=3)
+                    found += block.blocks(level=3)
                 elif not isinstance(block, Picture):
-                    yield block
+                    found.append(block)
                 elif address is None:
-                    yield f"*Picture: {block.words}.*"
+                    found.append(f"*Picture: {block.words}.*")
                 else:
-                    yield Image(block.words, address(block))
+                    found.append(Image(block.words, address(block)))
+        return tuple(found)

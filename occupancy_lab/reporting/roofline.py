@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import refuse
-from occupancy_lab.explaining.facts import setting, settings_of
+from occupancy_lab.explaining.facts import setting
 from occupancy_lab.explaining.neighbours import predicted_us
 from occupancy_lab.explaining.tried import worth_showing
 from occupancy_lab.explaining.variants import varying
@@ -69,15 +68,12 @@ def draw_trace(found: Traced) -> Figure:
 
 def _on_one_gpu(shown: Sequence[TracedKernel]) -> tuple[Gpu | None, list[TracedKernel]]:
     """Return the GPU of most kernels, and those on it."""
-    gpus = {
-        one.calculation.gpu.key: one.calculation.gpu for one in shown if one.calculation is not None
-    }
-    keys = Counter(one.calculation.gpu.key for one in shown if one.calculation is not None)
-    if not keys:
-        return None, []
-    key = keys.most_common(1)[0][0]
-    on_it = [one for one in shown if one.calculation and one.calculation.gpu.key == key]
-    return gpus[key], on_it
+    found: dict[str, tuple[Gpu, list[TracedKernel]]] = {}
+    for one in shown:
+        if one.calculation is not None:
+            gpu = one.calculation.gpu
+            found.setdefault(gpu.key, (gpu, []))[1].append(one)
+    return max(found.values(), key=lambda pair: len(pair[1]), default=(None, []))
 
 
 def _point(kernel: TracedKernel, basis: str) -> Point | None:
@@ -85,34 +81,39 @@ def _point(kernel: TracedKernel, basis: str) -> Point | None:
 
     None where it has no place in the picture.
     """
-    from occupancy_lab.plotting.roofline import Point
-
     record, time, grid = kernel.record, kernel.time, kernel.longest
     if record is None or time is None or grid is None or kernel.elsewhere or time.basis != basis:
         return None
     of_grid = grid.measured if time.measured else grid.predicted
-    flops, dram = _amounts(record)
-    if of_grid is None or not of_grid.launches or not flops or not dram:
+    if of_grid is None or not of_grid.launches:
         return None
-    us = of_grid.us / of_grid.launches
-    if not us:
-        return None
-    light = record.speed_of_light
+    us, light = of_grid.us / of_grid.launches, record.speed_of_light
     least = cell(None if light is None else light.us)
     lost = "" if time.lost_us is None else f", {duration(time.lost_us)} of them lost"
-    words = (
-        f"{kernel.kernel}: {microseconds(us)} {time.basis}, least {least} us;"
-        f" {scaled(flops / us * 1e6)}FLOP/s, {flops / dram:.3g} FLOPs a byte;"
-        f" {duration(time.us)} in all{lost}"
-    )
-    return Point(kernel.kernel, flops / dram, flops / us * 1e6, time.us, words)
+    words = f"{kernel.kernel}: {microseconds(us)} {time.basis}, least {least} us"
+    all_words = f"; {duration(time.us)} in all{lost}"
+    return _placed(kernel.kernel, _place_of(record, us), time.us, words, all_words)
 
 
-def _amounts(record: Record) -> tuple[int | None, int | None]:
-    """Return the FLOPs of a launch and its bytes of device memory, those that are known."""
+def _place_of(record: Record, us: float) -> tuple[float, float] | None:
+    """Return the FLOPs per byte and FLOPs a second of a launch; None where one is not known."""
     memory, counts = record.memory, record.counts
     dram = None if memory is None or memory.dram_bytes is None else memory.dram_bytes.exact
-    return None if counts is None else counts.flops.exact, dram
+    flops = None if counts is None else counts.flops.exact
+    return (flops / dram, flops / us * 1e6) if flops and dram and us else None
+
+
+def _placed(
+    name: str, place: tuple[float, float] | None, us: float, words: str, more: str = ""
+) -> Point | None:
+    """Return the point at a *place*, of *us* in all; None where there is no place."""
+    from occupancy_lab.plotting.roofline import Point
+
+    if place is None:
+        return None
+    per_byte, rate = place
+    words = f"{words}; {scaled(rate)}FLOP/s, {per_byte:.3g} FLOPs a byte{more}"
+    return Point(name, per_byte, rate, us, words)
 
 
 def check_one_gpu(keys: Sequence[str]) -> None:
@@ -165,32 +166,26 @@ def _named(explained: Explanation, *, alone: bool) -> Iterator[tuple[str, Record
             found = [(words, record) for words, record in near if alone and record is not None]
             yield from sorted(found, key=lambda pair: predicted_us(pair[1]))
         return
-    knobs = varying([settings_of(record) for record in explained.records])
+    knobs = varying([record.settings for record in explained.records])
     for record in sorted(explained.records, key=predicted_us):
-        words = ", ".join(setting(settings_of(record), knob) for knob in knobs)
+        words = ", ".join(setting(record.settings, knob) for knob in knobs)
         yield words if alone else f"{record.kernel} {words}", record
 
 
 def _knobs(explained: Sequence[Explanation]) -> str:
     """Say what the numbers are that name the configurations of a launch; "" of one alone."""
     found = [record for one in explained if not one.is_one_launch for record in one.records]
-    knobs = varying([settings_of(record) for record in found])
+    knobs = varying([record.settings for record in found])
     return f", named by {', '.join(knobs)}" if knobs else ""
 
 
 def _point_of(name: str, record: Record) -> Point | None:
     """Return a launch by its predicted time; None where it has no place in the picture."""
-    from occupancy_lab.plotting.roofline import Point
-
-    prediction, (flops, dram) = record.prediction, _amounts(record)
-    if prediction is None or not flops or not dram:
+    prediction = record.prediction
+    if prediction is None:
         return None
-    rate = flops / prediction.us * 1e6
-    words = (
-        f"{name}: {prediction_words(prediction)} predicted; {scaled(rate)}FLOP/s,"
-        f" {flops / dram:.3g} FLOPs a byte"
-    )
-    return Point(name, flops / dram, rate, 1.0, words)
+    words = f"{name}: {prediction_words(prediction)} predicted"
+    return _placed(name, _place_of(record, prediction.us), 1.0, words)
 
 
 def _roofs(records: Sequence[Record], gpu: Gpu) -> list[Roof]:
@@ -305,25 +300,17 @@ def _points(rows: Mapping[int, Row], basis: str) -> dict[int, Point]:
 
     Unless all rows say how often they are launched, all points have the same time.
     """
-    from occupancy_lab.plotting.roofline import Point
-
-    shared = _are_counted(rows)
-    found = {}
+    shared, found = _are_counted(rows), {}
     for at, row in rows.items():
-        if (place := _place(row, basis)) is None:
-            continue
-        per_byte, rate = place
-        words = (
-            f"{_name(row)}: {microseconds(_us(row, basis) or 0.0)} {basis};"
-            f" {scaled(rate)}FLOP/s, {per_byte:.3g} FLOPs a byte"
-        )
+        words = f"{_name(row)}: {microseconds(_us(row, basis) or 0.0)} {basis}"
         all_us = _all_us(row, basis) if shared else 1.0
-        found[at] = Point(row["kernel"], per_byte, rate, all_us, words)
+        point = _placed(row["kernel"], _place(row, basis), all_us, words)
+        if point is not None:
+            found[at] = point
     return dict(sorted(found.items(), key=lambda pair: pair[1].us, reverse=True))
 
 
 def _are_counted(rows: Mapping[int, Row]) -> bool:
-    """Return whether each row says how often it is launched."""
     return all("launches" in row for row in rows.values())
 
 
@@ -352,7 +339,7 @@ def _picture(gpu: Gpu, basis: str, rows: Mapping[int, Row]) -> dict[str, Any] | 
             {
                 "row": at,
                 "place": (point.intensity, point.rate),
-                "radius": area(point.us / total if total else 0.0) ** 0.5 / 2 * CSS_PIXELS,
+                "radius": area(point.us, total) ** 0.5 / 2 * CSS_PIXELS,
                 "name": point.name,
                 "words": point.words,
             }

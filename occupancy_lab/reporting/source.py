@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.asked import ask
 from occupancy_lab.compiled_records import compile_runs, with_counts
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
@@ -24,8 +23,6 @@ from occupancy_lab.sweeping.recorded import (
     read_rows,
     read_table,
     recorded_table,
-    row_config,
-    row_problem,
 )
 from occupancy_lab.table.columns import MEASURED_COLUMNS
 from occupancy_lab.values import Problem
@@ -37,7 +34,6 @@ if TYPE_CHECKING:
 
     from occupancy_lab.asked import AskedMatrix
     from occupancy_lab.gpus import Gpu
-    from occupancy_lab.record import Record
 
     Row = Mapping[Any, Any]
 
@@ -96,15 +92,10 @@ def fresh_table(
     table = make_table(runs)
     table[list(MEASURED_COLUMNS)] = pd.NA
     uses = [EXAMPLE if task.matrix.problem == PROBLEM else USE for task in tasks]
-    launched = table["num_programs"]
-    tutorial = pd.Series([_tutorial_us(one) for one in runs], dtype=float)
-    return table.assign(launched=launched, use=uses, tutorial_us=tutorial)
-
-
-def _tutorial_us(run: Record | Failed) -> float | None:
-    """Return the predicted time with the num_programs of the tutorial's formula; None: unknown."""
-    predicted = None if isinstance(run, Failed) else run.as_tutorial
-    return None if predicted is None else predicted.us
+    found = (None if isinstance(run, Failed) else run.as_tutorial for run in runs)
+    times = [None if one is None else one.us for one in found]
+    tutorial = pd.Series(times, dtype=float)
+    return table.assign(launched=table["num_programs"], use=uses, tutorial_us=tutorial)
 
 
 def tasks_of(
@@ -127,12 +118,6 @@ def tasks_of(
             num_stages=num_stages,
         )
     ]
-
-
-def row_asked(row: Row, gpu: Gpu) -> AskedMatrix:
-    """Return the launch of a row, asked about on *gpu*."""
-    named = NamedKernel(str(row["kernel"]), load_kernel(str(row["kernel"])))
-    return ask(named, row_problem(row), row_config(row), gpu)
 
 
 DEFAULT_GPU = "h200"
@@ -256,7 +241,11 @@ def make_source(
     """
     import pandas as pd
 
-    _check(table, file)
+    missing = [name for name in (*STATUS, *MEASURED_COLUMNS) if name not in table]
+    if missing:
+        refuse(
+            f"{file} lacks the columns {', '.join(missing)}, which say how launches were measured"
+        )
     table = table[table["gpu"] == gpu.key].reset_index(drop=True)
     table = table if "use" in table else table.assign(use=ALL)
     planned = counted_rows(table)
@@ -272,11 +261,3 @@ def make_source(
 
 def _measured(table: pd.DataFrame) -> pd.DataFrame:
     return table[table["measured"] == "measured"]
-
-
-def _check(table: pd.DataFrame, file: str | None) -> None:
-    missing = [name for name in (*STATUS, *MEASURED_COLUMNS) if name not in table]
-    if missing:
-        refuse(
-            f"{file} lacks the columns {', '.join(missing)}, which say how launches were measured"
-        )

@@ -18,21 +18,19 @@ from occupancy_lab.explaining.short import limits_with_bars, the_launch_in_short
 from occupancy_lab.explaining.source import SourceView
 from occupancy_lab.files import HTML, export
 from occupancy_lab.plotting.style import svg_text
-from occupancy_lab.reporting.contents import write_markdown
-from occupancy_lab.reporting.page import Chapter, Page, Picture
+from occupancy_lab.reporting.contents import trace_page, write_markdown
+from occupancy_lab.reporting.page import Chapter, Picture
 from occupancy_lab.reporting.roofline import draw_trace
 from occupancy_lab.text import document
 from occupancy_lab.text.document import Bullets, Section, literal
-from occupancy_lab.text.words import cell, count, duration, microseconds, percent
+from occupancy_lab.text.words import as_sentence, cell, count, duration, microseconds, percent
 from occupancy_lab.tracing.actions import MOST_EXPLAINED
 from occupancy_lab.tracing.page import configuration, main_grid_words, shown_kernels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from matplotlib.figure import Figure
-
-    from occupancy_lab.reporting.page import Part
+    from occupancy_lab.reporting.page import Page, Part
     from occupancy_lab.tracing.trace import Trace
     from occupancy_lab.tracing.traced import TracedKernel
 
@@ -43,13 +41,11 @@ ADDRESS = re.compile(r'<img alt="[^"]*" src="picture:([\w-]+)">')
 def make_trace_report(found: Trace) -> Page:
     """Return the report of a trace, a dry run's or that of a program that launched kernels."""
     page = found.to_document()
-    tables = [table for section in page.sections for table in section.tables]
-    notes = [sentence for section in page.sections for sentence in section.sentences]
-    shown = shown_kernels(found.found)
-    chapters = [Chapter("In short", (Bullets(page.answer), *tables))]
-    figure = _figure(found)
-    if isinstance(figure, str):
-        notes.append(figure)
+    shown, notes, chapters = shown_kernels(found.found), [*page.notes], []
+    try:
+        figure = draw_trace(found.found)
+    except InputError as error:
+        notes.append(as_sentence(str(error)))
     else:
         picture = Picture("roofline", f"A roofline: {figure.get_suptitle()}", lambda: figure)
         chapters.append(Chapter("Under the roofs of the GPU", (picture,)))
@@ -66,9 +62,7 @@ def make_trace_report(found: Trace) -> Page:
         chapters.append(Chapter(f"{number} {literal(one.kernel)}", blocks))
     if len(shown) > MOST_EXPLAINED:
         notes.append(f"The {MOST_EXPLAINED} kernels that lose most are explained, of {len(shown)}.")
-    if notes:
-        chapters.append(Chapter("What the numbers are", (Bullets(tuple(notes)),)))
-    return Page(page.title, tuple(chapters))
+    return trace_page(page, chapters, tuple(notes))
 
 
 def _without(notes: Sequence[str], part: Part) -> Part:
@@ -78,14 +72,6 @@ def _without(notes: Sequence[str], part: Part) -> Part:
     return dataclasses.replace(
         part, sentences=tuple(one for one in part.sentences if one not in notes)
     )
-
-
-def _figure(found: Trace) -> Figure | str:
-    """Return the roofline, or why there is none as a sentence."""
-    try:
-        return draw_trace(found.found)
-    except InputError as error:
-        return f"{str(error)[0].upper()}{str(error)[1:]}."
 
 
 def _explained(
@@ -167,12 +153,12 @@ def write_trace_report(found: Trace, path: Path) -> None:
 
 def to_html(page: Page) -> str:
     """Return *page* as HTML with its pictures as parts of it, which name a kernel on hover."""
-    blocks = page.blocks(lambda picture: f"picture:{picture.name}")
-    drawn = {one.name: _inline(one) for one in page.pictures}
-    return ADDRESS.sub(lambda found: drawn[found[1]], document.html_page(page.title, blocks))
 
+    def drawn(picture: Picture) -> str:
+        svg, words = svg_text(picture.draw()), escape(picture.words)
+        style = f'role="img" aria-label="{words}" style="max-width:100%;height:auto"'
+        return svg[svg.index("<svg ") :].replace("<svg ", f"<svg {style} ", 1)
 
-def _inline(picture: Picture) -> str:
-    svg = svg_text(picture.draw())
-    style = f'role="img" aria-label="{escape(picture.words)}" style="max-width:100%;height:auto"'
-    return svg[svg.index("<svg ") :].replace("<svg ", f"<svg {style} ", 1)
+    pictures = {one.name: one for one in page.pictures}
+    written = document.html_page(page.title, page.blocks(lambda one: f"picture:{one.name}"))
+    return ADDRESS.sub(lambda found: drawn(pictures[found[1]]), written)

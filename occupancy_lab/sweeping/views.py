@@ -13,6 +13,7 @@ from occupancy_lab.table.columns import COLUMNS, MEASURED_COLUMNS, RESULTS, kind
 from occupancy_lab.table.view import to_table
 from occupancy_lab.text.document import literal
 from occupancy_lab.text.words import (
+    as_sentence,
     cell,
     change,
     conditions_sentence,
@@ -157,7 +158,7 @@ def _legend(columns: Iterable[str], spared: list[str]) -> str:
     }
     told = [f"{name} is {meaning}" for name, meaning in meanings.items() if name in columns]
     words = [", ".join(told), f"a wider terminal shows {listed(spared)}" if spared else ""]
-    return "".join(f" {sentence[0].upper()}{sentence[1:]}." for sentence in words if sentence)
+    return "".join(f" {as_sentence(one)}" for one in words if one)
 
 
 def _failures(table: pd.DataFrame, varying: list[str]) -> Iterator[pd.DataFrame]:

@@ -134,8 +134,7 @@ class Exports:
     markdown: str | None = None
 
     def _paths(self) -> dict[str, str]:
-        paths = {"csv": self.csv, "json": self.json, "markdown": self.markdown}
-        return {form: path for form, path in paths.items() if path is not None}
+        return {form: path for form in FORMS if (path := getattr(self, form)) is not None}
 
     def check(self, **others: Mapping[str, Path | str | None]) -> None:
         """Raise InputError, before any work is done, where they cannot be written.

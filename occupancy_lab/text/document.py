@@ -16,10 +16,12 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from occupancy_lab.text.words import visible
+from occupancy_lab.text.words import compared, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from occupancy_lab.text.words import Item
 
 _MARKUP = re.compile(r"[\\`*~$\[\]<>#&]|(?<![^\W_])_|_(?![^\W_])")
 _MARKS = re.compile(
@@ -129,6 +131,19 @@ class Table:
     def sides(self) -> tuple[str, ...]:
         """The side of each column, "left" or "right", at which its text stands."""
         return ("left", *["left" if self.prose else "right"] * (len(self.headers) - 1))
+
+
+def side_by_side(
+    items: Sequence[Item],
+    rows: Iterable[tuple[str, Callable[[Item], str]]],
+    *,
+    corner: str = "",
+    caption: str = "",
+    prose: bool = False,
+) -> Table:
+    """Return a table with a column for each of *items*, of *rows* as `compared` takes them."""
+    headers = (corner, *(item.title for item in items))
+    return Table(headers, compared(items, rows), caption, prose)
 
 
 Block: TypeAlias = str | Heading | Bullets | Commands | Listing | Table | Image
@@ -275,6 +290,16 @@ class Document:
                 else:
                     found.append(block)
         return tuple(found)
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The tables of all sections."""
+        return tuple(table for section in self.sections for table in section.tables)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The sentences of all sections."""
+        return tuple(sentence for section in self.sections for sentence in section.sentences)
 
     def to_markdown(self) -> str:
         """Return the document in GitHub's markdown, with a newline at its end."""

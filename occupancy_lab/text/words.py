@@ -40,6 +40,16 @@ def listed(words: Sequence[str]) -> str:
     return " and ".join(part for part in (", ".join(words[:-1]), words[-1]) if part)
 
 
+def as_sentence(text: str) -> str:
+    """Return *text* with a capital at its beginning and a full stop at its end."""
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def multiprocessor_words(gpus: Iterable[Gpu]) -> str:
+    """Return what the vendors of *gpus* call a multiprocessor: "SM or CU"."""
+    return " or ".join(dict.fromkeys(gpu.architecture.multiprocessor_word for gpu in gpus))
+
+
 def percent(share: float) -> str:
     """Return 0.125 as "12.5%" and 1 as "100%"."""
     return f"{100 * share:.3g}%"
@@ -120,23 +130,12 @@ def known(value: object) -> str:
 
 
 def said_of_each(
-    items: tuple[Item, ...], sentences: Callable[[Item], Iterable[str]]
+    items: Sequence[Item], sentences: Callable[[Item], Iterable[str]], *, alike: bool = True
 ) -> tuple[str, ...]:
-    """Return what *sentences* gives for all *items*, then for some, each sentence with its GPU."""
-    together, apart = _split(items, sentences)
-    return (*together, *apart)
+    """Return what *sentences* gives for all *items*, then for some, each sentence with its GPU.
 
-
-def said_apart(
-    items: tuple[Item, ...], sentences: Callable[[Item], Iterable[str]]
-) -> tuple[str, ...]:
-    """Return what *sentences* gives for some *items* but not all, each sentence with its GPU."""
-    return _split(items, sentences)[1]
-
-
-def _split(
-    items: tuple[Item, ...], sentences: Callable[[Item], Iterable[str]]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    Unless what is *alike* in all is to be said it is left out.
+    """
     texts = [tuple(sentences(item)) for item in items]
     common = set.intersection(*map(set, texts))
     apart = (
@@ -145,14 +144,22 @@ def _split(
         for text in own
         if text not in common
     )
-    return tuple(text for text in texts[0] if text in common), tuple(apart)
+    return (*(text for text in texts[0] if alike and text in common), *apart)
+
+
+UNTOLD = {"-", "0 B per thread"}
+"""What is left out where it is so of every item."""
 
 
 def compared(
-    items: tuple[Item, ...], rows: Iterable[tuple[str, Callable[[Item], str]]]
+    items: Sequence[Item], rows: Iterable[tuple[str, Callable[[Item], str]]]
 ) -> tuple[tuple[str, ...], ...]:
-    """Return a table's rows: a name, then what its function gives for each item."""
-    return tuple((name, *map(text_of, items)) for name, text_of in rows)
+    """Return a table's rows: a name, then what its function gives for each item.
+
+    Those with nothing to say of any item are left out.
+    """
+    found = ((name, *map(text_of, items)) for name, text_of in rows)
+    return tuple(row for row in found if not UNTOLD.issuperset(row[1:]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,8 +253,9 @@ def conditions_words(taken: Conditions) -> str:
 
 
 def place_words(taken: Conditions) -> str:
-    """Return where and, where it is known, when launches were timed."""
-    return taken.device if taken.date is None else f"{taken.device}, {taken.date}"
+    """Return where, where it is known when, and how launches were timed."""
+    place = taken.device if taken.date is None else f"{taken.device}, {taken.date}"
+    return f"{place} ({conditions_words(taken)})"
 
 
 def median_words(runs: int | None) -> str:
@@ -257,4 +265,4 @@ def median_words(runs: int | None) -> str:
 
 def conditions_sentence(taken: Conditions, runs: int | None) -> str:
     """Return where, when and how *runs* launches were measured."""
-    return f"Measured on {place_words(taken)} ({conditions_words(taken)}): {median_words(runs)}."
+    return f"Measured on {place_words(taken)}: {median_words(runs)}."

@@ -18,6 +18,7 @@ from occupancy_lab.text.words import (
     formatted,
     listed,
     microseconds,
+    multiprocessor_words,
     percent,
     prediction_words,
     range_sentence,
@@ -227,13 +228,12 @@ def _distinction(kernel: TracedKernel, shown: Sequence[TracedKernel]) -> str:
 
 def _legend(gpus: Sequence[Gpu]) -> Iterator[str]:
     """Say what the columns mean whose names do not say it."""
-    words = dict.fromkeys(gpu.architecture.multiprocessor_word for gpu in gpus)
-    if words:
+    if gpus:
         yield (
             "Programs are those of a launch, and of how many that run at once; waves is their"
             " quotient, whose part behind the point is how full the last wave is; % is the"
-            f" occupancy of each {' or '.join(words)}; local B is local memory per thread, register"
-            " spills among it."
+            f" occupancy of each {multiprocessor_words(gpus)}; local B is local memory per thread,"
+            " register spills among it."
         )
 
 
@@ -251,8 +251,7 @@ def _lost_sentence(
         )
         words = f"{duration(total.us)}{of} are in Triton's kernels"
     else:
-        limits = f"{duration(total.low_us)} to {duration(total.high_us)}"
-        words = f"{duration(total.us)} are predicted in Triton's kernels ({limits})"
+        words = f"{duration(total.us)} are predicted in Triton's kernels ({total.limits})"
     if total.lost_us is None:
         return f"{words}."
     timed = [(one, times[id(one)].lost_us or 0.0) for one in shown if id(one) in times]

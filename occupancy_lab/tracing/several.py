@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.explaining.launches import KernelTime
 from occupancy_lab.inputs import asked_gpus, chosen_gpus
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
-from occupancy_lab.text.words import duration, listed, range_sentence
+from occupancy_lab.text.words import as_sentence, duration, listed, range_sentence
 from occupancy_lab.tracing.dry import dry_trace
 from occupancy_lab.tracing.page import (
     NOT_LAUNCHED,
@@ -188,7 +188,7 @@ def _answer(traces: Sequence[DryTrace]) -> Iterator[str]:
             if least.us
         ]
         yield (
-            f"{duration(least.us)} ({_limits(least)}) are predicted on {first}"
+            f"{duration(least.us)} ({least.limits}) are predicted on {first}"
             + (f", {listed(words)}." if words else ".")
         )
         near = [title for title in others if times[title].low_us < least.high_us]
@@ -198,11 +198,7 @@ def _answer(traces: Sequence[DryTrace]) -> Iterator[str]:
     if without:
         yield f"For {listed(without)} no time is predicted."
     if not any(one.launches for one in traces):
-        yield f"{NOTHING[0].upper()}{NOTHING[1:]}."
-
-
-def _limits(time: KernelTime) -> str:
-    return f"{duration(time.low_us)} to {duration(time.high_us)}"
+        yield as_sentence(NOTHING)
 
 
 def _plain_total(one: DryTrace) -> dict[str, Any]:
@@ -231,7 +227,7 @@ def _totals(traces: Sequence[DryTrace]) -> Table:
             continue
         lost = "-" if time.lost_us is None else duration(time.lost_us)
         times_least = f"{time.us / least:.2f}" if least else "-"
-        rows.append((one.gpu.key, launches, duration(time.us), _limits(time), lost, times_least))
+        rows.append((one.gpu.key, launches, duration(time.us), time.limits, lost, times_least))
     headers = ("GPU", "launches", "predicted", "range", "lost", "ratio")
     return Table(headers, tuple(rows))
 

@@ -18,8 +18,8 @@ from occupancy_lab.arguments import tensor
 from occupancy_lab.errors import DoesNotFitError, InputError
 from occupancy_lab.explaining import write_full
 from occupancy_lab.explaining.case import Alternative, Alternatives, Case, Recorded
+from occupancy_lab.explaining.duration import otherwise
 from occupancy_lab.explaining.short import WORDS, write_short
-from occupancy_lab.explaining.timing import timing
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import Grid, load_kernel
 from occupancy_lab.values import Config, Measurement, Problem, Resources
@@ -119,20 +119,20 @@ def matrices(draw: Callable[..., Any]) -> str:
 @st.composite
 def alternatives(draw: Callable[..., Any], case: Case) -> Alternatives:
     """Draw what else is known of the matrix of *case*, one program per row as it is predicted."""
-    found, rows = timing(case), case.by_rows
-    if found is None:
+    found, rows = otherwise(case).get("row_programs"), case.by_rows
+    if case.record.prediction is None:
         return Alternatives()
     config, own = case.config, case.recorded
     other = dataclasses.replace(config, num_warps=config.num_warps * 2)
-    times = (draw(TIMES), draw(TIMES) if own.us else None)
-    named = [Alternative("softmax_loop", other, *times)]
-    if rows is not None and found.row_programs is not None:
+    recorded, recorded_us = [], draw(TIMES)
+    if own.us and recorded_us:
+        recorded.append(Alternative("softmax_loop", other, draw(TIMES), recorded_us))
+    if rows is not None and found is not None and own.row_programs is not None:
         single = dataclasses.replace(config, num_stages=1)
-        recorded_us = None if own.row_programs is None else own.row_programs.us
-        named.append(Alternative(rows, single, found.row_programs.us, recorded_us))
-    recorded = [one for one in named if one.recorded_us is not None]
-    fastest = min(recorded, key=lambda one: one.recorded_us or 0.0, default=None)
-    return Alternatives(tuple(named), fastest, len(recorded), 0 if recorded else 20)
+        times = found.us, own.row_programs.us or 0.0
+        recorded.append(Alternative(rows, single, *times))
+    fastest = min(recorded, key=lambda one: one.recorded_us, default=None)
+    return Alternatives(fastest, len(recorded), 0 if recorded else 20)
 
 
 @st.composite

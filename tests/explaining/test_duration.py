@@ -15,17 +15,18 @@ from occupancy_lab.asked import ask
 from occupancy_lab.compiled_records import compile_runs, with_counts
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.explaining.case import Recorded
-from occupancy_lab.explaining.duration import part_sentence, the_duration, why_no_time
-from occupancy_lab.explaining.explanation import make_cases
-from occupancy_lab.explaining.short import the_launch_in_short
-from occupancy_lab.explaining.timing import (
-    Timing,
+from occupancy_lab.explaining.duration import (
+    otherwise,
+    part_sentence,
     programs_sentences,
     rows_sentences,
     stages_sentences,
     stages_words,
-    timing,
+    the_duration,
+    why_no_time,
 )
+from occupancy_lab.explaining.explanation import make_cases
+from occupancy_lab.explaining.short import the_launch_in_short
 from occupancy_lab.gpus import devices, find_gpu
 from occupancy_lab.inputs import chosen_kernel
 from occupancy_lab.prediction import PARTS as UNITS
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from occupancy_lab.explaining.case import Case
+    from occupancy_lab.prediction import Prediction
     from occupancy_lab.values import Resources
 
 PARTS = ("launch", "latency", "issue", "bandwidth", "tail")
@@ -44,38 +46,30 @@ COUNTED = H100.replace(instructions=90, loop_instructions=172, async_copies=4)
 SINGLE = H100_SINGLE.replace(instructions=40, loop_instructions=135, async_copies=0)
 
 
-def timing_of(case: Case) -> Timing:
-    """Return the timing of a case that is predicted."""
-    found = timing(case)
-    assert found is not None
-    return found
-
-
 @pytest.fixture
-def timed(make_case: Callable[..., Case]) -> Timing:
-    """Return the timing of the tutorial's example."""
-    return timing_of(make_case("h100", COUNTED, SINGLE))
+def timed(make_case: Callable[..., Case]) -> Case:
+    """Return the tutorial's example."""
+    return make_case("h100", COUNTED, SINGLE)
 
 
-def slower(found: Timing, factor: float, *, parts: dict[str, float] | None = None) -> Timing:
-    """Return *found* with every alternative *factor* times as long, its *parts* replaced."""
+def slower(
+    case: Case, factor: float, *, parts: dict[str, float] | None = None
+) -> dict[str, Prediction]:
+    """Return every alternative to *case*, *factor* times as long, its *parts* replaced."""
+    own = case.record.prediction
     changed = dataclasses.replace(
-        found.prediction,
-        us=found.prediction.us * factor,
-        parts=tuple(
-            Part(part.name, (parts or {}).get(part.name, part.us))
-            for part in found.prediction.parts
-        ),
+        own,
+        us=own.us * factor,
+        parts=tuple(Part(part.name, (parts or {}).get(part.name, part.us)) for part in own.parts),
     )
-    names = ("more_programs", "single_stage", "row_programs")
-    return dataclasses.replace(found, **dict.fromkeys(names, changed))
+    return dict.fromkeys(("more_programs", "single_stage", "row_programs"), changed)
 
 
 @pytest.mark.parametrize("bound", PARTS)
-def test_the_longest_part_is_said_first(bound: str, timed: Timing) -> None:
+def test_the_longest_part_is_said_first(bound: str, timed: Case) -> None:
     """Whatever part takes longest alone is named first, with its time and what comes next."""
     parts = tuple(Part(name, 123.0 if name == bound else 1.0) for name in PARTS)
-    sentence = part_sentence(dataclasses.replace(timed.prediction, parts=parts))
+    sentence = part_sentence(dataclasses.replace(timed.record.prediction, parts=parts))
     assert sentence.startswith(f"What takes longest by itself: {UNITS[bound]}, 123 us; then ")
 
 
@@ -91,8 +85,8 @@ def test_occupancy_is_a_limit_where_more_helps(
     factor: float, verdict: str, make_case: Callable[..., Case]
 ) -> None:
     """Occupancy is called a limit where one program more is predicted to be faster, only there."""
-    found = timing_of(make_case("h100", COUNTED.replace(n_regs=64), SINGLE))
-    (sentence,) = programs_sentences(slower(found, factor))
+    case = make_case("h100", COUNTED.replace(n_regs=64), SINGLE)
+    (sentence,) = programs_sentences(case, slower(case, factor))
     assert sentence.startswith(verdict)
     assert "with 5 programs per SM instead of 4" in sentence
     assert change(factor - 1) in sentence
@@ -100,59 +94,61 @@ def test_occupancy_is_a_limit_where_more_helps(
 
 def test_no_work_for_more_programs(make_case: Callable[..., Case]) -> None:
     """Where every row has its program at once, no more programs are asked of the model."""
-    found = timing_of(make_case("h100", COUNTED, SINGLE, problem=Problem(100, 781)))
-    assert found.more_programs is None
-    (sentence,) = programs_sentences(found)
+    case = make_case("h100", COUNTED, SINGLE, problem=Problem(100, 781))
+    assert "more_programs" not in otherwise(case)
+    (sentence,) = programs_sentences(case, otherwise(case))
     assert sentence.startswith("More resident programs would not help")
 
 
 @pytest.mark.parametrize(("factor", "verdict", "sign"), [(0.85, "is", -1), (1.15, "is not", 1)])
 @pytest.mark.parametrize("name", PARTS)
 def test_the_part_that_differs_most_is_why(
-    name: str, factor: float, verdict: str, sign: int, timed: Timing
+    name: str, factor: float, verdict: str, sign: int, timed: Case
 ) -> None:
     """One program per row is better or not for the part that changes most in that direction."""
-    now, more = timed.prediction.part(name).us, sign * 0.1 * timed.prediction.us
-    (sentence,) = rows_sentences(slower(timed, factor, parts={name: now + more}))
+    own = timed.record.prediction
+    now, more = own.part(name).us, sign * 0.1 * own.us
+    (sentence,) = rows_sentences(timed, slower(timed, factor, parts={name: now + more}))
     assert sentence.startswith(f"One program per row {verdict} better here")
     assert f" What differs most by itself: {UNITS[name]}, " in sentence
     assert sentence.endswith(f"against {microseconds(now)}.")
 
 
-def test_no_reason_is_better_than_a_small_one(timed: Timing) -> None:
+def test_no_reason_is_better_than_a_small_one(timed: Case) -> None:
     """A part that makes less than half of the difference is not given as its reason."""
-    now = timed.prediction.part("tail").us
-    (sentence,) = rows_sentences(slower(timed, 0.8, parts={"tail": now - 0.24}))
+    now = timed.record.prediction.part("tail").us
+    (sentence,) = rows_sentences(timed, slower(timed, 0.8, parts={"tail": now - 0.24}))
     assert "What differs most" not in sentence
 
 
-def test_a_difference_that_is_none(timed: Timing) -> None:
+def test_a_difference_that_is_none(timed: Case) -> None:
     """Below what is noticeable neither the loop nor rows are called better."""
-    (sentence,) = rows_sentences(slower(timed, 1 + timed.prediction.noticeable / 2))
+    factor = 1 + timed.record.prediction.noticeable / 2
+    (sentence,) = rows_sentences(timed, slower(timed, factor))
     assert sentence.startswith("The loop costs nothing here")
 
 
 @pytest.mark.parametrize(("rows_us", "verdict"), [(11.0, "is better"), (14.0, "is not better")])
 @pytest.mark.parametrize("factor", [0.9, 1.1])
 def test_what_was_recorded_decides(
-    rows_us: float, verdict: str, factor: float, timed: Timing
+    rows_us: float, verdict: str, factor: float, timed: Case
 ) -> None:
     """Where both launches were recorded, their times say which is better, the model or not."""
     recorded = Recorded(MEASURED, None, dataclasses.replace(MEASURED, us=rows_us))
-    found = slower(
-        dataclasses.replace(timed, case=dataclasses.replace(timed.case, recorded=recorded)), factor
-    )
-    (sentence,) = rows_sentences(found)
+    case = dataclasses.replace(timed, recorded=recorded)
+    (sentence,) = rows_sentences(case, slower(case, factor))
     assert sentence.startswith(f"One program per row {verdict} here")
     assert f"is predicted ({change(factor - 1)})" in sentence
     assert f"{microseconds(rows_us)} was recorded ({change(rows_us / 12.4 - 1)})" in sentence
 
 
-def test_full_of_warps_no_more_programs_are_predicted(timed: Timing) -> None:
+def test_full_of_warps_no_more_programs_are_predicted(timed: Case) -> None:
     """Where warps let no more programs in, none is asked of the model, and it is said so."""
-    assert timed.case.record.occupancy.occupancy == 1
-    assert (timed.more, timed.more_programs) == (None, None)
-    (sentence,) = programs_sentences(timed)
+    others = otherwise(timed)
+    assert timed.record.occupancy.occupancy == 1
+    assert timed.calculation.next_programs is None
+    assert "more_programs" not in others
+    (sentence,) = programs_sentences(timed, others)
     assert sentence.startswith("No more programs fit on an SM")
 
 
@@ -174,11 +170,11 @@ def test_the_tutorials_launch_is_told_once(
     """What another num_programs costs is one sentence, of what is predicted and was recorded."""
     other = None if recorded is None else dataclasses.replace(MEASURED, us=recorded)
     case = miscounted(make_case, resources, recorded=Recorded(MEASURED, tutorial=other))
-    found, section = timing(case), the_duration((case,))
+    found, section = otherwise(case).get("tutorial"), the_duration((case,))
     parts = []
     if found is not None:
-        longer = found.tutorial.us / found.prediction.us - 1
-        parts.append(f"{microseconds(found.tutorial.us)} is predicted ({change(longer)})")
+        longer = found.us / case.record.prediction.us - 1
+        parts.append(f"{microseconds(found.us)} is predicted ({change(longer)})")
     if recorded is not None:
         parts.append(f"15.5 us was recorded ({change(recorded / 12.4 - 1)})")
     sentence = f"With the tutorial's 528 programs instead of 396, {', '.join(parts)}."
@@ -188,10 +184,10 @@ def test_the_tutorials_launch_is_told_once(
     assert (TUTORIALS in names) is (found is not None)
 
 
-def test_a_right_formula_has_no_other_launch(timed: Timing) -> None:
+def test_a_right_formula_has_no_other_launch(timed: Case) -> None:
     """Where the tutorial's formula is right there is nothing to compare."""
-    assert timed.tutorial is None
-    section = the_duration((timed.case,))
+    assert "tutorial" not in otherwise(timed)
+    section = the_duration((timed,))
     assert not any("tutorial" in text for text in section.sentences)
     assert TUTORIALS not in {row[0] for table in section.tables for row in table.rows}
 
@@ -208,9 +204,10 @@ def test_no_stages_no_sentence(make_case: Callable[..., Case]) -> None:
     """A kernel without a loop, or with one stage, has nothing said of stages."""
     config = Config(1024, 8, 1)
     for kernel in ("softmax", "softmax_row"):
-        found = timing_of(make_case("h100", SINGLE, SINGLE, kernel=kernel, config=config))
-        assert not list(stages_sentences(found))
-        assert found.single_stage is None
+        case = make_case("h100", SINGLE, SINGLE, kernel=kernel, config=config)
+        others = otherwise(case)
+        assert not list(stages_sentences(case, others))
+        assert "single_stage" not in others
 
 
 FAILED = Measurement("device lost", None, "the process died")
@@ -300,7 +297,4 @@ def test_num_stages_1_is_predicted_as_its_own_record_is() -> None:
         runs = with_counts(compile_runs([asked], compiler), [asked], compiler)
         cases += make_cases([asked], runs, compiler)
     compiler.close()
-    found, single = timing(cases[0]), cases[1]
-    assert found is not None
-    assert found.single_stage == single.record.prediction
-    assert found.prediction == found.case.record.prediction
+    assert otherwise(cases[0])["single_stage"] == cases[1].record.prediction

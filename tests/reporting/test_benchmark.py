@@ -14,6 +14,7 @@ from occupancy_lab.reporting.chapters.benchmark import (
     TUTORIAL,
     make_benchmark,
 )
+from occupancy_lab.reporting.launches import gbs_of
 from occupancy_lab.reporting.source import COPY, make_source, recorded_source
 from occupancy_lab.sweeping.recorded import recorded_ranking
 
@@ -71,7 +72,7 @@ def test_providers_are_those_of_the_same_matrix(benchmark: Benchmark) -> None:
 
 def test_bandwidth_counts_one_read_and_one_write(benchmark: Benchmark) -> None:
     """4096 x 256 elements of 4 bytes, read and written, over the time."""
-    assert benchmark.widths[0].gbs(9.0) == pytest.approx(2 * 4096 * 256 * 4 / 9.0 / 1e3)
+    assert gbs_of(benchmark.widths[0].problem, 9.0) == pytest.approx(2 * 4096 * 256 * 4 / 9.0 / 1e3)
 
 
 def test_neighbours_with_one_choice_are_one_span(benchmark: Benchmark) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from occupancy_lab.evaluating.evaluation import Evaluation, make_result
 from occupancy_lab.evaluating.score import METRICS
@@ -168,7 +168,7 @@ def _draw(axes: Axes, rows: pd.DataFrame, limits: tuple[float, float]) -> None:
     steps = (1,) if high / low > WIDE else (1, 2, 5)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(LogLocator(subs=steps))
-        axis.set_major_formatter(FuncFormatter(lambda us, _: f"{us:g}"))
+        axis.set_major_formatter("{x:g}")
         axis.set_minor_formatter(NullFormatter())
 
 

@@ -9,16 +9,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import MultipleLocator
 
 from occupancy_lab.files import plain_rows
-from occupancy_lab.inputs import TUTORIAL_KERNEL, next_power_of_two
+from occupancy_lab.inputs import TUTORIAL_KERNEL
 from occupancy_lab.plotting.style import (
     EXACT,
     INK,
     MUTED,
     Placer,
     describe,
+    even_ticks,
     head,
     lined,
     outline,
@@ -27,7 +27,7 @@ from occupancy_lab.plotting.style import (
 from occupancy_lab.plotting.style import TUTORIAL as TUTORIAL_COLOUR
 from occupancy_lab.reporting.launches import (
     config_words,
-    known_summary,
+    gbs_of,
     launches_of,
     row_name,
     rows_of,
@@ -85,10 +85,6 @@ class Width:
         """The number of columns."""
         return self.problem.cols
 
-    def gbs(self, us: float) -> float:
-        """Return the bandwidth of one read and one write of the matrix in *us*, GB/s."""
-        return 2 * self.problem.matrix_bytes / us / 1e3
-
     def longer(self, name: str, than: str) -> float:
         """Return how much longer *name* takes than another, as a share of the other's time."""
         return self.us[name] / self.us[than] - 1.0
@@ -114,12 +110,10 @@ class Benchmark:
     def rivals(self) -> dict[str, Summary]:
         """Return how many times as long as the chosen the others take, where that is known."""
         shares = {
-            name: known_summary(
-                width.us[name] / width.us[CHOSEN] for width in self.widths if name in width.us
-            )
+            name: [width.us[name] / width.us[CHOSEN] for width in self.widths if name in width.us]
             for name in RIVALS
         }
-        return {name: one for name, one in shares.items() if one is not None}
+        return {name: summary_of(found) for name, found in shares.items() if found}
 
     @property
     def spans(self) -> tuple[Span, ...]:
@@ -180,7 +174,6 @@ def _times(source: Source, first: Problem) -> dict[int, dict[str, float]]:
 
 
 def _tutorial_launches(source: Source) -> pd.DataFrame:
-    """Return the launches of the tutorial's own configuration with its own num_programs."""
     table = source.measured
     table = table[
         (table["kernel"] == TUTORIAL_KERNEL)
@@ -224,7 +217,7 @@ def in_short(benchmark: Benchmark) -> Iterator[str]:
 def the_bandwidths(benchmark: Benchmark) -> Picture:
     """Return the picture of all times as bandwidths over the columns."""
     last = benchmark.widths[-1]
-    words = [f"{name} {last.gbs(us):.0f}" for name, us in last.us.items()]
+    words = [f"{name} {gbs_of(last.problem, us):.0f}" for name, us in last.us.items()]
     title = "Predicted GB/s" if benchmark.is_predicted else "GB/s"
     return Picture(
         "bandwidths",
@@ -244,11 +237,8 @@ def the_benchmark(benchmark: Benchmark | None) -> Chapter:
     if benchmark is None:
         words = "Left out: there are no launches of one problem with several numbers of columns."
         return Chapter(TITLE, (words,))
-    spans = _spans(benchmark)
-    if benchmark.is_predicted:
-        return Chapter(TITLE, (_setting(benchmark), _table(benchmark), spans))
-    worst = _worst_sentence(benchmark)
-    return Chapter(TITLE, (_setting(benchmark), _table(benchmark), worst, spans))
+    worst = () if benchmark.is_predicted else (_worst_sentence(benchmark),)
+    return Chapter(TITLE, (_setting(benchmark), _table(benchmark), *worst, _spans(benchmark)))
 
 
 def _setting(benchmark: Benchmark) -> str:
@@ -266,7 +256,7 @@ def _table(benchmark: Benchmark) -> Table:
 
     def row(width: Width) -> tuple[str, ...]:
         times = map(width.us.get, benchmark.names)
-        gbs = ("-" if us is None else f"{width.gbs(us):.0f}" for us in times)
+        gbs = ("-" if us is None else f"{gbs_of(width.problem, us):.0f}" for us in times)
         lost = () if benchmark.is_predicted else (f"{width.longer(CHOSEN, FASTEST):.1%}",)
         return (str(width.cols), config_words(*width.chosen), *gbs, *lost)
 
@@ -309,7 +299,6 @@ WIDTH, HEIGHT = 9.6, 4.8
 GREEN, PURPLE, OLIVE, WINE = "#117733", "#aa4499", "#999933", "#882255"
 PALE_BLUE = "#a6cee3"
 """Of Paul Tol's muted palette, which the colour-blind tell apart, and a pale EXACT."""
-MOST_TICKS = 8
 FEW = 16
 """Points up to which each is a dot."""
 HEADROOM = 1.05
@@ -338,7 +327,11 @@ def draw_bandwidths(benchmark: Benchmark) -> Figure:
     """Return a figure of all bandwidths over the columns."""
     first = benchmark.widths[0].problem
     curves = {
-        name: [(one.cols, one.gbs(one.us[name])) for one in benchmark.widths if name in one.us]
+        name: [
+            (one.cols, gbs_of(one.problem, one.us[name]))
+            for one in benchmark.widths
+            if name in one.us
+        ]
         for name in STYLES
         if name in benchmark.names
     }
@@ -367,10 +360,9 @@ def draw_bandwidths(benchmark: Benchmark) -> Figure:
 
 
 def _scale(axes: Axes, most: int) -> None:
-    """Scale *axes* to bandwidths over columns up to *most*."""
     axes.set_xlim(0, most * 1.01)
     axes.set_ylim(0, axes.get_ylim()[1] * HEADROOM)
-    axes.xaxis.set_major_locator(MultipleLocator(next_power_of_two(-(-most // MOST_TICKS))))
+    even_ticks(axes, most)
     axes.set_xlabel("columns")
     axes.set_ylabel("GB/s (one read and one write)")
     lined(axes)

@@ -24,6 +24,7 @@ from occupancy_lab.plotting.style import (
 )
 from occupancy_lab.reporting.launches import (
     config_words,
+    gbs_of,
     of_problem,
     row_name,
     rows_of,
@@ -73,7 +74,7 @@ class Example:
         stages = sorted({config.num_stages for _, config in self.variants})
         own = self.tutorial.config
         found = (self.found(TUTORIAL_KERNEL, own.num_warps, number) for number in stages)
-        return tuple(one for one in found if one is not None)
+        return tuple(filter(None, found))
 
     @property
     def num_warps(self) -> tuple[int, ...]:
@@ -83,7 +84,7 @@ class Example:
     def over_warps(self, kernel: str, num_stages: int) -> tuple[Variant, ...]:
         """Return *kernel* with every number of warps, in ascending order."""
         found = (self.found(kernel, number, num_stages) for number in self.num_warps)
-        return tuple(one for one in found if one is not None)
+        return tuple(filter(None, found))
 
     def fastest(self, kernel: str | None = None) -> Variant:
         """Return the fastest of all, or of those of *kernel*."""
@@ -104,24 +105,19 @@ def make_example(source: Source) -> Example | None:
         if {(kernel, config), (kernel, dataclasses.replace(config, num_stages=1))} <= set(variants):
             predicted = rows_of(source.predictions, problem).to_dict("records")
             best = min(predicted, key=lambda row: float(row["predicted_us"]), default=None)
+            copies = source.providers
+            if not copies.empty:
+                copies = copies[of_problem(copies, problem) & (copies["provider"] == COPY)]
             return Example(
                 problem,
                 source.times,
                 variants,
                 variants[kernel, config],
                 None if best is None else variants[row_name(best)],
-                _copy_us(source, problem),
+                None if copies.empty else float(copies.iloc[-1]["us"]),
                 str(own["triton_version"].iloc[0]),
             )
     return None
-
-
-def _copy_us(source: Source, problem: Problem) -> float | None:
-    if source.providers.empty:
-        return None
-    table = source.providers[source.providers["provider"] == COPY]
-    times = table.loc[of_problem(table, problem), "us"]
-    return None if times.empty else float(times.iloc[-1])
 
 
 TITLE = "A worked example"
@@ -153,7 +149,6 @@ def the_example(example: Example | None) -> Chapter:
 
 
 def _stages(example: Example) -> Table:
-    """Set what num_stages costs beside what it brings."""
     mp = example.tutorial.calculation.architecture.multiprocessor_word
     headers = (
         *("num_stages", "registers per thread", "shared memory, B", f"programs per {mp}"),
@@ -239,8 +234,7 @@ def _choices(example: Example) -> Table:
     own = example.tutorial
 
     def times(us: float) -> tuple[str, str, str]:
-        gbs = 2 * example.problem.matrix_bytes / us / 1e3
-        return (cell(us), f"{gbs:.0f}", change(us / own.us - 1.0))
+        return cell(us), f"{gbs_of(example.problem, us):.0f}", change(us / own.us - 1.0)
 
     rows = [
         (name, config_words(one.kernel, one.config), *times(one.us))
@@ -302,7 +296,6 @@ def draw_example(example: Example) -> Figure:
 
 
 def _curves(example: Example) -> Iterator[tuple[str, str, Sequence[Variant]]]:
-    """Return what is drawn: its label, its colour and its launches."""
     stages = example.tutorial.config.num_stages
     kernel = TUTORIAL_KERNEL
     yield f"persistent, num_stages {stages}", TUTORIAL, example.over_warps(kernel, stages)

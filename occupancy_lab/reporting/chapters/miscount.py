@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter, PercentFormatter
+from matplotlib.ticker import NullFormatter, PercentFormatter
 
 from occupancy_lab.explaining.formula import term_reasons
 from occupancy_lab.kernel import Grid, load_kernel
@@ -233,7 +233,7 @@ def draw_miscounts(counts: Miscounts) -> Figure:
         axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
         lined(axes)
         axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda rows, _: f"{rows:g}"))
+        axes.xaxis.set_major_formatter("{x:g}")
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_xlabel("rows per program, with as many programs as fit")
         title = "Time lost with the tutorial's num_programs where that is wrong"

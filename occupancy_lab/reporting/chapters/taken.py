@@ -83,7 +83,6 @@ def _counts(column: pd.Series[str]) -> str:
 
 
 def _untimed(source: Source) -> Iterator[str]:
-    """Say how many configurations have no time, by what came of them."""
     table = source.table.drop_duplicates([name for name in NAME if name != "use"])
     came_of = table["status"].where(table["status"] != "timed out", LATE)
     if not source.is_predicted:
