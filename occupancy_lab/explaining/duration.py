@@ -110,6 +110,8 @@ def part_sentence(prediction: Prediction) -> str:
 def why_no_time(record: Record) -> str:
     """Say that a launch has no predicted time, and what would give it one, if anything would."""
     why = not_modelled(record) or _unknown(record) or _not_counted(record)
+    if not why and record.counts is not None and record.resources.tensor_instructions:
+        why = f"the rate of the tensor cores of {record.gpu.title} is not known"
     return f"No time is predicted, as {why}" if why else "No time is predicted of such a launch"
 
 
@@ -157,8 +159,6 @@ def _unknown(record: Record) -> str:
         return f"the bandwidth of {gpu.title} is not known"
     if record.resources.instructions is None:
         return "the instructions of its binary could not be counted"
-    if record.counts is not None and record.resources.tensor_instructions:
-        return f"the rate of the tensor cores of {gpu.title} is not known"
     return ""
 
 

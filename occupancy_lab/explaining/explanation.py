@@ -33,6 +33,7 @@ from occupancy_lab.explaining.neighbours import (
     fastest_grids,
     fewest_aligned,
     first_of,
+    onward,
 )
 from occupancy_lab.explaining.short import launch_page, the_launch_in_short, write_short
 from occupancy_lab.explaining.source import SourceView
@@ -42,7 +43,7 @@ from occupancy_lab.record import Failed, Record, by_gpu
 from occupancy_lab.text.document import Answer, Document
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import pandas as pd
 
@@ -50,6 +51,10 @@ if TYPE_CHECKING:
     from occupancy_lab.assumed import Assumption
     from occupancy_lab.compiling.compiler import Compiler
     from occupancy_lab.explaining.case import Recorded
+
+
+MOST_FURTHER = 3
+"""How often it is tried to go on where a change of a launch makes it faster."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -226,7 +231,36 @@ def make_cases(
         padded = own.get(PADDED)
         if case.record.matrix is None and isinstance(padded, Record):
             own[PADDED] = fewest_aligned(one, case.record, padded, compiled)
-    return tuple(_completed(case, one) for case, one in zip(made, found, strict=True))
+    cases = [_completed(case, one) for case, one in zip(made, found, strict=True)]
+    return tuple(_gone_on(asked, cases, compiled))
+
+
+def _gone_on(
+    asked: Sequence[Asked],
+    cases: Sequence[Case],
+    compiled: Callable[[Sequence[Asked]], Sequence[Record | Failed]],
+) -> Sequence[Case]:
+    """Return *cases* with what changes give that go on where the best ones go."""
+    for _ in range(MOST_FURTHER):
+        further = [
+            (place, change, other)
+            for place, (one, case) in enumerate(zip(asked, cases, strict=True))
+            for change in onward(case.record, case.neighbours)
+            if (other := changed(one, change)) is not None
+        ]
+        if not further:
+            break
+        shapes: list[list[Neighbour]] = [[] for _ in cases]
+        runs = compiled([other for *_, other in further])
+        for (place, change, _), run in zip(further, runs, strict=True):
+            record = cases[place].record
+            if isinstance(run, Record) and same_work(record, run):
+                shapes[place].append(Neighbour.of(record, change, run))
+        cases = [
+            dataclasses.replace(case, neighbours=(*case.neighbours, *fastest_grids(some)))
+            for case, some in zip(cases, shapes, strict=True)
+        ]
+    return cases
 
 
 def _key(change: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:

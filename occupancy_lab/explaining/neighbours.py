@@ -260,6 +260,35 @@ def _shapes(record: Record) -> Iterator[dict[str, Any]]:
                 yield {name: int(block * times), "num_warps": warps}
 
 
+def onward(record: Record, neighbours: Sequence[Neighbour]) -> Iterator[dict[str, Any]]:
+    """Return changes that go on where the best of *neighbours* of a launch goes.
+
+    What it changes is changed further the same way, or it gets half or twice its warps. There is
+    none where none is noticeably faster, nor of a kernel of a matrix, whose configurations `tune`
+    has all.
+    """
+    best = best_of(record, neighbours)
+    if best is None or best.record is None or best.record.prediction is None or record.matrix:
+        return
+    there = [one.changes for one in neighbours]
+    for change in (*changes(best.record), *block_changes(best.record)):
+        whole = {**best.changes, **change}
+        named = [name for name in change if name != GRID]
+        if whole not in there and all(_goes_on(record, best, name, change[name]) for name in named):
+            there.append(whole)
+            yield whole
+
+
+def _goes_on(record: Record, best: Neighbour, name: str, value: Any) -> bool:
+    """Tell whether a setting of *best* may have another value that goes on where that went."""
+    if name not in best.changes:
+        return name == "num_warps"
+    before, now = setting_of(record, name), best.changes[name]
+    if not all(isinstance(one, int) for one in (before, now, value)):
+        return False
+    return bool((value - now) * (now - before) > 0)
+
+
 def blocks_of(record: Record) -> dict[str, int]:
     """Return the constexprs that say how large a block is, and may be halved and doubled."""
     fixed = by_position(record)
@@ -409,8 +438,10 @@ def no_effect(record: Record, other: Record, name: str) -> str:
 
 def _reason(record: Record, name: str) -> str:
     target = record.gpu.target
-    if name != "num_stages":
+    if name in CAPS:
         return "the compiler stays below that limit by itself"
+    if name != "num_stages":
+        return "the compiler makes the same of the kernel with another one"
     if record.resources.loop_instructions is None:
         return "no loop is left to pipeline"
     if target.backend == "cuda" and not target.copies_ahead:

@@ -208,7 +208,7 @@ def _numbers_table(case: Case, *, title: bool) -> Table:
 
 def of_neighbours(case: Case) -> Iterator[str]:
     """Say which changes have no effect, which is better, and what the table leaves out."""
-    yield from dict.fromkeys(one.reason for one in case.neighbours if one.reason)
+    yield from _without_effect(case)
     best, own = best_of(case.record, case.neighbours), case.record.prediction
     if own is not None and case.record.matrix is None and in_one_sentence(case):
         rows = worth_showing(case)
@@ -239,6 +239,16 @@ def of_neighbours(case: Case) -> Iterator[str]:
         yield f"None of these spills less, and what keeps more {warps} resident spills more."
     elif shown:
         yield f"None of these keeps more {warps} resident or spills less."
+
+
+def _without_effect(case: Case) -> Iterator[str]:
+    """Say which settings change nothing, and of those that do which values of them do not."""
+    named = [(next(iter(one.changes)), one) for one in case.neighbours if len(one.changes) == 1]
+    differ = {name for name, one in named if one.record is not None and not one.reason}
+    yield from dict.fromkeys(one.reason for name, one in named if name not in differ and one.reason)
+    same = [one.words for name, one in named if name in differ and one.reason]
+    if same:
+        yield f"{listed(same)} {'gives' if len(same) == 1 else 'give'} the same binary as now."
 
 
 def _without_values(record: Record) -> Iterator[str]:
