@@ -3,6 +3,7 @@
 Triton's tutorial 02, made safe for more than 2**31 elements and for 16-bit dtypes; where neither is
 needed it compiles to the tutorial's own binary:
 https://triton-lang.org/main/getting-started/tutorials/02-fused-softmax.html
+What the other softmaxes share with it, `launch_rows` and what follows, is here too.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING
 import triton
 import triton.language as tl
 
-from occupancy_lab.arguments import Pointer
 from occupancy_lab.errors import refuse
 from occupancy_lab.kernel import OPTIONS, Grid, Kernel, MemoryStep
 from occupancy_lab.values import Config, Problem
@@ -54,22 +54,23 @@ def softmax(x: torch.Tensor, config: Config, num_programs: int) -> torch.Tensor:
     At most one program a row is launched. Raises InputError where BLOCK_SIZE is less than a row,
     or *num_programs* less than 1.
     """
-    import torch
-
-    rows, cols = x.shape
     if num_programs < 1:
         refuse(f"num_programs is {num_programs}; a launch needs 1 or more.")
-    check_block(config, cols)
+    check_block(config, x.shape[1])
+    return launch_rows(KERNEL, x, config, min(num_programs, len(x)))
+
+
+def launch_rows(kernel: Kernel, x: torch.Tensor, config: Config, programs: int) -> torch.Tensor:
+    """Return what *kernel* makes of *x*, copied first where the elements of a row lie apart."""
+    import torch
+
     if x.stride(1) != 1:
         x = x.contiguous()
-    y = torch.empty((rows, cols), dtype=x.dtype, device=x.device)
+    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if y.numel() > 0:
-        softmax_kernel[(min(num_programs, rows),)](
-            *passed(y, x),
-            num_warps=config.num_warps,
-            **constexprs(Problem(rows, max(cols, x.stride(0))), config),
-            **OPTIONS,
-        )
+        reach = Problem(len(x), max(x.shape[1], x.stride(0)))
+        named = {"num_warps": config.num_warps, **constexprs(reach, config), **OPTIONS}
+        kernel.function[(programs,)](*kernel.passed(y, x), **named)
     return y
 
 
@@ -87,14 +88,8 @@ def passed(y: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor | int, ...]:
     return (y, x, x.stride(0), y.stride(0), *x.shape)
 
 
-def arguments(problem: Problem) -> tuple[Pointer | int, ...]:
-    """Return what `passed` gives of dense matrices, as plain values."""
-    matrix = Pointer(problem.dtype, problem.matrix_bytes)
-    return (matrix, matrix, problem.cols, problem.cols, problem.rows, problem.cols)
-
-
 def constexprs(problem: Problem, config: Config) -> dict[str, int]:
-    """Return what `softmax` passes by name; num_stages is constexpr and compiler option in one."""
+    """Return what is passed by name; num_stages is constexpr and compiler option in one."""
     return {
         "BLOCK_SIZE": config.block_size,
         "INT64_OFFSETS": problem.needs_int64_offsets,
@@ -148,7 +143,6 @@ KERNEL = Kernel(
     title="Fused softmax, persistent programs",
     grid=Grid.PERSISTENT,
     function=softmax_kernel,
-    arguments=arguments,
     constexprs=constexprs,
     default_config=default_config,
     memory_steps=memory_steps,

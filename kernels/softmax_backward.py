@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import triton
 import triton.language as tl
 
-from occupancy_lab.arguments import Pointer
 from occupancy_lab.kernel import OPTIONS, Grid, Kernel, MemoryStep
 from occupancy_lab.values import Config, Problem
 
@@ -100,12 +99,6 @@ def passed(dx: torch.Tensor, y: torch.Tensor, dy: torch.Tensor) -> tuple[torch.T
     return (dx, y, dy, y.stride(0), dy.stride(0), dx.stride(0), y.shape[1])
 
 
-def arguments(problem: Problem) -> tuple[Pointer | int, ...]:
-    """Return what `passed` gives of dense matrices, as plain values."""
-    matrix = Pointer(problem.dtype, problem.matrix_bytes)
-    return (matrix,) * 3 + (problem.cols,) * 4
-
-
 def constexprs(problem: Problem, config: Config) -> dict[str, int]:
     """Return what `softmax_backward` passes by name."""
     return {
@@ -154,7 +147,6 @@ KERNEL = Kernel(
     title="Gradient of softmax, one program a row",
     grid=Grid.ROWS,
     function=softmax_backward_kernel,
-    arguments=arguments,
     constexprs=constexprs,
     default_config=default_config,
     memory_steps=memory_steps,

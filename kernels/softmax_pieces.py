@@ -36,7 +36,7 @@ from triton.language.target_info import cuda_capability_geq, is_hip
 from occupancy_lab.errors import refuse
 from occupancy_lab.kernel import OPTIONS, Grid, Kernel
 from occupancy_lab.kernels.softmax import ALIKE, memory_steps, reference
-from occupancy_lab.kernels.softmax_row import arguments, passed
+from occupancy_lab.kernels.softmax_row import passed
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
@@ -437,7 +437,6 @@ KERNEL = Kernel(
     title="Fused softmax, one program a row in several pieces",
     grid=Grid.ROWS,
     function=softmax_pieces_kernel,
-    arguments=arguments,
     constexprs=constexprs,
     default_config=default_config,
     memory_steps=memory_steps,

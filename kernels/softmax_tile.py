@@ -35,13 +35,10 @@ from occupancy_lab.kernels.softmax_pieces import (
     rows_alike,
     share,
 )
-from occupancy_lab.kernels.softmax_row import arguments
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
     import torch
-
-    from occupancy_lab.arguments import Pointer
 
 
 @triton.jit
@@ -143,11 +140,6 @@ def passed(y: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor | int, ...]:
     return (y, x, x.stride(0), y.stride(0), x.shape[1], x.shape[0])
 
 
-def tile_arguments(problem: Problem) -> tuple[Pointer | int, ...]:
-    """Return what `passed` gives of dense matrices, as plain values."""
-    return (*arguments(problem), problem.rows)
-
-
 def row_size(problem: Problem) -> int:
     """Return the smallest power of two that holds a row, and a chunk at the least."""
     chunk = chunk_of(problem)
@@ -211,7 +203,6 @@ KERNEL = Kernel(
     title="Fused softmax, several short rows a program",
     grid=Grid.ROWS,
     function=softmax_tile_kernel,
-    arguments=tile_arguments,
     constexprs=constexprs,
     default_config=default_config,
     memory_steps=memory_steps,

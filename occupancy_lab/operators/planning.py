@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from occupancy_lab.arguments import ALIGNMENT
+from occupancy_lab.arguments import ALIGNMENT, Tensor
 from occupancy_lab.compiled_records import compile_runs, with_counts
 from occupancy_lab.compiling import kernel_launch, store_directory
 from occupancy_lab.compiling.compiler import Compiler
@@ -58,12 +58,10 @@ class Rows:
         """Return how far rows lie apart, in bytes modulo 16."""
         return self.stride * problem.item_bytes % ALIGNMENT
 
-    def stand_in(self, problem: Problem) -> torch.Tensor:
+    def stand_in(self, problem: Problem) -> Tensor:
         """Return a tensor without memory that lies so."""
         sizes, strides = (problem.rows, problem.cols), (self.stride, 1)
-        elements = (problem.rows - 1) * self.stride + problem.cols + 1
-        whole = torch.empty(elements, dtype=getattr(torch, problem.dtype), device="meta")
-        return whole.as_strided(sizes, strides, 0 if self.aligned else 1)
+        return Tensor(sizes, problem.dtype, strides=strides, aligned=self.aligned)
 
 
 def as_laid_out(kernel: Kernel, matrices: Sequence[Rows], *, wide: bool) -> Kernel:
@@ -73,24 +71,13 @@ def as_laid_out(kernel: Kernel, matrices: Sequence[Rows], *, wide: bool) -> Kern
     """
 
     def arguments(problem: Problem) -> tuple[Any, ...]:
-        return passed(kernel, [one.stand_in(problem) for one in matrices])
+        return kernel.arguments_on(problem, [one.stand_in(problem) for one in matrices])
 
     def constexprs(problem: Problem, config: Config) -> dict[str, Any]:
         found = dict(kernel.constexprs(problem, config))
         return found | {"INT64_OFFSETS": wide} if "INT64_OFFSETS" in found else found
 
     return dataclasses.replace(kernel, arguments=arguments, constexprs=constexprs)
-
-
-def passed(kernel: Kernel, tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
-    """Return what *kernel* passes of *tensors*, and of a workspace where it needs one."""
-    if kernel.passed is None:
-        refuse(f"{kernel.name} has no passed, which gives a launch's arguments for tensors")
-    if kernel.workspace is None:
-        return kernel.passed(*tensors)
-    # Its size is another for each configuration, and does not change what is compiled.
-    elements = torch.empty(ALIGNMENT, dtype=torch.int32, device="meta")
-    return kernel.passed(*tensors, elements)
 
 
 def takes(kernel: Kernel, problem: Problem, matrices: Sequence[Rows]) -> bool:
