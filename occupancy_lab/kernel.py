@@ -201,13 +201,6 @@ class Kernel:
             work=self.launched_work(problem, config),
         )
 
-    @property
-    def piece(self) -> str:
-        """What a program does one after the other: row, block, or the kernel's own pieces."""
-        if self.work is not None:
-            return "piece"
-        return "block" if self.grid is Grid.BLOCKS else "row"
-
     def pieces(self, problem: Problem, config: Config) -> int:
         """Return the pieces of work of a launch: its own, or blocks or rows of the matrix."""
         if self.work is not None:
@@ -223,12 +216,13 @@ class Kernel:
     def launched_work(self, problem: Problem, config: Config) -> Work:
         """Return what a launch does."""
         moved = self.traffic(problem)
+        own = "piece" if self.work is not None else None
         return Work(
             read_bytes=None if moved is None else moved.read_bytes,
             written_bytes=None if moved is None else moved.written_bytes,
             pieces=self.pieces(problem, config),
             together=None if self.together is None else self.together(problem, config),
-            piece=self.piece,
+            piece=own or ("block" if self.grid is Grid.BLOCKS else "row"),
         )
 
     def traffic(self, problem: Problem) -> Traffic | None:

@@ -226,7 +226,7 @@ def timed(record: Record, kernel: str) -> Record:
     case = Case(record)
     launch = TimedLaunch(kernel, case.config, case.plan.num_programs or 1)
     (measurement,) = measure_launches([(case.problem, launch)])
-    return record.with_measurement(measurement)
+    return dataclasses.replace(record, measurement=measurement)
 
 
 def _recorded(case: Case) -> Recorded:
