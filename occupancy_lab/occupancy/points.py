@@ -17,13 +17,13 @@ from occupancy_lab.occupancy.tutorial import divides_by_zero, tutorial_rules
 from occupancy_lab.text.document import json_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from typing import IO, TextIO
 
     import numpy as np
     import pandas as pd
 
-    from occupancy_lab.gpus import Architecture, Gpu
+    from occupancy_lab.gpus import Gpu
 
 REQUIRED = ("target", "n_regs", "shared", "num_warps")
 LIMITED = ("sgprs", "barriers", "tensor_memory")
@@ -59,11 +59,11 @@ def _clusters(table: pd.DataFrame, programs_per_multiprocessor: Any, gpu: Gpu) -
     return _nullable(num_ctas if found is None else found, (num_ctas == 1) | (found is None))
 
 
-def _evaluate(table: pd.DataFrame, gpu: Gpu, own: Architecture | None) -> pd.DataFrame:
+def _evaluate(table: pd.DataFrame, gpu: Gpu) -> pd.DataFrame:
     import numpy as np
     import pandas as pd
 
-    architecture = own or gpu.architecture
+    architecture = gpu.architecture
     usage = _usage(table)
     exact = programs(exact_rules(architecture), usage, architecture, np.where)
     every = {name: np.broadcast_to(limit, len(table)) for name, limit in exact.items()}
@@ -101,9 +101,7 @@ def _evaluate(table: pd.DataFrame, gpu: Gpu, own: Architecture | None) -> pd.Dat
     )
 
 
-def evaluate_points(
-    table: pd.DataFrame, architectures: Mapping[str, Architecture] | None = None
-) -> pd.DataFrame:
+def evaluate_points(table: pd.DataFrame) -> pd.DataFrame:
     """Return *table* with what the exact and the tutorial's formula say of each row.
 
     *table* has the columns target, n_regs, shared and num_warps, and may have those of OPTIONAL
@@ -113,20 +111,16 @@ def evaluate_points(
     limit_barriers, limit_tensor_memory and resident_clusters follow where their column, num_ctas
     for the last, was given. A column that already has one of these names is replaced.
 
-    *architectures* has those of targets with limits of their own, such as a GPU at hand; the others
-    are looked up.
-
     Raises InputError for an unknown target.
     """
     import pandas as pd
 
-    own = architectures or {}
     numbered = table.reset_index(drop=True)
     parts = [
-        _evaluate(rows, find_gpu(str(target)), own.get(str(target)))
+        _evaluate(rows, find_gpu(str(target)))
         for target, rows in numbered.groupby("target", sort=False)
     ]
-    found = pd.concat(parts) if parts else _evaluate(numbered, find_gpu("sm_90"), None)
+    found = pd.concat(parts) if parts else _evaluate(numbered, find_gpu("sm_90"))
     given = numbered.drop(columns=found.columns, errors="ignore")
     return given.join(found).set_axis(table.index)
 
