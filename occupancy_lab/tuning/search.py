@@ -27,7 +27,7 @@ from occupancy_lab.inputs import (
     whole_numbers,
 )
 from occupancy_lab.kernel import kernel_names, own_kernel
-from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices, refuse_elsewhere
+from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices
 from occupancy_lab.signature import read_options
 from occupancy_lab.sweeping.grid import grid_tasks, run_tasks
 from occupancy_lab.sweeping.measured import measure_table
@@ -152,14 +152,11 @@ def tune(  # noqa: PLR0913 - one argument per option of the command line
 
 
 def _tuned_gpu(asked: AskedGpus | None, *, measure: bool) -> tuple[Gpu, tuple[str | None, ...]]:
-    purpose = "tune --measure"
-    here, names = chosen_devices(purpose) if measure else (None, ())
     (gpu, _), *others = chosen_gpus(asked)
     if others and asked is not None:
         several = ", ".join(one.key for one in (gpu, *(other for other, _ in others)))
         refuse(f"one GPU is tuned for at a time, and {several} are several")
-    if here is not None and gpu.key != here.key:
-        refuse_elsewhere(purpose, here, [gpu])
+    names = chosen_devices("tune --measure", among=[gpu])[1] if measure else ()
     if gpu.multiprocessors is None:
         refuse(f"{gpu.title} is an architecture, not a GPU; name a GPU, such as h100, to tune for")
     return gpu, names
