@@ -116,8 +116,8 @@ class Choice:
     problem: Problem
     config: Config
     plan: LaunchPlan
-    target: Target | None = None
-    """What it is compiled for; None is not known."""
+    target: Target
+    """What it is compiled for."""
 
     @property
     def num_programs(self) -> int:
@@ -240,10 +240,7 @@ def load(choice: Choice) -> Launcher:
     """Return *choice* compiled by Triton for the current GPU and loaded on it."""
     kernel, problem = choice.kernel, choice.problem
     function = innermost(kernel.function)
-    if choice.target is None:
-        launch = kernel.launch(problem, choice.config)
-    else:
-        launch = kernel_launch(kernel, problem, choice.config, choice.target)
+    launch = kernel_launch(kernel, problem, choice.config, choice.target)
     compiled = launch.warm_up(function)
     if compiled is None:
         msg = "a jit_cache_hook of the program keeps Triton from compiling"
