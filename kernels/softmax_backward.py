@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import triton
 import triton.language as tl
 
-from occupancy_lab.kernel import OPTIONS, Grid, Kernel, MemoryStep
+from occupancy_lab.kernel import Grid, Kernel, MemoryStep
+from occupancy_lab.kernels.softmax import launch
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
@@ -76,22 +77,7 @@ def softmax_backward(
     given. Rows may have any length and lie any distance apart; where the elements of a row do, a
     matrix is copied first. As many programs as rows are launched, whatever *num_programs* says.
     """
-    import torch
-
-    dy = y if dy is None else dy
-    y, dy = (one if one.stride(1) == 1 else one.contiguous() for one in (y, dy))
-    rows, cols = y.shape
-    dx = torch.empty((rows, cols), dtype=y.dtype, device=y.device)
-    if dx.numel() > 0:
-        reach = Problem(rows, max(cols, y.stride(0), dy.stride(0)))
-        softmax_backward_kernel[(rows,)](
-            *passed(dx, y, dy),
-            num_warps=config.num_warps,
-            **constexprs(Problem(rows, cols), config)
-            | {"INT64_OFFSETS": reach.needs_int64_offsets},
-            **OPTIONS,
-        )
-    return dx
+    return launch(KERNEL, config, y, y if dy is None else dy)
 
 
 def passed(dx: torch.Tensor, y: torch.Tensor, dy: torch.Tensor) -> tuple[torch.Tensor | int, ...]:

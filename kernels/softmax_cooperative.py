@@ -43,7 +43,7 @@ from triton.language.target_info import is_cuda
 
 from occupancy_lab.errors import refuse
 from occupancy_lab.kernel import OPTIONS, Grid, Kernel, workspace_of
-from occupancy_lab.kernels.softmax import ALIKE, memory_steps, reference
+from occupancy_lab.kernels.softmax import ALIKE, memory_steps, reference, rows_alike
 from occupancy_lab.kernels.softmax_pieces import (
     block_sizes,
     chunk_of,
@@ -55,7 +55,6 @@ from occupancy_lab.kernels.softmax_pieces import (
     padded_cols,
     quotient,
     registers_of,
-    rows_alike,
     share,
     store_edges,
     store_pieces,

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from occupancy_lab.kernel import Grid, Kernel, MemoryStep
-from occupancy_lab.kernels.softmax import ALIKE, launch_rows, reference
+from occupancy_lab.kernels.softmax import ALIKE, constexprs, launch, reference
 from occupancy_lab.kernels.softmax_pieces import exponential, quotient, share
 from occupancy_lab.kernels.softmax_row import passed
 from occupancy_lab.values import Config, Problem
@@ -65,7 +65,7 @@ def softmax_loop(x: torch.Tensor, config: Config, num_programs: int) -> torch.Te
     Rows may have any length and lie any distance apart; where the elements of a row do, *x* is
     copied first. As many programs as rows are launched, whatever *num_programs* says.
     """
-    return launch_rows(KERNEL, x, config, len(x))
+    return launch(KERNEL, config, x)
 
 
 def default_config(problem: Problem, max_shared: int) -> Config:
@@ -96,6 +96,7 @@ KERNEL = Kernel(
     title="Fused softmax, one program a row of any length",
     grid=Grid.ROWS,
     function=softmax_loop_kernel,
+    constexprs=constexprs,
     default_config=default_config,
     memory_steps=memory_steps,
     run=softmax_loop,

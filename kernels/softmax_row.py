@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from occupancy_lab.kernel import Grid, Kernel
-from occupancy_lab.kernels.softmax import ALIKE, check_block, launch_rows, memory_steps, reference
+from occupancy_lab.kernels.softmax import ALIKE, constexprs, launch, memory_steps, reference
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
@@ -45,8 +45,7 @@ def softmax_row(x: torch.Tensor, config: Config, num_programs: int) -> torch.Ten
     As many programs as rows are launched, whatever *num_programs* says. Raises InputError where
     BLOCK_SIZE is less than a row.
     """
-    check_block(config, x.shape[1])
-    return launch_rows(KERNEL, x, config, len(x))
+    return launch(KERNEL, config, x)
 
 
 def passed(y: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor | int, ...]:
@@ -71,6 +70,7 @@ KERNEL = Kernel(
     title="Fused softmax, one program a row",
     grid=Grid.ROWS,
     function=softmax_row_kernel,
+    constexprs=constexprs,
     default_config=default_config,
     memory_steps=memory_steps,
     run=softmax_row,

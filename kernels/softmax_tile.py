@@ -23,8 +23,8 @@ import triton
 import triton.language as tl
 
 from occupancy_lab.errors import refuse
-from occupancy_lab.kernel import OPTIONS, Grid, Kernel
-from occupancy_lab.kernels.softmax import ALIKE, memory_steps, reference
+from occupancy_lab.kernel import Grid, Kernel
+from occupancy_lab.kernels.softmax import ALIKE, launch, memory_steps, reference
 from occupancy_lab.kernels.softmax_pieces import (
     chunk_of,
     chunks_of,
@@ -32,7 +32,6 @@ from occupancy_lab.kernels.softmax_pieces import (
     exact_sum,
     exponential,
     quotient,
-    rows_alike,
     share,
 )
 from occupancy_lab.values import Config, Problem
@@ -119,20 +118,7 @@ def softmax_tile(x: torch.Tensor, config: Config, num_programs: int) -> torch.Te
     programs as tiles are launched, whatever *num_programs* says. Raises InputError where BLOCK_SIZE
     cannot hold a row.
     """
-    import torch
-
-    x = rows_alike(x)
-    problem = Problem(*x.shape, str(x.dtype).removeprefix("torch."))
-    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    if y.numel() > 0:
-        softmax_tile_kernel[(work(problem, config),)](
-            *passed(y, x),
-            num_warps=config.num_warps,
-            num_stages=config.num_stages,
-            **constexprs(problem, config),
-            **OPTIONS,
-        )
-    return y
+    return launch(KERNEL, config, x)
 
 
 def passed(y: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor | int, ...]:
