@@ -50,15 +50,6 @@ def _nullable(values: np.ndarray[Any, Any], unknown: np.ndarray[Any, Any]) -> An
     return pd.arrays.IntegerArray(values.astype("int64"), unknown)
 
 
-def _clusters(table: pd.DataFrame, programs_per_multiprocessor: Any, gpu: Gpu) -> Any:
-    """Return the whole clusters of each row that *gpu* holds; empty where they are not known."""
-    import numpy as np
-
-    num_ctas = table["num_ctas"].to_numpy()
-    found = whole_clusters(num_ctas, programs_per_multiprocessor, gpu, np.where)
-    return _nullable(num_ctas if found is None else found, (num_ctas == 1) | (found is None))
-
-
 def _evaluate(table: pd.DataFrame, gpu: Gpu) -> pd.DataFrame:
     import numpy as np
     import pandas as pd
@@ -87,6 +78,12 @@ def _evaluate(table: pd.DataFrame, gpu: Gpu) -> pd.DataFrame:
         f"limit_{name}": _nullable(every.get(name, none), every.get(name, none) == UNLIMITED)
         for name in (*LIMITS, *extra)
     }
+    clusters = {}
+    if "num_ctas" in table:
+        num_ctas = table["num_ctas"].to_numpy()
+        held = whole_clusters(num_ctas, least, gpu, np.where)
+        unknown = (num_ctas == 1) | (held is None)
+        clusters["resident_clusters"] = _nullable(num_ctas if held is None else held, unknown)
     return pd.DataFrame(
         {
             "programs_per_multiprocessor": least,
@@ -95,7 +92,7 @@ def _evaluate(table: pd.DataFrame, gpu: Gpu) -> pd.DataFrame:
             "occupancy": least * usage.num_warps / architecture.max_warps,
             "tutorial_programs": _nullable(tutorial, fails),
             **{f"limit_{name}": limit_columns[f"limit_{name}"] for name in extra},
-            **({"resident_clusters": _clusters(table, least, gpu)} if "num_ctas" in table else {}),
+            **clusters,
         },
         index=table.index,
     )

@@ -54,10 +54,6 @@ class Rows:
     stride: int
     aligned: bool = True
 
-    def phase(self, problem: Problem) -> int:
-        """Return how far rows lie apart, in bytes modulo 16."""
-        return self.stride * problem.item_bytes % ALIGNMENT
-
     def stand_in(self, problem: Problem) -> Tensor:
         """Return a tensor without memory that lies so."""
         sizes, strides = (problem.rows, problem.cols), (self.stride, 1)
@@ -82,7 +78,7 @@ def as_laid_out(kernel: Kernel, matrices: Sequence[Rows], *, wide: bool) -> Kern
 
 def takes(kernel: Kernel, problem: Problem, matrices: Sequence[Rows]) -> bool:
     """Tell whether *kernel* can be launched on matrices that lie so."""
-    phases = {one.phase(problem) for one in matrices}
+    phases = {one.stride * problem.item_bytes % ALIGNMENT for one in matrices}
     return not kernel.rows_alike or (len(phases) == 1 and all(one.aligned for one in matrices))
 
 

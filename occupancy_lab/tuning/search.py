@@ -281,27 +281,20 @@ def _compared(
 ) -> Iterator[tuple[str, Choice]]:
     """Return what each kernel's author would launch, and the tutorial's launch, where predicted."""
     for row, task in zip(predicted.to_dict("records"), tasks, strict=False):
-        if _is_default(task):
-            default = choice_of(row)
-            yield f"default of {default.kernel}", default
-            if task.name == TUTORIAL_KERNEL:
-                yield from _tutorial(tutorial, default)
-
-
-def _tutorial(records: Sequence[Record], default: Choice) -> Iterator[tuple[str, Choice]]:
-    """Return the default with as many programs as the tutorial's formula launches."""
-    for record in records:
-        plan, same, prediction = record.tutorial_plan, record.miscount is None, record.as_tutorial
-        if prediction is None or plan is None or not plan.num_programs:
+        if not _is_default(task):
             continue
-        yield (
-            "tutorial",
-            dataclasses.replace(
-                default,
-                num_programs=plan.num_programs,
-                predicted_us=prediction.us,
-                bound=prediction.bound,
-                us=default.us if same else None,
-                recorded_us=default.recorded_us if same else None,
-            ),
-        )
+        default = choice_of(row)
+        yield f"default of {default.kernel}", default
+        for record in tutorial if task.name == TUTORIAL_KERNEL else ():
+            plan, prediction = record.tutorial_plan, record.as_tutorial
+            if prediction is not None and plan is not None and plan.num_programs:
+                same = record.miscount is None
+                launched = dataclasses.replace(
+                    default,
+                    num_programs=plan.num_programs,
+                    predicted_us=prediction.us,
+                    bound=prediction.bound,
+                    us=default.us if same else None,
+                    recorded_us=default.recorded_us if same else None,
+                )
+                yield "tutorial", launched
