@@ -3,6 +3,7 @@
 Triton's tutorial 02, made safe for more than 2**31 elements and for 16-bit dtypes; where neither is
 needed it compiles to the tutorial's own binary:
 https://triton-lang.org/main/getting-started/tutorials/02-fused-softmax.html
+What the other softmaxes share with it, `launch` and what follows, is here too.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING
 import triton
 import triton.language as tl
 
-from occupancy_lab.arguments import Pointer
 from occupancy_lab.errors import refuse
 from occupancy_lab.kernel import OPTIONS, Grid, Kernel, MemoryStep
 from occupancy_lab.values import Config, Problem
@@ -54,32 +54,50 @@ def softmax(x: torch.Tensor, config: Config, num_programs: int) -> torch.Tensor:
     At most one program a row is launched. Raises InputError where BLOCK_SIZE is less than a row,
     or *num_programs* less than 1.
     """
-    import torch
-
-    rows, cols = x.shape
     if num_programs < 1:
         refuse(f"num_programs is {num_programs}; a launch needs 1 or more.")
-    check_block(config, cols)
-    if x.stride(1) != 1:
-        x = x.contiguous()
-    y = torch.empty((rows, cols), dtype=x.dtype, device=x.device)
-    if y.numel() > 0:
-        softmax_kernel[(min(num_programs, rows),)](
-            *passed(y, x),
-            num_warps=config.num_warps,
-            **constexprs(Problem(rows, max(cols, x.stride(0))), config),
-            **OPTIONS,
-        )
-    return y
+    return launch(KERNEL, config, x, programs=min(num_programs, len(x)))
 
 
-def check_block(config: Config, cols: int) -> None:
-    """Raise InputError where BLOCK_SIZE is less than a row of *cols* elements."""
-    if config.block_size < cols:
+def launch(
+    kernel: Kernel, config: Config, *tensors: torch.Tensor, programs: int | None = None
+) -> torch.Tensor:
+    """Return what *kernel* makes of matrices, copied first where they do not lie as it needs.
+
+    Without *programs* one is launched for each row or each piece of its work. Raises InputError
+    where BLOCK_SIZE is less than a row that a program is to hold.
+    """
+    import torch
+
+    cols, holds_row = tensors[0].shape[1], kernel.passes is None and kernel.configs is None
+    if holds_row and config.block_size < cols:
         refuse(
             f"BLOCK_SIZE {config.block_size} cannot hold a row of {cols} elements; "
             f"use {triton.next_power_of_2(cols)} or more."
         )
+    if kernel.rows_alike:
+        tensors = tuple(map(rows_alike, tensors))
+    tensors = tuple(one if one.stride(1) == 1 else one.contiguous() for one in tensors)
+    y = torch.empty(tensors[0].shape, dtype=tensors[0].dtype, device=tensors[0].device)
+    if y.numel() > 0:
+        problem = Problem(*y.shape, str(y.dtype).removeprefix("torch."))
+        named = {"num_warps": config.num_warps, "num_stages": config.num_stages, **OPTIONS}
+        named |= kernel.constexprs(problem, config)
+        if "INT64_OFFSETS" in named:
+            reach = max(cols, *(one.stride(0) for one in tensors))
+            named["INT64_OFFSETS"] = Problem(len(y), reach).needs_int64_offsets
+        grid = (programs or kernel.pieces(problem, config),)
+        kernel.function[grid](*kernel.passed(y, *tensors), **named)
+    return y
+
+
+def rows_alike(x: torch.Tensor) -> torch.Tensor:
+    """Return *x*, or a copy where its rows do not lie to 16 bytes as a dense matrix' rows do."""
+    import torch
+
+    chunk = 16 // x.element_size()
+    alike = x.stride(1) == 1 and (x.stride(0) - x.shape[1]) % chunk == 0
+    return x if alike and x.data_ptr() % 16 == 0 else x.clone(memory_format=torch.contiguous_format)
 
 
 def passed(y: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor | int, ...]:
@@ -87,14 +105,8 @@ def passed(y: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor | int, ...]:
     return (y, x, x.stride(0), y.stride(0), *x.shape)
 
 
-def arguments(problem: Problem) -> tuple[Pointer | int, ...]:
-    """Return what `passed` gives of dense matrices, as plain values."""
-    matrix = Pointer(problem.dtype, problem.matrix_bytes)
-    return (matrix, matrix, problem.cols, problem.cols, problem.rows, problem.cols)
-
-
 def constexprs(problem: Problem, config: Config) -> dict[str, int]:
-    """Return what `softmax` passes by name; num_stages is constexpr and compiler option in one."""
+    """Return what is passed by name; num_stages is constexpr and compiler option in one."""
     return {
         "BLOCK_SIZE": config.block_size,
         "INT64_OFFSETS": problem.needs_int64_offsets,
@@ -148,7 +160,6 @@ KERNEL = Kernel(
     title="Fused softmax, persistent programs",
     grid=Grid.PERSISTENT,
     function=softmax_kernel,
-    arguments=arguments,
     constexprs=constexprs,
     default_config=default_config,
     memory_steps=memory_steps,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import triton
 import triton.language as tl
 
-from occupancy_lab.arguments import Pointer
-from occupancy_lab.kernel import OPTIONS, Grid, Kernel, MemoryStep
+from occupancy_lab.kernel import Grid, Kernel, MemoryStep
+from occupancy_lab.kernels.softmax import launch
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
@@ -77,33 +77,12 @@ def softmax_backward(
     given. Rows may have any length and lie any distance apart; where the elements of a row do, a
     matrix is copied first. As many programs as rows are launched, whatever *num_programs* says.
     """
-    import torch
-
-    dy = y if dy is None else dy
-    y, dy = (one if one.stride(1) == 1 else one.contiguous() for one in (y, dy))
-    rows, cols = y.shape
-    dx = torch.empty((rows, cols), dtype=y.dtype, device=y.device)
-    if dx.numel() > 0:
-        reach = Problem(rows, max(cols, y.stride(0), dy.stride(0)))
-        softmax_backward_kernel[(rows,)](
-            *passed(dx, y, dy),
-            num_warps=config.num_warps,
-            **constexprs(Problem(rows, cols), config)
-            | {"INT64_OFFSETS": reach.needs_int64_offsets},
-            **OPTIONS,
-        )
-    return dx
+    return launch(KERNEL, config, y, y if dy is None else dy)
 
 
 def passed(dx: torch.Tensor, y: torch.Tensor, dy: torch.Tensor) -> tuple[torch.Tensor | int, ...]:
     """Return what `softmax_backward` passes by position: dx, y, dy, row strides and n_cols."""
     return (dx, y, dy, y.stride(0), dy.stride(0), dx.stride(0), y.shape[1])
-
-
-def arguments(problem: Problem) -> tuple[Pointer | int, ...]:
-    """Return what `passed` gives of dense matrices, as plain values."""
-    matrix = Pointer(problem.dtype, problem.matrix_bytes)
-    return (matrix,) * 3 + (problem.cols,) * 4
 
 
 def constexprs(problem: Problem, config: Config) -> dict[str, int]:
@@ -154,7 +133,6 @@ KERNEL = Kernel(
     title="Gradient of softmax, one program a row",
     grid=Grid.ROWS,
     function=softmax_backward_kernel,
-    arguments=arguments,
     constexprs=constexprs,
     default_config=default_config,
     memory_steps=memory_steps,

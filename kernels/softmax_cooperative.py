@@ -41,10 +41,9 @@ import triton
 import triton.language as tl
 from triton.language.target_info import is_cuda
 
-from occupancy_lab.arguments import Pointer
 from occupancy_lab.errors import refuse
 from occupancy_lab.kernel import OPTIONS, Grid, Kernel, workspace_of
-from occupancy_lab.kernels.softmax import ALIKE, memory_steps, reference
+from occupancy_lab.kernels.softmax import ALIKE, memory_steps, reference, rows_alike
 from occupancy_lab.kernels.softmax_pieces import (
     block_sizes,
     chunk_of,
@@ -56,13 +55,11 @@ from occupancy_lab.kernels.softmax_pieces import (
     padded_cols,
     quotient,
     registers_of,
-    rows_alike,
     share,
     store_edges,
     store_pieces,
     summarize,
 )
-from occupancy_lab.kernels.softmax_row import arguments
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
@@ -232,13 +229,6 @@ def passed(
     return (y, x, workspace, x.stride(0), y.stride(0), x.shape[1], x.shape[0])
 
 
-def cooperative_arguments(problem: Problem) -> tuple[Pointer | int, ...]:
-    """Return what `passed` gives of dense matrices, as plain values."""
-    output, matrix, *numbers = arguments(problem)
-    words = Pointer("int32", 4 * workspace(problem, default_config(problem, 0)))
-    return (output, matrix, words, *numbers, problem.rows)
-
-
 def together(problem: Problem, config: Config) -> int:
     """Return the programs that share a row."""
     return triton.cdiv(padded_cols(problem), max(config.block_size, 1))
@@ -319,7 +309,6 @@ KERNEL = Kernel(
     title="Fused softmax, several resident programs a row",
     grid=Grid.PERSISTENT,
     function=softmax_cooperative_kernel,
-    arguments=cooperative_arguments,
     constexprs=constexprs,
     default_config=default_config,
     memory_steps=memory_steps,

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import triton
 import triton.language as tl
 
-from occupancy_lab.kernel import OPTIONS, Grid, Kernel, MemoryStep
-from occupancy_lab.kernels.softmax import ALIKE, constexprs, reference
+from occupancy_lab.kernel import Grid, Kernel, MemoryStep
+from occupancy_lab.kernels.softmax import ALIKE, constexprs, launch, reference
 from occupancy_lab.kernels.softmax_pieces import exponential, quotient, share
-from occupancy_lab.kernels.softmax_row import arguments, passed
+from occupancy_lab.kernels.softmax_row import passed
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
@@ -65,20 +65,7 @@ def softmax_loop(x: torch.Tensor, config: Config, num_programs: int) -> torch.Te
     Rows may have any length and lie any distance apart; where the elements of a row do, *x* is
     copied first. As many programs as rows are launched, whatever *num_programs* says.
     """
-    import torch
-
-    rows, cols = x.shape
-    if x.stride(1) != 1:
-        x = x.contiguous()
-    y = torch.empty((rows, cols), dtype=x.dtype, device=x.device)
-    if y.numel() > 0:
-        softmax_loop_kernel[(rows,)](
-            *passed(y, x),
-            num_warps=config.num_warps,
-            **constexprs(Problem(rows, max(cols, x.stride(0))), config),
-            **OPTIONS,
-        )
-    return y
+    return launch(KERNEL, config, x)
 
 
 def default_config(problem: Problem, max_shared: int) -> Config:
@@ -109,7 +96,6 @@ KERNEL = Kernel(
     title="Fused softmax, one program a row of any length",
     grid=Grid.ROWS,
     function=softmax_loop_kernel,
-    arguments=arguments,
     constexprs=constexprs,
     default_config=default_config,
     memory_steps=memory_steps,

@@ -38,11 +38,6 @@ def arguments(problem: Problem) -> tuple[Pointer | int, ...]:
     return (Pointer(problem.dtype, problem.matrix_bytes),)
 
 
-def constexprs(problem: Problem, config: Config) -> dict[str, int]:
-    """Return nothing: no configuration reaches PyTorch's operations."""
-    return {}
-
-
 def default_config(problem: Problem, max_shared: int) -> Config:
     """Return a configuration of ones, which `softmax_naive` does not use."""
     return Config(block_size=1, num_warps=1, num_stages=1)
@@ -67,7 +62,6 @@ KERNEL = Kernel(
     grid=Grid.ROWS,
     function=None,
     arguments=arguments,
-    constexprs=constexprs,
     default_config=default_config,
     memory_steps=memory_steps,
     run=softmax_naive,

@@ -34,9 +34,9 @@ import triton.language as tl
 from triton.language.target_info import cuda_capability_geq, is_hip
 
 from occupancy_lab.errors import refuse
-from occupancy_lab.kernel import OPTIONS, Grid, Kernel
-from occupancy_lab.kernels.softmax import ALIKE, memory_steps, reference
-from occupancy_lab.kernels.softmax_row import arguments, passed
+from occupancy_lab.kernel import Grid, Kernel
+from occupancy_lab.kernels.softmax import ALIKE, launch, memory_steps, reference
+from occupancy_lab.kernels.softmax_row import passed
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
@@ -327,29 +327,7 @@ def softmax_pieces(x: torch.Tensor, config: Config, num_programs: int) -> torch.
     programs as rows are launched, whatever *num_programs* says. Raises InputError where BLOCK_SIZE
     cannot hold a row.
     """
-    import torch
-
-    x = rows_alike(x)
-    problem = Problem(*x.shape, str(x.dtype).removeprefix("torch."))
-    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    if y.numel() > 0:
-        softmax_pieces_kernel[(problem.rows,)](
-            *passed(y, x),
-            num_warps=config.num_warps,
-            num_stages=config.num_stages,
-            **constexprs(problem, config),
-            **OPTIONS,
-        )
-    return y
-
-
-def rows_alike(x: torch.Tensor) -> torch.Tensor:
-    """Return *x*, or a copy where its rows do not lie to 16 bytes as a dense matrix' rows do."""
-    import torch
-
-    chunk = 16 // x.element_size()
-    alike = x.stride(1) == 1 and (x.stride(0) - x.shape[1]) % chunk == 0
-    return x if alike and x.data_ptr() % 16 == 0 else x.clone(memory_format=torch.contiguous_format)
+    return launch(KERNEL, config, x)
 
 
 def chunk_of(problem: Problem) -> int:
@@ -437,7 +415,6 @@ KERNEL = Kernel(
     title="Fused softmax, one program a row in several pieces",
     grid=Grid.ROWS,
     function=softmax_pieces_kernel,
-    arguments=arguments,
     constexprs=constexprs,
     default_config=default_config,
     memory_steps=memory_steps,

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import triton
 import triton.language as tl
 
-from occupancy_lab.arguments import Pointer
-from occupancy_lab.kernel import OPTIONS, Grid, Kernel
-from occupancy_lab.kernels.softmax import ALIKE, check_block, constexprs, memory_steps, reference
+from occupancy_lab.kernel import Grid, Kernel
+from occupancy_lab.kernels.softmax import ALIKE, constexprs, launch, memory_steps, reference
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
@@ -46,32 +45,12 @@ def softmax_row(x: torch.Tensor, config: Config, num_programs: int) -> torch.Ten
     As many programs as rows are launched, whatever *num_programs* says. Raises InputError where
     BLOCK_SIZE is less than a row.
     """
-    import torch
-
-    rows, cols = x.shape
-    check_block(config, cols)
-    if x.stride(1) != 1:
-        x = x.contiguous()
-    y = torch.empty((rows, cols), dtype=x.dtype, device=x.device)
-    if y.numel() > 0:
-        softmax_row_kernel[(rows,)](
-            *passed(y, x),
-            num_warps=config.num_warps,
-            **constexprs(Problem(rows, max(cols, x.stride(0))), config),
-            **OPTIONS,
-        )
-    return y
+    return launch(KERNEL, config, x)
 
 
 def passed(y: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor | int, ...]:
     """Return what `softmax_row` passes by position: output, input, row strides and n_cols."""
     return (y, x, x.stride(0), y.stride(0), x.shape[1])
-
-
-def arguments(problem: Problem) -> tuple[Pointer | int, ...]:
-    """Return what `passed` gives of dense matrices, as plain values."""
-    matrix = Pointer(problem.dtype, problem.matrix_bytes)
-    return (matrix, matrix, problem.cols, problem.cols, problem.cols)
 
 
 def default_config(problem: Problem, max_shared: int) -> Config:
@@ -91,7 +70,6 @@ KERNEL = Kernel(
     title="Fused softmax, one program a row",
     grid=Grid.ROWS,
     function=softmax_row_kernel,
-    arguments=arguments,
     constexprs=constexprs,
     default_config=default_config,
     memory_steps=memory_steps,

@@ -23,8 +23,8 @@ import triton
 import triton.language as tl
 
 from occupancy_lab.errors import refuse
-from occupancy_lab.kernel import OPTIONS, Grid, Kernel
-from occupancy_lab.kernels.softmax import ALIKE, memory_steps, reference
+from occupancy_lab.kernel import Grid, Kernel
+from occupancy_lab.kernels.softmax import ALIKE, launch, memory_steps, reference
 from occupancy_lab.kernels.softmax_pieces import (
     chunk_of,
     chunks_of,
@@ -32,16 +32,12 @@ from occupancy_lab.kernels.softmax_pieces import (
     exact_sum,
     exponential,
     quotient,
-    rows_alike,
     share,
 )
-from occupancy_lab.kernels.softmax_row import arguments
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
     import torch
-
-    from occupancy_lab.arguments import Pointer
 
 
 @triton.jit
@@ -122,30 +118,12 @@ def softmax_tile(x: torch.Tensor, config: Config, num_programs: int) -> torch.Te
     programs as tiles are launched, whatever *num_programs* says. Raises InputError where BLOCK_SIZE
     cannot hold a row.
     """
-    import torch
-
-    x = rows_alike(x)
-    problem = Problem(*x.shape, str(x.dtype).removeprefix("torch."))
-    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    if y.numel() > 0:
-        softmax_tile_kernel[(work(problem, config),)](
-            *passed(y, x),
-            num_warps=config.num_warps,
-            num_stages=config.num_stages,
-            **constexprs(problem, config),
-            **OPTIONS,
-        )
-    return y
+    return launch(KERNEL, config, x)
 
 
 def passed(y: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor | int, ...]:
     """Return what `softmax_tile` passes by position: output, input, row strides and the shape."""
     return (y, x, x.stride(0), y.stride(0), x.shape[1], x.shape[0])
-
-
-def tile_arguments(problem: Problem) -> tuple[Pointer | int, ...]:
-    """Return what `passed` gives of dense matrices, as plain values."""
-    return (*arguments(problem), problem.rows)
 
 
 def row_size(problem: Problem) -> int:
@@ -211,7 +189,6 @@ KERNEL = Kernel(
     title="Fused softmax, several short rows a program",
     grid=Grid.ROWS,
     function=softmax_tile_kernel,
-    arguments=tile_arguments,
     constexprs=constexprs,
     default_config=default_config,
     memory_steps=memory_steps,

@@ -15,7 +15,8 @@
 Each message is one sentence that says what was found, what was expected and what would do.
 """
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 LONGEST_QUOTE = 40
@@ -64,6 +65,16 @@ class EmptyGridError(GridError):
 def refuse(sentence: str) -> NoReturn:
     """Raise InputError."""
     raise InputError(sentence)
+
+
+@contextlib.contextmanager
+def after(words: str, kind: type[InputError] = InputError) -> Iterator[None]:
+    """Put *words* before the message of an error of a *kind* that the block raises."""
+    try:
+        yield
+    except kind as error:
+        msg = f"{words}{error}"
+        raise type(error)(msg) from error
 
 
 class DoesNotFitError(OccupancyLabError):

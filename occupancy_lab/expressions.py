@@ -59,11 +59,6 @@ def _power(base: float, exponent: float) -> Any:
     return found
 
 
-def _cdiv(dividend: float, divisor: float) -> float:
-    """Return the quotient rounded up, as triton.cdiv does."""
-    return -(-dividend // divisor)
-
-
 _ARITHMETIC: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -73,7 +68,11 @@ _ARITHMETIC: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Mod: operator.mod,
     ast.Pow: _power,
 }
-_FUNCTIONS: Mapping[str, Callable[..., Any]] = {"min": min, "max": max, "cdiv": _cdiv}
+_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "min": min,
+    "max": max,
+    "cdiv": lambda dividend, divisor: -(-dividend // divisor),
+}
 _COMPARISONS: Mapping[type, Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
@@ -170,7 +169,11 @@ def parse(text: str, example: str = "num_warps == 8 and shared > 0") -> Expressi
         reason = getattr(error, "msg", None) or str(error) or "it is nested too deeply"
         msg = f"{quoted(text)} is no expression ({reason}); one is {example!r}"
         raise InputError(msg) from error
-    _check_depth(text, body)
+    nodes: list[ast.AST] = [body]
+    for _ in range(MAX_DEPTH):
+        nodes = [child for node in nodes for child in ast.iter_child_nodes(node) if child._fields]
+    if nodes:
+        refuse(f"{quoted(text)} is nested more than {MAX_DEPTH} deep")
     return Expression(text, _names(body), body)
 
 
@@ -181,14 +184,6 @@ def _names(body: ast.AST) -> frozenset[str]:
     return frozenset(
         node.id for node in nodes if isinstance(node, ast.Name) and id(node) not in called
     )
-
-
-def _check_depth(text: str, body: ast.expr) -> None:
-    nodes: list[ast.AST] = [body]
-    for _ in range(MAX_DEPTH):
-        nodes = [child for node in nodes for child in ast.iter_child_nodes(node) if child._fields]
-    if nodes:
-        refuse(f"{quoted(text)} is nested more than {MAX_DEPTH} deep")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -189,7 +189,8 @@ def check_outputs(
         folders.items(), [*written.items(), *read.items()]
     ):
         in_it = path.suffix.lower() in PICTURES and _same(path.parent, folder)
-        if in_it or (other in written and _is_in(folder, path)):
+        real = Path(os.path.realpath(folder))
+        if in_it or (other in written and real.is_relative_to(os.path.realpath(path))):
             raise InputError(_both(option, other, path))
 
 
@@ -219,10 +220,6 @@ def _check_place(path: Path, directory: Path) -> None:
 
 def _same(one: Path, other: Path) -> bool:
     return os.path.realpath(one) == os.path.realpath(other)
-
-
-def _is_in(folder: Path, path: Path) -> bool:
-    return Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(path))
 
 
 def _both(option: str, other: str, path: Path) -> str:

@@ -353,20 +353,15 @@ def asked_gpus(asked: AskedGpus) -> tuple[Gpu, ...]:
     found: dict[str, Gpu] = {}
     several = (asked,) if isinstance(asked, str) or not isinstance(asked, Iterable) else asked
     for one in several:
-        for gpu in find_gpus(one) if isinstance(one, str) else (_as_gpu(one),):
+        named = one.gpu if isinstance(one, PresentGpu) else one
+        if not isinstance(named, str | Gpu):
+            refuse(f"gpu is {_shown(named)}; give a name, such as h100, or a Gpu")
+        for gpu in find_gpus(named) if isinstance(named, str) else (named,):
             if found.setdefault(gpu.key, gpu) != gpu:
                 refuse(f"two GPUs that differ are both called {gpu.key}; give each its own key")
     if not found:
         refuse("gpu names none; give one or more, such as h100,mi300x")
     return tuple(found.values())
-
-
-def _as_gpu(asked: Any) -> Gpu:
-    if isinstance(asked, PresentGpu):
-        return asked.gpu
-    if not isinstance(asked, Gpu):
-        refuse(f"gpu is {_shown(asked)}; give a name, such as h100, or a Gpu")
-    return asked
 
 
 def chosen_gpus(asked: AskedGpus | None) -> tuple[tuple[Gpu, bool], ...]:

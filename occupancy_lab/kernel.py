@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.arguments import Pointer as Pointer  # noqa: PLC0414 - kernel files import it from here
-from occupancy_lab.arguments import plain
+from occupancy_lab.arguments import Tensor, plain
 from occupancy_lab.errors import InputError, few_of, quoted, refuse
 from occupancy_lab.launch import Launch, launch_of
 from occupancy_lab.values import INT64_MAX, Config, Traffic, Work
@@ -66,15 +66,16 @@ class ProgramRow:
 class Kernel:
     """What the lab needs to know of a kernel that works on a matrix; a file has one as `KERNEL`.
 
-    `function` and `arguments` are needed; docs/kernels.md says what each other field adds. It is
-    compiled with the configuration's num_warps and num_stages, with its own `options` and with
-    OPTIONS: `run` launches with the same.
+    `function`, and `arguments` or `passed`, are needed; docs/kernels.md says what each other field
+    adds. It is compiled with the configuration's num_warps and num_stages, with its own `options`
+    and with OPTIONS: `run` launches with the same.
     """
 
     function: Any | None
     """The function that `triton.jit` made; None for a kernel that Triton does not compile."""
-    arguments: Callable[[Problem], tuple[Any, ...]]
-    """The launch's positional arguments for a problem: `tensor(...)` or Pointer, numbers, None."""
+    arguments: Callable[[Problem], tuple[Any, ...]] = None  # type: ignore[assignment]
+    """The launch's positional arguments for a problem: `tensor(...)` or Pointer, numbers, None; not
+    given, what `passed` gives of dense matrices."""
     name: str = ""
     """What tables and files call it; the function's name where it is not given."""
     title: str = ""
@@ -138,6 +139,7 @@ class Kernel:
         usual = {
             "name": name,
             "title": self.title or name,
+            "arguments": self._dense_arguments,
             "constexprs": partial(_usual_constexprs, self.function),
             "default_config": partial(_usual_config, self.function),
         }
@@ -155,6 +157,23 @@ class Kernel:
                 f"{self.name} has no run, which launches it on a torch tensor; give its KERNEL one"
             )
         return self.run(*launched)
+
+    def arguments_on(self, problem: Problem, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
+        """Return what is passed by position of *tensors*, the output first, and a workspace.
+
+        Raises InputError where the kernel has no `passed`.
+        """
+        if self.passed is None:
+            refuse(f"{self.name} has no passed, which gives a launch's arguments for tensors")
+        if self.workspace is None:
+            return self.passed(*tensors)
+        # Its size is another for each configuration, and does not change what is compiled.
+        elements = self.workspace(problem, self.default_config(problem, 0))
+        return self.passed(*tensors, Tensor((elements,), "int32"))
+
+    def _dense_arguments(self, problem: Problem) -> tuple[Any, ...]:
+        matrix = Tensor((problem.rows, problem.cols), problem.dtype)
+        return self.arguments_on(problem, (matrix,) * (1 + self.operands))
 
     def steps(self, problem: Problem) -> tuple[MemoryStep, ...]:
         """Return its memory_steps on *problem*; InputError where it has none."""
@@ -182,13 +201,6 @@ class Kernel:
             work=self.launched_work(problem, config),
         )
 
-    @property
-    def piece(self) -> str:
-        """What a program does one after the other: row, block, or the kernel's own pieces."""
-        if self.work is not None:
-            return "piece"
-        return "block" if self.grid is Grid.BLOCKS else "row"
-
     def pieces(self, problem: Problem, config: Config) -> int:
         """Return the pieces of work of a launch: its own, or blocks or rows of the matrix."""
         if self.work is not None:
@@ -204,12 +216,13 @@ class Kernel:
     def launched_work(self, problem: Problem, config: Config) -> Work:
         """Return what a launch does."""
         moved = self.traffic(problem)
+        own = "piece" if self.work is not None else None
         return Work(
             read_bytes=None if moved is None else moved.read_bytes,
             written_bytes=None if moved is None else moved.written_bytes,
             pieces=self.pieces(problem, config),
             together=None if self.together is None else self.together(problem, config),
-            piece=self.piece,
+            piece=own or ("block" if self.grid is Grid.BLOCKS else "row"),
         )
 
     def traffic(self, problem: Problem) -> Traffic | None:

@@ -249,7 +249,12 @@ def read_constant(name: str, text: str) -> Any:
     """Return the value of a constexpr or an option *name* that *text* says."""
     language, _, dtype = text.rpartition(".")
     if language in {"tl", "triton.language"}:
-        return _triton_dtype(name, text, dtype)
+        import triton.language as tl
+
+        found = dtype if dtype in TRITON_DTYPES.values() else getattr(tl, dtype, None)
+        if not isinstance(found, str | tl.dtype):
+            refuse(f"{_shown(name, text)} is no dtype of triton.language; tl.float16 is one")
+        return Dtype(str(found))
     try:
         value = literal(text)
     except ValueError:
@@ -260,15 +265,6 @@ def read_constant(name: str, text: str) -> Any:
             " tl.float16, or a text, in quotes where it is more than a word"
         )
     return value
-
-
-def _triton_dtype(name: str, text: str, dtype: str) -> Dtype:
-    import triton.language as tl
-
-    found = dtype if dtype in TRITON_DTYPES.values() else getattr(tl, dtype, None)
-    if not isinstance(found, str | tl.dtype):
-        refuse(f"{_shown(name, text)} is no dtype of triton.language; tl.float16 is one")
-    return Dtype(str(found))
 
 
 LONGEST_SENTENCE = 390

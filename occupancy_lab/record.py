@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from occupancy_lab.arguments import Dtype
 from occupancy_lab.launch import BoundLaunch
@@ -84,6 +84,8 @@ class _Named(BoundLaunch):
 class Failed(_Named):
     """A launch that has no record on a GPU, and why."""
 
+    prediction: ClassVar[None] = None
+    """It takes no time."""
     failure: Failure
     triton_version: str
     resources: Resources | None = None
@@ -286,10 +288,6 @@ class Record(_Named):
         if together is None or resident is None:
             return True
         return together <= num_programs <= resident
-
-    def with_measurement(self, measurement: Measurement) -> Record:
-        """Return a copy that holds *measurement*."""
-        return dataclasses.replace(self, measurement=measurement)
 
     def counting(
         self,

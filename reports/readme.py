@@ -319,7 +319,8 @@ def units() -> str:
 
 def reader() -> str:
     """Return what followed advice brought to kernels of three who never saw the lab."""
-    lines = ["| GPU | kernel | step | predicted us | measured us |", "| --- | --- | --- | --: | --: |"]
+    heads = ("GPU", "kernel", "step", "predicted us", "measured us")
+    lines = [f"| {' | '.join(heads)} |", "| --- | --- | --- | --: | --: |"]
     for gpu in ("h100", "h200"):
         for row in _rows_of(DATA / f"reader-{gpu}.csv"):
             low, high = row["predicted_low_us"], row["predicted_high_us"]

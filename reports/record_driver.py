@@ -23,7 +23,7 @@ from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.errors import DoesNotFitError
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.inputs import chosen_kernel
-from occupancy_lab.measuring import accepts_cooperative_launch, ask_driver
+from occupancy_lab.measuring.driver import accepts_cooperative_launch, ask_driver
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:

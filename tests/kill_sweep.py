@@ -87,9 +87,8 @@ class Place:
         found = {}
         for path in (self._store / "unfinished").glob("*.jsonl"):
             for line in path.read_text(encoding="utf-8").split("\n"):
-                entry = line.partition(" ")[2]
-                if entry.endswith("}"):
-                    found.update(_times(json.loads(entry)))
+                if line.endswith("}"):
+                    found.update(_times(json.loads(line)))
         return found
 
 

@@ -202,7 +202,7 @@ def test_nothing_is_said_of_a_launch_that_is_not_another(num_warps: int) -> None
 def test_a_measurement_is_put_beside_the_prediction() -> None:
     """A copy with a measurement has its times in the row and all of it in JSON."""
     before = record()
-    found = before.with_measurement(MEASURED)
+    found = dataclasses.replace(before, measurement=MEASURED)
     assert before.measurement is None
     assert found.prediction == before.prediction
     times = {"us": 12.4, "us_low": 12.2, "us_high": 13.1}
@@ -217,7 +217,7 @@ def test_a_measurement_is_put_beside_the_prediction() -> None:
 def test_a_failed_measurement_is_plain_json(error: float) -> None:
     """A launch without a time says why; an error that is no number is null."""
     failed = Measurement("wrong result", CONDITIONS, "differs by nan", relative_error=error)
-    plain = record().with_measurement(failed).to_dict()
+    plain = dataclasses.replace(record(), measurement=failed).to_dict()
     assert json.loads(json.dumps(plain, allow_nan=False))["measurement"]["reason"]
     assert plain["measurement"]["relative_error"] is None
     assert plain["us"] is None

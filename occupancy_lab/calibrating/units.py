@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.calibrating import unit_kernels as kernels
 from occupancy_lab.errors import DriverError
 from occupancy_lab.text.document import Section, Table
+from occupancy_lab.text.words import formatted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -96,17 +97,17 @@ class Units:
             for name, value in self.numbers().items()
         )
         products = tuple(
-            (one.dtype, f"{one.m} x {one.n}", *map(_whole, (one.num_warps, one.tflops, one.mhz)))
+            (
+                one.dtype,
+                f"{one.m} x {one.n}",
+                *(formatted(number, ".0f") for number in (one.num_warps, one.tflops, one.mhz)),
+            )
             for one in self.products or ()
         )
         tables = [Table(("", "value", "unit", ""), rows, prose=True)]
         if products:
             tables.append(Table(("dtype", "tile", "warps", "TFLOP/s", "MHz"), products))
         return Section("Units", tuple(tables))
-
-
-def _whole(number: float | None) -> str:
-    return "-" if number is None else f"{number:.0f}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.checking.changes import with_baseline
 from occupancy_lab.checking.conditions import Check
-from occupancy_lab.checking.mending import Mend, Mender, compiled_neighbours, of_launch, of_trace
+from occupancy_lab.checking.mending import Mend, Mender
 from occupancy_lab.checking.rows import Row, Table, column_of, load, shown
 from occupancy_lab.errors import few_of, quoted, refuse
 from occupancy_lab.text.document import Answer, Document, Section, literal
@@ -20,18 +20,15 @@ from occupancy_lab.text.words import count
 from occupancy_lab.values import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from occupancy_lab.asked import Asked
-    from occupancy_lab.checking.mending import Advised
     from occupancy_lab.explaining.explanation import Explanation
     from occupancy_lab.expressions import Value
     from occupancy_lab.inputs import AskedGpus
 
 SHOWN = 20
 """The rows that a page shows of each check or kind of change; JSON has them all."""
-MOST_TRIED = 4
-"""The rows for which other launches are compiled."""
 
 
 @dataclass(frozen=True)
@@ -317,29 +314,7 @@ def _checked(
     """Return what becomes of *checks*; *passes* are the kinds of findings that are let pass."""
     if not table.rows:
         return Checked(tuple(Outcome(one, (), (), 0, ()) for one in checks))
-    chosen: set[int] = set()
-
-    def judge(row: Row) -> tuple[frozenset[int], frozenset[int]]:
-        held = {place for place, one in enumerate(checks) if one.is_for(row, table)}
-        kinds = [one.kind(row, table) for one in checks]
-        met = {place for place, kind in enumerate(kinds) if kind in {None, "new"}}
-        return frozenset(held), frozenset(met)
-
-    def maker(row: Row) -> tuple[Asked, Explanation] | None:
-        if id(row) in makers and len(chosen) < MOST_TRIED:
-            chosen.add(id(row))
-        return makers[id(row)] if id(row) in chosen else None
-
-    def tried(row: Row) -> Iterator[Row]:
-        if (found := maker(row)) is not None:
-            asked, explained = found
-            yield from compiled_neighbours(row, asked, explained.compiler, explained.assume)
-
-    def advised(row: Row) -> Advised | None:
-        found = maker(row)
-        return of_trace(row) if found is None else of_launch(row, *found)
-
-    mender = Mender(table.rows, judge, tried, advised)
+    mender = Mender(checks, table, makers)
     return Checked(tuple(_outcome(one, table, mender, passes) for one in checks))
 
 

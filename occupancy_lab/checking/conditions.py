@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import tomllib
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -10,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.checking.rows import BASELINE, column_of
-from occupancy_lab.errors import InputError, quoted, refuse
+from occupancy_lab.errors import InputError, after, quoted, refuse
 from occupancy_lab.expressions import Expression, parse
 from occupancy_lab.expressions import nearest as nearest_name
 from occupancy_lab.files import read_bytes
 from occupancy_lab.values import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from occupancy_lab.checking.rows import Row, Table
 
@@ -49,7 +48,7 @@ class Check:
     ) -> Check:
         """Return the check of a *condition*; InputError where it, or *where*, is none."""
         patterns = (kernels,) if isinstance(kernels, str) else tuple(kernels)
-        with _named(name):
+        with after(f"check {quoted(name)}: " if name else ""):
             chosen = None if where is None else parse(where, _EXAMPLE)
             held = parse(condition, _EXAMPLE).beside(BASELINE)
             return cls(name or condition, held, chosen, patterns)
@@ -59,7 +58,8 @@ class Check:
 
         Raises InputError where it names a column that the table has not.
         """
-        with _named(None if self.name == self.condition.text else self.name):
+        named = self.name != self.condition.text
+        with after(f"check {quoted(self.name)}: " if named else ""):
             self.condition.check(table.kinds_in(self.condition))
             if self.where is not None:
                 self.where.check(table.kinds)
@@ -95,18 +95,6 @@ class Check:
         own = (row.values.get(name) for name in self.columns if name == column_of(name))
         new = self.has_baseline and row.before is None and None not in own
         return "new" if new else "not known"
-
-
-@contextlib.contextmanager
-def _named(name: str | None) -> Iterator[None]:
-    """Put the name of a check before the errors of the block."""
-    try:
-        yield
-    except InputError as error:
-        if name is None:
-            raise
-        msg = f"check {quoted(name)}: {error}"
-        raise InputError(msg) from error
 
 
 def read_checks(names: Sequence[str] = (), folder: Path | None = None) -> list[Check]:

@@ -28,7 +28,7 @@ from occupancy_lab.checking.changes import (
 )
 from occupancy_lab.checking.check import SHOWN, first_of
 from occupancy_lab.checking.rows import TIMES, Row, Table, load, same_text, shown
-from occupancy_lab.errors import MOST_NAMED, InputError, few_of, quoted, refuse, some_of
+from occupancy_lab.errors import MOST_NAMED, after, few_of, quoted, refuse, some_of
 from occupancy_lab.expressions import nearest, parse
 from occupancy_lab.text.document import Answer, Document, Section, literal
 from occupancy_lab.text.document import Table as Grid
@@ -263,7 +263,9 @@ def _changes(
         if not (one.before and one.after):
             continue
         before, after = one.before[0], one.after[0]
-        if one.told_apart and _same(before, after, settings, compared):
+        values = [[row.values.get(name) for name in settings] for row in (before, after)]
+        same = [same_text(was) == same_text(now) for was, now in zip(*values, strict=True)]
+        if one.told_apart and all(same) and are_alike(before, after, compared):
             unchanged += 1
         else:
             kind = kind_of(before, after) if one.told_apart else "set"
@@ -326,14 +328,6 @@ def _totals(before: Table, after: Table) -> str:
     return ""
 
 
-def _same(old: Row, new: Row, columns: Sequence[str], compared: Sequence[str]) -> bool:
-    """Tell whether two rows are alike, in their settings too."""
-    settings = ((one.values.get(name) for one in (old, new)) for name in columns)
-    return all(same_text(was) == same_text(now) for was, now in settings) and are_alike(
-        old, new, compared
-    )
-
-
 def _label(union: Table, one: Match) -> str:
     """Return what to call a match: of several rows the first."""
     row = (one.after or one.before)[0]
@@ -350,11 +344,8 @@ def _gated(
     """Return *found* with the rows that meet the condition, and those of which that is open."""
     kinds: dict[str, Kind] = {name: union.kinds[name] for name in columns}
     kinds |= {f"{side}{name}": kind for side in _SIDES for name, kind in union.kinds.items()}
-    try:
+    with after("--fail-on "):
         condition.check(kinds)
-    except InputError as error:
-        msg = f"--fail-on {error}"
-        raise InputError(msg) from error
     table = Table((), kinds)
     lacking = (*found.lacking[0], *found.lacking[1])
     broken = [

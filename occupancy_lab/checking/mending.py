@@ -21,10 +21,12 @@ from occupancy_lab.values import Status
 from occupancy_lab.workers.child import cores
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from occupancy_lab.asked import Asked
     from occupancy_lab.assumed import Assumption
+    from occupancy_lab.checking.conditions import Check
+    from occupancy_lab.checking.rows import Table
     from occupancy_lab.compiling.compiler import Compiler
     from occupancy_lab.explaining.explanation import Explanation
     from occupancy_lab.expressions import Value
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     Problem: TypeAlias = frozenset[tuple[str, Value]]
     """What a launch computes, on which GPU, compiled by which Triton."""
 
+MOST_TRIED = 4
+"""The rows for which other launches are compiled."""
 MOST_CAPS = 3
 """The caps that are compiled to see, each for a program more."""
 LOCAL = ("local_bytes", "n_spills", "local_accesses")
@@ -76,28 +80,42 @@ class Mender:
 
     def __init__(
         self,
-        rows: Iterable[Row],
-        judge: Callable[[Row], tuple[frozenset[int], frozenset[int]]],
-        tried: Callable[[Row], Iterable[Row]],
-        advised: Callable[[Row], Advised | None] = lambda _row: None,
+        checks: Sequence[Check],
+        table: Table,
+        makers: Mapping[int, tuple[Asked, Explanation]] = MappingProxyType({}),
     ) -> None:
-        """Take the rows of the table, and what tells the checks that one is held to and meets.
-
-        *advised* gives what `explain` says first of a row, and *tried* the launches that differ
-        from it in one knob, each compiled when it is asked for, which is where the table has none
-        as near.
-        """
-        self._rows = rows
-        self._judge = judge
-        self._tried = tried
-        self._advised = advised
+        """Take the *checks* of a table, and by the ids of its rows what launches were compiled."""
+        self._checks = checks
+        self._table = table
+        self._makers = makers
+        self._chosen: set[int] = set()
         self._said: dict[int, Advised | None] = {}
         self._judged: dict[tuple[Problem, int], list[Judged]] = {}
+
+    def _judge(self, row: Row) -> tuple[frozenset[int], frozenset[int]]:
+        """Return the places of the checks that a row is held to, and of those that it meets."""
+        every = [*enumerate(self._checks)]
+        held = (place for place, one in every if one.is_for(row, self._table))
+        met = (place for place, one in every if one.kind(row, self._table) in {None, "new"})
+        return frozenset(held), frozenset(met)
+
+    def _maker(self, row: Row) -> tuple[Asked, Explanation] | None:
+        """Return what *row* was compiled of; None of a row of no launch, and beyond MOST_TRIED."""
+        if id(row) in self._makers and len(self._chosen) < MOST_TRIED:
+            self._chosen.add(id(row))
+        return self._makers[id(row)] if id(row) in self._chosen else None
+
+    def tried(self, row: Row) -> Iterable[Row]:
+        """Return launches with another knob than *row*, each compiled when it is asked for."""
+        if (found := self._maker(row)) is None:
+            return ()
+        asked, explained = found
+        return compiled_neighbours(row, asked, explained.compiler, explained.assume)
 
     @functools.cached_property
     def _of_problems(self) -> dict[Problem | None, list[Row]]:
         found: dict[Problem | None, list[Row]] = {}
-        for row in self._rows:
+        for row in self._table.rows:
             found.setdefault(_problem(row), []).append(row)
         return found
 
@@ -132,7 +150,7 @@ class Mender:
         found = [*self._mends(row, self._alike(row))]
         best = min(found, key=rank, default=None)
         if best is None or (best.slower or 0.0) > 0 or len(best.changes) > 1:
-            for one in self._mends(row, (self._beside(row, one) for one in self._tried(row))):
+            for one in self._mends(row, (self._beside(row, one) for one in self.tried(row))):
                 found.append(one)
                 if (one.slower or 0.0) <= 0:
                     break
@@ -141,7 +159,8 @@ class Mender:
     def advice(self, row: Row) -> Advised | None:
         """Return what `explain` or `trace` says first of *row*; None where neither does."""
         if id(row) not in self._said:
-            self._said[id(row)] = self._advised(row)
+            found = self._maker(row)
+            self._said[id(row)] = of_trace(row) if found is None else of_launch(row, *found)
         return self._said[id(row)]
 
     def _first(self, row: Row) -> Mend | None:
@@ -232,7 +251,7 @@ def compiled_neighbours(
     row: Row,
     asked: Asked,
     compiler: Compiler,
-    assume: Mapping[str, Assumption] = MappingProxyType({}),
+    assume: Mapping[str, Assumption],
 ) -> Iterator[Row]:
     """Return launches like that of *row* with one other option, compiled as they are asked for.
 

@@ -219,23 +219,19 @@ def _result(one: Finding, rule: int) -> dict[str, Any]:
 
 
 def _location(one: Finding) -> dict[str, Any]:
+    from urllib.parse import quote
+
     location: dict[str, Any] = {
         "logicalLocations": [{"name": one.row.kernel, "kind": "function"}],
     }
     if place := place_of(one.row):
         file, line = place
+        path = relative(file)
         location["physicalLocation"] = {
-            "artifactLocation": _artifact(file),
+            # Below the repository relative to it, elsewhere absolute.
+            "artifactLocation": {"uri": Path(path).as_uri()}
+            if Path(path).is_absolute()
+            else {"uri": quote(path), "uriBaseId": "%SRCROOT%"},
             "region": {"startLine": max(line, 1)},
         }
     return location
-
-
-def _artifact(file: str) -> dict[str, str]:
-    """Return the URI of a file: below the repository relative to it, elsewhere absolute."""
-    from urllib.parse import quote
-
-    path = relative(file)
-    if Path(path).is_absolute():
-        return {"uri": Path(path).as_uri()}
-    return {"uri": quote(path), "uriBaseId": "%SRCROOT%"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import gc
 import re
 import sys
@@ -13,39 +14,7 @@ import click
 
 from occupancy_lab import __version__
 from occupancy_lab.cli import check as checks
-from occupancy_lab.cli import commands
-from occupancy_lab.cli.options import (
-    NOTHING_KEPT,
-    NOTHING_REMEMBERED,
-    OF_LAUNCH,
-    VIEWED,
-    Command,
-    File,
-    Ignored,
-    Integers,
-    any_launch_options,
-    block_size_option,
-    block_sizes_option,
-    cache_options,
-    chosen_view,
-    compile_timeout_option,
-    debug_option,
-    format_options,
-    full_option,
-    gpu_option,
-    json_option,
-    kernel_option,
-    matrices_options,
-    matrix_options,
-    of_launch,
-    of_matrix,
-    quiet_option,
-    resume_option,
-    retry_option,
-    runs_option,
-    triton_option,
-    view_options,
-)
+from occupancy_lab.cli import commands, options
 from occupancy_lab.errors import OccupancyLabError, quoted, refuse
 from occupancy_lab.text.printing import (
     open_streams,
@@ -73,7 +42,7 @@ _NEEDED = ("n_regs", "shared", "num_warps")
 class LabGroup(click.Group):
     """Prints every error as one sentence on standard error and exits with 2; --debug raises it."""
 
-    command_class = Command
+    command_class = options.Command
 
     def main(self, args: Sequence[str] | None = None, *others: Any, **kwargs: Any) -> NoReturn:
         """Run the command line and exit."""
@@ -128,7 +97,7 @@ def _fail(sentence: str, code: int) -> NoReturn:
 @click.group(
     cls=LabGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    params=[debug_option()],
+    params=[options.debug_option()],
 )
 @click.version_option(__version__, prog_name=NAME)
 def main() -> None:
@@ -160,16 +129,19 @@ def _print_words(context: click.Context, _option: click.Parameter, asked: bool) 
 
 
 @main.command(
-    ignored=(Ignored(("--full",), beside="--json"), Ignored(("--full",), beside="--source"))
+    ignored=(
+        options.Ignored(("--full",), beside="--json"),
+        options.Ignored(("--full",), beside="--source"),
+    )
 )
-@any_launch_options
-@matrix_options
-@kernel_option
-@block_size_option
-@gpu_option
-@triton_option
-@click.option("--num-warps", type=Integers(), help="Warps per program; several of a FILE.")
-@click.option("--num-stages", type=Integers(), help="Pipeline stages; several of a FILE.")
+@options.any_launch_options
+@options.matrix_options
+@options.kernel_option
+@options.block_size_option
+@options.gpu_option
+@options.triton_option
+@click.option("--num-warps", type=options.Integers(), help="Warps per program; several of a FILE.")
+@click.option("--num-stages", type=options.Integers(), help="Pipeline stages; several of a FILE.")
 @click.option(
     "--measure", is_flag=True, help="Launch and time it too, of a matrix; needs the GPU here."
 )
@@ -178,7 +150,7 @@ def _print_words(context: click.Context, _option: click.Parameter, asked: bool) 
     is_flag=True,
     help="Predict the time right after the same launch, not with an empty L2 cache; of a FILE.",
 )
-@full_option
+@options.full_option
 @click.option(
     "--words",
     is_flag=True,
@@ -190,15 +162,15 @@ def _print_words(context: click.Context, _option: click.Parameter, asked: bool) 
 @click.option("--source", is_flag=True, help="Show what each line of the kernel's source does.")
 @click.option(
     "--plot",
-    type=File(),
+    type=options.File(),
     metavar="FILE",
     help="Draw the configurations, or the launches near one, under the roofs of the GPU, in a file"
     " .svg or .png.",
 )
-@compile_timeout_option
-@retry_option
-@format_options
-@cache_options
+@options.compile_timeout_option
+@options.retry_option
+@options.format_options
+@options.cache_options
 def explain(
     *,
     launch: str | None,
@@ -227,9 +199,9 @@ def explain(
         check_picture(plot)
         check_one_gpu([gpu.key for gpu, _ in chosen_gpus(asked["gpus"] or None)])
     if launch is None:
-        given = of_matrix(asked, ("num_warps", "num_stages"), (*OF_LAUNCH, "warm"))
+        given = options.of_matrix(asked, ("num_warps", "num_stages"), (*options.OF_LAUNCH, "warm"))
     else:
-        given = of_launch(launch, asked, "plot", "warm")
+        given = options.of_launch(launch, asked, "plot", "warm")
     explanation = explain_kernel(**given, progress=show_status)
     if source:
         print_answer(explanation.source, form)
@@ -246,32 +218,32 @@ def explain(
 
 @main.command(
     ignored=(
-        Ignored(("--runs", "--devices", "--no-resume"), without="--measure"),
-        Ignored(("--jobs", "--triton"), beside="--scheduler"),
-        NOTHING_REMEMBERED,
-        NOTHING_KEPT,
+        options.Ignored(("--runs", "--devices", "--no-resume"), without="--measure"),
+        options.Ignored(("--jobs", "--triton"), beside="--scheduler"),
+        options.NOTHING_REMEMBERED,
+        options.NOTHING_KEPT,
     )
 )
-@any_launch_options
-@matrices_options
-@kernel_option
-@gpu_option
-@triton_option
-@block_sizes_option
-@click.option("--num-warps", type=Integers(), help="[default: 1,2,4,8,16,32]")
-@click.option("--num-stages", type=Integers(), help="[default: 1,2,3,4]")
+@options.any_launch_options
+@options.matrices_options
+@options.kernel_option
+@options.gpu_option
+@options.triton_option
+@options.block_sizes_option
+@click.option("--num-warps", type=options.Integers(), help="[default: 1,2,4,8,16,32]")
+@click.option("--num-stages", type=options.Integers(), help="[default: 1,2,3,4]")
 @click.option("--jobs", type=click.IntRange(min=1), help="Compiling processes [default: cores].")
-@compile_timeout_option
+@options.compile_timeout_option
 @click.option("--scheduler", metavar="ADDRESS", help="A Dask scheduler, tcp://host:8786.")
-@view_options
+@options.view_options
 @click.option("--plot", type=click.Path(file_okay=False), help="Draw curves and heat map there.")
-@quiet_option
+@options.quiet_option
 @click.option("--measure", is_flag=True, help="Time the rows for the GPU of this machine there.")
-@runs_option
+@options.runs_option
 @click.option("--devices", metavar="all|0,1,...", help="GPUs that measure [default: the first].")
-@resume_option
-@retry_option
-@cache_options
+@options.resume_option
+@options.retry_option
+@options.cache_options
 def sweep(launch: str | None, no_resume: bool, **asked: Any) -> None:
     """Compile a grid of configurations and give one row each; exit 1 where not one is ok.
 
@@ -283,15 +255,18 @@ def sweep(launch: str | None, no_resume: bool, **asked: Any) -> None:
     from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.sweeping.run import run
 
-    view, exports = chosen_view(asked)
+    view, exports = options.chosen_view(asked)
     if launch is None:
         with Journal("sweep", keep=not asked["no_cache"], resume=not no_resume) as journal:
-            swept = run(view, exports, journal=journal, **of_matrix(asked))
+            swept = run(view, exports, journal=journal, **options.of_matrix(asked))
             _print_swept(swept)
     else:
         from occupancy_lab.explaining.dry_run import explain_launch
 
-        given: dict[str, Any] = {"form": None, **of_launch(launch, asked, "form", *VIEWED)}
+        given: dict[str, Any] = {
+            "form": None,
+            **options.of_launch(launch, asked, "form", *options.VIEWED),
+        }
         swept = run(view, exports, launches=explain_launch, quiet=asked["quiet"], **given)
         _print_swept(swept)
     sys.exit(swept.status)
@@ -304,18 +279,18 @@ def _print_swept(swept: Swept) -> None:
 
 
 @main.command()
-@any_launch_options
-@matrices_options
+@options.any_launch_options
+@options.matrices_options
 @click.option("--kernel", help="One or several, with commas [default: softmax].")
-@block_size_option
-@gpu_option
-@click.option("--num-warps", type=Integers(), help="Warps per program; several of a FILE.")
+@options.block_size_option
+@options.gpu_option
+@click.option("--num-warps", type=options.Integers(), help="Warps per program; several of a FILE.")
 @click.option("--triton", metavar="VERSION,...", help="Versions, or Pythons that have one.")
-@click.option("--num-stages", type=Integers(), help="One or several, with commas.")
-@compile_timeout_option
-@retry_option
-@format_options
-@cache_options
+@click.option("--num-stages", type=options.Integers(), help="One or several, with commas.")
+@options.compile_timeout_option
+@options.retry_option
+@options.format_options
+@options.cache_options
 def compare(launch: str | None, form: str, **asked: Any) -> None:
     """Set GPUs, matrices, kernels, stages or Tritons side by side, and say what differs and why.
 
@@ -324,16 +299,18 @@ def compare(launch: str | None, form: str, **asked: Any) -> None:
     if launch is None:
         from occupancy_lab.comparing import compare as compare_sides
 
-        comparison: Answer = compare_sides(**of_matrix(asked, ["num_warps"]), progress=show_status)
+        comparison: Answer = compare_sides(
+            **options.of_matrix(asked, ["num_warps"]), progress=show_status
+        )
     else:
         from occupancy_lab.comparing.comparison import compare_launches
 
-        comparison = compare_launches(**of_launch(launch, asked), progress=show_status)
+        comparison = compare_launches(**options.of_launch(launch, asked), progress=show_status)
     print_answer(comparison, form)
 
 
-@main.command(ignored=(Ignored(beside="--points", taken=("--json",)),))
-@gpu_option
+@main.command(ignored=(options.Ignored(beside="--points", taken=("--json",)),))
+@options.gpu_option
 @click.option("--n-regs", type=int, help="Registers per thread (VGPRs per lane on AMD).")
 @click.option("--shared", type=int, help="Dynamic shared memory per program, bytes.")
 @click.option(
@@ -351,11 +328,11 @@ def compare(launch: str | None, form: str, **asked: Any) -> None:
 )
 @click.option(
     "--points",
-    type=File(exists=True, allow_dash=True),
+    type=options.File(exists=True, allow_dash=True),
     help="A CSV file of target, n_regs, shared, num_warps and optionally num_ctas, sgprs,"
     " static_shared, barriers, tensor_memory; - is standard input. Prints CSV, or JSON.",
 )
-@json_option
+@options.json_option
 def occupancy(gpus: tuple[str, ...], points: str | None, form: str, **usage: Any) -> None:
     """Work out an occupancy without compiling anything, for one kernel or a table of them."""
     if points is not None:
@@ -394,14 +371,14 @@ def gpus(names: tuple[str, ...], as_json: bool) -> None:
 
 
 @main.command("doctor")
-@json_option
+@options.json_option
 def _doctor(form: str) -> None:
     """Say what is installed, found and missing; exit 1 where something needed is."""
     from occupancy_lab.cli.doctor import examine, write_findings
 
     findings = examine()
     if form == "json":
-        print_json([finding.to_dict() for finding in findings])
+        print_json([dataclasses.asdict(finding) for finding in findings])
     else:
         print_shown(write_findings(findings).blocks())
     if any(finding.status == "problem" for finding in findings):

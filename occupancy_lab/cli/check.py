@@ -10,25 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from occupancy_lab.cli.options import (
-    DESCRIBED,
-    Command,
-    File,
-    Ignored,
-    Integers,
-    block_sizes_option,
-    cache_options,
-    compile_timeout_option,
-    described_options,
-    first_given,
-    format_options,
-    gpu_option,
-    kernel_option,
-    matrices_options,
-    of_launch,
-    of_matrix,
-    triton_option,
-)
+from occupancy_lab.cli import options
 from occupancy_lab.errors import quoted, refuse
 from occupancy_lab.files import OPEN_FILES
 from occupancy_lab.text.printing import on_github, print_answer, show_status
@@ -60,8 +42,8 @@ def _let_pass(option: str, words: str) -> Callable[..., Any]:
 
 
 @click.command(
-    cls=Command,
-    ignored=(Ignored(("--where",), beside="--name"),),
+    cls=options.Command,
+    ignored=(options.Ignored(("--where",), beside="--name"),),
 )
 @click.argument("arguments", nargs=-1, metavar="[CONDITION] [FILE]...")
 @click.option("--name", "names", multiple=True, help="A check of pyproject.toml; repeats.")
@@ -78,16 +60,18 @@ def _let_pass(option: str, words: str) -> Callable[..., Any]:
     default=None,
     help="Annotate the source on GitHub [default: where $GITHUB_ACTIONS is true].",
 )
-@click.option("--junit", type=File(), help="Write JUnit XML.")
-@click.option("--sarif", type=File(), help="Write SARIF 2.1.0.")
-@format_options
-@described_options
-@gpu_option
-@triton_option
-@click.option("--num-warps", type=Integers(), help="Warps per program of a FILE.py:FUNCTION.")
-@click.option("--num-stages", type=Integers(), help="Pipeline stages of it.")
-@compile_timeout_option
-@cache_options
+@click.option("--junit", type=options.File(), help="Write JUnit XML.")
+@click.option("--sarif", type=options.File(), help="Write SARIF 2.1.0.")
+@options.format_options
+@options.described_options
+@options.gpu_option
+@options.triton_option
+@click.option(
+    "--num-warps", type=options.Integers(), help="Warps per program of a FILE.py:FUNCTION."
+)
+@click.option("--num-stages", type=options.Integers(), help="Pipeline stages of it.")
+@options.compile_timeout_option
+@options.cache_options
 def check(  # noqa: PLR0913 - an argument for each option that is not passed on
     *,
     arguments: tuple[str, ...],
@@ -178,7 +162,7 @@ def _checked(checks: Sequence[Check], sources: Sequence[str], asked: dict[str, A
     )
 
 
-_LAUNCHED = (*DESCRIBED, "num_warps", "num_stages", "triton")
+_LAUNCHED = (*options.DESCRIBED, "num_warps", "num_stages", "triton")
 """What is asked of the launch of FILE.py:FUNCTION alone."""
 
 
@@ -186,18 +170,18 @@ def _launch(sources: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
     """Return how a function among the sources is launched; InputError where there is none."""
     functions = [one for one in sources if ".py:" in one or one.endswith(".py")]
     if not functions:
-        if option := first_given(_LAUNCHED, asked):
+        if option := options.first_given(_LAUNCHED, asked):
             refuse(f"{option} describes the launch of a function, and no FILE.py:FUNCTION is given")
         return {}
     others = click.get_current_context().params.keys() - {*_LAUNCHED, "compile_timeout"}
-    launch = of_launch(functions[0], asked, *others)
+    launch = options.of_launch(functions[0], asked, *others)
     kept = {name: launch[name] for name in (*_LAUNCHED, "compile_timeout") if name in launch}
     return {**kept, "cache": not asked["no_cache"], "progress": show_status}
 
 
 @click.command(
-    cls=Command,
-    ignored=(Ignored(("--match",), beside="--triton"),),
+    cls=options.Command,
+    ignored=(options.Ignored(("--match",), beside="--triton"),),
 )
 @click.argument("tables", nargs=-1, metavar="[BEFORE AFTER | FILE.py:FUNCTION]")
 @click.option("--triton", "tritons", metavar="A,B", help="Compile with two versions instead.")
@@ -205,16 +189,18 @@ def _launch(sources: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
 @click.option(
     "--match", metavar="COLUMN,...", help="Rows equal in these are the same launch [default: all]."
 )
-@format_options
-@described_options
-@matrices_options
-@kernel_option
-@gpu_option
-@block_sizes_option
-@click.option("--num-warps", type=Integers(), help="Warps per program, several with commas.")
-@click.option("--num-stages", type=Integers(), help="Pipeline stages, several with commas.")
-@compile_timeout_option
-@cache_options
+@options.format_options
+@options.described_options
+@options.matrices_options
+@options.kernel_option
+@options.gpu_option
+@options.block_sizes_option
+@click.option(
+    "--num-warps", type=options.Integers(), help="Warps per program, several with commas."
+)
+@click.option("--num-stages", type=options.Integers(), help="Pipeline stages, several with commas.")
+@options.compile_timeout_option
+@options.cache_options
 def diff(
     *,
     tables: tuple[str, ...],
@@ -238,7 +224,12 @@ def diff(
         both = [one.strip() for one in tritons.split(",")]
         found = diff_tritons(both, fail_on=fail_on, **given)
     else:
-        _check_tables(tables, asked)
+        if len(tables) != 2:  # noqa: PLR2004 - before and after
+            refuse("give two files or folders, BEFORE and AFTER, or two versions with --triton")
+        if option := options.first_given(_OF_COMPILES, asked):
+            refuse(
+                f"{option} says what --triton compiles, and nothing is compiled of BEFORE and AFTER"
+            )
         before, after = tables
         columns = None if match is None else [one.strip() for one in match.split(",")]
         given = {"fail_on": fail_on, "match": columns, "gpu": asked["gpus"] or None}
@@ -248,30 +239,16 @@ def diff(
 
 
 _OF_COMPILES = (
-    *DESCRIBED,
-    "cols",
-    "rows",
-    "dtype",
-    "kernel",
-    "block_size",
-    "num_warps",
-    "num_stages",
+    *options.DESCRIBED,
+    *("cols", "rows", "dtype", "kernel", "block_size", "num_warps", "num_stages"),
 )
-
-
-def _check_tables(tables: Sequence[str], asked: dict[str, Any]) -> None:
-    """Raise InputError unless there are two tables and nothing that is to be compiled."""
-    if len(tables) != 2:  # noqa: PLR2004 - before and after
-        refuse("give two files or folders, BEFORE and AFTER, or two versions with --triton")
-    if option := first_given(_OF_COMPILES, asked):
-        refuse(f"{option} says what --triton compiles, and nothing is compiled of BEFORE and AFTER")
 
 
 def _for_both(tables: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
     """Return what two versions of Triton compile; InputError where that is not one launch."""
     if not tables:
-        return of_matrix(asked)
+        return options.of_matrix(asked)
     if len(tables) > 1 or ".py:" not in tables[0]:
         refuse("beside --triton give one FILE.py:FUNCTION, or --cols")
-    given = of_launch(tables[0], asked, "tables", "tritons", "fail_on", "match")
+    given = options.of_launch(tables[0], asked, "tables", "tritons", "fail_on", "match")
     return {**given, "progress": show_status}

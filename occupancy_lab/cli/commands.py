@@ -9,35 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from occupancy_lab.cli.options import (
-    DESCRIBED,
-    LONGEST_TIMEOUT,
-    NOTHING_KEPT,
-    NOTHING_REMEMBERED,
-    Command,
-    File,
-    Ignored,
-    Names,
-    Number,
-    any_launch_options,
-    block_size_option,
-    cache_options,
-    chosen_view,
-    compile_timeout_option,
-    full_option,
-    grid_options,
-    json_option,
-    matrix_options,
-    measured_options,
-    of_launch,
-    of_matrix,
-    quiet_option,
-    resume_option,
-    retry_option,
-    runs_option,
-    triton_option,
-    view_options,
-)
+from occupancy_lab.cli import options
 from occupancy_lab.errors import refuse
 from occupancy_lab.text.printing import (
     print_answer,
@@ -53,25 +25,25 @@ if TYPE_CHECKING:
     from occupancy_lab.text.document import Answer
 
 
-@click.command(cls=Command, ignored=(NOTHING_KEPT,))
+@click.command(cls=options.Command, ignored=(options.NOTHING_KEPT,))
 @click.option("--cols", type=int, required=True, help="Columns of the matrix.")
-@measured_options
-@block_size_option
+@options.measured_options
+@options.block_size_option
 @click.option("--num-warps", type=int, help="Warps per program [default: the kernel's own choice].")
 @click.option("--num-stages", type=int, help="Pipeline stages [default: the kernel's own choice].")
 @click.option(
     "--provider",
     "providers",
-    type=Names(),
+    type=options.Names(),
     default="all",
     show_default=True,
     help="Of kernel,tutorial,torch,torch.compile,naive,copy.",
 )
-@runs_option
-@compile_timeout_option
-@json_option
-@resume_option
-@cache_options
+@options.runs_option
+@options.compile_timeout_option
+@options.json_option
+@options.resume_option
+@options.cache_options
 def measure(*, form: str, no_cache: bool, no_resume: bool, **asked: Any) -> None:
     """Time a kernel and what it is compared with, in turns, on the GPU of this machine."""
     from occupancy_lab.measuring.journal import Journal
@@ -85,42 +57,44 @@ def measure(*, form: str, no_cache: bool, no_resume: bool, **asked: Any) -> None
 
 
 @click.command(
-    cls=Command,
+    cls=options.Command,
     ignored=(
-        Ignored(("--runs", "--no-resume"), without="--measure"),
-        NOTHING_REMEMBERED,
-        NOTHING_KEPT,
-        Ignored(("--top",), beside="--json", without="--measure"),
-        Ignored(("--top",), beside="--sizes"),
-        Ignored(("--output", "--search"), without="--sizes"),
+        options.Ignored(("--runs", "--no-resume"), without="--measure"),
+        options.NOTHING_REMEMBERED,
+        options.NOTHING_KEPT,
+        options.Ignored(("--top",), beside="--json", without="--measure"),
+        options.Ignored(("--top",), beside="--sizes"),
+        options.Ignored(("--output", "--search"), without="--sizes"),
     ),
 )
-@any_launch_options
-@matrix_options
+@options.any_launch_options
+@options.matrix_options
 @click.option("--kernel", help="Kernels that do the same [default: those of softmax].")
 @click.option(
     "--gpu", metavar="NAME", help="h100, mi300x, ... [default: the GPU at hand, or h100]."
 )
 @click.option(
     "--sizes",
-    type=File(exists=True),
+    type=options.File(exists=True),
     help="A CSV file: its first line names arguments, and each other has their values at a size.",
 )
-@click.option("--output", type=File(), help="Write the choice at each size to a file, as JSON.")
+@click.option(
+    "--output", type=options.File(), help="Write the choice at each size to a file, as JSON."
+)
 @click.option("--search", is_flag=True, help="Look beyond the configurations, with --sizes.")
-@triton_option
-@grid_options
+@options.triton_option
+@options.grid_options
 @click.option("--measure", is_flag=True, help="Launch the best predicted, and choose among them.")
 @click.option(
     "--top", type=click.IntRange(min=1), default=5, show_default=True, help="Of how many."
 )
-@runs_option
-@compile_timeout_option
-@json_option
-@quiet_option
-@resume_option
-@retry_option
-@cache_options
+@options.runs_option
+@options.compile_timeout_option
+@options.json_option
+@options.quiet_option
+@options.resume_option
+@options.retry_option
+@options.cache_options
 def tune(  # noqa: PLR0913 - an argument for each option that is not passed on
     *,
     launch: str | None,
@@ -141,7 +115,7 @@ def tune(  # noqa: PLR0913 - an argument for each option that is not passed on
         from occupancy_lab.tuning.by_size import tune_sizes
 
         check_outputs({"--output": output}, inputs={"--sizes": asked["sizes"]})
-        given = of_launch(launch, asked, "gpu", "sizes", "search", "output")
+        given = options.of_launch(launch, asked, "gpu", "sizes", "search", "output")
         if not quiet:
             given["progress"] = show_status
         found = tune_sizes(**given)
@@ -152,7 +126,7 @@ def tune(  # noqa: PLR0913 - an argument for each option that is not passed on
     if launch is not None:
         from occupancy_lab.tuning.search import tune_launches
 
-        given = of_launch(launch, asked, "gpu")
+        given = options.of_launch(launch, asked, "gpu")
         if not quiet:
             given["progress"] = show_status
         tunings = tune_launches(**given)
@@ -162,7 +136,7 @@ def tune(  # noqa: PLR0913 - an argument for each option that is not passed on
     from occupancy_lab.sweeping.run import shown_progress
     from occupancy_lab.tuning import tune as tune_kernels
 
-    matrix = of_matrix(asked, foreign=(*DESCRIBED, "sizes", "search"))
+    matrix = options.of_matrix(asked, foreign=(*options.DESCRIBED, "sizes", "search"))
     with Journal("tune", keep=not asked["no_cache"], resume=not no_resume) as journal:
         with shown_progress("compiling", "measuring", quiet=quiet) as (compiling, measuring):
             tuning = tune_kernels(
@@ -175,8 +149,8 @@ def tune(  # noqa: PLR0913 - an argument for each option that is not passed on
         print_answer(tuning, form, tuning.to_document(top))
 
 
-@click.command(cls=Command)
-@json_option
+@click.command(cls=options.Command)
+@options.json_option
 def calibrate(*, form: str) -> None:
     """Measure what the units of this machine's GPU do, for predictions of it; takes a minute."""
     from occupancy_lab.calibrating.calibrate import calibrate_here
@@ -187,22 +161,22 @@ def calibrate(*, form: str) -> None:
 def _limit(name: str, of: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return click.option(
         f"--max-{name}",
-        type=Number(0, 1),
+        type=options.Number(0, 1),
         metavar="SHARE",
         help=f"Exit 1 above this {of}.",
     )
 
 
 @click.command(
-    cls=Command,
+    cls=options.Command,
     ignored=(
-        Ignored(("--kernel",), without="--file"),
-        Ignored(("--full",), beside="--json"),
+        options.Ignored(("--kernel",), without="--file"),
+        options.Ignored(("--full",), beside="--json"),
     ),
 )
 @click.option(
     "--file",
-    type=File(exists=True),
+    type=options.File(exists=True),
     help="What `sweep --measure --export-csv` wrote [default: what was recorded].",
 )
 @click.option("--gpu", "gpus", multiple=True, metavar="NAME", help="On these GPUs [default: all].")
@@ -220,9 +194,9 @@ def _limit(name: str, of: str) -> Callable[[Callable[..., Any]], Callable[..., A
 @_limit("p90", "90th percentile of the error")
 @_limit("mean-loss", "mean time lost by the first choice")
 @_limit("worst-loss", "worst time lost by the first choice")
-@click.option("--min-rank", type=Number(-1, 1), help="Exit 1 below this correlation.")
-@full_option
-@json_option
+@click.option("--min-rank", type=options.Number(-1, 1), help="Exit 1 below this correlation.")
+@options.full_option
+@options.json_option
 def evaluate(*, full: bool, form: str, **asked: Any) -> None:
     """Set predicted times against measured ones; exit 1 where a limit is broken."""
     from occupancy_lab.evaluating.evaluation import run
@@ -234,17 +208,17 @@ def evaluate(*, full: bool, form: str, **asked: Any) -> None:
     sys.exit(1 if broken else 0)
 
 
-@click.command(cls=Command)
+@click.command(cls=options.Command)
 @click.option("--gpu", metavar="NAME", help="The GPU [default: h200, or the one of --file].")
 @click.option(
     "--file",
-    type=File(exists=True),
+    type=options.File(exists=True),
     help="Rows that sweep --measure --export-csv wrote, or what trace --json wrote [default: what"
     " was recorded].",
 )
 @click.option(
     "--output",
-    type=File(),
+    type=options.File(),
     help="Where it goes; pictures go into a folder beside it [default: print it].",
 )
 @click.option(
@@ -271,14 +245,14 @@ def report(*, output: str | None, form: str | None, as_json: bool, **asked: Any)
     print_shown(shown)
 
 
-@click.command(cls=Command)
+@click.command(cls=options.Command)
 @click.option("--cols", type=int, default=781, show_default=True, help="Columns of the matrix.")
-@measured_options
-@grid_options
+@options.measured_options
+@options.grid_options
 @click.option(
     "--ncu/--no-ncu", default=True, show_default=True, help="Ask Nsight Compute of three of them."
 )
-@json_option
+@options.json_option
 def verify(*, form: str, **asked: Any) -> None:
     """Check predictions against the first NVIDIA GPU at hand; exit 1 where anything differs."""
     from occupancy_lab.measuring.verify import verify_here
@@ -289,7 +263,7 @@ def verify(*, form: str, **asked: Any) -> None:
         sys.exit(1)
 
 
-@click.command(cls=Command)
+@click.command(cls=options.Command)
 @click.argument("directories", nargs=-1, metavar="[DIR]...", type=click.Path())
 @click.option(
     "--gpu",
@@ -319,7 +293,7 @@ def verify(*, form: str, **asked: Any) -> None:
     default=True,
     help="Predict no times: a launch that is new takes some 50 ms.",
 )
-@view_options
+@options.view_options
 def scan(directories: tuple[str, ...], gpus: tuple[str, ...], **asked: Any) -> None:
     """List every kernel in a Triton cache: what it takes, what limits it, what there is to win.
 
@@ -330,18 +304,18 @@ def scan(directories: tuple[str, ...], gpus: tuple[str, ...], **asked: Any) -> N
     """
     from occupancy_lab.scanning.scan import scan_views
 
-    shown, status = scan_views(*chosen_view(asked), directories, gpu=gpus or None, **asked)
+    shown, status = scan_views(*options.chosen_view(asked), directories, gpu=gpus or None, **asked)
     print_shown(shown)
     sys.exit(status)
 
 
 @click.command(
-    cls=Command,
+    cls=options.Command,
     context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False},
     ignored=(
-        Ignored(("--no-times",), beside="--dry-run"),
-        Ignored(("--sample",), beside="--no-times"),
-        Ignored(("--sample", "--profile"), beside="--dry-run"),
+        options.Ignored(("--no-times",), beside="--dry-run"),
+        options.Ignored(("--sample",), beside="--no-times"),
+        options.Ignored(("--sample", "--profile"), beside="--dry-run"),
     ),
 )
 @click.option(
@@ -350,29 +324,29 @@ def scan(directories: tuple[str, ...], gpus: tuple[str, ...], **asked: Any) -> N
     help="The GPU to work out occupancy for [default: the program's own]; in a dry run several with"
     " commas, side by side.",
 )
-@click.option("--output", type=File(), help="Write it to a file, not to standard error.")
+@click.option("--output", type=options.File(), help="Write it to a file, not to standard error.")
 @click.option("--json", "form", flag_value="json", default="terminal", help="Write JSON.")
 @click.option(
     "--plot",
-    type=File(),
+    type=options.File(),
     metavar="FILE",
     help="Draw the kernels under the roofs of the GPU, in a file .svg or .png.",
 )
 @click.option(
     "--report",
-    type=File(),
+    type=options.File(),
     metavar="FILE",
     help="Write a page with the kernels that lose most, explained: .html, or .md with its picture.",
 )
 @click.option(
     "--timeline",
-    type=File(),
+    type=options.File(),
     metavar="FILE",
     help="Write the last launches, one after another, as a Chrome trace, which Perfetto opens.",
 )
 @click.option(
     "--actions",
-    type=Number(min=0, max=LONGEST_TIMEOUT),
+    type=options.Number(min=0, max=options.LONGEST_TIMEOUT),
     metavar="SECONDS",
     help="How long to compile other settings of the kernels that lose most, to tell what would"
     " bring most: of 5 kernels, in a --report of 10; 0 leaves it out [default: 60; of several GPUs"
@@ -388,7 +362,7 @@ def scan(directories: tuple[str, ...], gpus: tuple[str, ...], **asked: Any) -> N
 )
 @click.option(
     "--profile",
-    type=Number(min=0, max=LONGEST_TIMEOUT),
+    type=options.Number(min=0, max=options.LONGEST_TIMEOUT),
     default=0,
     metavar="SECONDS",
     help="Have torch.profiler note what else the GPU does, for so many seconds from the first"
@@ -406,7 +380,7 @@ def scan(directories: tuple[str, ...], gpus: tuple[str, ...], **asked: Any) -> N
 )
 @click.option(
     "--timeout",
-    type=Number(min=0, min_open=True, max=LONGEST_TIMEOUT),
+    type=options.Number(min=0, min_open=True, max=options.LONGEST_TIMEOUT),
     default=120,
     show_default=True,
     help="Seconds that the program may take in a dry run.",
@@ -421,13 +395,9 @@ def trace(  # noqa: PLR0913 - an argument for each option
     report: str | None,
     timeline: str | None,
     actions: float | None,
-    no_times: bool,
-    sample: int,
-    profile: float,
     dry_run: bool,
-    assume: tuple[str, ...],
-    timeout: float,
     program: tuple[str, ...],
+    **asked: Any,
 ) -> None:
     """Run PROGRAM, such as `-- python train.py`, and tell which kernels of Triton it launched.
 
@@ -458,8 +428,8 @@ def trace(  # noqa: PLR0913 - an argument for each option
     if dry_run:
         from occupancy_lab.tracing.several import dry_traces
 
-        asked: dict[str, Any] = {"assume": assume, "timeout": timeout, "progress": show_status}
-        found = dry_traces(program, gpu=gpu, effort=effort, **asked)
+        how = {name: asked[name] for name in ("assume", "timeout")}
+        found = dry_traces(program, gpu=gpu, effort=effort, progress=show_status, **how)
         first = found.traces[0].trace
         files.write(first)
         write(first if len(found.traces) == 1 else found)
@@ -472,9 +442,9 @@ def trace(  # noqa: PLR0913 - an argument for each option
         traced = trace_program(
             program,
             gpu=gpu,
-            times=not no_times,
-            sample=sample,
-            profile=profile,
+            times=not asked["no_times"],
+            sample=asked["sample"],
+            profile=asked["profile"],
             effort=effort,
             ended=ended.append,
             progress=show_status,
@@ -488,11 +458,13 @@ def trace(  # noqa: PLR0913 - an argument for each option
     end_as(ended[0])
 
 
-@click.command(cls=Command)
-@click.option("--output", type=File(), default="explore.html", show_default=True, help="The page.")
+@click.command(cls=options.Command)
+@click.option(
+    "--output", type=options.File(), default="explore.html", show_default=True, help="The page."
+)
 @click.option(
     "--rows",
-    type=File(exists=True),
+    type=options.File(exists=True),
     help="A CSV or JSON file that `sweep` or `scan` exported, or what `trace --json` wrote; the"
     " page has its rows too.",
 )

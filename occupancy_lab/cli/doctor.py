@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import platform
 import sys
@@ -21,7 +20,6 @@ from occupancy_lab.throughput.calibrations import known_calibrations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any
 
 REQUIRED = (
     "triton",
@@ -44,10 +42,6 @@ class Finding:
     subject: str
     status: str
     detail: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the finding as plain values."""
-        return dataclasses.asdict(self)
 
 
 def examine() -> tuple[Finding, ...]:

@@ -148,18 +148,13 @@ class File(click.Path):
         path = str(super().convert(value, param, ctx))
         if (path == "-" and self.allow_dash) or path.startswith(OPEN_FILES):
             return path
-        mode = _mode(path)
+        try:
+            mode = Path(path).stat().st_mode
+        except (OSError, ValueError):
+            mode = 0  # there is none
         if stat.S_ISFIFO(mode) or (self.exists and not stat.S_ISREG(mode)):
             self.fail(f"{quoted(path)} is not a regular file", param, ctx)
         return path
-
-
-def _mode(path: str) -> int:
-    """Return the mode of the file at *path*; 0 where there is none."""
-    try:
-        return Path(path).stat().st_mode
-    except (OSError, ValueError):
-        return 0
 
 
 class Names(click.ParamType[tuple[str, ...]]):
@@ -403,7 +398,13 @@ def of_matrix(
     }
     for name in single:
         if name in given:
-            given[name] = _only(name, given[name])
+            given[name], *others = given[name]
+            if others:
+                option = f"--{name.replace('_', '-')}"
+                refuse(
+                    f"{option} takes one value for a matrix; `sweep --cols ... {option}` takes"
+                    " several"
+                )
     return {**given, **_of_both(asked)}
 
 
@@ -411,14 +412,6 @@ def _of_both(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Return the GPUs that were *asked* for, and whether the store is used."""
     gpus = {"gpu": asked["gpus"] or None} if "gpus" in asked else {}
     return {**gpus, "cache": not asked["no_cache"]}
-
-
-def _only(name: str, values: Sequence[int]) -> int:
-    """Return the one value that the option of a matrix's only launch has."""
-    if len(values) > 1:
-        option = f"--{name.replace('_', '-')}"
-        refuse(f"{option} takes one value for a matrix; `sweep --cols ... {option}` takes several")
-    return values[0]
 
 
 def first_given(names: Collection[str], asked: Mapping[str, Any]) -> str | None:

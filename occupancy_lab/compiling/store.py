@@ -76,16 +76,20 @@ def _checksum(values: Mapping[str, Any]) -> str:
     return key_digest({name: value for name, value in values.items() if name != CHECKSUM})
 
 
+def with_checksum(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return *values* and their checksum, as `read_kept` wants them in JSON."""
+    return {**values, CHECKSUM: _checksum(values)}
+
+
 def write_kept(path: Path, values: Mapping[str, Any]) -> None:
     """Write *values* and their checksum to *path* as JSON: whole, or not at all.
 
     Raises OSError where it cannot be written.
     """
-    kept = {**values, CHECKSUM: _checksum(values)}
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_dir():  # an empty folder may have taken its place
         path.rmdir()
-    replace_file(path, (json.dumps(kept, indent=1, default=repr) + "\n").encode())
+    replace_file(path, (json.dumps(with_checksum(values), indent=1, default=repr) + "\n").encode())
 
 
 class Store:

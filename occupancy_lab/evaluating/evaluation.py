@@ -18,7 +18,6 @@ from occupancy_lab.evaluating.score import METRICS, TimeErrors, score, time_erro
 from occupancy_lab.gpus import find_gpus
 from occupancy_lab.inputs import NamedKernel, chosen_kernel, gpu_measured
 from occupancy_lab.kernel import own_kernel
-from occupancy_lab.record import Record
 from occupancy_lab.sweeping.recorded import (
     UNSTEADY,
     read_table,
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from occupancy_lab.asked import AskedMatrix
     from occupancy_lab.evaluating.score import Score
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.kernel import Kernel
@@ -79,11 +77,14 @@ def with_predictions(
     }
     missing = [place for place, us in enumerate(found["predicted_us"]) if pd.isna(us)]
     every = rows.to_dict("records")
-    asked = [_asked(every[place], kernels, gpu) for place in missing]
+    asked = [
+        ask(_named(row, kernels), row_problem(row), row_config(row), gpu)
+        for row in (every[place] for place in missing)
+    ]
     with closing(Compiler(store_directory())) as compiler:
         runs = with_counts(compile_runs(asked, compiler), asked, compiler)
     for place, run in zip(missing, runs, strict=True):
-        if isinstance(run, Record) and run.prediction is not None:
+        if run.prediction is not None:
             found["predicted_us"][place] = run.prediction.us
             found["bound"][place] = run.prediction.bound
     known = rows.assign(**found)
@@ -101,10 +102,6 @@ TIMES = ("predicted_us", "bound")
 def _named(row: Mapping[Any, Any], kernels: Mapping[str, NamedKernel]) -> NamedKernel:
     name = str(row["kernel"])
     return kernels.get(name) or NamedKernel(name, own_kernel(name))
-
-
-def _asked(row: Mapping[Any, Any], kernels: Mapping[str, NamedKernel], gpu: Gpu) -> AskedMatrix:
-    return ask(_named(row, kernels), row_problem(row), row_config(row), gpu)
 
 
 def _roofline_us(row: Mapping[Any, Any], kernels: Mapping[str, NamedKernel], gpu: Gpu) -> float:
@@ -222,6 +219,9 @@ def evaluate(
         InputError: a kernel is not known, or no measured launch can be predicted.
     """
     rows = counted_rows(table if "use" in table else table.assign(use="all"))
+    nothing = "there is nothing to evaluate"
+    if rows.empty:
+        refuse(f"{nothing}: no launch was measured with its planned num_programs")
     named = {
         name: one if isinstance(one, NamedKernel) else NamedKernel(None, one)
         for name, one in (kernels or {}).items()
@@ -235,18 +235,12 @@ def evaluate(
                 without = len(launches) - len(claimed)
                 results.append(make_result(claimed, str(use), without, gpu, top))
     if not results:
-        refuse(_why_nothing(rows))
+        gpus = ", ".join(map(str, rows["gpu"].unique()))
+        refuse(
+            f"{nothing}: {len(rows)} launches were measured, but no time is predicted of them on"
+            f" {gpus}"
+        )
     return Evaluation(tuple(results))
-
-
-def _why_nothing(rows: pd.DataFrame) -> str:
-    if rows.empty:
-        return "there is nothing to evaluate: no launch was measured with its planned num_programs"
-    gpus = ", ".join(map(str, rows["gpu"].unique()))
-    return (
-        f"there is nothing to evaluate: {len(rows)} launches were measured, but no time is"
-        f" predicted of them on {gpus}"
-    )
 
 
 def make_result(rows: pd.DataFrame, use: str, without: int, gpu: Gpu, top: int) -> Result:

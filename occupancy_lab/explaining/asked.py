@@ -208,4 +208,4 @@ def _timed(record: MatrixRecord, kernel: str) -> Record:
 
     launch = TimedLaunch(kernel, record.config, record.plan.num_programs or 1)
     (measurement,) = measure_launches([(record.problem, launch)])
-    return record.with_measurement(measurement)
+    return dataclasses.replace(record, measurement=measurement)

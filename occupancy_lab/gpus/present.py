@@ -96,7 +96,10 @@ def _report(library: ctypes.CDLL, index: int) -> DriverReport | None:
         return None
     if library.cuDeviceGetName(name, _NAME_BYTES, device):
         return None
-    numbers = _attributes(library, device)
+    numbers, value = {}, ctypes.c_int()
+    for attribute, number in ATTRIBUTES.items():
+        if library.cuDeviceGetAttribute(ctypes.byref(value), number, device) == 0:
+            numbers[attribute] = value.value
     major = numbers.get("compute_capability_major")
     minor = numbers.get("compute_capability_minor")
     if major is None or minor is None:
@@ -115,15 +118,6 @@ def _uuid(library: ctypes.CDLL, device: ctypes.c_int) -> str | None:
     function.argtypes = [ctypes.c_char_p, ctypes.c_int]
     function.restype = ctypes.c_int
     return None if function(uuid, device) else uuid.raw.hex()
-
-
-def _attributes(library: ctypes.CDLL, device: ctypes.c_int) -> dict[str, int]:
-    numbers = {}
-    for name, attribute in ATTRIBUTES.items():
-        value = ctypes.c_int()
-        if library.cuDeviceGetAttribute(ctypes.byref(value), attribute, device) == 0:
-            numbers[name] = value.value
-    return numbers
 
 
 TOPOLOGY = Path("/sys/class/kfd/kfd/topology/nodes")

@@ -11,7 +11,7 @@ from importlib import resources
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.errors import LONGEST_QUOTE, InputError, quoted, refuse, shortened
+from occupancy_lab.errors import LONGEST_QUOTE, quoted, refuse, shortened
 from occupancy_lab.gpus.gpu import Architecture, CudaArchitecture, Gpu, HipArchitecture, Source
 
 if TYPE_CHECKING:
@@ -30,7 +30,11 @@ _CONVERTERS: Mapping[str, Callable[[str], Any]] = {
 @functools.cache
 def architectures() -> Mapping[str, Architecture]:
     """Return the limits of each architecture by its compiler's name: sm_90, gfx942."""
-    return MappingProxyType({name: _architecture(name, rows) for name, rows in _limits().items()})
+    found: dict[str, Architecture] = {}
+    for name, rows in _limits().items():
+        kind = CudaArchitecture if name.startswith("sm_") else HipArchitecture
+        found[name] = kind(target_name=name, **_row_values(kind, rows))
+    return MappingProxyType(found)
 
 
 @functools.cache
@@ -104,11 +108,6 @@ def _device(row: Mapping[str, str], numbers: Mapping[str, list[dict[str, str]]])
     )
 
 
-def _architecture(name: str, rows: Iterable[Mapping[str, str]]) -> Architecture:
-    kind = CudaArchitecture if name.startswith("sm_") else HipArchitecture
-    return kind(target_name=name, **_row_values(kind, rows))
-
-
 def _row_values(kind: type[Any], rows: Iterable[Mapping[str, str]]) -> dict[str, Any]:
     types = {field.name: str(field.type).split(" ")[0] for field in dataclasses.fields(kind)}
     return {row["quantity"]: _CONVERTERS[types[row["quantity"]]](row["value"]) for row in rows}
@@ -164,7 +163,13 @@ def find_gpu(text: str) -> Gpu:
         return _bare_gpu(match[1], match[2])
     device = find_device(text)
     if device is None:
-        raise InputError(_unknown(text))
+        normalized = _normalized(text)[:LONGEST_QUOTE]
+        names = {**_keys(), **{_normalized(name): name for name in bare_gpus()}}
+        close = [names[name] for name in difflib.get_close_matches(normalized, names, n=5)]
+        question = f"; did you mean {' or '.join(dict.fromkeys(close))}?" if close else "."
+        refuse(
+            f"No GPU is called {quoted(text)}{question} `occupancy-lab gpus` lists those it knows."
+        )
     return device
 
 
@@ -214,11 +219,3 @@ def _bare_gpu(name: str, warp_size: str | None) -> Gpu:
             f"not {shortened(str(warp_size))}; write {gpu.target}."
         )
     return gpu
-
-
-def _unknown(text: str) -> str:
-    normalized = _normalized(text)[:LONGEST_QUOTE]
-    names = {**_keys(), **{_normalized(name): name for name in bare_gpus()}}
-    close = [names[name] for name in difflib.get_close_matches(normalized, names, n=5)]
-    question = f"; did you mean {' or '.join(dict.fromkeys(close))}?" if close else "."
-    return f"No GPU is called {quoted(text)}{question} `occupancy-lab gpus` lists those it knows."

@@ -91,7 +91,12 @@ def accepts_cooperative_launch(
     import torch
 
     launch = kernel.launch(problem, config)
-    arguments = [_tensor(argument) for argument in launch.arguments]
+    arguments: list[Any] = list(launch.arguments)
+    for place, argument in enumerate(arguments):
+        if isinstance(argument, Pointer):
+            dtype = getattr(torch, argument.dtype)
+            elements = argument.storage_bytes // dtype.itemsize
+            arguments[place] = torch.zeros(elements, dtype=dtype, device="cuda")
     try:
         kernel.function[(num_programs,)](  # type: ignore[index] # it is a JITFunction or fails
             *arguments, **launch.keywords, launch_cooperative_grid=True
@@ -102,15 +107,6 @@ def accepts_cooperative_launch(
             return False
         raise
     return True
-
-
-def _tensor(argument: Any) -> Any:
-    import torch
-
-    if not isinstance(argument, Pointer):
-        return argument
-    dtype = getattr(torch, argument.dtype)
-    return torch.zeros(argument.storage_bytes // dtype.itemsize, dtype=dtype, device="cuda")
 
 
 REASONS: Mapping[int, str] = MappingProxyType(

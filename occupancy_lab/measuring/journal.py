@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import store_directory
-from occupancy_lab.compiling.store import key_digest, make_directory
+from occupancy_lab.compiling.store import key_digest, make_directory, read_kept, with_checksum
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring.measure import L2_STATE, TIMER, driver_version
 from occupancy_lab.measuring.process import DEFAULT_RUNS, Batch, MeasuringProcess, device_names
@@ -30,7 +30,7 @@ from occupancy_lab.workers.child import distribute, from_line, to_line
 from occupancy_lab.workers.signals import UnfinishedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Self
 
     from occupancy_lab.measuring.process import TimedLaunch
@@ -103,34 +103,27 @@ class Journal:
         found = {problem: known[line] for problem, line in lines.items() if line in known}
         if found:
             launches = sum(len(batch.launches) for batch in batches.values())
-            print_note(_note(found.values(), launches))
+            kept = sum(len(measurements) for _, measurements in found.values())
+            times = [when for when, _ in found.values()]
+            print_note(
+                f"{kept} of {launches} launches are taken from the run that was interrupted,"
+                f" measured {min(times):%Y-%m-%d %H:%M:%S} to {max(times):%H:%M:%S} UTC;"
+                " --no-resume measures them anew"
+            )
         return {problem: measurements for problem, (_, measurements) in found.items()}
 
     def keep(self, batch: Batch, measurements: list[Measurement]) -> None:
         """Write down at once what was measured of *batch*."""
         if self._file is None or any(found.status in PASSING for found in measurements):
             return
-        entry = json.dumps(
-            {
-                "request": to_line(batch),
-                "when": dt.datetime.now(tz=dt.UTC).isoformat(),
-                "measurements": to_line(measurements),
-            }
-        )
+        entry = {
+            "request": to_line(batch),
+            "when": dt.datetime.now(tz=dt.UTC).isoformat(),
+            "measurements": to_line(measurements),
+        }
         # A line of its own even after one that a full disk or a kill has cut short.
         with contextlib.suppress(OSError):
-            os.write(self._file, f"\n{_checksum(entry)} {entry}\n".encode())
-
-
-def _note(found: Collection[Kept], launches: int) -> str:
-    """Return the sentence that tells how many of the *launches* were *found*, and of when."""
-    kept = sum(len(measurements) for _, measurements in found)
-    times = [when for when, _ in found]
-    return (
-        f"{kept} of {launches} launches are taken from the run that was interrupted, measured"
-        f" {min(times):%Y-%m-%d %H:%M:%S} to {max(times):%H:%M:%S} UTC;"
-        " --no-resume measures them anew"
-    )
+            os.write(self._file, f"\n{json.dumps(with_checksum(entry))}\n".encode())
 
 
 def _identity(
@@ -191,22 +184,17 @@ def _locked(path: Path, *, anew: bool) -> int | None:
 def _read(file: int) -> dict[str, Kept]:
     with open(file, encoding="utf-8", errors="replace", closefd=False) as lines:
         lines.seek(0)
-        entries = [line.rstrip("\n").partition(" ") for line in lines]
+        entries = list(lines)
     found = {}
-    for checksum, _, entry in entries:
-        if not entry or checksum != _checksum(entry):
-            continue
-        with contextlib.suppress(KeyError, TypeError, ValueError):  # written by another version
-            values = json.loads(entry)
+    for entry in entries:
+        # Blank, cut short, or written by another version.
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            values = read_kept(entry)
             when = dt.datetime.fromisoformat(values["when"])
             if dt.datetime.now(tz=dt.UTC) - when < LIFETIME:
                 measured = from_line(tuple[Measurement, ...], values["measurements"])
                 found[values["request"]] = when, list(measured)
     return found
-
-
-def _checksum(entry: str) -> str:
-    return hashlib.sha256(entry.encode()).hexdigest()[:16]
 
 
 def measure_launches(

@@ -94,12 +94,8 @@ def find_ncu(root: Path = Path("/")) -> Path | None:
     for place in PLACES:
         found = [path for path in root.glob(place) if os.access(path, os.X_OK)]
         if found:
-            return max(found, key=_version)
+            return max(found, key=lambda one: [*map(int, re.findall(r"\d+", f"{one.parent}"))])
     return None
-
-
-def _version(path: Path) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", path.parent.as_posix())]
 
 
 def profile(

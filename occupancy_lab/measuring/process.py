@@ -17,7 +17,7 @@ from occupancy_lab.values import Config, Measurement, Problem
 from occupancy_lab.workers.child import Child, from_line, to_line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from occupancy_lab.gpus import Gpu, PresentGpu
 
@@ -55,29 +55,34 @@ class Batch:
 
 
 def chosen_devices(
-    purpose: str, asked: str | Sequence[int] | None = None
+    purpose: str, asked: str | Sequence[int] | None = None, *, among: Sequence[Gpu] | None = None
 ) -> tuple[Gpu, tuple[str | None, ...]]:
     """Return the GPU of this machine, and a MeasuringProcess's name of each device of its kind.
 
     *asked* is "all", or the numbers of GPUs as a list or with commas; None takes the first GPU.
 
-    Raises InputError, naming the *purpose*, where there is no GPU, where torch cannot use it, and
-    where those asked for are not there or not alike.
+    Raises InputError, naming the *purpose*, where there is no GPU, where torch cannot use it, where
+    those asked for are not there or not alike, and where they are none of those *among* which they
+    have to be.
     """
     here = present_gpus()
     if not here:
         refuse(f"{purpose} needs a GPU of this machine; none was found")
     _check_torch(purpose, here[0])
     if asked is None:
-        return here[0].gpu, (None,)
-    if asked == ALL:
+        chosen = [here[0]]
+    elif asked == ALL:
         chosen = [present for present in here if present.gpu.key == here[0].gpu.key]
     else:
         chosen = _numbered(here, asked)
     names = {present.gpu.key: present.name for present in chosen}
     if len(names) > 1:
         refuse(f"{' and '.join(names.values())} are not alike: {purpose} takes GPUs of one kind")
-    return chosen[0].gpu, tuple(dict.fromkeys(map(_visible_name, chosen)))
+    gpu = chosen[0].gpu
+    if among is not None and gpu.key not in {one.key for one in among}:
+        refuse_elsewhere(purpose, gpu, among)
+    visible: Iterable[str | None] = map(_visible_name, chosen)
+    return gpu, (None,) if asked is None else tuple(dict.fromkeys(visible))
 
 
 def refuse_elsewhere(purpose: str, here: Gpu, asked: Sequence[Gpu]) -> NoReturn:

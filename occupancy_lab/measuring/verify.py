@@ -76,10 +76,6 @@ class Check:
     reason: str | None = None
     """Why it was not checked."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the check as plain values."""
-        return dataclasses.asdict(self)
-
 
 class Verification(Answer, tuple[Check, ...]):
     """The checks, in the order in which they were made."""
@@ -102,7 +98,7 @@ class Verification(Answer, tuple[Check, ...]):
 
     def to_dict(self) -> list[dict[str, Any]]:
         """Return the checks as plain values, for JSON."""
-        return [check.to_dict() for check in self]
+        return [dataclasses.asdict(check) for check in self]
 
 
 def _check(  # noqa: PLR0913 - the fields of a check

@@ -5,19 +5,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from occupancy_lab.errors import refuse
 from occupancy_lab.values import LaunchPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from occupancy_lab.values import Work
-
-MAX_DIMENSIONS = 3
 
 
 def plan_launch(
-    grid: Sequence[int] | None, work: Work, resident_programs: int | None
+    grid: tuple[int, ...] | None, work: Work, resident_programs: int | None
 ) -> LaunchPlan | None:
     """Return how a launch over *grid* is spread; None where how much there is to do is not known.
 
@@ -26,24 +21,13 @@ def plan_launch(
     it: whole clusters where the kernel has several CTAs per program; None where it is not known. A
     grid with a 0 in it launches nothing. num_programs is 0 too where fewer programs are resident
     than wait for each other.
-
-    Raises InputError for a grid that no launch takes.
     """
-    sizes = None if grid is None else tuple(grid)
-    if sizes is not None and (
-        not 1 <= len(sizes) <= MAX_DIMENSIONS or any(size < 0 for size in sizes)
-    ):
-        refuse(f"the grid is {sizes}; it has 1 to {MAX_DIMENSIONS} dimensions, each 0 or more")
-    pieces = work.pieces
-    if pieces is None and sizes is not None:
-        pieces = math.prod(sizes)
+    num_programs = None if grid is None else math.prod(grid)
+    pieces = num_programs if work.pieces is None else work.pieces
     if pieces is None:
         return None
-    num_programs: int | None
-    if sizes is not None:
-        num_programs = math.prod(sizes)
-    else:
-        num_programs = None if resident_programs is None else min(pieces, resident_programs)
+    if grid is None and resident_programs is not None:
+        num_programs = min(pieces, resident_programs)
     if resident_programs is not None and (work.together or 0) > resident_programs:
         num_programs = 0
-    return LaunchPlan(pieces, num_programs, resident_programs, sizes)
+    return LaunchPlan(pieces, num_programs, resident_programs, grid)

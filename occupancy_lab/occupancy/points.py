@@ -17,13 +17,13 @@ from occupancy_lab.occupancy.tutorial import divides_by_zero, tutorial_rules
 from occupancy_lab.text.document import json_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from typing import IO, TextIO
 
     import numpy as np
     import pandas as pd
 
-    from occupancy_lab.gpus import Architecture, Gpu
+    from occupancy_lab.gpus import Gpu
 
 REQUIRED = ("target", "n_regs", "shared", "num_warps")
 LIMITED = ("sgprs", "barriers", "tensor_memory")
@@ -50,20 +50,11 @@ def _nullable(values: np.ndarray[Any, Any], unknown: np.ndarray[Any, Any]) -> An
     return pd.arrays.IntegerArray(values.astype("int64"), unknown)
 
 
-def _clusters(table: pd.DataFrame, programs_per_multiprocessor: Any, gpu: Gpu) -> Any:
-    """Return the whole clusters of each row that *gpu* holds; empty where they are not known."""
-    import numpy as np
-
-    num_ctas = table["num_ctas"].to_numpy()
-    found = whole_clusters(num_ctas, programs_per_multiprocessor, gpu, np.where)
-    return _nullable(num_ctas if found is None else found, (num_ctas == 1) | (found is None))
-
-
-def _evaluate(table: pd.DataFrame, gpu: Gpu, own: Architecture | None) -> pd.DataFrame:
+def _evaluate(table: pd.DataFrame, gpu: Gpu) -> pd.DataFrame:
     import numpy as np
     import pandas as pd
 
-    architecture = own or gpu.architecture
+    architecture = gpu.architecture
     usage = _usage(table)
     exact = programs(exact_rules(architecture), usage, architecture, np.where)
     every = {name: np.broadcast_to(limit, len(table)) for name, limit in exact.items()}
@@ -87,6 +78,12 @@ def _evaluate(table: pd.DataFrame, gpu: Gpu, own: Architecture | None) -> pd.Dat
         f"limit_{name}": _nullable(every.get(name, none), every.get(name, none) == UNLIMITED)
         for name in (*LIMITS, *extra)
     }
+    clusters = {}
+    if "num_ctas" in table:
+        num_ctas = table["num_ctas"].to_numpy()
+        held = whole_clusters(num_ctas, least, gpu, np.where)
+        unknown = (num_ctas == 1) | (held is None)
+        clusters["resident_clusters"] = _nullable(num_ctas if held is None else held, unknown)
     return pd.DataFrame(
         {
             "programs_per_multiprocessor": least,
@@ -95,15 +92,13 @@ def _evaluate(table: pd.DataFrame, gpu: Gpu, own: Architecture | None) -> pd.Dat
             "occupancy": least * usage.num_warps / architecture.max_warps,
             "tutorial_programs": _nullable(tutorial, fails),
             **{f"limit_{name}": limit_columns[f"limit_{name}"] for name in extra},
-            **({"resident_clusters": _clusters(table, least, gpu)} if "num_ctas" in table else {}),
+            **clusters,
         },
         index=table.index,
     )
 
 
-def evaluate_points(
-    table: pd.DataFrame, architectures: Mapping[str, Architecture] | None = None
-) -> pd.DataFrame:
+def evaluate_points(table: pd.DataFrame) -> pd.DataFrame:
     """Return *table* with what the exact and the tutorial's formula say of each row.
 
     *table* has the columns target, n_regs, shared and num_warps, and may have those of OPTIONAL
@@ -113,20 +108,16 @@ def evaluate_points(
     limit_barriers, limit_tensor_memory and resident_clusters follow where their column, num_ctas
     for the last, was given. A column that already has one of these names is replaced.
 
-    *architectures* has those of targets with limits of their own, such as a GPU at hand; the others
-    are looked up.
-
     Raises InputError for an unknown target.
     """
     import pandas as pd
 
-    own = architectures or {}
     numbered = table.reset_index(drop=True)
     parts = [
-        _evaluate(rows, find_gpu(str(target)), own.get(str(target)))
+        _evaluate(rows, find_gpu(str(target)))
         for target, rows in numbered.groupby("target", sort=False)
     ]
-    found = pd.concat(parts) if parts else _evaluate(numbered, find_gpu("sm_90"), None)
+    found = pd.concat(parts) if parts else _evaluate(numbered, find_gpu("sm_90"))
     given = numbered.drop(columns=found.columns, errors="ignore")
     return given.join(found).set_axis(table.index)
 

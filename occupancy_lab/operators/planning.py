@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from occupancy_lab.arguments import ALIGNMENT
+from occupancy_lab.arguments import ALIGNMENT, Tensor
 from occupancy_lab.compiled_records import compile_runs, with_counts
 from occupancy_lab.compiling import kernel_launch, store_directory
 from occupancy_lab.compiling.compiler import Compiler
@@ -54,16 +54,10 @@ class Rows:
     stride: int
     aligned: bool = True
 
-    def phase(self, problem: Problem) -> int:
-        """Return how far rows lie apart, in bytes modulo 16."""
-        return self.stride * problem.item_bytes % ALIGNMENT
-
-    def stand_in(self, problem: Problem) -> torch.Tensor:
+    def stand_in(self, problem: Problem) -> Tensor:
         """Return a tensor without memory that lies so."""
         sizes, strides = (problem.rows, problem.cols), (self.stride, 1)
-        elements = (problem.rows - 1) * self.stride + problem.cols + 1
-        whole = torch.empty(elements, dtype=getattr(torch, problem.dtype), device="meta")
-        return whole.as_strided(sizes, strides, 0 if self.aligned else 1)
+        return Tensor(sizes, problem.dtype, strides=strides, aligned=self.aligned)
 
 
 def as_laid_out(kernel: Kernel, matrices: Sequence[Rows], *, wide: bool) -> Kernel:
@@ -73,7 +67,7 @@ def as_laid_out(kernel: Kernel, matrices: Sequence[Rows], *, wide: bool) -> Kern
     """
 
     def arguments(problem: Problem) -> tuple[Any, ...]:
-        return passed(kernel, [one.stand_in(problem) for one in matrices])
+        return kernel.arguments_on(problem, [one.stand_in(problem) for one in matrices])
 
     def constexprs(problem: Problem, config: Config) -> dict[str, Any]:
         found = dict(kernel.constexprs(problem, config))
@@ -82,20 +76,9 @@ def as_laid_out(kernel: Kernel, matrices: Sequence[Rows], *, wide: bool) -> Kern
     return dataclasses.replace(kernel, arguments=arguments, constexprs=constexprs)
 
 
-def passed(kernel: Kernel, tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
-    """Return what *kernel* passes of *tensors*, and of a workspace where it needs one."""
-    if kernel.passed is None:
-        refuse(f"{kernel.name} has no passed, which gives a launch's arguments for tensors")
-    if kernel.workspace is None:
-        return kernel.passed(*tensors)
-    # Its size is another for each configuration, and does not change what is compiled.
-    elements = torch.empty(ALIGNMENT, dtype=torch.int32, device="meta")
-    return kernel.passed(*tensors, elements)
-
-
 def takes(kernel: Kernel, problem: Problem, matrices: Sequence[Rows]) -> bool:
     """Tell whether *kernel* can be launched on matrices that lie so."""
-    phases = {one.phase(problem) for one in matrices}
+    phases = {one.stride * problem.item_bytes % ALIGNMENT for one in matrices}
     return not kernel.rows_alike or (len(phases) == 1 and all(one.aligned for one in matrices))
 
 
@@ -129,8 +112,8 @@ class Choice:
     problem: Problem
     config: Config
     plan: LaunchPlan
-    target: Target | None = None
-    """What it is compiled for; None is not known."""
+    target: Target
+    """What it is compiled for."""
 
     @property
     def num_programs(self) -> int:
@@ -253,10 +236,7 @@ def load(choice: Choice) -> Launcher:
     """Return *choice* compiled by Triton for the current GPU and loaded on it."""
     kernel, problem = choice.kernel, choice.problem
     function = innermost(kernel.function)
-    if choice.target is None:
-        launch = kernel.launch(problem, choice.config)
-    else:
-        launch = kernel_launch(kernel, problem, choice.config, choice.target)
+    launch = kernel_launch(kernel, problem, choice.config, choice.target)
     compiled = launch.warm_up(function)
     if compiled is None:
         msg = "a jit_cache_hook of the program keeps Triton from compiling"

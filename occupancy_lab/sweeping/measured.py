@@ -79,16 +79,7 @@ def add_columns(table: pd.DataFrame, found: Mapping[int, tuple[int, Measurement]
 
 def measured_row(launched: int, measurement: Measurement) -> dict[str, Any]:
     """Return the measured columns of one row."""
-    taken = measurement.conditions
-    return {
-        "launched": launched,
-        "measured": measurement.status,
-        "why_not": measurement.reason,
-        "us": measurement.us,
-        "us_low": measurement.us_low,
-        "us_high": measurement.us_high,
-        "runs": measurement.runs,
-        "relative_error": measurement.relative_error,
-        "mostly_launch": measurement.mostly_launch,
-        **({} if taken is None else dataclasses.asdict(taken)),
-    }
+    found = dataclasses.asdict(measurement)
+    status, conditions = found.pop("status"), found.pop("conditions") or {}
+    named = {"launched": launched, "measured": status, "why_not": found.pop("reason")}
+    return {**named, **found, **conditions}

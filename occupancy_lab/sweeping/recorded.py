@@ -75,23 +75,23 @@ def recorded_launches(gpu_key: str, problem: Problem) -> tuple[RecordedLaunch, .
     part = f",{problem.rows},{problem.cols},{problem.dtype},"
     rows = [*_timed_rows(f"measured-{gpu_key}.csv", f"{gpu_key},", part)]
     rows.sort(key=lambda row: row["date"] or "")
-    launches = [_recorded_launch(row) for row in rows if row["launched"] and _is_steady(row)]
+    launches = [
+        RecordedLaunch(
+            kernel=row["kernel"],
+            config=row_config(row),
+            num_programs=row["launched"],
+            as_compiled=row["launched"] == row["num_programs"],
+            measurement=row_measurement(row),
+        )
+        for row in rows
+        if row["launched"] and _is_steady(row)
+    ]
     return tuple({(one.kernel, one.config, one.num_programs): one for one in launches}.values())
 
 
 def _is_steady(row: Mapping[str, Any]) -> bool:
     low, high = row["us_low"], row["us_high"]
     return low is None or high is None or high <= UNSTEADY * low
-
-
-def _recorded_launch(row: Mapping[str, Any]) -> RecordedLaunch:
-    return RecordedLaunch(
-        kernel=row["kernel"],
-        config=Config(row["BLOCK_SIZE"], row["num_warps"], row["num_stages"]),
-        num_programs=row["launched"],
-        as_compiled=row["launched"] == row["num_programs"],
-        measurement=row_measurement(row),
-    )
 
 
 def latest_launches(table: pd.DataFrame) -> pd.DataFrame:
@@ -273,7 +273,12 @@ def _launches(rows: Rows, kernels: Collection[str] = ()) -> pd.DataFrame:
     known = [*kernel_names(), *kernels]
     keys: dict[str, str] = {}
     for place, row in enumerate(rows.rows):
-        for name in _filled(row):
+        filled = [*NAMING]
+        if row.get("measured") == "measured":
+            filled += _OF_A_TIME
+        if row.get("programs_per_multiprocessor") is not None:
+            filled += _OF_A_BINARY
+        for name in filled:
             if row.get(name) is None:
                 rows.refuse(place, name, COLUMNS[name].words)
         if row["kernel"] not in known:
@@ -286,15 +291,6 @@ def _launches(rows: Rows, kernels: Collection[str] = ()) -> pd.DataFrame:
                 rows.refuse(place, "gpu", str(error))
     table = _table(rows)
     return table.assign(gpu=table["gpu"].map(keys))
-
-
-def _filled(row: Mapping[str, Any]) -> Iterator[str]:
-    """Return the columns of which *row* has a value in a table of launches."""
-    yield from NAMING
-    if row.get("measured") == "measured":
-        yield from _OF_A_TIME
-    if row.get("programs_per_multiprocessor") is not None:
-        yield from _OF_A_BINARY
 
 
 def read_rows(file: Traversable) -> pd.DataFrame:

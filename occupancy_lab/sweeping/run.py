@@ -13,7 +13,7 @@ from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.errors import InputError, refuse
-from occupancy_lab.files import plain_rows
+from occupancy_lab.files import plain_rows, refused
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
     check_elsewhere,
@@ -23,7 +23,7 @@ from occupancy_lab.inputs import (
     whole_number,
     whole_numbers,
 )
-from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices, refuse_elsewhere
+from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices
 from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.signature import read_options
 from occupancy_lab.sweeping import views
@@ -126,7 +126,9 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
     with closing(made) as compiler:
         found = chosen_kernel(kernel, compiler.check_file)
         gpus = [one for one, _ in chosen_gpus(gpu)]
-        here, names = _measured_on(gpus, devices) if measure else (None, ())
+        here, names = (
+            chosen_devices("a measured sweep", devices, among=gpus) if measure else (None, ())
+        )
         other_triton = not compiler.environment.is_running
         check_elsewhere(found, other_triton=other_triton, measure=measure)
         if scheduler is not None:
@@ -161,16 +163,6 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
         progress=measuring_progress,
         journal=journal,
     )
-
-
-def _measured_on(
-    gpus: Sequence[Gpu], devices: str | Sequence[int] | None
-) -> tuple[Gpu, tuple[str | None, ...]]:
-    purpose = "a measured sweep"
-    here, names = chosen_devices(purpose, devices)
-    if here.key not in {gpu.key for gpu in gpus}:
-        refuse_elsewhere(purpose, here, gpus)
-    return here, names
 
 
 @contextlib.contextmanager
@@ -263,7 +255,9 @@ def run(
     if launches is None:
         table, signalled = _swept(**grid)
     else:
-        launched = _of(launches, **grid)
+        if not grid.pop("quiet", False):
+            grid["progress"] = show_status
+        launched = launches(**grid)
         table, said = launched.table(), launched.less_work
     chosen = views.choose(table, view)
     rows = plain_rows(chosen)
@@ -273,29 +267,18 @@ def run(
             _plot(chosen, Path(plot), gpus)
         except InputError as error:
             complaints.append(str(error))
-    shown: Shown = (
-        FORMS[form]([*chosen], rows) if form else (*_on_screen(table, chosen, view, gpus), *said)
-    )
+    shown: Shown
+    if form:
+        shown = FORMS[form]([*chosen], rows)
+    elif view.where is not None and len(table) and not len(chosen):
+        shown = (*views.none_meets(table, view.where), *said)
+    else:
+        shown = (*views.to_screen(chosen, gpus), *said)
     if signalled:
         return Swept(shown, signalled, (*complaints, "interrupted; what was finished is above"))
     if complaints:
         return Swept(shown, NOT_WRITTEN, tuple(complaints))
     return Swept(shown, 0 if (table["status"] == "ok").any() else 1)
-
-
-def _on_screen(
-    table: pd.DataFrame, chosen: pd.DataFrame, view: View, gpus: Mapping[str, Gpu]
-) -> Shown:
-    if view.where is not None and len(table) and not len(chosen):
-        return views.none_meets(table, view.where)
-    return views.to_screen(chosen, gpus)
-
-
-def _of(launches: Callable[..., Launched], *, quiet: bool = False, **asked: Any) -> Launched:
-    """Return what *launches* gives as *asked*, and say meanwhile what takes long."""
-    if not quiet:
-        asked["progress"] = show_status
-    return launches(**asked)
 
 
 def _swept(*, quiet: bool = False, **grid: Any) -> tuple[pd.DataFrame, int]:
@@ -314,7 +297,7 @@ def _plot(table: pd.DataFrame, directory: Path, gpus: Mapping[str, Gpu]) -> None
     """
     from occupancy_lab.plotting import draw_curves, draw_heatmap, save
 
-    try:
+    with refused(directory):
         directory.mkdir(parents=True, exist_ok=True)
         for gpu, rows in table.groupby("gpu", sort=False):
             figures = {f"heatmap-{gpu}": draw_heatmap(rows)}
@@ -324,9 +307,6 @@ def _plot(table: pd.DataFrame, directory: Path, gpus: Mapping[str, Gpu]) -> None
             for name, figure in figures.items():
                 for suffix in ("svg", "png"):
                     save(figure, directory / f"{name}.{suffix}")
-    except OSError as error:
-        msg = f"{directory} cannot be written: {error.strerror}"
-        raise InputError(msg) from error
 
 
 def calculate_row(row: pd.Series[Any], gpu: Gpu) -> Calculation:

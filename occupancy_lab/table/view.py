@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.errors import InputError, quoted, refuse
+from occupancy_lab.errors import InputError, after, quoted, refuse
 from occupancy_lab.expressions import nearest, parse
 from occupancy_lab.files import check_outputs, csv_text, export
 from occupancy_lab.text import document
@@ -52,14 +52,11 @@ class View:
     ) -> Expression | None:
         if self.where is None:
             return None
-        try:
+        with after("--where "):
             condition = parse(self.where)
             absent = sorted(condition.names & missing.keys() - kinds.keys())
             if not absent:
                 condition.check(kinds)
-        except InputError as error:
-            msg = f"--where {error}"
-            raise InputError(msg) from error
         if absent:
             refuse(f"--where {quoted(self.where)} names {absent[0]}; {missing[absent[0]]}")
         return condition

@@ -209,18 +209,8 @@ def perf_model(
     moves from and to global memory where that is not counted: two numbers, or functions of its
     arguments by name.
     """
-    return 0.0 if _is_traced() else _rank(arguments, bytes_read, bytes_written)
-
-
-def _is_traced() -> bool:
-    """Tell whether torch.compile traces this call, which shows neither kernel nor tensors."""
-    torch = sys.modules.get("torch")
-    return torch is not None and bool(torch.compiler.is_compiling())
-
-
-def _rank(
-    arguments: Mapping[str, Any], bytes_read: Bytes | None, bytes_written: Bytes | None
-) -> float:
+    if _is_traced():
+        return 0.0
     try:
         tuner, configs = _calling_tuner(arguments)
         asked = next(one for one in configs if _sets(one, arguments))
@@ -231,13 +221,23 @@ def _rank(
         if not any(launch == ranked for ranked, _ in _ranked.get(tuner, ())):
             launches = [_variant(tuner.fn, one, tuner.nargs, keywords).launch for one in configs]
             _ranked[tuner] = [(one, 0.0) for one in launches]  # where what follows fails
-            moved = _moved(arguments, bytes_read, bytes_written)
-            _, tried = _try(tuner.fn, configs, tuner.nargs, keywords, moved)
+            work = Work()
+            if bytes_read is not None and bytes_written is not None:
+                moved = (bytes_read, bytes_written)
+                read, written = (int(one(arguments) if callable(one) else one) for one in moved)
+                work = Work(read, written)
+            _, tried = _try(tuner.fn, configs, tuner.nargs, keywords, work)
             _ranked[tuner] = list(zip(launches, _times(tried), strict=True))
         return next(time for ranked, time in _ranked[tuner] if launch == ranked)
     except Exception as error:  # noqa: BLE001 - an autotune does not end because of this
         logger.warning("configurations are not ranked: %s: %s", type(error).__name__, error)
         return 0.0
+
+
+def _is_traced() -> bool:
+    """Tell whether torch.compile traces this call, which shows neither kernel nor tensors."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.compiler.is_compiling())
 
 
 _ranked: WeakKeyDictionary[Any, list[tuple[Launch, float]]] = WeakKeyDictionary()
@@ -251,28 +251,18 @@ def _sets(config: Any, arguments: Mapping[str, Any]) -> bool:
     )
 
 
-def _moved(
-    arguments: Mapping[str, Any], bytes_read: Bytes | None, bytes_written: Bytes | None
-) -> Work:
-    if bytes_read is None or bytes_written is None:
-        return Work()
-    read, written = (
-        int(one(arguments) if callable(one) else one) for one in (bytes_read, bytes_written)
-    )
-    return Work(read, written)
-
-
 def _times(tried: Sequence[Tried]) -> list[float]:
     """Return the predicted milliseconds of each; infinity: it cannot run.
 
     What has no time comes after what has one.
     """
-    predicted = [one.run.prediction if isinstance(one.run, Record) else None for one in tried]
-    known = [one.us / 1e3 for one in predicted if one is not None]
+    predicted = [one.run.prediction for one in tried]
+    times = [None if one is None else one.us / 1e3 for one in predicted]
+    known = [time for time in times if time is not None]
     last = math.nextafter(max(known), math.inf) if known else 0.0
     return [
-        math.inf if isinstance(one.run, Failed) else last if found is None else found.us / 1e3
-        for one, found in zip(tried, predicted, strict=True)
+        math.inf if isinstance(one.run, Failed) else last if time is None else time
+        for one, time in zip(tried, times, strict=True)
     ]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.arguments import TRITON_DTYPES, Dtype, Pointer, plain
 from occupancy_lab.compiled_records import compile_runs, with_counts
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
-from occupancy_lab.errors import few_of, quoted, refuse
+from occupancy_lab.errors import GridError, after, few_of, quoted, refuse
 from occupancy_lab.explaining.dry_run import asked_of, opened, variants_of
 from occupancy_lab.explaining.duration import why_no_time
 from occupancy_lab.explaining.grids import doing_less, moved_bytes
@@ -19,7 +19,7 @@ from occupancy_lab.notation import Parameters
 from occupancy_lab.options import KNOBS
 from occupancy_lab.record import Failed, Record
 from occupancy_lab.signature import read_assumed
-from occupancy_lab.tuning.sizes import SizedLaunches, at_size, launches_at, read_sizes, with_values
+from occupancy_lab.tuning.sizes import launches_at, read_sizes, with_values
 from occupancy_lab.tuning.space import (
     as_compared,
     autotuner_of,
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from occupancy_lab.compiling.compiler import Compiler
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedGpus
+    from occupancy_lab.prediction import Prediction
     from occupancy_lab.signature import LaunchLine, Words
     from occupancy_lab.tuning.sizes import AskedSizes
     from occupancy_lab.tuning.space import Settings
@@ -118,35 +119,35 @@ class _Tuner:
     compiler: Compiler
     assume: Mapping[str, Assumption]
     described: Mapping[str, Any]
-    sized: dict[str, SizedLaunches] = field(default_factory=dict)
-    """The launch lines of each size, by its text."""
+    lines: dict[str, LaunchLine] = field(default_factory=dict)
+    """The first launch line of each size, by its text."""
 
     def tune(self, places: Mapping[str, Size], *, search: bool) -> TunedFile:
-        sizes, launches = [*places.values()], []
+        sizes = [*places.values()]
         candidates: list[Candidate] = []
         for place, size in places.items():
-            with at_size(place):
-                (sized,) = launches_at(self.kernel, [size], **self._lines())
-                candidates += self._candidates(sized)
-            launches.append(sized)
-        self.sized.update({_text(one.size): one for one in launches})
+            with after(f"{place}: ", GridError):
+                lines = launches_at(self.kernel, size, **self._described())
+                candidates += self._candidates(size, lines)
+            self.lines[_text(size)] = lines[0]
         configs = [one.config for one in candidates]
-        self._check_any_size(candidates)
+        self._check_any_size(sizes, candidates)
         chosen: dict[str, tuple[TunedLaunch, ...]] = {}
         left_out: list[LeftOut] = []
         basis: dict[str, str] = {}
         for gpu in self.gpus:
             runs = self._predicted(candidates, gpu)
-            if search and any(_us(run) for _, run in runs):
+            predicted = [run.prediction for _, run in runs if run.prediction is not None]
+            if search and predicted:
                 runs += self._searched(runs, gpu, free_tiles(self.kernel, configs))
             best, without = _best(sizes, runs, gpu)
             if best:
                 chosen[gpu.key] = best
-                basis[gpu.key] = next(_basis(runs))
+                basis[gpu.key] = predicted[0].basis
             left_out += without
         if not chosen:
             refuse("; ".join(f"{one.gpu}: {one.reason}" for one in left_out))
-        first = launches[0].lines[0]
+        first = self.lines[_text(sizes[0])]
         return TunedFile(
             kernel=innermost(self.kernel).__name__,
             digest=source_digest(self.kernel),
@@ -159,7 +160,7 @@ class _Tuner:
             left_out=tuple(left_out),
         )
 
-    def _lines(self, config: Settings | None = None) -> dict[str, Any]:
+    def _described(self, config: Settings | None = None) -> dict[str, Any]:
         """Return how launches are described, with the values of *config* where one is given."""
         given = {"signature": None, "constexprs": (), "options": (), **self.described}
         if config is None:
@@ -174,20 +175,20 @@ class _Tuner:
             **{name: [config[name]] for name in KNOBS if name in config},
         }
 
-    def _candidates(self, sized: SizedLaunches) -> Iterator[Candidate]:
-        for line in sized.lines:
-            config = _settings(self.kernel, sized, line)
+    def _candidates(self, size: Size, lines: Sequence[LaunchLine]) -> Iterator[Candidate]:
+        for line in lines:
+            config = _settings(self.kernel, size, lines, line)
             for variant in variants_of(self.kernel, [line]):
                 tuned = {name: plain(value) for name, value in variant.tuned.items()}
-                yield Candidate(sized.size, _as_values({**tuned, **config}), variant)
+                yield Candidate(size, _as_values({**tuned, **config}), variant)
 
     def _at(self, size: Size, config: Settings) -> Candidate:
         """Return a configuration, one that is not given among them, at a size."""
         if autotuner_of(self.kernel) is None:
-            (sized,) = launches_at(self.kernel, [size], **self._lines(config))
-            (variant,) = variants_of(self.kernel, sized.lines)
+            lines = launches_at(self.kernel, size, **self._described(config))
+            (variant,) = variants_of(self.kernel, lines)
             return Candidate(size, config, variant)
-        line = self.sized[_text(size)].lines[0]
+        line = self.lines[_text(size)]
         keywords = {**line.keywords, **config}
         kernel = without_autotuner(self.kernel)
         (variant,) = variants(kernel, line.arguments, keywords, line.grid, config)
@@ -204,7 +205,7 @@ class _Tuner:
         runs = with_counts(runs, asked, self.compiler, self.assume)
         return list(zip(candidates, runs, strict=True))
 
-    def _check_any_size(self, candidates: Sequence[Candidate]) -> None:
+    def _check_any_size(self, sizes: Sequence[Size], candidates: Sequence[Candidate]) -> None:
         """Raise InputError where one of the values given for a tile is not right at every size.
 
         Such a launch reads or writes less than one with another tile. Of an autotuner's own
@@ -217,8 +218,7 @@ class _Tuner:
         each: dict[str, Settings] = {}
         for one in candidates:
             each.setdefault(_key(one.config, tiles), one.config)
-        sizes = [one.size for one in self.sized.values()]
-        sizes += filter(None, [larger(sizes[-1], configs, tiles)])
+        sizes = [*sizes, *filter(None, [larger(sizes[-1], configs, tiles)])]
         asked = [self._at(size, config) for size in sizes for config in each.values()]
         runs = self._predicted(asked, self.gpus[0])
         for size in sizes:
@@ -246,8 +246,8 @@ class _Tuner:
         compiled = {key for _, key in tried}
         grown: set[tuple[str, str]] = set()
         while True:
-            near: dict[str, list[tuple[Settings, Size, Record]]] = {}
-            for size, (best, record) in _fastest(runs).items():
+            near: dict[str, list[tuple[Settings, Size, Record | Failed]]] = {}
+            for size, (best, record, _) in _fastest(runs).items():
                 if (size, _key(best.config)) not in grown:
                     grown.add((size, _key(best.config)))
                     for config in neighbours(best.config, tiles if _moved(record) else ()):
@@ -268,19 +268,21 @@ class _Tuner:
                     runs.append((candidate, run))
 
 
-def _settings(kernel: Any, sized: SizedLaunches, line: LaunchLine) -> dict[str, Any]:
+def _settings(
+    kernel: Any, size: Size, lines: Sequence[LaunchLine], line: LaunchLine
+) -> dict[str, Any]:
     """Return what a configuration sets of a launch line: constexprs of several, and options."""
     parameters = Parameters.of(kernel)
     several = {
         name
         for name in line.keywords
-        if len({constant_text(one.keywords[name]) for one in sized.lines}) > 1
+        if len({constant_text(one.keywords[name]) for one in lines}) > 1
     }
     options = {*KNOBS, *(name for name in line.keywords if name not in parameters.by_name)}
     return {
         name: line.keywords[name]
         for name in line.keywords
-        if name in several | options and name not in sized.size
+        if name in several | options and name not in size
     }
 
 
@@ -315,28 +317,16 @@ def _passed(kernel: Any, candidate: Candidate, line: LaunchLine) -> dict[str, An
     }
 
 
-def _us(run: Record | Failed) -> float | None:
-    return run.prediction.us if isinstance(run, Record) and run.prediction is not None else None
-
-
-def _basis(runs: Sequence[tuple[Candidate, Record | Failed]]) -> Iterator[str]:
-    for _, run in runs:
-        if isinstance(run, Record) and run.prediction is not None:
-            yield run.prediction.basis
-
-
 def _fastest(
     runs: Sequence[tuple[Candidate, Record | Failed]],
-) -> dict[str, tuple[Candidate, Record]]:
+) -> dict[str, tuple[Candidate, Record | Failed, Prediction]]:
     """Return the fastest at each size, the first of several."""
-    found: dict[str, tuple[Candidate, Record]] = {}
+    found: dict[str, tuple[Candidate, Record | Failed, Prediction]] = {}
     for candidate, run in runs:
-        size = _text(candidate.size)
-        us = _us(run)
-        if us is None or not isinstance(run, Record):
-            continue
-        if size not in found or us < (_us(found[size][1]) or 0.0):
-            found[size] = candidate, run
+        if (time := run.prediction) is not None:
+            size = _text(candidate.size)
+            if size not in found or time.us < found[size][2].us:
+                found[size] = candidate, run, time
     return found
 
 
@@ -351,11 +341,9 @@ def _best(
             reason = _why_not([run for one, run in runs if one.size == size], gpu)
             without.append(LeftOut(gpu.key, reason, size))
             continue
-        candidate, record = fastest[_text(size)]
-        if (time := record.prediction) is not None:
-            times = (time.us, time.low_us, time.high_us)
-            us, low, high = (None if one is None else round(one, 3) for one in times)
-            chosen.append(TunedLaunch(size, candidate.config, us or 0.0, low, high, time.bound))
+        candidate, _, time = fastest[_text(size)]
+        us, low, high = (round(one, 3) for one in (time.us, time.low_us, time.high_us))
+        chosen.append(TunedLaunch(size, candidate.config, us, low, high, time.bound))
     if not chosen and without:
         without = [LeftOut(gpu.key, without[0].reason)]
     return tuple(chosen), without

@@ -173,7 +173,13 @@ class Tuning(Answer):
 
     def to_document(self, top: int = TOP) -> Document:
         """Return the choice and its *top* best predicted configurations in words."""
-        return tuning_document(self, top)
+        best = Section(
+            "Best predicted", (_best_table(self, top),), tuple(_best_sentences(self, top))
+        )
+        cost = Section("What finding it costs", (), tuple(_cost_sentences(self)))
+        beside = [Section("Beside it", (_compared_table(self),))] if self.compared else []
+        title = f"{self.launched} on {self.gpu.title}"
+        return Document(title, tuple(_answer(self)), (best, *beside, cost))
 
     def to_markdown(self, top: int = TOP) -> str:
         """Return the choice and its *top* best predicted configurations in GitHub's markdown."""
@@ -197,18 +203,6 @@ class Tuning(Answer):
         }
 
 
-def tuning_document(tuning: Tuning, top: int) -> Document:
-    """Return *tuning* in words, with its *top* best predicted configurations."""
-    title = f"{tuning.launched} on {tuning.gpu.title}"
-    sections = [
-        Section("Best predicted", (_best_table(tuning, top),), tuple(_best_sentences(tuning, top))),
-        Section("What finding it costs", (), tuple(_cost_sentences(tuning))),
-    ]
-    if tuning.compared:
-        sections.insert(1, Section("Beside it", (_compared_table(tuning),)))
-    return Document(title, tuple(_answer(tuning)), tuple(sections))
-
-
 def _best_sentences(tuning: Tuning, top: int) -> Iterator[str]:
     versions = listed([str(one) for one in tuning.table["triton_version"].unique()])
     yield f"Compiled with Triton {versions}."
@@ -221,12 +215,7 @@ def _best_sentences(tuning: Tuning, top: int) -> Iterator[str]:
     ranked = len(_ranked(tuning))
     if ranked > top:
         yield f"These are {top} of {ranked}; `--top` shows more."
-    yield from _without_time(tuning.table)
-
-
-def _without_time(table: pd.DataFrame) -> Iterator[str]:
-    """Say how many configurations have no predicted time, and why."""
-    without = table[table["predicted_us"].isna()]
+    without = tuning.table[tuning.table["predicted_us"].isna()]
     reasons = without["reason"].fillna("no time is predicted of what it compiles to")
     for reason, number in reasons.value_counts().head(MOST_REASONS).items():
         yield f"{count(number, 'configuration')} without a time: {literal(str(reason))}."
@@ -249,7 +238,7 @@ def recorded_choice(found: RecordedLaunch) -> Choice:
 
 
 def _answer(tuning: Tuning) -> Iterator[str]:
-    best, predicted = tuning.best, tuning.best_predicted
+    best, predicted, first = tuning.best, tuning.best_predicted, tuning.table.iloc[0]
     yield from rival_sentences(tuning.faster)
     if best.us is not None:
         off = difference_cell(best.predicted_us, best.us)
@@ -259,7 +248,8 @@ def _answer(tuning: Tuning) -> Iterator[str]:
         )
     yield (
         f"Best predicted: {_named(predicted)}: {cell(predicted.predicted_us)} us"
-        f"{_limits(tuning)}; what takes longest is {PARTS[predicted.bound]}."
+        f" ({cell(first['predicted_low_us'])} to {cell(first['predicted_high_us'])});"
+        f" what takes longest is {PARTS[predicted.bound]}."
     )
     yield from _close(tuning)
     yield from tuning.less_work
@@ -267,12 +257,6 @@ def _answer(tuning: Tuning) -> Iterator[str]:
     if recorded is not None:
         named, us = _named(recorded_choice(recorded)), cell(recorded.measurement.us)
         yield f"Fastest recorded: {named}: {us} us."
-
-
-def _limits(tuning: Tuning) -> str:
-    """Return between which times the best predicted lies: " (164 to 241)"."""
-    best = tuning.table.iloc[0]
-    return f" ({cell(best['predicted_low_us'])} to {cell(best['predicted_high_us'])})"
 
 
 def _close(tuning: Tuning) -> Iterator[str]:

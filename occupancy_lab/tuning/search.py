@@ -27,7 +27,7 @@ from occupancy_lab.inputs import (
     whole_numbers,
 )
 from occupancy_lab.kernel import kernel_names, own_kernel
-from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices, refuse_elsewhere
+from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices
 from occupancy_lab.signature import read_options
 from occupancy_lab.sweeping.grid import grid_tasks, run_tasks
 from occupancy_lab.sweeping.measured import measure_table
@@ -152,14 +152,11 @@ def tune(  # noqa: PLR0913 - one argument per option of the command line
 
 
 def _tuned_gpu(asked: AskedGpus | None, *, measure: bool) -> tuple[Gpu, tuple[str | None, ...]]:
-    purpose = "tune --measure"
-    here, names = chosen_devices(purpose) if measure else (None, ())
     (gpu, _), *others = chosen_gpus(asked)
     if others and asked is not None:
         several = ", ".join(one.key for one in (gpu, *(other for other, _ in others)))
         refuse(f"one GPU is tuned for at a time, and {several} are several")
-    if here is not None and gpu.key != here.key:
-        refuse_elsewhere(purpose, here, [gpu])
+    names = chosen_devices("tune --measure", among=[gpu])[1] if measure else ()
     if gpu.multiprocessors is None:
         refuse(f"{gpu.title} is an architecture, not a GPU; name a GPU, such as h100, to tune for")
     return gpu, names
@@ -284,27 +281,20 @@ def _compared(
 ) -> Iterator[tuple[str, Choice]]:
     """Return what each kernel's author would launch, and the tutorial's launch, where predicted."""
     for row, task in zip(predicted.to_dict("records"), tasks, strict=False):
-        if _is_default(task):
-            default = choice_of(row)
-            yield f"default of {default.kernel}", default
-            if task.name == TUTORIAL_KERNEL:
-                yield from _tutorial(tutorial, default)
-
-
-def _tutorial(records: Sequence[Record], default: Choice) -> Iterator[tuple[str, Choice]]:
-    """Return the default with as many programs as the tutorial's formula launches."""
-    for record in records:
-        plan, same, prediction = record.tutorial_plan, record.miscount is None, record.as_tutorial
-        if prediction is None or plan is None or not plan.num_programs:
+        if not _is_default(task):
             continue
-        yield (
-            "tutorial",
-            dataclasses.replace(
-                default,
-                num_programs=plan.num_programs,
-                predicted_us=prediction.us,
-                bound=prediction.bound,
-                us=default.us if same else None,
-                recorded_us=default.recorded_us if same else None,
-            ),
-        )
+        default = choice_of(row)
+        yield f"default of {default.kernel}", default
+        for record in tutorial if task.name == TUTORIAL_KERNEL else ():
+            plan, prediction = record.tutorial_plan, record.as_tutorial
+            if prediction is not None and plan is not None and plan.num_programs:
+                same = record.miscount is None
+                launched = dataclasses.replace(
+                    default,
+                    num_programs=plan.num_programs,
+                    predicted_us=prediction.us,
+                    bound=prediction.bound,
+                    us=default.us if same else None,
+                    recorded_us=default.recorded_us if same else None,
+                )
+                yield "tutorial", launched

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from occupancy_lab.errors import GridError, InputError, few_of, quoted, refuse, shortened
+from occupancy_lab.errors import InputError, few_of, quoted, refuse, shortened
 from occupancy_lab.expressions import Kind, parse
 from occupancy_lab.files import read_given
 from occupancy_lab.notation import Parameters, read_constant, split
@@ -18,8 +16,6 @@ from occupancy_lab.signature import Words, read_launches
 from occupancy_lab.values import INT64_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from occupancy_lab.expressions import Expression
     from occupancy_lab.signature import LaunchLine
     from occupancy_lab.tuning.tuned_file import Size
@@ -29,14 +25,6 @@ AskedSizes: TypeAlias = str | Sequence[Mapping[str, Any]]
 
 MOST_SIZES = 10_000
 _ENTRY = re.compile(r"(\s*[^\W\d]\w*\s*=)?(.*)", re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True)
-class SizedLaunches:
-    """The launches of one size."""
-
-    size: Size
-    lines: tuple[LaunchLine, ...]
 
 
 def read_sizes(asked: AskedSizes, kernel: Any) -> dict[str, Size]:
@@ -75,16 +63,6 @@ def read_sizes(asked: AskedSizes, kernel: Any) -> dict[str, Size]:
     return found
 
 
-@contextlib.contextmanager
-def at_size(place: str) -> Iterator[None]:
-    """Name the *place* of a size in the block where the grid that it comes to is none."""
-    try:
-        yield
-    except GridError as error:
-        msg = f"{place}: {error}"
-        raise GridError(msg) from error
-
-
 def _rows(asked: AskedSizes) -> tuple[str, dict[str, Mapping[str, Any]]]:
     """Return what errors call the sizes, and by the place of each its texts or values."""
     if not isinstance(asked, str):
@@ -119,38 +97,36 @@ def _value(place: str, name: str, given: Any, parameters: Parameters) -> Any:
 
 
 def launches_at(
-    kernel: Any,
-    sizes: Sequence[Size],
-    *,
-    signature: str | None,
-    constexprs: Words,
-    **described: Any,
-) -> list[SizedLaunches]:
-    """Return the launches of *kernel* at each of *sizes*, described as for `read_launches`.
+    kernel: Any, size: Size, *, signature: str | None, constexprs: Words, **described: Any
+) -> tuple[LaunchLine, ...]:
+    """Return the launches of *kernel* at a *size*, described as for `read_launches`.
 
-    An entry of the signature may calculate with arguments that a size sets, "M" or "2 * K". An
+    An entry of the signature may calculate with arguments that the size sets, "M" or "2 * K". An
     argument without an entry of its own, in its order or by its name, is passed by name.
 
     Raises InputError as `read_launches` does, and where the signature passes another value.
     """
     parameters = Parameters.of(kernel)
-    found = []
-    for size in sizes:
-        text, passed = _signature_at(signature or "", size)
-        others = {name: value for name, value in size.items() if name not in passed}
-        given = {name: value for name, value in others.items() if parameters.is_constexpr(name)}
-        entries = [text] if text else []
-        entries += [f"{name}={others[name]}" for name in others.keys() - given.keys()]
-        lines = read_launches(
-            kernel,
-            signature=", ".join(entries) or None,
-            constexprs=with_values(constexprs, given),
-            **described,
-        )
-        for line in lines:
-            _check_passed(parameters, line, size)
-        found.append(SizedLaunches(size, lines))
-    return found
+    text, passed = _signature_at(signature or "", size)
+    others = {name: value for name, value in size.items() if name not in passed}
+    given = {name: value for name, value in others.items() if parameters.is_constexpr(name)}
+    entries = [text] if text else []
+    entries += [f"{name}={others[name]}" for name in others.keys() - given.keys()]
+    lines = read_launches(
+        kernel,
+        signature=", ".join(entries) or None,
+        constexprs=with_values(constexprs, given),
+        **described,
+    )
+    for line in lines:
+        named = {**dict(zip(parameters.by_name, line.arguments, strict=False)), **line.keywords}
+        for name, value in size.items():
+            if name in named and named[name] != value:
+                refuse(
+                    f"--signature passes {quoted(named[name])} as {shortened(name)}, whose size is"
+                    f" {quoted(value)}; give {shortened(name)} in its place"
+                )
+    return lines
 
 
 def _signature_at(signature: str, size: Size) -> tuple[str, set[str]]:
@@ -189,13 +165,3 @@ def with_values(words: Words, given: Mapping[str, Any]) -> Words:
     texts = [words] if isinstance(words, str) else list(words)
     kept = [one for one in texts if one.partition("=")[0].strip() not in given]
     return [*kept, *(f"{name}={value!r}" for name, value in given.items())]
-
-
-def _check_passed(parameters: Parameters, line: LaunchLine, size: Size) -> None:
-    passed = {**dict(zip(parameters.by_name, line.arguments, strict=False)), **line.keywords}
-    for name, value in size.items():
-        if name in passed and passed[name] != value:
-            refuse(
-                f"--signature passes {quoted(passed[name])} as {shortened(name)}, whose size is"
-                f" {quoted(value)}; give {shortened(name)} in its place"
-            )

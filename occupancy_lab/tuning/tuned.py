@@ -69,17 +69,6 @@ def tuned(file: str | Path) -> Callable[[Any], Tuned]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """What the file has for a launch."""
-
-    place: int | None = None
-    """Of its configuration among all; None where it has none."""
-    why_not: str = ""
-    is_near: bool = False
-    """Whether it was chosen at another size."""
-
-
-@dataclass(frozen=True, slots=True)
 class _Way:
     """How a launch is made."""
 
@@ -181,16 +170,17 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
     ) -> tuple[_Way | None, str]:
         """Return how the file has a launch made; None where it does not say, and why."""
         found = self._find(device, told)
-        if found.place is None:
-            return None, found.why_not
-        config = self.configs[found.place]
-        if found.is_near and not self._is_left(config, named):
+        if isinstance(found, str):
+            return None, found
+        place, is_near = found
+        config = self.configs[place]
+        if is_near and not self._is_left(config, named):
             return None, "its early_config_prune drops what was chosen at the nearest size"
         own = [] if self._author is None else self._author.configs
         hooks = {one.pre_hook for one in own if _same(one, config)} or {one.pre_hook for one in own}
         if len(hooks) > 1:
             return None, "its configurations have several pre_hooks, and none is of what was chosen"
-        settings = self._chosen[found.place - self._first]
+        settings = self._chosen[place - self._first]
         return _Way(self.fn.run, settings, next(iter(hooks), None), config), ""
 
     def place_of(self, *told: Any) -> int | None:
@@ -201,14 +191,19 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
         """
         device = _device()
         found = self._find(device, told)
-        if found.place is None and device != NO_GPU:
-            self._fallback(found.why_not, device, None)
-        return found.place
+        if not isinstance(found, str):
+            return found[0]
+        if device != NO_GPU:
+            self._fallback(found, device, None)
+        return None
 
-    def _find(self, device: int, told: Sequence[Any]) -> _Found:
-        """Return what the file has for a launch that is *told* from others by this."""
+    def _find(self, device: int, told: Sequence[Any]) -> tuple[int, bool] | str:
+        """Return the place of what the file has for a launch that is *told* from others by this.
+
+        With it comes whether it was chosen at another size; or else why there is none.
+        """
         if self._not_mine:
-            return _Found(why_not=self._not_mine)
+            return self._not_mine
         names = [name for _, name in self._values]
         defaults = [self._defaults.get(name) for name in names]
         given = {
@@ -219,16 +214,15 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
         for mine, its in ((self._file.tensors, dict(dtypes)), (self._file.constexprs, given)):
             for name, value in mine.items():
                 if its[name] != value:
-                    return _Found(why_not=f"{name} is {its[name]}, and the file is of {value}")
+                    return f"{name} is {its[name]}, and the file is of {value}"
         gpu = self._gpu(device)
         if gpu not in self._file.gpus:
-            return _Found(why_not=f"the file has {few_of([*self._file.gpus])}, and this is {gpu}")
+            return f"the file has {few_of([*self._file.gpus])}, and this is {gpu}"
         sizes = {name: given[name] for name in self._file.sizes}
         choice = self._file.choice(gpu, sizes)
         if choice is None:
-            return _Found(why_not=f"the file has no launch like {sizes}")
-        place = self._first + self._chosen.index(choice.config)
-        return _Found(place, is_near=choice.sizes != sizes)
+            return f"the file has no launch like {sizes}"
+        return self._first + self._chosen.index(choice.config), choice.sizes != sizes
 
     @cached_property
     def _defaults(self) -> dict[str, Any]:

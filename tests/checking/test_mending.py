@@ -15,12 +15,11 @@ from occupancy_lab import explain_launch
 from occupancy_lab.checking import check
 from occupancy_lab.checking.conditions import Check
 from occupancy_lab.checking.mending import Mender
-from occupancy_lab.checking.rows import make_rows
+from occupancy_lab.checking.rows import Table, make_rows
 from occupancy_lab.prediction import NOT_FOLLOWED
 
 if TYPE_CHECKING:
     from occupancy_lab.checking.mending import Mend
-    from occupancy_lab.checking.rows import Row
 
 
 def mend(condition: str, *rows: dict[str, Any]) -> Mend | None:
@@ -227,11 +226,10 @@ def test_one_knob_is_named_where_one_does() -> None:
     rows = make_rows([SLOW, compiled(num_warps=8, num_stages=1, n_regs=32)], "rows")
     tried = make_rows([compiled(num_warps=4, n_regs=80), compiled(n_regs=32)], "tried")
 
-    def judge(row: Row) -> tuple[frozenset[int], frozenset[int]]:
-        return frozenset({0}), frozenset({0} if row.values["occupancy"] >= 0.8 else ())
-
     for others, changed in ([], {"num_warps", "num_stages"}), (tried, {"num_warps"}):
-        found = Mender(rows, judge, lambda _row, others=others: others).mend(rows[0])
+        mender = Mender((Check.read("occupancy >= 0.8"),), Table.of(rows))
+        mender.tried = lambda _row, others=others: others
+        found = mender.mend(rows[0])
         assert found is not None
         assert found.changes.keys() == changed
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import sys
@@ -191,6 +192,6 @@ def test_findings_are_written_as_a_table() -> None:
 
 def test_findings_are_plain_json() -> None:
     """Every finding survives JSON."""
-    found = [one.to_dict() for one in examine()]
+    found = [dataclasses.asdict(one) for one in examine()]
     assert json.loads(json.dumps(found)) == found
     assert {one["status"] for one in found} <= {"ok", "missing", "problem"}

@@ -99,10 +99,14 @@ def record(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Recorder]]
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
 
     def call(kernel: Kernel, *arguments: object) -> Recorder:
-        recorder = Recorder()
+        recorder, function = Recorder(), kernel.function
         module = kernel.run.__module__
-        monkeypatch.setattr(f"{module}.{kernel.function.__name__}", recorder)
-        kernel.run(*arguments)
+        monkeypatch.setattr(f"{module}.{function.__name__}", recorder)
+        object.__setattr__(kernel, "function", recorder)
+        try:
+            kernel.run(*arguments)
+        finally:
+            object.__setattr__(kernel, "function", function)
         return recorder
 
     yield call

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matrices import check_softmax, problem_of, random_matrix
 
+from occupancy_lab.kernels.softmax import rows_alike
 from occupancy_lab.kernels.softmax_pieces import (
     KERNEL,
     LEAST_PIECE_BYTES,
     block_sizes,
     pieces_of,
-    rows_alike,
 )
 from occupancy_lab.values import Config, Problem
 

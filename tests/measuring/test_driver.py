@@ -17,8 +17,13 @@ from occupancy_lab.compiling import Store
 from occupancy_lab.errors import DoesNotFitError
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.measuring import accepts_cooperative_launch, ask_driver
-from occupancy_lab.measuring.driver import REASONS, read_clock, throttle_words
+from occupancy_lab.measuring.driver import (
+    REASONS,
+    accepts_cooperative_launch,
+    ask_driver,
+    read_clock,
+    throttle_words,
+)
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:

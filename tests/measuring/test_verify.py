@@ -377,7 +377,7 @@ def test_the_answer_counts(verdicts: list[bool | None]) -> None:
 def test_checks_are_json() -> None:
     """A check's plain values survive JSON."""
     checks = verify("softmax", PROBLEM, [CONFIG], H200)
-    values = [check.to_dict() for check in checks]
+    values = checks.to_dict()
     assert json.loads(json.dumps(values)) == values
     assert values[0]["config"] == {"block_size": 1024, "num_warps": 8, "num_stages": 4}
 

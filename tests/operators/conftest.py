@@ -86,7 +86,7 @@ def default_choice(
     kernel = planning.as_laid_out(load_kernel(name), matrices, wide=False)
     config = kernel.default_config(problem, gpu.architecture.max_shared)
     plan = plan_of(kernel, problem, config, 1, gpu.multiprocessors)
-    return Choice(kernel, problem, config, plan)
+    return Choice(kernel, problem, config, plan, gpu.target)
 
 
 def forget() -> None:

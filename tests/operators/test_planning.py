@@ -275,7 +275,9 @@ def test_a_loaded_kernel_is_given_every_parameter(
     problem = Problem(64, 300)
     config = kernel.default_config(problem, H200.architecture.max_shared)
     laid_out = as_laid_out(kernel, dense(problem, kernel.operands), wide=False)
-    choice = Choice(laid_out, problem, config, plan_of(kernel, problem, config, 1, 132))
+    choice = Choice(
+        laid_out, problem, config, plan_of(kernel, problem, config, 1, 132), H200.target
+    )
     monkeypatch.setattr("occupancy_lab.launch.Launch.warm_up", lambda *_: compiled)
     found = planning.load(choice)
     addresses = range(1, 2 + kernel.operands + (kernel.workspace is not None))
@@ -313,7 +315,7 @@ def test_a_workspace_is_passed_after_the_matrices(monkeypatch: pytest.MonkeyPatc
     laid_out = as_laid_out(kernel, dense(problem), wide=False)
     plan = plan_of(kernel, problem, config, 1, 132)
     monkeypatch.setattr("occupancy_lab.launch.Launch.warm_up", lambda *_: compiled)
-    found = planning.load(Choice(laid_out, problem, config, plan))
+    found = planning.load(Choice(laid_out, problem, config, plan, H200.target))
     assert found.workspace == 512 + 300
     found.launch(7, 1, 2, 3)
     assert compiled.launched[0][9:] == (1, 2, 3, 300, 300, 300, 512)

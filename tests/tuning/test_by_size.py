@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from in_process import run
 import occupancy_lab
 from occupancy_lab.errors import InputError
 from occupancy_lab.kernel import load_function
+from occupancy_lab.prediction import Part, Prediction
 from occupancy_lab.tuning import by_size
 from occupancy_lab.tuning.space import source_digest
 from occupancy_lab.tuning.tuned_file import TunedFile
@@ -195,16 +197,25 @@ def test_a_search_keeps_a_block_of_one_size(tried: list[dict[str, Any]]) -> None
     assert len({one["num_stages"] for one in tried}) > 1
 
 
+FAST = Prediction(
+    1e-3, 1.0, None, (Part("launch", 1e-3),), "nothing", calibrated=False, low_us=1e-3, high_us=1e-3
+)
+
+
 def test_a_search_drops_what_does_other_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """A neighbour that moves other bytes than what it came from is no choice, however fast."""
     monkeypatch.setattr(by_size, "SEARCHED", 6)
-    moved, us = by_size._moved, by_size._us
+    moved, with_counts = by_size._moved, by_size.with_counts
 
     def is_given(run: Any) -> bool:
         return run.arguments["BLOCK"] in {512, 1024}
 
+    def counted(*asked: Any) -> list[Any]:
+        runs = with_counts(*asked)
+        return [run if is_given(run) else replace(run, prediction=FAST) for run in runs]
+
     monkeypatch.setattr(by_size, "_moved", lambda run: moved(run) if is_given(run) else {})
-    monkeypatch.setattr(by_size, "_us", lambda run: us(run) if is_given(run) else 1e-3)
+    monkeypatch.setattr(by_size, "with_counts", counted)
     found = occupancy_lab.tune_sizes(
         scale, constexprs=["FACTOR=3", "BLOCK=512,1024"], search=True, **SCALE
     )

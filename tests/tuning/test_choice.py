@@ -18,7 +18,7 @@ from occupancy_lab.measuring import measure
 from occupancy_lab.prediction import NOT_FOLLOWED
 from occupancy_lab.sweeping.recorded import RecordedLaunch
 from occupancy_lab.tuning import Choice, Tuning
-from occupancy_lab.tuning.choice import FLUSH_US, cost_of, tuning_document
+from occupancy_lab.tuning.choice import FLUSH_US, cost_of
 from occupancy_lab.values import Measurement, Problem
 
 if TYPE_CHECKING:
@@ -168,20 +168,20 @@ def test_words_of_a_tuning(
     check_golden: Callable[[str, str], None], name: str, found: Tuning
 ) -> None:
     """The golden files hold the choice, why, what is next and what it costs."""
-    check_golden(name, tuning_document(found, 5).to_markdown())
+    check_golden(name, found.to_document(5).to_markdown())
 
 
 def test_top_rows_are_shown() -> None:
     """As many of the best predicted are shown as are asked for."""
-    sections = tuning_document(tuning("h200"), 1).sections
+    sections = tuning("h200").to_document(1).sections
     assert len(sections[0].tables[0].rows) == 1
 
 
 def test_tuning_is_shown_with_five_rows() -> None:
     """A tuning's own markdown, which a notebook shows, is its document."""
     found = tuning("h200", us=(9.72, None))
-    assert found.to_markdown() == tuning_document(found, 5).to_markdown()
-    assert found.to_markdown(1) == tuning_document(found, 1).to_markdown()
+    assert found.to_markdown() == found.to_document(5).to_markdown()
+    assert found.to_markdown(1) == found.to_document(1).to_markdown()
 
 
 @pytest.mark.parametrize(

@@ -80,26 +80,28 @@ def test_what_an_autotuner_sets_is_no_size(tmp_path: Path) -> None:
 
 def test_entries_calculate_with_the_size() -> None:
     """An entry is worked out for each size, and a size without an entry is passed by name."""
-    one, other = launches_at(
-        layer_norm,
-        [{"N": 1000, "BLOCK_SIZE": 1024}, {"N": 64, "BLOCK_SIZE": 64}],
-        signature="*fp16,*fp16,*fp16,*fp16,*fp32,*fp32,2 * N,N,1e-5",
-        constexprs=(),
-        num_warps="2,4",
-        grid="cdiv(N, BLOCK_SIZE)",
+    one, other = (
+        launches_at(
+            layer_norm,
+            size,
+            signature="*fp16,*fp16,*fp16,*fp16,*fp32,*fp32,2 * N,N,1e-5",
+            constexprs=(),
+            num_warps="2,4",
+            grid="cdiv(N, BLOCK_SIZE)",
+        )
+        for size in ({"N": 1000, "BLOCK_SIZE": 1024}, {"N": 64, "BLOCK_SIZE": 64})
     )
-    assert [line.arguments[6:] for line in one.lines] == [(2000, 1000, 1e-5)] * 2
-    assert [line.keywords["num_warps"] for line in one.lines] == [2, 4]
-    assert {line.keywords["BLOCK_SIZE"] for line in other.lines} == {64}
-    assert {line.grid for line in one.lines + other.lines} == {(1,)}
-    (named,) = launches_at(
+    assert [line.arguments[6:] for line in one] == [(2000, 1000, 1e-5)] * 2
+    assert [line.keywords["num_warps"] for line in one] == [2, 4]
+    assert {line.keywords["BLOCK_SIZE"] for line in other} == {64}
+    assert {line.grid for line in one + other} == {(1,)}
+    (line,) = launches_at(
         layer_norm,
-        [{"N": 1000}],
+        {"N": 1000},
         signature="X=*fp16, Y=*fp16, W=*fp16, B=*fp16, Mean=*fp32, Rstd=*fp32, stride=N + 24,"
         " eps=1e-5",
         constexprs="BLOCK_SIZE=1024",
     )
-    (line,) = named.lines
     assert (line.arguments[6], {**line.keywords, "N": 1000}["N"]) == (1024, 1000)
 
 
@@ -108,7 +110,7 @@ def test_a_size_in_another_place_is_refused() -> None:
     with pytest.raises(InputError, match="passes '64' as M, whose size is '32'; give M in its"):
         launches_at(
             matmul,
-            [{"M": 32, "N": 64, "K": 128}],
+            {"M": 32, "N": 64, "K": 128},
             signature="*fp16,*fp16,*fp16,N,M,K,K,1,N,1,N,1",
             constexprs={
                 **dict.fromkeys(("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K"), 32),
@@ -130,7 +132,7 @@ def test_a_size_in_another_place_is_refused() -> None:
 def test_an_entry_that_is_no_number_is_refused(signature: str, why: str) -> None:
     """Other names, conditions and sizes that are given twice are told."""
     with pytest.raises(InputError, match=why):
-        launches_at(layer_norm, [{"N": 1000}], signature=signature, constexprs="BLOCK_SIZE=1024")
+        launches_at(layer_norm, {"N": 1000}, signature=signature, constexprs="BLOCK_SIZE=1024")
 
 
 def test_values_take_the_place_of_others() -> None:
