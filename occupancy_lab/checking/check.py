@@ -20,10 +20,8 @@ from occupancy_lab.text.words import count
 from occupancy_lab.values import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
-    from occupancy_lab.asked import Asked
-    from occupancy_lab.explaining.explanation import Explanation
     from occupancy_lab.expressions import Value
     from occupancy_lab.inputs import AskedGpus
 
@@ -257,13 +255,8 @@ def check(  # noqa: PLR0913 - one argument per option of the command line
     else:
         checks = (condition,) if isinstance(condition, Check) else tuple(condition)
     rows: list[Row] = []
-    makers: dict[int, tuple[Asked, Explanation]] = {}
     for source in sources:
-        found, explained = load(source, gpu=gpu, **launch)
-        if explained is not None:
-            made = zip(found, explained.asked, strict=False)
-            makers |= {id(row): (asked, explained) for row, asked in made}
-        rows += found
+        rows += load(source, gpu=gpu, **launch)
     kernels = [row for row in rows if row.status != Status.NOT_COMPILED]
     passes = {"not known": unknown_ok, "failed": failures_ok, "empty": allow_empty}
     if not kernels and not allow_empty:
@@ -274,9 +267,7 @@ def check(  # noqa: PLR0913 - one argument per option of the command line
         )
     passed = {kind for kind, ok in passes.items() if ok}
     beside = _beside(checks, kernels, baseline, allow_empty=allow_empty, gpu=gpu)
-    made = zip(kernels, beside, strict=True)
-    makers = {id(new): makers[id(old)] for old, new in made if id(old) in makers}
-    checked = _checked(checks, Table.of(beside), makers, passed)
+    checked = _checked(checks, Table.of(beside), passed)
     return dataclasses.replace(checked, not_compiled=len(rows) - len(kernels))
 
 
@@ -297,7 +288,7 @@ def _beside(
         return rows
     if not asking:
         refuse("no condition names baseline, as 'predicted_us <= baseline * 1.05' does")
-    found = with_baseline(rows, load(baseline, gpu=gpu)[0])
+    found = with_baseline(rows, load(baseline, gpu=gpu))
     if not allow_empty and all(row.before is None for row in found):
         refuse(
             "the baseline has none of the rows, which proves nothing; --allow-empty lets it pass"
@@ -308,13 +299,12 @@ def _beside(
 def _checked(
     checks: Sequence[Check],
     table: Table,
-    makers: Mapping[int, tuple[Asked, Explanation]],
     passes: Collection[str],
 ) -> Checked:
     """Return what becomes of *checks*; *passes* are the kinds of findings that are let pass."""
     if not table.rows:
         return Checked(tuple(Outcome(one, (), (), 0, ()) for one in checks))
-    mender = Mender(checks, table, makers)
+    mender = Mender(checks, table)
     return Checked(tuple(_outcome(one, table, mender, passes) for one in checks))
 
 

@@ -220,7 +220,7 @@ def diff(  # noqa: PLR0913 - one argument per option of the command line
     condition = None if fail_on is None else parse(fail_on, _FAIL_ON)
     if before == after == "-":
         refuse("standard input is only one of the two tables: give a file for the other")
-    whole = [Table.of(load(one, gpu=gpu)[0]) for one in (before, after)]
+    whole = [Table.of(load(one, gpu=gpu)) for one in (before, after)]
     if not any(table.rows for table in whole):
         refuse("there are no rows to compare in either table")
     old, new = map(launched, whole)
@@ -393,7 +393,7 @@ def diff_tritons(tritons: Sequence[str], *, fail_on: str | None = None, **asked:
     """
     if len(tritons) != 2 or tritons[0] == tritons[1]:  # noqa: PLR2004 - before and after
         refuse("--triton takes two different versions here, such as 3.6.0,3.7.1")
-    before, after = (load(_compiled(one, asked))[0] for one in tritons)
+    before, after = (load(_compiled(one, asked)) for one in tritons)
     names = [f"Triton {rows[0].values.get('triton_version')}" for rows in (before, after)]
     return diff(before, after, fail_on=fail_on, names=(names[0], names[1]))
 

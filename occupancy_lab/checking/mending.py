@@ -7,7 +7,6 @@ import functools
 import math
 import re
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from occupancy_lab.checking.changes import difference_words, slower, time_words, times
@@ -78,16 +77,10 @@ class Mend:
 class Mender:
     """Finds what would mend rows of a table."""
 
-    def __init__(
-        self,
-        checks: Sequence[Check],
-        table: Table,
-        makers: Mapping[int, tuple[Asked, Explanation]] = MappingProxyType({}),
-    ) -> None:
-        """Take the *checks* of a table, and by the ids of its rows what launches were compiled."""
+    def __init__(self, checks: Sequence[Check], table: Table) -> None:
+        """Take the *checks* of a table."""
         self._checks = checks
         self._table = table
-        self._makers = makers
         self._chosen: set[int] = set()
         self._said: dict[int, Advised | None] = {}
         self._judged: dict[tuple[Problem, int], list[Judged]] = {}
@@ -101,9 +94,9 @@ class Mender:
 
     def _maker(self, row: Row) -> tuple[Asked, Explanation] | None:
         """Return what *row* was compiled of; None of a row of no launch, and beyond MOST_TRIED."""
-        if id(row) in self._makers and len(self._chosen) < MOST_TRIED:
+        if row.maker is not None and len(self._chosen) < MOST_TRIED:
             self._chosen.add(id(row))
-        return self._makers[id(row)] if id(row) in self._chosen else None
+        return row.maker if id(row) in self._chosen else None
 
     def tried(self, row: Row) -> Iterable[Row]:
         """Return launches with another knob than *row*, each compiled when it is asked for."""
@@ -160,7 +153,7 @@ class Mender:
         """Return what `explain` or `trace` says first of *row*; None where neither does."""
         if id(row) not in self._said:
             found = self._maker(row)
-            self._said[id(row)] = of_trace(row) if found is None else of_launch(row, *found)
+            self._said[id(row)] = of_trace(row) if found is None else of_launch(row)
         return self._said[id(row)]
 
     def _first(self, row: Row) -> Mend | None:
@@ -319,16 +312,13 @@ def of_trace(row: Row) -> Advised | None:
     return Advised(sentence if said is None else f"{said}", f"{change}", changed)
 
 
-def of_launch(row: Row, asked: Asked, explained: Explanation) -> Advised | None:
+def of_launch(row: Row) -> Advised | None:
     """Return what `explain` says of a launch, near which others are compiled; None: nothing."""
     from occupancy_lab.explaining.advice import best_action
-    from occupancy_lab.explaining.explanation import make_cases
 
-    if row.record is None or asked.matrix is not None:
+    if row.record is None or row.maker is None or row.maker[0].matrix is not None:
         return None
-    others: dict[str, Any] = {"triton": explained.triton, "assume": explained.assume}
-    (case,) = make_cases([asked], [row.record], explained.compiler, **others)
-    action = best_action(case)
+    action = best_action(row.maker[1].case_of(row.record))
     if action is None:
         return None
     if action.record is None:

@@ -25,6 +25,8 @@ from occupancy_lab.values import Status
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from occupancy_lab.asked import Asked
+    from occupancy_lab.explaining.explanation import Explanation
     from occupancy_lab.expressions import Expression, Value
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedGpus
@@ -54,6 +56,8 @@ class Row:
     """Where the row is from: "rows.json, row 3"."""
     record: Any = field(default=None, compare=False, repr=False)
     """The Record of a launch that was compiled now."""
+    maker: tuple[Asked, Explanation] | None = field(default=None, compare=False, repr=False)
+    """What such a launch was compiled of; None of any other row."""
     before: Row | None = field(default=None, compare=False, repr=False)
     """The same launch in the baseline; None where there is none."""
 
@@ -324,8 +328,8 @@ def _constant(text: str) -> Value:
         return text
 
 
-def load(source: Any, *, gpu: AskedGpus | None = None, **launch: Any) -> tuple[list[Row], Any]:
-    """Return the rows of a source that `check` takes, and the Explanation of a Triton function."""
+def load(source: Any, *, gpu: AskedGpus | None = None, **launch: Any) -> list[Row]:
+    """Return the rows of a source that `check` takes."""
     if isinstance(source, str | os.PathLike):
         name = os.fspath(source)
         if ".py:" in name or name.endswith(".py"):
@@ -333,18 +337,18 @@ def load(source: Any, *, gpu: AskedGpus | None = None, **launch: Any) -> tuple[l
 
             source = explain(kernel=name, gpu=gpu, **launch)
         else:
-            return (scanned(name, gpu=gpu) if Path(name).is_dir() else read_rows(name)), None
+            return scanned(name, gpu=gpu) if Path(name).is_dir() else read_rows(name)
     if hasattr(source, "lines"):
-        return _of_script(source), None
+        return _of_script(source)
     if hasattr(source, "runs"):
-        return _of_runs(source), source
+        return _of_runs(source)
     if hasattr(source, "columns"):
         from occupancy_lab.files import plain_rows
 
-        return make_rows(plain_rows(source), "the table"), None
+        return make_rows(plain_rows(source), "the table")
     found = source if isinstance(source, list | tuple) else source.rows()
     rows = [one for one in found if isinstance(one, Row)]
-    return rows or make_rows(found, "the rows"), None
+    return rows or make_rows(found, "the rows")
 
 
 def scanned(*folders: str, gpu: AskedGpus | None = None) -> list[Row]:
@@ -358,8 +362,10 @@ def _of_runs(found: Any) -> list[Row]:
     source = _source(found.asked[0].function) if found.asked else None
     rows = make_rows([{"source": source, **run.to_dict()} for run in found.runs], "the launch")
     return [
-        dataclasses.replace(row, record=run if hasattr(run, "calculation") else None)
-        for row, run in zip(rows, found.runs, strict=True)
+        dataclasses.replace(row, record=run, maker=(asked, found))
+        if hasattr(run, "calculation")
+        else row
+        for row, run, asked in zip(rows, found.runs, found.asked, strict=True)
     ]
 
 

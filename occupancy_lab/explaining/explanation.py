@@ -101,11 +101,22 @@ class Explanation(Answer):
         """
         if not self.is_one_launch:
             return ()
-        asked = [
-            one for one, run in zip(self.asked, self.runs, strict=True) if isinstance(run, Record)
-        ]
+        return self._cases_of(self.records)
+
+    def _cases_of(self, records: Sequence[Record]) -> tuple[Case, ...]:
+        made = {id(run): one for one, run in zip(self.asked, self.runs, strict=True)}
+        asked = [made[id(record)] for record in records]
         others: dict[str, Any] = {"triton": self.triton, "assume": self.assume}
-        return make_cases(asked, self.records, self.compiler, **others)
+        return make_cases(asked, records, self.compiler, **others)
+
+    def case_of(self, record: Record) -> Case:
+        """Return one of `records` with what it is compared with, the others without.
+
+        Those of a script are made already, while it ran.
+        """
+        if "cases" in vars(self) and self.cases:
+            return next(case for case in self.cases if case.record is record)
+        return self._cases_of([record])[0]
 
     @property
     def short(self) -> Document | None:
