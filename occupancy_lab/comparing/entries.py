@@ -29,6 +29,7 @@ from occupancy_lab.text.words import (
     known,
     listed,
     microseconds,
+    percent,
     resource_word,
 )
 
@@ -349,6 +350,8 @@ def _held(entry: Entry) -> str:
 def _step(first: Entry, other: Entry) -> str:
     """Say whether the programs per multiprocessor change, and where the step lies."""
     before, after = first.record.occupancy, other.record.occupancy
+    if few := _few_programs(first, other):
+        return few
     if before.num_warps != after.num_warps:
         word = first.architecture.warp_word
         return (
@@ -368,6 +371,16 @@ def _step(first: Entry, other: Entry) -> str:
         f"That crosses an occupancy step {'down' if fewer else 'up'}, from {_held(first)}, to"
         f" {_held(other)}{_launched(first, other)}.{cliffs}"
     )
+
+
+def _few_programs(first: Entry, other: Entry) -> str:
+    """Say that occupancy limits neither, where both leave places for programs empty."""
+    plans = [one.record.plan for one in (first, other)]
+    taken = [(one.num_programs, one.waves) for one in plans if one is not None]
+    if len(taken) < len(plans) or any(waves is None or waves >= 1 for _, waves in taken):
+        return ""
+    words = [f"{count(n or 0, 'program')} {percent(waves or 0.0)}" for n, waves in taken]
+    return f"Occupancy limits neither: of the places for programs {listed(words)} are taken."
 
 
 def _launched(first: Entry, other: Entry) -> str:

@@ -82,7 +82,7 @@ def test_bytes_that_come_again_are_said() -> None:
     """Rows that are read three times, and too many to stay in the cache, come almost thrice."""
     large = rows(65536, 65536, 1056, passes=3)
     found = page(large)
-    assert "Device memory gives 8.59 GB 2.8 times over" in found
+    assert "Device memory gives 8.59 GB 3.0 times over" in found
     assert "times over" not in page(large, read=1, written=1)
 
 
