@@ -220,6 +220,7 @@ def of_neighbours(case: Case) -> Iterator[str]:
         if left:
             yield f"{listed(left)}, compiled too, would not be faster by {own.noticeable:.0%}."
         yield from _without_values(case.record)
+        yield from _many_programs(case.record)
         if best is None:
             yield from _further_away(case)
         return
@@ -239,6 +240,18 @@ def of_neighbours(case: Case) -> Iterator[str]:
         yield f"None of these spills less, and what keeps more {warps} resident spills more."
     elif shown:
         yield f"None of these keeps more {warps} resident or spills less."
+
+
+def _many_programs(record: Record) -> Iterator[str]:
+    """Say what takes less where starting the programs of a launch bounds it."""
+    own = record.prediction
+    if own is None or own.bound != "dispatch" or record.plan is None:
+        return
+    us = next(part.us for part in own.parts if part.name == own.bound)
+    yield (
+        f"To start {count(record.plan.num_programs or 0, 'program')} takes {microseconds(us)} by"
+        " itself: where each does several pieces of the work, fewer start."
+    )
 
 
 def _without_effect(case: Case) -> Iterator[str]:
