@@ -19,7 +19,8 @@ USUAL: dict[str, Value] = {"bool": False, "int": 16, "float": math.nan}
 """What a value of each kind is taken to be; nan passes through arithmetic, and no grid is empty."""
 OWN = (str(Path(__file__).parents[1]), "<")
 """How the names of files begin that are of this package, and of code that has no file."""
-LIBRARIES = tuple(f"{os.sep}{name}{os.sep}" for name in ("torch", "triton"))
+LIBRARIES = (*(f"{os.sep}{name}{os.sep}" for name in ("torch", "triton")), "torchinductor_")
+"""What the names of files of torch have in them, of Triton, and of what Inductor writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,9 @@ def place() -> str:
 
 
 def _is_inside(file: str) -> bool:
-    return file.startswith(OWN) or any(name in file for name in LIBRARIES) or "contextlib" in file
+    written = os.environ.get("TORCHINDUCTOR_CACHE_DIR") or "<"
+    named = any(name in file for name in LIBRARIES) or "contextlib" in file
+    return named or file.startswith((*OWN, written))
 
 
 def names_value(word: str) -> bool:

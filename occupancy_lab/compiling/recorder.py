@@ -9,15 +9,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import sys
 import threading
 from collections import deque
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.arguments import Plain, is_plain
-from occupancy_lab.compiling.assumptions import Assumptions
+from occupancy_lab.compiling.assumptions import Assumptions, place
 from occupancy_lab.compiling.compile import compile_launch, failure_of, resource_key
 from occupancy_lab.compiling.compiler import Compilation
 from occupancy_lab.compiling.dry_gpu import offline_torch
@@ -41,6 +39,7 @@ from occupancy_lab.values import Failure, Resources, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
 
     from occupancy_lab.compiling.assumptions import Value
     from occupancy_lab.compiling.notes import Told
@@ -157,7 +156,7 @@ class Recorder:
                 is_new = key not in self._found
                 if is_new:
                     self._plain[key] = ScriptLaunch(
-                        _in_plain(variant), _place(), self._calls, 0, _texts(variant.tuned)
+                        _in_plain(variant), place(), self._calls, 0, _texts(variant.tuned)
                     )
                     self._found[key] = variant
                 self._times[key] = self._times.get(key, 0) + 1
@@ -451,18 +450,6 @@ def _check_arguments(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any
         if name not in constexprs and (is_number_of_numpy or isinstance(value, REFUSED)):
             msg = f"failed to specialize argument of type: {type(value).__name__}"
             raise TypeError(msg)
-
-
-def _place() -> str:
-    """Return the file and line of the launch line: the first that is not Triton's or ours."""
-    import triton
-
-    frame = sys._getframe(1)  # noqa: SLF001 - what inspect.currentframe calls
-    tuning = Path(__file__).parents[1] / "tuning"  # what launches for `tuned`
-    own = (str(Path(triton.__file__).parent), str(tuning), __file__)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(own):
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def _tuning_key(tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:

@@ -834,7 +834,10 @@ assert model[0].weight.grad.shape == (256, 256)
 
 @pytest.mark.slow
 def test_kernels_of_torch_compile_are_seen(tmp_path: Path) -> None:
-    """Inductor's kernels, forward and backward, are noted with their grids, and compile."""
+    """Inductor's kernels, forward and backward, are noted with their grids, and compile.
+
+    Their launch lines are the program's, none of torch or of what Inductor wrote.
+    """
     path = tmp_path / "program.py"
     path.write_text(f"import torch\n{COMPILED}", encoding="utf-8")
     for gpu in ("h100", "mi300x"):
@@ -843,6 +846,7 @@ def test_kernels_of_torch_compile_are_seen(tmp_path: Path) -> None:
             names = [one.bound.kernel for one in script.launches]
             assert any("softmax" in name for name in names)
             assert any("backward" in name for name in names)
+            assert all(one.place.startswith(f"{path}:") for one in script.launches)
             assert all(script.resources(index).n_regs > 0 for index in range(len(names)))
 
 
