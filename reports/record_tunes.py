@@ -458,7 +458,7 @@ def first_change(function: Any, arguments: Any, keywords: Any, grid: Any) -> dic
         "grown": grown_tensors(record, best.record),
         "grows": -(-math.prod(best.record.launch.grid) // math.prod(record.launch.grid)),
         "before_predicted_us": record.prediction.us,
-        **times(best.record.prediction),
+        **times(best.record.prediction.as_chosen),
     }
 
 

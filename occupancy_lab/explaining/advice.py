@@ -293,7 +293,7 @@ def _if_aligned(record: Record, other: Record, found: Change) -> Iterator[Advice
     yield Advice(
         f"If the launch can pass {words}, a load of a thread is up to {loads[1]} B wide"
         f" instead of {loads[0]}, as Triton then knows that {ALIGNMENT} divides it:"
-        f" {prediction_words(other.prediction)} predicted instead of"
+        f" {prediction_words(other.prediction.as_chosen)} predicted instead of"
         f" {microseconds(predicted_us(record))}.",
         found,
         f"{words} (if the launch can pass that)",
@@ -422,5 +422,5 @@ def best_action(case: Case) -> Action | None:
     record, change, said, changes = min(found, key=lambda one: predicted_us(one[0]))
     times = microseconds(own.us)
     if record.prediction is not None:
-        times = f"{prediction_words(record.prediction)} instead of {times}"
+        times = f"{prediction_words(record.prediction.as_chosen)} instead of {times}"
     return Action(change, said, own.us, predicted_us(record), times, changes, record)

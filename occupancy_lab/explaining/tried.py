@@ -126,7 +126,7 @@ def in_one_sentence(case: Case) -> str:
             f" more{_but_spills(case)}."
         )
     found = best.record.prediction
-    times = f"{prediction_words(found)} predicted instead of {microseconds(own.us)}"
+    times = f"{prediction_words(found.as_chosen)} predicted instead of {microseconds(own.us)}"
     why = f"{_few_programs(case.record, best)}{why_faster(own, found)}"
     return f"{literal(change_if(best, case.record))}: {times}{why}."
 
