@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -29,5 +30,6 @@ def predicted(small: Source) -> Source:
 @pytest.fixture
 def no_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have nothing compiled whose time is not in the table, as where no time is predicted."""
-    monkeypatch.setattr(evaluation, "compile_runs", lambda asked, _compiler: asked)
+    without = SimpleNamespace(prediction=None)
+    monkeypatch.setattr(evaluation, "compile_runs", lambda asked, _compiler: [without] * len(asked))
     monkeypatch.setattr(evaluation, "with_counts", lambda runs, _asked, _compiler: runs)

@@ -231,7 +231,7 @@ def test_a_measured_trace_says_what_brings_most() -> None:
     found = trace_program([sys.executable, str(MATMUL), "wasteful"], effort=Effort(600))
     (kernel,) = found.kernels
     assert kernel.action is not None
-    assert kernel.action.change == "num_warps 8 instead of 16"
+    assert kernel.action.change == "num_warps 4 instead of 16"
     us = microseconds(kernel.action.us)
     assert us in kernel.action.sentence
     assert kernel.saved_us == pytest.approx(kernel.action.now_us - kernel.action.us)
