@@ -273,7 +273,7 @@ def run(
     elif view.where is not None and len(table) and not len(chosen):
         shown = (*views.none_meets(table, view.where), *said)
     else:
-        shown = (*views.to_screen(chosen, gpus), *said)
+        shown = (*views.to_screen(chosen, gpus, len(table)), *said)
     if signalled:
         return Swept(shown, signalled, (*complaints, "interrupted; what was finished is above"))
     if complaints:

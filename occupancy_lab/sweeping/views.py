@@ -70,8 +70,12 @@ def choose(table: pd.DataFrame, view: View) -> pd.DataFrame:
     return table.iloc[view.places(rows, kinds)]
 
 
-def to_screen(table: pd.DataFrame, gpus: Mapping[str, Gpu] | None = None) -> tuple[Block, ...]:
+def to_screen(
+    table: pd.DataFrame, gpus: Mapping[str, Gpu] | None = None, of: int | None = None
+) -> tuple[Block, ...]:
     """Return what a screen has room for: what all rows share, fine rows, failures.
+
+    They are chosen of so many rows as *of*; None is that they are all.
 
     `predicted us` is always there, `measured us` and how far the prediction is off where launches
     were measured. *gpus* has by their keys GPUs that no table of devices has, such as one at hand.
@@ -95,7 +99,7 @@ def to_screen(table: pd.DataFrame, gpus: Mapping[str, Gpu] | None = None) -> tup
         parts.append(_table(shown))
     parts += [_table(rows) for rows in _failures(table, varying) if len(rows)]
     legend = _legend(shown.columns, spared) if len(fine) else ""
-    parts.append(f"{_summary(table)}.{legend}")
+    parts.append(f"{_summary(table, of)}.{legend}")
     return (*parts, *_time_sentences(fine, gpus or {}))
 
 
@@ -204,7 +208,10 @@ def _table(table: pd.DataFrame) -> Table:
     return to_table([*table], plain_rows(table))
 
 
-def _summary(table: pd.DataFrame) -> str:
+def _summary(table: pd.DataFrame, of: int | None = None) -> str:
     counts = table["status"].value_counts()
     parts = ", ".join(f"{number} {status}" for status, number in counts.items())
-    return f"{count(len(table), 'configuration')}: {parts or 'none'}"
+    several = count(len(table), "configuration")
+    if of is not None and of > len(table):
+        several = f"{len(table)} of {count(of, 'configuration')}"
+    return f"{several}: {parts or 'none'}"

@@ -56,6 +56,8 @@ def test_where_sort_and_top(table: pd.DataFrame) -> None:
     assert len(chosen) == 3
     assert set(chosen["num_warps"]) == {4}
     assert chosen["n_regs"].is_monotonic_decreasing
+    said = to_markdown(views.to_screen(chosen, of=len(table)))
+    assert f"3 of {len(table)} configurations: 3 ok." in said
 
 
 def test_limiters_have_their_vendors_names(table: pd.DataFrame) -> None:
