@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from occupancy_lab.work import float_arithmetic
@@ -148,6 +148,7 @@ def executed(high: int, low: int, **registers: Any) -> Any:
 
 
 @pytest.mark.parametrize("text", INSTRUCTIONS)
+@settings(max_examples=25)
 @given(numbers, numbers, numbers, numbers)
 def test_instructions_do_what_their_text_says(text: str, a: Any, b: Any, c: Any, u: Any) -> None:
     """Sources, their signs and what is made of them are those of the disassembly."""
