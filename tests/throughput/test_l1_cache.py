@@ -47,8 +47,8 @@ def test_what_lies_farther_apart_is_lost() -> None:
 def test_the_l1_cache_lacks_what_nsight_compute_counts() -> None:
     """Of what launches on an H200 load from local memory the share is right that comes from the L2.
 
-    That is held of every second. Those that load more from global memory than from local are left out: what they miss of that
-    is not known apart.
+    That is held of every second launch. Those that load more from global memory than from local are
+    left out: what they miss of that is not known apart.
     """
     gpu, errors = find_gpu("h200"), []
     for launch in recorded_launches("h200")[::2]:
