@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 PARTITIONED = frozenset({"sm_80", "sm_90", "sm_100", "sm_103"})
 """Where the L2 cache is two halves, each of which caches what the multiprocessors beside it load,
 so that what all of them load takes its room twice (NVIDIA's A100 white paper)."""
-LOST, LOCAL_LOST = NormalDist(1.3, 0.25), NormalDist(2, 0.5)
-"""The share of bytes that the last cache has lost when they are read again, of tensors and of local
-memory, by how many others lie in between, as a multiple of what it keeps of what all load: local
-memory is one multiprocessor's and takes its room once. From what Nsight Compute counted on an H100
-and an H200 of 80 launches that read beyond it, most of them products of matrices."""
+LOST, LOCAL_LOST = NormalDist(1.3, 0.25), NormalDist(1, 0.25)
+"""The share of bytes that the last cache has lost when they are read again, by how many others lie
+in between: of tensors as a multiple of what it keeps of what all load, of local memory, which is
+one multiprocessor's, of the whole cache. From what Nsight Compute counted on an H100 and an H200 of
+80 launches that read beyond it, most of them products of matrices."""
 LOCAL_FARTHEST = 2.25
 """From what distance on all that is stored to local memory is written before it is stored anew;
 from one on some of it is. By what Nsight Compute counted of 14 softmaxes on an H200: of what they
@@ -106,19 +106,19 @@ class LocalMemory:
         """What all threads that run at once have of it."""
         return self.threads * self.frame
 
-    def lost(self, room: int) -> float:
-        """Return the share of its loads that *room* bytes of cache have lost."""
-        return self._mean(self.reuse.fetched, room, LOCAL_LOST.cdf)
+    def lost(self, cache: int) -> float:
+        """Return the share of its loads that the last cache, of so many bytes, has lost."""
+        return self._mean(self.reuse.fetched, cache, LOCAL_LOST.cdf)
 
-    def read(self, room: int | None) -> Amount:
-        """Return what device memory gives of it, with *room* bytes of cache.
+    def read(self, cache: int | None) -> Amount:
+        """Return what device memory gives of it behind a *cache* of so many bytes.
 
         The rest of the words of which a part is stored is read as well.
         """
-        if room is None:
+        if cache is None:
             return Amount(0, self.loaded.high)
         asked = self.loaded + self.stored.scaled(self.reuse.narrow)
-        return asked.scaled(self.lost(room))
+        return asked.scaled(self.lost(cache))
 
     def written(self, room: int | None) -> Amount:
         """Return what device memory takes of it in the end, with *room* bytes of cache.
@@ -241,7 +241,7 @@ def memory(counts: Counts, gpu: Gpu, local: LocalMemory | None = None) -> Memory
     once = _at_most(total(one.read_whole for one in counts.footprints), asked_read)
     written = total(one.written_whole for one in counts.footprints)
     written = once_written = _at_most(written, asked_write)
-    room, touched = capacity(gpu), (once + written).high
+    cache, room, touched = last_cache(gpu), capacity(gpu), (once + written).high
     frames = 0 if local is None else local.bytes
     if touched is not None and room is not None and touched + frames <= room:
         given = {one: one.read_whole for one in counts.footprints}
@@ -251,17 +251,17 @@ def memory(counts: Counts, gpu: Gpu, local: LocalMemory | None = None) -> Memory
     came = sum(_came(one, amount, counts, gpu) for one, amount in given.items())
     if local is not None:
         asked += local.loaded + local.stored
-        read, taken = local.read(room), local.written(room)
+        read, taken = local.read(cache), local.written(room)
         reads += read
         written += taken
         came += read.low
     within = _written_within(written, came, gpu)
     found = Memory(asked, reads, written, within, once, once_written)
-    if local is None or room is None:
+    if local is None or cache is None:
         return found
     return replace(
         found,
-        local_lost=local.lost(room),
+        local_lost=local.lost(cache),
         local_read_bytes=read.low,
         local_written_bytes=taken.low,
     )
@@ -273,15 +273,21 @@ def _at_most(amount: Amount, most: Amount) -> Amount:
     return Amount(amount.low, max(min(limits), amount.low) if limits else None)
 
 
-def capacity(gpu: Gpu) -> int | None:
-    """Return the bytes that the last cache before the device memory keeps of what all load.
+def last_cache(gpu: Gpu) -> int | None:
+    """Return the bytes of the last cache before the device memory: the L2, or AMD's Infinity Cache.
 
-    On NVIDIA's GPUs with two partitions that is half of the L2 cache; on AMD's with an Infinity
-    Cache it is that. None where neither is known.
+    None where they are not known.
     """
-    if gpu.infinity_cache_bytes is not None or gpu.l2_bytes is None:
-        return gpu.infinity_cache_bytes
-    return gpu.l2_bytes // (2 if gpu.target.name in PARTITIONED else 1)
+    return gpu.l2_bytes if gpu.infinity_cache_bytes is None else gpu.infinity_cache_bytes
+
+
+def capacity(gpu: Gpu) -> int | None:
+    """Return the bytes that the last cache keeps of what all load.
+
+    On NVIDIA's GPUs with two partitions that is half of it. None where its size is not known.
+    """
+    cache = last_cache(gpu)
+    return cache if cache is None else cache // (2 if gpu.target.name in PARTITIONED else 1)
 
 
 def repeated(moved: Memory, counts: Counts | None, gpu: Gpu, between: int = 0) -> Memory:

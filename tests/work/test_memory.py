@@ -27,6 +27,7 @@ from occupancy_lab.work.memory import (
     capacity,
     dot_tflops,
     intensity,
+    last_cache,
     local_memory,
     memory,
     moved,
@@ -214,6 +215,18 @@ def test_spilled_registers_go_to_memory_where_they_do_not_fit() -> None:
     assert memory(counts, bare_gpus()["sm_90"], local).dram_read_bytes.high is not None
     assert local_memory(None, spilled, 512, 2112, lanes=32) is None
     assert local_memory(ran, Resources(255, 4, 0, local_bytes=0), 512, 2112, lanes=32) is None
+
+
+@pytest.mark.parametrize("key", ["h200", "rtx4090", "mi300x"])
+def test_half_of_local_memory_is_lost_where_it_fills_the_cache(key: str) -> None:
+    """The whole last cache is there for it, whether that is two halves or one."""
+    gpu = find_gpu(key)
+    cache = last_cache(gpu) or 0
+    reuse = LocalReuse(*((1024.0,),) * 3)
+    local = LocalMemory(Amount.of(10**9), Amount.of(10**9), cache // 1024, 1024, reuse)
+    counts = rows(16, 1024, 16)
+    more = memory(counts, gpu, local).dram_read_bytes.low - memory(counts, gpu).dram_read_bytes.low
+    assert more == pytest.approx(10**9 / 2, rel=0.02)
 
 
 def test_frames_of_spilled_registers_push_tensors_out_of_the_cache() -> None:
