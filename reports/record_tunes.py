@@ -433,7 +433,7 @@ def first_change(function: Any, arguments: Any, keywords: Any, grid: Any) -> dic
     from occupancy_lab.asked import Asked
     from occupancy_lab.compiling import store_directory
     from occupancy_lab.compiling.compiler import Compiler
-    from occupancy_lab.explaining.explanation import explain_asked, make_cases
+    from occupancy_lab.explaining.explanation import explain_asked
     from occupancy_lab.explaining.grids import grown_tensors
     from occupancy_lab.explaining.neighbours import best_of
     from occupancy_lab.explaining.tried import in_one_sentence
@@ -444,10 +444,11 @@ def first_change(function: Any, arguments: Any, keywords: Any, grid: Any) -> dic
     (one,) = variants(function, arguments, keywords, grid)
     asked = Asked(one.function, one.launch, gpu, relaunch=one.relaunch)
     compiler = Compiler(store_directory(), here={gpu.target} if here else (), threads=True)
-    (record,) = explain_asked([asked], compiler).records
+    explained = explain_asked([asked], compiler)
+    (record,) = explained.records
     if record.prediction is None or record.prediction.us < FEWEST_US:
         return None
-    (case,) = make_cases([asked], [record], compiler)
+    case = explained.case_of(record)
     best = best_of(record, case.neighbours)
     if best is None or best.record is None or not in_one_sentence(case):
         return None

@@ -71,9 +71,9 @@ def place() -> str:
 
 
 def _is_inside(file: str) -> bool:
-    written = os.environ.get("TORCHINDUCTOR_CACHE_DIR") or "<"
+    written = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
     named = any(name in file for name in LIBRARIES) or "contextlib" in file
-    return named or file.startswith((*OWN, written))
+    return named or file.startswith((*OWN, written) if written else OWN)
 
 
 def names_value(word: str) -> bool:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from occupancy_lab.work.operations import NUMBERED, OTHER_LAST
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -42,9 +44,9 @@ def slots(word: int) -> tuple[bool, bool]:
     """
     here, behind = bool(bit(word, 63)), bool(bit(word, 75))
     form = word >> 9 & 7
-    if form in {2, 4}:
+    if form in NUMBERED:
         here = False  # bit 63 is the number's
-    return (behind, here) if form in {2, 3, 7} else (here, behind)
+    return (behind, here) if form in OTHER_LAST else (here, behind)
 
 
 def wide(value: Array) -> Array:

@@ -20,6 +20,7 @@ from occupancy_lab.work.arithmetic import (
     signed,
     slots,
 )
+from occupancy_lab.work.operations import NUMBERED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,8 +34,6 @@ MODE_BIT, FLUSH_BIT, NAN_BIT = 78, 80, 81
 address, and what makes NaN of a maximum with one."""
 SINGLE = 2
 """The 32-bit type, in bits 75 and 84 of a conversion."""
-NUMBERS = frozenset({2, 4})
-"""The forms in which bits 32 on are a number."""
 UNSCALED = 4
 """What an FMUL scales its product by."""
 FUNCTIONS: dict[int, Callable[[Array], Array]] = {
@@ -59,7 +58,7 @@ def _first(word: int, value: Array) -> Array:
 def _other(word: int, value: Array) -> Array:
     """Return the source whose place is in bits 32 on."""
     found = value.view(np.float32)
-    if word >> 9 & 7 in NUMBERS:
+    if word >> 9 & 7 in NUMBERED:
         return found
     found = np.abs(found) if bit(word, 62) else found
     return -found if bit(word, 63) else found
@@ -133,9 +132,14 @@ def fsetp(word: int, values: Sequence[Array]) -> Results:
     return [combined(word, holds, other), combined(word, ~holds, other)]
 
 
+def _is_of_singles(word: int) -> bool:
+    """Tell whether both sides of a conversion have 32 bits."""
+    return word >> 75 & 3 == word >> 84 & 3 == SINGLE
+
+
 def fround(word: int, values: Sequence[Array]) -> Results:
     """Return a whole number near b, rounded as is asked."""
-    if word >> 75 & 3 != SINGLE or word >> 84 & 3 != SINGLE:
+    if not _is_of_singles(word):
         return [None]
     return [_whole(word, values[0]).astype(np.float32).view(np.uint32)]
 
@@ -147,7 +151,7 @@ def _whole(word: int, value: Array) -> Array:
 
 def i2f(word: int, values: Sequence[Array]) -> Results:
     """Return a whole number as one of 32-bit floating point, rounded as is asked."""
-    if word >> 75 & 3 != SINGLE or word >> 84 & 3 != SINGLE:
+    if not _is_of_singles(word):
         return [None]
     value = signed(values[0]) if bit(word, 74) else values[0]
     return [rounded(value.astype(np.float64), word >> MODE_BIT & 3).view(np.uint32)]
@@ -165,7 +169,7 @@ def rounded(exact: Array, how: int) -> Array:
 
 def f2i(word: int, values: Sequence[Array]) -> Results:
     """Return a number of 32-bit floating point as a whole one, rounded as is asked."""
-    if word >> 75 & 3 != SINGLE or word >> 84 & 3 != SINGLE:
+    if not _is_of_singles(word):
         return [None]
     exact = np.nan_to_num(_whole(word, values[0]).astype(np.float64))
     limits = (-(2**31), 2**31 - 1) if bit(word, 72) else (0, WORD)

@@ -94,7 +94,7 @@ def _compared(evaluator: Any, operation: Operation, operands: Any) -> Any:
     how = operation.text.split(",")[0].strip()
     function = COMPARISONS.get(how[1:])
     if function is None:
-        return evaluator.unknown(operation, operands)
+        return None
 
     def holds(one: Any, other: Any) -> Any:
         unordered = np.isnan(one) | np.isnan(other)
@@ -103,29 +103,19 @@ def _compared(evaluator: Any, operation: Operation, operands: Any) -> Any:
     return _made(holds)(evaluator, operation, operands)
 
 
-def _bitcast(evaluator: Any, operation: Operation, operands: Any) -> Any:
+def _bitcast(_: Any, operation: Operation, operands: Any) -> Any:
     before, after = operation.operands[0].type, operation.results[0].type
-    if before.bits != after.bits or after.bits not in {32, 64}:
-        return evaluator.unknown(operation, operands)
-    return operands[0]
+    return operands[0] if before.bits == after.bits in {32, 64} else None
 
 
 def _library(evaluator: Any, operation: Operation, operands: Any) -> Any:
     found = re.search(r'symbol = "__nv_(\w+?)f?"', operation.text)
     function = LIBRARY.get(found[1]) if found else None
-    if function is None:
-        return evaluator.unknown(operation, operands)
-    return _made(function)(evaluator, operation, operands)
+    return None if function is None else _made(function)(evaluator, operation, operands)
 
 
-COMPARISONS: dict[str, Callable[..., Any]] = {
-    "eq": operator.eq,
-    "ne": operator.ne,
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
-}
+COMPARISONS = {name.removeprefix("s"): one for name, one in tilewise.COMPARISONS.items()}
+_CONVERTED = _made(lambda one: one)
 LIBRARY: dict[str, Callable[..., Any]] = {
     "floor": np.floor,
     "ceil": np.ceil,
@@ -164,14 +154,15 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "math.cos": _made(np.cos),
     "math.fma": _made(lambda one, other, third: np.float64(one) * other + third),
     "tt.clampf": _made(lambda one, low, high: np.minimum(np.maximum(one, low), high)),
-    "arith.extf": _made(lambda one: one),
-    "arith.truncf": _made(lambda one: one),
-    "tt.fp_to_fp": _made(lambda one: one),
-    "arith.sitofp": _made(lambda one: one),
-    "arith.uitofp": _made(lambda one: one),
+    "arith.extf": _CONVERTED,
+    "arith.truncf": _CONVERTED,
+    "tt.fp_to_fp": _CONVERTED,
+    "arith.sitofp": _CONVERTED,
+    "arith.uitofp": _CONVERTED,
     "arith.fptosi": _made(_whole),
     "arith.fptoui": _made(_whole),
     "arith.cmpf": _compared,
     "tt.bitcast": _bitcast,
     "tt.extern_elementwise": _library,
 }
+"""Each takes what an operation of integers does; None is a result that is not known."""

@@ -17,6 +17,7 @@ from occupancy_lab.work import operations
 from occupancy_lab.work.gcn import ACCUMULATION, LAST_PLACE, LAST_VECTOR, VECTORS
 from occupancy_lab.work.operations import (
     FIRST_PLACE,
+    OTHER_LAST,
     STACK,
     ZERO,
     Decoder,
@@ -42,9 +43,8 @@ AGPRS = bits(range(FIRST_PLACE, FIRST_PLACE + ACCUMULATION))
 """The vector registers of AMD's GPUs, and those that they accumulate products in."""
 GUARD = 12
 """Where the number of the predicate is under which an instruction does something."""
-REGISTERS, REGISTER_THIRD = 1, frozenset({2, 3, 7})
-"""The form in which all sources are registers, and those in which the third has the second's place:
-a number, a constant or a uniform register has the other."""
+REGISTERS = 1
+"""The form in which all sources are registers."""
 ONE, TWO, THREE, LAST = range(4)
 FFMA2, FMUL2, FADD2, STTM = 0x049, 0x04A, 0x04B, 0x1ED
 _OPERANDS = {
@@ -159,7 +159,7 @@ def registers_read(word: int, decoder: Decoder) -> int:
     if kind != ONE and form == REGISTERS:
         found |= _field(word, SECOND, second)
     if kind == THREE:
-        wide = 2 if opcode == WIDE and form not in REGISTER_THIRD else pair
+        wide = 2 if opcode == WIDE and form not in OTHER_LAST else pair
         found |= _field(word, THIRD, wide)
     return found
 

@@ -22,6 +22,9 @@ UNIFORM, PREDICATES, UNIFORM_PREDICATES, SHARED = 256, 512, 520, 528
 shared memory, which is as one register here: all are numbered so."""
 NOT_KNOWN, FIRST_PLACE = 529, 530
 """What is never known, and where the places of local memory begin, and behind them constants."""
+NUMBERED, OTHER_LAST = frozenset({2, 4}), frozenset({2, 3, 7})
+"""The forms of an instruction (bits 9 to 11) in which bits 32 on are a number, and those in which
+what is there is the third source: in others it is the second."""
 STACK = 1
 """The register with the stack's address."""
 ALWAYS = 7
@@ -304,7 +307,7 @@ class Decoder:
         uniform = word & 0x1FF in range(0x080, 0x0C0)
         number = word >> 32 & 0xFFFFFFFF
         other: Source
-        if form in {2, 4}:
+        if form in NUMBERED:
             other = Constant(number)
         elif form in {3, 5}:
             other = Constant(number >> 6 & 0xFFFF, number >> 22 & 31)
@@ -316,7 +319,7 @@ class Decoder:
             first, last = self.uniform(word >> 24), self.uniform(word >> 64)
         else:
             first, last = word >> 24 & 255, word >> 64 & 255
-        return (first, last, other) if form in {2, 3, 7} else (first, other, last)
+        return (first, last, other) if form in OTHER_LAST else (first, other, last)
 
     def predicate(self, word: int, place: int) -> int:
         """Return the predicate whose number is at *place* of an arithmetic instruction."""
@@ -329,7 +332,7 @@ class Decoder:
     def sources(self, word: int, form: Form) -> list[Source]:
         """Return what an arithmetic instruction reads, in the order of its form."""
         operands = dict(zip("abc", self.operands(word), strict=True))
-        operands["o"] = operands["c" if word >> 9 & 7 in {2, 3, 7} else "b"]
+        operands["o"] = operands["c" if word >> 9 & 7 in OTHER_LAST else "b"]
         found: list[Source] = []
         for one in form.reads:
             if isinstance(one, int):
