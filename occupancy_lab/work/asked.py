@@ -87,6 +87,8 @@ class L1Cache:
     """Of a warp."""
     loaded: dict[int, int] = field(default_factory=dict)
     """The lines that the program had loaded when it last asked for a sector."""
+    present: dict[int, int] = field(default_factory=dict)
+    """The same of a line."""
     stored: Any = ()
     """The lines of the last store, where it is of few."""
     lines: int = 0
@@ -117,11 +119,13 @@ class L1Cache:
         wanted = np.unique((address if len(address) == 1 else address[threads]) // SECTOR).tolist()
         oldest = self.lines - KEPT_LINES
         missed = [one for one in wanted if self.loaded.get(one, oldest) <= oldest]
-        lines = len({one // QUARTERS for one in missed})
+        asked_lines = {one // QUARTERS for one in wanted}
+        lines = sum(self.present.get(one, oldest) <= oldest for one in asked_lines)
         self.lines += lines
         self.left_out += (self.repeat - 1) * lines
         first = sum(one not in self.loaded for one in wanted)
         self.loaded |= dict.fromkeys(wanted, self.lines)
+        self.present |= dict.fromkeys(asked_lines, self.lines)
         by_warps = int(firsts(_sectors(address[np.newaxis], threads[np.newaxis], self.lanes)).sum())
         cached, asked = 1 - len(missed) / len(wanted), len(missed) / by_warps
         return cached, 1 - cached - asked, first / by_warps

@@ -16,6 +16,7 @@ import numpy as np
 
 from occupancy_lab.work.counts import DISTANCES, LocalReuse
 from occupancy_lab.work.operations import (
+    BYPASSING_BYTES,
     LDG,
     LDGSTS,
     LDL,
@@ -144,6 +145,7 @@ class _Touch:
     size: float
     """Bytes."""
     is_load: bool
+    """Whether the L1 cache has it then."""
     is_narrow: bool = False
 
     @property
@@ -166,8 +168,9 @@ def _touches(code: Code, start: int) -> Iterator[_Touch]:
                 place = (offset + one) // WORD if is_known else (number, one)
                 yield _Touch(place, WORD, opcode == LDL, access_bytes(word) < WORD)
         elif opcode in {LDG, LDGSTS, STG}:
-            # Copies to shared memory pass the L1 cache by.
-            yield _Touch(None, code.decoder.moved_bytes(word), opcode == LDG)
+            size = code.decoder.moved_bytes(word)
+            is_cached = opcode == LDG or (opcode == LDGSTS and size < BYPASSING_BYTES)
+            yield _Touch(None, size, is_cached)
 
 
 @dataclass(frozen=True, slots=True)
