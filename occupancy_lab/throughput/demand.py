@@ -40,8 +40,13 @@ IDLE_L2_CYCLES, FEW_MISSED = 300.0, 0.05
 """From the L2 cache where no load goes on to device memory, and the share that goes on from which
 it takes L2_CYCLES: in between in proportion. Of launches right after the same one half are met
 within 6.2 and 5.4% with it (H100, H200), and within 6.6 and 6.0% by what the one before left."""
-WRITTEN_WEIGHT = 0.71
-"""The time that device memory takes to write a byte, in times of what it takes to read one."""
+WRITTEN_WEIGHT, TURNED = 0.95, 0.27
+"""The time that device memory takes to write a byte, in times of what it takes to read one; and how
+much longer it takes for turning from the one to the other, in times of reading the harmonic mean of
+both by half. By what `calibrate` measures of reads, writes and copies of an H100 and an H200."""
+DIRTY, EVICTED = 0.3, 0.3
+"""What of the L2 cache is written and not yet in device memory when a launch begins after it was
+filled; and how much of that goes for each byte that the launch touches."""
 LOCAL_WAITED, LOCAL_LATENCY = 0.55, 0.5
 """The part of the time in which local memory goes to the L2 cache and back, and to device memory,
 that nothing else is done in; and the part of the latency of the L2 cache, or of device memory where
@@ -67,8 +72,12 @@ class Demand:
     read_bytes: float
     written_bytes: float
     """Of device memory."""
+    evicted_bytes: float
+    """What it writes of others besides, to make room in the L2 cache."""
     l2_bytes: float
     """What its programs ask the L2 cache for and write to it, local memory included."""
+    stored_bytes: float
+    """What of that they write, local memory and atomic operations apart."""
     missed: float
     """What device memory gives, local memory included, as a share of what it loads otherwise."""
     again: bool
@@ -98,11 +107,17 @@ class Demand:
         return LOCAL_TURNS if self.takes_turns else 1.0
 
     @property
+    def moved(self) -> float:
+        """What device memory reads in the time that it takes for all, bytes."""
+        read, written = self.read_bytes, self.written_bytes + self.evicted_bytes
+        turned = read * written / max(read + written, 1.0)
+        return read + WRITTEN_WEIGHT * written + TURNED * turned
+
+    @property
     def waiting(self) -> float:
         """The share of device memory's time in which a program waits for what it reads."""
         few, many = self.program.transferred
-        written = WRITTEN_WEIGHT * self.written_bytes
-        reading = self.read_bytes / max(self.read_bytes + written, 1.0)
+        reading = self.read_bytes / max(self.moved, 1.0)
         return reading * min(max(few + (many - few) * self.missed, 0.0), 1.0)
 
     def alone(self, busy: float, missing: float) -> float:
@@ -149,6 +164,7 @@ def demand_of(  # noqa: PLR0913, PLR0917 - what a launch is
     *,
     num_stages: int = 1,
     together: int | None = None,
+    is_cold: bool = True,
 ) -> Demand | None:
     """Return what a launch asks of *gpu*, of which *fit* programs fit a multiprocessor.
 
@@ -176,8 +192,16 @@ def demand_of(  # noqa: PLR0913, PLR0917 - what a launch is
     if not resources.local_bytes:  # or its time without its spills is asked for
         program = replace(program, local_loaded=0.0, local_stored=0.0, local_waits=0.0)
     read, written = taken(reads), taken(writes)
+    evicted = 0.0
+    if is_cold and memory.kept is None and (within := memory.written_within_bytes) is not None:
+        left = max(written - taken(within), 0.0)
+        dirty = min(DIRTY * (gpu.l2_bytes or 0), EVICTED * (read + written))
+        evicted = max(dirty - left, 0.0)
     local = memory.local_read_bytes + WRITTEN_WEIGHT * memory.local_written_bytes
-    wanted = taken(total(one.sectors for one in counts.accesses if one.reads)) * SECTOR
+    wanted, stored = (
+        taken(total(one.sectors for one in counts.accesses if one.reads == does)) * SECTOR
+        for does in (True, False)
+    )
     cached = wanted * program.cached
     missed = min(read / max(wanted - cached, read, 1.0), 1.0)
     if not reads.is_exact:
@@ -189,7 +213,9 @@ def demand_of(  # noqa: PLR0913, PLR0917 - what a launch is
         resources=resources,
         read_bytes=read,
         written_bytes=written,
+        evicted_bytes=evicted,
         l2_bytes=taken(through) - cached,
+        stored_bytes=stored,
         missed=missed,
         again=memory.kept is not None,
         atomics=atomic_cycles(counts, executed),

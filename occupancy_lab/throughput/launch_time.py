@@ -64,7 +64,9 @@ def predict_launch(  # noqa: PLR0913, PLR0917 - what a time is made of
     if in_program and memory is not None and memory.written_within_bytes is not None:
         memory = replace(memory, dram_written_bytes=memory.written_within_bytes)
     given = (counts, executed, memory, resources, fit, gpu)
-    demand = demand_of(*given, num_stages=num_stages, together=together)
+    demand = demand_of(
+        *given, num_stages=num_stages, together=together, is_cold=not in_program
+    )
     if demand is None or not gpu.has_rates:
         return None
     found = Rounds(demand, gpu, EVENTS_US if in_program else 0.0)

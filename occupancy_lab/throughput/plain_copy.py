@@ -54,7 +54,9 @@ def copy_us(total_bytes: int, gpu: Gpu) -> float | None:
         resources=resources,
         read_bytes=total_bytes - written,
         written_bytes=written,
+        evicted_bytes=0.0,
         l2_bytes=total_bytes,
+        stored_bytes=written,
         missed=1.0,
         again=False,
     )
