@@ -84,11 +84,6 @@ def flat(document: str) -> str:
     return " ".join(document.replace("`", "").replace("\\", "").split())
 
 
-def test_the_simplest_kernel_is_short() -> None:
-    """A file needs fewer than ten lines besides its function."""
-    assert len([line for line in SIMPLEST.splitlines() if line]) < 10
-
-
 def test_what_is_usual(kernel: Kernel) -> None:
     """What a KERNEL leaves out follows from its function, and a replaced one keeps it."""
     assert (kernel.name, kernel.title, kernel.grid) == ("double_rows", "double_rows", Grid.ROWS)
@@ -127,28 +122,19 @@ def test_the_simplest_kernel_is_explained(file: Path) -> None:
     assert record["speed_of_light_us"] == pytest.approx(2 * 4096 * 781 * 4 / 3350e3, rel=0.01)
 
 
-def test_the_simplest_kernel_is_swept(file: Path) -> None:
-    """`sweep` gives a row for each configuration, with its time."""
-    done = lab(
-        *("sweep", "--cols", 781, "--kernel", file, "--gpu", "h100"),
-        *("--num-warps", "4,8", "--num-stages", 1),
-    )
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("sweep --gpu h100 --num-warps 4,8 --num-stages 1", "Times for H100 SXM rest on"),
+        ("tune --gpu h100", "Best predicted: double_rows"),
+        ("compare --gpu h100,mi300x", "MI300X"),
+    ],
+)
+def test_every_command_takes_the_simplest_kernel(file: Path, command: str, words: str) -> None:
+    """`sweep`, `tune` and `compare` take its file as they take a kernel of the lab."""
+    done = lab(*command.split(), "--cols", 781, "--kernel", file)
     assert done.returncode == 0, done.stderr
-    assert "Times for H100 SXM rest on" in flat(done.stdout)
-
-
-def test_the_simplest_kernel_is_tuned(file: Path) -> None:
-    """`tune` ranks the configurations that compile in a moment."""
-    done = lab("tune", "--cols", 781, "--kernel", file, "--gpu", "h100")
-    assert done.returncode == 0, done.stderr
-    assert "Best predicted: double_rows" in flat(done.stdout)
-
-
-def test_the_simplest_kernel_is_compared(file: Path) -> None:
-    """`compare` sets its GPUs side by side."""
-    done = lab("compare", "--cols", 781, "--kernel", file, "--gpu", "h100,mi300x")
-    assert done.returncode == 0, done.stderr
-    assert "MI300X" in done.stdout
+    assert words in flat(done.stdout)
 
 
 def test_the_simplest_kernel_in_python(kernel: Kernel) -> None:
@@ -221,16 +207,6 @@ def test_program_table(kernel: Kernel) -> None:
     changed = dataclasses.replace(kernel, grid=Grid.BLOCKS, program_table=rows)
     found = occupancy_lab.explain(cols=8, rows=1, kernel=changed, gpu="h100", cache=False)
     assert "What each program sees" in found.to_markdown(full=True)
-
-
-def test_stage_bytes(kernel: Kernel) -> None:
-    """Stages that cannot fit are refused before a compile where the kernel says what one takes."""
-    with pytest.raises(occupancy_lab.DoesNotFitError, match="num_stages"):
-        explain(
-            kernel,
-            default_config=lambda _problem, _most: Config(1024, 4, 64),
-            stage_bytes=lambda _problem, config: 4 * config.block_size,
-        )
 
 
 def test_without_run_nothing_is_measured(kernel: Kernel) -> None:

@@ -332,16 +332,6 @@ def test_a_trace_without_the_sentence_has_its_action_named() -> None:
     assert finding.advice == f"Nothing that was compiled would mend it. {none}"
 
 
-def test_lost_time_of_a_launch_is_checked() -> None:
-    """What a launch loses against its speed of light is a column of it, predicted here."""
-    source = str(Path(__file__).parents[2] / "examples" / "layer_norm.py:layer_norm")
-    launch = {"signature": "*fp16,*fp16,*fp16,*fp16,*fp32,*fp32,2048,2048,1e-5", "grid": "4096"}
-    asked = check("lost_us < 0", source, gpu="h100", constexprs="BLOCK_SIZE=2048", **launch)
-    values = dict[str, Any](asked.findings[0].row.values)
-    lost = values["predicted_us"] - values["speed_of_light_us"]
-    assert (values["lost_us"], values["lost_of"]) == (pytest.approx(lost), "predicted")
-
-
 @pytest.mark.slow
 def test_mends_of_a_function_are_compiled_and_shown() -> None:
     """What is proposed for a launch gives what is said when it is launched so."""

@@ -148,13 +148,6 @@ def test_what_would_give_no_time_is_not_asked_for() -> None:
     assert "--bytes-read" not in given + found
 
 
-def test_a_gpu_of_no_size_has_no_time() -> None:
-    """A bare architecture has no time, and the page says what is not known of it."""
-    page = transpose("sm_90", read=MIB, written=MIB).to_markdown()
-    assert "sm_90 is an architecture, not a GPU" in page
-    assert " us" not in page
-
-
 def test_bytes_that_nobody_counted_are_not_nothing() -> None:
     """Of a binary whose spills and accesses were not read the page says neither none nor 0."""
 

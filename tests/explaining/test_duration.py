@@ -114,13 +114,6 @@ def test_the_part_that_differs_most_is_why(
     assert sentence.endswith(f"against {microseconds(now)}.")
 
 
-def test_no_reason_is_better_than_a_small_one(timed: Case) -> None:
-    """A part that makes less than half of the difference is not given as its reason."""
-    now = timed.record.prediction.part("tail").us
-    (sentence,) = rows_sentences(timed, slower(timed, 0.8, parts={"tail": now - 0.24}))
-    assert "What differs most" not in sentence
-
-
 def test_a_difference_that_is_none(timed: Case) -> None:
     """Below what is noticeable neither the loop nor rows are called better."""
     factor = 1 + timed.record.prediction.noticeable / 2
@@ -182,14 +175,6 @@ def test_the_tutorials_launch_is_told_once(
     assert said == ([sentence] if parts else [])
     names = {row[0] for table in section.tables for row in table.rows}
     assert (TUTORIALS in names) is (found is not None)
-
-
-def test_a_right_formula_has_no_other_launch(timed: Case) -> None:
-    """Where the tutorial's formula is right there is nothing to compare."""
-    assert "tutorial" not in otherwise(timed)
-    section = the_duration((timed,))
-    assert not any("tutorial" in text for text in section.sentences)
-    assert TUTORIALS not in {row[0] for table in section.tables for row in table.rows}
 
 
 @given(stages=st.integers(2, 9))

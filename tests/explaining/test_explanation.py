@@ -248,15 +248,6 @@ def test_any_kernel_can_be_told(
     assert not re.search(r"^## .*\n+(## |\Z)", text, re.MULTILINE)
 
 
-def test_limiter_of_table_is_limiter_of_sentence(make_case: Callable[..., Case]) -> None:
-    """The limits table marks exactly the resources that the record calls limiters."""
-    case = make_case("h100", H100, H100_SINGLE)
-    sections = write_full((case,)).sections
-    (table,) = next(one.tables for one in sections if one.title.startswith("The limits"))
-    marked = {row[0] for row in table.rows if "limiter" in row[1]}
-    assert marked == set(case.record.occupancy.limiters)
-
-
 def test_explain_from_python() -> None:
     """`occupancy_lab.explain` compiles, and gives records, markdown and JSON of one source."""
     explanation = occupancy_lab.explain(cols=781, gpu="h100")
@@ -267,13 +258,6 @@ def test_explain_from_python() -> None:
     assert values["records"][0]["n_regs"] == record.resources.n_regs
     assert values["document"]["title"] in explanation.to_markdown()
     assert explanation._repr_markdown_() == explanation.to_markdown()
-
-
-def test_explain_takes_the_tutorials_choice() -> None:
-    """Stages follow the GPU's shared memory: 4 on an H100, 2 on an MI300X and an RTX 4090."""
-    explanation = occupancy_lab.explain(cols=781, gpu=["h100", "mi300x", "rtx4090"])
-    configs = [dataclasses.astuple(record.config) for record in explanation.records]
-    assert configs == [(1024, 8, 4), (1024, 8, 2), (1024, 8, 2)]
 
 
 def test_a_gpu_that_does_not_fit_costs_no_other_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,19 +288,6 @@ def test_explain_takes_the_gpu_at_hand() -> None:
     (record,) = occupancy_lab.explain(cols=781).records
     properties = torch.cuda.get_device_properties(0)
     assert record.gpu.multiprocessors == properties.multi_processor_count
-
-
-def test_explain_predicts() -> None:
-    """All GPUs of known size are predicted, and it says by what."""
-    explanation = occupancy_lab.explain(cols=781, gpu=["h200", "mi300x", "sm_90"])
-    own, other, bare = explanation.to_dict()["records"]
-    assert own["prediction"]["calibrated"]
-    assert not other["prediction"]["calibrated"]
-    assert bare["prediction"] is None
-    text = explanation.to_markdown(full=True)
-    assert "Times for H200 SXM rest on " in text
-    assert "no MI300X was measured" in text
-    assert "sm_90 is an architecture, not a GPU; its size" in text
 
 
 def test_explain_measures(monkeypatch: pytest.MonkeyPatch) -> None:

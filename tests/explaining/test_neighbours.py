@@ -21,7 +21,6 @@ from occupancy_lab.explaining.neighbours import (
     block_changes,
     changes,
     fewest_aligned,
-    first_of,
     predicted_us,
     rank,
 )
@@ -290,13 +289,6 @@ def test_of_padded_arguments_those_alone_are_named_that_it_takes(
     assert {name for name, size in sizes.items() if found.arguments[name] != size} == named
 
 
-def test_the_first_is_the_fastest_of_those_with_a_time() -> None:
-    """A launch without a time does not make the others' places go by their occupancy."""
-    record = tried(constant()).record
-    slow, fast = (dataclasses.replace(record, prediction=timed(us)) for us in (9.0, 8.0))
-    assert first_of([slow, record, fast]) is fast
-
-
 @st.composite
 def _footprints(draw: st.DrawFn) -> tuple[Footprint, ...]:
     number = st.sampled_from([0, 4096, 4100, 8192]).map(Amount.of)
@@ -395,18 +387,6 @@ def test_no_effect_has_its_reason(gpu: str, changed: dict[str, Any], reason: str
     reasons = {one.reason for one in tried(constant(**changed), gpu).neighbours if one.reason}
     assert len(reasons) == 1
     assert reason in reasons.pop()
-
-
-def test_warps_have_an_effect_with_the_same_instructions() -> None:
-    """Other num_warps is another launch even where each warp runs the same instructions."""
-    found = {name: one.reason for one in tried(constant()).neighbours for name in one.changes}
-    assert found["num_warps"] == ""
-    assert found["num_stages"]
-
-
-def test_nothing_is_said_of_a_binary_that_was_not_read() -> None:
-    """Without digests of the binaries nobody knows that a change has no effect."""
-    assert not any(one.reason for one in tried(constant(binary=None)).neighbours)
 
 
 MOVED = {"grid": (4096,), "read": 2**25, "written": 2**25}

@@ -159,13 +159,3 @@ def test_missing_launches_and_assumptions_are_said(tmp_path: Path) -> None:
     page = " ".join(done.stdout.split())
     assert "Launches are missing: the operation dry_lines::host" in page
     assert "Assumed: nan for a value at" in page
-
-
-@pytest.mark.slow
-def test_a_script_may_take_as_long_as_a_compile(tmp_path: Path) -> None:
-    """`--compile-timeout` is the limit of the script's run too, and the message names it."""
-    path = tmp_path / "bench.py"
-    path.write_text("import time\n\n\ndef main():\n    time.sleep(60)\n", encoding="utf-8")
-    done = run("explain", f"{path}:main", "--gpu", "h100", "--compile-timeout", "1.5")
-    said = f"{path}:5: it takes longer than 1.5 s; --compile-timeout gives it more"
-    assert (done.returncode, done.stderr) == (2, f"occupancy-lab: {said}\n")

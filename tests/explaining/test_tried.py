@@ -37,13 +37,6 @@ def only(run: Explanation) -> Case:
     return found
 
 
-def norm(cols: int, block: int) -> Explanation:
-    """Return the dry run of a layer norm of rows of so many columns."""
-    x, w, mean = (tensor(shape, "float16") for shape in ((4096, cols), (cols,), (4096,)))
-    lab = dry_run(launched_kernels.layer_norm, "h100")
-    return lab[(4096,)](x, x, w, w, mean, mean, cols, cols, 1e-5, BLOCK_SIZE=block)
-
-
 @pytest.mark.slow
 def test_the_first_sentence_is_the_fastest_neighbour() -> None:
     """Small blocks are told to be larger, with both times, the range and what gets shorter.
@@ -78,17 +71,3 @@ def test_a_block_that_does_other_work_is_not_proposed() -> None:
     """With a fixed grid half a block would leave half of the row: it has twice the programs."""
     for one in only(add(BLOCK=256, grid=(N // 256,))).neighbours:
         assert one.changes.get("BLOCK", 256) >= 256 or one.changes["grid"] == (N // 128,)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("cols", "wider"), [(2048, False), (2050, True)])
-def test_narrow_loads_are_told_what_would_widen_them(cols: int, wider: bool) -> None:  # noqa: FBT001
-    """Where 16 divides no argument, the page says which would do, with the time."""
-    page = norm(cols, 4096).to_markdown()
-    assert ("stride 2064 instead of 2050 and N 2064 instead of 2050, a load" in page) is wider
-
-
-@pytest.mark.slow
-def test_what_is_said_depends_on_no_store() -> None:
-    """The page is the same whether anything of it was compiled before."""
-    assert add(BLOCK=128, cache=False).to_markdown() == add(BLOCK=128).to_markdown()

@@ -11,7 +11,7 @@ from dry_lines import norm
 from hand_made import access, executed, place, rows
 
 from occupancy_lab import InputError, explain
-from occupancy_lab.explaining.work import light_words, used_lanes, used_sectors, work_sentences
+from occupancy_lab.explaining.work import light_words, work_sentences
 from occupancy_lab.work.counts import Amount, Counts, Loop, Place, Unknown
 
 if TYPE_CHECKING:
@@ -98,14 +98,6 @@ def test_a_launch_right_after_the_same_is_faster_and_says_so() -> None:
     assert (warm.row()["warm"], "warm" in cold.row()) == (True, False)
     (said,) = set(work_sentences(warm)) - set(work_sentences(cold))
     assert "72% of what it touches" in said
-
-
-def test_shares_are_between_nothing_and_all() -> None:
-    """Shares of lanes and sectors are not known where an amount is not exact, nor of nothing."""
-    assert used_lanes(PLAIN) == used_sectors(PLAIN) == 1
-    open_ = with_first(active=Amount(0, 100), sectors=Amount(1, None))
-    assert used_lanes(open_) is used_sectors(open_) is None
-    assert used_lanes(Counts(1, 1)) is used_sectors(Counts(1, 1)) is None
 
 
 def test_what_is_not_known_is_named() -> None:
@@ -199,15 +191,6 @@ def test_a_launch_that_may_do_much_or_nothing_has_no_time(
     if assumed is not None:
         (record,) = launched(kernel, signature, assume=assumed).records
         assert record.prediction is not None
-
-
-def test_what_device_memory_moves_is_no_more_than_what_is_asked_for() -> None:
-    """Where a mask is not known no lane moves more than its own bytes."""
-    (record,) = launched("copy", "*fp32, *fp32, i32").records
-    memory = record.memory
-    assert memory is not None
-    most = PROGRAMS * BLOCK * 4
-    assert memory.dram_read_bytes == memory.dram_written_bytes == Amount(0, most)
 
 
 def test_rows_by_number_are_taken_to_differ() -> None:

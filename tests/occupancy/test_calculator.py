@@ -9,7 +9,6 @@ import pytest
 
 from occupancy_lab.errors import DoesNotFitError, InputError
 from occupancy_lab.gpus import bare_gpus, find_gpu
-from occupancy_lab.occupancy import next_steps, occupancy, tutorial_occupancy
 from occupancy_lab.occupancy.calculator import calculate, calculate_for, check_fits
 from occupancy_lab.values import Resources
 
@@ -24,26 +23,6 @@ def test_each_gpu_is_worked_out_in_its_turn() -> None:
     for one in found:
         assert one.resources == Resources(n_regs=32, num_warps=8, shared=8192)
         assert one == calculate(one.resources, one.gpu)
-
-
-@pytest.mark.parametrize("name", ["h100", "rtx5090", "sm_75", "mi300x", "rx7900xtx", "gfx1250"])
-def test_a_calculation_holds_what_every_formula_says(name: str) -> None:
-    """Exact occupancy, next cliffs and the tutorial's answer are those of the formulas."""
-    (found,) = calculate_for(name, n_regs=40, shared=4128, num_warps=4)
-    architecture = find_gpu(name).architecture
-    assert found.architecture is architecture
-    assert found.title == find_gpu(name).title
-    assert found.occupancy == occupancy(found.resources, architecture)
-    assert found.next_steps == next_steps(found.resources, architecture)
-    assert found.tutorial == tutorial_occupancy(found.resources, architecture)
-
-
-def test_nvidias_calculator_by_hand() -> None:
-    """An H100 holds 8 programs of 8 warps with 32 registers, 132 times as many on all its SMs."""
-    (found,) = calculate_for("h100", n_regs=32, shared=12320, num_warps=8)
-    assert found.occupancy.programs_per_multiprocessor == 8
-    assert found.occupancy.occupancy == 1.0
-    assert found.resident_programs == 8 * 132
 
 
 def test_a_bare_architecture_has_no_size() -> None:

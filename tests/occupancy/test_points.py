@@ -106,17 +106,6 @@ def test_optional_columns_count_and_bring_their_limits() -> None:
     assert table["limit_shared"].isna().tolist() == [True, False]
 
 
-def test_tensor_memory_and_clusters_have_columns() -> None:
-    """Tensor memory limits programs where an SM has any; clusters are told where they are known."""
-    text = f"{HEADER},tensor_memory,num_ctas\nb200,32,0,12,256,\nh200,32,0,8,,4\nh100,32,0,8,,4\n"
-    table = evaluate_points(read(text)).astype(object)
-    assert table["limiter"].tolist() == ["tensor_memory", "warps+registers", "warps+registers"]
-    assert table["programs_per_multiprocessor"].tolist() == [2, 8, 8]
-    assert table["limit_tensor_memory"].isna().tolist() == [False, True, True]
-    assert table["resident_clusters"].isna().tolist() == [True, False, True]
-    assert table["resident_clusters"].tolist()[1] == 248
-
-
 def test_no_points_give_no_rows() -> None:
     """A file with a header alone gives a table with every column and no row."""
     table = evaluate_points(read(f"{HEADER},sgprs,num_ctas\n"))

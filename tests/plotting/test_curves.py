@@ -152,12 +152,6 @@ def test_mark_is_at_the_kernel(case: str) -> None:
         assert f": {held} program" in label
 
 
-def test_cliff_of_an_h100_by_hand() -> None:
-    """With 8 warps an H100 holds 8 programs up to 32 registers and 6 from 33."""
-    registers = panels("softmax on h100")[0][0].lines[0]
-    assert [value_at(registers, amount) for amount in (32, 33)] == [8, 6]
-
-
 @EVERY_CASE
 def test_bars_are_the_limiters(case: str) -> None:
     """Each resource's bar covers exactly the amounts at which occupancy() calls it a limiter."""
@@ -205,14 +199,6 @@ def test_every_axis_says_its_unit(case: str, words: tuple[str, ...]) -> None:
     for axes, word in zip(lower, words, strict=True):
         assert axes.get_xlabel().startswith(word)
     assert lower[0].get_ylabel() == "limiter"
-
-
-def test_shared_memory_is_labelled_in_kib() -> None:
-    """The axis over bytes has its ticks at whole KiB and calls them so."""
-    axes = panels("softmax on h100")[1][1]
-    ticks, labels = axes.get_xticks(), axes.get_xticklabels()
-    assert [label.get_text() for label in labels] == [f"{tick / 1024:g}" for tick in ticks]
-    assert all(tick % 1024 == 0 for tick in ticks)
 
 
 @EVERY_CASE

@@ -285,19 +285,6 @@ def test_every_triton_can_call_both(kind: type) -> None:
 
 
 @pytest.mark.usefixtures("here")
-@pytest.mark.parametrize("top_k", [1, 2, 3, 0.5])
-def test_top_k_are_left(top_k: float) -> None:
-    """As many are launched as top_k says, the same each time."""
-    configs = configs_of(BLOCK_SIZE=(128, 256, 512, 1024))
-    again = [tuned(double, configs, **BOTH, top_k=top_k) for _ in range(2)]
-    for tuner in again:
-        tuner.nargs = dict(zip(double.arg_names, ARGUMENTS, strict=False))
-    first, second = (tuner.prune_configs({"grid": grid, "warmup": False}) for tuner in again)
-    assert first == second
-    assert len(first) == (top_k if isinstance(top_k, int) else 2)
-
-
-@pytest.mark.usefixtures("here")
 def test_arguments_by_name_and_heuristics() -> None:
     """Arguments that are passed by name, and heuristics below the autotuner, count too."""
     kernel = triton.heuristics({"BLOCK_SIZE": lambda named: 512 if named["n"] > 0 else 1})(double)
@@ -360,14 +347,6 @@ def test_no_error_reaches_the_program(
     assert launched(tuner) == configs[:1]
     assert "no configuration is dropped: ZeroDivisionError" in caplog.text
     assert caplog.text.count("configurations are not ranked: ZeroDivisionError") == 1
-
-
-@pytest.mark.usefixtures("here")
-def test_warmup_without_a_grid_prunes_too() -> None:
-    """`tuner.warmup`, whose grid may be anything, compiles what is left."""
-    configs = configs_of(BLOCK_SIZE=(256,), num_stages=(1, 2))
-    tuner = tuned(double, configs, early_config_prune=occupancy_lab.early_config_prune)
-    assert len(tuner.warmup(*ARGUMENTS, grid=(1,))) == 1
 
 
 @pytest.mark.usefixtures("here")

@@ -420,16 +420,6 @@ def test_torch_compile_launches_what_was_chosen(
     torch.compiler.reset()
 
 
-def test_a_dry_run_has_what_is_launched(write: Callable[..., Path]) -> None:
-    """Explained for a GPU, a tuned kernel is one launch: that which the file has for it."""
-    kernel = occupancy_lab.tuned(write())(autotuned())
-    with offline(H100.target):
-        page = occupancy_lab.dry_run(kernel, "h100")[grid](X, X, 2**20)
-    (record,) = page.records
-    assert record.arguments["BLOCK_SIZE"] == 1024
-    assert record.num_warps == 8
-
-
 PROGRAM = """
 import torch, triton, triton.language as tl
 import occupancy_lab
