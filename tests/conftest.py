@@ -102,7 +102,6 @@ SLOW = (
     "tests/tuning/",
     "tests/work/test_drawn_kernels.py",
     "tests/work/test_executed.py",
-    "tests/work/test_interpreted.py",
     "tests/work/test_line_tables.py",
     "tests/work/test_operations.py",
     "tests/workers/test_child.py",

@@ -242,16 +242,6 @@ def test_a_short_kernel() -> None:
     assert (found["local_loads"], found["local_stores"]) == (0, 1)
 
 
-def test_each_kernel_has_its_own_instructions() -> None:
-    """The kernel at the start of the text is told from the next one, and one without a loop."""
-    found = read_issued(KERNEL.lstrip(), "other")
-    assert (found["instructions"], found["loop_instructions"], found["local_traffic"]) == (
-        2,
-        None,
-        0,
-    )
-
-
 @pytest.mark.parametrize(
     "change",
     [

@@ -206,21 +206,6 @@ def test_stages_cost_shared_memory_on_nvidia(block_size: int, dtype: str, row_by
         assert found.shared == 32 + found.pipeline_shared
 
 
-@pytest.mark.parametrize(("num_warps", "shared"), [(1, 0), (2, 8), (16, 64)])
-@pytest.mark.parametrize("target", [SM_90, GFX942], ids=lambda target: target.name)
-def test_the_reduction_takes_four_bytes_a_warp(target: Target, num_warps: int, shared: int) -> None:
-    """Without stages, shared memory is what warps exchange: 4 B each, and none for one warp."""
-    assert resources(target, Config(1024, num_warps, 1)).shared == shared
-
-
-def test_stages_cost_registers_on_amd() -> None:
-    """On gfx942 four stages take registers for a row and more, and no shared memory."""
-    first, last = (resources(GFX942, Config(4096, 8, stages)) for stages in (1, 4))
-    assert first.shared == last.shared == 4 * 8
-    assert first.pipeline_shared == last.pipeline_shared == 0
-    assert last.n_regs > first.n_regs + 4096 // (64 * 8)
-
-
 @pytest.mark.parametrize("target", [SM_90, GFX942], ids=lambda target: target.name)
 def test_instructions_are_counted(target: Target) -> None:
     """The persistent kernel has its work in its loop; the one with a program a row has no loop."""
@@ -287,20 +272,6 @@ def test_what_ptxas_says_is_the_reason(capfd: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(CompileError, match=r"known instruction: 'nonsense'$"):
         resources(SM_90, kernel=kernel_of(no_instruction))
     assert capfd.readouterr() == ("", "")
-
-
-def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
-    """A compile that succeeds writes nothing to the terminal either."""
-    resources(SM_90, Config(2048, 4, 3))
-    resources(GFX942, Config(2048, 4, 3))
-    assert capfd.readouterr() == ("", "")
-
-
-def test_a_compile_after_a_failed_one() -> None:
-    """A failure leaves nothing behind that the next compile would trip over."""
-    with pytest.raises(CompileError):
-        resources(GFX942, kernel=kernel_of(unknown_name))
-    assert resources(SM_90).shared == 12320
 
 
 @pytest.fixture
@@ -478,12 +449,6 @@ def test_the_interpreter_is_refused(monkeypatch: pytest.MonkeyPatch, value: str)
         resources(SM_90)
 
 
-def test_no_interpreter_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A variable that turns the interpreter off is as good as none."""
-    monkeypatch.setenv("TRITON_INTERPRET", "0")
-    assert resources(SM_90).shared == 12320
-
-
 @pytest.fixture
 def compiles(monkeypatch: pytest.MonkeyPatch) -> list[Launch]:
     """The launches that were really compiled."""
@@ -504,12 +469,6 @@ def test_a_stored_resource_is_not_compiled(tmp_path: Path, compiles: list[Launch
     first = compile_resources(*made, Store(tmp_path))
     assert compile_resources(*made, Store(tmp_path)) == first
     assert len(compiles) == 1
-
-
-def test_a_store_may_forget(compiles: list[Launch]) -> None:
-    """Without a store every question is a compile, with the same answer."""
-    assert resources(SM_90) == resources(SM_90)
-    assert len(compiles) == 2
 
 
 def test_what_compiles_alike_is_stored_once(tmp_path: Path, compiles: list[Launch]) -> None:
@@ -582,11 +541,6 @@ def test_versions_are_part_of_the_key(
     store.put(resource_key(SOFTMAX.function, launch, SM_90), Resources(32, 8, 0))
     monkeypatch.setattr(compiling, name, other)
     assert store.get(resource_key(SOFTMAX.function, launch, SM_90)) is None
-
-
-def test_the_version_is_tritons_own() -> None:
-    """The version that is told is the one that the imported Triton has."""
-    assert triton_version() == triton.__version__
 
 
 @pytest.fixture

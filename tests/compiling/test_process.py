@@ -106,13 +106,6 @@ def write(path: Path, source: str) -> str:
     return str(path)
 
 
-def test_resources_are_those_of_this_process(compiler: Compiler, tmp_path: Path) -> None:
-    """A compile elsewhere gives what one here gives, and the store has it."""
-    expected = compile_resources(*ASKED, Store(None))
-    assert compiler.resources(WANTED) == expected
-    assert list((tmp_path / "store").glob("resources/*/*.json"))
-
-
 def test_what_is_stored_starts_no_process(
     compiler: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,16 +127,6 @@ def test_a_changed_file_is_imported_again(compiler: Compiler, tmp_path: Path) ->
     compiler.close()
     with pytest.raises(InputError, match="RuntimeError: changed"):
         compiler.check_file(write(file, GOOD + "raise RuntimeError('changed')\n"))
-
-
-def test_progress_is_told_and_ended(tmp_path: Path) -> None:
-    """What takes long is told before it begins, and "" after it."""
-    told: list[str] = []
-    compiler = Compiler(None, progress=told.append)
-    compiler.check_file(write(tmp_path / "good.py", GOOD))
-    compiler.resources(WANTED)
-    compiler.close()
-    assert told == ["importing good.py ...", "", "compiling softmax for sm_90 ...", ""]
 
 
 @pytest.mark.parametrize(
@@ -310,11 +293,6 @@ def test_compile_here_gives_every_outcome() -> None:
     requests = {str(warps): request(warps) for warps in (1, 2, 4, 8)}
     outcomes = dict(compile_here(requests, jobs=2, timeout=60))
     assert outcomes == {name: expected(one) for name, one in requests.items()}
-
-
-def test_nothing_to_compile_starts_nothing() -> None:
-    """Without requests there is no process and no outcome."""
-    assert list(compile_here({}, jobs=4, timeout=1)) == []
 
 
 def test_interrupt_leaves_no_process(tmp_path: Path) -> None:

@@ -473,14 +473,6 @@ def test_a_function_that_launches_nothing_is_refused(
     assert ask(function).failure == f"{script}:{function} {message}"
 
 
-def test_an_architecture_has_no_number_of_multiprocessors(ask: Callable[..., Ran]) -> None:
-    """A script that asks a bare architecture how many SMs it has is told to name a GPU."""
-    failure = ask("warmed", "sm_90").failure
-    assert failure is not None
-    assert "multiprocessor_count of" in failure
-    assert "is not known; name a GPU, not an architecture" in failure
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -114,15 +114,6 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 }
 
 
-def test_what_is_put_is_got(tmp_path: Path) -> None:
-    """An entry comes back equal, from another Store in the same place too."""
-    assert Store(tmp_path).get(KEY) is None
-    Store(tmp_path).put(KEY, KEPT)
-    assert Store(tmp_path).get(KEY) == KEPT
-    Store(tmp_path).put(KEY, KEPT.replace(n_regs=33))
-    assert Store(tmp_path).get(KEY) == KEPT.replace(n_regs=33)
-
-
 @given(
     st.builds(
         Resources,
@@ -244,25 +235,6 @@ def test_a_failure_that_is_not_kept_names_no_file(tmp_path: Path) -> None:
         store.forget_failure(KEY)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda entry: entry["failures"].update(status=7),
-        lambda entry: entry["failures"].update(reason=None),
-        lambda entry: entry["failures"].update(seconds=120.0),
-        lambda entry: entry["failures"].pop("reason"),
-    ],
-)
-def test_a_failure_of_another_make_is_absent(
-    tmp_path: Path, change: Callable[[dict[str, Any]], object]
-) -> None:
-    """A remembered failure that is not two texts counts as absent."""
-    store = Store(tmp_path)
-    store.put_failure(KEY, FAILURE)
-    changed(change)(only_entry(tmp_path))
-    assert store.get_failure(KEY) is None
-
-
 def test_nobody_else_can_write_to_a_new_store(tmp_path: Path) -> None:
     """A store's folder is made for its user alone to write in, whatever the umask."""
     before = os.umask(0)
@@ -283,20 +255,6 @@ def test_nothing_of_somebody_elses_is_removed(tmp_path: Path) -> None:
     store.put(KEY, KEPT)
     assert store.get(KEY) is None
     assert only_entry(tmp_path) == place / "precious"
-
-
-def test_an_entry_can_be_read_by_people(tmp_path: Path) -> None:
-    """An entry is a JSON file that holds its whole key and every field."""
-    Store(tmp_path).put(KEY, KEPT)
-    entry = json.loads(only_entry(tmp_path).read_text())
-    assert entry == {"key": KEY, "resources": WHOLE, "sha256": checksum(entry)}
-
-
-def test_a_store_of_nothing() -> None:
-    """A Store of no directory keeps nothing."""
-    store = Store(None)
-    store.put(KEY, KEPT)
-    assert store.get(KEY) is None
 
 
 @pytest.mark.parametrize("place", ["/dev/null", "/dev/null/below", "/proc/no such place"])

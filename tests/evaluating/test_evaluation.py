@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,6 @@ from occupancy_lab.evaluating.evaluation import (
 )
 from occupancy_lab.evaluating.score import METRICS
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.kernels import softmax
 from occupancy_lab.throughput.launch_time import basis_words
 from occupancy_lab.throughput.rounds import launch_us
 from occupancy_lab.values import Config, Problem
@@ -72,12 +70,6 @@ def test_gpus_and_uses_are_apart(make_table: Table) -> None:
         ("h100", "held out", 1, 1),
     ]
     assert results[0].title == find_gpu("h200").title
-
-
-def test_table_without_uses(make_table: Table) -> None:
-    """A table of one's own, which has no use, is one result."""
-    (result,) = evaluate(make_table({}).drop(columns="use")).results
-    assert result.use == "all"
 
 
 def test_rivals_by_hand(make_table: Table) -> None:
@@ -162,15 +154,6 @@ def test_what_cannot_be_predicted_is_counted(make_table: Table) -> None:
     assert (result.launches, result.without_prediction) == (1, 1)
 
 
-def test_own_kernel_is_given_by_name(make_table: Table) -> None:
-    """A kernel that is not the lab's is taken from those that are given, else it is not known."""
-    table = make_table({"kernel": "mine"})
-    (result,) = evaluate(table, kernels={"mine": softmax.KERNEL}).results
-    assert result.launches == 1
-    with pytest.raises(InputError, match="'mine'"):
-        evaluate(table)
-
-
 def test_nothing_to_evaluate_is_said(make_table: Table) -> None:
     """Without a measured launch, or a predicted one, there is an error that says which."""
     with pytest.raises(InputError, match="no launch was measured"):
@@ -233,14 +216,6 @@ def test_a_screen_has_every_number_of_the_predictions(evaluation: Evaluation) ->
     assert len(page.to_markdown().splitlines()) < 20
 
 
-def test_limits_that_are_kept_say_nothing(evaluation: Evaluation) -> None:
-    """Limits at the very numbers are kept."""
-    score = evaluation.results[0].score
-    limits = {name: metric.read(score) for name, metric in METRICS.items()}
-    assert None not in limits.values()
-    assert list(broken_limits(evaluation, limits)) == []
-
-
 @pytest.mark.parametrize("name", METRICS)
 def test_broken_limit_is_said(evaluation: Evaluation, name: str) -> None:
     """A limit a little beyond a number is broken, with one sentence that has both."""
@@ -259,22 +234,6 @@ def test_unknown_number_keeps_no_limit(make_table: Table) -> None:
     evaluation = evaluate(make_table({}))
     (sentence,) = broken_limits(evaluation, {"rank": 0.5, "median": 0.1})
     assert sentence.endswith("the rank correlation is not known, and may be 0.5 at least")
-
-
-def test_uses_of_a_file_are_text(make_table: Table) -> None:
-    """What a file calls the use of its launches is shown as it is."""
-    table = make_table({"use": "<b>*mine*|\n# x"})
-    text = evaluate(table).to_markdown()
-    assert r"\<b\>\*mine\*| \# x" in text
-    assert "<b>" not in text
-
-
-def test_json_is_strict(evaluation: Evaluation) -> None:
-    """A number that is not finite is null, which every reader of JSON takes."""
-    (result,) = evaluation.results
-    strange = dataclasses.replace(result.worst[0], error=float("inf"))
-    text = Evaluation((dataclasses.replace(result, worst=(strange,)),)).to_json()
-    assert json.loads(text, parse_constant=pytest.fail)["results"][0]["worst"][0]["error"] is None
 
 
 OWN_KERNEL = """

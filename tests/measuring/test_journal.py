@@ -260,14 +260,6 @@ def test_changed_kernel_file_is_another(old: str, new: str, tmp_path: Path) -> N
     assert len(sources) == 2
 
 
-def test_other_runs_are_other_requests(asked: list[Problem]) -> None:
-    """What was measured with fewer launches is not taken for more."""
-    interrupted(Journal("sweep"))
-    with Journal("sweep") as journal:
-        measure_launches(LAUNCHES, runs=31, journal=journal)
-    assert asked == PROBLEMS * 2
-
-
 @pytest.mark.parametrize("status", ["device lost", "out of memory"])
 def test_passing_faults_are_not_kept(
     status: str, store: Path, monkeypatch: pytest.MonkeyPatch

@@ -197,11 +197,6 @@ def test_what_is_to_stay_is_flushed_before_every_launch_and_at_the_end() -> None
     assert Clockwork().time([lambda: 0], runs=1) == [[0.0] * BURST]
 
 
-def test_nothing_to_time() -> None:
-    """Without launches there are no times."""
-    assert Clockwork().time([], runs=30) == []
-
-
 @pytest.mark.gpu
 def test_times_are_the_launches_own() -> None:
     """A copy of 64 times as much takes 20 to 80 times as long, in the order of the launches."""

@@ -113,12 +113,6 @@ def test_page_is_read() -> None:
     assert read_profile(page(VALUES)) == REPORT
 
 
-def test_fields_are_metrics() -> None:
-    """Every field but the grid's has one metric."""
-    assert set(METRICS) | {"num_programs"} == set(NcuProfile.__slots__)
-    assert set(METRICS.values()) == set(VALUES)
-
-
 @pytest.mark.parametrize("text", ["", "n/a", "N/A", "(!) nan", "nan", "inf"])
 def test_what_is_no_number_is_not_known(text: str) -> None:
     """A metric without a number is None, not 0."""

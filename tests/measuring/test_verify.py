@@ -341,16 +341,6 @@ def test_no_nvidia_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
             verify_here()
 
 
-def test_options_reach_the_checks(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is asked for is what is checked, with Nsight Compute and without."""
-    monkeypatch.setattr(verify_module, "present_gpus", lambda: (H200,))
-    asked = {"rows": 1000, "dtype": "float16", "num_warps": (4, 8), "num_stages": (2,)}
-    checks = verify_here(512, **asked)
-    assert {check.config for check in checks} == {Config(512, 4, 2), Config(512, 8, 2)}
-    assert set(machine.problems) == {Problem(1000, 512, "float16")}
-    assert not any(check.source == "ncu" for check in verify_here(512, **asked, ncu=False))
-
-
 def test_table(machine: Machine, check_golden: Callable[[str, str], None]) -> None:
     """The table groups by configuration and says what agrees, what differs and what was not."""
     machine.ncu = {"limit_registers": 7, "read_bytes": None}
@@ -371,15 +361,6 @@ def test_the_answer_counts(verdicts: list[bool | None]) -> None:
     lines = found.to_markdown().splitlines()
     assert sum(line.startswith("| x") for line in lines) == len(verdicts)
     assert len(json.loads(found.to_json())) == len(verdicts)
-
-
-@pytest.mark.usefixtures("machine")
-def test_checks_are_json() -> None:
-    """A check's plain values survive JSON."""
-    checks = verify("softmax", PROBLEM, [CONFIG], H200)
-    values = checks.to_dict()
-    assert json.loads(json.dumps(values)) == values
-    assert values[0]["config"] == {"block_size": 1024, "num_warps": 8, "num_stages": 4}
 
 
 @pytest.mark.parametrize("name", ["softmax", "vector_add"])

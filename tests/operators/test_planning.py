@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import dataclasses
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -319,15 +318,6 @@ def test_a_workspace_is_passed_after_the_matrices(monkeypatch: pytest.MonkeyPatc
     assert found.workspace == 512 + 300
     found.launch(7, 1, 2, 3)
     assert compiled.launched[0][9:] == (1, 2, 3, 300, 300, 300, 512)
-
-
-def test_choosing_works_in_any_thread(compiles: list[int]) -> None:
-    """A thread of autograd's can be the first to ask for a shape."""
-    problem = Problem(9, 300, "float16")
-    with ThreadPoolExecutor(1) as thread:
-        found = thread.submit(choose, FEW, problem, dense(problem), H200).result()
-    assert found.kernel.name in FEW
-    assert compiles
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from hostile_files import HOSTILE, put, within
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import occupancy_lab
 from occupancy_lab import InputError, find_gpu, scan
 from occupancy_lab.compiling.resources import read_resources
 from occupancy_lab.files import export
@@ -24,7 +23,7 @@ from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.scanning.cache import CachedKernel, find_entries, read_entry
 from occupancy_lab.scanning.page import COLUMNS
 from occupancy_lab.scanning.scan import on_gpu
-from occupancy_lab.table.view import View, to_csv
+from occupancy_lab.table.view import to_csv
 
 if TYPE_CHECKING:
     from conftest import Cache
@@ -117,13 +116,6 @@ def test_nothing_is_won_where_nothing_is_short(cache: Cache) -> None:
     assert (tensor["gain"], tensor["bound"]) == (1.0, "tensor")
 
 
-def test_rows_come_by_what_there_is_to_win(cache: Cache) -> None:
-    """The kernel with most to win is first."""
-    gains = [row["gain"] or 0.0 for row in scan(cache.folder).rows()]
-    assert gains == sorted(gains, reverse=True)
-    assert gains[0] > gains[-2] == 1.0
-
-
 def test_constexprs_are_those_of_the_source(cache: Cache) -> None:
     """The length of a range that the source calls BLOCK_SIZE is BLOCK_SIZE; FACTOR is left out."""
     rows = rows_by_entry(cache.folder)
@@ -137,14 +129,6 @@ def test_equal_code_has_one_program(cache: Cache) -> None:
     rows = rows_by_entry(cache.folder)
     first, block, target = (rows[cache.entry("scale", place).name] for place in range(3))
     assert first["program"] == target["program"] != block["program"]
-
-
-def test_caps_on_registers_are_columns(cache: Cache) -> None:
-    """A kernel that was compiled with maxnreg says so, and others have none."""
-    rows = rows_by_entry(cache.folder)
-    assert rows[cache.entry("row_softmax").name]["maxnreg"] == 40
-    assert {row["maxnreg"] for row in rows.values()} == {None, 40}
-    assert {row["waves_per_eu"] for row in rows.values()} == {None}
 
 
 def beside(entry: Path, alike: dict[tuple[int | None, int | None], int]) -> dict[str, Any]:
@@ -207,13 +191,6 @@ def test_what_waves_per_eu_pads_is_no_register_to_free(cache: Cache) -> None:
     assert (columns["next_programs"], columns["fewer_registers"]) == (2, None)
     assert columns["gain"] > 1
     assert "spill" not in columns["gain_by"]
-
-
-def test_a_kernel_that_spills_has_no_next_step(cache: Cache) -> None:
-    """A cap, or anything else that brings programs, may add to what it spills: none is named."""
-    row = rows_by_entry(cache.folder)[cache.entry("row_softmax").name]
-    assert row["next_step"] == "none, as it spills already"
-    assert [row[one] for one in ("next_programs", "fewer_registers", "fewer_shared")] == [None] * 3
 
 
 def test_a_smaller_block_is_named_where_there_is_a_loop(cache: Cache, copied: Path) -> None:
@@ -412,17 +389,6 @@ def test_an_unknown_backend_is_named(cache: Cache, copied: Path) -> None:
     assert "'xpu'" in row["reason"]
 
 
-def test_an_unknown_architecture_is_a_row_with_its_registers(cache: Cache, copied: Path) -> None:
-    """Of a target that is not in the table the resources are read all the same."""
-    file = copied / cache.entry("scale").name / "scale.json"
-    metadata = json.loads(file.read_text(encoding="utf-8"))
-    metadata["target"]["arch"] = 999
-    file.write_text(json.dumps(metadata), encoding="utf-8")
-    (row,) = scan(file.parent).rows()
-    assert (row["status"], row["target"]) == ("unknown target", "sm_999")
-    assert row["n_regs"] > 0
-
-
 def test_an_hsaco_alone_says_what_is_missing(cache: Cache, copied: Path) -> None:
     """The registers of an AMD kernel are read of its assembly; a row says where it lacks."""
     entry = copied / cache.entry("scale", 2).name
@@ -565,25 +531,6 @@ def test_the_default_folders_are_tritons_and_torchs_own(monkeypatch: pytest.Monk
     triton_folder, inductor = default_directories()
     assert Path(triton_folder) == Path(knobs.cache.dir)
     assert Path(inductor) == Path(cache_dir_utils.default_cache_dir())
-
-
-def test_a_table_has_every_column(cache: Cache) -> None:
-    """The DataFrame has a row for each kernel and the columns of the rows."""
-    found = occupancy_lab.scan(cache.folder)
-    table = found.table()
-    assert [*table.columns] == [*found.rows()[0]]
-    assert len(table) == len(cache.compiled)
-    assert json.loads(found.to_json()) == found.rows()
-
-
-def test_constexprs_are_names_of_a_condition(cache: Cache) -> None:
-    """A condition may name a constexpr; rows without it, of which it is not known, are left out."""
-    found = scan(cache.folder).choose(View("BLOCK_SIZE <= 1024 and kernel == 'scale'"))
-    assert [row["constexprs"] for row in found.rows()] == [{"BLOCK_SIZE": 1024}] * 2
-    by_size = scan(cache.folder).choose(View(sort="-BLOCK_SIZE")).rows()
-    sizes = [row["constexprs"].get("BLOCK_SIZE", 0) for row in by_size]
-    assert sizes == sorted(sizes, reverse=True)
-    assert sizes[-1] == 0
 
 
 def test_a_name_that_is_no_unicode_is_a_row(cache: Cache, tmp_path: Path) -> None:

@@ -295,12 +295,6 @@ def test_a_launch_is_found_as_it_was_compiled(record: Callable[..., Path]) -> No
     assert recorded_as_compiled("h200", "softmax_row", PROBLEM, CONFIG) is None
 
 
-def test_a_failed_launch_is_not_a_time(record: Callable[..., Path]) -> None:
-    """A row whose launch failed is passed over."""
-    record(("softmax", PROBLEM, CONFIG, PROGRAMS, Measurement("wrong result", CONDITIONS, "no")))
-    assert found() is None
-
-
 def test_the_latest_day_counts(record: Callable[..., Path]) -> None:
     """Of several days, in whatever order, the last is taken."""
     record(
@@ -343,12 +337,6 @@ def test_every_page_has_the_same_fastest_launch() -> None:
         assert ranking[0].measurement.us == table["us"].min()
         every = [one.measurement.us for one in recorded_launches(gpu, problem)]
         assert ranking[0].measurement.us <= 1.01 * min(every)
-
-
-@pytest.mark.usefixtures("record")
-def test_no_file_has_no_measurement() -> None:
-    """Where nothing was recorded there is no measurement, and no error."""
-    assert found() is None
 
 
 def test_two_megabytes_are_searched_in_a_moment(record: Callable[..., Path]) -> None:

@@ -48,12 +48,6 @@ def test_the_tensor_cores_work_as_long_as_the_data_sheet_lets_them() -> None:
     assert cycles[0] == pytest.approx(cycles[1], rel=1e-6)
 
 
-def test_more_stages_hide_more() -> None:
-    """A loop that loads further ahead waits less for each load."""
-    short, long = program("h100", 5), program("h100", 2)
-    assert short.alone[2] - short.alone[0] < long.alone[2] - long.alone[0]
-
-
 def test_programs_without_work_do_not_count() -> None:
     """Of a grid with room for others those work that come to the loop, or store; all, if none."""
     counts = counts_of(matmul())

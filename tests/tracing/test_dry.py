@@ -470,14 +470,6 @@ def test_what_a_program_draws_is_the_same_in_each_run(tmp_path: Path) -> None:
     assert (int(torch.randint(1, 1000, (1,), generator=own)),) in found[0]
 
 
-def test_a_dry_run_takes_a_file() -> None:
-    """Other commands are refused."""
-    with pytest.raises(InputError, match=r"names no FILE\.py"):
-        dry_trace(["python", "-c", "1"], gpu="h100")
-    with pytest.raises(InputError, match=r"there is no file 'nosuch\.py' to run dry"):
-        dry_trace(["python", "nosuch.py", "10"], gpu="h100")
-
-
 @pytest.mark.slow
 def test_the_page_has_predicted_times() -> None:
     """Each kernel has a time, an autotuned one the least of its configurations', and all a sum."""

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from traced_kernels import BYTES, traced_kernel, worked
 
 from occupancy_lab.explaining.advice import Action
-from occupancy_lab.explaining.launches import KernelTime
 from occupancy_lab.tracing.traced import (
     MOST_COUNTED,
     GridLaunches,
@@ -181,8 +180,3 @@ def test_the_kernel_that_loses_most_is_first() -> None:
         )
     ]
     assert names(kernels) == ["far", "near", "unknown", "predicted", "often", "rare"]
-
-
-def test_a_sum_of_no_times_is_none() -> None:
-    """It is not known, and not 0."""
-    assert KernelTime.total([None, None]) is None

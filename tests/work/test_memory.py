@@ -26,7 +26,6 @@ from occupancy_lab.work.memory import (
     Memory,
     capacity,
     dot_tflops,
-    intensity,
     last_cache,
     local_memory,
     memory,
@@ -38,15 +37,6 @@ from occupancy_lab.work.memory import (
 
 H200, H100, MI300X = find_gpu("h200"), find_gpu("h100"), find_gpu("mi300x")
 MIB = 2**20
-
-
-def test_what_fits_the_cache_is_read_once() -> None:
-    """A product whose matrices fit the L2 cache reads each byte of them once."""
-    counts = matmul(1024, 128, 64)
-    moved = memory(counts, H100)
-    assert moved.dram_read_bytes == Amount.of(2 * 1024 * 1024 * 2)
-    assert moved.dram_written_bytes == Amount.of(1024 * 1024 * 2)
-    assert moved.l2_bytes == Amount.of((2 * 1024 * 1024 * 8 + 1024 * 1024) * 2)
 
 
 def test_waves_that_find_nothing_read_again() -> None:
@@ -268,35 +258,12 @@ def test_what_is_not_known_leaves_limits() -> None:
     assert memory(ranged, H100).dram_read_bytes == Amount(64, 100 * 32)
 
 
-def test_a_bare_architecture_has_limits_too() -> None:
-    """Where the size of a cache is not known, the bytes of device memory are limits."""
-    moved = memory(rows(64, 64, 8, passes=2), bare_gpus()["sm_90"])
-    assert moved.dram_read_bytes == Amount(64 * 64 * 2, 2 * 64 * 64 * 2)
-
-
 def test_half_of_a_cache_in_two_parts_keeps_what_all_load() -> None:
     """An H100's L2 cache keeps what all load twice; an L4's is one; a MI300X has another cache."""
     assert capacity(H100) == 25 * MIB
     assert capacity(find_gpu("l4")) == 48 * MIB
     assert capacity(MI300X) == 256 * MIB
     assert capacity(bare_gpus()["sm_90"]) is None
-
-
-def test_a_large_product_is_bound_by_tensor_cores() -> None:
-    """137 GFLOP of fp16 take an H100 139 us at least, whatever the bytes."""
-    counts = matmul(4096, 128, 132)
-    light = speed_of_light(counts, memory(counts, H100), H100)
-    assert light.binds == "fp16 tensor cores"
-    assert light.us == pytest.approx(138.9, abs=0.1)
-    assert {part.name for part in light.parts} == {"memory", "fp16 tensor cores", "fp32"}
-
-
-def test_rows_are_bound_by_memory() -> None:
-    """A kernel that reads and writes 64 MiB takes an H100 as long as that takes at its peak."""
-    counts = rows(4096, 4096, 132)
-    light = speed_of_light(counts, memory(counts, H100), H100)
-    assert light.binds == "memory"
-    assert light.us == pytest.approx(2 * 32 * MIB / 3352.3e9 * 1e6)
 
 
 def test_what_values_steer_has_a_least_and_a_most() -> None:
@@ -338,16 +305,6 @@ def test_every_gpu_multiplies_fp16() -> None:
     assert other_tflops(H100, "fp64") == 33.5
 
 
-def test_intensity_is_flops_per_byte_of_device_memory() -> None:
-    """A product of n cubed whose matrices are moved once has n / 3 FLOP a byte, and one an item."""
-    counts = matmul(1024, 128, 64)
-    found = intensity(counts, memory(counts, H100))
-    assert found == pytest.approx((2 * 1024**3 + 1024**2) / (3 * 1024**2 * 2))
-    nothing = Counts(1, 1)
-    assert intensity(nothing, memory(nothing, H100)) is None
-    assert speed_of_light(nothing, memory(nothing, H100), H100).us is None
-
-
 def test_what_the_user_said_of_bytes_counts() -> None:
     """Bytes that are given stand in place of those counted, each kind by itself, and say so."""
     counts = rows(4096, 4096, 132)
@@ -363,10 +320,3 @@ def test_what_the_user_said_of_bytes_counts() -> None:
     assert (light.us, light.binds) == (pytest.approx(1e-3, rel=1e-3), "memory")
     assert moved(None, Work(), H100) is None
     assert moved(counts, Work(), H100) == memory(counts, H100)
-
-
-def test_sectors_are_of_loads_and_of_stores() -> None:
-    """A row that is read twice and written once has twice as many sectors to load as to store."""
-    counts = rows(64, 1024, 8, passes=2)
-    assert counts.store_sectors == Amount.of(64 * 1024 * ITEM // 32)
-    assert counts.load_sectors == counts.store_sectors * 2
