@@ -115,16 +115,6 @@ def test_an_empty_gate_proves_nothing() -> None:
         assert run("local_bytes == 0", *arguments, "--allow-empty").exit_code == 0
 
 
-def test_empty_caches_are_no_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """--scan alone reads the usual caches, and says so where they hold no kernel."""
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "none"))
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "none either"))
-    done = run("local_bytes == 0", "--scan")
-    assert done.exit_code == 2
-    assert "usual caches" in done.stderr
-    assert run("local_bytes == 0", "--scan", "--allow-empty").exit_code == 0
-
-
 def test_where_chooses_the_rows_and_keeps_what_is_not_known() -> None:
     """Rows that are not meant are left out; what is not known to be meant has to meet it too."""
     rows = [SPILLING, compiled(), failed()]

@@ -60,13 +60,6 @@ def test_dimensions_multiply() -> None:
     assert table.headers[1:3] == ("softmax, num_stages 1", "softmax, num_stages 2")
 
 
-def test_one_element_is_one() -> None:
-    """A thread that holds one element of the block is said to hold one."""
-    page = compare(512, gpu="h100,mi300x", num_warps=8).to_markdown()
-    assert "threads with 2 elements each on H100" in page
-    assert "threads with 1 element each on MI300X" in page
-
-
 def test_matrices_are_compared() -> None:
     """Several cols, rows or dtypes are a matrix each, and what differs between them is said."""
     comparison = compare("781,784", gpu="h100")

@@ -9,7 +9,6 @@ import pytest
 from stand_ins import UNLISTED, put_calibration, put_here
 
 from occupancy_lab.errors import InputError
-from occupancy_lab.evaluating import Evaluation
 from occupancy_lab.evaluating.evaluation import (
     broken_limits,
     choose,
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pandas as pd
+
+    from occupancy_lab.evaluating import Evaluation
 
     Table = Callable[..., pd.DataFrame]
 

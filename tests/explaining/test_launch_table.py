@@ -20,7 +20,6 @@ from occupancy_lab.values import Resources
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     from occupancy_lab.sweeping.run import Swept
     from occupancy_lab.values import Target
@@ -67,25 +66,6 @@ def test_a_sweep_of_launches(check_golden: Callable[[str, str], None]) -> None:
     check_golden("launch_sweep.md", to_markdown(swept.shown))
 
 
-def test_a_sweep_is_filtered_sorted_and_exported(tmp_path: Path) -> None:
-    """--where, --sort and --top choose the rows of every form, None being no number."""
-    path = tmp_path / "rows.csv"
-    given: dict[str, Any] = {**TRANSPOSE, "num_warps": [4, 8, 16], "gpu": "h100"}
-    swept = sweep_launches(**given, where="n_regs > 0", sort="-n_regs", export_csv=str(path))
-    rows = path.read_text().splitlines()
-    assert len(rows) == 3
-    assert rows[0].startswith("gpu,target,kernel,BLOCK,num_warps")
-    assert [row.split(",")[4] for row in rows[1:]] == ["8", "4"]
-    assert "num_warps" in to_markdown(swept.shown)
-    (first,) = json.loads(sweep_launches(**given, top=1, form="json").shown)
-    assert first["num_warps"] == 4
-    assert first["num_programs"] is None
-    assert first["predicted_us"] is None
-    none = sweep_launches(**given, where="n_regs > 1000")
-    words = "3 configurations: 2 ok, 1 compile failed; none meets --where 'n_regs \\> 1000'."
-    assert none.shown == (words,)
-
-
 def test_a_sweep_says_what_leaves_work_undone(monkeypatch: pytest.MonkeyPatch) -> None:
     """What an explanation says of launches that do less than the others is below their table."""
     monkeypatch.setattr(explanation, "less_work_sentences", lambda runs: [f"{len(runs)} do less."])
@@ -127,14 +107,6 @@ def test_a_page_of_clusters_speaks_of_ctas() -> None:
     table = explain_launch(**asked, options="num_ctas=1,2").to_markdown()
     assert "16 (100%)" in table
     assert "16 CTAs (100%)" in table
-
-
-def test_the_title_of_a_ranking_has_no_grid_of_one_configuration() -> None:
-    """A grid that goes by the block is each configuration's own; one that all have is named."""
-    asked: dict[str, Any] = {**ADD, "bytes_read": "8 * n", "bytes_written": "4 * n", "gpu": "h100"}
-    for grid, title in (("cdiv(n, BLOCK)", ""), ("64", ", grid 64")):
-        (found,) = tune_launches(**asked, grid=grid)
-        assert found.to_document().title == f"tuned_add{title} on H100 SXM"
 
 
 def test_a_ranking_says_what_it_lacks() -> None:

@@ -35,22 +35,6 @@ def main():
 """
 
 
-def test_each_launch_line_has_a_dry_run(tmp_path: Path) -> None:
-    """A launch line gives a record for each configuration, and neighbours of a single one."""
-    path = tmp_path / "bench.py"
-    path.write_text(SCRIPT, encoding="utf-8")
-    with Script(f"{path}:main", find_gpu("h100"), None) as script:
-        (first, tuned), (second, single) = script_runs(script)
-        text = single.to_markdown()
-    assert [(row.row()["BLOCK"], row.row()["num_programs"]) for row in tuned.runs] == [
-        (64, 16),
-        (128, 8),
-    ]
-    assert (first.place, second.place) == (f"{path}:16", f"{path}:17")
-    assert "# double, grid 4, on H100 SXM" in text
-    assert "num_warps 8" in text
-
-
 @pytest.mark.slow
 def test_a_neighbour_has_the_grid_that_the_script_would_give_it(tmp_path: Path) -> None:
     """Blocks of another size have another grid, which the script's own function works out.

@@ -28,7 +28,7 @@ from occupancy_lab.explaining.advice import (
 )
 from occupancy_lab.explaining.case import Alternative, Alternatives, Recorded, with_recorded
 from occupancy_lab.explaining.duration import otherwise
-from occupancy_lab.explaining.short import BAR, WORDS, bar, glossary, write_short
+from occupancy_lab.explaining.short import WORDS, glossary, write_short
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import chosen_kernels
 from occupancy_lab.kernels.softmax import ALIKE
@@ -168,14 +168,6 @@ def test_it_fits_a_screen(  # noqa: PLR0913, PLR0917 - what a page depends on
         lines = screen(cases, capsys)
         assert len(lines) <= MOST_LINES[len(gpus)], "\n".join(lines)
         assert max(map(len, lines)) <= 80
-
-
-def test_bars() -> None:
-    """A bar is full just where a limit binds, and never empty where something is used."""
-    assert bar(1) == "█" * BAR
-    assert bar(0.999).count("░") == 1
-    assert bar(0.001).count("█") == 1
-    assert bar(0.5).count("█") == BAR // 2
 
 
 @pytest.mark.parametrize(("encoding", "shown"), [("ascii", "##.. -"), ("utf-8", "██░░ •")])
@@ -365,21 +357,6 @@ def test_another_number_of_programs_is_another_launch(make_case: Callable[..., C
         assert "recorded against" not in page.to_markdown()
         assert "% recorded)" not in page.to_markdown()
     assert "recorded time" not in write_short((other,)).to_markdown()
-
-
-@pytest.mark.parametrize("kernel", ALIKE)
-def test_kernels_that_do_the_same_are_alternatives(
-    kernel: str, make_case: Callable[..., Case]
-) -> None:
-    """Whichever softmax is explained, all that were recorded are set against it, and all tuned."""
-    own = H100.replace(num_warps=4, **COUNTED)
-    case = make_case("h200", own, kernel=kernel, config=Config(4096, 4, 1))
-    found = with_compiled(case).alternatives
-    ranking = recorded_ranking("h200", case.problem, ALIKE)
-    assert found.recorded == len(ranking)
-    assert found.fastest is not None
-    assert found.fastest.recorded_us == ranking[0].measurement.us
-    assert tune_command(case) == "`occupancy-lab tune --cols 781 --gpu h200`"
 
 
 def test_another_block_is_named(make_case: Callable[..., Case]) -> None:

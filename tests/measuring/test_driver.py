@@ -132,15 +132,6 @@ def test_what_is_read_is_of_torchs_device(
     assert nvml.started == 0
 
 
-def test_nothing_is_known_without_torchs_gpu(
-    nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A torch without CUDA has no device to read."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert read_clock(0) == (None, None)
-    assert nvml.started == 0
-
-
 def test_older_modules_have_the_older_name(nvml: FakeNvml) -> None:
     """Reasons come from the older function where the newer one is not there."""
     delattr(nvml, REASONS_NAME)

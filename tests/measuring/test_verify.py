@@ -320,16 +320,6 @@ def test_usual_grid() -> None:
     assert grid_of_configs(softmax, PROBLEM, H200.gpu, (4,), (2,)) == (Config(1024, 4, 2),)
 
 
-@given(st.integers(1, 70_000))
-def test_usual_grid_compiles_in_a_moment(cols: int) -> None:
-    """No thread of the usual grid has more than 64 elements, and what is asked for is kept."""
-    kernel, problem = load_kernel("softmax"), Problem(4096, cols)
-    for config in grid_of_configs(kernel, problem, H200.gpu):
-        assert cols <= config.block_size <= 64 * 32 * config.num_warps
-    (asked,) = grid_of_configs(kernel, problem, H200.gpu, (1,), (1,))
-    assert asked.num_warps == 1
-
-
 def test_no_nvidia_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an NVIDIA GPU, or on another, there is nothing to verify against."""
     mi300x = dataclasses.replace(H200, gpu=find_gpu("mi300x"), name="MI300X")

@@ -193,10 +193,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 def test_ended_sweep_goes_on_from_the_store(tmp_path: Path, undisturbed: bytes) -> None:
-    """Ctrl-C prints what is finished and the rest as interrupted, and the next run has all rows.
-
-    What kill -9 leaves is in test_kills.py.
-    """
+    """Ctrl-C prints what is finished and the rest as interrupted, and the next run has all rows."""
     with subprocess.Popen(
         SWEEP, env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -211,6 +208,21 @@ def test_ended_sweep_goes_on_from_the_store(tmp_path: Path, undisturbed: bytes) 
     rows = pd.read_csv(io.StringIO(printed))
     assert len(rows) == SWEPT
     assert set(rows["status"]) == {"ok", "interrupted"}
+    again = subprocess.run(SWEEP, env=environment(tmp_path), capture_output=True, check=True)
+    assert again.stdout == undisturbed
+
+
+def test_killed_sweeps_have_an_undisturbed_sweeps_rows(tmp_path: Path, undisturbed: bytes) -> None:
+    """After kills -9 while more and more is compiled, the next run has all rows."""
+    for compiled in (1, 2, 4, 7, 11):
+        with subprocess.Popen(
+            SWEEP, env=environment(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as process:
+            deadline = time.monotonic() + 60
+            while entries(tmp_path) < compiled and time.monotonic() < deadline:
+                time.sleep(0.002)
+            process.kill()
+        assert entries(tmp_path) >= compiled
     again = subprocess.run(SWEEP, env=environment(tmp_path), capture_output=True, check=True)
     assert again.stdout == undisturbed
 
