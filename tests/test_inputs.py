@@ -45,15 +45,6 @@ H100 = find_gpu("h100")
 MOST_ELEMENTS = 2**20
 
 
-@given(st.integers(1, 2**70))
-def test_next_power_of_two(number: int) -> None:
-    """It is a power of two, large enough, and half of it would not be."""
-    power = next_power_of_two(number)
-    assert power.bit_count() == 1
-    assert power >= number
-    assert power // 2 < number
-
-
 @pytest.mark.parametrize(
     ("problem", "part"),
     [
@@ -218,12 +209,6 @@ def test_a_stage_takes_what_is_said(gpu: str, dtype: str, cols: int, num_warps: 
     resources = compile_resources(SOFTMAX, problem, config, find_gpu(gpu).target)
     assert SOFTMAX.stage_bytes is not None
     assert 2 * SOFTMAX.stage_bytes(problem, config) <= (resources.pipeline_shared or 0)
-
-
-@pytest.mark.parametrize("gpu", ["sm_75", "mi300x", "gfx1100"])
-def test_stages_in_registers_are_compiled(gpu: str) -> None:
-    """Where rows in flight take no shared memory none is asked for beforehand."""
-    check_stages(SOFTMAX, Problem(4096, 12672), Config(16384, 8, 64), find_gpu(gpu))
 
 
 KERNEL_FILE = Path(SOFTMAX.run.__code__.co_filename)

@@ -206,17 +206,6 @@ def test_stages_cost_shared_memory_on_nvidia(block_size: int, dtype: str, row_by
         assert found.shared == 32 + found.pipeline_shared
 
 
-@pytest.mark.parametrize("target", [SM_90, GFX942], ids=lambda target: target.name)
-def test_instructions_are_counted(target: Target) -> None:
-    """The persistent kernel has its work in its loop; the one with a program a row has no loop."""
-    short, long = (resources(target, Config(size, 4, 1)) for size in (1024, 4096))
-    row = resources(target, Config(1024, 4, 1), kernel=load_kernel("softmax_row"))
-    assert row.loop_instructions is None
-    assert 0 < short.instructions < short.loop_instructions < row.instructions
-    assert 2 * short.loop_instructions < long.loop_instructions < 4 * short.loop_instructions
-    assert short.local_traffic == long.local_traffic == row.local_traffic == 0
-
-
 def test_spills_are_seen() -> None:
     """Rows too long for one warp spill: registers to memory on NVIDIA, SGPRs to VGPRs on AMD."""
     on_nvidia = resources(SM_90, Config(8192, 1, 1), cols=8192)
@@ -476,33 +465,6 @@ def test_what_compiles_alike_is_stored_once(tmp_path: Path, compiles: list[Launc
     for rows, cols in ((4096, 781), (4096, 783), (8192, 700), (64, 781)):
         compile_resources(SOFTMAX, Problem(rows, cols), CONFIG, SM_90, Store(tmp_path))
     assert len(compiles) == 1
-
-
-@pytest.mark.parametrize(
-    ("problem", "config", "target"),
-    [
-        (Problem(4096, 784), CONFIG, SM_90),
-        (PROBLEM, Config(1024, 8, 3), SM_90),
-        (PROBLEM, CONFIG, find_gpu("sm_80").target),
-    ],
-    ids=str,
-)
-def test_what_compiles_otherwise_is_stored_otherwise(
-    tmp_path: Path, compiles: list[Launch], problem: Problem, config: Config, target: Target
-) -> None:
-    """Another class of problem, another knob or another target is compiled for itself."""
-    store = Store(tmp_path)
-    compile_resources(SOFTMAX, PROBLEM, CONFIG, SM_90, store)
-    other = compile_resources(SOFTMAX, problem, config, target, store)
-    assert len(compiles) == 2
-    assert other == compile_resources(SOFTMAX, problem, config, target, Store(None))
-
-
-def test_another_kernel_is_stored_otherwise(tmp_path: Path, compiles: list[Launch]) -> None:
-    """Kernels of one name and one launch do not share an entry: their source tells them apart."""
-    for function in (one, many):
-        compile_resources(kernel_of(function), PROBLEM, CONFIG, SM_90, Store(tmp_path))
-    assert len(compiles) == 2
 
 
 @pytest.mark.parametrize(

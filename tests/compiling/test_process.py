@@ -39,7 +39,7 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.sweeping import sweep
-from occupancy_lab.values import Config, Failure, Problem, Resources, Status
+from occupancy_lab.values import Config, Failure, Problem, Resources
 from occupancy_lab.workers.child import from_line, to_line
 
 if TYPE_CHECKING:
@@ -129,25 +129,6 @@ def test_a_changed_file_is_imported_again(compiler: Compiler, tmp_path: Path) ->
         compiler.check_file(write(file, GOOD + "raise RuntimeError('changed')\n"))
 
 
-@pytest.mark.parametrize(
-    ("source", "reason"),
-    [
-        ("while True: pass", "takes longer than 1.5 s to import"),
-        ("import ctypes; ctypes.string_at(0)", "cannot be imported: .* Segmentation fault"),
-        ("import os; os._exit(0)", "cannot be imported: .* exit status 0"),
-    ],
-)
-def test_a_file_that_ends_its_process_is_told(tmp_path: Path, source: str, reason: str) -> None:
-    """A file that hangs or crashes is refused with its path and why."""
-    file = write(tmp_path / "odd.py", source)
-    timeout = 1.5 if "while" in source else 60
-    with (
-        contextlib.closing(Compiler(tmp_path / "store", timeout=timeout)) as compiler,
-        pytest.raises(InputError, match=f"^{file} {reason}"),
-    ):
-        compiler.check_file(file)
-
-
 def test_a_file_that_raises_is_told(compiler: Compiler, tmp_path: Path) -> None:
     """A file that raises anything at all is refused with its path and what it raised."""
     for source, reason in (
@@ -202,17 +183,6 @@ def test_the_gpu_at_hand_is_compiled_for_by_its_driver(monkeypatch: pytest.Monke
     assert from_line(Request, to_line(seen[0])) == seen[0]
 
 
-def test_a_printing_file_prints_to_standard_error(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """What a file prints, from Python, a descriptor or C, is kept off standard output."""
-    prints = "import ctypes, os\nprint('one')\nos.write(1, b'two\\n')\n"
-    prints += "ctypes.CDLL(None).puts(b'three')\n"
-    assert load_kernel(write(tmp_path / "prints.py", prints + GOOD)).name == "softmax_row"
-    sys.stdout.flush()
-    assert capfd.readouterr() == ("", "one\ntwo\nthree\n")
-
-
 SLOW_KERNEL = """
 import time
 from occupancy_lab.kernels import softmax
@@ -248,15 +218,6 @@ def expected(of: Request) -> Resources:
     """Return what compiling in this process gives."""
     function = load_kernel("softmax").function
     return compile_launch(function, of.launch, of.target, Store(None)).resources
-
-
-def test_failure_is_an_outcome(process: CompileProcess) -> None:
-    """What cannot be compiled comes back as a failure with its reason, and the process goes on."""
-    failure = process.compile(request(kernel="nonsense"), None)
-    assert isinstance(failure, Failure)
-    assert failure.status is Status.SKIPPED
-    assert "nonsense" in failure.reason
-    assert isinstance(process.compile(request(), None), Resources)
 
 
 def test_timeout_kills_and_the_next_compile_works(process: CompileProcess, tmp_path: Path) -> None:

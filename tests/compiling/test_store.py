@@ -149,12 +149,6 @@ def test_keys_are_told_apart(tmp_path: Path, other: dict[str, Any]) -> None:
     assert store.get(KEY) == KEPT
 
 
-def test_the_order_of_a_key_does_not_matter(tmp_path: Path) -> None:
-    """The same parts in another order are the same key."""
-    Store(tmp_path).put(KEY, KEPT)
-    assert Store(tmp_path).get(dict(reversed(KEY.items()))) == KEPT
-
-
 @pytest.mark.parametrize(
     "damage",
     [

@@ -56,10 +56,6 @@ def names(
     return [dict(one.launch.keywords) for one in variants(function, arguments, keywords, grid)]
 
 
-class TritonLaunchedError(Exception):
-    """Ends what Triton's own autotuner would launch."""
-
-
 @contextlib.contextmanager
 def asked_of_triton(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
     """Collect the keywords with which Triton's own wrappers run a function, and run nothing."""

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import launched_kernels
 import pytest
-import triton
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from stand_ins import dry
 
 from occupancy_lab.arguments import tensor
 from occupancy_lab.asked import Asked
-from occupancy_lab.explaining.grids import same_input, same_work
+from occupancy_lab.explaining.grids import same_work
 from occupancy_lab.explaining.neighbours import (
     best_of,
     block_changes,
@@ -44,11 +43,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("given_times")
 
 X = tensor((4096, 2048), "float16")
-
-
-@triton.jit
-def named_by_position(x_ptr, num_stages, n):  # noqa: ANN001, ANN201
-    """Take what is called as a compiler option is, and is none."""
 
 
 def tried(outcome: Outcome, gpu: str = "h100", **asked: Any) -> Case:
@@ -331,25 +325,6 @@ def test_as_many_bytes_elsewhere_are_other_work() -> None:
         for one in (all_of_it, all_of_it, beyond, unknown)
     )
     assert [same_work(first, one) for one in others] == [True, False, True]
-
-
-def test_a_tensor_that_only_a_larger_grid_touches_is_other_work() -> None:
-    """Programs that are more may come to a tensor that the others leave alone."""
-    x, y = (Footprint(name, *[Amount.of(8192)] * 4) for name in "xy")
-    first, more = (
-        dataclasses.replace(tried(constant()).record, counts=Counts(8, 8, footprints=some))
-        for some in ((x,), (x, y))
-    )
-    assert same_input(first, first)
-    assert not same_input(first, more)
-
-
-def test_what_is_given_by_position_is_not_changed() -> None:
-    """An argument by position that has the name of an option leaves that option alone."""
-    run = dry(named_by_position, "h100", constant(), X, 3, 64)
-    (found,) = run.cases
-    assert {name for one in found.neighbours for name in one.changes} == {"num_warps"}
-    assert "# named_by_position" in run.to_markdown()
 
 
 def test_what_has_no_record_says_why() -> None:

@@ -21,7 +21,6 @@ from occupancy_lab.measuring.measure import (
     Timer,
     difference,
     measure,
-    operands,
     poisoned,
     summary,
 )
@@ -141,17 +140,6 @@ def test_tolerance_allows_rounding_alone(dtype: str, rows: int, cols: int, share
     )
     assert found.error <= share * found.allowed
     assert wrong.error > wrong.allowed
-
-
-@pytest.mark.gpu
-def test_operands_are_the_same_every_time() -> None:
-    """Operands are as large as asked for, differ from each other, and come again alike."""
-    first, second = operands(33, 781, "float16", 2)
-    assert first.shape == second.shape == (33, 781)
-    assert first.dtype == torch.float16
-    assert first.is_cuda
-    assert not torch.equal(first, second)
-    assert torch.equal(first, operands(33, 781, "float16", 1)[0])
 
 
 class Clockwork(Timer):

@@ -153,12 +153,6 @@ def test_other_lines_do_no_harm() -> None:
     assert read_profile(f'a warning, "quoted"\n{page(VALUES)}done, in 3 s\n') == REPORT
 
 
-def test_page_without_units_is_read() -> None:
-    """A page whose second row is a kernel already is read as base units."""
-    lines = [line for line in page(VALUES).splitlines() if not line.startswith('""')]
-    assert read_profile("\n".join(lines)).read_bytes == 12801024
-
-
 @pytest.mark.parametrize(
     ("printed", "told"),
     [

@@ -100,15 +100,6 @@ def test_providers_are_chosen(launches: Launches) -> None:
     assert len(launches.asked) == 2
 
 
-def test_another_kernel_is_set_beside_the_copy_alone(launches: Launches) -> None:
-    """What is no softmax is not compared with softmaxes unless they are asked for."""
-    found = measure_side_by_side(781, kernel="vector_add")
-    assert [row.provider for row in found.rows] == ["kernel", "copy"]
-    gbs = found.row("kernel").gbs
-    assert gbs == pytest.approx(3 * 4096 * 781 * 4 / 10.0 / 1e3)
-    assert launches.asked
-
-
 def test_tutorial_that_does_not_fit_is_a_row(launches: Launches) -> None:
     """Where the tutorial's own choice does not fit, its row says so and the others are timed."""
     found = measure_side_by_side(65_536, num_warps=32, num_stages=1)

@@ -36,8 +36,6 @@ from occupancy_lab.measuring.verify import (
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import NamedKernel
     from occupancy_lab.record import Record
@@ -262,16 +260,6 @@ def test_a_failing_ncu_is_told(machine: Machine) -> None:
 CONFIGS = [Config(1024, num_warps, num_stages) for num_warps in (4, 8) for num_stages in (1, 2, 4)]
 
 
-@pytest.mark.parametrize(
-    ("profiled", "places"),
-    [(0, []), (1, [0]), (2, [0, 5]), (3, [0, 2, 5]), (6, range(6)), (9, range(6))],
-)
-def test_ncu_looks_at_some(machine: Machine, profiled: int, places: Any) -> None:
-    """Nsight Compute is given as many configurations as asked, from the first to the last."""
-    verify("softmax", PROBLEM, CONFIGS, H200, profiled=profiled)
-    assert [launch.config for launch in machine.launches] == [CONFIGS[place] for place in places]
-
-
 @pytest.mark.usefixtures("machine")
 def test_what_does_not_fit_is_left_out() -> None:
     """A configuration that does not fit has no check; where none fits that is the error."""
@@ -329,15 +317,6 @@ def test_no_nvidia_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(verify_module, "present_gpus", lambda present=present: present)
         with pytest.raises(InputError, match="none is at hand"):
             verify_here()
-
-
-def test_table(machine: Machine, check_golden: Callable[[str, str], None]) -> None:
-    """The table groups by configuration and says what agrees, what differs and what was not."""
-    machine.ncu = {"limit_registers": 7, "read_bytes": None}
-    good = verify("softmax", PROBLEM, [CONFIG], H200)
-    machine.failure = "Nsight Compute is not installed"
-    bare = verify("softmax", PROBLEM, [Config(1024, 4, 1)], H200)
-    check_golden("verification.md", Verification((*good, *bare)).to_markdown())
 
 
 @given(st.lists(st.sampled_from([True, False, None])))

@@ -388,29 +388,3 @@ def test_a_configuration_that_other_rows_refuse_is_not_chosen(
         found = choose(("softmax_loop",), problem, dense(problem), H200)
         assert found.config.block_size == block_size
     planning._candidates.cache_clear()
-
-
-def test_a_kernels_own_configurations_are_the_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a kernel's `configs` give is compiled, however many elements a thread then holds."""
-    own = dataclasses.replace(
-        load_kernel("softmax_loop"),
-        configs=lambda _problem: (Config(4096, 1, 1),),
-        default_config=lambda _problem, _most: Config(4096, 1, 1),
-        options={"maxnreg": 128, "waves_per_eu": 1},
-    )
-    monkeypatch.setattr(planning, "load_kernel", lambda _name: own)
-    planning._candidates.cache_clear()
-    problem = Problem(64, 4096)
-    found = choose(("softmax_loop",), problem, dense(problem), H200)
-    assert found.config == Config(4096, 1, 1)
-    warmed: list[Any] = []
-
-    def warm_up(launch: Any, _function: Any) -> Compiled:
-        warmed.append(launch)
-        return Compiled()
-
-    monkeypatch.setattr("occupancy_lab.launch.Launch.warm_up", warm_up)
-    planning.load(found)
-    assert "maxnreg" in warmed[0].keywords
-    assert "waves_per_eu" not in warmed[0].keywords
-    planning._candidates.cache_clear()

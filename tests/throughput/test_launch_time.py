@@ -169,52 +169,6 @@ def test_in_a_program_it_is_the_time_of_a_profiler() -> None:
     assert found.us <= alone.us - EVENTS_US
 
 
-def test_code_that_is_fetched_again_is_no_latency() -> None:
-    """What a program alone waits for code that was lost is in the part of code, of one time."""
-    launch, gpu = launch_of(COPY), find_gpu("h100")
-    executed = executed_of(launch)
-    assert executed is not None
-    assert executed.program is not None
-    parts = []
-    for cycles in (0.0, 200.0):
-        program = replace(executed.program, alone=(4000.0,) * 3, refetch_cycles=cycles)
-        asked = (counts_of(launch), replace(executed, program=program), memory_of(launch))
-        found = predict_launch(*asked, resources_of(launch), 8, gpu)
-        assert found is not None
-        parts.append({"whole": found.us} | {one.name: one.us for one in found.parts})
-    less, more = parts
-    assert more["whole"] == less["whole"]
-    moved = more["code"] - less["code"]
-    assert moved > 0
-    assert less["latency"] - more["latency"] == pytest.approx(moved)
-
-
-def test_code_comes_from_device_memory_once_a_launch() -> None:
-    """What the instruction cache lost comes later in a cold launch, however many programs run."""
-    launch, gpu = launch_of(COPY), find_gpu("h100")
-    executed, counts = executed_of(launch), counts_of(launch)
-    assert executed is not None
-    assert executed.program is not None
-    parts = []
-    for cycles in (0.0, 5000.0):
-        program = replace(executed.program, memory_code_cycles=cycles)
-        found = [
-            predict_launch(
-                replace(counts, programs=programs),
-                replace(executed, program=program),
-                moved,
-                *(resources_of(launch), 8, gpu),
-            )
-            for programs in (1000, 9000)
-            for moved in (memory_of(launch), repeated(memory_of(launch), counts, gpu))
-        ]
-        parts.append([0.0 if one is None else one.us for one in found])
-    cold, again, cold_of_many, again_of_many = (y - x for x, y in zip(*parts, strict=True))
-    assert cold == pytest.approx(cold_of_many)
-    assert cold == pytest.approx(5000 / 1980, rel=0.2)
-    assert again == again_of_many == 0
-
-
 def test_what_is_not_known_has_no_time() -> None:
     """There is none for an architecture without a size, nor without the bytes of device memory."""
     launch = launch_of(COPY)

@@ -240,13 +240,6 @@ def test_what_is_tuned_and_given_too_is_refused(write: Callable[..., Path]) -> N
 
 
 @pytest.mark.usefixtures("made")
-def test_what_is_no_kernel_is_refused() -> None:
-    """Tuned decorates functions of Triton."""
-    with pytest.raises(InputError, match="'grid', which is no function that"):
-        occupancy_lab.tuned("tuned.json")(grid)
-
-
-@pytest.mark.usefixtures("made")
 def test_heuristics_around_an_autotuner_stay_outside() -> None:
     """Above them the autotuner would be given what it sets; right above it, all is well."""
     outside = triton.heuristics({"BLOCK_SIZE": lambda _: 64})(autotuned())

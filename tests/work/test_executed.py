@@ -20,7 +20,6 @@ from occupancy_lab.work import followed, skipping
 from occupancy_lab.work.counts import NO_WAIT, Executed, total
 from occupancy_lab.work.doubts import doubts
 from occupancy_lab.work.executed import execute
-from occupancy_lab.work.followed import spread
 from occupancy_lab.work.ttir import read_ttir
 from occupancy_lab.work.walk import count
 
@@ -231,10 +230,3 @@ def test_what_cannot_be_followed_is_refused() -> None:
     fields = {name: getattr(texts, name) for name in Texts.__slots__} | {"cubin": None}
     with pytest.raises(BinaryError, match="no cubin"):
         execute(Texts(**fields), {}, (1,))
-
-
-def test_places_are_spread_over_all() -> None:
-    """Each part of equal length has one place, and their distances differ."""
-    places = spread(1000, 10)
-    assert [place // 100 for place in places] == list(range(10))
-    assert len({int(one) for one in places[1:] - places[:-1]}) > 1
