@@ -603,7 +603,7 @@ kernels = st.sampled_from([*KERNELS])
 
 
 @pytest.mark.slow
-@settings(max_examples=800)
+@settings(max_examples=250)
 @given(kernels, entries.map(",".join), st.lists(pairs, max_size=3))
 @example("layer_norm", "*fp16,'\\", [])
 @example("layer_norm", LAYER_NORM, [f"{'x' * 500}=)"])
@@ -615,7 +615,7 @@ def test_any_signature_gives_launches_or_a_sentence(
 
 
 @pytest.mark.slow
-@settings(max_examples=700)
+@settings(max_examples=250)
 @given(st.data())
 def test_mutated_signatures_give_launches_or_a_sentence(data: st.DataObject) -> None:
     """A good command line in which anything is changed gives launches or one sentence."""
@@ -638,7 +638,7 @@ def test_mutated_signatures_give_launches_or_a_sentence(data: st.DataObject) -> 
 
 
 @pytest.mark.slow
-@settings(max_examples=700)
+@settings(max_examples=250)
 @given(grids, grids, constants, constants, st.lists(pairs, max_size=2))
 def test_any_option_gives_launches_or_a_sentence(
     grid: str, traffic: str, num_warps: str, num_stages: str, options: list[str]

@@ -187,7 +187,7 @@ GPUS = sorted({*devices(), *bare_gpus()})
 
 
 @settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     gpu=st.sampled_from(GPUS),

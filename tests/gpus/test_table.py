@@ -8,7 +8,7 @@ import math
 from importlib import resources
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from occupancy_lab.errors import InputError
@@ -235,6 +235,7 @@ def test_a_wrong_name_is_explained(text: str, part: str) -> None:
         assert "`occupancy-lab gpus`" in str(caught.value)
 
 
+@settings(max_examples=40)
 @given(
     st.text()
     | st.from_regex(r"(cuda|hip|sm|gfx|compute)[:_ -]?[0-9a-fx]*(:[0-9]*)?", fullmatch=True)

@@ -300,7 +300,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, byte
         yield path, path.read_bytes(), found
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cut=st.integers(0, 2000), flipped=st.integers(0, 2000), bit=st.integers(0, 7))
 def test_damaged_journal_gives_whole_requests_or_none(
     whole: tuple[Path, bytes, dict], cut: int, flipped: int, bit: int

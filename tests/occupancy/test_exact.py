@@ -62,7 +62,7 @@ def test_one_kernel_is_worked_out_like_a_table(
     } == table
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.from_type(Resources), ARCHITECTURES)
 def test_equals_a_scan_of_every_amount(resources: Resources, architecture: Architecture) -> None:
     """For each resource the cliffs on both sides are where the scan puts them."""
@@ -90,7 +90,7 @@ def test_an_option_leaves_as_many_registers_as_may_be(name: str) -> None:
         assert option_for(architecture, "registers", amount) == f"waves_per_eu={waves}"
 
 
-@settings(max_examples=1000)
+@settings(max_examples=300)
 @given(
     st.from_type(Resources),
     ARCHITECTURES,

@@ -87,7 +87,7 @@ def test_agprs_share_a_unified_file(name: str, n_regs: int, agprs: int, first: s
     assert limit.steps[0] == first
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.from_type(Resources), st.from_type(HipArchitecture))
 def test_programs_fit_and_no_more_would(resources: Resources, mp: HipArchitecture) -> None:
     """Registers hold the programs that placing wave after wave on the emptiest SIMD finds."""

@@ -432,7 +432,7 @@ def test_a_folder_that_may_not_be_read_is_a_row(cache: Cache, copied: Path) -> N
     assert "Permission denied" in rows[folder.name]["reason"]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
 @given(data=st.data())
 def test_damage_of_any_kind_is_a_row(cache: Cache, tmp_path: Path, data: st.DataObject) -> None:
     """Bytes that are cut off or flipped anywhere give a row, never an exception."""
@@ -462,7 +462,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
 @given(
     changes=st.dictionaries(
         st.sampled_from(

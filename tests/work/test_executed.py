@@ -178,7 +178,7 @@ def test_rows_whose_numbers_are_in_memory_are_as_many_sectors_as_nsight_compute_
 def test_an_assertion_that_fails_ends_the_launch() -> None:
     """Warps go no further than the branch to itself behind a call that does not return."""
     endless = (one for one in recorded_launches() if one.kernel.startswith(ASSERTING))
-    found = [executed_of(one) for one in endless]
+    found = map(executed_of, endless)
     assert any(one and one.instructions.exact == one.followed * 16 * 43 for one in found)
 
 
