@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,7 +19,6 @@ from occupancy_lab.evaluating.score import METRICS
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.throughput.launch_time import basis_words
 from occupancy_lab.throughput.rounds import launch_us
-from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,39 +114,6 @@ def test_perfect_model_has_nothing_to_be_said_against(make_table: Table) -> None
     assert result.basis == basis_words(H200)
 
 
-def test_groups_are_every_launch_once(make_table: Table) -> None:
-    """Told apart by any one thing, each launch is in one group, with its own error."""
-    table = make_table(
-        {"predicted_us": 21.0, "num_warps": 4, "n_spills": 3},
-        {"predicted_us": 22.0, "num_warps": 4},
-        {"predicted_us": 26.0, "n_spills": None},
-    )
-    (result,) = evaluate(table).results
-    found = {(one.by, one.value): one.errors for one in result.groups}
-    assert {by for by, _ in found} == {"bound", "kernel", "num_warps", "num_stages", "spills"}
-    assert found["num_warps", "4"].launches == 3
-    assert found["spills", "yes"].median == pytest.approx(0.05)
-    assert found["spills", "no"].median == pytest.approx(0.10)
-    assert found["spills", "not known"].median == pytest.approx(0.30)
-    assert found["bound", "latency"].bias == pytest.approx(0.10)
-
-
-def test_worst_launches_are_listed(make_table: Table) -> None:
-    """The launches farthest off come first, and no more than asked for."""
-    table = make_table(
-        {"predicted_us": 21.0},
-        {"predicted_us": 10.0, "num_warps": 8},
-        {"predicted_us": 26.0, "cols": 1000},
-    )
-    (result,) = evaluate(table, top=2).results
-    first, second = result.worst
-    assert (first.problem, first.config) == (Problem(4096, 1024), Config(1024, 8, 1))
-    assert (first.predicted_us, first.measured_us) == (10.0, 20.0)
-    assert first.error == pytest.approx(-0.5)
-    assert second.problem == Problem(4096, 1000)
-    assert evaluate(table, top=0).results[0].worst == ()
-
-
 def test_what_cannot_be_predicted_is_counted(make_table: Table) -> None:
     """A launch that cannot be compiled again is said to be without a prediction."""
     (result,) = evaluate(make_table({}, TOO_LARGE)).results
@@ -161,15 +126,6 @@ def test_nothing_to_evaluate_is_said(make_table: Table) -> None:
         evaluate(make_table({"measured": "out of memory"}))
     with pytest.raises(InputError, match=r"1 launches .* h200"):
         evaluate(make_table(TOO_LARGE))
-
-
-def test_json_has_the_numbers(make_table: Table) -> None:
-    """As JSON an evaluation has every score, group and worst launch."""
-    evaluation = evaluate(make_table({"predicted_us": 30.0}))
-    (result,) = json.loads(evaluation.to_json())["results"]
-    assert result["scores"][0]["errors"]["median"] == pytest.approx(0.5)
-    assert result["worst"][0]["config"]["block_size"] == 1024
-    assert len(result["groups"]) == 5
 
 
 @pytest.mark.parametrize("device", [UNLISTED.title, "NVIDIA H100 ABC"])

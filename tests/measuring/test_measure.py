@@ -168,15 +168,6 @@ def test_every_launch_is_timed_as_often(count: int, runs: int) -> None:
     assert {len(some) for some in times} == {-(-runs // BURST) * BURST}
 
 
-def test_rounds_start_with_another_launch() -> None:
-    """In each round every launch has its turn, and the next one begins."""
-    timer = Clockwork()
-    launches = [lambda: 0, lambda: 1, lambda: 2]
-    timer.time(launches, runs=3 * BURST)
-    order = [launch() for launch in timer.order]  # type: ignore[operator] # they are launches
-    assert order == [0, 1, 2, 1, 2, 0, 2, 0, 1]
-
-
 def test_what_is_to_stay_is_flushed_before_every_launch_and_at_the_end() -> None:
     """What a launch may keep in the cache is told to every burst, and once more after the last."""
     timer = Clockwork()

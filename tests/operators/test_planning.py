@@ -82,17 +82,6 @@ def test_another_number_of_rows_compiles_nothing(compiles: list[int]) -> None:
     assert len(compiles) < 40
 
 
-def test_rows_of_one_size_are_launched_alike() -> None:
-    """Between two powers of two all rows have one configuration, and programs of their own."""
-    first, *others = (
-        choose(FEW, problem, dense(problem), H200)
-        for problem in (Problem(rows, 300) for rows in (1024, 1040, 1520, 2032))
-    )
-    for found in others:
-        assert (found.kernel.name, found.config) == (first.kernel.name, first.config)
-        assert found.num_programs == found.problem.rows
-
-
 def test_a_new_process_compiles_nothing(
     monkeypatch: pytest.MonkeyPatch, compiles: list[int]
 ) -> None:
@@ -146,13 +135,6 @@ def test_long_rows_have_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     back = choose(("softmax_backward",), problem, dense(problem, 2), H200)
     assert back.config.block_size < problem.cols
     planning._candidates.cache_clear()
-
-
-def test_a_gpu_without_numbers_is_refused() -> None:
-    """Where no time can be predicted, the refusal says so in one sentence."""
-    problem = Problem(64, 300, "float16")
-    with pytest.raises(InputError, match=r"nothing can be predicted for .*sm_90"):
-        choose(FEW, problem, dense(problem), find_gpu("sm_90"))
 
 
 def test_what_has_no_time_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:

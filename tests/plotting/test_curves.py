@@ -14,13 +14,11 @@ from occupancy_lab.occupancy import occupancy
 from occupancy_lab.occupancy.calculator import Calculation, calculate
 from occupancy_lab.occupancy.rule import limits
 from occupancy_lab.occupancy.tutorial import tutorial_rules
-from occupancy_lab.plotting import draw_curves, save
+from occupancy_lab.plotting import draw_curves
 from occupancy_lab.text.words import resource_word
 from occupancy_lab.values import Resources
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from matplotlib.axes import Axes
     from matplotlib.collections import Collection
     from matplotlib.figure import Figure
@@ -221,12 +219,3 @@ def test_division_by_zero_is_said() -> None:
     registers, _, warps = panels("nothing shared")[0]
     for axes in (registers, warps):
         assert any("divides by zero" in text.get_text() for text in axes.texts)
-
-
-@pytest.mark.parametrize("suffix", ["svg", "png"])
-def test_same_calculation_same_bytes(tmp_path: Path, suffix: str) -> None:
-    """Drawn twice, a calculation gives the same file."""
-    files = [tmp_path / f"{number}.{suffix}" for number in (1, 2)]
-    for file in files:
-        save(draw_curves(calculation_of("sgprs")), file)
-    assert files[0].read_bytes() == files[1].read_bytes()

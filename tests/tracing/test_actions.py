@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +21,12 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.launch import launch_of
 from occupancy_lab.reporting.trace_report import make_trace_report
 from occupancy_lab.text.document import to_markdown
-from occupancy_lab.text.words import cell, duration, microseconds
+from occupancy_lab.text.words import cell, duration
 from occupancy_lab.tracing import actions
 from occupancy_lab.tracing.actions import Effort, _warm_up, with_actions, without_timed
 from occupancy_lab.tracing.dry import dry_trace
 from occupancy_lab.tracing.page import write_trace
-from occupancy_lab.tracing.trace import Trace, trace_program
+from occupancy_lab.tracing.trace import Trace
 from occupancy_lab.tracing.traced import GridLaunches, Traced
 
 CHANGE = "BLOCK 2 instead of 1 (if the kernel allows it)"
@@ -223,21 +221,6 @@ def test_a_number_that_16_divides_gives_the_binary_of_the_source() -> None:
     with offline(H100.target):
         again = _warm_up(before.asm["ttir"], noted, grid=(1,), **{**noted, "n": N})
     assert again.asm["cubin"] == after.asm["cubin"] != before.asm["cubin"]
-
-
-@pytest.mark.slow
-def test_a_measured_trace_says_what_brings_most() -> None:
-    """A launch with too many warps has fewer, with the time that a dry run of it has."""
-    found = trace_program([sys.executable, str(MATMUL), "wasteful"], effort=Effort(600))
-    (kernel,) = found.kernels
-    assert kernel.action is not None
-    assert kernel.action.change == "num_warps 4 instead of 16"
-    us = microseconds(kernel.action.us)
-    assert us in kernel.action.sentence
-    assert kernel.saved_us == pytest.approx(kernel.action.now_us - kernel.action.us)
-    assert "a --dry-run of the program tries those too" in str(found)
-    tried = json.loads(found.to_json())["kernels"][0]["tried"]
-    assert tried["now_us"] == pytest.approx(kernel.prediction.us if kernel.prediction else 0)
 
 
 @pytest.mark.slow
