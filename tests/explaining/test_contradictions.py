@@ -163,7 +163,7 @@ def launches(draw: Callable[..., Any]) -> str:
 
 @pytest.mark.slow
 def test_no_page_contradicts_itself() -> None:
-    """Of 200 drawn launches on GPUs of both vendors no page has both halves of a pair.
+    """Of 500 drawn launches on GPUs of both vendors no page has both halves of a pair.
 
     Of each pair one half was on some page at the least, so that the words of the table are those
     of the pages.
@@ -171,7 +171,7 @@ def test_no_page_contradicts_itself() -> None:
     seen: set[tuple[str, str]] = set()
 
     @settings(
-        max_examples=200, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
+        max_examples=500, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
     )
     @given(st.one_of(matrices(), launches()))
     def check(page: str) -> None:
