@@ -32,20 +32,6 @@ def test_a_bare_architecture_has_no_size() -> None:
     assert found.to_dict()["multiprocessors"] is None
 
 
-def test_other_resources_count() -> None:
-    """Scalar registers, static shared memory and barriers are taken along into the formulas."""
-    (sgprs,) = calculate_for("mi300x", n_regs=16, shared=0, num_warps=4, sgprs=100)
-    assert sgprs.occupancy.limiters == ("sgprs",)
-    (static,) = calculate_for("h100", n_regs=16, shared=0, num_warps=4, static_shared=48000)
-    assert static.occupancy.limiters == ("shared",)
-    assert static.occupancy.programs_per_multiprocessor == 233472 // 49152
-    (tensor,) = calculate_for("b200", n_regs=16, shared=0, num_warps=4, tensor_memory=100)
-    assert tensor.occupancy.limiters == ("tensor_memory",)
-    assert tensor.tutorial.programs_per_multiprocessor is None
-    (barriers,) = calculate_for("b200", n_regs=16, shared=0, num_warps=1, barriers=16)
-    assert barriers.occupancy.limiters == ("barriers",)
-
-
 def test_registers_name_the_option_that_caps_them() -> None:
     """Where registers limit, the next step names maxnreg on NVIDIA and waves_per_eu on AMD."""
     found = calculate_for("h100,mi300x", n_regs=91, shared=0, num_warps=8)

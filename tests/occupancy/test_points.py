@@ -79,19 +79,6 @@ def test_each_row_is_the_scalar_formulas(rows: list[tuple[str, Resources]]) -> N
         assert row["target"] == target
 
 
-def test_columns_come_in_the_order_told() -> None:
-    """The table's own columns stay first, whatever they are; the added ones follow."""
-    table = evaluate_points(read(f"label,{HEADER},note\na,gfx942,32,16,8,5\nb,sm_90,32,0,8,x\n"))
-    assert list(table.columns) == [
-        *("label", "target", "n_regs", "shared", "num_warps", "note"),
-        "programs_per_multiprocessor",
-        *("limit_warps", "limit_registers", "limit_shared", "limit_programs"),
-        *("limiter", "occupancy", "tutorial_programs"),
-    ]
-    assert table["label"].tolist() == ["a", "b"]
-    assert table["note"].tolist() == ["5", "x"]
-
-
 def test_optional_columns_count_and_bring_their_limits() -> None:
     """SGPRs, static shared memory and barriers count where they are given; a blank is none."""
     text = f"{HEADER},sgprs,static_shared,barriers\ngfx942,16,0,4,92,,\nsm_90,16,0,4,,20000,8\n"

@@ -13,9 +13,9 @@ from compare_work import counts_of, executed_of, memory_of, resources_of
 from recorded_work import DATA, RecordedLaunch, recorded_launches
 
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.prediction import BESIDE_UNITS, NOT_FOLLOWED, PARTS
+from occupancy_lab.prediction import BESIDE_UNITS, NOT_FOLLOWED
 from occupancy_lab.throughput import calibrations, launch_time, rounds
-from occupancy_lab.throughput.launch_time import EVENTS_US, MEASURED, predict_launch
+from occupancy_lab.throughput.launch_time import MEASURED, predict_launch
 from occupancy_lab.throughput.rounds import TENSOR_CLOCK
 from occupancy_lab.work.counts import Amount
 from occupancy_lab.work.memory import repeated
@@ -37,16 +37,6 @@ def predicted(launch: RecordedLaunch, gpu: str = "h100") -> Prediction | None:
     """Return the time of a launch on a GPU."""
     asked = (counts_of(launch), executed_of(launch), memory_of(launch), resources_of(launch))
     return predict_launch(*asked, 8, find_gpu(gpu))
-
-
-def test_the_bandwidth_bounds_an_addition() -> None:
-    """What adds large tensors is bound by device memory, and its range holds the recorded time."""
-    launch = launch_of(COPY)
-    found = predicted(launch)
-    assert found is not None
-    assert found.bound == "bandwidth"
-    assert (found.low_us or 0) <= (launch.number("cold_us") or 0) <= (found.high_us or 0)
-    assert {part.name for part in found.parts} <= PARTS.keys()
 
 
 def test_more_bandwidth_is_faster_and_other_gpus_are_less_certain() -> None:
@@ -73,32 +63,6 @@ def test_without_its_spills_a_launch_is_shorter() -> None:
     assert times[1] is not None
     assert times[0].us < times[1].us
     assert times[1].us == pytest.approx(launch.number("cold_us"), rel=0.15)
-
-
-def with_lines(launch: RecordedLaunch, loaded: float, stored: float, gpu: str) -> float:
-    """Return the time of a launch whose programs ask the L2 cache for so many lines."""
-    executed = executed_of(launch)
-    assert executed is not None
-    assert executed.program is not None
-    program = replace(executed.program, loaded_lines=loaded, stored_lines=stored)
-    found = predict_launch(
-        *(counts_of(launch), replace(executed, program=program), memory_of(launch)),
-        *(resources_of(launch), 8, find_gpu(gpu)),
-    )
-    assert found is not None
-    return found.us
-
-
-@pytest.mark.parametrize(("loaded", "stored"), [(60_000.0, 0.0), (0.0, 60_000.0)])
-def test_parts_of_lines_take_the_l2_cache_as_long_as_whole_ones(
-    loaded: float, stored: float
-) -> None:
-    """Stores take longer than loads, and an H200, which has a fifth more slices, a sixth less."""
-    launch = launch_of(COPY)
-    h100, h200 = (with_lines(launch, loaded, stored, gpu) for gpu in ("h100", "h200"))
-    assert h100 > 5 * with_lines(launch, 0.0, 0.0, "h100")
-    assert h100 / h200 == pytest.approx(1.2, rel=0.01)
-    assert with_lines(launch, 0.0, 60_000.0, "h100") >= h100
 
 
 def test_the_constants_of_lines_are_those_that_calibrate_measures() -> None:
@@ -153,22 +117,6 @@ def test_right_after_the_same_launch_it_is_faster() -> None:
     assert (found.low_us or 0) <= (launch.number("warm_us") or 0) <= (found.high_us or 0)
 
 
-def test_in_a_program_it_is_the_time_of_a_profiler() -> None:
-    """The events around a launch are left out, and the writes that the L2 cache still has."""
-    launch, gpu = launch_of(COPY), find_gpu("h100")
-    counts, moved = counts_of(launch), memory_of(launch)
-    inside = (counts, executed_of(launch), moved, resources_of(launch), 8, gpu)
-    found, alone = predict_launch(*inside, in_program=True), predict_launch(*inside)
-    assert found is not None
-    assert alone is not None
-    small = replace(moved, dram_written_bytes=moved.written_within_bytes)
-    written = predict_launch(counts, executed_of(launch), small, resources_of(launch), 8, gpu)
-    assert written is not None
-    first_us = rounds.FIRST_CYCLES / (gpu.boost_mhz or 1)
-    assert found.us == pytest.approx(written.us - EVENTS_US - first_us)
-    assert found.us <= alone.us - EVENTS_US
-
-
 def test_what_is_not_known_has_no_time() -> None:
     """There is none for an architecture without a size, nor without the bytes of device memory."""
     launch = launch_of(COPY)
@@ -190,23 +138,6 @@ def test_a_binary_that_is_not_followed_has_a_wider_range() -> None:
     assert found.us == pytest.approx(followed.us, rel=0.2)
     widths = [(one.high_us or 0) / (one.low_us or 1) for one in (followed, found)]
     assert widths == sorted(widths)
-
-
-def test_tensor_cores_lower_the_clock_of_all_but_memory() -> None:
-    """However little a launch uses them, its instructions take longer, and its bytes do not."""
-    launch, gpu = launch_of(COPY), find_gpu("h100")
-    counts, executed = counts_of(launch), executed_of(launch)
-    assert executed is not None
-    assert executed.program is not None
-    program = replace(executed.program, pipes={**executed.program.pipes, "tensor": 1e-3})
-    inside = (memory_of(launch), resources_of(launch), 8, gpu)
-    found = [
-        predict_launch(counts, one, *inside)
-        for one in (executed, replace(executed, program=program))
-    ]
-    without, used = ({part.name: part.us for part in one.parts} for one in found if one is not None)
-    assert used["issue"] == pytest.approx(without["issue"] / TENSOR_CLOCK)
-    assert used["bandwidth"] == pytest.approx(without["bandwidth"])
 
 
 def test_the_clock_is_that_of_recorded_cycles_and_times() -> None:

@@ -122,16 +122,6 @@ def test_a_store_goes_on_with_the_lines_of_the_last_one(lines: int, share: float
     assert found.merged / found.sectors == pytest.approx(share)
 
 
-@pytest.mark.parametrize(("size", "merged"), [(4, 16.0), (8, 16.0), (16, 0.0)])
-def test_narrow_copies_go_through_the_l1_cache(size: int, merged: float) -> None:
-    """A copy of 4 bytes a thread finds what another one asked for; one of 16 does not look."""
-    asking = Asking(1, 32, lambda _: "x", lambda _: size)
-    for number in (1, 2):
-        step = Step(number, operations.LDGSTS, None, (), (), None, negated=False)
-        asking.visit(step, 16 * np.arange(32)[None], np.ones((1, 32), bool), repeat=1)
-    assert asking.by_instruction[2].merged == merged
-
-
 def test_a_row_from_a_number_in_memory_is_counted_wherever_it_is() -> None:
     """Threads that share an unknown number ask for as many sectors, or for one more a warp."""
     asking = Asking(10, 64, lambda _: "x", lambda _: 4)

@@ -163,15 +163,6 @@ def test_launches_in_between_take_room() -> None:
     assert kept == pytest.approx([1.0, 1.0, 0.5, 0.0, 0.0], abs=1e-6)
 
 
-def test_a_cache_of_no_known_size_keeps_nothing() -> None:
-    """Nor is anything there of bytes of which nobody knows how many there are."""
-    counts = rows(64, 64, 132)
-    unknown = dataclasses.replace(H100, l2_bytes=None)
-    endless = dataclasses.replace(memory(counts, H100), once_read_bytes=Amount(1, None), given=True)
-    for cold, gpu in ((memory(counts, unknown), unknown), (endless, H100)):
-        assert repeated(cold, counts, gpu) == dataclasses.replace(cold, kept=0.0)
-
-
 def test_spilled_registers_go_to_memory_where_they_do_not_fit() -> None:
     """Frames of threads that run at once stay in the cache if it holds them, and else go out.
 
