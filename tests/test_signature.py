@@ -119,18 +119,6 @@ def test_the_layer_norm_of_a_readme_compiles() -> None:
     assert compile_launch(function, real, H100, Store(None)).resources == resources
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("target", "shared"), [(H100, 98304), (MI300X, 65536)], ids=str)
-def test_a_matmul_compiles_with_its_stages(target: Target, shared: int) -> None:
-    """A matmul's values and stages reach the compiler: its buffers are those of three stages."""
-    (line,) = launches(
-        "matmul", MATMUL, constexprs=[*BLOCKS, "ACTIVATION=leaky_relu"], num_warps=8, num_stages=3
-    )
-    function = KERNELS["matmul"]
-    found = compile_launch(function, launch(function, line), target, Store(None))
-    assert found.resources.shared == shared
-
-
 @pytest.mark.parametrize("target", [H100, MI300X], ids=str)
 @pytest.mark.parametrize("aligned", [True, False])
 @pytest.mark.parametrize(("rows", "cols"), [(4096, 2048), (1, 2049), (2**16, 2**16)])

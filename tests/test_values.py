@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 import torch
 
 from occupancy_lab.gpus import bare_gpus, find_gpu
-from occupancy_lab.values import ITEM_BYTES, Config, Limit, Occupancy, Problem, Resources
-
-LIMITS = (
-    Limit("warps", 8, ("64 warps // 8",)),
-    Limit("registers", 4, ("65536 // 16384",)),
-    Limit("shared", 4, ("102400 // 25600",)),
-    Limit("barriers", None, ()),
-)
-HELD = Occupancy(programs_per_multiprocessor=4, num_warps=8, max_warps=64, limits=LIMITS)
+from occupancy_lab.values import ITEM_BYTES, Problem, Resources
 
 
 @pytest.mark.parametrize("dtype", ITEM_BYTES)
@@ -39,23 +29,3 @@ def test_a_target_is_found_by_both_of_its_names(name: str) -> None:
 def test_spills_are_words_of_local_memory(local_bytes: int | None, n_spills: int | None) -> None:
     """Triton's n_spills is the local memory in 4-byte words, and unknown where that is unknown."""
     assert Resources(32, 8, 0, local_bytes=local_bytes).n_spills == n_spills
-
-
-def test_replace_leaves_the_original_alone() -> None:
-    """A changed copy has the change and nothing else; an unknown field is refused."""
-    resources = Resources(32, 8, 1024, sgprs=40)
-    assert resources.replace(n_regs=33) == Resources(33, 8, 1024, sgprs=40)
-    assert resources == Resources(32, 8, 1024, sgprs=40)
-    with pytest.raises(TypeError):
-        resources.replace(registers=33)
-
-
-@pytest.mark.parametrize("value", [Problem(1, 1), Config(1, 1, 1), Resources(1, 1, 0), HELD])
-def test_values_do_not_change(value: object) -> None:
-    """A value can be neither changed nor given a new attribute, and two equal ones hash alike."""
-    assert dataclasses.is_dataclass(value)
-    field = dataclasses.fields(value)[0].name
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        setattr(value, field, 2)
-    assert not hasattr(value, "__dict__")
-    assert hash(value) == hash(dataclasses.replace(value))

@@ -154,16 +154,6 @@ def test_stacks_that_grow_agree_with_their_binaries(sample: ModuleType, arch: st
         assert_agrees(assembly, hsaco, kernel, arch)
 
 
-def test_recordings_cover_spills_and_accumulation_registers() -> None:
-    """The recordings hold what a reader can get wrong: spills, and VGPRs beyond 256."""
-    spilling = read_amdgcn(recorded("gfx1030_spilling.amdgcn"), "row_softmax")
-    assert spilling.vgpr_spills > 0
-    assert spilling.local_bytes > 0
-    unified = read_amdgcn(recorded("gfx942_agprs.amdgcn"), "row_softmax")
-    assert unified.agprs > 0
-    assert unified.n_regs > 256
-
-
 @pytest.mark.parametrize(
     ("change", "refusal"),
     [

@@ -16,7 +16,6 @@ from records import compile_resources
 
 from occupancy_lab.compiling import (
     Store,
-    load_compiled,
     resource_key,
     triton_version,
 )
@@ -460,13 +459,6 @@ def test_a_stored_resource_is_not_compiled(tmp_path: Path, compiles: list[Launch
     assert len(compiles) == 1
 
 
-def test_what_compiles_alike_is_stored_once(tmp_path: Path, compiles: list[Launch]) -> None:
-    """Problems that Triton does not tell apart share an entry."""
-    for rows, cols in ((4096, 781), (4096, 783), (8192, 700), (64, 781)):
-        compile_resources(SOFTMAX, Problem(rows, cols), CONFIG, SM_90, Store(tmp_path))
-    assert len(compiles) == 1
-
-
 @pytest.mark.parametrize(
     "variable",
     [
@@ -522,11 +514,3 @@ def test_the_gpu_at_hand_gives_what_offline_gives(gpu: Gpu, block_size: int) -> 
         config = Config(block_size, num_warps, stages)
         made = (SOFTMAX, Problem(4096, block_size - 3), config, gpu.target, Store(None))
         assert compile_resources(*made, present=True) == compile_resources(*made), config
-
-
-@pytest.mark.gpu
-def test_a_kernel_can_be_loaded(gpu: Gpu) -> None:
-    """A loaded kernel's registers and spills, as its driver tells them, are those of its binary."""
-    loaded = load_compiled(SOFTMAX.function, SOFTMAX.launch(PROBLEM, CONFIG), gpu.target)
-    own = resources(gpu.target)
-    assert (loaded.n_regs, loaded.n_spills) == (own.n_regs, own.n_spills)

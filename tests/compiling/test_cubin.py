@@ -74,16 +74,6 @@ def test_recorded_kernels_agree_with_cuobjdump_and_ptxas(name: str) -> None:
         assert found.barriers == said.get("barriers", found.barriers)
 
 
-def test_recordings_cover_spills_and_both_forms_of_barriers() -> None:
-    """The recordings hold what a reader can get wrong: no barrier, a spill, both ELF versions."""
-    found = {
-        name: read_cubin(RECORDED[name], kernel) for name in RECORDED for kernel in ORACLES[name]
-    }
-    assert found["sm_90_one_warp.cubin"].barriers == 0
-    assert found["sm_90.cubin"].barriers == found["sm_120.cubin"].barriers == 1
-    assert found["sm_90_spilling.cubin"].local_bytes > 0
-
-
 def test_another_kernel_is_refused_with_the_names_that_are_there() -> None:
     """A name that the cubin does not hold is refused, and the message lists those it holds."""
     with pytest.raises(BinaryError, match="no kernel 'softmax', only stacking, sharing"):

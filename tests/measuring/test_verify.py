@@ -257,9 +257,6 @@ def test_a_failing_ncu_is_told(machine: Machine) -> None:
     assert sum(check.agrees is True for check in checks) == 6
 
 
-CONFIGS = [Config(1024, num_warps, num_stages) for num_warps in (4, 8) for num_stages in (1, 2, 4)]
-
-
 @pytest.mark.usefixtures("machine")
 def test_what_does_not_fit_is_left_out() -> None:
     """A configuration that does not fit has no check; where none fits that is the error."""

@@ -7,7 +7,6 @@ import dataclasses
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -85,15 +84,6 @@ def test_clusters_are_those_that_can_be_placed(
     gpu = dataclasses.replace(H200, gpcs=tuple(gpcs))
     by_hand = sum(placed(num_ctas, min(programs, 8), sms) for sms in gpcs)
     assert whole_clusters(num_ctas, programs, gpu) == by_hand
-
-
-@given(GROUPS, st.lists(st.tuples(st.integers(1, 16), st.integers(0, 40)), min_size=1, max_size=20))
-def test_arrays_are_worked_out_like_numbers(gpcs: list[int], points: list[tuple[int, int]]) -> None:
-    """A table of clusters has in each row what the row's own numbers give."""
-    gpu = dataclasses.replace(H200, gpcs=tuple(gpcs))
-    num_ctas, programs = np.array(points).T
-    found = whole_clusters(num_ctas, programs, gpu, np.where)
-    assert found.tolist() == [whole_clusters(size, fit, gpu) for size, fit in points]
 
 
 @given(GROUPS, st.sampled_from(POWERS[1:]), st.integers(1, 40))

@@ -70,23 +70,6 @@ def test_each_limit(name: str, resources: Resources, resource: str, programs: in
     assert (limit.steps == ()) == (programs is None)
 
 
-@pytest.mark.parametrize(
-    ("name", "n_regs", "agprs", "first"),
-    [
-        ("gfx90a", 508, 252, "256 ArchVGPRs + 252 AGPRs = 508 VGPRs a lane, rounded up to 8 = 512"),
-        ("gfx950", 501, 245, "256 ArchVGPRs + 245 AGPRs = 501 VGPRs a lane, rounded up to 8 = 504"),
-        ("gfx942", 149, 0, "149 VGPRs a lane, rounded up to 8 = 152"),
-        ("gfx908", 105, 64, "105 VGPRs a lane, rounded up to 4 = 108"),
-    ],
-)
-def test_agprs_share_a_unified_file(name: str, n_regs: int, agprs: int, first: str) -> None:
-    """MFMA kernels of Triton 3.7.1: AGPRs add to the VGPRs of one file, and not of two."""
-    limit = occupancy(Resources(n_regs, 4, 0, agprs=agprs), architectures()[name]).limit(
-        "registers"
-    )
-    assert limit.steps[0] == first
-
-
 @settings(max_examples=100)
 @given(st.from_type(Resources), st.from_type(HipArchitecture))
 def test_programs_fit_and_no_more_would(resources: Resources, mp: HipArchitecture) -> None:

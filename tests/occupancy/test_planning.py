@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from records import plan_of
 
-from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import Kernel, MemoryStep, load_kernel
 from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.values import Config, LaunchPlan, Problem, Traffic, Work
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 PERSISTENT, ROWS = load_kernel("softmax"), load_kernel("softmax_row")
 BLOCKS, NAIVE = load_kernel("vector_add"), load_kernel("softmax_naive")
 CONFIG = Config(1024, 8, 4)
-H200 = find_gpu("h200")
 COUNTS = st.integers(1, 64)
 
 

@@ -7,14 +7,11 @@ import json
 import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hostile_files import HOSTILE, put, within
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from occupancy_lab import InputError, find_gpu, scan
 from occupancy_lab.compiling.resources import read_resources
@@ -45,23 +42,6 @@ def test_rows_have_what_triton_compiled(cache: Cache) -> None:
         for key in ("num_warps", "num_stages", "num_ctas", "shared", "triton_version"):
             assert row[key] == getattr(metadata, key)
         assert Path(row["entry"]) == cache.folder / name
-
-
-def test_registers_and_stack_are_cuobjdumps(cache: Cache) -> None:
-    """Registers, local and static shared memory are what cuobjdump says of the cached cubin."""
-    import triton
-
-    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
-    rows = rows_by_entry(cache.folder)
-    for file in cache.folder.glob("*/*.cubin"):
-        said = subprocess.run(
-            [tool, "--dump-resource-usage", file], check=True, capture_output=True, text=True
-        ).stdout
-        found = {key: int(number) for key, number in re.findall(r"(REG|STACK|SHARED):(\d+)", said)}
-        row = rows[file.parent.name]
-        assert (row["n_regs"], row["local_bytes"]) == (found["REG"], found["STACK"])
-        reserved = 1024 if row["target"] in {"sm_90", "sm_100"} else 0
-        assert row["static_shared"] == max(found["SHARED"] - reserved, 0)
 
 
 def test_rows_are_what_explain_works_out(cache: Cache) -> None:
@@ -430,78 +410,6 @@ def test_a_folder_that_may_not_be_read_is_a_row(cache: Cache, copied: Path) -> N
     finally:
         folder.chmod(0o755)
     assert "Permission denied" in rows[folder.name]["reason"]
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
-@given(data=st.data())
-def test_damage_of_any_kind_is_a_row(cache: Cache, tmp_path: Path, data: st.DataObject) -> None:
-    """Bytes that are cut off or flipped anywhere give a row, never an exception."""
-    name = data.draw(st.sampled_from(sorted(cache.compiled)))
-    entry = tmp_path / "entry"
-    shutil.rmtree(entry, ignore_errors=True)
-    shutil.copytree(cache.folder / name, entry)
-    suffixes = {".json", ".cubin", ".amdgcn", ".source", ".ttgir", ".hsaco"}
-    files = sorted(one for one in entry.iterdir() if one.suffix in suffixes)
-    file = data.draw(st.sampled_from([one for one in files if "__grp__" not in one.name]))
-    content = bytearray(file.read_bytes())
-    place = st.integers(0, len(content) - 1)
-    for at, byte in data.draw(st.lists(st.tuples(place, st.integers(0, 255)), max_size=20)):
-        content[at] = byte
-    if data.draw(st.booleans()):
-        del content[data.draw(place) :]
-    file.write_bytes(content)
-    (row,) = scan(entry).rows()
-    assert row["status"] in {"ok", "unreadable", "unknown target", "does not fit"}
-    str(scan(entry))
-
-
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
-    max_leaves=4,
-)
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
-@given(
-    changes=st.dictionaries(
-        st.sampled_from(
-            [
-                "name",
-                "target",
-                "num_warps",
-                "shared",
-                "num_stages",
-                "num_ctas",
-                "tmem_size",
-                "maxnreg",
-                "triton_version",
-                "backend",
-                "arch",
-                "warp_size",
-            ]
-        ),
-        VALUES,
-        min_size=1,
-    )
-)
-def test_metadata_of_any_kind_is_a_row(
-    cache: Cache, tmp_path: Path, changes: dict[str, Any]
-) -> None:
-    """Whatever stands in the metadata in place of what Triton writes, the kernel is a row."""
-    entry = tmp_path / "entry"
-    if not entry.exists():
-        shutil.copytree(cache.entry("scale"), entry)
-    source = cache.entry("scale") / "scale.json"
-    metadata = json.loads(source.read_text(encoding="utf-8"))
-    for name, value in changes.items():
-        inner = name in {"backend", "arch", "warp_size"} and isinstance(metadata["target"], dict)
-        (metadata["target"] if inner else metadata)[name] = value
-    (entry / "scale.json").write_text(json.dumps(metadata), encoding="utf-8")
-    (row,) = scan(entry).rows()
-    assert isinstance(row["kernel"], str)
-    json.dumps(row)
-    str(scan(entry))
 
 
 def test_default_caches_are_tritons_and_inductors(

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from occupancy_lab.prediction import Prediction
 
 COPY = "_swiglu_backward_kernel"
-BYTES = ("dram_read_bytes", "dram_written_bytes", "l2_bytes")
 
 
 def launch_of(kernel: str) -> RecordedLaunch:

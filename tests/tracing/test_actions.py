@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import launched_kernels
 import pytest
@@ -28,6 +27,9 @@ from occupancy_lab.tracing.dry import dry_trace
 from occupancy_lab.tracing.page import write_trace
 from occupancy_lab.tracing.trace import Trace
 from occupancy_lab.tracing.traced import GridLaunches, Traced
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 CHANGE = "BLOCK 2 instead of 1 (if the kernel allows it)"
 ACTION = Action(CHANGE, f"{CHANGE}: 25 us.", 100.0, 25.0, "25 us")
@@ -190,7 +192,6 @@ def test_a_dry_run_says_what_explain_says(tmp_path: Path) -> None:
         assert f"**H100 SXM**: {action.sentence}" == run.to_document().answer[0]
 
 
-MATMUL = Path(__file__).with_name("traced_program.py")
 H100, N = find_gpu("h100"), 1 << 20
 X = tensor((N,), "float32")
 

@@ -238,13 +238,6 @@ def test_a_dry_run_has_a_time_limit(tmp_path: Path) -> None:
     assert b"it takes longer than 5 s; --timeout gives it more" in page
 
 
-GRIDS = """
-for size, times in ((1 << 12, 11), (1 << 24, 10)):
-    for _ in range(times):
-        add[(size // 512,)](torch.zeros(size, device="cuda"), size, BLOCK=512)
-"""
-
-
 MISSING = """
 @torch.library.custom_op("dry::host", mutates_args=(), device_types="cpu")
 def host(x: torch.Tensor) -> torch.Tensor:
@@ -351,13 +344,6 @@ def test_a_configuration_that_does_not_fit_costs_no_other(tmp_path: Path) -> Non
     assert page.count("1?") == 1
     assert "BLOCK 64" in page
     assert "BLOCK 1024" not in page
-
-
-ALIKE = """
-for n in (1024, 1000):
-    for dtype in (torch.half, torch.float):
-        add[(4,)](torch.zeros(1024, device="cuda", dtype=dtype), n, BLOCK=256)
-"""
 
 
 @pytest.mark.slow

@@ -107,6 +107,14 @@ def test_loads_that_are_asked_for_together_wait_together() -> None:
     assert apart > 1000
 
 
+def test_local_memory_has_a_latency_of_its_own() -> None:
+    """A load of a spilled register is waited for as long as local memory takes, others are not."""
+    spilled = word(operations.LDL | 0x200, result=0)
+    near, far = (replayed(spilled, USE, local=cycles) for cycles in (40.0, 340.0))
+    assert far - near == pytest.approx(300)
+    assert replayed(LOAD, USE, local=340.0) == replayed(LOAD, USE, local=40.0)
+
+
 def test_code_is_waited_for_where_it_is_executed_faster_than_it_comes() -> None:
     """A line of eight instructions takes at least as long as the next one takes to come."""
     fast, slow = (word(0x221, stall=stall) for stall in (1, 4))
@@ -155,6 +163,34 @@ def test_code_that_nothing_loses_takes_no_time() -> None:
     assert made.cycles(500.0) > 2.5 * 4_000
 
 
+def test_a_special_function_is_there_sooner_than_a_shuffle() -> None:
+    """An exponential takes some 20 cycles, until what waits for its scoreboard goes on."""
+    special, shuffle = (
+        replayed(word(opcode, result=0), USE) - replayed(FREE, FREE)
+        for opcode in (MUFU, operations.SHFL)
+    )
+    assert 14 < special < 22
+    assert special < shuffle
+
+
+def test_what_the_l1_cache_has_is_there_soon() -> None:
+    """A load that it has takes a tenth of the latency of memory, one that it has half of half."""
+    alone = replayed()
+    whole, half, none = (replayed(LOAD, USE, cached={0: share}) for share in (1.0, 0.5, 0.0))
+    assert whole - alone < 0.1 * (none - alone)
+    assert half == pytest.approx((whole + none) / 2)
+
+
+def test_what_the_l1_cache_has_does_not_overtake_what_it_lacks() -> None:
+    """A load that the cache has is there a pass of all warps after one before that it lacks."""
+    first = replayed(LOAD, USE)
+    behind = replayed(LOAD, word(operations.LDG | 0x200, result=1), USE, cached={1: 1.0})
+    waiting = word(0x221, stall=4, waits=2)
+    both = replayed(LOAD, word(operations.LDG | 0x200, result=1), waiting, cached={1: 1.0})
+    assert behind == pytest.approx(first, abs=6)
+    assert both == pytest.approx(first + 4, abs=2)
+
+
 def test_a_load_comes_in_turn_where_memory_is_slow() -> None:
     """What 128 bytes take is waited for with the load, and not where the warp has other work."""
     code = code_of(LOAD, USE)
@@ -165,6 +201,12 @@ def test_a_load_comes_in_turn_where_memory_is_slow() -> None:
         assert replay.loaded == 4
         longer = replay.cycles(500.0, 8.0) - replay.cycles(500.0)
         assert longer == pytest.approx(8.0 * replay.loaded if waits else 0.0)
+
+
+def test_more_warps_share_the_schedulers() -> None:
+    """With eight warps a scheduler issues two of them in turn."""
+    many = [FAST] * 200
+    assert replayed(*many, num_warps=8) == pytest.approx(2 * replayed(*many), rel=0.05)
 
 
 def test_groups_of_copies_are_waited_for_in_order() -> None:
