@@ -28,7 +28,7 @@ from occupancy_lab.explaining.advice import (
 )
 from occupancy_lab.explaining.case import Alternative, Alternatives, Recorded, with_recorded
 from occupancy_lab.explaining.duration import otherwise
-from occupancy_lab.explaining.short import WORDS, glossary, write_short
+from occupancy_lab.explaining.short import write_short
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import chosen_kernels
 from occupancy_lab.kernels.softmax import ALIKE
@@ -36,7 +36,7 @@ from occupancy_lab.record import Record
 from occupancy_lab.sweeping import recorded
 from occupancy_lab.sweeping.grid import grid_tasks
 from occupancy_lab.sweeping.recorded import OTHER_SOFTMAXES, recorded_ranking
-from occupancy_lab.text.printing import print_shown, print_text
+from occupancy_lab.text.printing import print_shown
 from occupancy_lab.text.words import microseconds
 from occupancy_lab.values import Config, Measurement, Problem
 
@@ -168,37 +168,6 @@ def test_it_fits_a_screen(  # noqa: PLR0913, PLR0917 - what a page depends on
         lines = screen(cases, capsys)
         assert len(lines) <= MOST_LINES[len(gpus)], "\n".join(lines)
         assert max(map(len, lines)) <= 80
-
-
-@pytest.mark.parametrize(("encoding", "shown"), [("ascii", "##.. -"), ("utf-8", "██░░ •")])
-def test_bars_in_any_encoding(encoding: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where an encoding lacks the blocks of a bar, plain characters stand for them."""
-    import io
-    import sys
-
-    raw = io.BytesIO()
-    stream = io.TextIOWrapper(raw, encoding=encoding, errors="replace")
-    monkeypatch.setattr(sys, "stdout", stream)
-    print_text("██░░ •")
-    assert raw.getvalue().decode(encoding) == shown
-
-
-def test_the_glossary_has_the_terms_of_the_page() -> None:
-    """--words explains what a short explanation says without explaining it."""
-    text = glossary().to_markdown()
-    for term in (
-        *("waves of programs", "tail", "parts of the time", "plain copy", "limiter", "registers"),
-        *("persistent", "LDS", "local memory", "named barriers", "tensor memory", "masked lanes"),
-        *("maxnreg", "estimated", "unconfirmed", "GCD", "trap handler", "floor time"),
-        *("Liger", "quack", "GPU full", "local B", "shared B", "pass", "gain_by", "least_us"),
-        *("gain", "bound", "next step", "us or more", "skipped", "loads, stores of a thread"),
-        *("for data under way", "launch line", "sector"),
-    ):
-        assert any(term in name for name in WORDS)
-        assert term in text
-    assert "AGPRs" in WORDS["registers"]
-    assert "is the tail" in WORDS["waves of programs"]
-    assert "the tail is the last round or wave" in WORDS["round, tail"]
 
 
 def test_a_copy_is_of_this_matrix(make_case: Callable[..., Case]) -> None:
@@ -357,16 +326,6 @@ def test_another_number_of_programs_is_another_launch(make_case: Callable[..., C
         assert "recorded against" not in page.to_markdown()
         assert "% recorded)" not in page.to_markdown()
     assert "recorded time" not in write_short((other,)).to_markdown()
-
-
-def test_another_block_is_named(make_case: Callable[..., Case]) -> None:
-    """What to launch instead has its BLOCK_SIZE where that is another."""
-    case = full_of_numbers(make_case, "h100")
-    for block_size, words in ((1024, "softmax_pieces, num_warps"), (784, ", BLOCK_SIZE 784, num")):
-        fast = Alternative("softmax_pieces", Config(block_size, 1, 1), 5.0, 6.2)
-        found = dataclasses.replace(case, alternatives=Alternatives(fastest=fast, recorded=30))
-        (sentence,) = what_instead(found)
-        assert words in sentence
 
 
 def test_what_else_is_faster_is_said_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
