@@ -294,17 +294,6 @@ def test_what_is_read_again_may_come_from_a_cache(machine: Machine) -> None:
     assert not differing(checks)
 
 
-def test_usual_grid() -> None:
-    """A persistent kernel has every number of warps and four stages, another one stage."""
-    softmax, row = load_kernel("softmax"), load_kernel("softmax_row")
-    usual = grid_of_configs(softmax, PROBLEM, H200.gpu)
-    assert len(usual) == 24
-    assert {config.num_warps for config in usual} == {1, 2, 4, 8, 16, 32}
-    assert {config.num_stages for config in usual} == {1, 2, 3, 4}
-    assert {config.num_stages for config in grid_of_configs(row, PROBLEM, H200.gpu)} == {1}
-    assert grid_of_configs(softmax, PROBLEM, H200.gpu, (4,), (2,)) == (Config(1024, 4, 2),)
-
-
 def test_no_nvidia_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an NVIDIA GPU, or on another, there is nothing to verify against."""
     mi300x = dataclasses.replace(H200, gpu=find_gpu("mi300x"), name="MI300X")

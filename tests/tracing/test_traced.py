@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -135,14 +135,6 @@ def test_the_grids_that_are_counted_take_most_time() -> None:
     timed = [dataclasses.replace(one, samples=1, us=9.0) for one in small]
     short = dataclasses.replace(long, samples=1, us=1.0)
     assert counted_grids([*timed, short]) == [*reversed(timed)]
-
-
-@pytest.mark.parametrize("changes", [{"record": None}, {"us": None, "record": None}])
-def test_what_is_not_known_is_missing_and_not_0(changes: dict[str, Any]) -> None:
-    """A kernel of which nobody knows what its launches do has no lost time."""
-    grid = GridLaunches((8,), 30, samples=5, us=50.0, record=worked())
-    row = traced_kernel("swiglu", (dataclasses.replace(grid, **changes),)).row()
-    assert (row["lost_us"], row["lost_of"], row["speed_of_light_us"]) == (None, None, None)
 
 
 def test_a_time_of_another_gpu_has_no_speed_of_light() -> None:

@@ -39,18 +39,6 @@ H200, H100, MI300X = find_gpu("h200"), find_gpu("h100"), find_gpu("mi300x")
 MIB = 2**20
 
 
-def test_waves_that_find_nothing_read_again() -> None:
-    """Once a wave of programs touches more than the cache keeps, each wave reads its own again.
-
-    Nsight Compute says 241 MB of a product of 4096 cubed in blocks of 64 on an H200, whose
-    matrices have 67 MB and whose programs ask for 4.2 GB.
-    """
-    counts = matmul(4096, 64, 528)
-    moved = memory(counts, H200)
-    assert (moved.l2_bytes.exact or 0) / 1e9 == pytest.approx(4.3, abs=0.1)
-    assert 190e6 < (moved.dram_read_bytes.exact or 0) < 320e6
-
-
 @given(
     st.integers(6, 13),
     st.sampled_from([64, 128, 256]),
@@ -69,14 +57,6 @@ def test_memory_serves_between_each_byte_once_and_all_that_is_asked(
         few, many = (memory(counts, gpu).dram_read_bytes for gpu in (large, small))
         asked = sum(one.bytes.low for one in counts.accesses if one.reads)
         assert counts.unique_read_bytes.low <= few.low <= many.low <= asked
-
-
-def test_passes_over_rows_that_the_cache_loses_are_read_again() -> None:
-    """A row that is read three times comes from memory thrice where the rows do not fit."""
-    large, small = rows(1024, 65536, 1024, passes=3), rows(1024, 65536, 16, passes=3)
-    matrix = 1024 * 65536 * 2
-    assert memory(large, H100).dram_read_bytes == Amount.of(3 * matrix)
-    assert memory(small, H100).dram_read_bytes.low == pytest.approx(matrix, rel=1e-5)
 
 
 def test_the_speed_of_light_moves_each_byte_once() -> None:
@@ -115,23 +95,6 @@ def test_a_cache_keeps_what_is_read_again_soon() -> None:
     assert read(1 / 1.3) == pytest.approx(whole + again / 2)
     assert read(0.5) == pytest.approx(whole + again, rel=0.01)
     assert read(0.1) == whole + again
-
-
-def test_what_is_written_last_stays_in_the_cache() -> None:
-    """As Nsight Compute counts on an H100: 21 MB of a copy stay there, less where more is read.
-
-    A product of matrices of which all programs load the same leaves 8 MB of 34.
-    """
-    counts = rows(8192, 4096, 132)
-    found = memory(counts, H100)
-    assert found.dram_written_bytes == Amount.of(8192 * 4096 * 2)
-    assert (found.written_within_bytes.exact or 0) / 1e6 == pytest.approx(46, abs=1)
-    small = memory(rows(512, 4096, 132), H100)
-    assert small.written_within_bytes == Amount.of(0)
-    product = memory(matmul(4096, 128, 1024), H100)
-    kept = product.dram_written_bytes.low - product.written_within_bytes.low
-    assert 6e6 < kept < 12e6
-    assert memory(counts, MI300X).written_within_bytes is None
 
 
 @given(size=st.floats(0.1, 4), in_place=st.booleans())
@@ -208,24 +171,6 @@ def test_half_of_local_memory_is_lost_where_it_fills_the_cache(key: str) -> None
     counts = rows(16, 1024, 16)
     more = memory(counts, gpu, local).dram_read_bytes.low - memory(counts, gpu).dram_read_bytes.low
     assert more == pytest.approx(10**9 / 2, rel=0.02)
-
-
-def test_frames_of_spilled_registers_push_tensors_out_of_the_cache() -> None:
-    """A product whose B of 17 MB is read again after 34 others reads it anew where frames spill.
-
-    Nsight Compute counted 42 MB read on an H200 by a product of 4096 x 4096 x 2048 float16 and 80
-    by the same with 17 MB of frames.
-    """
-    counts = Counts(
-        128,
-        24,
-        accesses=(access("b", 9, 50_000_000, 100_000_000),),
-        footprints=(footprint("b", 34_000_000, 0, (34_000_000, 50_000_000)),),
-    )
-    local = LocalMemory(Amount.of(10**9), Amount.of(10**9), 132 * 128, 1024, LocalReuse.uniform(1))
-    with_frames, without = memory(counts, H200, local), memory(counts, H200)
-    assert without.dram_read_bytes.low / 1e6 == pytest.approx(42, rel=0.1)
-    assert with_frames.dram_read_bytes.low / 1e6 == pytest.approx(80, rel=0.1)
 
 
 def test_what_is_not_known_leaves_limits() -> None:
