@@ -100,7 +100,7 @@ def test_recorded_times_stand_beside_the_predicted() -> None:
 
 def test_rows_that_no_program_holds_are_tuned(launches: Launches) -> None:
     """A row of more elements than Triton holds in a program leaves the kernels that divide it."""
-    tuning = tune(2**20 + 1, rows=3, num_warps=(8,), num_stages=(1,))
+    tuning = tune(2**20 + 1, rows=3, num_warps=(32,), num_stages=(1,))
     dividing = {"softmax_loop", "softmax_cooperative"}
     assert tuning.best.kernel in dividing
     assert set(tuning.table.loc[tuning.table["status"] == "ok", "kernel"]) == dividing
