@@ -76,13 +76,6 @@ def kernel(x, y, n, B: tl.constexpr):
 
 
 @triton.jit
-def uniform_sum(y, n, B: tl.constexpr):
-    length = tl.sum(tl.full([B], 1, tl.int32) * n)
-    at = tl.arange(0, B)
-    tl.store(y + tl.program_id(0) * B + at, 1.0, at < length // B)
-
-
-@triton.jit
 def copy(x, y, n, B: tl.constexpr):
     at = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
     tl.store(y + at, tl.load(x + at, at < n), at < n)
@@ -92,16 +85,6 @@ def copy(x, y, n, B: tl.constexpr):
 def running(x, n, B: tl.constexpr):
     at = tl.cumsum(tl.full((B,), n, tl.int32), 0)
     tl.store(x + at, 1.0)
-
-
-@triton.jit
-def two_exits(x, n, m, B: tl.constexpr):
-    tile = tl.program_id(0)
-    if tile >= n:
-        return
-    if tile % 2 == m:
-        return
-    tl.store(x + tile * B + tl.arange(0, B), 1.0)
 
 
 @triton.jit

@@ -134,14 +134,6 @@ def rows() -> list[dict[str, Any]]:
     return [*benchmark, *example, *held_out]
 
 
-def bare() -> list[dict[str, Any]]:
-    """Return a few launches without a day, a spread or a driver."""
-    unknown = ("us_low", "us_high", "runs", "relative_error", "mostly_launch")
-    conditions = ("date", "driver", "sm_mhz", "throttled")
-    nothing = dict.fromkeys((*unknown, *conditions)) | {"timer": "do_bench"}
-    return [row() | nothing, row(num_stages=1) | nothing]
-
-
 def predicted_of(table: pd.DataFrame, origin: source.Source | None = None) -> source.Source:
     """Return what is predicted on a GH200, which has the plans of an H200, of the rows of *table*.
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from records import make_record
 from stand_ins import put_calibration
 
 from occupancy_lab.asked import ask
-from occupancy_lab.compiled_records import compile_matrix, record_of, records_of
-from occupancy_lab.compiling.compiler import Compiler
-from occupancy_lab.errors import DoesNotFitError, InputError
+from occupancy_lab.compiled_records import record_of, records_of
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.kernel import load_kernel
@@ -29,22 +25,6 @@ SOFTMAX = NamedKernel("softmax", load_kernel("softmax"))
 def _calibrated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Have constants to predict with."""
     put_calibration(monkeypatch, tmp_path)
-
-
-def test_nothing_impossible_is_compiled() -> None:
-    """What cannot be asked for is refused before any compile."""
-    nothing: Any = None
-    with pytest.raises(InputError, match=r"^num_stages"):
-        compile_matrix(SOFTMAX, PROBLEM, Config(1024, 8, 0), find_gpu("h100"), nothing)
-
-
-def test_what_does_not_fit_has_no_record() -> None:
-    """A GPU that holds not one program gives an error, not a record of zeros."""
-    made = (load_kernel("softmax"), Problem(4096, 16384), Config(16384, 8, 5))
-    with pytest.raises(DoesNotFitError, match="num_stages 4 is the most that can fit"):
-        make_record(*made, find_gpu("h100"))
-    with closing(Compiler(None)) as compiler, pytest.raises(DoesNotFitError, match="can fit"):
-        compile_matrix(SOFTMAX, *made[1:], find_gpu("h100"), compiler)
 
 
 def test_records_are_those_of_each_launch_in_their_order() -> None:

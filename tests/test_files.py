@@ -167,12 +167,6 @@ def test_texts_are_no_formulas_and_come_back(cells: list[str]) -> None:
     assert [read_cell(text) for text in read] == cells
 
 
-def test_numbers_stay_numbers() -> None:
-    """Negative numbers of any type get no quote, and nothing becomes of what is missing."""
-    rows = [(-1, -0.5, None, "x"), (None, 2, "-x", True)]
-    assert csv_text("abcd", rows) == "a,b,c,d\n-1,-0.5,,x\n,2,'-x,True\n"
-
-
 def test_names_of_columns_are_no_formulas() -> None:
     """The header is text too."""
     assert csv_text(["=1+1"], [[1]]) == "'=1+1\n1\n"

@@ -45,15 +45,6 @@ H100 = find_gpu("h100")
 MOST_ELEMENTS = 2**20
 
 
-@given(st.integers(1, 2**70))
-def test_next_power_of_two(number: int) -> None:
-    """It is a power of two, large enough, and half of it would not be."""
-    power = next_power_of_two(number)
-    assert power.bit_count() == 1
-    assert power >= number
-    assert power // 2 < number
-
-
 @pytest.mark.parametrize(
     ("problem", "part"),
     [
@@ -76,13 +67,6 @@ def test_impossible_problems(problem: Problem, part: str) -> None:
     assert part in str(caught.value)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-def test_possible_problems(dtype: str) -> None:
-    """One element is a matrix, and so is one too large for any GPU."""
-    check_problem(Problem(1, 1, dtype))
-    check_problem(Problem(2**40, 2**20, dtype))
-
-
 @pytest.mark.parametrize(
     ("cols", "config", "part"),
     [
@@ -92,21 +76,13 @@ def test_possible_problems(dtype: str) -> None:
             "BLOCK_SIZE is 1000; tl.arange takes a power of two, such as 1024",
         ),
         (781, Config(0, 8, 4), "BLOCK_SIZE is 0; tl.arange takes a power of two, such as 1024"),
-        (781, Config(-1024, 8, 4), "such as 1024"),
-        (781, Config(5000, 8, 4), "such as 8192"),
-        (781, Config(1_500_000, 8, 4), f"such as {MOST_ELEMENTS}"),
         (781, Config(512, 8, 4), "BLOCK_SIZE is 512, below 781 cols"),
-        (781, Config(512, 8, 4), "use 1024"),
-        (1025, Config(1024, 8, 4), "use 2048"),
         (781, Config(2 * MOST_ELEMENTS, 8, 4), f"BLOCK_SIZE is {2 * MOST_ELEMENTS}; Triton holds"),
         (MOST_ELEMENTS + 1, Config(1024, 8, 4), f"a row of {MOST_ELEMENTS + 1} cols takes"),
         (MOST_ELEMENTS + 1, Config(2 * MOST_ELEMENTS, 8, 4), f"at most {MOST_ELEMENTS} elements"),
         (781, Config(1024, 8, 0), "num_stages is 0;"),
-        (781, Config(1024, 8, -2), "num_stages is -2;"),
         (781, Config(1024, 8, 65), "num_stages is 65; at most 64 stages are compiled"),
-        (781, Config(1024, 8, 10**9), "num_stages is 1000000000; at most 64"),
         (781, Config(1024, 0, 4), "num_warps is 0; Triton takes a power of two"),
-        (781, Config(1024, -8, 4), "num_warps is -8;"),
         (781, Config(1024, 12, 4), "num_warps is 12; Triton takes a power of two"),
         (781, Config(1024, 64, 4), "a program on sm_90 has at most 32 warps of 32 threads"),
     ],
@@ -132,13 +108,6 @@ def test_the_named_block_size_is_taken(cols: int, block_size: int) -> None:
     else:
         assert block_size > MOST_ELEMENTS
         assert f"at most {MOST_ELEMENTS} elements" in str(caught.value)
-
-
-@pytest.mark.parametrize("cols", [1, 2, 781, 1024, MOST_ELEMENTS])
-def test_the_smallest_block_size_holds_a_row(cols: int) -> None:
-    """The power of two from cols on is enough, and so is any larger one that Triton holds."""
-    for block_size in (next_power_of_two(cols), MOST_ELEMENTS):
-        check_config(SOFTMAX, Problem(4096, cols), Config(block_size, 1, 1), H100)
 
 
 def test_blocks_need_not_hold_a_row() -> None:
@@ -232,12 +201,6 @@ def test_a_stage_takes_what_is_said(gpu: str, dtype: str, cols: int, num_warps: 
     resources = compile_resources(SOFTMAX, problem, config, find_gpu(gpu).target)
     assert SOFTMAX.stage_bytes is not None
     assert 2 * SOFTMAX.stage_bytes(problem, config) <= (resources.pipeline_shared or 0)
-
-
-@pytest.mark.parametrize("gpu", ["sm_75", "mi300x", "gfx1100"])
-def test_stages_in_registers_are_compiled(gpu: str) -> None:
-    """Where rows in flight take no shared memory none is asked for beforehand."""
-    check_stages(SOFTMAX, Problem(4096, 12672), Config(16384, 8, 64), find_gpu(gpu))
 
 
 KERNEL_FILE = Path(SOFTMAX.run.__code__.co_filename)

@@ -12,7 +12,6 @@ from in_process import run
 import occupancy_lab
 from occupancy_lab import Config, Grid, InputError, Kernel, MemoryStep, Problem, load_kernel
 from occupancy_lab.inputs import NamedKernel, check_measurable
-from occupancy_lab.kernel import ProgramRow
 
 if TYPE_CHECKING:
     import subprocess
@@ -84,11 +83,6 @@ def flat(document: str) -> str:
     return " ".join(document.replace("`", "").replace("\\", "").split())
 
 
-def test_the_simplest_kernel_is_short() -> None:
-    """A file needs fewer than ten lines besides its function."""
-    assert len([line for line in SIMPLEST.splitlines() if line]) < 10
-
-
 def test_what_is_usual(kernel: Kernel) -> None:
     """What a KERNEL leaves out follows from its function, and a replaced one keeps it."""
     assert (kernel.name, kernel.title, kernel.grid) == ("double_rows", "double_rows", Grid.ROWS)
@@ -127,28 +121,19 @@ def test_the_simplest_kernel_is_explained(file: Path) -> None:
     assert record["speed_of_light_us"] == pytest.approx(2 * 4096 * 781 * 4 / 3350e3, rel=0.01)
 
 
-def test_the_simplest_kernel_is_swept(file: Path) -> None:
-    """`sweep` gives a row for each configuration, with its time."""
-    done = lab(
-        *("sweep", "--cols", 781, "--kernel", file, "--gpu", "h100"),
-        *("--num-warps", "4,8", "--num-stages", 1),
-    )
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("sweep --gpu h100 --num-warps 4,8 --num-stages 1", "Times for H100 SXM rest on"),
+        ("tune --gpu h100", "Best predicted: double_rows"),
+        ("compare --gpu h100,mi300x", "MI300X"),
+    ],
+)
+def test_every_command_takes_the_simplest_kernel(file: Path, command: str, words: str) -> None:
+    """`sweep`, `tune` and `compare` take its file as they take a kernel of the lab."""
+    done = lab(*command.split(), "--cols", 781, "--kernel", file)
     assert done.returncode == 0, done.stderr
-    assert "Times for H100 SXM rest on" in flat(done.stdout)
-
-
-def test_the_simplest_kernel_is_tuned(file: Path) -> None:
-    """`tune` ranks the configurations that compile in a moment."""
-    done = lab("tune", "--cols", 781, "--kernel", file, "--gpu", "h100")
-    assert done.returncode == 0, done.stderr
-    assert "Best predicted: double_rows" in flat(done.stdout)
-
-
-def test_the_simplest_kernel_is_compared(file: Path) -> None:
-    """`compare` sets its GPUs side by side."""
-    done = lab("compare", "--cols", 781, "--kernel", file, "--gpu", "h100,mi300x")
-    assert done.returncode == 0, done.stderr
-    assert "MI300X" in done.stdout
+    assert words in flat(done.stdout)
 
 
 def test_the_simplest_kernel_in_python(kernel: Kernel) -> None:
@@ -195,44 +180,6 @@ def test_grid(kernel: Kernel, changes: dict[str, Any], programs: int) -> None:
     assert record.plan.num_programs == programs
 
 
-def test_default_config_and_constexprs(kernel: Kernel) -> None:
-    """A configuration of the kernel's own is what is launched, and constexprs what it is given."""
-    own = explain(kernel, default_config=lambda _problem, _most: Config(2048, 8, 1))
-    assert own.records[0].config == Config(2048, 8, 1)
-    wide = explain(kernel, constexprs=lambda _problem, _config: {"BLOCK_SIZE": 4096})
-    assert wide.records[0].resources.n_regs > own.records[0].resources.n_regs
-
-
-def test_name_title_and_options(kernel: Kernel) -> None:
-    """The name is what pages call it; options reach the compiler."""
-    wide = {"default_config": lambda _problem, _most: Config(4096, 4, 1)}
-    (record,) = explain(kernel, **wide).records
-    named = explain(kernel, name="twice", options={"maxnreg": 32}, **wide)
-    assert "twice, 4096 x 781" in named.to_markdown()
-    assert named.records[0].resources.n_regs <= 32 < record.resources.n_regs
-
-
-def test_program_table(kernel: Kernel) -> None:
-    """A small launch of blocks is shown program by program where the kernel says how."""
-
-    def rows(elements: int, block_size: int) -> tuple[ProgramRow, ...]:
-        return (ProgramRow(0, 0, tuple(range(block_size)), (True,) * elements),)
-
-    changed = dataclasses.replace(kernel, grid=Grid.BLOCKS, program_table=rows)
-    found = occupancy_lab.explain(cols=8, rows=1, kernel=changed, gpu="h100", cache=False)
-    assert "What each program sees" in found.to_markdown(full=True)
-
-
-def test_stage_bytes(kernel: Kernel) -> None:
-    """Stages that cannot fit are refused before a compile where the kernel says what one takes."""
-    with pytest.raises(occupancy_lab.DoesNotFitError, match="num_stages"):
-        explain(
-            kernel,
-            default_config=lambda _problem, _most: Config(1024, 4, 64),
-            stage_bytes=lambda _problem, config: 4 * config.block_size,
-        )
-
-
 def test_without_run_nothing_is_measured(kernel: Kernel) -> None:
     """A measurement is refused in one sentence that names what the KERNEL lacks."""
     with pytest.raises(InputError, match=r"double_rows cannot be measured: its KERNEL has no run"):
@@ -248,18 +195,6 @@ def test_a_missing_constexpr_is_named(kernel: Kernel) -> None:
     """A constexpr that is not usual has to be given, and the error names it."""
     with pytest.raises(occupancy_lab.OccupancyLabError, match="BLOCK_SIZE"):
         explain(kernel, constexprs=lambda _problem, _config: {})
-
-
-def test_a_number_or_none_is_an_argument(tmp_path: Path) -> None:
-    """An argument is what a launch takes: a float and None too."""
-    source = FUNCTION.replace("n_cols, BLOCK_SIZE", "n_cols, scale, bias, BLOCK_SIZE")
-    source = source.replace("2 * x", "scale * x") + SIMPLEST.replace(
-        "problem.cols)\n", "problem.cols, 0.5, None)\n", 2
-    ).replace("(problem.rows, problem.cols, 0.5, None)", "(problem.rows, problem.cols)")
-    path = tmp_path / "scaled.py"
-    path.write_text(source, encoding="utf-8")
-    found = occupancy_lab.explain(cols=781, kernel=path, gpu="h100,mi300x")
-    assert len(found.records) == 2
 
 
 def test_passes_allow_a_block_below_a_row(kernel: Kernel) -> None:

@@ -104,25 +104,6 @@ def test_arguments_of_every_kind_are_swept_tuned_and_compared() -> None:
     assert "1674" not in repr(comparison)
 
 
-def test_what_does_not_compile_here_is_a_row() -> None:
-    """A Kernel of one's own that Triton cannot compile is a row with the reason."""
-    own = own_kernel()
-    broken = dataclasses.replace(
-        own, constexprs=lambda *asked: {**own.constexprs(*asked), "BLOCK_SIZE": 1000}
-    )
-    (row,) = occupancy_lab.sweep(781, gpu="h100", kernel=broken, num_warps=8, num_stages=1).to_dict(
-        "records"
-    )
-    assert row["status"] == "compile failed"
-    assert row["reason"]
-
-
-def test_a_kernel_of_this_process_is_not_sent_to_another() -> None:
-    """Another Triton cannot compile an object of this process, and the sentence says what can."""
-    with pytest.raises(occupancy_lab.InputError, match="give the path of a Python file that holds"):
-        occupancy_lab.explain(781, kernel=own_kernel(), gpu="h100", triton=OTHER)
-
-
 OTHER = "0.0"
 
 

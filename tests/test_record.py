@@ -91,32 +91,12 @@ def test_a_record_is_every_step_of_the_road(kernel: str, name: str) -> None:
     assert found.triton_version == triton_version()
 
 
-def test_softmax_on_an_h100() -> None:
-    """The tutorial's softmax fills each of the 132 SMs of an H100 once."""
-    row = record().row()
-    programs = row["programs_per_multiprocessor"]
-    assert row["shared"] == 12320
-    assert 5 <= programs <= 8
-    assert row["occupancy"] == programs * 8 / 64
-    assert (row["num_programs"], row["waves"]) == (programs * 132, 1.0)
-    assert (row["gpu"], row["target"], row["kernel"]) == ("h100", "sm_90", "softmax")
-    assert (row["rows"], row["cols"], row["dtype"]) == (4096, 781, "float32")
-    assert (row["BLOCK_SIZE"], row["num_warps"], row["num_stages"]) == (1024, 8, 4)
-
-
 def test_a_row_is_flat() -> None:
     """A row holds plain values only, under the same names for every GPU and kernel."""
     rows = [record().row(), record("gfx942", "vector_add").row()]
     assert rows[0].keys() == rows[1].keys()
     for row in rows:
         assert all(isinstance(value, str | int | float | None) for value in row.values())
-
-
-def test_limiters_share_a_cell() -> None:
-    """Where several resources limit, the row names them all."""
-    calculation = calculate(Resources(32, 8, 0), find_gpu("h100"))
-    found = dataclasses.replace(record(), calculation=calculation)
-    assert found.row()["limiter"] == "warps+registers"
 
 
 def test_a_bare_architecture_leaves_the_launch_open() -> None:
@@ -223,15 +203,6 @@ def test_a_failed_measurement_is_plain_json(error: float) -> None:
     assert plain["us"] is None
 
 
-def test_one_warp_has_no_answer_of_the_tutorial() -> None:
-    """Where the tutorial divides by no shared memory, its programs and its plan are unknown."""
-    found = record(config=Config(1024, 1, 1))
-    assert found.resources.shared == 0
-    row = found.row()
-    assert (row["tutorial_programs"], row["tutorial_num_programs"]) == (None, None)
-    assert row["num_programs"] is not None
-
-
 MOVED = {"read": 2**24, "written": 2**24}
 
 
@@ -274,13 +245,6 @@ def test_half_of_the_bytes_are_no_traffic(given: dict[str, int]) -> None:
     assert one.least_us is not None
 
 
-def test_the_least_time_needs_no_grid() -> None:
-    """The least that is possible is known without a grid; a prediction is not."""
-    one = launched(grid=None, **MOVED)
-    assert one.prediction is None
-    assert one.least_us == launched(**MOVED).least_us
-
-
 def test_typical_values_are_shown_nowhere() -> None:
     """An argument that was given a type has that type in JSON, not the number behind it."""
     (line,) = read_launches(
@@ -316,13 +280,6 @@ def test_a_launch_without_a_record_says_why(error: OccupancyLabError, status: st
     assert (row["status"], row["reason"]) == (status, str(error))
     assert row["BLOCK"] == 64
     assert "n_regs" not in row
-
-
-def test_a_launch_that_does_not_fit_has_no_record() -> None:
-    """One program that needs more than a GPU gives is an error with both numbers."""
-    with pytest.raises(DoesNotFitError) as raised:
-        launched("rtx4090", fit=200_000)
-    assert raised.value.needed >= 200_000 > raised.value.available
 
 
 def test_no_number_of_stages_is_said_to_fit_of_any_kernel() -> None:

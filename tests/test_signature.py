@@ -119,18 +119,6 @@ def test_the_layer_norm_of_a_readme_compiles() -> None:
     assert compile_launch(function, real, H100, Store(None)).resources == resources
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("target", "shared"), [(H100, 98304), (MI300X, 65536)], ids=str)
-def test_a_matmul_compiles_with_its_stages(target: Target, shared: int) -> None:
-    """A matmul's values and stages reach the compiler: its buffers are those of three stages."""
-    (line,) = launches(
-        "matmul", MATMUL, constexprs=[*BLOCKS, "ACTIVATION=leaky_relu"], num_warps=8, num_stages=3
-    )
-    function = KERNELS["matmul"]
-    found = compile_launch(function, launch(function, line), target, Store(None))
-    assert found.resources.shared == shared
-
-
 @pytest.mark.parametrize("target", [H100, MI300X], ids=str)
 @pytest.mark.parametrize("aligned", [True, False])
 @pytest.mark.parametrize(("rows", "cols"), [(4096, 2048), (1, 2049), (2**16, 2**16)])
@@ -401,7 +389,6 @@ def test_declared_types_are_the_kernels() -> None:
         (LAYER_NORM.replace("N=i32:16", "N=i32:8"), {}, "'N=i32:8' has a mark that is not"),
         (LAYER_NORM.replace("eps=fp32", "eps=fp32:16"), {}, "fp32 and u1 have no mark"),
         (LAYER_NORM.replace("X=*fp16", "X=*fp16:8"), {}, "neither 16 nor 1"),
-        (LAYER_NORM.replace("X=*fp16", "X=*fp16[]"), {}, "has no sizes in elements"),
         (LAYER_NORM.replace("X=*fp16", "X=*fp16[0]"), {}, "has no sizes in elements"),
         (LAYER_NORM.replace("N=i32:16", "N='a'"), {}, "is no argument of a launch; give N a type"),
         (LAYER_NORM.replace("N=i32:16", "N=" + "9" * 4000), {}, "at most 64 bits"),
@@ -409,31 +396,24 @@ def test_declared_types_are_the_kernels() -> None:
         (LAYER_NORM + ",N=i32", {}, "N is twice in --signature"),
         (LAYER_NORM.replace("N=i32:16", "N="), {}, "entry of N in --signature is empty"),
         (LAYER_NORM + ",", {}, "'' in --signature has no name, and comes after eps="),
-        (LAYER_NORM + ",fp32", {}, "'fp32' in --signature has no name"),
         (LAYER_NORM + ",BLOCK_SIZE=8", {}, "a constexpr of layer_norm; give it as --constexpr BL"),
         ("*fp16,,i32", {}, "entry of Y in --signature is empty"),
         ("*fp16," * 11 + "*fp16", {}, "more entries than layer_norm has parameters"),
         ("X=(*fp16", {}, r'"?.\).? is missing in --signature'),
         ("X=*fp16)", {}, "closes no bracket in --signature"),
-        ("X='", {}, "is missing in --signature"),
         ("*" * 20_000, {}, "--signature has 20000 characters"),
         (LAYER_NORM, {"constexprs": ["BLOCKSIZE=8"]}, "the nearest is BLOCK_SIZE"),
         (LAYER_NORM, {"constexprs": ["N=8"]}, "N is no constexpr of layer_norm; give it in --sig"),
         (LAYER_NORM, {"constexprs": ["8"]}, "'8' is no NAME=VALUE, such as BLOCK_SIZE=1024"),
         (LAYER_NORM, {"constexprs": ["BLOCK_SIZE=8,,16"]}, "BLOCK_SIZE is '8,,16', where a value"),
         (LAYER_NORM, {"constexprs": ["BLOCK_SIZE=2*8"]}, r"'BLOCK_SIZE=2\*8' is no value"),
-        (LAYER_NORM, {"constexprs": ["BLOCK_SIZE=[1]"]}, r"is no value; give a number"),
         (LAYER_NORM, {"constexprs": ["ROWS=64,BLOCK_SIZE=8"]}, "--constexpr repeats, with one"),
-        (LAYER_NORM, {"options": ["maxnreg=64, num_ctas=2"]}, "--option repeats, with one"),
         (LAYER_NORM, {"constexprs": ["BLOCK_SIZE=tl.x"]}, "is no dtype of triton.language"),
-        (LAYER_NORM, {"constexprs": ["BLOCK_SIZE=" + "1" * 9000]}, "at most 64 bits"),
         (LAYER_NORM, {"constexprs": ["BLOCK_SIZE=1", "BLOCK_SIZE=2"]}, "BLOCK_SIZE is given twice"),
         (LAYER_NORM, {"constexprs": ["num_warps=4"]}, "no constexpr of layer_norm; give --num-w"),
         (LAYER_NORM, {"options": ["BLOCK_SIZE=4"]}, "BLOCK_SIZE is a constexpr of layer_norm; gi"),
         (LAYER_NORM, {"options": ["num_warps=4"], "num_warps": 8}, "num_warps is given twice"),
         (LAYER_NORM, {"num_warps": "3"}, "num_warps is '3'; give a power of two, such as 4 or 8"),
-        (LAYER_NORM, {"num_warps": "four"}, "num_warps is 'four'"),
-        (LAYER_NORM, {"num_stages": 0}, "num_stages is '0'; give a whole number from 1"),
         (LAYER_NORM, {"num_stages": "65"}, "num_stages is '65'; give a whole number from 1 to 64"),
         (LAYER_NORM, {"num_stages": []}, "num_stages has no value"),
         (LAYER_NORM, {}, "layer_norm is not given BLOCK_SIZE; give --signature .*BLOCK_SIZE=VALUE"),
@@ -603,7 +583,7 @@ kernels = st.sampled_from([*KERNELS])
 
 
 @pytest.mark.slow
-@settings(max_examples=800)
+@settings(max_examples=250)
 @given(kernels, entries.map(",".join), st.lists(pairs, max_size=3))
 @example("layer_norm", "*fp16,'\\", [])
 @example("layer_norm", LAYER_NORM, [f"{'x' * 500}=)"])
@@ -615,7 +595,7 @@ def test_any_signature_gives_launches_or_a_sentence(
 
 
 @pytest.mark.slow
-@settings(max_examples=700)
+@settings(max_examples=250)
 @given(st.data())
 def test_mutated_signatures_give_launches_or_a_sentence(data: st.DataObject) -> None:
     """A good command line in which anything is changed gives launches or one sentence."""
@@ -638,7 +618,7 @@ def test_mutated_signatures_give_launches_or_a_sentence(data: st.DataObject) -> 
 
 
 @pytest.mark.slow
-@settings(max_examples=700)
+@settings(max_examples=250)
 @given(grids, grids, constants, constants, st.lists(pairs, max_size=2))
 def test_any_option_gives_launches_or_a_sentence(
     grid: str, traffic: str, num_warps: str, num_stages: str, options: list[str]

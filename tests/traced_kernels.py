@@ -26,7 +26,6 @@ LAUNCH = next(one for one in recorded_launches() if one.trial == "swiglu 22016")
 """A launch that reads a matrix and writes one of half its size."""
 BYTES = int(LAUNCH.row["tensor_bytes"])
 """Those of its tensors."""
-COLD_US = float(LAUNCH.row["cold_us"])
 """What it took, with the L2 cache empty."""
 
 

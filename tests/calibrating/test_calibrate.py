@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from typing import TYPE_CHECKING
 
 import pytest
-from stand_ins import CONDITIONS, put_here, values_of
+from stand_ins import CONDITIONS, put_here
 
 from occupancy_lab.calibrating import calibrate
 from occupancy_lab.calibrating.calibrate import Calibrated, calibrate_here
 from occupancy_lab.calibrating.units import Units
 from occupancy_lab.errors import DriverError, InputError
-from occupancy_lab.gpus import find_gpu
 from occupancy_lab.throughput import calibrations
 from occupancy_lab.throughput.calibrations import (
     FITTED_UNITS,
     Calibration,
     calibration_path,
-    measured_units,
 )
 
 if TYPE_CHECKING:
@@ -48,13 +45,6 @@ def test_calibration_is_kept_for_predictions(made: Calibrated) -> None:
     assert made.seconds > 0
 
 
-def test_calibration_is_used_at_once(request: pytest.FixtureRequest) -> None:
-    """A process that predicted before it calibrated predicts with the calibration from then on."""
-    assert measured_units(find_gpu("h200")) == {}
-    made = request.getfixturevalue("made")
-    assert measured_units(find_gpu("h200")) == made.calibration.units
-
-
 def test_answer_tells_time_place_and_units(made: Calibrated) -> None:
     """The page says how long it took, where it is kept, what predictions use, and each unit."""
     document = dataclasses.replace(made, seconds=34.4).to_document()
@@ -63,13 +53,6 @@ def test_answer_tells_time_place_and_units(made: Calibrated) -> None:
     assert f"It took 34 s and is kept in {made.path}; predictions for h200 use it" in kept
     assert all(name in used for name in FITTED_UNITS)
     assert document.sections == (made.units.to_section(),)
-
-
-def test_values_are_json(made: Calibrated) -> None:
-    """The answer as JSON has the GPU, the place and every unit."""
-    values = values_of(json.dumps(made.to_dict()))
-    assert (values["gpu"], values["path"]) == ("h200", str(made.path))
-    assert values["units"] == dataclasses.asdict(made.units)
 
 
 def test_without_a_gpu_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,12 +14,9 @@ import pytest
 from click.testing import CliRunner
 from compiled_rows import compiled, failed
 from hostile_files import HOSTILE, put, within
-from hypothesis import given
-from hypothesis import strategies as st
 
 import occupancy_lab
-from occupancy_lab.checking import Checked, check, diff, read_checks
-from occupancy_lab.checking.outputs import to_github, to_junit, to_sarif
+from occupancy_lab.checking import check, read_checks
 from occupancy_lab.cli import main
 from occupancy_lab.errors import InputError
 
@@ -113,16 +110,6 @@ def test_an_empty_gate_proves_nothing() -> None:
         assert done.exit_code == 2, done.output
         assert "--allow-empty" in done.stderr
         assert run("local_bytes == 0", *arguments, "--allow-empty").exit_code == 0
-
-
-def test_empty_caches_are_no_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """--scan alone reads the usual caches, and says so where they hold no kernel."""
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "none"))
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "none either"))
-    done = run("local_bytes == 0", "--scan")
-    assert done.exit_code == 2
-    assert "usual caches" in done.stderr
-    assert run("local_bytes == 0", "--scan", "--allow-empty").exit_code == 0
 
 
 def test_where_chooses_the_rows_and_keeps_what_is_not_known() -> None:
@@ -306,51 +293,6 @@ def test_json_has_every_row_and_mend() -> None:
     assert found["findings"][1]["mend"]["changes"] == {"num_stages": 1}
     page = run("occupancy > 0.99", "rows.json").output
     assert "10 more; --json has them all" in page
-
-
-COLUMNS = [
-    *compiled(),
-    "source",
-    "launched_warps",
-    "reason",
-    "maxnreg",
-    "rows",
-    "grid",
-    "resources",
-]
-INT64 = st.integers(-(2**63), 2**63 - 1)
-VALUES = st.none() | st.booleans() | INT64 | st.floats() | st.text(max_size=9)
-VALUES |= st.lists(INT64, max_size=2) | st.dictionaries(st.text(max_size=9), INT64)
-VALUES |= st.sampled_from([8, 40, "ok", "h100", "mi300x", "registers", "a.py:3"])
-ROWS = st.lists(
-    st.builds(
-        lambda kernel, values: {**values, "kernel": kernel},
-        st.text(max_size=9),
-        st.dictionaries(st.sampled_from(COLUMNS), VALUES)
-        | st.dictionaries(st.sampled_from(COLUMNS[:7]), VALUES).map(lambda one: compiled() | one),
-    ),
-    min_size=1,
-    max_size=4,
-)
-
-
-@given(rows=ROWS, others=ROWS)
-def test_whatever_rows_hold_can_be_checked_and_written(rows: list[Any], others: list[Any]) -> None:
-    """Rows of any values have words, mends, a difference and every output, or are refused."""
-    Path("rows.json").write_text(json.dumps(rows), encoding="utf-8")
-    for source in ("rows.json", rows):
-        try:
-            checked = check("kernel == 'x'", source)
-        except InputError as error:
-            assert source == "rows.json"
-            assert re.match(r"rows\.json, row \d: \w+ is (['\"]).*\1; \w+", str(error), re.DOTALL)  # noqa: PT017
-            continue
-        assert checked.status == 1 or {row["kernel"] for row in rows} == {"x"}
-        for write in (to_github, to_junit, to_sarif, Checked.to_markdown, Checked.to_json):
-            assert isinstance(write(checked), str)
-    found = diff(rows, others, fail_on="after_kernel == before_kernel")
-    assert found.to_markdown()
-    assert found.to_json()
 
 
 @pytest.mark.slow

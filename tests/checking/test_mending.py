@@ -19,6 +19,8 @@ from occupancy_lab.checking.rows import Table, make_rows
 from occupancy_lab.prediction import NOT_FOLLOWED
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from occupancy_lab.checking.mending import Mend
 
 
@@ -90,19 +92,62 @@ def advice(row: dict[str, Any], *others: dict[str, Any]) -> str:
     return check("occupancy >= 0.8", [row, *others]).findings[0].advice
 
 
-def test_a_slower_launch_is_no_mend() -> None:
-    """What meets a check and takes longer is not proposed, and the least that it costs is said."""
-    row, good = SLOW | {"predicted_us": 309.0}, compiled(n_regs=32, shared=8)
-    slow, slower = good | {"predicted_us": 343.0}, compiled(num_warps=4, n_regs=32, shared=8)
-    assert advice(row, slower | {"predicted_us": 400.0}, slow) == (
-        "Nothing that was compiled meets it without taking longer: num_warps 8 instead of 2 takes"
-        " 343 us predicted instead of 309 us (+11.0%)."
+GOOD = compiled(n_regs=32, shared=8)
+ROW = SLOW | {"predicted_us": 309.0}
+LATER = GOOD | {"predicted_us": 343.0}
+LATEST = compiled(num_warps=4, n_regs=32, shared=8, predicted_us=400.0)
+TRACED = {"launches": 10, "grids": 1, "predicted_us": 100.0, "predicted_total_us": 1000.0}
+ACTION = {"action": "grid 512 instead of 64", "saved_us": 600.0, "lost_us": 700.0}
+SAID = "grid 512 instead of 64 (if DW grows with the grid): 40 us predicted instead of 100 us."
+NONE = "None of 4 launches near it is predicted to be faster than 100 us by 10% or more."
+ACTIVE = compiled(**TRACED, **ACTION, advice=SAID)
+FULL = "occupancy >= 0.8"
+ADVICE: dict[str, tuple[str, list[dict[str, Any]]]] = {
+    "What meets it takes longer": (FULL, [ROW, LATEST, LATER]),
+    "What meets it was measured to take longer": (
+        FULL,
+        [ROW | {"us": 20.0}, GOOD | {"us": 30.0, "predicted_us": 200.0}],
+    ),
+    "What differs in more is faster": (
+        FULL,
+        [ROW, LATER, compiled(num_stages=1, n_regs=32, shared=8, predicted_us=300.0)],
+    ),
+    "No time is known": (FULL, [SLOW, GOOD]),
+    "No time is known of two entries of a cache": (
+        FULL,
+        [SLOW | {"entry": "A", "program": "a"}, GOOD | {"entry": "B", "program": "a"}],
+    ),
+    "A time is known of one": (
+        FULL,
+        [SLOW | {"predicted_us": 10.0}, GOOD, GOOD | {"num_stages": 1, "predicted_us": 9.0}],
+    ),
+    "A cap on registers may be left out": (
+        "local_bytes == 0",
+        [compiled(n_regs=48, maxnreg=48, local_bytes=96), compiled(n_regs=64)],
+    ),
+    "Another block may be wrong": (
+        FULL,
+        [compiled(BLOCK_SIZE=4096, n_regs=128), compiled(n_regs=32)],
+    ),
+    "The action of a trace mends its loss": ("lost_us < 101", [ACTIVE]),
+    "The action of a trace mends its time": ("predicted_us < 41", [ACTIVE]),
+    "The action of a trace is too little": ("lost_us < 99", [ACTIVE]),
+    "What else the action does is not known": ("lost_us < 101 and n_regs < 99", [ACTIVE]),
+    "An older trace has the action without its sentence": (
+        "lost_us < 200",
+        [compiled(**TRACED, **ACTION)],
+    ),
+    "A trace has no action": ("lost_us < 9", [compiled(**TRACED, lost_us=10.0, advice=NONE)]),
+}
+
+
+def test_the_words_of_advice(check_golden: Callable[[str, str], None]) -> None:
+    """The golden file has what is said of the first of some rows: a mend, a doubt or the cost."""
+    parts = (
+        f"## {title}\n\n{check(condition, rows).findings[0].advice}\n"
+        for title, (condition, rows) in ADVICE.items()
     )
-    assert mend("occupancy >= 0.8", row, slower | {"predicted_us": 400.0}, slow) is None
-    measured = advice(row | {"us": 20.0}, good | {"us": 30.0, "predicted_us": 200.0})
-    assert "instead of 2 takes 30.0 us measured instead of 20.0 us" in measured
-    fast = compiled(num_warps=8, num_stages=1, n_regs=32, shared=8, predicted_us=300.0)
-    assert advice(row, slow, fast).startswith("What would mend it: num_warps 8 instead of 2 and")
+    check_golden("advice.md", "\n".join(parts))
 
 
 @pytest.mark.parametrize(
@@ -130,17 +175,6 @@ def test_what_is_not_noticeably_slower_is_a_mend(of_both: dict[str, str], share:
     assert same == "What would mend it: num_warps 8 instead of 2, compiled: occupancy is 1."
     faster = advice(row, good | {"predicted_us": 75.0})
     assert faster.endswith("occupancy is 1; 75.0 us predicted instead of 100 us (-25.0%).")
-
-
-def test_where_no_time_is_known_nothing_is_recommended() -> None:
-    """A launch that meets a check may be slower for all that is known, as of every cache's row."""
-    good = compiled(n_regs=32, shared=8)
-    end = "num_warps 8 instead of 2, compiled: occupancy is 1; which is faster is not known here."
-    assert advice(SLOW, good) == f"Another launch meets it: {end}"
-    row, other = SLOW | {"entry": "A", "program": "a"}, good | {"entry": "B", "program": "a"}
-    assert advice(row, other) == f"Another entry of the same code meets it: {end}"
-    timed = good | {"num_stages": 1, "predicted_us": 9.0}
-    assert "num_stages" in advice(SLOW | {"predicted_us": 10.0}, good, timed)
 
 
 def test_a_mend_meets_the_other_checks_of_the_run() -> None:
@@ -203,22 +237,6 @@ def test_entries_that_do_not_say_what_they_compute_are_no_mends() -> None:
     row, other = SLOW | {"entry": "A"}, compiled(n_regs=32) | {"entry": "B"}
     assert mend("occupancy >= 0.8", row, other) is None
     assert mend("occupancy >= 0.8", row | {"program": "a"}, other | {"program": "a"}) is not None
-
-
-def test_a_cap_on_registers_may_be_left_out() -> None:
-    """What says nothing of maxnreg was launched without."""
-    row = compiled(n_regs=48, maxnreg=48, local_bytes=96)
-    found = mend("local_bytes == 0", row, compiled(n_regs=64))
-    assert found is not None
-    assert found.words == "without maxnreg 48"
-
-
-def test_another_block_is_proposed_with_a_doubt() -> None:
-    """A constexpr is not the launch's to choose in every kernel, and the words say so."""
-    row = compiled(BLOCK_SIZE=4096, n_regs=128)
-    found = mend("occupancy >= 0.8", row, compiled(n_regs=32))
-    assert found is not None
-    assert found.words == "BLOCK_SIZE 1024 instead of 4096, if the kernel allows it"
 
 
 def test_one_knob_is_named_where_one_does() -> None:
@@ -293,53 +311,6 @@ def test_what_explain_says_first_is_what_check_proposes() -> None:
     assert finding.mend is None
     words = "Nothing that was compiled would mend it. What brings most: "
     assert finding.advice == f"{words}{said}"
-
-
-TRACED = {"launches": 10, "grids": 1, "predicted_us": 100.0, "predicted_total_us": 1000.0}
-ACTION = {"action": "grid 512 instead of 64", "saved_us": 600.0, "lost_us": 700.0}
-SAID = "grid 512 instead of 64 (if DW grows with the grid): 40 us predicted instead of 100 us."
-
-
-@pytest.mark.parametrize(
-    ("condition", "advice"),
-    [
-        ("lost_us < 101", f"What would mend it: {SAID} Then lost_us is 100."),
-        ("predicted_us < 41", f"What would mend it: {SAID} Then predicted_us is 40."),
-        ("lost_us < 99", f"Nothing that was compiled would mend it. What brings most: {SAID}"),
-        (
-            "lost_us < 101 and n_regs < 99",
-            f"Nothing that was compiled would mend it. What brings most: {SAID}",
-        ),
-    ],
-)
-def test_the_action_of_a_trace_is_what_check_proposes(condition: str, advice: str) -> None:
-    """A traced kernel's action is proposed with its conditions where times alone are asked for.
-
-    What else the change does is not in the row, so that nothing is shown of other columns.
-    """
-    row = compiled(**TRACED, **ACTION, advice=SAID)
-    assert check(condition, [row]).findings[0].advice == advice
-
-
-def test_a_trace_without_the_sentence_has_its_action_named() -> None:
-    """What an older trace says of the change is said; where nothing is faster that is said."""
-    (finding,) = check("lost_us < 200", [compiled(**TRACED, **ACTION)]).findings
-    assert finding.advice.startswith(
-        "What would mend it: grid 512 instead of 64: 600 us less in all are predicted. Then"
-    )
-    none = "None of 4 launches near it is predicted to be faster than 100 us by 10% or more."
-    (finding,) = check("lost_us < 9", [compiled(**TRACED, lost_us=10.0, advice=none)]).findings
-    assert finding.advice == f"Nothing that was compiled would mend it. {none}"
-
-
-def test_lost_time_of_a_launch_is_checked() -> None:
-    """What a launch loses against its speed of light is a column of it, predicted here."""
-    source = str(Path(__file__).parents[2] / "examples" / "layer_norm.py:layer_norm")
-    launch = {"signature": "*fp16,*fp16,*fp16,*fp16,*fp32,*fp32,2048,2048,1e-5", "grid": "4096"}
-    asked = check("lost_us < 0", source, gpu="h100", constexprs="BLOCK_SIZE=2048", **launch)
-    values = dict[str, Any](asked.findings[0].row.values)
-    lost = values["predicted_us"] - values["speed_of_light_us"]
-    assert (values["lost_us"], values["lost_of"]) == (pytest.approx(lost), "predicted")
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from compiled_rows import compiled, failed
+from compiled_rows import compiled
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -62,13 +62,6 @@ def test_rows_are_told_apart(
     rows = make_rows(pair, "cache")
     labels = Table.of(rows).labels(rows)
     assert [label.rpartition(", ")[2] for label in labels] == told
-
-
-def test_rows_without_anything_that_differs_have_their_place() -> None:
-    """Equal rows of a file are told apart by their numbers."""
-    rows = make_rows([compiled(), compiled()], "rows.json")
-    labels = Table.of(rows).labels(rows)
-    assert labels == ("softmax on h100, rows.json, row 1", "softmax on h100, rows.json, row 2")
 
 
 @given(rows=st.lists(st.builds(compiled, n_regs=st.integers(30, 32)), max_size=5))
@@ -132,18 +125,6 @@ def test_kinds_are_those_of_the_values() -> None:
     assert table.kinds["BLOCK"] is table.kinds["triton_version"] is Kind.TEXT
 
 
-def test_a_label_has_what_tells_a_row_from_its_like() -> None:
-    """A row is called by its kernel, its GPU and the columns in which rows of the kernel differ."""
-    rows = [compiled(), compiled(num_warps=4), compiled("layer_norm")]
-    table = Table.of(make_rows(rows, "rows"))
-    labels = [table.label(row) for row in table.rows]
-    assert labels == [
-        "softmax on h100, num_warps 8",
-        "softmax on h100, num_warps 4",
-        "layer_norm on h100",
-    ]
-
-
 @pytest.mark.parametrize(
     ("row", "words"),
     [
@@ -158,13 +139,6 @@ def test_what_is_no_row_of_a_kernel_is_refused(row: dict[str, Any], words: str) 
     """A row without a kernel, or with a number that no kernel has, is refused with its place."""
     with pytest.raises(InputError, match=words):
         make_rows([row], "rows")
-
-
-def test_a_failure_is_a_row() -> None:
-    """What did not compile has a status, and no resources."""
-    (row,) = make_rows([failed()], "rows")
-    assert row.status == "compile failed"
-    assert row.number("n_regs") is None
 
 
 def test_why_a_number_is_not_known_names_no_row() -> None:

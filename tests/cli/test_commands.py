@@ -43,16 +43,6 @@ def test_measure_takes_its_options(launches: Launches) -> None:
     assert len(launches.asked) == 2
 
 
-def test_measure_prints_all_of_them(launches: Launches) -> None:
-    """Without a wish every provider is printed, and the terminal's lines fit 80 columns."""
-    done = run("measure", "--cols", "781", "--provider", "all")
-    printed = done.stdout
-    assert done.returncode == 0
-    assert all(name in printed for name in ("tutorial", "torch.compile", "naive", "copy"))
-    assert max(map(len, printed.splitlines())) <= 80
-    assert len(launches.asked) == 6
-
-
 def test_tune_launches_only_with_measure(launches: Launches) -> None:
     """Tuning predicts; --measure launches as many as --top says."""
     asked = ("tune", "--cols", "781", "--num-warps", "4,8", "--quiet", "--kernel", "softmax")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import re
 import sys
 import tomllib
@@ -177,21 +175,3 @@ def test_calibrations_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert finding("calibration").detail == "h200: NVIDIA H200, 2026-11-20, Triton 3.6.0"
     monkeypatch.setattr(doctor, "known_calibrations", tuple)
     assert finding("calibration").status == "missing"
-
-
-def test_findings_are_written_as_a_table() -> None:
-    """The document's answer is whether anything needs attention; its table has a row a finding."""
-    found = (Finding("a", "ok", "1.0"), Finding("b", "missing", "not there"))
-    document = write_findings(found)
-    assert document.answer == ("Everything needed is here.",)
-    (table,) = document.sections[0].tables
-    assert table.rows == (("a", "ok", "1.0"), ("b", "missing", "not there"))
-    problems = (*found, Finding("c", "problem", "broken"), Finding("d", "problem", "worse"))
-    assert write_findings(problems).answer == ("Needs attention: c, d.",)
-
-
-def test_findings_are_plain_json() -> None:
-    """Every finding survives JSON."""
-    found = [dataclasses.asdict(one) for one in examine()]
-    assert json.loads(json.dumps(found)) == found
-    assert {one["status"] for one in found} <= {"ok", "missing", "problem"}

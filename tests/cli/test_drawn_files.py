@@ -81,6 +81,7 @@ COMMANDS = [
     ("check", "n_regs < 40 and occupancy > 0.5", "FILE"),
     ("check", "BLOCK == 64", "FILE", "--unknown", "ok", "--json"),
     ("check", "local_bytes == 0", "GOOD", "FILE", "--github"),
+    ("check", "kernel == 'x'", "FILE", "--junit", "PAGE", "--sarif", "OTHER"),
     ("diff", "GOOD", "FILE"),
     ("diff", "FILE", "GOOD", "--json"),
     ("diff", "FILE", "FILE", "--fail-on", "after_n_regs > before_n_regs"),
@@ -105,7 +106,7 @@ def test_any_file_of_rows_is_answered(
     file, good = folder / f"rows.{suffix}", folder / "good.json"
     file.write_bytes(content)
     good.write_text(json.dumps(ROWS))
-    answered(words, FILE=file, GOOD=good, PAGE=folder / "page.html")
+    answered(words, FILE=file, GOOD=good, PAGE=folder / "page.html", OTHER=folder / "other")
 
 
 @pytest.fixture(scope="module")

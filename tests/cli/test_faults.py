@@ -187,12 +187,6 @@ def test_the_working_folder_holds_no_modules(
     assert "H100" in done.stdout
 
 
-def test_interpreted_kernels_are_refused(environment: Mapping[str, str]) -> None:
-    """Where Triton is told to interpret kernels, nothing can be compiled."""
-    done = run(f"$TOOL {EXPLAIN}", environment, TRITON_INTERPRET="1")
-    assert is_one_sentence(done, "TRITON_INTERPRET")
-
-
 SOURCES = {
     "empty": b"",
     "binary": bytes(range(256)) * 9,
@@ -214,19 +208,6 @@ def put_source(file: Path, source: str) -> Path:
     return file
 
 
-@pytest.mark.parametrize("source", ["empty", "brackets", "raises", "pipe"])
-def test_a_dry_run_of_no_program_ends_as_it_would(
-    environment: Mapping[str, str], tmp_path: Path, source: str
-) -> None:
-    """A file that is no program, or launches nothing, ends as Python ends it, and says why."""
-    file = put_source(tmp_path / "odd.py", source)
-    done = run(f"$TOOL trace --dry-run --gpu h100 python {file}", environment)
-    assert done.returncode == {"empty": 0, "pipe": 2}.get(source, 1)
-    assert "unexpected" not in done.stderr
-    assert "Traceback" not in done.stdout + done.stderr
-    assert ("o kernel of Triton was launched" in done.stdout) is (source != "pipe")
-
-
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize(
     "command",
@@ -243,12 +224,3 @@ def test_files_that_are_no_program_are_refused(
     assert is_one_sentence(done, "")
     assert "unexpected" not in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_a_store_that_cannot_be_made_is_found(environment: Mapping[str, str]) -> None:
-    """`doctor` says that the store cannot be written, and exits with 1."""
-    done = run("$TOOL doctor --json", environment, OCCUPANCY_LAB_CACHE_DIR="/dev/null/x")
-    (store,) = [one for one in json.loads(done.stdout) if one["subject"] == "store"]
-    assert (done.returncode, done.stderr, store["status"]) == (1, "", "problem")
-    done = run(f"$TOOL {EXPLAIN}", environment, OCCUPANCY_LAB_CACHE_DIR="~nobody-here/x")
-    assert is_one_sentence(done, "~nobody-here/x")

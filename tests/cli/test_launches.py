@@ -77,14 +77,6 @@ def test_the_time_right_after_the_same_launch_is_asked_for() -> None:
     assert run("explain", "--cols", "781", "--warm").returncode == 2
 
 
-def test_several_values_are_a_table() -> None:
-    """Values with commas are a configuration each, and one that fails has its reason."""
-    done = run("explain", *LAUNCH, "--num-warps", "4,8,16")
-    assert done.returncode == 0
-    assert "2 of 3 configurations compile and fit" in done.stdout
-    assert "no luck" in done.stdout
-
-
 @pytest.mark.parametrize("command", ["explain", "sweep", "compare"])
 def test_what_never_compiles_is_one_sentence(command: str) -> None:
     """Where not one launch compiles, the reason is all that there is."""
@@ -111,16 +103,6 @@ def test_a_file_without_a_function_has_its_functions_listed(words: tuple[str, ..
     assert (done.returncode, done.stdout) == (2, "")
     assert "FILE.py:FUNCTION: " in done.stderr
     assert "transpose" in done.stderr
-
-
-@pytest.mark.parametrize(("command", "words"), [("explain", "occupancy"), ("sweep", "BLOCK 1024")])
-def test_one_configuration_of_an_autotuner_can_be_asked_for(command: str, words: str) -> None:
-    """--constexpr and --num-warps choose among the configurations; explain has a page of one."""
-    asked = ("--signature", "*fp32,*fp32,4096", "--gpu", "h100", "--num-warps", "8")
-    done = run(command, f"{FILE}:tuned_add", *asked, "--constexpr", "BLOCK=1024")
-    assert done.returncode == 0, done.stderr
-    assert words in done.stdout
-    assert "256" not in done.stdout
 
 
 REFUSED = {

@@ -53,12 +53,6 @@ def test_page_counts_what_spills_and_what_is_held_down(cache: Path) -> None:
     assert "cut off or no JSON" in page
 
 
-def test_page_fits_a_narrow_terminal(cache: Path) -> None:
-    """No line is longer than 80 columns."""
-    done = run("scan", str(cache), "--sort", "kernel", COLUMNS="80")
-    assert max(map(len, done.stdout.splitlines())) <= 80
-
-
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -112,10 +106,3 @@ def test_an_empty_cache_is_one_sentence(tmp_path: Path) -> None:
     done = run("scan", str(tmp_path), COLUMNS="200")
     assert done.returncode == 0
     assert f"No kernel was found in {tmp_path}." in done.stdout
-
-
-def test_names_of_files_do_no_harm_in_a_spreadsheet(tmp_path: Path, put_entry: PutEntry) -> None:
-    """A text that a spreadsheet would work out is quoted."""
-    put_entry(tmp_path / "A", "sm_90", triton_version="=1+1")
-    done = run("scan", str(tmp_path), "--csv")
-    assert "'=1+1" in done.stdout

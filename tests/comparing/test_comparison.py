@@ -48,25 +48,6 @@ def test_gpus_of_one_architecture_differ_in_speed() -> None:
     assert last.sentences
 
 
-def test_dimensions_multiply() -> None:
-    """Two kernels by two num_stages are four entries, in that order, each named by both."""
-    comparison = compare(781, gpu="sm_90", kernel=["softmax", "softmax_row"], num_stages=[1, 2])
-    assert repr(comparison).startswith("<Comparison: 4096 x 781 float32, on sm_90: softmax and")
-    entries = [
-        (record.matrix.kernel.name, record.config.num_stages) for record in comparison.records
-    ]
-    assert entries == [("softmax", 1), ("softmax", 2), ("softmax_row", 1), ("softmax_row", 2)]
-    table = comparison.document.sections[0].tables[0]
-    assert table.headers[1:3] == ("softmax, num_stages 1", "softmax, num_stages 2")
-
-
-def test_one_element_is_one() -> None:
-    """A thread that holds one element of the block is said to hold one."""
-    page = compare(512, gpu="h100,mi300x", num_warps=8).to_markdown()
-    assert "threads with 2 elements each on H100" in page
-    assert "threads with 1 element each on MI300X" in page
-
-
 def test_matrices_are_compared() -> None:
     """Several cols, rows or dtypes are a matrix each, and what differs between them is said."""
     comparison = compare("781,784", gpu="h100")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.comparing import write_comparison
 from occupancy_lab.comparing.fastest import fastest_sentences
-from occupancy_lab.prediction import PARTS, Part, Prediction
+from occupancy_lab.prediction import Part, Prediction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,40 +33,25 @@ def of_stages(entries: Entries, *times: float) -> list[Entry]:
     return [timed(one, us, l2=us / 2) for one, us in zip(made, times, strict=True)]
 
 
-def test_the_fastest_is_named_against_the_next(entries: Entries) -> None:
-    """It has its time and range, the next its time and what makes it longer, and ties are told."""
-    made = of_stages(entries, 476.0, 330.0, 343.0, 900.0)
-    (sentence,) = fastest_sentences(made)
-    assert sentence == (
-        "**num_stages 3** is predicted to be the fastest: 330 us (297 to 396) against 476 us of"
-        f" **num_stages 2** (-30.7%), with 165 us instead of 238 us for {PARTS['l2']};"
-        " **num_stages 4** (343 us) is alike."
-    )
-    assert write_comparison(tuple(made)).answer[0].startswith("**num_stages 3** is predicted")
-
-
-def test_times_that_are_alike_are_not_ranked(entries: Entries) -> None:
-    """Where predictions tell none apart none is called the fastest, and equal times are one."""
-    (sentence,) = fastest_sentences(of_stages(entries, 330.0, 343.0))
-    assert sentence == (
-        "**num_stages 2** is predicted to take 330 us (297 to 396), and **num_stages 3** (343 us)"
-        " is alike: no prediction tells which is the fastest."
-    )
-    assert [*fastest_sentences(of_stages(entries, 330.0, 330.0))] == [
-        "All are predicted to take 330 us (297 to 396)."
-    ]
-
-
-def test_each_gpu_has_its_fastest(entries: Entries) -> None:
-    """Several settings on several GPUs are ranked on each; one on each GPU across them."""
+def test_the_fastest_is_said(entries: Entries, check_golden: Callable[[str, str], None]) -> None:
+    """The golden file has the fastest, by how much and why, what is alike, and that of each GPU."""
     changes = [{"gpu": gpu, "stages": stages} for gpu in ("h100", "h200") for stages in (2, 3)]
-    made = [timed(one, us) for one, us in zip(entries(*changes), (9, 5, 4, 8), strict=True)]
-    first, second = fastest_sentences(made)
-    assert first.startswith("**H100 SXM, num_stages 3** is predicted to be the fastest: 5.00 us")
-    assert second.startswith("**H200 SXM, num_stages 2** is predicted to be the fastest: 4.00 us")
+    each = [timed(one, us) for one, us in zip(entries(*changes), (9, 5, 4, 8), strict=True)]
     across = [timed(one, us) for one, us in zip(entries(*changes[::2]), (9, 5), strict=True)]
-    (sentence,) = fastest_sentences(across)
-    assert sentence.startswith("**H200 SXM** is predicted to be the fastest: 5.00 us")
+    several = of_stages(entries, 476.0, 330.0, 343.0, 900.0)
+    cases = {
+        "One is the fastest": several,
+        "Predictions tell none apart": of_stages(entries, 330.0, 343.0),
+        "Times are equal": of_stages(entries, 330.0, 330.0),
+        "Several settings on several GPUs": each,
+        "One setting on each of two GPUs": across,
+    }
+    parts = (
+        f"## {title}\n\n{chr(10).join(fastest_sentences(one))}\n" for title, one in cases.items()
+    )
+    check_golden("fastest.md", "\n".join(parts))
+    first = write_comparison(tuple(several)).answer[0]
+    assert first == next(iter(fastest_sentences(several)))
 
 
 def test_other_work_has_no_fastest(entries: Entries) -> None:

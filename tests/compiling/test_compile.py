@@ -16,7 +16,6 @@ from records import compile_resources
 
 from occupancy_lab.compiling import (
     Store,
-    load_compiled,
     resource_key,
     triton_version,
 )
@@ -206,32 +205,6 @@ def test_stages_cost_shared_memory_on_nvidia(block_size: int, dtype: str, row_by
         assert found.shared == 32 + found.pipeline_shared
 
 
-@pytest.mark.parametrize(("num_warps", "shared"), [(1, 0), (2, 8), (16, 64)])
-@pytest.mark.parametrize("target", [SM_90, GFX942], ids=lambda target: target.name)
-def test_the_reduction_takes_four_bytes_a_warp(target: Target, num_warps: int, shared: int) -> None:
-    """Without stages, shared memory is what warps exchange: 4 B each, and none for one warp."""
-    assert resources(target, Config(1024, num_warps, 1)).shared == shared
-
-
-def test_stages_cost_registers_on_amd() -> None:
-    """On gfx942 four stages take registers for a row and more, and no shared memory."""
-    first, last = (resources(GFX942, Config(4096, 8, stages)) for stages in (1, 4))
-    assert first.shared == last.shared == 4 * 8
-    assert first.pipeline_shared == last.pipeline_shared == 0
-    assert last.n_regs > first.n_regs + 4096 // (64 * 8)
-
-
-@pytest.mark.parametrize("target", [SM_90, GFX942], ids=lambda target: target.name)
-def test_instructions_are_counted(target: Target) -> None:
-    """The persistent kernel has its work in its loop; the one with a program a row has no loop."""
-    short, long = (resources(target, Config(size, 4, 1)) for size in (1024, 4096))
-    row = resources(target, Config(1024, 4, 1), kernel=load_kernel("softmax_row"))
-    assert row.loop_instructions is None
-    assert 0 < short.instructions < short.loop_instructions < row.instructions
-    assert 2 * short.loop_instructions < long.loop_instructions < 4 * short.loop_instructions
-    assert short.local_traffic == long.local_traffic == row.local_traffic == 0
-
-
 def test_spills_are_seen() -> None:
     """Rows too long for one warp spill: registers to memory on NVIDIA, SGPRs to VGPRs on AMD."""
     on_nvidia = resources(SM_90, Config(8192, 1, 1), cols=8192)
@@ -287,20 +260,6 @@ def test_what_ptxas_says_is_the_reason(capfd: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(CompileError, match=r"known instruction: 'nonsense'$"):
         resources(SM_90, kernel=kernel_of(no_instruction))
     assert capfd.readouterr() == ("", "")
-
-
-def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
-    """A compile that succeeds writes nothing to the terminal either."""
-    resources(SM_90, Config(2048, 4, 3))
-    resources(GFX942, Config(2048, 4, 3))
-    assert capfd.readouterr() == ("", "")
-
-
-def test_a_compile_after_a_failed_one() -> None:
-    """A failure leaves nothing behind that the next compile would trip over."""
-    with pytest.raises(CompileError):
-        resources(GFX942, kernel=kernel_of(unknown_name))
-    assert resources(SM_90).shared == 12320
 
 
 @pytest.fixture
@@ -478,12 +437,6 @@ def test_the_interpreter_is_refused(monkeypatch: pytest.MonkeyPatch, value: str)
         resources(SM_90)
 
 
-def test_no_interpreter_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A variable that turns the interpreter off is as good as none."""
-    monkeypatch.setenv("TRITON_INTERPRET", "0")
-    assert resources(SM_90).shared == 12320
-
-
 @pytest.fixture
 def compiles(monkeypatch: pytest.MonkeyPatch) -> list[Launch]:
     """The launches that were really compiled."""
@@ -504,46 +457,6 @@ def test_a_stored_resource_is_not_compiled(tmp_path: Path, compiles: list[Launch
     first = compile_resources(*made, Store(tmp_path))
     assert compile_resources(*made, Store(tmp_path)) == first
     assert len(compiles) == 1
-
-
-def test_a_store_may_forget(compiles: list[Launch]) -> None:
-    """Without a store every question is a compile, with the same answer."""
-    assert resources(SM_90) == resources(SM_90)
-    assert len(compiles) == 2
-
-
-def test_what_compiles_alike_is_stored_once(tmp_path: Path, compiles: list[Launch]) -> None:
-    """Problems that Triton does not tell apart share an entry."""
-    for rows, cols in ((4096, 781), (4096, 783), (8192, 700), (64, 781)):
-        compile_resources(SOFTMAX, Problem(rows, cols), CONFIG, SM_90, Store(tmp_path))
-    assert len(compiles) == 1
-
-
-@pytest.mark.parametrize(
-    ("problem", "config", "target"),
-    [
-        (Problem(4096, 784), CONFIG, SM_90),
-        (PROBLEM, Config(1024, 8, 3), SM_90),
-        (PROBLEM, CONFIG, find_gpu("sm_80").target),
-    ],
-    ids=str,
-)
-def test_what_compiles_otherwise_is_stored_otherwise(
-    tmp_path: Path, compiles: list[Launch], problem: Problem, config: Config, target: Target
-) -> None:
-    """Another class of problem, another knob or another target is compiled for itself."""
-    store = Store(tmp_path)
-    compile_resources(SOFTMAX, PROBLEM, CONFIG, SM_90, store)
-    other = compile_resources(SOFTMAX, problem, config, target, store)
-    assert len(compiles) == 2
-    assert other == compile_resources(SOFTMAX, problem, config, target, Store(None))
-
-
-def test_another_kernel_is_stored_otherwise(tmp_path: Path, compiles: list[Launch]) -> None:
-    """Kernels of one name and one launch do not share an entry: their source tells them apart."""
-    for function in (one, many):
-        compile_resources(kernel_of(function), PROBLEM, CONFIG, SM_90, Store(tmp_path))
-    assert len(compiles) == 2
 
 
 @pytest.mark.parametrize(
@@ -584,11 +497,6 @@ def test_versions_are_part_of_the_key(
     assert store.get(resource_key(SOFTMAX.function, launch, SM_90)) is None
 
 
-def test_the_version_is_tritons_own() -> None:
-    """The version that is told is the one that the imported Triton has."""
-    assert triton_version() == triton.__version__
-
-
 @pytest.fixture
 def gpu() -> Gpu:
     """The GPU at hand."""
@@ -606,11 +514,3 @@ def test_the_gpu_at_hand_gives_what_offline_gives(gpu: Gpu, block_size: int) -> 
         config = Config(block_size, num_warps, stages)
         made = (SOFTMAX, Problem(4096, block_size - 3), config, gpu.target, Store(None))
         assert compile_resources(*made, present=True) == compile_resources(*made), config
-
-
-@pytest.mark.gpu
-def test_a_kernel_can_be_loaded(gpu: Gpu) -> None:
-    """A loaded kernel's registers and spills, as its driver tells them, are those of its binary."""
-    loaded = load_compiled(SOFTMAX.function, SOFTMAX.launch(PROBLEM, CONFIG), gpu.target)
-    own = resources(gpu.target)
-    assert (loaded.n_regs, loaded.n_spills) == (own.n_regs, own.n_spills)

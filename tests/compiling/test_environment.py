@@ -209,11 +209,6 @@ def test_a_venv_or_its_python_can_be_given(
     assert find_environment(wanted) == Environment(python, "3.9.0")
 
 
-def test_the_interpreter_at_hand_says_its_triton() -> None:
-    """A real interpreter answers with the version of the Triton that it imports."""
-    assert environment._ask(Path(sys.executable), "this one") == triton_version()
-
-
 @pytest.mark.parametrize(
     ("lines", "reason"),
     [

@@ -58,44 +58,6 @@ def test_counts_are_those_of_the_definitions(
     assert count_issued(length, jumps, local, kinds, stalls) == expected
 
 
-@pytest.mark.parametrize(
-    ("jumps", "counts"),
-    [
-        pytest.param({9: END}, (10, None, 0b11_1111_1111), id="straight"),
-        pytest.param({6: back(2), 9: END}, (5, 5, 0b111_1100), id="one loop"),
-        pytest.param(
-            {3: END, 9: Jump(9, always=True)}, (4, None, 0b1111), id="trap behind the end"
-        ),
-        pytest.param({4: back(3), 7: back(1), 9: END}, (3, 7, 0b1111_1110), id="nested"),
-        pytest.param(
-            {2: back(1), 8: back(4), 9: END}, (5, 5, 0b1_1111_0000), id="the larger of two"
-        ),
-        pytest.param({4: back(1), 7: back(1), 9: END}, (3, 7, 0b1111_1110), id="two ways round"),
-        pytest.param(
-            {0: Jump(4, always=True), 3: back(8), 7: Jump(1, always=True), 9: END},
-            (3, 7, 0b1111_1110),
-            id="entered in the middle of its lines",
-        ),
-        pytest.param(
-            {0: back(4), 7: back(2), 9: END}, (10, None, 0b11_1111_1111), id="no natural loop"
-        ),
-        pytest.param({8: back(4)}, (None, None, None), id="runs off its end"),
-        pytest.param({8: back(11), 9: END}, (None, None, None), id="jumps out"),
-    ],
-)
-def test_loops(jumps: dict[int, Jump], counts: tuple[int | None, int | None, int | None]) -> None:
-    """Ten instructions, each of which moves its own bit, count once, in the loop or not at all."""
-    local = {number: 1 << number for number in range(10)}
-    found = count_issued(10, jumps, local, {})
-    names = ("instructions", "loop_instructions", "local_traffic")
-    assert tuple(map(found.get, names)) == counts
-
-
-def test_nothing_is_known_of_nothing() -> None:
-    """No instructions are no kernel."""
-    assert count_issued(0, {}, {}, {}) == Issued()
-
-
 def test_every_counter_is_counted_and_is_a_column() -> None:
     """What is counted of a kernel are the counters of Resources, each a column of a sweep."""
     assert count_issued(1, {0: END}, {}, {}).keys() == COUNTERS.keys()

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from triton import knobs
-from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
 from occupancy_lab.compiling.compile import _compile
@@ -25,8 +24,6 @@ from occupancy_lab.values import Config, Problem
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from occupancy_lab.kernel import Kernel
-    from occupancy_lab.launch import Launch
     from occupancy_lab.values import Target
 
 TARGETS = [gpu.target for gpu in bare_gpus().values()]
@@ -51,15 +48,6 @@ def asked(function: Any, call: Callable[[], object], target: Target) -> dict[str
     (compile_request,) = seen
     names = ("signature", "constants", "configs", "num_warps", "num_stages", "enable_fp_fusion")
     return {name: compile_request[name] for name in names}
-
-
-def asked_by_stand_ins(launch: Launch, kernel: Kernel, target: Target) -> dict[str, Any]:
-    """Return what Triton is asked to compile for a launch without tensors."""
-
-    def warm_up() -> None:
-        launch.warm_up(kernel.function)
-
-    return asked(kernel.function, warm_up, target)
 
 
 @pytest.mark.parametrize("stages", [1, 2, 5])
@@ -89,17 +77,6 @@ def test_numbers_beyond_64_bits_are_refused(number: int) -> None:
     assert classes[:2] == ["i64 % 16 = 0", "i64"]
 
 
-def test_keywords_are_complete() -> None:
-    """A launch passes the constexprs, num_warps and the options that every compile has."""
-    assert SOFTMAX.launch(Problem(4, 781), CONFIG).keywords == {
-        "BLOCK_SIZE": 1024,
-        "INT64_OFFSETS": False,
-        "num_stages": 2,
-        "num_warps": 4,
-        "enable_fp_fusion": True,
-    }
-
-
 @pytest.fixture
 def before(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
     """The driver that is active before, and after, whatever the test does."""
@@ -118,35 +95,10 @@ def test_each_target_has_a_device_number_of_its_own() -> None:
         assert OfflineDriver(target).get_current_device() == numbers[target]
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("sm_90", GPUTarget("cuda", 90, 32)),
-        ("sm_120", GPUTarget("cuda", 120, 32)),
-        ("gfx942", GPUTarget("hip", "gfx942", 64)),
-        ("gfx1100", GPUTarget("hip", "gfx1100", 32)),
-    ],
-)
-def test_targets_are_tritons(name: str, expected: GPUTarget) -> None:
-    """Inside the block Triton's active driver answers with the target as Triton writes it."""
-    with offline(find_gpu(name).target):
-        assert driver.active.get_current_target() == expected
-        assert driver.active.get_current_stream(driver.active.get_current_device()) == 0
-
-
 def test_the_driver_before_is_active_again_after_an_error(before: object) -> None:
     """An exception inside the block goes out of it, and the driver is the one from before."""
     with pytest.raises(ZeroDivisionError), offline(GFX942):
         1 / 0  # noqa: B018
-    assert driver.active is before
-
-
-def test_blocks_nest(before: object) -> None:
-    """A block inside a block gives its own target, and after it the outer one's again."""
-    with offline(GFX942):
-        with offline(SM_90):
-            assert driver.active.get_current_target().arch == 90
-        assert driver.active.get_current_target().arch == "gfx942"
     assert driver.active is before
 
 

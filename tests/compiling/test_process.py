@@ -39,7 +39,7 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.sweeping import sweep
-from occupancy_lab.values import Config, Failure, Problem, Resources, Status
+from occupancy_lab.values import Config, Failure, Problem, Resources
 from occupancy_lab.workers.child import from_line, to_line
 
 if TYPE_CHECKING:
@@ -106,13 +106,6 @@ def write(path: Path, source: str) -> str:
     return str(path)
 
 
-def test_resources_are_those_of_this_process(compiler: Compiler, tmp_path: Path) -> None:
-    """A compile elsewhere gives what one here gives, and the store has it."""
-    expected = compile_resources(*ASKED, Store(None))
-    assert compiler.resources(WANTED) == expected
-    assert list((tmp_path / "store").glob("resources/*/*.json"))
-
-
 def test_what_is_stored_starts_no_process(
     compiler: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,35 +127,6 @@ def test_a_changed_file_is_imported_again(compiler: Compiler, tmp_path: Path) ->
     compiler.close()
     with pytest.raises(InputError, match="RuntimeError: changed"):
         compiler.check_file(write(file, GOOD + "raise RuntimeError('changed')\n"))
-
-
-def test_progress_is_told_and_ended(tmp_path: Path) -> None:
-    """What takes long is told before it begins, and "" after it."""
-    told: list[str] = []
-    compiler = Compiler(None, progress=told.append)
-    compiler.check_file(write(tmp_path / "good.py", GOOD))
-    compiler.resources(WANTED)
-    compiler.close()
-    assert told == ["importing good.py ...", "", "compiling softmax for sm_90 ...", ""]
-
-
-@pytest.mark.parametrize(
-    ("source", "reason"),
-    [
-        ("while True: pass", "takes longer than 1.5 s to import"),
-        ("import ctypes; ctypes.string_at(0)", "cannot be imported: .* Segmentation fault"),
-        ("import os; os._exit(0)", "cannot be imported: .* exit status 0"),
-    ],
-)
-def test_a_file_that_ends_its_process_is_told(tmp_path: Path, source: str, reason: str) -> None:
-    """A file that hangs or crashes is refused with its path and why."""
-    file = write(tmp_path / "odd.py", source)
-    timeout = 1.5 if "while" in source else 60
-    with (
-        contextlib.closing(Compiler(tmp_path / "store", timeout=timeout)) as compiler,
-        pytest.raises(InputError, match=f"^{file} {reason}"),
-    ):
-        compiler.check_file(file)
 
 
 def test_a_file_that_raises_is_told(compiler: Compiler, tmp_path: Path) -> None:
@@ -219,17 +183,6 @@ def test_the_gpu_at_hand_is_compiled_for_by_its_driver(monkeypatch: pytest.Monke
     assert from_line(Request, to_line(seen[0])) == seen[0]
 
 
-def test_a_printing_file_prints_to_standard_error(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """What a file prints, from Python, a descriptor or C, is kept off standard output."""
-    prints = "import ctypes, os\nprint('one')\nos.write(1, b'two\\n')\n"
-    prints += "ctypes.CDLL(None).puts(b'three')\n"
-    assert load_kernel(write(tmp_path / "prints.py", prints + GOOD)).name == "softmax_row"
-    sys.stdout.flush()
-    assert capfd.readouterr() == ("", "one\ntwo\nthree\n")
-
-
 SLOW_KERNEL = """
 import time
 from occupancy_lab.kernels import softmax
@@ -267,15 +220,6 @@ def expected(of: Request) -> Resources:
     return compile_launch(function, of.launch, of.target, Store(None)).resources
 
 
-def test_failure_is_an_outcome(process: CompileProcess) -> None:
-    """What cannot be compiled comes back as a failure with its reason, and the process goes on."""
-    failure = process.compile(request(kernel="nonsense"), None)
-    assert isinstance(failure, Failure)
-    assert failure.status is Status.SKIPPED
-    assert "nonsense" in failure.reason
-    assert isinstance(process.compile(request(), None), Resources)
-
-
 def test_timeout_kills_and_the_next_compile_works(process: CompileProcess, tmp_path: Path) -> None:
     """A compile that takes too long is ended at its limit; the next has a fresh process."""
     process.compile(request(), None)
@@ -310,11 +254,6 @@ def test_compile_here_gives_every_outcome() -> None:
     requests = {str(warps): request(warps) for warps in (1, 2, 4, 8)}
     outcomes = dict(compile_here(requests, jobs=2, timeout=60))
     assert outcomes == {name: expected(one) for name, one in requests.items()}
-
-
-def test_nothing_to_compile_starts_nothing() -> None:
-    """Without requests there is no process and no outcome."""
-    assert list(compile_here({}, jobs=4, timeout=1)) == []
 
 
 def test_interrupt_leaves_no_process(tmp_path: Path) -> None:

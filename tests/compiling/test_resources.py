@@ -32,12 +32,6 @@ def widest(assembly: str, kind: str) -> tuple[int | None, ...]:
     return tuple(max(widths(assembly, store=store), default=None) for store in (False, True))
 
 
-def test_recorded_pipelines() -> None:
-    """Four stages of 1024 float32 hold three rows in flight on sm_90, none in LDS on gfx942."""
-    assert pipeline_shared_bytes(recorded("sm_90.ttgir")) == 3 * 1024 * 4
-    assert pipeline_shared_bytes(recorded("gfx942.ttgir")) == 0
-
-
 @pytest.mark.parametrize(
     ("operation", "size"),
     [
@@ -58,12 +52,6 @@ def test_only_buffers_of_stages_count(operation: str, size: int) -> None:
     assert pipeline_shared_bytes(f"  %6 = {operation} loc(#loc1)\n") == size
 
 
-def test_several_buffers_are_summed() -> None:
-    """The buffers of two loads count together."""
-    line = "%6 = ttg.local_alloc : () -> !ttg.memdesc<2x16xf32, #shared, #smem, mutable>\n"
-    assert pipeline_shared_bytes(line + line) == 2 * 2 * 16 * 4
-
-
 @pytest.mark.parametrize(
     ("line", "size"),
     [
@@ -80,12 +68,6 @@ def test_several_buffers_are_summed() -> None:
 def test_the_size_of_a_tensor_instruction(line: str, size: int | None) -> None:
     """Its shape is in its name, of which a warp does a fourth where a warpgroup does it."""
     assert tensor_size(f"\t{line}\n") == size
-
-
-def test_recorded_widths() -> None:
-    """Aligned float32 moves 16 bytes at once, or 8 where a thread has two elements."""
-    assert widest(recorded("sm_90.ptx"), "ptx") == (16, 16)
-    assert widest(recorded("gfx942.amdgcn"), "amdgcn") == (8, 8)
 
 
 @pytest.mark.parametrize(

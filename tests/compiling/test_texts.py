@@ -119,13 +119,6 @@ def test_a_store_of_resources_alone_is_completed(tmp_path: Path) -> None:
     assert store.get_texts(key) == texts
 
 
-def test_threads_give_the_texts_too(tmp_path: Path) -> None:
-    """What is compiled in threads of this process leaves its texts in the store."""
-    with closing(Compiler(tmp_path, threads=True)) as compiler:
-        compiler.compile([compilation(name=None)])
-    assert Store(tmp_path).get_texts(resource_key(SOFTMAX.function, LAUNCH, SM_90)) is not None
-
-
 def test_what_does_not_compile_has_no_texts(tmp_path: Path) -> None:
     """A launch that cannot be compiled has none, and the others have theirs."""
     wrong = dataclasses.replace(LAUNCH, keywords={**LAUNCH.keywords, "num_warps": 3})

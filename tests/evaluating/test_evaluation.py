@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from typing import TYPE_CHECKING
 
 import pytest
 from stand_ins import UNLISTED, put_calibration, put_here
 
 from occupancy_lab.errors import InputError
-from occupancy_lab.evaluating import Evaluation
 from occupancy_lab.evaluating.evaluation import (
     broken_limits,
     choose,
@@ -20,16 +17,16 @@ from occupancy_lab.evaluating.evaluation import (
 )
 from occupancy_lab.evaluating.score import METRICS
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.kernels import softmax
 from occupancy_lab.throughput.launch_time import basis_words
 from occupancy_lab.throughput.rounds import launch_us
-from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     import pandas as pd
+
+    from occupancy_lab.evaluating import Evaluation
 
     Table = Callable[..., pd.DataFrame]
 
@@ -72,12 +69,6 @@ def test_gpus_and_uses_are_apart(make_table: Table) -> None:
         ("h100", "held out", 1, 1),
     ]
     assert results[0].title == find_gpu("h200").title
-
-
-def test_table_without_uses(make_table: Table) -> None:
-    """A table of one's own, which has no use, is one result."""
-    (result,) = evaluate(make_table({}).drop(columns="use")).results
-    assert result.use == "all"
 
 
 def test_rivals_by_hand(make_table: Table) -> None:
@@ -123,52 +114,10 @@ def test_perfect_model_has_nothing_to_be_said_against(make_table: Table) -> None
     assert result.basis == basis_words(H200)
 
 
-def test_groups_are_every_launch_once(make_table: Table) -> None:
-    """Told apart by any one thing, each launch is in one group, with its own error."""
-    table = make_table(
-        {"predicted_us": 21.0, "num_warps": 4, "n_spills": 3},
-        {"predicted_us": 22.0, "num_warps": 4},
-        {"predicted_us": 26.0, "n_spills": None},
-    )
-    (result,) = evaluate(table).results
-    found = {(one.by, one.value): one.errors for one in result.groups}
-    assert {by for by, _ in found} == {"bound", "kernel", "num_warps", "num_stages", "spills"}
-    assert found["num_warps", "4"].launches == 3
-    assert found["spills", "yes"].median == pytest.approx(0.05)
-    assert found["spills", "no"].median == pytest.approx(0.10)
-    assert found["spills", "not known"].median == pytest.approx(0.30)
-    assert found["bound", "latency"].bias == pytest.approx(0.10)
-
-
-def test_worst_launches_are_listed(make_table: Table) -> None:
-    """The launches farthest off come first, and no more than asked for."""
-    table = make_table(
-        {"predicted_us": 21.0},
-        {"predicted_us": 10.0, "num_warps": 8},
-        {"predicted_us": 26.0, "cols": 1000},
-    )
-    (result,) = evaluate(table, top=2).results
-    first, second = result.worst
-    assert (first.problem, first.config) == (Problem(4096, 1024), Config(1024, 8, 1))
-    assert (first.predicted_us, first.measured_us) == (10.0, 20.0)
-    assert first.error == pytest.approx(-0.5)
-    assert second.problem == Problem(4096, 1000)
-    assert evaluate(table, top=0).results[0].worst == ()
-
-
 def test_what_cannot_be_predicted_is_counted(make_table: Table) -> None:
     """A launch that cannot be compiled again is said to be without a prediction."""
     (result,) = evaluate(make_table({}, TOO_LARGE)).results
     assert (result.launches, result.without_prediction) == (1, 1)
-
-
-def test_own_kernel_is_given_by_name(make_table: Table) -> None:
-    """A kernel that is not the lab's is taken from those that are given, else it is not known."""
-    table = make_table({"kernel": "mine"})
-    (result,) = evaluate(table, kernels={"mine": softmax.KERNEL}).results
-    assert result.launches == 1
-    with pytest.raises(InputError, match="'mine'"):
-        evaluate(table)
 
 
 def test_nothing_to_evaluate_is_said(make_table: Table) -> None:
@@ -177,15 +126,6 @@ def test_nothing_to_evaluate_is_said(make_table: Table) -> None:
         evaluate(make_table({"measured": "out of memory"}))
     with pytest.raises(InputError, match=r"1 launches .* h200"):
         evaluate(make_table(TOO_LARGE))
-
-
-def test_json_has_the_numbers(make_table: Table) -> None:
-    """As JSON an evaluation has every score, group and worst launch."""
-    evaluation = evaluate(make_table({"predicted_us": 30.0}))
-    (result,) = json.loads(evaluation.to_json())["results"]
-    assert result["scores"][0]["errors"]["median"] == pytest.approx(0.5)
-    assert result["worst"][0]["config"]["block_size"] == 1024
-    assert len(result["groups"]) == 5
 
 
 @pytest.mark.parametrize("device", [UNLISTED.title, "NVIDIA H100 ABC"])
@@ -233,14 +173,6 @@ def test_a_screen_has_every_number_of_the_predictions(evaluation: Evaluation) ->
     assert len(page.to_markdown().splitlines()) < 20
 
 
-def test_limits_that_are_kept_say_nothing(evaluation: Evaluation) -> None:
-    """Limits at the very numbers are kept."""
-    score = evaluation.results[0].score
-    limits = {name: metric.read(score) for name, metric in METRICS.items()}
-    assert None not in limits.values()
-    assert list(broken_limits(evaluation, limits)) == []
-
-
 @pytest.mark.parametrize("name", METRICS)
 def test_broken_limit_is_said(evaluation: Evaluation, name: str) -> None:
     """A limit a little beyond a number is broken, with one sentence that has both."""
@@ -259,22 +191,6 @@ def test_unknown_number_keeps_no_limit(make_table: Table) -> None:
     evaluation = evaluate(make_table({}))
     (sentence,) = broken_limits(evaluation, {"rank": 0.5, "median": 0.1})
     assert sentence.endswith("the rank correlation is not known, and may be 0.5 at least")
-
-
-def test_uses_of_a_file_are_text(make_table: Table) -> None:
-    """What a file calls the use of its launches is shown as it is."""
-    table = make_table({"use": "<b>*mine*|\n# x"})
-    text = evaluate(table).to_markdown()
-    assert r"\<b\>\*mine\*| \# x" in text
-    assert "<b>" not in text
-
-
-def test_json_is_strict(evaluation: Evaluation) -> None:
-    """A number that is not finite is null, which every reader of JSON takes."""
-    (result,) = evaluation.results
-    strange = dataclasses.replace(result.worst[0], error=float("inf"))
-    text = Evaluation((dataclasses.replace(result, worst=(strange,)),)).to_json()
-    assert json.loads(text, parse_constant=pytest.fail)["results"][0]["worst"][0]["error"] is None
 
 
 OWN_KERNEL = """

@@ -58,34 +58,6 @@ def test_ties_are_settled_by_the_grid() -> None:
     assert (found.mean_loss, found.worst_loss) == pytest.approx(((3 + 0.25) / 2, 3))
 
 
-def test_ranks_have_no_errors() -> None:
-    """Claims that are no times have a loss and a correlation alone."""
-    found = score("some", TABLE, -TABLE["us"], times=False)
-    assert found.errors is None
-    assert found.rank_correlation == pytest.approx(-1)
-
-
-@given(LAUNCHES)
-def test_perfect_predictor(launches: list[tuple[int, float, float]]) -> None:
-    """Who says the measured times has no error, loses nothing, and ranks as they do."""
-    rows = table(launches)
-    found = score("perfect", rows, rows["us"])
-    assert found.errors is not None
-    assert found.errors.p90 == found.errors.mean == found.errors.bias == 0
-    assert found.mean_loss == found.worst_loss == 0
-    assert found.rank_correlation is None or math.isclose(found.rank_correlation, 1)
-
-
-@given(LAUNCHES)
-def test_reversed_predictor(launches: list[tuple[int, float, float]]) -> None:
-    """Who says the opposite ranks backwards, and chooses the slowest of each shape."""
-    rows = table(launches)
-    found = score("reversed", rows, -rows["us"], times=False)
-    by_shape = rows.groupby("shape")["us"]
-    assert found.worst_loss == pytest.approx((by_shape.max() / by_shape.min() - 1).max())
-    assert found.rank_correlation is None or math.isclose(found.rank_correlation, -1)
-
-
 @given(LAUNCHES)
 def test_losses_are_those_of_a_plain_loop(launches: list[tuple[int, float, float]]) -> None:
     """Shape by shape, the first of the least claims over the least time gives the same."""

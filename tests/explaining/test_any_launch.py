@@ -134,27 +134,6 @@ def test_why_no_time_is_predicted(given: dict[str, Any], words: str) -> None:
     )
 
 
-def test_what_would_give_no_time_is_not_asked_for() -> None:
-    """Clusters have no time; bytes give the least possible where none are counted."""
-    words = "No time is predicted, as clusters are not modelled"
-    page = matmul("h100", counts=None).to_markdown()
-    assert f"{words}; `--bytes-read` and `--bytes-written` give the least possible." in page
-    assert "speed of light" not in page
-    given = matmul("h100", counts=None, read=MIB, written=MIB).to_markdown()
-    assert "us at peak (memory)" in given
-    found = matmul("h100").to_markdown()
-    assert f"{words}.\n" in given
-    assert f"{words}.\n" in found
-    assert "--bytes-read" not in given + found
-
-
-def test_a_gpu_of_no_size_has_no_time() -> None:
-    """A bare architecture has no time, and the page says what is not known of it."""
-    page = transpose("sm_90", read=MIB, written=MIB).to_markdown()
-    assert "sm_90 is an architecture, not a GPU" in page
-    assert " us" not in page
-
-
 def test_bytes_that_nobody_counted_are_not_nothing() -> None:
     """Of a binary whose spills and accesses were not read the page says neither none nor 0."""
 

@@ -17,7 +17,7 @@ from occupancy_lab.arguments import tensor
 from occupancy_lab.compiling import Store, store_directory
 from occupancy_lab.compiling import compile as compiling
 from occupancy_lab.compiling.offline import offline
-from occupancy_lab.errors import CompileError, InputError, OccupancyLabError
+from occupancy_lab.errors import InputError, OccupancyLabError
 from occupancy_lab.explaining.dry_run import dry_run, variants
 from occupancy_lab.gpus import find_gpu, present_gpus
 
@@ -54,10 +54,6 @@ def names(
 ) -> list[dict[str, Any]]:
     """Return the keywords of each launch that a launch line stands for."""
     return [dict(one.launch.keywords) for one in variants(function, arguments, keywords, grid)]
-
-
-class TritonLaunchedError(Exception):
-    """Ends what Triton's own autotuner would launch."""
 
 
 @contextlib.contextmanager
@@ -148,19 +144,6 @@ def test_a_pre_hook_sees_what_triton_shows_it() -> None:
     assert kernel.nargs is None
 
 
-def test_a_tuned_parameter_is_not_given_too() -> None:
-    """What an autotuner sets and the line gives is refused, as Triton refuses it."""
-    with pytest.raises(InputError, match=r"BLOCK is tuned, and given too"):
-        names(WRAPPED["autotune"], X, 100, 2.0, BLOCK=64)
-
-
-@pytest.mark.parametrize("kernel", [print, 3, None, "scale", lambda x: x])
-def test_what_is_no_kernel_is_refused(kernel: Any) -> None:
-    """What triton.jit did not make is refused in a sentence."""
-    with pytest.raises(InputError, match=r"is no function that triton\.jit made"):
-        dry_run(kernel, "h100")
-
-
 @pytest.mark.slow
 def test_each_configuration_is_a_row() -> None:
     """An autotuner's configurations are rows on each GPU, in their order."""
@@ -240,13 +223,6 @@ def test_wrong_arguments_are_one_sentence(x: Any, n: Any, factor: Any, block: An
         said = str(error)
     assert said is None or (said and "\n" not in said and "Traceback" not in said)
     assert said is not None or dry.records
-
-
-@pytest.mark.slow
-def test_a_kernel_that_cannot_compile_says_why() -> None:
-    """A constexpr that the kernel cannot take is said in a sentence with the kernel's name."""
-    with pytest.raises(CompileError, match="cannot compile scale for sm_90"):
-        dry_run(scale, "sm_90")[(1,)](X, 4096, 2.0, BLOCK=100)
 
 
 @pytest.mark.gpu

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from samples import H100, H100_SINGLE
-from stand_ins import CONDITIONS, MEASURED
+from stand_ins import MEASURED
 
 from occupancy_lab.asked import ask
 from occupancy_lab.compiled_records import compile_runs, with_counts
@@ -114,13 +114,6 @@ def test_the_part_that_differs_most_is_why(
     assert sentence.endswith(f"against {microseconds(now)}.")
 
 
-def test_no_reason_is_better_than_a_small_one(timed: Case) -> None:
-    """A part that makes less than half of the difference is not given as its reason."""
-    now = timed.record.prediction.part("tail").us
-    (sentence,) = rows_sentences(timed, slower(timed, 0.8, parts={"tail": now - 0.24}))
-    assert "What differs most" not in sentence
-
-
 def test_a_difference_that_is_none(timed: Case) -> None:
     """Below what is noticeable neither the loop nor rows are called better."""
     factor = 1 + timed.record.prediction.noticeable / 2
@@ -184,14 +177,6 @@ def test_the_tutorials_launch_is_told_once(
     assert (TUTORIALS in names) is (found is not None)
 
 
-def test_a_right_formula_has_no_other_launch(timed: Case) -> None:
-    """Where the tutorial's formula is right there is nothing to compare."""
-    assert "tutorial" not in otherwise(timed)
-    section = the_duration((timed,))
-    assert not any("tutorial" in text for text in section.sentences)
-    assert TUTORIALS not in {row[0] for table in section.tables for row in table.rows}
-
-
 @given(stages=st.integers(2, 9))
 def test_two_stages_hide_nothing(stages: int) -> None:
     """Only with 2 stages nothing is hidden, and more stages leave two rows fewer in between."""
@@ -228,54 +213,6 @@ def test_measured_and_recorded_are_told_apart(
     assert ("**Not measured**, device lost: the process died." in said) is (measurement is FAILED)
     assert ("Recorded on NVIDIA H200, 2026-11-21" in said) is (recorded is MEASURED)
     assert ("recorded time" in names) is (recorded is MEASURED)
-
-
-def test_a_bare_time_reads_well(make_case: Callable[..., Case]) -> None:
-    """Where nobody knows the day, the launches or the spread, nothing stands in their place."""
-    taken = dataclasses.replace(CONDITIONS, date=None, driver=None, sm_mhz=None)
-    bare = Measurement("measured", taken, us=12.4)
-    (said,) = (
-        sentence
-        for sentence in the_duration(
-            (make_case("h200", COUNTED, SINGLE, recorded=Recorded(bare)),)
-        ).sentences
-        if sentence.startswith("Recorded")
-    )
-    assert said.startswith(
-        "Recorded on NVIDIA H200 (torch 2.11.0, Triton 3.6.0, timed with device events, L2 cache"
-        " flushed): 12.4 us, "
-    )
-    assert " GB/s, a median; the prediction is " in said
-
-
-def test_another_launch_of_the_configuration_is_told_as_such(
-    make_case: Callable[..., Case],
-) -> None:
-    """What was recorded with as many programs as fit then is said to be of that launch."""
-    recorded = Recorded(as_compiled=(132, MEASURED))
-    case = make_case("h200", COUNTED, SINGLE, recorded=recorded)
-    section = the_duration((case,))
-    said = section.sentences[-1]
-    assert said.startswith("Recorded on NVIDIA H200, 2026-11-21 (")
-    planned = case.record.plan.num_programs
-    assert said.endswith(
-        f"with 132 programs, as many as fit of what Triton 3.6.0 compiled; of what is predicted"
-        f" {planned} fit."
-    )
-    assert "the prediction is" not in said
-    names = {row[0] for row in the_launch_in_short((case,)).tables[0].rows}
-    assert "recorded time" not in names
-
-
-@pytest.mark.parametrize(("us", "words"), [(20.0, "% below it"), (5.0, "% above it")])
-def test_prediction_against_measurement(
-    make_case: Callable[..., Case], us: float, words: str
-) -> None:
-    """How far the prediction is off is a share of what was measured."""
-    measurement = dataclasses.replace(MEASURED, us=us)
-    case = make_case("h200", COUNTED, SINGLE, measurement=measurement)
-    share = abs(case.record.prediction.us / us - 1)
-    assert any(f"{share:.1%}"[:-1] + words in text for text in the_duration((case,)).sentences)
 
 
 def test_not_known_says_why(make_case: Callable[..., Case]) -> None:

@@ -35,60 +35,19 @@ COUNTED_SINGLE = {"instructions": 40, "loop_instructions": 135, "async_copies": 
 THROTTLED = dataclasses.replace(CONDITIONS, driver=None, throttled="the power limit", sm_mhz=None)
 
 
-LOOPING_KERNEL = '''
-"""Add up each row, a block at a time."""
-
-import triton
-import triton.language as tl
-
-from occupancy_lab.kernel import Grid, Kernel, MemoryStep, Pointer
-from occupancy_lab.values import Config
-
-
-@triton.jit
-def total_kernel(y_ptr, x_ptr, n_cols, BLOCK_SIZE: tl.constexpr, num_stages: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64)
-    total = tl.zeros((BLOCK_SIZE,), tl.float32)
-    for start in tl.range(0, n_cols, BLOCK_SIZE, num_stages=num_stages):
-        cols = start + tl.arange(0, BLOCK_SIZE)
-        total += tl.load(x_ptr + row * n_cols + cols, mask=cols < n_cols, other=0.0)
-    tl.store(y_ptr + row, tl.sum(total, axis=0))
-
-
-def arguments(problem):
-    matrix = Pointer(problem.dtype, problem.matrix_bytes)
-    return (Pointer(problem.dtype, problem.rows * problem.item_bytes), matrix, problem.cols)
-
-
-KERNEL = Kernel(
-    name="total",
-    title="Totals of rows",
-    grid=Grid.ROWS,
-    function=total_kernel,
-    arguments=arguments,
-    constexprs=lambda problem, config: {"BLOCK_SIZE": config.block_size},
-    default_config=lambda problem, max_shared: Config(1024, 4, 1),
-    memory_steps=lambda problem: (MemoryStep("add", problem.rows * problem.cols, problem.rows),),
-    run=print,
-)
-'''
-
-
-def test_stages_of_a_loop_in_a_kernel_of_rows(tmp_path: Path) -> None:
+def test_stages_of_a_loop_in_a_kernel_of_rows() -> None:
     """What num_stages does is told by the binary: a kernel over rows may have a loop of its own."""
-    file = tmp_path / "total.py"
-    file.write_text(LOOPING_KERNEL, encoding="utf-8")
 
     def page(kernel: str, num_stages: int) -> str:
         asked = {"kernel": kernel, "gpu": "sm_90,gfx942", "num_stages": num_stages}
-        return occupancy_lab.explain(1024, **asked).to_markdown(full=True)
+        return occupancy_lab.explain(9000, **asked).to_markdown(full=True)
 
-    ahead = page(str(file), 3)
-    assert "num_stages 3 keeps 2 stages in flight in shared memory, 4096 B each: 8192 B" in ahead
+    ahead = page("softmax_loop", 3)
+    assert "num_stages 3 keeps 2 stages in flight in shared memory, 16384 B each: 32768 B" in ahead
     assert "num_stages 3 keeps 2 stages in flight in VGPRs: " in ahead
     assert "no loop" not in ahead
     for said, words in (
-        (page(str(file), 1), "nothing is loaded before it is needed"),
+        (page("softmax_loop", 1), "nothing is loaded before it is needed"),
         (page("softmax_row", 3), "num_stages 3 has no effect: the kernel has no loop to pipeline."),
     ):
         (line,) = (line for line in said.splitlines() if words in line)
@@ -187,7 +146,7 @@ GPUS = sorted({*devices(), *bare_gpus()})
 
 
 @settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     gpu=st.sampled_from(GPUS),
@@ -248,15 +207,6 @@ def test_any_kernel_can_be_told(
     assert not re.search(r"^## .*\n+(## |\Z)", text, re.MULTILINE)
 
 
-def test_limiter_of_table_is_limiter_of_sentence(make_case: Callable[..., Case]) -> None:
-    """The limits table marks exactly the resources that the record calls limiters."""
-    case = make_case("h100", H100, H100_SINGLE)
-    sections = write_full((case,)).sections
-    (table,) = next(one.tables for one in sections if one.title.startswith("The limits"))
-    marked = {row[0] for row in table.rows if "limiter" in row[1]}
-    assert marked == set(case.record.occupancy.limiters)
-
-
 def test_explain_from_python() -> None:
     """`occupancy_lab.explain` compiles, and gives records, markdown and JSON of one source."""
     explanation = occupancy_lab.explain(cols=781, gpu="h100")
@@ -267,13 +217,6 @@ def test_explain_from_python() -> None:
     assert values["records"][0]["n_regs"] == record.resources.n_regs
     assert values["document"]["title"] in explanation.to_markdown()
     assert explanation._repr_markdown_() == explanation.to_markdown()
-
-
-def test_explain_takes_the_tutorials_choice() -> None:
-    """Stages follow the GPU's shared memory: 4 on an H100, 2 on an MI300X and an RTX 4090."""
-    explanation = occupancy_lab.explain(cols=781, gpu=["h100", "mi300x", "rtx4090"])
-    configs = [dataclasses.astuple(record.config) for record in explanation.records]
-    assert configs == [(1024, 8, 4), (1024, 8, 2), (1024, 8, 2)]
 
 
 def test_a_gpu_that_does_not_fit_costs_no_other_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,19 +247,6 @@ def test_explain_takes_the_gpu_at_hand() -> None:
     (record,) = occupancy_lab.explain(cols=781).records
     properties = torch.cuda.get_device_properties(0)
     assert record.gpu.multiprocessors == properties.multi_processor_count
-
-
-def test_explain_predicts() -> None:
-    """All GPUs of known size are predicted, and it says by what."""
-    explanation = occupancy_lab.explain(cols=781, gpu=["h200", "mi300x", "sm_90"])
-    own, other, bare = explanation.to_dict()["records"]
-    assert own["prediction"]["calibrated"]
-    assert not other["prediction"]["calibrated"]
-    assert bare["prediction"] is None
-    text = explanation.to_markdown(full=True)
-    assert "Times for H200 SXM rest on " in text
-    assert "no MI300X was measured" in text
-    assert "sm_90 is an architecture, not a GPU; its size" in text
 
 
 def test_explain_measures(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -210,18 +210,6 @@ def test_a_number_that_is_not_passed_stays() -> None:
     )
 
 
-def test_a_constexpr_that_is_passed_by_position_is_passed_so_again() -> None:
-    """Liger passes its rows a program so; with a larger grid it is another number in its place."""
-    lab = dry_run(launched_kernels.sum_in_parts, "h100")
-    run = lab[(132,)](X, PARTS, ROWS, COLS, 63, 2048, num_warps=8)
-    (asked,) = run.asked
-    other = changed(asked, {"grid": (264,), "BLOCK": 1024})
-    assert other is not None
-    assert other.launch.arguments == (*asked.launch.arguments[:5], 1024)
-    assert other.launch.grid == (264,)
-    assert other.launch.bound(other.function)
-
-
 @pytest.mark.slow
 def test_another_block_has_the_grid_that_covers_as_much() -> None:
     """Where the grid is given as numbers, twice a block of columns has half the programs."""
@@ -243,12 +231,3 @@ def test_a_launch_that_works_out_its_grid_is_tried_once_each() -> None:
     found = [one.changes for one in case.neighbours if "BLOCK" in one.changes]
     assert found
     assert not any("grid" in one for one in found)
-
-
-@pytest.mark.slow
-def test_idle_multiprocessors_are_told() -> None:
-    """A launch of fewer programs than there are SMs leaves the others idle, and says how many."""
-    held = scaled(launched_kernels.scale_a_row, 64, COLS).to_document()
-    assert any("64 programs leave 68 of 132 SMs idle." in one for one in held.answer)
-    full = scaled(launched_kernels.scale_a_row, 132, COLS).to_document()
-    assert not any("idle" in one for one in full.answer)

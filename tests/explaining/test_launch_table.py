@@ -20,7 +20,6 @@ from occupancy_lab.values import Resources
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     from occupancy_lab.sweeping.run import Swept
     from occupancy_lab.values import Target
@@ -67,46 +66,12 @@ def test_a_sweep_of_launches(check_golden: Callable[[str, str], None]) -> None:
     check_golden("launch_sweep.md", to_markdown(swept.shown))
 
 
-def test_a_sweep_is_filtered_sorted_and_exported(tmp_path: Path) -> None:
-    """--where, --sort and --top choose the rows of every form, None being no number."""
-    path = tmp_path / "rows.csv"
-    given: dict[str, Any] = {**TRANSPOSE, "num_warps": [4, 8, 16], "gpu": "h100"}
-    swept = sweep_launches(**given, where="n_regs > 0", sort="-n_regs", export_csv=str(path))
-    rows = path.read_text().splitlines()
-    assert len(rows) == 3
-    assert rows[0].startswith("gpu,target,kernel,BLOCK,num_warps")
-    assert [row.split(",")[4] for row in rows[1:]] == ["8", "4"]
-    assert "num_warps" in to_markdown(swept.shown)
-    (first,) = json.loads(sweep_launches(**given, top=1, form="json").shown)
-    assert first["num_warps"] == 4
-    assert first["num_programs"] is None
-    assert first["predicted_us"] is None
-    none = sweep_launches(**given, where="n_regs > 1000")
-    words = "3 configurations: 2 ok, 1 compile failed; none meets --where 'n_regs \\> 1000'."
-    assert none.shown == (words,)
-
-
 def test_a_sweep_says_what_leaves_work_undone(monkeypatch: pytest.MonkeyPatch) -> None:
     """What an explanation says of launches that do less than the others is below their table."""
     monkeypatch.setattr(explanation, "less_work_sentences", lambda runs: [f"{len(runs)} do less."])
     asked: dict[str, Any] = {**TRANSPOSE, "num_warps": [4, 8], "gpu": "h100"}
     assert sweep_launches(**asked).shown[-1] == "2 do less."
     assert "do less" not in sweep_launches(**asked, form="csv").shown
-
-
-@pytest.mark.parametrize(
-    ("wrong", "words"),
-    [
-        ({"sort": "occupency"}, "--sort 'occupency' names no column"),
-        ({"where": "ocupancy > 1"}, "ocupancy"),
-        ({"export_csv": "/nowhere/at/all.csv"}, "all.csv"),
-    ],
-)
-def test_wrong_views_are_one_sentence(wrong: dict[str, str], words: str) -> None:
-    """A column or a file that there is not is named."""
-    with pytest.raises(InputError, match=words) as raised:
-        sweep_launches(**TRANSPOSE, gpu="h100", **wrong)
-    assert "\n" not in str(raised.value)
 
 
 def test_launches_compared(check_golden: Callable[[str, str], None]) -> None:
@@ -123,14 +88,6 @@ def test_a_failure_does_not_make_triton_differ() -> None:
     assert "| registers" in page
     assert "num_warps 16: no luck" in page
     assert "Triton 3" not in page.partition("## Side")[0]
-
-
-def test_a_comparison_has_two_to_six_launches() -> None:
-    """One launch has nothing beside it, and more than six have no room."""
-    with pytest.raises(InputError, match=r"one thing cannot be compared: give two or more"):
-        compare_launches(**TRANSPOSE, gpu="h100")
-    with pytest.raises(InputError, match=r"these are 8 combinations .* and sweep any number"):
-        compare_launches(**TRANSPOSE, num_warps="1,2,4,8", num_stages="1,2", gpu="h100")
 
 
 def test_launches_ranked(check_golden: Callable[[str, str], None]) -> None:
@@ -152,14 +109,6 @@ def test_a_page_of_clusters_speaks_of_ctas() -> None:
     assert "16 CTAs (100%)" in table
 
 
-def test_the_title_of_a_ranking_has_no_grid_of_one_configuration() -> None:
-    """A grid that goes by the block is each configuration's own; one that all have is named."""
-    asked: dict[str, Any] = {**ADD, "bytes_read": "8 * n", "bytes_written": "4 * n", "gpu": "h100"}
-    for grid, title in (("cdiv(n, BLOCK)", ""), ("64", ", grid 64")):
-        (found,) = tune_launches(**asked, grid=grid)
-        assert found.to_document().title == f"tuned_add{title} on H100 SXM"
-
-
 def test_a_ranking_says_what_it_lacks() -> None:
     """A launch that does not compile is counted among those without a time."""
     asked = {**TRANSPOSE, "num_warps": "2,4,8,16", "grid": "64x32"}
@@ -168,12 +117,6 @@ def test_a_ranking_says_what_it_lacks() -> None:
     assert "1 configuration without a time: no luck." in page
     assert "These are 1 of 3; `--top` shows more." in page
     assert len([line for line in page.splitlines() if line.startswith("| ")]) == 2
-
-
-def test_nothing_is_ranked_without_a_time() -> None:
-    """Where no launch has a predicted time, a sentence says what is missing."""
-    with pytest.raises(InputError, match="as no --grid is given; `sweep` lists"):
-        tune_launches(**ADD, gpu="h100")
 
 
 def test_nothing_is_asked_for_that_would_give_no_time(monkeypatch: pytest.MonkeyPatch) -> None:

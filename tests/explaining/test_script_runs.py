@@ -35,22 +35,6 @@ def main():
 """
 
 
-def test_each_launch_line_has_a_dry_run(tmp_path: Path) -> None:
-    """A launch line gives a record for each configuration, and neighbours of a single one."""
-    path = tmp_path / "bench.py"
-    path.write_text(SCRIPT, encoding="utf-8")
-    with Script(f"{path}:main", find_gpu("h100"), None) as script:
-        (first, tuned), (second, single) = script_runs(script)
-        text = single.to_markdown()
-    assert [(row.row()["BLOCK"], row.row()["num_programs"]) for row in tuned.runs] == [
-        (64, 16),
-        (128, 8),
-    ]
-    assert (first.place, second.place) == (f"{path}:16", f"{path}:17")
-    assert "# double, grid 4, on H100 SXM" in text
-    assert "num_warps 8" in text
-
-
 @pytest.mark.slow
 def test_a_neighbour_has_the_grid_that_the_script_would_give_it(tmp_path: Path) -> None:
     """Blocks of another size have another grid, which the script's own function works out.
@@ -159,13 +143,3 @@ def test_missing_launches_and_assumptions_are_said(tmp_path: Path) -> None:
     page = " ".join(done.stdout.split())
     assert "Launches are missing: the operation dry_lines::host" in page
     assert "Assumed: nan for a value at" in page
-
-
-@pytest.mark.slow
-def test_a_script_may_take_as_long_as_a_compile(tmp_path: Path) -> None:
-    """`--compile-timeout` is the limit of the script's run too, and the message names it."""
-    path = tmp_path / "bench.py"
-    path.write_text("import time\n\n\ndef main():\n    time.sleep(60)\n", encoding="utf-8")
-    done = run("explain", f"{path}:main", "--gpu", "h100", "--compile-timeout", "1.5")
-    said = f"{path}:5: it takes longer than 1.5 s; --compile-timeout gives it more"
-    assert (done.returncode, done.stderr) == (2, f"occupancy-lab: {said}\n")

@@ -16,7 +16,6 @@ import occupancy_lab
 from occupancy_lab.compiled_records import records_of
 from occupancy_lab.compiling import Store, resource_key
 from occupancy_lab.compiling.process import CompileProcess
-from occupancy_lab.errors import DoesNotFitError
 from occupancy_lab.explaining import write_full
 from occupancy_lab.explaining.advice import (
     advice,
@@ -29,7 +28,7 @@ from occupancy_lab.explaining.advice import (
 )
 from occupancy_lab.explaining.case import Alternative, Alternatives, Recorded, with_recorded
 from occupancy_lab.explaining.duration import otherwise
-from occupancy_lab.explaining.short import BAR, WORDS, bar, glossary, write_short
+from occupancy_lab.explaining.short import write_short
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import chosen_kernels
 from occupancy_lab.kernels.softmax import ALIKE
@@ -37,8 +36,8 @@ from occupancy_lab.record import Record
 from occupancy_lab.sweeping import recorded
 from occupancy_lab.sweeping.grid import grid_tasks
 from occupancy_lab.sweeping.recorded import OTHER_SOFTMAXES, recorded_ranking
-from occupancy_lab.text.printing import print_shown, print_text
-from occupancy_lab.text.words import change, microseconds
+from occupancy_lab.text.printing import print_shown
+from occupancy_lab.text.words import microseconds
 from occupancy_lab.values import Config, Measurement, Problem
 
 if TYPE_CHECKING:
@@ -132,13 +131,6 @@ def test_golden_spills(
     check_golden("short_spills.md", write_short((case,)).to_markdown())
 
 
-def test_what_does_not_fit_says_what_would(make_case: Callable[..., Case]) -> None:
-    """A launch of which no program fits has no page, but one sentence with what would fit."""
-    large = H100.replace(shared=240_000, pipeline_shared=239_616)
-    with pytest.raises(DoesNotFitError, match="num_stages 3 would fit"):
-        make_case("h100", large, config=Config(1024, 8, 4))
-
-
 CASES = [
     ("softmax", 4096, 781, "float32"),
     ("softmax", 4096, 784, "float16"),
@@ -178,54 +170,6 @@ def test_it_fits_a_screen(  # noqa: PLR0913, PLR0917 - what a page depends on
         assert max(map(len, lines)) <= 80
 
 
-def test_bars() -> None:
-    """A bar is full just where a limit binds, and never empty where something is used."""
-    assert bar(1) == "█" * BAR
-    assert bar(0.999).count("░") == 1
-    assert bar(0.001).count("█") == 1
-    assert bar(0.5).count("█") == BAR // 2
-
-
-def test_three_gpus_have_bars_too(
-    make_case: Callable[..., Case], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Each limit of each GPU has its bar, however many stand beside each other on a screen."""
-    cases = tuple(make_case(gpu, H100) for gpu in ("h100", "a100", "h200"))
-    (line,) = (line for line in screen(cases, capsys) if line.lstrip().startswith("program slots"))
-    assert line.count(" █") == 3
-
-
-@pytest.mark.parametrize(("encoding", "shown"), [("ascii", "##.. -"), ("utf-8", "██░░ •")])
-def test_bars_in_any_encoding(encoding: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where an encoding lacks the blocks of a bar, plain characters stand for them."""
-    import io
-    import sys
-
-    raw = io.BytesIO()
-    stream = io.TextIOWrapper(raw, encoding=encoding, errors="replace")
-    monkeypatch.setattr(sys, "stdout", stream)
-    print_text("██░░ •")
-    assert raw.getvalue().decode(encoding) == shown
-
-
-def test_the_glossary_has_the_terms_of_the_page() -> None:
-    """--words explains what a short explanation says without explaining it."""
-    text = glossary().to_markdown()
-    for term in (
-        *("waves of programs", "tail", "parts of the time", "plain copy", "limiter", "registers"),
-        *("persistent", "LDS", "local memory", "named barriers", "tensor memory", "masked lanes"),
-        *("maxnreg", "estimated", "unconfirmed", "GCD", "trap handler", "floor time"),
-        *("Liger", "quack", "GPU full", "local B", "shared B", "pass", "gain_by", "least_us"),
-        *("gain", "bound", "next step", "us or more", "skipped", "loads, stores of a thread"),
-        *("for data under way", "launch line", "sector"),
-    ):
-        assert any(term in name for name in WORDS)
-        assert term in text
-    assert "AGPRs" in WORDS["registers"]
-    assert "is the tail" in WORDS["waves of programs"]
-    assert "the tail is the last round or wave" in WORDS["round, tail"]
-
-
 def test_a_copy_is_of_this_matrix(make_case: Callable[..., Case]) -> None:
     """The share of a copy is of two recorded times or of two predicted ones, and says which."""
     copy = dataclasses.replace(MEASURED, us=6.2)
@@ -239,23 +183,6 @@ def test_a_copy_is_of_this_matrix(make_case: Callable[..., Case]) -> None:
     ):
         assert expected in write_short((case,)).to_markdown()
         assert expected in write_full((case,)).to_markdown()
-
-
-def test_a_share_above_a_copy_is_not_denied(make_case: Callable[..., Case]) -> None:
-    """A launch that was faster than the copy has a share above 100%, which --words explains."""
-    copy = dataclasses.replace(MEASURED, us=12.6)
-    case = full_of_numbers(make_case, "h100", recorded=Recorded(MEASURED, copy=copy))
-    assert "102%, both recorded (12.6 us)" in write_short((case,)).to_markdown()
-    assert "above 100% is a launch that takes less time" in WORDS["plain copy"]
-
-
-def test_a_recorded_copy_is_found() -> None:
-    """On the H200 the copy at 781 columns was measured, and 'of a copy' is of that one."""
-    copy = recorded.recorded_copy("h200", Problem(4096, 781))
-    assert copy is not None
-    text = occupancy_lab.explain(781, gpu="h200", num_warps=4, num_stages=1).to_markdown()
-    assert f"both recorded ({microseconds(copy.us)})" in text
-    assert "both predicted (" in occupancy_lab.explain(779, gpu="h200").to_markdown()
 
 
 def test_nothing_slower_is_advised(make_case: Callable[..., Case]) -> None:
@@ -384,23 +311,6 @@ def test_the_answer_does_not_depend_on_the_store(
     assert (full.to_markdown(), full.to_dict()) == said
 
 
-def test_the_fastest_recorded_is_launched_instead() -> None:
-    """Where launches of the matrix were recorded, the fastest of them is what to launch."""
-    options = {"rows": 8192, "dtype": "bfloat16", "gpu": "h200", "num_stages": 3, "num_warps": 8}
-    problem = Problem(8192, 8192, "bfloat16")
-    ranking = recorded_ranking("h200", problem, ALIKE)
-    own = recorded.recorded_measurement("h200", "softmax", problem, Config(8192, 8, 3), None)
-    best = ranking[0].measurement.us
-    assert own is not None
-    assert own.us is not None
-    assert best is not None
-    text = occupancy_lab.explain(8192, cache=False, **options).to_markdown()
-    assert (
-        f"{best:.1f} us recorded against {own.us:.1f} us ({change(best / own.us - 1)}), the fastest"
-        f" of {len(ranking)} launches"
-    ) in text
-
-
 def test_another_number_of_programs_is_another_launch(make_case: Callable[..., Case]) -> None:
     """Where another number fits now, what was recorded has its own, and is set beside nothing."""
     problem = Problem(4096, 1024)
@@ -416,31 +326,6 @@ def test_another_number_of_programs_is_another_launch(make_case: Callable[..., C
         assert "recorded against" not in page.to_markdown()
         assert "% recorded)" not in page.to_markdown()
     assert "recorded time" not in write_short((other,)).to_markdown()
-
-
-@pytest.mark.parametrize("kernel", ALIKE)
-def test_kernels_that_do_the_same_are_alternatives(
-    kernel: str, make_case: Callable[..., Case]
-) -> None:
-    """Whichever softmax is explained, all that were recorded are set against it, and all tuned."""
-    own = H100.replace(num_warps=4, **COUNTED)
-    case = make_case("h200", own, kernel=kernel, config=Config(4096, 4, 1))
-    found = with_compiled(case).alternatives
-    ranking = recorded_ranking("h200", case.problem, ALIKE)
-    assert found.recorded == len(ranking)
-    assert found.fastest is not None
-    assert found.fastest.recorded_us == ranking[0].measurement.us
-    assert tune_command(case) == "`occupancy-lab tune --cols 781 --gpu h200`"
-
-
-def test_another_block_is_named(make_case: Callable[..., Case]) -> None:
-    """What to launch instead has its BLOCK_SIZE where that is another."""
-    case = full_of_numbers(make_case, "h100")
-    for block_size, words in ((1024, "softmax_pieces, num_warps"), (784, ", BLOCK_SIZE 784, num")):
-        fast = Alternative("softmax_pieces", Config(block_size, 1, 1), 5.0, 6.2)
-        found = dataclasses.replace(case, alternatives=Alternatives(fastest=fast, recorded=30))
-        (sentence,) = what_instead(found)
-        assert words in sentence
 
 
 def test_what_else_is_faster_is_said_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -527,26 +412,6 @@ def test_commands_have_the_kernel_as_it_was_asked_for(
     words = shlex.split(explain_command(case, num_stages=1).strip("`"))
     options = dict(zip(words[2::2], words[3::2], strict=True))
     assert (options["--num-warps"], options["--num-stages"]) == ("16", "1")
-
-
-def test_one_program_per_row_keeps_its_warps(make_case: Callable[..., Case]) -> None:
-    """The command for one program per row has the warps whose time was predicted."""
-    case = full_of_numbers(
-        make_case, "h100", problem=Problem(4096, 8192), config=Config(8192, 8, 4)
-    )
-    command = explain_command(case, kernel="softmax_row", num_stages=1)
-    assert "--kernel softmax_row --num-warps 8" in command
-
-
-def test_no_more_than_fit(make_case: Callable[..., Case]) -> None:
-    """Where all warps are taken, neither page speaks of a program more than fit."""
-    full = make_case("h100", H100.replace(**COUNTED), H100_SINGLE.replace(**SINGLE))
-    assert full.record.occupancy.occupancy == 1
-    for document in (write_full((full,)), write_short((full,))):
-        text = document.to_markdown()
-        assert "9 programs per SM instead of 8" not in text
-        assert "8 fewer" not in text
-        assert "allows it now" not in text
 
 
 def test_naive_steps_are_told() -> None:

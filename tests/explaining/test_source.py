@@ -73,15 +73,6 @@ def test_the_page_of_a_source(check_golden: Callable[[str, str], None]) -> None:
     check_golden("source_matmul.md", page)
 
 
-def test_every_line_of_the_kernel_is_there() -> None:
-    """The listing has the source as it is, with the numbers that its lines have."""
-    page = view().to_markdown()
-    for place, line in enumerate(KERNEL.raw_src):
-        assert re.search(
-            rf"^.*\b{FIRST + place}\b.*{re.escape(line.rstrip())}$", page, re.MULTILINE
-        )
-
-
 def test_a_narrow_terminal_has_room_for_the_source(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

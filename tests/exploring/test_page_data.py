@@ -65,14 +65,6 @@ def test_rows_of_a_sweep_are_read(tmp_path: Path) -> None:
     ]
 
 
-def test_rows_of_json_are_read_with_targets(tmp_path: Path) -> None:
-    """JSON does as well, alone or below a name, and a target stands for a GPU."""
-    row = {"target": "cuda:90:32", "function": "f", "n_regs": 32, "shared": 0, "num_warps": 4}
-    for rows in ([row], {"records": [row], "answer": []}):
-        (found,) = read_rows(write(tmp_path / "rows.json", rows))
-        assert found == {"gpu": "sm_90", "kernel": "f", "n_regs": 32, "shared": 0, "num_warps": 4}
-
-
 def test_rows_that_were_not_read_are_left_out(tmp_path: Path) -> None:
     """A kernel of a scan whose target nobody knows does not keep the others from the page."""
     other = {**ROW, "gpu": "", "target": "sm_61", "status": "unknown target"}
@@ -135,11 +127,6 @@ def test_a_name_cannot_end_the_script(tmp_path: Path) -> None:
     page = make_page(rows)
     assert page.count("</script>") == make_page().count("</script>") == 2
     assert "<!--" not in page
-
-
-def test_no_address_is_in_the_page() -> None:
-    """Nothing in the page names a server, but the name of SVG."""
-    assert "://" not in make_page().replace("http://www.w3.org/2000/svg", "")
 
 
 def test_the_command_writes_the_page_and_says_where(tmp_path: Path) -> None:

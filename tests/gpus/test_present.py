@@ -230,13 +230,6 @@ def test_a_clock_that_is_not_the_memorys_is_not_believed(
     assert present.gpu.bandwidth_gbs == bandwidth
 
 
-def test_a_name_of_another_architecture_is_not_believed() -> None:
-    """A device of the table's name but of another architecture is a bare architecture."""
-    (present,) = present_gpus(fake_libcuda(H100 | {"compute_capability_major": 10}), NOWHERE)
-    assert present.gpu.target.name == "sm_100"
-    assert present.table.key == "sm_100"
-
-
 def test_an_unknown_architecture_is_left_out() -> None:
     """A GPU whose limits the table lacks cannot be worked with, so it is not at hand."""
     numbers = H100 | {"compute_capability_major": 6, "compute_capability_minor": 1}

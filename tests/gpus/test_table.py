@@ -8,7 +8,7 @@ import math
 from importlib import resources
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from occupancy_lab.errors import InputError
@@ -145,26 +145,6 @@ def test_hip_registers_are_what_the_runtime_reports(name: str, registers: int) -
     assert architectures()[name].registers == registers
 
 
-def test_words_and_targets_are_the_vendors() -> None:
-    """Each architecture names its vendor's things as the vendor does."""
-    hopper, cdna, rdna = (architectures()[name] for name in ("sm_90", "gfx942", "gfx1201"))
-    assert (hopper.vendor, hopper.multiprocessor_word, hopper.warp_word) == ("NVIDIA", "SM", "warp")
-    assert (cdna.vendor, cdna.multiprocessor_word, cdna.warp_word) == ("AMD", "CU", "wave")
-    assert rdna.multiprocessor_word == "WGP"
-    assert [str(item.target) for item in (hopper, cdna, rdna)] == [
-        "cuda:90:32",
-        "hip:gfx942:64",
-        "hip:gfx1201:32",
-    ]
-    assert architectures()["sm_120"].target.name == "sm_120"
-
-
-def test_rdna_devices_count_wgps() -> None:
-    """A 96-CU RX 7900 XTX has 48 multiprocessors, as HIP reports it; a MI300X keeps its CUs."""
-    assert devices()["rx7900xtx"].multiprocessors == 48
-    assert devices()["mi300x"].multiprocessors == 304
-
-
 def test_doubt_is_told() -> None:
     """A vendor's round number is doubtful, one that a device reported is not."""
     caches = ("instruction_bytes", "instruction_cache_bytes")
@@ -173,13 +153,6 @@ def test_doubt_is_told() -> None:
     assert devices()["a100"].doubtful == ("instruction_cache_bytes",)
     assert devices()["h100"].doubtful == ("max_cluster_programs",)
     assert "max_waves_per_simd" in devices()["mi100"].doubtful
-
-
-def test_a_gpu_is_a_value() -> None:
-    """A Gpu can be a key, and equality looks at its numbers."""
-    gpu = devices()["h100"]
-    assert hash(gpu) == hash(dataclasses.replace(gpu))
-    assert gpu != dataclasses.replace(gpu, multiprocessors=114)
 
 
 NAMES = [
@@ -262,6 +235,7 @@ def test_a_wrong_name_is_explained(text: str, part: str) -> None:
         assert "`occupancy-lab gpus`" in str(caught.value)
 
 
+@settings(max_examples=40)
 @given(
     st.text()
     | st.from_regex(r"(cuda|hip|sm|gfx|compute)[:_ -]?[0-9a-fx]*(:[0-9]*)?", fullmatch=True)
@@ -274,12 +248,6 @@ def test_any_text_means_a_gpu_or_is_refused(text: str) -> None:
     except InputError:
         return
     assert gpu is {**devices(), **bare_gpus()}[gpu.key]
-
-
-def test_a_list_keeps_order_and_drops_repeats() -> None:
-    """Two names of one GPU are one GPU, at the place of the first."""
-    found = find_gpus("mi300x, H100 SXM,sm_90,h100")
-    assert [gpu.key for gpu in found] == ["mi300x", "h100", "sm_90"]
 
 
 @pytest.mark.parametrize("text", ["", " ", "h100,", ",h100", "h100,,a100"])

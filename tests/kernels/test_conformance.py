@@ -328,24 +328,6 @@ def test_offsets_take_64_bits_only_where_they_must(
 
 
 @pytest.mark.parametrize(
-    ("stride", "copied"), [(781, False), (785, False), (783, True), (797, False)]
-)
-@pytest.mark.parametrize("kernel", LAUNCHED, indirect=True)
-def test_only_rows_that_lie_otherwise_are_copied(
-    kernel: Kernel,
-    record: Callable[..., object],
-    stride: int,
-    *,
-    copied: bool,
-) -> None:
-    """Rows that must lie to 16 bytes as a dense matrix' rows do are read in place where they do."""
-    x = random_matrix(5, stride)[:, :781]
-    launched = record(kernel, x, default_config(kernel, x), 1)
-    if kernel.passed:
-        assert (stride in launched.arguments) is not (copied and kernel.rows_alike)
-
-
-@pytest.mark.parametrize(
     ("kernel", "dtype", "block_size", "instead"),
     [
         ("softmax", "float32", 512, "use 1024 or more"),

@@ -20,7 +20,7 @@ from matrices import (
     problem_of,
     random_matrix,
 )
-from records import compile_resources, counted_record, plan_of
+from records import compile_resources, counted_record
 
 from occupancy_lab.compiling import Store
 from occupancy_lab.errors import InputError
@@ -299,38 +299,6 @@ def test_a_block_that_makes_no_parts_is_refused(
     assert KERNEL.constexprs(problem, Config(such_as, 2, 1))["PARTS"] <= MOST_PARTS
 
 
-@pytest.mark.parametrize(
-    ("cols", "dtype", "parts", "power"),
-    [
-        (4096, "float32", 1, 1),
-        (4097, "float32", 2, 2),
-        (8192, "bfloat16", 2, 2),
-        (LONG, "float16", 3, 4),
-        (131_072, "float32", 32, 32),
-    ],
-)
-def test_rows_are_cut_into_parts(cols: int, dtype: str, parts: int, power: int) -> None:
-    """A row has as many programs as parts of 4096, each part two words, beside the counters."""
-    problem, config = Problem(10, cols, dtype), Config(4096, 2, 1)
-    passed = KERNEL.constexprs(problem, config)
-    assert (passed["PARTS"], passed["PARTS_POWER"]) == (parts, power)
-    assert together(problem, config) == parts
-    assert work(problem, config) == 10 * parts
-    assert workspace(problem, config) == 32 + 2 * 2 * 10 * parts
-
-
-@pytest.mark.parametrize(
-    ("programs", "multiprocessors", "launched"),
-    [(6, 132, 300), (1, 132, 132), (1, 3, 3), (1, 2, 0), (0, 132, 0), (None, 132, None)],
-)
-def test_the_plan_fills_the_gpu_or_does_not_fit(
-    programs: int | None, multiprocessors: int, launched: int | None
-) -> None:
-    """All that are resident are launched, at most one a part, and none below a row's programs."""
-    plan = plan_of(KERNEL, Problem(100, LONG), Config(4096, 2, 1), programs, multiprocessors)
-    assert plan.num_programs == launched
-
-
 @pytest.mark.usefixtures("record")
 def test_a_workspace_is_a_streams_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Launches on a stream share a workspace, those on two do not, and a capture has its own."""
@@ -366,13 +334,6 @@ def test_parts_hold_the_row(cols: int, dtype: str) -> None:
         parts, power = passed["PARTS"], passed["PARTS_POWER"]
         assert 0 <= parts * config.block_size - cols < config.block_size
         assert power // 2 < parts <= power
-
-
-def test_no_part_takes_more_than_64_registers() -> None:
-    """A thread holds 64 elements at most, or twice as many of 16 bits."""
-    for dtype, most in (("float32", 64), ("bfloat16", 128)):
-        configs = KERNEL.configs(Problem(3, 32_768, dtype))
-        assert max(one.block_size // one.num_warps // 32 for one in configs) == most
 
 
 def test_a_rows_programs_wait_for_each_other_once() -> None:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
 from matrices import random_matrix
-from records import counted_record
 
-from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernels.softmax_loop import KERNEL
-from occupancy_lab.values import Config, Problem
+from occupancy_lab.values import Config
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,18 +24,3 @@ def test_a_long_row_is_as_exact_as_torch(launch: Callable[..., Tensor]) -> None:
         return float((y.double() - expected).norm() / expected.norm())
 
     assert error(launch(KERNEL.run, x, Config(4096, 8, 1), 1)) <= 2 * error(x.softmax(1))
-
-
-@pytest.mark.parametrize("rows", [1, 4096])
-def test_twice_the_columns_take_twice_the_time(rows: int) -> None:
-    """A prediction counts every pass of the loop, on the multiprocessors that have a program."""
-    gpu = find_gpu("h200")
-
-    def us(cols: int) -> float:
-        problem = Problem(rows, cols)
-        config = KERNEL.default_config(problem, gpu.architecture.max_shared)
-        record = counted_record(KERNEL, problem, config, gpu)
-        assert record.prediction is not None
-        return record.prediction.us
-
-    assert us(2**20) == pytest.approx(2 * us(2**19), rel=0.1)

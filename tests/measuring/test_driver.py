@@ -19,7 +19,6 @@ from occupancy_lab.gpus import present_gpus
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring.driver import (
     REASONS,
-    accepts_cooperative_launch,
     ask_driver,
     read_clock,
     throttle_words,
@@ -132,15 +131,6 @@ def test_what_is_read_is_of_torchs_device(
     assert nvml.started == 0
 
 
-def test_nothing_is_known_without_torchs_gpu(
-    nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A torch without CUDA has no device to read."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert read_clock(0) == (None, None)
-    assert nvml.started == 0
-
-
 def test_older_modules_have_the_older_name(nvml: FakeNvml) -> None:
     """Reasons come from the older function where the newer one is not there."""
     delattr(nvml, REASONS_NAME)
@@ -242,26 +232,3 @@ def test_driver_agrees(kernel: str, cols: int, dtype: str) -> None:
         ), config
         checked += 1
     assert checked
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize(
-    ("cols", "num_warps", "num_stages"),
-    [
-        (781, 8, 4),
-        (781, 4, 2),
-        (781, 1, 1),
-        (1024, 2, 3),
-        (4096, 8, 2),
-        (8192, 16, 4),
-        (12672, 4, 1),
-    ],
-)
-def test_cooperative_launch(cols: int, num_warps: int, num_stages: int) -> None:
-    """A cooperative launch is accepted at the predicted num_programs and refused at one more."""
-    block_size = 1 << (cols - 1).bit_length()
-    mine = record("softmax", cols, Config(block_size, num_warps, num_stages))
-    held = mine.plan.resident_programs
-    assert held is not None
-    assert accepts_cooperative_launch(mine.matrix.kernel, mine.problem, mine.config, held)
-    assert not accepts_cooperative_launch(mine.matrix.kernel, mine.problem, mine.config, held + 1)

@@ -21,7 +21,6 @@ from occupancy_lab.measuring.measure import (
     Timer,
     difference,
     measure,
-    operands,
     poisoned,
     summary,
 )
@@ -143,17 +142,6 @@ def test_tolerance_allows_rounding_alone(dtype: str, rows: int, cols: int, share
     assert wrong.error > wrong.allowed
 
 
-@pytest.mark.gpu
-def test_operands_are_the_same_every_time() -> None:
-    """Operands are as large as asked for, differ from each other, and come again alike."""
-    first, second = operands(33, 781, "float16", 2)
-    assert first.shape == second.shape == (33, 781)
-    assert first.dtype == torch.float16
-    assert first.is_cuda
-    assert not torch.equal(first, second)
-    assert torch.equal(first, operands(33, 781, "float16", 1)[0])
-
-
 class Clockwork(Timer):
     """A timer without a GPU: a burst takes as long as its launch says."""
 
@@ -180,26 +168,12 @@ def test_every_launch_is_timed_as_often(count: int, runs: int) -> None:
     assert {len(some) for some in times} == {-(-runs // BURST) * BURST}
 
 
-def test_rounds_start_with_another_launch() -> None:
-    """In each round every launch has its turn, and the next one begins."""
-    timer = Clockwork()
-    launches = [lambda: 0, lambda: 1, lambda: 2]
-    timer.time(launches, runs=3 * BURST)
-    order = [launch() for launch in timer.order]  # type: ignore[operator] # they are launches
-    assert order == [0, 1, 2, 1, 2, 0, 2, 0, 1]
-
-
 def test_what_is_to_stay_is_flushed_before_every_launch_and_at_the_end() -> None:
     """What a launch may keep in the cache is told to every burst, and once more after the last."""
     timer = Clockwork()
     timer.time([lambda: 0, lambda: 1], ["x"], runs=1)
     assert timer.kept == [["x"]] * 3
     assert Clockwork().time([lambda: 0], runs=1) == [[0.0] * BURST]
-
-
-def test_nothing_to_time() -> None:
-    """Without launches there are no times."""
-    assert Clockwork().time([], runs=30) == []
 
 
 @pytest.mark.gpu
@@ -267,13 +241,6 @@ def test_summary_is_of_all_times(times: list[float], empty_us: float) -> None:
     assert min(times) - slack <= found.us_low <= found.us + slack
     assert found.us - slack <= found.us_high <= max(times) + slack
     assert found.mostly_launch == (statistics.median(times) < 2 * empty_us)
-
-
-def test_tenths_are_quantiles() -> None:
-    """Of the times 0 to 10 us a tenth stays below 1 us, and a tenth passes 9 us."""
-    found = summary([float(us) for us in range(11)], CONDITIONS, None, 1.0)
-    assert (found.us_low, found.us, found.us_high) == (1.0, 5.0, 9.0)
-    assert found.relative_error is None
 
 
 @pytest.fixture
@@ -349,9 +316,6 @@ def test_every_kernel_and_provider_is_right(dtype: str) -> None:
 @pytest.mark.parametrize(
     ("change", "status", "reason"),
     [
-        ("y *= 1.01", "wrong result", "differs from torch"),
-        ("y[-1, -1] = 0.5", "wrong result", "differs from torch"),
-        ("y[0, 0] = torch.nan", "wrong result", "differs from torch"),
         ("y = torch.empty_like(x)", "wrong result", "differs from torch"),
         ("raise ValueError('no such thing')", "launch failed", "ValueError: no such thing"),
         ("torch.empty(2**44, dtype=torch.int8, device=x.device)", "out of memory", ""),

@@ -27,7 +27,6 @@ from occupancy_lab.workers.signals import UnfinishedError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
-    from typing import Any
 
 
 @pytest.mark.parametrize(
@@ -243,16 +242,6 @@ def test_each_device_has_a_process() -> None:
     where = {str(one.reason) for one in found}
     assert {one.rpartition(" ")[2] for one in where} == {"0", "3"}
     assert len(where) == 2
-
-
-def test_nothing_to_measure_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without launches there is no process."""
-
-    def start(*_: Any) -> None:
-        pytest.fail("a process was started")
-
-    monkeypatch.setattr(Child, "_start", start)
-    assert measure_launches([]) == []
 
 
 FIRST, SECOND = Problem(8, 100), Problem(8, 200)

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import pytest
 from records import counted_record
-from stand_ins import Launches, put_calibration, put_here, values_of
+from stand_ins import Launches, put_calibration, put_here
 
 from occupancy_lab.errors import DoesNotFitError, InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring.side_by_side import ALL, measure_side_by_side
-from occupancy_lab.prediction import PARTS, Part, Prediction
+from occupancy_lab.prediction import Part, Prediction
 from occupancy_lab.record import Record
-from occupancy_lab.values import Config, Measurement, Problem
+from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
-    from occupancy_lab.measuring.process import TimedLaunch
 
 PROBLEM = Problem(4096, 781)
 TIMES = {"torch": 15.2, "torch.compile": 9.6, "naive": 123.0, "copy": 8.0}
@@ -102,15 +100,6 @@ def test_providers_are_chosen(launches: Launches) -> None:
     assert len(launches.asked) == 2
 
 
-def test_another_kernel_is_set_beside_the_copy_alone(launches: Launches) -> None:
-    """What is no softmax is not compared with softmaxes unless they are asked for."""
-    found = measure_side_by_side(781, kernel="vector_add")
-    assert [row.provider for row in found.rows] == ["kernel", "copy"]
-    gbs = found.row("kernel").gbs
-    assert gbs == pytest.approx(3 * 4096 * 781 * 4 / 10.0 / 1e3)
-    assert launches.asked
-
-
 def test_tutorial_that_does_not_fit_is_a_row(launches: Launches) -> None:
     """Where the tutorial's own choice does not fit, its row says so and the others are timed."""
     found = measure_side_by_side(65_536, num_warps=32, num_stages=1)
@@ -140,31 +129,6 @@ def test_nonsense_is_said_before_any_launch(
     with pytest.raises(InputError, match=word):
         measure_side_by_side(781, **asked)
     assert launches.asked == []
-
-
-def test_without_a_gpu_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measuring needs a GPU, and says so."""
-    put_here(monkeypatch)
-    with pytest.raises(InputError, match="measure needs a GPU of this machine; none was found"):
-        measure_side_by_side(781)
-
-
-def test_values_are_json(launches: Launches) -> None:
-    """The answer as JSON has nothing that JSON has no word for, even a result of NaN."""
-
-    def wrong(
-        asked: Sequence[tuple[Problem, TimedLaunch]], **_options: object
-    ) -> list[Measurement]:
-        return [Measurement("wrong result", None, "NaN", relative_error=float("nan"))] * len(asked)
-
-    launches.times = lambda _launch: 10.0
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("occupancy_lab.measuring.side_by_side.measure_launches", wrong)
-        values = values_of(json.dumps(measure_side_by_side(781).to_dict()))
-    assert values["measured"][0]["measurement"]["relative_error"] is None
-    values = values_of(json.dumps(measure_side_by_side(781).to_dict()))
-    assert values["measured"][0]["prediction"]["bound"] in PARTS
-    assert values["measured"][0]["measurement"]["us"] == 10.0
 
 
 def test_the_tutorials_time_is_of_what_it_launches(launches: Launches) -> None:

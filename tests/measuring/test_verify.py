@@ -36,8 +36,6 @@ from occupancy_lab.measuring.verify import (
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import NamedKernel
     from occupancy_lab.record import Record
@@ -259,19 +257,6 @@ def test_a_failing_ncu_is_told(machine: Machine) -> None:
     assert sum(check.agrees is True for check in checks) == 6
 
 
-CONFIGS = [Config(1024, num_warps, num_stages) for num_warps in (4, 8) for num_stages in (1, 2, 4)]
-
-
-@pytest.mark.parametrize(
-    ("profiled", "places"),
-    [(0, []), (1, [0]), (2, [0, 5]), (3, [0, 2, 5]), (6, range(6)), (9, range(6))],
-)
-def test_ncu_looks_at_some(machine: Machine, profiled: int, places: Any) -> None:
-    """Nsight Compute is given as many configurations as asked, from the first to the last."""
-    verify("softmax", PROBLEM, CONFIGS, H200, profiled=profiled)
-    assert [launch.config for launch in machine.launches] == [CONFIGS[place] for place in places]
-
-
 @pytest.mark.usefixtures("machine")
 def test_what_does_not_fit_is_left_out() -> None:
     """A configuration that does not fit has no check; where none fits that is the error."""
@@ -309,27 +294,6 @@ def test_what_is_read_again_may_come_from_a_cache(machine: Machine) -> None:
     assert not differing(checks)
 
 
-def test_usual_grid() -> None:
-    """A persistent kernel has every number of warps and four stages, another one stage."""
-    softmax, row = load_kernel("softmax"), load_kernel("softmax_row")
-    usual = grid_of_configs(softmax, PROBLEM, H200.gpu)
-    assert len(usual) == 24
-    assert {config.num_warps for config in usual} == {1, 2, 4, 8, 16, 32}
-    assert {config.num_stages for config in usual} == {1, 2, 3, 4}
-    assert {config.num_stages for config in grid_of_configs(row, PROBLEM, H200.gpu)} == {1}
-    assert grid_of_configs(softmax, PROBLEM, H200.gpu, (4,), (2,)) == (Config(1024, 4, 2),)
-
-
-@given(st.integers(1, 70_000))
-def test_usual_grid_compiles_in_a_moment(cols: int) -> None:
-    """No thread of the usual grid has more than 64 elements, and what is asked for is kept."""
-    kernel, problem = load_kernel("softmax"), Problem(4096, cols)
-    for config in grid_of_configs(kernel, problem, H200.gpu):
-        assert cols <= config.block_size <= 64 * 32 * config.num_warps
-    (asked,) = grid_of_configs(kernel, problem, H200.gpu, (1,), (1,))
-    assert asked.num_warps == 1
-
-
 def test_no_nvidia_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an NVIDIA GPU, or on another, there is nothing to verify against."""
     mi300x = dataclasses.replace(H200, gpu=find_gpu("mi300x"), name="MI300X")
@@ -339,25 +303,6 @@ def test_no_nvidia_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(verify_module, "present_gpus", lambda present=present: present)
         with pytest.raises(InputError, match="none is at hand"):
             verify_here()
-
-
-def test_options_reach_the_checks(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is asked for is what is checked, with Nsight Compute and without."""
-    monkeypatch.setattr(verify_module, "present_gpus", lambda: (H200,))
-    asked = {"rows": 1000, "dtype": "float16", "num_warps": (4, 8), "num_stages": (2,)}
-    checks = verify_here(512, **asked)
-    assert {check.config for check in checks} == {Config(512, 4, 2), Config(512, 8, 2)}
-    assert set(machine.problems) == {Problem(1000, 512, "float16")}
-    assert not any(check.source == "ncu" for check in verify_here(512, **asked, ncu=False))
-
-
-def test_table(machine: Machine, check_golden: Callable[[str, str], None]) -> None:
-    """The table groups by configuration and says what agrees, what differs and what was not."""
-    machine.ncu = {"limit_registers": 7, "read_bytes": None}
-    good = verify("softmax", PROBLEM, [CONFIG], H200)
-    machine.failure = "Nsight Compute is not installed"
-    bare = verify("softmax", PROBLEM, [Config(1024, 4, 1)], H200)
-    check_golden("verification.md", Verification((*good, *bare)).to_markdown())
 
 
 @given(st.lists(st.sampled_from([True, False, None])))
@@ -371,15 +316,6 @@ def test_the_answer_counts(verdicts: list[bool | None]) -> None:
     lines = found.to_markdown().splitlines()
     assert sum(line.startswith("| x") for line in lines) == len(verdicts)
     assert len(json.loads(found.to_json())) == len(verdicts)
-
-
-@pytest.mark.usefixtures("machine")
-def test_checks_are_json() -> None:
-    """A check's plain values survive JSON."""
-    checks = verify("softmax", PROBLEM, [CONFIG], H200)
-    values = checks.to_dict()
-    assert json.loads(json.dumps(values)) == values
-    assert values[0]["config"] == {"block_size": 1024, "num_warps": 8, "num_stages": 4}
 
 
 @pytest.mark.parametrize("name", ["softmax", "vector_add"])

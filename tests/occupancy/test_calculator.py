@@ -9,7 +9,6 @@ import pytest
 
 from occupancy_lab.errors import DoesNotFitError, InputError
 from occupancy_lab.gpus import bare_gpus, find_gpu
-from occupancy_lab.occupancy import next_steps, occupancy, tutorial_occupancy
 from occupancy_lab.occupancy.calculator import calculate, calculate_for, check_fits
 from occupancy_lab.values import Resources
 
@@ -26,45 +25,11 @@ def test_each_gpu_is_worked_out_in_its_turn() -> None:
         assert one == calculate(one.resources, one.gpu)
 
 
-@pytest.mark.parametrize("name", ["h100", "rtx5090", "sm_75", "mi300x", "rx7900xtx", "gfx1250"])
-def test_a_calculation_holds_what_every_formula_says(name: str) -> None:
-    """Exact occupancy, next cliffs and the tutorial's answer are those of the formulas."""
-    (found,) = calculate_for(name, n_regs=40, shared=4128, num_warps=4)
-    architecture = find_gpu(name).architecture
-    assert found.architecture is architecture
-    assert found.title == find_gpu(name).title
-    assert found.occupancy == occupancy(found.resources, architecture)
-    assert found.next_steps == next_steps(found.resources, architecture)
-    assert found.tutorial == tutorial_occupancy(found.resources, architecture)
-
-
-def test_nvidias_calculator_by_hand() -> None:
-    """An H100 holds 8 programs of 8 warps with 32 registers, 132 times as many on all its SMs."""
-    (found,) = calculate_for("h100", n_regs=32, shared=12320, num_warps=8)
-    assert found.occupancy.programs_per_multiprocessor == 8
-    assert found.occupancy.occupancy == 1.0
-    assert found.resident_programs == 8 * 132
-
-
 def test_a_bare_architecture_has_no_size() -> None:
     """Without a number of multiprocessors the programs of the whole GPU are unknown."""
     (found,) = calculate_for("gfx942", n_regs=32, shared=0, num_warps=4)
     assert found.resident_programs is None
     assert found.to_dict()["multiprocessors"] is None
-
-
-def test_other_resources_count() -> None:
-    """Scalar registers, static shared memory and barriers are taken along into the formulas."""
-    (sgprs,) = calculate_for("mi300x", n_regs=16, shared=0, num_warps=4, sgprs=100)
-    assert sgprs.occupancy.limiters == ("sgprs",)
-    (static,) = calculate_for("h100", n_regs=16, shared=0, num_warps=4, static_shared=48000)
-    assert static.occupancy.limiters == ("shared",)
-    assert static.occupancy.programs_per_multiprocessor == 233472 // 49152
-    (tensor,) = calculate_for("b200", n_regs=16, shared=0, num_warps=4, tensor_memory=100)
-    assert tensor.occupancy.limiters == ("tensor_memory",)
-    assert tensor.tutorial.programs_per_multiprocessor is None
-    (barriers,) = calculate_for("b200", n_regs=16, shared=0, num_warps=1, barriers=16)
-    assert barriers.occupancy.limiters == ("barriers",)
 
 
 def test_registers_name_the_option_that_caps_them() -> None:

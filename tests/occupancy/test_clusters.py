@@ -7,7 +7,6 @@ import dataclasses
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -67,14 +66,6 @@ def test_steps_lead_to_the_clusters(num_ctas: int, programs: int, resident: int)
     assert total.startswith(f"{resident} clusters in all, {resident * num_ctas} CTAs in ")
 
 
-def test_no_more_than_eight_ctas_of_clusters_share_an_sm() -> None:
-    """Where 16 CTAs fit an SM, a launch with clusters gets 8 of the places, as the steps say."""
-    found = clusters(2, 16, H200)
-    assert found is not None
-    assert found.resident == 528
-    assert found.steps[0] == "16 CTAs fit an SM, which takes 8 of a launch with clusters"
-
-
 def placed(num_ctas: int, ctas_per_sm: int, sms: int) -> int:
     """Return the clusters that a group of *sms* SMs takes, each CTA on an SM of its own."""
     free, clusters = [ctas_per_sm] * sms, 0
@@ -93,15 +84,6 @@ def test_clusters_are_those_that_can_be_placed(
     gpu = dataclasses.replace(H200, gpcs=tuple(gpcs))
     by_hand = sum(placed(num_ctas, min(programs, 8), sms) for sms in gpcs)
     assert whole_clusters(num_ctas, programs, gpu) == by_hand
-
-
-@given(GROUPS, st.lists(st.tuples(st.integers(1, 16), st.integers(0, 40)), min_size=1, max_size=20))
-def test_arrays_are_worked_out_like_numbers(gpcs: list[int], points: list[tuple[int, int]]) -> None:
-    """A table of clusters has in each row what the row's own numbers give."""
-    gpu = dataclasses.replace(H200, gpcs=tuple(gpcs))
-    num_ctas, programs = np.array(points).T
-    found = whole_clusters(num_ctas, programs, gpu, np.where)
-    assert found.tolist() == [whole_clusters(size, fit, gpu) for size, fit in points]
 
 
 @given(GROUPS, st.sampled_from(POWERS[1:]), st.integers(1, 40))
@@ -135,14 +117,3 @@ def test_what_nobody_knows_is_none(name: str) -> None:
     assert (found.clusters.resident, found.resident_programs) == (None, None)
     assert (found.clusters.steps, found.clusters.next_step) == ((), None)
     assert "driver" in found.clusters.source
-
-
-def test_a_gpu_holds_clusters_of_a_calculation() -> None:
-    """Resident programs are whole clusters, fewer than the CTAs that fit, and their GPU's doubt."""
-    found = calculate(Resources(32, 8, 0, num_ctas=4), H200)
-    assert found.occupancy.programs_per_multiprocessor == 8
-    assert found.resident_programs == 248 < 8 * 132 // 4
-    assert found.to_dict()["clusters"]["resident"] == 248
-    assert sum(H200.gpcs or ()) == H200.multiprocessors
-    assert "gpcs" in H200.doubtful
-    assert calculate(Resources(32, 8, 0), H200).clusters is None

@@ -85,19 +85,6 @@ def test_points_reach_everything(ask_header: AskHeader, sm: CudaArchitecture) ->
     assert alone.any(axis=1).all()
 
 
-@pytest.mark.parametrize("name", ["sm_100", "sm_103"])
-@pytest.mark.parametrize(
-    ("columns", "programs"),
-    [(0, None), (1, 16), (32, 16), (33, 8), (64, 8), (128, 4), (129, 2), (256, 2), (512, 1)],
-)
-def test_columns_of_tensor_memory(name: str, columns: int, programs: int | None) -> None:
-    """512 columns per SM are handed out in powers of two from 32, as tcgen05.alloc takes them."""
-    resources = Resources(16, 1, 0, tensor_memory=columns)
-    limit = occupancy(resources, architectures()[name]).limit("tensor_memory")
-    assert limit.programs == programs
-    assert (limit.steps == ()) == (programs is None)
-
-
 def test_more_columns_than_there_are_fit_nowhere() -> None:
     """A program of more than 512 columns does not run; an SM without tensor memory has no limit."""
     resources = Resources(16, 1, 0, tensor_memory=513)

@@ -11,11 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from records import plan_of
 
-from occupancy_lab.gpus import find_gpu
-from occupancy_lab.kernel import Grid, Kernel, MemoryStep, load_kernel
-from occupancy_lab.occupancy.calculator import calculate
+from occupancy_lab.kernel import Kernel, MemoryStep, load_kernel
 from occupancy_lab.occupancy.planning import plan_launch
-from occupancy_lab.values import Config, LaunchPlan, Problem, Resources, Traffic, Work
+from occupancy_lab.values import Config, LaunchPlan, Problem, Traffic, Work
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
 PERSISTENT, ROWS = load_kernel("softmax"), load_kernel("softmax_row")
 BLOCKS, NAIVE = load_kernel("vector_add"), load_kernel("softmax_naive")
 CONFIG = Config(1024, 8, 4)
-H200 = find_gpu("h200")
 COUNTS = st.integers(1, 64)
 
 
@@ -70,14 +67,6 @@ def test_blocks_cover_the_elements(rows: int, cols: int, power: int, programs: i
     assert (plan.rounds, plan.last_round) == simulate(plan.work, programs * 132)
 
 
-def test_one_program_a_row() -> None:
-    """A launch of one program a row has as many programs as rows, in more waves than one."""
-    plan = plan_of(ROWS, Problem(4096, 781), CONFIG, 8, 132)
-    assert plan == LaunchPlan(4096, num_programs=4096, resident_programs=1056, grid=(4096,))
-    assert (plan.rounds, plan.last_round) == (4, 4096 - 3 * 1056)
-    assert plan.waves == pytest.approx(3.879, abs=1e-3)
-
-
 @pytest.mark.parametrize(("programs", "multiprocessors"), [(8, None), (None, 132), (None, None)])
 def test_the_unknown_is_none(programs: int | None, multiprocessors: int | None) -> None:
     """Without the size of the GPU or the programs on it, nothing that needs them is a number."""
@@ -91,16 +80,6 @@ def test_the_unknown_is_none(programs: int | None, multiprocessors: int | None) 
     assert rows.work_of(3) == range(3, 4096, 4096)
     with pytest.raises(ValueError, match="not known"):
         persistent.work_of(0)
-
-
-def test_each_kernel_has_the_grid_of_its_launch() -> None:
-    """The softmax is persistent, its other forms go by rows and the addition by blocks."""
-    assert [kernel.grid for kernel in (PERSISTENT, ROWS, NAIVE, BLOCKS)] == [
-        Grid.PERSISTENT,
-        Grid.ROWS,
-        Grid.ROWS,
-        Grid.BLOCKS,
-    ]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
@@ -156,19 +135,6 @@ def test_a_grid_is_launched_in_waves(grid: list[int], resident: int) -> None:
     assert plan.waves == points / resident
     assert (plan.rounds, plan.last_round) == simulate(points, resident)
     assert all(plan.work_of(program) == range(program, program + 1) for program in range(points))
-
-
-def test_a_grid_of_clusters() -> None:
-    """A grid of clusters counts clusters: an H200 holds 248 of 4 CTAs, and 512 take 3 waves."""
-    plan = plan_grid((16, 32), calculate(Resources(32, 8, 0, num_ctas=4), H200).resident_programs)
-    assert (plan.num_programs, plan.resident_programs) == (512, 248)
-    assert (plan.rounds, plan.last_round) == (3, 512 - 2 * 248)
-
-
-def test_a_grid_on_an_unknown_gpu() -> None:
-    """Where it is not known what the GPU holds, the programs are known and the waves are not."""
-    plan = plan_grid((7,), None)
-    assert (plan.num_programs, plan.waves, plan.rounds, plan.last_round) == (7, None, None, None)
 
 
 def test_a_gpu_that_holds_no_program_has_no_waves() -> None:

@@ -79,19 +79,6 @@ def test_each_row_is_the_scalar_formulas(rows: list[tuple[str, Resources]]) -> N
         assert row["target"] == target
 
 
-def test_columns_come_in_the_order_told() -> None:
-    """The table's own columns stay first, whatever they are; the added ones follow."""
-    table = evaluate_points(read(f"label,{HEADER},note\na,gfx942,32,16,8,5\nb,sm_90,32,0,8,x\n"))
-    assert list(table.columns) == [
-        *("label", "target", "n_regs", "shared", "num_warps", "note"),
-        "programs_per_multiprocessor",
-        *("limit_warps", "limit_registers", "limit_shared", "limit_programs"),
-        *("limiter", "occupancy", "tutorial_programs"),
-    ]
-    assert table["label"].tolist() == ["a", "b"]
-    assert table["note"].tolist() == ["5", "x"]
-
-
 def test_optional_columns_count_and_bring_their_limits() -> None:
     """SGPRs, static shared memory and barriers count where they are given; a blank is none."""
     text = f"{HEADER},sgprs,static_shared,barriers\ngfx942,16,0,4,92,,\nsm_90,16,0,4,,20000,8\n"
@@ -104,17 +91,6 @@ def test_optional_columns_count_and_bring_their_limits() -> None:
     ]
     assert table["limit_barriers"].isna().tolist() == [True, False]
     assert table["limit_shared"].isna().tolist() == [True, False]
-
-
-def test_tensor_memory_and_clusters_have_columns() -> None:
-    """Tensor memory limits programs where an SM has any; clusters are told where they are known."""
-    text = f"{HEADER},tensor_memory,num_ctas\nb200,32,0,12,256,\nh200,32,0,8,,4\nh100,32,0,8,,4\n"
-    table = evaluate_points(read(text)).astype(object)
-    assert table["limiter"].tolist() == ["tensor_memory", "warps+registers", "warps+registers"]
-    assert table["programs_per_multiprocessor"].tolist() == [2, 8, 8]
-    assert table["limit_tensor_memory"].isna().tolist() == [False, True, True]
-    assert table["resident_clusters"].isna().tolist() == [True, False, True]
-    assert table["resident_clusters"].tolist()[1] == 248
 
 
 def test_no_points_give_no_rows() -> None:
@@ -173,36 +149,24 @@ GOOD = "sm_90,32,16,8"
     [
         (["target,n_regs,shared", "sm_90,1,2"], "line 1: the column num_warps is missing"),
         ([HEADER.replace(",", ";"), "sm_90;1;2;3"], "line 1: the column target is missing"),
-        (["\x00\x01\x02,,\x7f"], "line 1: the column target is missing"),
         ([], "line 1: the file is empty"),
-        (["", ""], "line 1: the file is empty"),
         ([HEADER, GOOD, "sm_90,abc,16,8"], "line 3: n_regs is abc, expected a whole number from 0"),
         ([HEADER, GOOD, "", "sm_90,abc,16,8"], "line 4: n_regs is abc"),
         ([HEADER, GOOD, "sm_90,32,-1,8"], "line 3: shared is -1, expected a whole number from 0"),
         ([HEADER, GOOD, "sm_90,32,16,0"], "line 3: num_warps is 0, expected a whole number from 1"),
         ([HEADER, GOOD, "sm_90,32.5,16,8"], "line 3: n_regs is 32.5"),
-        ([HEADER, GOOD, "sm_90,inf,16,8"], "line 3: n_regs is inf"),
-        ([HEADER, GOOD, "sm_90,NA,16,8"], "line 3: n_regs is NA"),
         ([HEADER, GOOD, "sm_90,99999999999,16,8"], "line 3: n_regs is 99999999999"),
-        ([HEADER, GOOD, "sm_90,9999999999999999999999,16,8"], "line 3: n_regs is 9999999999999"),
         ([HEADER, GOOD, "sm_90,32,,8"], "line 3: shared is blank"),
-        ([HEADER, GOOD, "sm_90,32"], "line 3: shared is blank"),
         ([HEADER, GOOD, ",32,16,8"], "line 3: target is blank"),
         ([HEADER, GOOD, "sm_1,32,16,8"], "line 3: No GPU is called 'sm_1'"),
-        ([HEADER, GOOD, "NA,32,16,8"], "line 3: No GPU is called 'NA'"),
         ([HEADER, GOOD, "sm_90,32,16,8,9"], "line 3: found 5 fields, expected 4"),
         ([HEADER, "sm_90,32,16,8,9", "sm_90,1,2,8,9"], "line 2: found 5 fields, expected 4"),
-        ([HEADER, "sm_90,32,16,8,", "sm_90,1,2,8,"], "line 2: found 5 fields, expected 4"),
         ([HEADER, GOOD, '"sm_90,32,16,8'], "line 3: found no end of the quoted field"),
         ([f"{HEADER},sgprs", f"{GOOD},", f"{GOOD},x"], "line 3: sgprs is x"),
-        ([f"{HEADER},barriers", f"{GOOD},-", f"{GOOD},1"], "line 2: barriers is -"),
-        ([f"{HEADER},static_shared", f"{GOOD},-5"], "line 2: static_shared is -5"),
         ([HEADER, GOOD, "sm_90,32,16,3"], "line 3: num_warps is 3; Triton takes a power of two"),
         ([f"{HEADER},num_ctas", f"{GOOD},0"], "line 2: num_ctas is 0, expected a whole number"),
         ([HEADER, GOOD, "mi300x,32,16,32"], "line 3: num_warps is 32; a program on gfx942 has at"),
         ([HEADER, "sm_90,True,16,8"], "line 2: n_regs is True, expected a whole number from 0"),
-        ([f"{HEADER},sgprs", f"{GOOD},", f"{GOOD},True"], "line 3: sgprs is True"),
-        ([f"{HEADER},n_regs", f"{GOOD},64"], "line 1: the column n_regs is there twice"),
         ([f"{HEADER}, n_regs ", f"{GOOD},64"], "line 1: the column n_regs is there twice"),
         ([HEADER, f"sm_90,{'x' * 99},16,8"], f"line 2: n_regs is {'x' * 40}…, expected"),
     ],

@@ -68,7 +68,7 @@ CASES = [
 ]
 
 
-@settings(max_examples=1000)
+@settings(max_examples=200)
 @given(st.sampled_from(CASES), st.from_type(Resources))
 @example(("sm_90", Rocm.CURRENT), Resources(32, 8, 12320))
 @example(("gfx908", Rocm.OLD), Resources(20, 1, 32))

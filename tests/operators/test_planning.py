@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import dataclasses
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -83,17 +82,6 @@ def test_another_number_of_rows_compiles_nothing(compiles: list[int]) -> None:
     assert len(compiles) < 40
 
 
-def test_rows_of_one_size_are_launched_alike() -> None:
-    """Between two powers of two all rows have one configuration, and programs of their own."""
-    first, *others = (
-        choose(FEW, problem, dense(problem), H200)
-        for problem in (Problem(rows, 300) for rows in (1024, 1040, 1520, 2032))
-    )
-    for found in others:
-        assert (found.kernel.name, found.config) == (first.kernel.name, first.config)
-        assert found.num_programs == found.problem.rows
-
-
 def test_a_new_process_compiles_nothing(
     monkeypatch: pytest.MonkeyPatch, compiles: list[int]
 ) -> None:
@@ -147,13 +135,6 @@ def test_long_rows_have_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     back = choose(("softmax_backward",), problem, dense(problem, 2), H200)
     assert back.config.block_size < problem.cols
     planning._candidates.cache_clear()
-
-
-def test_a_gpu_without_numbers_is_refused() -> None:
-    """Where no time can be predicted, the refusal says so in one sentence."""
-    problem = Problem(64, 300, "float16")
-    with pytest.raises(InputError, match=r"nothing can be predicted for .*sm_90"):
-        choose(FEW, problem, dense(problem), find_gpu("sm_90"))
 
 
 def test_what_has_no_time_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,15 +302,6 @@ def test_a_workspace_is_passed_after_the_matrices(monkeypatch: pytest.MonkeyPatc
     assert compiled.launched[0][9:] == (1, 2, 3, 300, 300, 300, 512)
 
 
-def test_choosing_works_in_any_thread(compiles: list[int]) -> None:
-    """A thread of autograd's can be the first to ask for a shape."""
-    problem = Problem(9, 300, "float16")
-    with ThreadPoolExecutor(1) as thread:
-        found = thread.submit(choose, FEW, problem, dense(problem), H200).result()
-    assert found.kernel.name in FEW
-    assert compiles
-
-
 @pytest.mark.parametrize(
     ("matrices", "takes"),
     [
@@ -397,30 +369,4 @@ def test_a_configuration_that_other_rows_refuse_is_not_chosen(
         problem = Problem(rows, 300, "float16")
         found = choose(("softmax_loop",), problem, dense(problem), H200)
         assert found.config.block_size == block_size
-    planning._candidates.cache_clear()
-
-
-def test_a_kernels_own_configurations_are_the_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a kernel's `configs` give is compiled, however many elements a thread then holds."""
-    own = dataclasses.replace(
-        load_kernel("softmax_loop"),
-        configs=lambda _problem: (Config(4096, 1, 1),),
-        default_config=lambda _problem, _most: Config(4096, 1, 1),
-        options={"maxnreg": 128, "waves_per_eu": 1},
-    )
-    monkeypatch.setattr(planning, "load_kernel", lambda _name: own)
-    planning._candidates.cache_clear()
-    problem = Problem(64, 4096)
-    found = choose(("softmax_loop",), problem, dense(problem), H200)
-    assert found.config == Config(4096, 1, 1)
-    warmed: list[Any] = []
-
-    def warm_up(launch: Any, _function: Any) -> Compiled:
-        warmed.append(launch)
-        return Compiled()
-
-    monkeypatch.setattr("occupancy_lab.launch.Launch.warm_up", warm_up)
-    planning.load(found)
-    assert "maxnreg" in warmed[0].keywords
-    assert "waves_per_eu" not in warmed[0].keywords
     planning._candidates.cache_clear()

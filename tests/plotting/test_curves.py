@@ -14,13 +14,11 @@ from occupancy_lab.occupancy import occupancy
 from occupancy_lab.occupancy.calculator import Calculation, calculate
 from occupancy_lab.occupancy.rule import limits
 from occupancy_lab.occupancy.tutorial import tutorial_rules
-from occupancy_lab.plotting import draw_curves, save
+from occupancy_lab.plotting import draw_curves
 from occupancy_lab.text.words import resource_word
 from occupancy_lab.values import Resources
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from matplotlib.axes import Axes
     from matplotlib.collections import Collection
     from matplotlib.figure import Figure
@@ -152,12 +150,6 @@ def test_mark_is_at_the_kernel(case: str) -> None:
         assert f": {held} program" in label
 
 
-def test_cliff_of_an_h100_by_hand() -> None:
-    """With 8 warps an H100 holds 8 programs up to 32 registers and 6 from 33."""
-    registers = panels("softmax on h100")[0][0].lines[0]
-    assert [value_at(registers, amount) for amount in (32, 33)] == [8, 6]
-
-
 @EVERY_CASE
 def test_bars_are_the_limiters(case: str) -> None:
     """Each resource's bar covers exactly the amounts at which occupancy() calls it a limiter."""
@@ -207,14 +199,6 @@ def test_every_axis_says_its_unit(case: str, words: tuple[str, ...]) -> None:
     assert lower[0].get_ylabel() == "limiter"
 
 
-def test_shared_memory_is_labelled_in_kib() -> None:
-    """The axis over bytes has its ticks at whole KiB and calls them so."""
-    axes = panels("softmax on h100")[1][1]
-    ticks, labels = axes.get_xticks(), axes.get_xticklabels()
-    assert [label.get_text() for label in labels] == [f"{tick / 1024:g}" for tick in ticks]
-    assert all(tick % 1024 == 0 for tick in ticks)
-
-
 @EVERY_CASE
 def test_labels_are_apart(case: str) -> None:
     """No label covers another or leaves its panel, and each panel tells its curves."""
@@ -235,12 +219,3 @@ def test_division_by_zero_is_said() -> None:
     registers, _, warps = panels("nothing shared")[0]
     for axes in (registers, warps):
         assert any("divides by zero" in text.get_text() for text in axes.texts)
-
-
-@pytest.mark.parametrize("suffix", ["svg", "png"])
-def test_same_calculation_same_bytes(tmp_path: Path, suffix: str) -> None:
-    """Drawn twice, a calculation gives the same file."""
-    files = [tmp_path / f"{number}.{suffix}" for number in (1, 2)]
-    for file in files:
-        save(draw_curves(calculation_of("sgprs")), file)
-    assert files[0].read_bytes() == files[1].read_bytes()

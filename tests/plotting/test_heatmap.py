@@ -142,13 +142,6 @@ def test_failures_are_shown(status: str) -> None:
     assert [patch.get_xy() for patch in hatched if isinstance(patch, Rectangle)] == [(3.5, -0.5)]
 
 
-def test_a_table_of_failures_is_drawn() -> None:
-    """Where nothing could be had, the picture says so of every cell."""
-    table = table_of(failed("timed out", "h100", 65536, warps, 1) for warps in (1, 2))
-    (axes,) = panels(draw_heatmap(table))
-    assert set(cells(axes).values()) == {"timed\nout"}
-
-
 def test_missing_combinations_stay_blank() -> None:
     """A configuration that is not in the table has no cell."""
     rows = [row("h100", 1024, 1, 1), row("h100", 1024, 2, 2)]
@@ -177,14 +170,6 @@ def test_a_panel_for_each_gpu_and_block_size() -> None:
     assert {axes.get_ylabel() for axes in drawn} == {"num_stages"}
     (bar,) = (axes for axes in figure.axes if axes not in drawn)
     assert bar.get_xlabel().startswith("occupancy: ")
-
-
-def test_other_problems_have_their_own_panels() -> None:
-    """Two problems of one BLOCK_SIZE are told apart, not drawn over each other."""
-    rows = [row("h100", 1024, 4, 2, cols=cols) for cols in (700, 781)]
-    titles = [axes.get_title("left") for axes in panels(draw_heatmap(table_of(rows)))]
-    assert ["700" in title for title in titles] == [True, False]
-    assert ["781" in title for title in titles] == [False, True]
 
 
 def test_initials_are_explained() -> None:

@@ -2,27 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import pytest
 from small_table import H200, row, table_of
 
 from occupancy_lab.reporting.chapters.accuracy import make_accuracy
 from occupancy_lab.reporting.source import make_source
-
-if TYPE_CHECKING:
-    from occupancy_lab.reporting.source import Source
-
-
-def test_held_out_shapes_come_first_and_the_benchmark_not_at_all(small: Source) -> None:
-    """What the model was not made with says the most: there one time is 10% too long, one 5%."""
-    found = make_accuracy(small)
-    assert found is not None
-    assert [result.use for result in found.results] == ["held out", "tuning"]
-    assert [len(rows) for rows in found.launches] == [2, 7]
-    errors = found.results[0].score.errors
-    assert errors is not None
-    assert (errors.launches, errors.median) == (2, pytest.approx(0.075))
 
 
 def test_fresh_shapes_come_before_all_others() -> None:

@@ -11,11 +11,9 @@ from occupancy_lab.kernels.softmax import ALIKE
 from occupancy_lab.reporting.chapters.benchmark import (
     CHOSEN,
     FASTEST,
-    TUTORIAL,
     make_benchmark,
 )
-from occupancy_lab.reporting.launches import gbs_of
-from occupancy_lab.reporting.source import COPY, make_source, recorded_source
+from occupancy_lab.reporting.source import make_source, recorded_source
 from occupancy_lab.sweeping.recorded import recorded_ranking
 
 if TYPE_CHECKING:
@@ -31,14 +29,6 @@ def benchmark(small: Source) -> Benchmark:
     return found
 
 
-@pytest.fixture
-def forecast(predicted: Source) -> Benchmark:
-    """Return the benchmark as it is predicted for a GH200."""
-    found = make_benchmark(predicted)
-    assert found is not None
-    return found
-
-
 def test_least_predicted_is_chosen_and_least_measured_fastest(benchmark: Benchmark) -> None:
     """Both are sought among all kernels; a time decides nothing of the choice."""
     assert [width.cols for width in benchmark.widths] == [256, 512, 1024]
@@ -47,37 +37,6 @@ def test_least_predicted_is_chosen_and_least_measured_fastest(benchmark: Benchma
     assert [width.us[CHOSEN] for width in benchmark.widths] == [9.0, 9.0, 15.5]
     assert [width.us[FASTEST] for width in benchmark.widths] == [8.0, 9.0, 15.5]
     assert [width.configurations for width in benchmark.widths] == [3, 3, 3]
-
-
-def test_lost_is_the_time_over_the_fastest(benchmark: Benchmark) -> None:
-    """A loss is a share of the fastest time; its mean goes over every width."""
-    lost = benchmark.longer(CHOSEN, FASTEST)
-    assert (lost.count, lost.least, lost.median, lost.most) == (3, 0.0, 0.0, 0.125)
-    assert lost.mean == pytest.approx(0.125 / 3)
-
-
-def test_tutorial_is_launched_with_its_own_num_programs(benchmark: Benchmark) -> None:
-    """Of the tutorial's configuration only the launch with its formula's num_programs counts."""
-    assert [width.us[TUTORIAL] for width in benchmark.widths] == [12.0, 13.0, 20.0]
-    against = benchmark.rivals()[TUTORIAL]
-    assert (against.median, against.most) == (pytest.approx(12 / 9), pytest.approx(13 / 9))
-
-
-def test_providers_are_those_of_the_same_matrix(benchmark: Benchmark) -> None:
-    """The latest time counts; what has none, or is of another matrix, does not."""
-    assert benchmark.names == (CHOSEN, FASTEST, TUTORIAL, "torch", COPY)
-    assert [width.us.get("torch") for width in benchmark.widths] == [10.0, 18.0, None]
-    assert [width.us.get(COPY) for width in benchmark.widths] == [7.0, None, None]
-
-
-def test_bandwidth_counts_one_read_and_one_write(benchmark: Benchmark) -> None:
-    """4096 x 256 elements of 4 bytes, read and written, over the time."""
-    assert gbs_of(benchmark.widths[0].problem, 9.0) == pytest.approx(2 * 4096 * 256 * 4 / 9.0 / 1e3)
-
-
-def test_neighbours_with_one_choice_are_one_span(benchmark: Benchmark) -> None:
-    """BLOCK_SIZE follows from the columns and tells no choices apart."""
-    assert [[width.cols for width in span] for span in benchmark.spans] == [[256], [512, 1024]]
 
 
 def test_one_width_is_no_benchmark() -> None:
@@ -106,10 +65,3 @@ def test_the_fastest_is_that_of_explain() -> None:
     for width in benchmark.widths:
         fastest = recorded_ranking("h200", width.problem, ALIKE)[0]
         assert width.us[FASTEST] == fastest.measurement.us
-
-
-def test_every_width_is_predicted(forecast: Benchmark) -> None:
-    """Of each width there are the best, never with the tutorial's stages, and its own launch."""
-    assert [width.cols for width in forecast.widths] == [256, 512, 1024]
-    assert all(width.us[CHOSEN] < width.us[TUTORIAL] for width in forecast.widths)
-    assert {config.num_stages for _, config in (width.chosen for width in forecast.widths)} == {1}

@@ -8,7 +8,6 @@ import pytest
 from small_table import H200, predicted_of, row, rows, table_of
 
 from occupancy_lab.reporting.chapters.miscount import (
-    Miscount,
     Miscounts,
     make_miscounts,
     the_miscounts,
@@ -27,33 +26,6 @@ def miscounts(source: Source) -> Miscounts:
     found = make_miscounts(source)
     assert found is not None
     return found
-
-
-def of_example(found: Miscounts) -> Miscount:
-    """Return the one of 781 columns."""
-    (one,) = (launch for launch in found.launches if launch.problem.cols == 781)
-    return one
-
-
-def test_both_launches_of_one_configuration_are_set_side_by_side(small: Source) -> None:
-    """Of the example's 16 warps 4 programs fit and the formula says 5: it takes 20% longer."""
-    found = miscounts(small)
-    assert len(found.launches) == 4
-    one = of_example(found)
-    assert (one.tutorial_programs, one.programs) == (5 * 132, 4 * 132)
-    assert one.lost == pytest.approx(21.6 / 18 - 1)
-    assert one.missing == ("warp slots",)
-    assert one.predicted_lost is not None
-    assert one.predicted_lost > 0
-
-
-@pytest.mark.parametrize("name", ["small", "predicted"])
-def test_the_worst_comes_first(name: str, request: pytest.FixtureRequest) -> None:
-    """Launches are ordered by what they lose, as measured or as predicted."""
-    found = miscounts(request.getfixturevalue(name))
-    lost = [launch.lost or 0.0 for launch in found.launches]
-    assert lost == sorted(lost, reverse=True)
-    assert lost[-1] > 0
 
 
 def test_right_and_failing_configurations_are_counted() -> None:
@@ -102,23 +74,6 @@ def test_a_file_need_not_say_what_is_predicted() -> None:
     found = miscounts(make_source(H200, table_of(rows()).drop(columns=["predicted_us", "bound"])))
     assert len(found.launches) == 4
     assert {one.predicted_lost for one in found.launches} == {None}
-
-
-def test_terms_are_counted_by_what_is_missing(small: Source) -> None:
-    """Each launch is in the list of what its formula misses, the commonest first."""
-    found = miscounts(small)
-    sizes = list(map(len, found.by_terms().values()))
-    assert sum(sizes) == len(found.launches)
-    assert sizes == sorted(sizes, reverse=True)
-
-
-def test_miscounts_need_no_launch(predicted: Source, small: Source) -> None:
-    """What was launched both ways on one GPU is what the formula miscounts on its sibling."""
-    counts, launched = miscounts(predicted), miscounts(small)
-    assert (counts.right, counts.failing) == (launched.right, launched.failing)
-    assert {(one.problem, one.name, one.missing) for one in counts.launches} == {
-        (one.problem, one.name, one.missing) for one in launched.launches
-    }
 
 
 def test_where_the_formula_is_right_there_is_nothing_to_tell() -> None:

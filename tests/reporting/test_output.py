@@ -112,25 +112,6 @@ def test_html_shows_texts_as_they_are(html: str) -> None:
     assert not {"script", "a"} & set(re.findall(r"<(\w+)", html))
 
 
-def test_same_content_in_both_forms(markdown: str, html: str) -> None:
-    """Every heading of the markdown is a heading of the HTML."""
-    for marks, title in re.findall(r"^(#+) (.+)$", markdown, re.MULTILINE):
-        assert f"<h{len(marks)}>{title}</h{len(marks)}>" in html
-
-
-def test_without_a_file_pictures_are_sentences(markdown: str) -> None:
-    """Printed markdown refers to no picture that is not there."""
-    assert "![" not in markdown
-    assert markdown.count("*Picture: ") == 4
-
-
-def test_form_goes_before_the_suffix(file: str, tmp_path: Path) -> None:
-    """The form that is asked for is written; pictures beside no suffix have their own folder."""
-    run(file=file, output=str(tmp_path / "page"), form="markdown")
-    assert (tmp_path / "page").read_text(encoding="utf-8").startswith("# Fused softmax")
-    assert (tmp_path / "page-pictures").is_dir()
-
-
 def test_unwritable_places_are_told_before_any_work(tmp_path: Path) -> None:
     """A folder that is not there, or a file where the pictures go, is one sentence."""
     with pytest.raises(InputError, match="there is no directory"):

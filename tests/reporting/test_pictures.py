@@ -71,9 +71,3 @@ def test_nothing_is_cut_off(figure: Figure) -> None:
         assert extent.x1 <= box.x1
         assert box.y0 <= extent.y0
         assert extent.y1 <= box.y1
-
-
-def test_predicted_times_are_named_so(drawn: dict[tuple[str, str], Figure]) -> None:
-    """A picture of predictions says that its times are predicted."""
-    assert drawn["predicted", "bandwidths"].get_suptitle().endswith(", predicted")
-    assert drawn["predicted", "example"].axes[0].get_ylabel() == "predicted us"

@@ -12,7 +12,6 @@ from traced_kernels import BYTES, traced_kernel, worked
 
 from occupancy_lab import dry_run, tensor
 from occupancy_lab.errors import InputError
-from occupancy_lab.explaining import explain
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.reporting.roofline import draw_explanation, draw_trace, roofs_of
 from occupancy_lab.tracing.traced import GridLaunches, Traced
@@ -45,15 +44,6 @@ def test_a_kernel_lies_by_its_counts_and_its_time() -> None:
     label = str(point.get_label())
     assert label.startswith("swiglu: 150 us measured, least 80.7 us; ")
     assert label.endswith("15.0 ms in all, 6.93 ms of them lost")
-
-
-def test_predicted_and_measured_are_in_no_picture_together() -> None:
-    """Beside timed kernels one that nobody timed has no point, and that is said."""
-    untimed = traced_kernel("b", (dataclasses.replace(MEASURED, us=None),))
-    figure = drawn(traced_kernel("a", (MEASURED,)), untimed)
-    assert len(figure.axes[0].collections) == 1
-    assert "1 kernel without FLOPs or a known time left out." in figure.get_label()
-    assert drawn(untimed).get_suptitle() == "1 kernel on H100 SXM, predicted"
 
 
 @pytest.mark.parametrize("changes", [{"record": None}, {"us": 0.0}])
@@ -104,12 +94,6 @@ def test_configurations_are_named_by_what_they_differ_in() -> None:
     assert len(labels) == len({*labels}) > 1
     assert "named by BLOCK, num_warps; roofs" in " ".join(figure.get_label().split())
     assert "1024, 8" in labels
-
-
-def test_several_gpus_have_no_roofline_together() -> None:
-    """The sentence names them, and the option that chooses one."""
-    with pytest.raises(InputError, match=r"of h100 and mi300x: name one with --gpu"):
-        draw_explanation(explain(256, gpu="h100,mi300x"))
 
 
 def test_the_command_refuses_several_gpus_before_it_explains(tmp_path: Path) -> None:

@@ -128,15 +128,6 @@ def test_missing_conditions_are_named() -> None:
         make_source(H200, table_of([row()]).drop(columns=["timer", "l2"]), file="rows.csv")
 
 
-def test_planned_launches_and_claims() -> None:
-    """Launches with the tutorial's number of programs are measured, and not planned."""
-    table = table_of([row(num_warps=16, n_regs=22, as_tutorial=True), row()])
-    found = make_source(H200, table)
-    assert (len(found.measured), len(found.planned), len(found.predictions)) == (2, 1, 1)
-    assert found.predictions_for("benchmark").empty
-    assert len(found.predictions_for("tuning")) == 1
-
-
 @pytest.mark.usefixtures("no_times")
 def test_nothing_is_claimed_without_a_time() -> None:
     """Where no time is predicted of a launch there are no claims, and no error."""

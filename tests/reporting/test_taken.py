@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from small_table import H200, bare, row, table_of
+from small_table import H200, row, table_of
 
 from occupancy_lab.reporting.chapters.taken import how_taken
 from occupancy_lab.reporting.source import make_source
@@ -26,13 +26,6 @@ def test_every_value_of_a_condition_is_told() -> None:
     assert table["date"] == "2026-11-21 and 2026-11-22"
     assert table["clock after the launches, MHz"] == "1200 and 1980"
     assert "clock held down by" not in table
-
-
-def test_launches_without_a_time_are_counted() -> None:
-    """A launch that failed is counted, those of another GPU are not."""
-    failed = row(num_warps=4) | {"measured": "launch failed", "us": None}
-    _, said = taken(row(), failed, row(gpu="h100", cols=3))
-    assert "Configurations without a time: 1 launch failed." in said
 
 
 @pytest.mark.parametrize(
@@ -61,13 +54,6 @@ def test_launches_without_a_time_are_counted() -> None:
 def test_what_could_mislead_is_told(launches: tuple[dict[str, object], ...], said: str) -> None:
     """Ranges, launches in two parts of a run, short launches and inexact results have a number."""
     assert said in taken(*launches)[1]
-
-
-def test_a_bare_time_says_what_it_is() -> None:
-    """Where nobody told the spread, the launches or the clock, what is known is still said."""
-    assert taken(*bare())[1] == (
-        "Each measured time is a median, timed with do_bench, the L2 cache flushed before each."
-    )
 
 
 def test_commands_repeat_it() -> None:

@@ -92,13 +92,6 @@ def test_what_was_not_asked_for_is_tritons_default() -> None:
     assert "| num_stages              | 3, Triton's default" in page
 
 
-def test_one_launch_takes_its_time() -> None:
-    """The sentence of a single launch is one of one."""
-    kernels = (traced_kernel("once", (dataclasses.replace(MEASURED, launches=1),)),)
-    found = Trace(Traced(kernels, (PROCESS,)), Outcome(("python",), 0, started=True))
-    assert "- 1 launch takes 150 us, measured" in text(found)
-
-
 def test_what_is_not_known_is_no_number() -> None:
     """A kernel of which nobody knows what it does is in the page with its limits alone."""
     unknown = dataclasses.replace(MEASURED, us=None, record=None)

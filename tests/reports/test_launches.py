@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,19 +139,3 @@ def test_a_source_of_torch_compile_is_a_launch(
         else:
             assert found["status"] == "explained"
             assert found["waves_per_simd"] == found["llvm_occupancy"]
-
-
-def test_rows_are_what_the_processes_wrote(tmp_path: Path) -> None:
-    """A row has what each process wrote of it; a crash and missing time are told."""
-    lines = {
-        "rows": [{"place": 0, "kernel": "a"}, {"place": 1, "kernel": "b"}, {"failed": "c"}],
-        "sm_90": [{"place": 0, "status": "begun"}, {"place": 0, "status": "explained", "n": 3}],
-        "gfx942": [{"place": 0, "status": "begun"}],
-    }
-    for name, found in lines.items():
-        text = "".join(f"{json.dumps(line)}\n" for line in found)
-        (tmp_path / f"{name}.jsonl").write_text(text + '{"cut', encoding="utf-8")
-    first, second = record_launches.rows_of(tmp_path)
-    assert (first["kernel"], first["sm_90_status"], first["sm_90_n"]) == ("a", "explained", 3)
-    assert first["gfx942_reason"] == "no time was left"
-    assert (second["kernel"], second["sm_90_status"]) == ("b", "not tried")

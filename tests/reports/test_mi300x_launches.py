@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import importlib
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 import pytest
@@ -44,23 +42,3 @@ def test_half_are_within_a_tenth_and_all_in_their_range() -> None:
     assert ERRORS.max() <= 0.30
     inside = ROWS["us"].between(ROWS["predicted_low_us"], ROWS["predicted_high_us"])
     assert inside.all()
-
-
-def test_a_launch_of_a_trace_has_the_time_of_its_kernel(script: ModuleType, tmp_path: Path) -> None:
-    """What torch noted of the call, and the profiler of the kernel, go by their External id."""
-
-    def event(category: str, number: int, name: str = "", us: float = 0.0, **more: Any) -> Any:
-        return {"cat": category, "name": name, "dur": us, "args": {"External id": number, **more}}
-
-    events = [
-        event("cpu_op", 1, "triton_poi_fused_add_0", 30.0, kernel_backend="triton", num_warps=4),
-        event("kernel", 1, "triton_poi_fused_add_0", 12.5, grid=[8, 1, 1]),
-        event("cpu_op", 2, "triton_poi_fused_mul_1", 31.0, kernel_backend="triton", num_warps=8),
-        event("kernel", 2, "triton_poi_fused_mul_1", 13.5),
-        event("kernel", 3, "triton_poi_fused_add_0", 14.5),
-        {"cat": "Trace", "name": "no arguments"},
-    ]
-    path = tmp_path / "trace.json.gz"
-    path.write_bytes(gzip.compress(json.dumps({"traceEvents": events}).encode()))
-    ((call, us),) = script.launches(path, "triton_poi_fused_add")
-    assert (call["num_warps"], us) == (4, 12.5)

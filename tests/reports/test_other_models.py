@@ -21,19 +21,6 @@ def test_the_table_is_that_of_the_recorded_tunes() -> None:
     assert min(halves[:-1]) > 2 * halves[-1]
 
 
-def test_a_recorded_row_says_what_was_multiplied() -> None:
-    """Sizes, blocks and warps are read out of the words of a row."""
-    row = {
-        "group": "matmul bfloat16 1",
-        "problem": "M 512, N 256, K 128, stride_am 128, stride_bk 256, stride_cm 256",
-        "config": "BLOCK_M 64, BLOCK_N 32, BLOCK_K 16, GROUP_M 8, num_warps 4, num_stages 3",
-    }
-    found = Product.of(row)
-    assert found == Product("bfloat16", 512, 256, 128, 64, 32, 16, 4)
-    assert (found.rows, found.columns) == (8, 8)
-    assert found.moved == 2 * (512 * 128 + 128 * 256 + 512 * 256)
-
-
 def test_a_large_product_takes_what_each_formula_says() -> None:
     """4096 cubed: 137 GFLOP at 989.4 TFLOP/s, at half of that, and 1.6 GB of the L2 cache."""
     assert other_models.roofline_us(LARGE) == pytest.approx(138.9, rel=0.01)
@@ -42,9 +29,3 @@ def test_a_large_product_takes_what_each_formula_says() -> None:
     assert other_models.triton_us(LARGE) == pytest.approx(128 / tflops * 1e3 + storing, rel=0.01)
     cache = 512 * 384 * 4096 * 2 / 6.65e6
     assert other_models.xla_us(LARGE) == pytest.approx(cache + 64 * 0.4)
-
-
-@pytest.mark.parametrize(("moved", "gib"), [(1, 179.06), (3 << 19, 262.905), (1 << 31, 3126.0)])
-def test_bandwidth_lies_between_what_was_measured(moved: int, gib: float) -> None:
-    """It is interpolated, and that of the ends beyond them."""
-    assert other_models.measured_gib(moved) == pytest.approx(gib)

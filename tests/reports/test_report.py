@@ -50,11 +50,3 @@ def test_pictures_are_what_the_command_draws(remade: Path) -> None:
     if version("matplotlib") != drawn_with:
         pytest.skip(f"drawn with matplotlib {drawn_with}")
     assert drawn == committed
-
-
-@pytest.mark.parametrize("gpu", GPUS)
-def test_page_links_its_pictures(gpu: str) -> None:
-    """Every picture that the page shows is there, and every one that is there is shown."""
-    text = (REPORTS / f"{gpu}.md").read_text(encoding="utf-8")
-    links = re.findall(rf"!\[[^\]]+\]\({gpu}/([^)]+)\)", text)
-    assert sorted(links) == sorted(path.name for path in (REPORTS / gpu).iterdir())

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 import pandas as pd
 import pytest
 from compare_time import LEAST_US
 from records import record_of
-from simple_times import simple_prediction, timed
-from softmax_times import GPUS, PREDICTED, cells, predicted, read
+from simple_times import timed
+from softmax_times import GPUS, PREDICTED, predicted, read
 
 from occupancy_lab.evaluating.score import time_errors
 from occupancy_lab.gpus import find_gpu
@@ -88,13 +87,3 @@ def test_the_time_is_that_of_the_programs_launched(record: MatrixRecord) -> None
     assert predicted(one, str(one.miscount)) is one.tutorial_prediction
     assert predicted(one, "7") is None
     assert predicted(one, "") is None
-
-
-def test_the_columns_are_blank_where_no_time_is_known(record: MatrixRecord) -> None:
-    """A time is written to the nanosecond, with the part that bounds it."""
-    assert record.plan is not None
-    found = simple_prediction(record, record.plan, 4)
-    assert found is not None
-    found = dataclasses.replace(found, us=12.34567)
-    assert cells(found) == {"predicted_us": "12.346", "bound": found.bound}
-    assert cells(None) == {"predicted_us": "", "bound": ""}

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
 import record_tunes
 
 from occupancy_lab.prediction import RATIO_ERROR
@@ -16,32 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.mark.slow
-def test_a_tune_is_predicted_without_a_gpu(tmp_path: Path) -> None:
-    """Each configuration of a small group has a time, or why it has none, and another run stays."""
-    own = ("--output", str(tmp_path), "--dry", "--groups", "norms float16", "--seconds", "20")
-    words = [sys.executable, "reports/record_tunes.py", *own]
-    subprocess.run(words, cwd=ROOT, check=True, capture_output=True, timeout=300)
-    rows = record_tunes.read(tmp_path / "norms-float16.jsonl")
-    found = [row for row in rows if row["kind"] == "tune"]
-    assert len(found) >= 20
-    assert all(row["predicted_us"] or row["why"] for row in found)
-    assert {row["kernel"] for row in found} <= {"layer_norm_in_blocks", "group_norm"}
-
-
-def test_what_is_lost_is_of_the_first_by_prediction() -> None:
-    """The first that was timed counts, and the best of three, without what has no prediction."""
-    rows = [
-        {"predicted_us": 3.0, "us": 10.0},
-        {"predicted_us": 1.0, "us": 15.0},
-        {"predicted_us": None, "us": 9.0},
-        {"predicted_us": 2.0, "us": 12.0},
-    ]
-    assert record_tunes.lost(rows) == pytest.approx((15 / 9 - 1, 10 / 9 - 1, 10 / 9 - 1))
-    assert record_tunes.lost(rows[:1]) is None
-    assert record_tunes.lost([{**row, "predicted_us": None} for row in rows]) is None
 
 
 def test_the_tables_of_tuning_are_those_recorded() -> None:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 import amd_nvidia
 import pytest
-from amd_nvidia import SHOWN_WARPS, make_times, vendors_page
+from amd_nvidia import SHOWN_WARPS, vendors_page
 from vendors import Vendors, make_vendors, recorded_vendors
-from vendors_claims import CLAIMANTS, make_claims
 from vendors_formula import make_formulas
 from vendors_stages import draw_stages, make_stages
 
@@ -68,35 +67,6 @@ def test_page_is_what_its_script_makes(tmp_path: Path) -> None:
         assert made[PICTURE.name] == PICTURE.read_bytes()
 
 
-def test_every_configuration_is_there(vendors: Vendors) -> None:
-    """Each GPU has a row for every problem, num_warps and num_stages."""
-    assert [gpu.vendor for gpu in vendors.gpus] == ["AMD"] * 3 + ["NVIDIA"] * 3
-    assert vendors.num_warps == (1, 2, 4, 8, 16)
-    assert vendors.num_stages == (1, 2, 3, 4)
-    assert len(read()) == len(set(vendors.names)) == 6 * 2 * 5 * 4
-
-
-def test_rows_in_flight_are_where_the_vendor_keeps_them(vendors: Vendors) -> None:
-    """Stages after the first take a row of shared memory on NVIDIA, and registers alone on AMD."""
-    stages = make_stages(vendors, SHOWN_WARPS)
-    for steps in stages.of("NVIDIA"):
-        block = 4 << (steps.problem.cols - 1).bit_length()
-        first = steps.shared[0]
-        assert steps.shared == tuple(first + block * more for more in range(4))
-    for steps in stages.of("AMD"):
-        assert set(steps.shared) == {0 if steps.num_warps == 1 else 4 * steps.num_warps}
-        assert steps.shared_is_the_same
-        assert steps.more_regs > 1
-
-
-def test_page_says_where_rocm_matters(vendors: Vendors) -> None:
-    """It names the GPUs on which the tutorial's formula depends on the ROCm."""
-    assert (
-        "Which ROCm is installed matters on MI300X (29 of 40 right with ROCm up to 6.3, 26 with"
-        " current ROCm) and RX 7900 XTX (4 of 40" in in_words(vendors)
-    )
-
-
 def published(record: Record, num_regs: int) -> int:
     """Return the programs by the lines of Triton's tutorial, fed with what a driver reports."""
     mp, taken, warps = record.gpu.architecture, record.resources, record.config.num_warps
@@ -127,20 +97,6 @@ def test_the_formula_is_the_tutorials(vendors: Vendors) -> None:
     assert ("mi350x", Rocm.OLD) not in seen
 
 
-def test_claims_are_counted_for_every_amd_gpu(vendors: Vendors) -> None:
-    """Each claimant is held to every kernel of each AMD GPU, and misses something where wrong."""
-    claims = make_claims(vendors)
-    amd = [gpu for gpu in vendors.gpus if gpu.vendor == "AMD"]
-    assert [(one.gpu, one.claimant) for one in claims] == [
-        (gpu, claimant) for gpu in amd for claimant in CLAIMANTS
-    ]
-    for one in claims:
-        assert one.right + one.too_many + one.too_few == len(one.cases) == 40
-        wrong = [case for case in one.cases if case.off > 1]
-        assert len(wrong) == one.too_many + one.too_few
-        assert all(case.said.missing_terms for case in wrong)
-
-
 def test_a_compile_that_failed_is_counted(vendors: Vendors) -> None:
     """A row without a binary is named by its status, and what needs it is left out."""
     rows = read()
@@ -160,15 +116,6 @@ def test_no_amd_gpu_has_confirmed_until_one_is_measured(
     assert words in in_words(vendors)
     monkeypatch.setattr(amd_nvidia, "MEASURED", (*MEASURED, "mi300x"))
     assert words not in in_words(vendors)
-
-
-def test_fastest_has_the_fewest_stages(vendors: Vendors) -> None:
-    """What is called the fastest has 1 stage, and no other num_warps is predicted to be faster."""
-    times = make_times(vendors)
-    assert len(times) == 12
-    for one in times:
-        others = [vendors.time(one.gpu, one.problem, warps, 1) for warps in vendors.num_warps]
-        assert one.best.us == min(other.us for other in others if other)
 
 
 def test_recorded_times_are_those_of_the_model(vendors: Vendors) -> None:
@@ -200,11 +147,3 @@ def labels(of: Sequence[Gpu], vendors: Vendors, path: Path) -> list[list[str]]:
 
 def _keys(gpus: Sequence[Gpu]) -> set[str]:
     return {gpu.key for gpu in gpus}
-
-
-def test_picture_names_every_gpu_once_a_panel(vendors: Vendors, tmp_path: Path) -> None:
-    """Each panel names each GPU once, those whose lines lie on each other in one label."""
-    for gpus in (vendors.gpus, [find_gpu("mi300x"), find_gpu("rx7900xtx")]):
-        for panel in labels(gpus, vendors, tmp_path / "p.svg"):
-            said = [title for label in panel for title in label.split("\n")]
-            assert sorted(said) == sorted(gpu.title for gpu in gpus)

@@ -83,14 +83,6 @@ def test_a_spill_that_costs_nothing_has_no_step_to_gain_by() -> None:
     assert gain_of(busy, 5, 6).factor is None
 
 
-def test_a_cap_on_registers_is_no_gain_before_a_compile() -> None:
-    """A step that asks the compiler for fewer registers may spill, so that nothing is claimed."""
-    found = gain_of(STREAMING, 1, 2, cost="it may spill")
-    assert found.factor is None
-    assert found.by.startswith("not known before a compile, as it may spill: the step: ")
-    assert gain_of(STREAMING, 16, 32, cost="it may spill").factor == 1.0
-
-
 def test_few_bytes_in_flight_are_short_by_littles_law() -> None:
     """One small program holds less than latency times bandwidth, and two gain much."""
     found = gain_of(STREAMING, 1, 2)
@@ -103,12 +95,6 @@ def test_few_bytes_in_flight_are_short_by_littles_law() -> None:
     assert (
         found.by == f"the step: {held:.3g} of the {wanted:.3g} KiB in flight that keep memory busy"
     )
-
-
-def test_many_programs_have_nothing_to_win() -> None:
-    """With as many bytes in flight as the memory takes, a further program brings nothing."""
-    found = gain_of(STREAMING, 16, 32)
-    assert (found.factor, found.bound) == (1.0, "bandwidth")
 
 
 def test_spills_are_worth_their_bytes() -> None:

@@ -7,16 +7,12 @@ import json
 import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hostile_files import HOSTILE, put, within
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-import occupancy_lab
 from occupancy_lab import InputError, find_gpu, scan
 from occupancy_lab.compiling.resources import read_resources
 from occupancy_lab.files import export
@@ -24,7 +20,7 @@ from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.scanning.cache import CachedKernel, find_entries, read_entry
 from occupancy_lab.scanning.page import COLUMNS
 from occupancy_lab.scanning.scan import on_gpu
-from occupancy_lab.table.view import View, to_csv
+from occupancy_lab.table.view import to_csv
 
 if TYPE_CHECKING:
     from conftest import Cache
@@ -46,23 +42,6 @@ def test_rows_have_what_triton_compiled(cache: Cache) -> None:
         for key in ("num_warps", "num_stages", "num_ctas", "shared", "triton_version"):
             assert row[key] == getattr(metadata, key)
         assert Path(row["entry"]) == cache.folder / name
-
-
-def test_registers_and_stack_are_cuobjdumps(cache: Cache) -> None:
-    """Registers, local and static shared memory are what cuobjdump says of the cached cubin."""
-    import triton
-
-    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
-    rows = rows_by_entry(cache.folder)
-    for file in cache.folder.glob("*/*.cubin"):
-        said = subprocess.run(
-            [tool, "--dump-resource-usage", file], check=True, capture_output=True, text=True
-        ).stdout
-        found = {key: int(number) for key, number in re.findall(r"(REG|STACK|SHARED):(\d+)", said)}
-        row = rows[file.parent.name]
-        assert (row["n_regs"], row["local_bytes"]) == (found["REG"], found["STACK"])
-        reserved = 1024 if row["target"] in {"sm_90", "sm_100"} else 0
-        assert row["static_shared"] == max(found["SHARED"] - reserved, 0)
 
 
 def test_rows_are_what_explain_works_out(cache: Cache) -> None:
@@ -117,13 +96,6 @@ def test_nothing_is_won_where_nothing_is_short(cache: Cache) -> None:
     assert (tensor["gain"], tensor["bound"]) == (1.0, "tensor")
 
 
-def test_rows_come_by_what_there_is_to_win(cache: Cache) -> None:
-    """The kernel with most to win is first."""
-    gains = [row["gain"] or 0.0 for row in scan(cache.folder).rows()]
-    assert gains == sorted(gains, reverse=True)
-    assert gains[0] > gains[-2] == 1.0
-
-
 def test_constexprs_are_those_of_the_source(cache: Cache) -> None:
     """The length of a range that the source calls BLOCK_SIZE is BLOCK_SIZE; FACTOR is left out."""
     rows = rows_by_entry(cache.folder)
@@ -137,14 +109,6 @@ def test_equal_code_has_one_program(cache: Cache) -> None:
     rows = rows_by_entry(cache.folder)
     first, block, target = (rows[cache.entry("scale", place).name] for place in range(3))
     assert first["program"] == target["program"] != block["program"]
-
-
-def test_caps_on_registers_are_columns(cache: Cache) -> None:
-    """A kernel that was compiled with maxnreg says so, and others have none."""
-    rows = rows_by_entry(cache.folder)
-    assert rows[cache.entry("row_softmax").name]["maxnreg"] == 40
-    assert {row["maxnreg"] for row in rows.values()} == {None, 40}
-    assert {row["waves_per_eu"] for row in rows.values()} == {None}
 
 
 def beside(entry: Path, alike: dict[tuple[int | None, int | None], int]) -> dict[str, Any]:
@@ -207,13 +171,6 @@ def test_what_waves_per_eu_pads_is_no_register_to_free(cache: Cache) -> None:
     assert (columns["next_programs"], columns["fewer_registers"]) == (2, None)
     assert columns["gain"] > 1
     assert "spill" not in columns["gain_by"]
-
-
-def test_a_kernel_that_spills_has_no_next_step(cache: Cache) -> None:
-    """A cap, or anything else that brings programs, may add to what it spills: none is named."""
-    row = rows_by_entry(cache.folder)[cache.entry("row_softmax").name]
-    assert row["next_step"] == "none, as it spills already"
-    assert [row[one] for one in ("next_programs", "fewer_registers", "fewer_shared")] == [None] * 3
 
 
 def test_a_smaller_block_is_named_where_there_is_a_loop(cache: Cache, copied: Path) -> None:
@@ -412,17 +369,6 @@ def test_an_unknown_backend_is_named(cache: Cache, copied: Path) -> None:
     assert "'xpu'" in row["reason"]
 
 
-def test_an_unknown_architecture_is_a_row_with_its_registers(cache: Cache, copied: Path) -> None:
-    """Of a target that is not in the table the resources are read all the same."""
-    file = copied / cache.entry("scale").name / "scale.json"
-    metadata = json.loads(file.read_text(encoding="utf-8"))
-    metadata["target"]["arch"] = 999
-    file.write_text(json.dumps(metadata), encoding="utf-8")
-    (row,) = scan(file.parent).rows()
-    assert (row["status"], row["target"]) == ("unknown target", "sm_999")
-    assert row["n_regs"] > 0
-
-
 def test_an_hsaco_alone_says_what_is_missing(cache: Cache, copied: Path) -> None:
     """The registers of an AMD kernel are read of its assembly; a row says where it lacks."""
     entry = copied / cache.entry("scale", 2).name
@@ -466,78 +412,6 @@ def test_a_folder_that_may_not_be_read_is_a_row(cache: Cache, copied: Path) -> N
     assert "Permission denied" in rows[folder.name]["reason"]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
-@given(data=st.data())
-def test_damage_of_any_kind_is_a_row(cache: Cache, tmp_path: Path, data: st.DataObject) -> None:
-    """Bytes that are cut off or flipped anywhere give a row, never an exception."""
-    name = data.draw(st.sampled_from(sorted(cache.compiled)))
-    entry = tmp_path / "entry"
-    shutil.rmtree(entry, ignore_errors=True)
-    shutil.copytree(cache.folder / name, entry)
-    suffixes = {".json", ".cubin", ".amdgcn", ".source", ".ttgir", ".hsaco"}
-    files = sorted(one for one in entry.iterdir() if one.suffix in suffixes)
-    file = data.draw(st.sampled_from([one for one in files if "__grp__" not in one.name]))
-    content = bytearray(file.read_bytes())
-    place = st.integers(0, len(content) - 1)
-    for at, byte in data.draw(st.lists(st.tuples(place, st.integers(0, 255)), max_size=20)):
-        content[at] = byte
-    if data.draw(st.booleans()):
-        del content[data.draw(place) :]
-    file.write_bytes(content)
-    (row,) = scan(entry).rows()
-    assert row["status"] in {"ok", "unreadable", "unknown target", "does not fit"}
-    str(scan(entry))
-
-
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
-    max_leaves=4,
-)
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
-@given(
-    changes=st.dictionaries(
-        st.sampled_from(
-            [
-                "name",
-                "target",
-                "num_warps",
-                "shared",
-                "num_stages",
-                "num_ctas",
-                "tmem_size",
-                "maxnreg",
-                "triton_version",
-                "backend",
-                "arch",
-                "warp_size",
-            ]
-        ),
-        VALUES,
-        min_size=1,
-    )
-)
-def test_metadata_of_any_kind_is_a_row(
-    cache: Cache, tmp_path: Path, changes: dict[str, Any]
-) -> None:
-    """Whatever stands in the metadata in place of what Triton writes, the kernel is a row."""
-    entry = tmp_path / "entry"
-    if not entry.exists():
-        shutil.copytree(cache.entry("scale"), entry)
-    source = cache.entry("scale") / "scale.json"
-    metadata = json.loads(source.read_text(encoding="utf-8"))
-    for name, value in changes.items():
-        inner = name in {"backend", "arch", "warp_size"} and isinstance(metadata["target"], dict)
-        (metadata["target"] if inner else metadata)[name] = value
-    (entry / "scale.json").write_text(json.dumps(metadata), encoding="utf-8")
-    (row,) = scan(entry).rows()
-    assert isinstance(row["kernel"], str)
-    json.dumps(row)
-    str(scan(entry))
-
-
 def test_default_caches_are_tritons_and_inductors(
     cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -565,25 +439,6 @@ def test_the_default_folders_are_tritons_and_torchs_own(monkeypatch: pytest.Monk
     triton_folder, inductor = default_directories()
     assert Path(triton_folder) == Path(knobs.cache.dir)
     assert Path(inductor) == Path(cache_dir_utils.default_cache_dir())
-
-
-def test_a_table_has_every_column(cache: Cache) -> None:
-    """The DataFrame has a row for each kernel and the columns of the rows."""
-    found = occupancy_lab.scan(cache.folder)
-    table = found.table()
-    assert [*table.columns] == [*found.rows()[0]]
-    assert len(table) == len(cache.compiled)
-    assert json.loads(found.to_json()) == found.rows()
-
-
-def test_constexprs_are_names_of_a_condition(cache: Cache) -> None:
-    """A condition may name a constexpr; rows without it, of which it is not known, are left out."""
-    found = scan(cache.folder).choose(View("BLOCK_SIZE <= 1024 and kernel == 'scale'"))
-    assert [row["constexprs"] for row in found.rows()] == [{"BLOCK_SIZE": 1024}] * 2
-    by_size = scan(cache.folder).choose(View(sort="-BLOCK_SIZE")).rows()
-    sizes = [row["constexprs"].get("BLOCK_SIZE", 0) for row in by_size]
-    assert sizes == sorted(sizes, reverse=True)
-    assert sizes[-1] == 0
 
 
 def test_a_name_that_is_no_unicode_is_a_row(cache: Cache, tmp_path: Path) -> None:

@@ -10,18 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
-from stand_ins import CONDITIONS, Launches, put_calibration, put_here
+from stand_ins import Launches, put_calibration, put_here
 
 from occupancy_lab.cli.options import chosen_view
 from occupancy_lab.errors import InputError
-from occupancy_lab.files import plain_rows
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.sweeping import sweep, views
-from occupancy_lab.sweeping.recorded import row_conditions
 from occupancy_lab.sweeping.run import run
-from occupancy_lab.sweeping.views import choose
 from occupancy_lab.table.columns import MEASURED_COLUMNS, SWEEP_COLUMNS
-from occupancy_lab.table.view import View
 from occupancy_lab.text.document import to_markdown
 from occupancy_lab.workers.signals import Interrupted, UnfinishedError
 
@@ -78,13 +74,6 @@ def test_a_measured_time_is_what_lost_time_is_of(launches: Launches) -> None:
     assert launches.asked
 
 
-def test_conditions_are_columns(launches: Launches) -> None:
-    """A measured row's columns give back the conditions it was measured under."""
-    row, *_ = plain_rows(sweep(781, **GRID, measure=True))
-    assert row_conditions(row) == CONDITIONS
-    assert launches.devices == (None,)
-
-
 def test_screen_has_predicted_and_measured_times(launches: Launches) -> None:
     """The screen sets measured beside predicted times, with how far off these are."""
     launches.times = lambda launch: 20.0 if launch.num_programs > 1000 else None
@@ -116,29 +105,6 @@ def test_launches_that_fail_are_said(launches: Launches) -> None:
     assert shown.count("launch failed") == 4
     assert "RuntimeError: no luck" in shown
     assert "Measured on" not in shown
-
-
-def test_predicted_times_are_always_shown(launches: Launches) -> None:
-    """Without measuring the screen has the predicted times alone, and says what they rest on."""
-    shown = to_screen(sweep(781, gpu="h200,mi300x", **GRID))
-    assert "predicted us" in shown
-    assert "measured us" not in shown
-    assert "Measured on" not in shown
-    h200, mi300x = (line for line in shown.splitlines() if line.startswith("Times for "))
-    assert h200.endswith("which exports have.")
-    assert mi300x.endswith("which exports have; no MI300X was measured.")
-    assert launches.asked == []
-
-
-def test_sort_and_where_take_the_new_columns(launches: Launches) -> None:
-    """Rows are chosen and ordered by measured and predicted columns."""
-    launches.times = lambda launch: float(launch.num_programs)
-    table = sweep(781, **GRID, measure=True)
-    chosen = choose(table, View("predicted_us > 0 and us > 0", "-us"))
-    assert chosen["us"].is_monotonic_decreasing
-    assert len(chosen) == 4
-    with pytest.raises(InputError, match="--measure gives it"):
-        choose(sweep(781, **GRID), View(sort="us"))
 
 
 def test_interrupt_keeps_what_is_finished(

@@ -114,12 +114,6 @@ def test_strange_cells_are_named(tmp_path: Path, column: str, cell: str, expecte
         read_table(tmp_path / "rows.csv")
 
 
-def test_rows_without_a_time_may_lack_it(tmp_path: Path) -> None:
-    """Only a launch that was measured has a time."""
-    write(tmp_path / "rows.csv", measured="launch failed", us=None, launched=None)
-    assert read_table(tmp_path / "rows.csv")["us"].isna().tolist() == [False, True]
-
-
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -252,12 +246,6 @@ def test_a_row_that_cannot_be_is_passed_over(
     assert recorded_as_compiled("h200", "softmax", PROBLEM, CONFIG) is None
 
 
-def test_a_measurement_comes_back_whole(record: Callable[..., Path]) -> None:
-    """Times and conditions are those that were written."""
-    record(("softmax", PROBLEM, CONFIG, PROGRAMS, MEASURED))
-    assert found() == MEASURED
-
-
 def test_what_is_not_known_stays_so(record: Callable[..., Path]) -> None:
     """An empty cell is None, not 0, not a text."""
     unknown = dict.fromkeys(("date", "driver", "sm_mhz", "throttled"))
@@ -295,22 +283,6 @@ def test_a_launch_is_found_as_it_was_compiled(record: Callable[..., Path]) -> No
     assert recorded_as_compiled("h200", "softmax_row", PROBLEM, CONFIG) is None
 
 
-def test_a_failed_launch_is_not_a_time(record: Callable[..., Path]) -> None:
-    """A row whose launch failed is passed over."""
-    record(("softmax", PROBLEM, CONFIG, PROGRAMS, Measurement("wrong result", CONDITIONS, "no")))
-    assert found() is None
-
-
-def test_the_latest_day_counts(record: Callable[..., Path]) -> None:
-    """Of several days, in whatever order, the last is taken."""
-    record(
-        ("softmax", PROBLEM, CONFIG, PROGRAMS, on("2026-11-20", 20.0)),
-        ("softmax", PROBLEM, CONFIG, PROGRAMS, on("2026-12-01", 30.0)),
-        ("softmax", PROBLEM, CONFIG, PROGRAMS, on("2026-11-30", 40.0)),
-    )
-    assert found() == on("2026-12-01", 30.0)
-
-
 def test_a_launch_has_one_time(record: Callable[..., Path]) -> None:
     """Of recordings of one day the last in the file counts, in a table too."""
     times = (20.0, 30.0, 10.0)
@@ -343,12 +315,6 @@ def test_every_page_has_the_same_fastest_launch() -> None:
         assert ranking[0].measurement.us == table["us"].min()
         every = [one.measurement.us for one in recorded_launches(gpu, problem)]
         assert ranking[0].measurement.us <= 1.01 * min(every)
-
-
-@pytest.mark.usefixtures("record")
-def test_no_file_has_no_measurement() -> None:
-    """Where nothing was recorded there is no measurement, and no error."""
-    assert found() is None
 
 
 def test_two_megabytes_are_searched_in_a_moment(record: Callable[..., Path]) -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hand_made import executed, place, rows
-from records import make_record
 from stand_ins import UNLISTED, put_here
 
 from occupancy_lab.asked import ask
@@ -24,7 +23,7 @@ from occupancy_lab.occupancy.calculator import calculate, unit_words
 from occupancy_lab.record import Record
 from occupancy_lab.sweeping import sweep
 from occupancy_lab.sweeping.grid import make_table
-from occupancy_lab.sweeping.run import calculate_row, run
+from occupancy_lab.sweeping.run import run
 from occupancy_lab.table.columns import COLUMNS, SWEEP_COLUMNS
 from occupancy_lab.text.document import to_markdown
 from occupancy_lab.text.words import LIMITS
@@ -147,20 +146,6 @@ def test_one_failed_export_costs_no_other(
     assert list((kept / "plots").iterdir())
 
 
-def test_row_is_calculated_as_its_record() -> None:
-    """The calculation made of a row is the one of its record."""
-    for _, row in sweep(781, gpu="h100,mi300x", num_warps=(8,), num_stages=(2,)).iterrows():
-        record = make_record(
-            load_kernel("softmax"),
-            Problem(4096, 781),
-            Config(1024, 8, 2),
-            find_gpu(row["gpu"]),
-        )
-        held = calculate_row(row, find_gpu(row["gpu"])).occupancy
-        assert held.limiters == record.occupancy.limiters
-        assert held.programs_per_multiprocessor == record.occupancy.programs_per_multiprocessor
-
-
 WHOLE = Resources(
     **{
         field.name: 1
@@ -195,16 +180,6 @@ def test_no_column_is_silently_empty() -> None:
     for name in SWEEP_COLUMNS:
         is_text = all(isinstance(value, str) for value in table[name].dropna())
         assert is_text == (COLUMNS[name].kind is Kind.TEXT), name
-
-
-def test_a_row_keeps_what_limits_it() -> None:
-    """A row's resources are those that it was made of, whatever limits it: so is its limiter."""
-    table = make_table(records_of([asked("b200")], [WHOLE], triton="3.7.1"))
-    row = table.iloc[0]
-    calculation = calculate_row(row, find_gpu("b200"))
-    assert row["limiter"] == "tensor_memory"
-    assert calculation.occupancy.limiters == ("tensor_memory",)
-    assert calculation.resources.tensor_memory == WHOLE.tensor_memory
 
 
 def test_every_limit_has_words() -> None:

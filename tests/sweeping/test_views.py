@@ -176,13 +176,6 @@ def test_narrow_screens_go_without_columns(
     assert bool(sentence) == bool(missing)
 
 
-def test_empty_choice_is_shown(table: pd.DataFrame) -> None:
-    """No row at all is still an answer."""
-    chosen = choose(table, View("cols == 0"))
-    assert "0 configurations: none" in to_screen(chosen)
-    assert list(choose(chosen, View("cols == 0"))) == list(table)
-
-
 def test_json_is_strict(table: pd.DataFrame) -> None:
     """Every number is written whole, and one that is not finite is null."""
     strange = table.head(2).assign(waves=[1 / 3, float("inf")])
@@ -206,10 +199,3 @@ def test_markdown_shows_texts_as_they_are(table: pd.DataFrame) -> None:
         rendered = renderer.render(text)
         assert rendered.count(f">{shown}</td>") == len(table)
         assert not set(re.findall(r"<(\w+)", rendered)) & {"b", "a", "em", "code", "s", "h1"}
-
-
-def test_markdown_has_every_column(table: pd.DataFrame) -> None:
-    """The markdown export has all columns and rows."""
-    lines = written(table, "markdown").splitlines()
-    assert len(lines) == len(table) + 2
-    assert all(name in lines[0] for name in table.columns)

@@ -39,21 +39,6 @@ def test_every_gpu_with_tensor_rates_has_a_program(gpu: str) -> None:
     assert list(found.alone) == sorted(found.alone)
 
 
-def test_the_tensor_cores_work_as_long_as_the_data_sheet_lets_them() -> None:
-    """On a B200 a product takes as much less than on an H100 as the data sheets' rates say."""
-    cycles = []
-    for gpu in map(find_gpu, ("h100", "b200")):
-        rate = (gpu.tensor_fp16_tflops or 0) / (gpu.multiprocessors or 1) / (gpu.boost_mhz or 1)
-        cycles.append(program(gpu.key).pipes["tensor"] * rate)
-    assert cycles[0] == pytest.approx(cycles[1], rel=1e-6)
-
-
-def test_more_stages_hide_more() -> None:
-    """A loop that loads further ahead waits less for each load."""
-    short, long = program("h100", 5), program("h100", 2)
-    assert short.alone[2] - short.alone[0] < long.alone[2] - long.alone[0]
-
-
 def test_programs_without_work_do_not_count() -> None:
     """Of a grid with room for others those work that come to the loop, or store; all, if none."""
     counts = counts_of(matmul())

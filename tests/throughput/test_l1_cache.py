@@ -52,10 +52,12 @@ def test_the_l1_cache_lacks_what_nsight_compute_counts() -> None:
     """
     gpu, errors = find_gpu("h200"), []
     for launch in recorded_launches("h200")[::2]:
-        executed = executed_of(launch) if int(launch.row["n_spills"]) > 50 else None
         came = launch.number("l1tex__m_xbar2l1tex_read_sectors.sum")
         loaded = launch.number("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum")
-        if executed is None or executed.program is None or not came or not loaded:
+        if int(launch.row["n_spills"]) <= 50 or not came or not loaded:
+            continue
+        executed = executed_of(launch)
+        if executed is None or executed.program is None:
             continue
         local = executed.program.local_loaded * executed.programs / SECTOR
         if loaded > local:

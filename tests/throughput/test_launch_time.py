@@ -13,18 +13,17 @@ from compare_work import counts_of, executed_of, memory_of, resources_of
 from recorded_work import DATA, RecordedLaunch, recorded_launches
 
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.prediction import BESIDE_UNITS, NOT_FOLLOWED, PARTS
-from occupancy_lab.throughput import calibrations, demand, launch_time, rounds
-from occupancy_lab.throughput.launch_time import EVENTS_US, MEASURED, predict_launch
+from occupancy_lab.prediction import BESIDE_UNITS, NOT_FOLLOWED
+from occupancy_lab.throughput import calibrations, launch_time, rounds
+from occupancy_lab.throughput.launch_time import MEASURED, predict_launch
 from occupancy_lab.throughput.rounds import TENSOR_CLOCK
-from occupancy_lab.work.counts import Amount, LocalReuse
+from occupancy_lab.work.counts import Amount
 from occupancy_lab.work.memory import repeated
 
 if TYPE_CHECKING:
     from occupancy_lab.prediction import Prediction
 
 COPY = "_swiglu_backward_kernel"
-BYTES = ("dram_read_bytes", "dram_written_bytes", "l2_bytes")
 
 
 def launch_of(kernel: str) -> RecordedLaunch:
@@ -39,16 +38,6 @@ def predicted(launch: RecordedLaunch, gpu: str = "h100") -> Prediction | None:
     return predict_launch(*asked, 8, find_gpu(gpu))
 
 
-def test_the_bandwidth_bounds_an_addition() -> None:
-    """What adds large tensors is bound by device memory, and its range holds the recorded time."""
-    launch = launch_of(COPY)
-    found = predicted(launch)
-    assert found is not None
-    assert found.bound == "bandwidth"
-    assert (found.low_us or 0) <= (launch.number("cold_us") or 0) <= (found.high_us or 0)
-    assert {part.name for part in found.parts} <= PARTS.keys()
-
-
 def test_more_bandwidth_is_faster_and_other_gpus_are_less_certain() -> None:
     """A GPU with more takes less of the same launch; one that nobody measured has a wider range."""
     times = [predicted(launch_of(COPY), gpu) for gpu in ("h100", "h200", "b200")]
@@ -59,60 +48,6 @@ def test_more_bandwidth_is_faster_and_other_gpus_are_less_certain() -> None:
     assert widths[0] == pytest.approx(widths[1])
     assert widths[1] < widths[2]
     assert [one.calibrated for one in known] == [True, True, False]
-
-
-def test_device_memory_does_not_wait_for_the_last_program() -> None:
-    """One program more than a GPU has multiprocessors moves little more, and takes little more."""
-    launch, gpu = launch_of(COPY), find_gpu("h100")
-    counts, executed, moved = counts_of(launch), executed_of(launch), memory_of(launch)
-    size = gpu.multiprocessors or 1
-    times = []
-    for programs in (size, size + 1):
-        share = programs / counts.programs
-        some = replace(counts, programs=programs)
-        bytes_ = {name: getattr(moved, name).scaled(share * 50) for name in BYTES}
-        found = predict_launch(
-            some, executed, replace(moved, **bytes_), resources_of(launch), 8, gpu
-        )
-        assert found is not None
-        assert found.bound == "bandwidth"
-        times.append(found.us)
-    assert times[0] < times[1] < 1.1 * times[0]
-
-
-def spilled_us(distance: float, waits: float = 1.0, stored: float = 1.0) -> float:
-    """Return the time of _attn_fwd if so much lies between touches of its local memory.
-
-    So many times as long is waited for its loads, and so many times as much is stored.
-    """
-    launch = launch_of("_attn_fwd")
-    executed = executed_of(launch)
-    assert executed is not None
-    assert executed.program is not None
-    program = replace(
-        executed.program,
-        local_waits=waits * executed.program.local_waits,
-        local_reuse=LocalReuse(loads=(distance,)),
-        local_stored=stored * executed.program.local_stored,
-    )
-    asked = (counts_of(launch), replace(executed, program=program), memory_of(launch))
-    found = predict_launch(*asked, resources_of(launch), 1, find_gpu("h100"))
-    assert found is not None
-    return found.us
-
-
-def test_what_is_spilled_costs_more_the_less_of_it_the_l1_cache_holds() -> None:
-    """The more lies between touches of local memory, the longer the same loads of it take.
-
-    What is loaded takes no longer where nothing waits for it, until the L2 cache is busy with it.
-    """
-    times = [spilled_us(16), spilled_us(224, waits=0.0), spilled_us(224), spilled_us(560)]
-    assert times == sorted(set(times))
-
-
-def test_what_is_stored_goes_to_the_l2_cache() -> None:
-    """More stores to local memory take longer, also where the L1 cache holds all of it."""
-    assert spilled_us(16) < spilled_us(16, stored=4.0)
 
 
 def test_without_its_spills_a_launch_is_shorter() -> None:
@@ -127,32 +62,6 @@ def test_without_its_spills_a_launch_is_shorter() -> None:
     assert times[1] is not None
     assert times[0].us < times[1].us
     assert times[1].us == pytest.approx(launch.number("cold_us"), rel=0.15)
-
-
-def with_lines(launch: RecordedLaunch, loaded: float, stored: float, gpu: str) -> float:
-    """Return the time of a launch whose programs ask the L2 cache for so many lines."""
-    executed = executed_of(launch)
-    assert executed is not None
-    assert executed.program is not None
-    program = replace(executed.program, loaded_lines=loaded, stored_lines=stored)
-    found = predict_launch(
-        *(counts_of(launch), replace(executed, program=program), memory_of(launch)),
-        *(resources_of(launch), 8, find_gpu(gpu)),
-    )
-    assert found is not None
-    return found.us
-
-
-@pytest.mark.parametrize(("loaded", "stored"), [(60_000.0, 0.0), (0.0, 60_000.0)])
-def test_parts_of_lines_take_the_l2_cache_as_long_as_whole_ones(
-    loaded: float, stored: float
-) -> None:
-    """Stores take longer than loads, and an H200, which has a fifth more slices, a sixth less."""
-    launch = launch_of(COPY)
-    h100, h200 = (with_lines(launch, loaded, stored, gpu) for gpu in ("h100", "h200"))
-    assert h100 > 5 * with_lines(launch, 0.0, 0.0, "h100")
-    assert h100 / h200 == pytest.approx(1.2, rel=0.01)
-    assert with_lines(launch, 0.0, 60_000.0, "h100") >= h100
 
 
 def test_the_constants_of_lines_are_those_that_calibrate_measures() -> None:
@@ -207,164 +116,6 @@ def test_right_after_the_same_launch_it_is_faster() -> None:
     assert (found.low_us or 0) <= (launch.number("warm_us") or 0) <= (found.high_us or 0)
 
 
-def test_in_a_program_it_is_the_time_of_a_profiler() -> None:
-    """The events around a launch are left out, and the writes that the L2 cache still has."""
-    launch, gpu = launch_of(COPY), find_gpu("h100")
-    counts, moved = counts_of(launch), memory_of(launch)
-    inside = (counts, executed_of(launch), moved, resources_of(launch), 8, gpu)
-    found, alone = predict_launch(*inside, in_program=True), predict_launch(*inside)
-    assert found is not None
-    assert alone is not None
-    small = replace(moved, dram_written_bytes=moved.written_within_bytes)
-    written = predict_launch(counts, executed_of(launch), small, resources_of(launch), 8, gpu)
-    assert written is not None
-    first_us = rounds.FIRST_CYCLES / (gpu.boost_mhz or 1)
-    assert found.us == pytest.approx(written.us - EVENTS_US - first_us)
-    assert found.us <= alone.us - EVENTS_US
-
-
-def test_programs_that_began_together_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A launch of one round takes longer for it, and one of many rounds by a share of its own."""
-    launch, gpu = launch_of(COPY), find_gpu("h100")
-    counts, executed = counts_of(launch), executed_of(launch)
-    inside = (memory_of(launch), resources_of(launch), 8, gpu)
-    size = 8 * (gpu.multiprocessors or 1)
-
-    def times() -> list[float]:
-        some = (
-            predict_launch(replace(counts, programs=programs), executed, *inside)
-            for programs in (size, 20 * size)
-        )
-        return [0.0 if one is None else one.us for one in some]
-
-    one_round, many = times()
-    monkeypatch.setattr(rounds, "IN_STEP", 2.0)
-    assert times()[0] > one_round
-    assert times()[1] == many
-    monkeypatch.setattr(rounds, "OUT_OF_STEP", 2.0)
-    assert times()[1] > many
-
-
-def test_few_programs_wait_more_for_each_other_than_many() -> None:
-    """Where all issue all the time, the share of it that is lost falls with their number."""
-    launch, gpu = launch_of(COPY), find_gpu("h100")
-    counts, executed, size = counts_of(launch), executed_of(launch), gpu.multiprocessors or 1
-    assert executed is not None
-    assert executed.program is not None
-    busy = replace(executed.program, pipes={"issue": 3000.0}, alone=(3000.0,) * 3)
-    moved = replace(memory_of(launch), **{name: Amount(0, 0) for name in (*BYTES, "l2_bytes")})
-    program = replace(busy, loaded_lines=0.0, stored_lines=0.0, code_cycles=0.0)
-
-    def longer(programs: int) -> float:
-        asked = (replace(counts, programs=programs * size), replace(executed, program=program))
-        found = predict_launch(*asked, moved, resources_of(launch), programs, gpu)
-        assert found is not None
-        return found.us / programs
-
-    assert longer(2) > 1.05 * longer(16)
-
-
-def test_code_that_is_fetched_again_is_no_latency() -> None:
-    """What a program alone waits for code that was lost is in the part of code, of one time."""
-    launch, gpu = launch_of(COPY), find_gpu("h100")
-    executed = executed_of(launch)
-    assert executed is not None
-    assert executed.program is not None
-    parts = []
-    for cycles in (0.0, 200.0):
-        program = replace(executed.program, alone=(4000.0,) * 3, refetch_cycles=cycles)
-        asked = (counts_of(launch), replace(executed, program=program), memory_of(launch))
-        found = predict_launch(*asked, resources_of(launch), 8, gpu)
-        assert found is not None
-        parts.append({"whole": found.us} | {one.name: one.us for one in found.parts})
-    less, more = parts
-    assert more["whole"] == less["whole"]
-    moved = more["code"] - less["code"]
-    assert moved > 0
-    assert less["latency"] - more["latency"] == pytest.approx(moved)
-
-
-def test_code_comes_from_device_memory_once_a_launch() -> None:
-    """What the instruction cache lost comes later in a cold launch, however many programs run."""
-    launch, gpu = launch_of(COPY), find_gpu("h100")
-    executed, counts = executed_of(launch), counts_of(launch)
-    assert executed is not None
-    assert executed.program is not None
-    parts = []
-    for cycles in (0.0, 5000.0):
-        program = replace(executed.program, memory_code_cycles=cycles)
-        found = [
-            predict_launch(
-                replace(counts, programs=programs),
-                replace(executed, program=program),
-                moved,
-                *(resources_of(launch), 8, gpu),
-            )
-            for programs in (1000, 9000)
-            for moved in (memory_of(launch), repeated(memory_of(launch), counts, gpu))
-        ]
-        parts.append([0.0 if one is None else one.us for one in found])
-    cold, again, cold_of_many, again_of_many = (y - x for x, y in zip(*parts, strict=True))
-    assert cold == pytest.approx(cold_of_many)
-    assert cold == pytest.approx(5000 / 1980, rel=0.2)
-    assert again == again_of_many == 0
-
-
-def test_tensor_cores_neighbours_ask_the_l2_cache_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One program a multiprocessor is in step with its neighbours, more of them are less so."""
-    launch, gpu = launch_of(COPY), find_gpu("h100")
-    counts, executed, size = counts_of(launch), executed_of(launch), gpu.multiprocessors or 1
-    assert executed is not None
-    assert executed.program is not None
-    pipes = {**executed.program.pipes, "tensor": 1.0}
-    program = replace(executed.program, pipes=pipes, loaded_lines=1e5)
-    moved = replace(memory_of(launch), **{name: Amount(0, 0) for name in (*BYTES, "l2_bytes")})
-    inside = (moved, resources_of(launch))
-
-    def times() -> list[float]:
-        some = (
-            predict_launch(
-                replace(counts, programs=fit * size),
-                replace(executed, program=program),
-                *inside,
-                fit,
-                gpu,
-            )
-            for fit in (1, 8)
-        )
-        return [0.0 if one is None else one.us for one in some]
-
-    own = times()
-    monkeypatch.setattr(rounds, "MERGED", 0.0)
-    alone, eight = (after / before for before, after in zip(own, times(), strict=True))
-    assert alone > 1.6
-    assert 1.05 < eight < 1.15
-
-
-def test_memory_takes_longer_under_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program waits longer for memory that others keep busy, and not where nothing is moved."""
-    launch, gpu = launch_of(COPY), find_gpu("h100")
-    counts, moved = counts_of(launch), memory_of(launch)
-    nothing = replace(moved, **{name: Amount(0, 0) for name in (*BYTES, "l2_bytes")})
-    executed = executed_of(launch)
-    assert executed is not None
-    assert executed.program is not None
-    program = replace(executed.program, loaded_lines=0.0, stored_lines=0.0)
-    asks_nothing = replace(executed, program=program)
-
-    def times() -> list[float]:
-        some = (
-            predict_launch(counts, does, one, resources_of(launch), 1, gpu)
-            for does, one in ((asks_nothing, nothing), (executed, moved))
-        )
-        return [0.0 if one is None else one.us for one in some]
-
-    idle, loaded = times()
-    monkeypatch.setattr(demand, "LOADED", 0.0)
-    assert times()[0] == pytest.approx(idle)
-    assert times()[1] < 0.9 * loaded
-
-
 def test_what_is_not_known_has_no_time() -> None:
     """There is none for an architecture without a size, nor without the bytes of device memory."""
     launch = launch_of(COPY)
@@ -386,23 +137,6 @@ def test_a_binary_that_is_not_followed_has_a_wider_range() -> None:
     assert found.us == pytest.approx(followed.us, rel=0.2)
     widths = [(one.high_us or 0) / (one.low_us or 1) for one in (followed, found)]
     assert widths == sorted(widths)
-
-
-def test_tensor_cores_lower_the_clock_of_all_but_memory() -> None:
-    """However little a launch uses them, its instructions take longer, and its bytes do not."""
-    launch, gpu = launch_of(COPY), find_gpu("h100")
-    counts, executed = counts_of(launch), executed_of(launch)
-    assert executed is not None
-    assert executed.program is not None
-    program = replace(executed.program, pipes={**executed.program.pipes, "tensor": 1e-3})
-    inside = (memory_of(launch), resources_of(launch), 8, gpu)
-    found = [
-        predict_launch(counts, one, *inside)
-        for one in (executed, replace(executed, program=program))
-    ]
-    without, used = ({part.name: part.us for part in one.parts} for one in found if one is not None)
-    assert used["issue"] == pytest.approx(without["issue"] / TENSOR_CLOCK)
-    assert used["bandwidth"] == pytest.approx(without["bandwidth"])
 
 
 def test_the_clock_is_that_of_recorded_cycles_and_times() -> None:

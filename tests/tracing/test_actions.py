@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import launched_kernels
 import pytest
@@ -23,13 +20,16 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.launch import launch_of
 from occupancy_lab.reporting.trace_report import make_trace_report
 from occupancy_lab.text.document import to_markdown
-from occupancy_lab.text.words import cell, duration, microseconds
+from occupancy_lab.text.words import cell, duration
 from occupancy_lab.tracing import actions
 from occupancy_lab.tracing.actions import Effort, _warm_up, with_actions, without_timed
 from occupancy_lab.tracing.dry import dry_trace
 from occupancy_lab.tracing.page import write_trace
-from occupancy_lab.tracing.trace import Trace, trace_program
+from occupancy_lab.tracing.trace import Trace
 from occupancy_lab.tracing.traced import GridLaunches, Traced
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 CHANGE = "BLOCK 2 instead of 1 (if the kernel allows it)"
 ACTION = Action(CHANGE, f"{CHANGE}: 25 us.", 100.0, 25.0, "25 us")
@@ -192,7 +192,6 @@ def test_a_dry_run_says_what_explain_says(tmp_path: Path) -> None:
         assert f"**H100 SXM**: {action.sentence}" == run.to_document().answer[0]
 
 
-MATMUL = Path(__file__).with_name("traced_program.py")
 H100, N = find_gpu("h100"), 1 << 20
 X = tensor((N,), "float32")
 
@@ -223,21 +222,6 @@ def test_a_number_that_16_divides_gives_the_binary_of_the_source() -> None:
     with offline(H100.target):
         again = _warm_up(before.asm["ttir"], noted, grid=(1,), **{**noted, "n": N})
     assert again.asm["cubin"] == after.asm["cubin"] != before.asm["cubin"]
-
-
-@pytest.mark.slow
-def test_a_measured_trace_says_what_brings_most() -> None:
-    """A launch with too many warps has fewer, with the time that a dry run of it has."""
-    found = trace_program([sys.executable, str(MATMUL), "wasteful"], effort=Effort(600))
-    (kernel,) = found.kernels
-    assert kernel.action is not None
-    assert kernel.action.change == "num_warps 4 instead of 16"
-    us = microseconds(kernel.action.us)
-    assert us in kernel.action.sentence
-    assert kernel.saved_us == pytest.approx(kernel.action.now_us - kernel.action.us)
-    assert "a --dry-run of the program tries those too" in str(found)
-    tried = json.loads(found.to_json())["kernels"][0]["tried"]
-    assert tried["now_us"] == pytest.approx(kernel.prediction.us if kernel.prediction else 0)
 
 
 @pytest.mark.slow

@@ -15,7 +15,6 @@ import torch
 from run_trace import TOOL, grids, run
 
 from occupancy_lab.errors import InputError
-from occupancy_lab.tracing.actions import Effort
 from occupancy_lab.tracing.dry import dry_trace
 from occupancy_lab.tracing.several import dry_traces
 
@@ -73,18 +72,6 @@ def test_a_dry_run_says_which_line_stopped_it(tmp_path: Path) -> None:
     found = dry_trace(["python", str(script), "1024"], gpu="mi300x")
     assert found.kernels[0].launches == 3
     assert f"{script.name}:19: RuntimeError: Expected all tensors to be on" in str(found)
-
-
-@pytest.mark.slow
-def test_why_a_program_went_no_further_is_printed_where_the_page_is_not(tmp_path: Path) -> None:
-    """With --output its error is on standard error, as Python has it, and the file has it too."""
-    script, file = tmp_path / "train.py", tmp_path / "trace.json"
-    script.write_text("import torch\n\nraise ValueError('no_data & *none*')\n", encoding="utf-8")
-    found = run(["python", str(script)], ["--dry-run", "--json", "--output", str(file)])
-    assert (found.returncode, found.stdout) == (1, b"")
-    assert json.loads(file.read_text("utf-8"))["kernels"] == []
-    why = f"occupancy-lab: The program went no further: {script}:3: ValueError: no_data & *none*;"
-    assert found.stderr.decode().startswith(why)
 
 
 KERNEL = (
@@ -251,27 +238,6 @@ def test_a_dry_run_has_a_time_limit(tmp_path: Path) -> None:
     assert b"it takes longer than 5 s; --timeout gives it more" in page
 
 
-GRIDS = """
-for size, times in ((1 << 12, 11), (1 << 24, 10)):
-    for _ in range(times):
-        add[(size // 512,)](torch.zeros(size, device="cuda"), size, BLOCK=512)
-"""
-
-
-@pytest.mark.slow
-def test_what_is_tried_is_near_the_grid_with_most_time(tmp_path: Path) -> None:
-    """A small launch that is made more often hides nothing of a large one."""
-    script = tmp_path / "train.py"
-    script.write_text(KERNEL + GRIDS, encoding="utf-8")
-    found = dry_trace(["python", str(script)], gpu="h100", effort=Effort(60))
-    (kernel,) = found.kernels
-    assert kernel.main_grid == (1 << 15,)
-    assert kernel.record is not None
-    assert kernel.record.launch.grid == (1 << 15,)
-    assert kernel.action is not None
-    assert kernel.action.now_us == pytest.approx(kernel.record.prediction.us)  # type: ignore[union-attr]
-
-
 MISSING = """
 @torch.library.custom_op("dry::host", mutates_args=(), device_types="cpu")
 def host(x: torch.Tensor) -> torch.Tensor:
@@ -380,26 +346,6 @@ def test_a_configuration_that_does_not_fit_costs_no_other(tmp_path: Path) -> Non
     assert "BLOCK 1024" not in page
 
 
-ALIKE = """
-for n in (1024, 1000):
-    for dtype in (torch.half, torch.float):
-        add[(4,)](torch.zeros(1024, device="cuda", dtype=dtype), n, BLOCK=256)
-"""
-
-
-@pytest.mark.slow
-def test_rows_of_one_configuration_say_what_differs(tmp_path: Path) -> None:
-    """Rows of a kernel that differ in arguments alone have their dtypes and divisibility."""
-    script = tmp_path / "train.py"
-    script.write_text(KERNEL + ALIKE, encoding="utf-8")
-    found = dry_trace(["python", str(script)], gpu="h100")
-    page = found.to_markdown()
-    dtypes = {one.arguments["x"] for one in found.kernels}
-    assert dtypes == {"float16", "float32"}
-    assert all(f"BLOCK 256; x {dtype}" in page for dtype in dtypes)
-    assert "| regs |" in page.replace("  ", "").replace("|   ", "| ")
-
-
 @pytest.mark.slow
 def test_a_dry_run_is_of_the_programs_own_python(tmp_path: Path) -> None:
     """The interpreter that is named runs the program, with the modules that it has alone."""
@@ -468,14 +414,6 @@ def test_what_a_program_draws_is_the_same_in_each_run(tmp_path: Path) -> None:
     assert sum(found[0].values()) == 15
     own = torch.Generator().manual_seed(7)
     assert (int(torch.randint(1, 1000, (1,), generator=own)),) in found[0]
-
-
-def test_a_dry_run_takes_a_file() -> None:
-    """Other commands are refused."""
-    with pytest.raises(InputError, match=r"names no FILE\.py"):
-        dry_trace(["python", "-c", "1"], gpu="h100")
-    with pytest.raises(InputError, match=r"there is no file 'nosuch\.py' to run dry"):
-        dry_trace(["python", "nosuch.py", "10"], gpu="h100")
 
 
 @pytest.mark.slow

@@ -10,9 +10,7 @@ import pytest
 from in_process import run
 
 from occupancy_lab.checking import check
-from occupancy_lab.errors import InputError
 from occupancy_lab.tracing.several import DryTraces, dry_traces
-from occupancy_lab.tracing.trace import trace_program
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -132,9 +130,3 @@ def test_a_program_that_launches_nothing_says_so_once(tmp_path: Path) -> None:
     done = run("trace", "--dry-run", "--gpu", "h100,a100", "--", sys.executable, str(script))
     assert done.returncode == 3
     assert done.stdout.count("No kernel of Triton was launched.") == 1
-
-
-def test_a_program_is_launched_on_one_gpu() -> None:
-    """Several are refused without a dry run, before anything runs."""
-    with pytest.raises(InputError, match="add --dry-run"):
-        trace_program(["false"], gpu="h100,h200")

@@ -50,15 +50,6 @@ def test_streams_and_status_are_the_programs() -> None:
 
 
 @pytest.mark.slow
-def test_a_program_that_fails_is_told_too() -> None:
-    """The traceback and the status are the program's, and its launches are counted."""
-    found = run(command("fails"))
-    assert found.returncode == 1
-    assert b"ValueError: the program's own" in found.stderr
-    assert b"2 launches of 1 kernel" in found.stderr
-
-
-@pytest.mark.slow
 def test_a_killed_program_ends_us_as_it_ended() -> None:
     """The signal is passed on, and what was flushed before is told as incomplete."""
     found = run(command("killed"), ["--json"])
@@ -265,15 +256,6 @@ def test_bad_input_is_refused_before_anything_runs(asked: dict[str, Any]) -> Non
         occupancy_lab.trace(**asked)
     with pytest.raises(InputError):
         trace_program(["false"], **asked)
-
-
-def test_an_output_that_cannot_be_written_is_refused_first(tmp_path: Path) -> None:
-    """The program is not run where its table could not be written."""
-    ran = tmp_path / "ran"
-    found = run(["touch", str(ran)], ["--output", str(tmp_path / "none" / "file")])
-    assert found.returncode == 2
-    assert b"there is no directory" in found.stderr
-    assert not ran.exists()
 
 
 def test_the_status_is_the_programs_whatever_becomes_of_the_table(tmp_path: Path) -> None:

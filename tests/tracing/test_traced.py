@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from traced_kernels import BYTES, traced_kernel, worked
 
 from occupancy_lab.explaining.advice import Action
-from occupancy_lab.explaining.launches import KernelTime
 from occupancy_lab.tracing.traced import (
     MOST_COUNTED,
     GridLaunches,
@@ -138,14 +137,6 @@ def test_the_grids_that_are_counted_take_most_time() -> None:
     assert counted_grids([*timed, short]) == [*reversed(timed)]
 
 
-@pytest.mark.parametrize("changes", [{"record": None}, {"us": None, "record": None}])
-def test_what_is_not_known_is_missing_and_not_0(changes: dict[str, Any]) -> None:
-    """A kernel of which nobody knows what its launches do has no lost time."""
-    grid = GridLaunches((8,), 30, samples=5, us=50.0, record=worked())
-    row = traced_kernel("swiglu", (dataclasses.replace(grid, **changes),)).row()
-    assert (row["lost_us"], row["lost_of"], row["speed_of_light_us"]) == (None, None, None)
-
-
 def test_a_time_of_another_gpu_has_no_speed_of_light() -> None:
     """What was measured on an H200 is not held against the rates of an H100 that was asked for."""
     grid = GridLaunches((8,), 30, samples=5, us=50.0, record=worked())
@@ -181,8 +172,3 @@ def test_the_kernel_that_loses_most_is_first() -> None:
         )
     ]
     assert names(kernels) == ["far", "near", "unknown", "predicted", "often", "rare"]
-
-
-def test_a_sum_of_no_times_is_none() -> None:
-    """It is not known, and not 0."""
-    assert KernelTime.total([None, None]) is None

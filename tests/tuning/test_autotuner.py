@@ -46,43 +46,6 @@ BOTH = {
 }
 
 
-class AutotunerTo38(Autotuner):
-    """Triton's Autotuner with `prune_configs` as 3.6, 3.7 and 3.8 have it, but for `share_of`."""
-
-    def share_of(self, _pruned_configs: list[Any]) -> int:
-        """Return how many configurations a share is of."""
-        return int(len(self.configs) * self.configs_top_k)
-
-    def prune_configs(self, kwargs: dict[str, Any]) -> list[Any]:
-        """Return the configurations to launch."""
-        pruned_configs = self.configs
-        if self.early_config_prune:
-            pruned_configs = self.early_config_prune(self.configs, self.nargs, **kwargs)
-        if self.perf_model:
-            top_k = self.configs_top_k
-            if isinstance(top_k, float) and top_k <= 1.0:
-                top_k = self.share_of(pruned_configs)
-            if len(pruned_configs) > top_k:
-                est_timing = {
-                    config: self.perf_model(
-                        **self.nargs,
-                        **kwargs,
-                        **config.all_kwargs(),
-                    )
-                    for config in pruned_configs
-                }
-                pruned_configs = sorted(est_timing.keys(), key=lambda x: est_timing[x])[:top_k]
-        return pruned_configs
-
-
-class AutotunerOf39(AutotunerTo38):
-    """The same of 3.9, which takes a share of what is left and 1 at least."""
-
-    def share_of(self, pruned_configs: list[Any]) -> int:
-        """Return how many configurations a share is of."""
-        return max(1, int(len(pruned_configs) * self.configs_top_k))
-
-
 X = torch.empty(2**20)
 ARGUMENTS = (X, X, 2**20)
 
@@ -114,9 +77,9 @@ def stand_in_bench(call: Callable[[], None], **_: Any) -> list[float]:
     return [1.0, 1.0, 1.0]
 
 
-def tuned(kernel: Any, configs: Sequence[Any], kind: type = Autotuner, **prune: Any) -> Any:
+def tuned(kernel: Any, configs: Sequence[Any], **prune: Any) -> Any:
     """Return an Autotuner of *kernel* that launches and does not measure."""
-    return kind(
+    return Autotuner(
         kernel,
         kernel.arg_names,
         list(configs),
@@ -275,26 +238,12 @@ print(hits)
 
 
 @pytest.mark.usefixtures("here")
-@pytest.mark.parametrize("kind", [Autotuner, AutotunerTo38, AutotunerOf39])
-def test_every_triton_can_call_both(kind: type) -> None:
-    """`prune_configs` of Triton 3.6 to 3.9 prunes and ranks with both."""
+def test_both_can_be_called_by_one_autotuner() -> None:
+    """Triton's own `prune_configs` prunes and ranks with both."""
     configs = configs_of(BLOCK_SIZE=(128, 1024), num_warps=(4,), num_stages=(1, 2))
-    tuner = tuned(double, configs, kind, **BOTH, top_k=1)
+    tuner = tuned(double, configs, **BOTH, top_k=1)
     tuner.nargs = dict(zip(double.arg_names, ARGUMENTS, strict=False))
     assert tuner.prune_configs({"grid": grid, "warmup": False}) == [configs[2]]
-
-
-@pytest.mark.usefixtures("here")
-@pytest.mark.parametrize("top_k", [1, 2, 3, 0.5])
-def test_top_k_are_left(top_k: float) -> None:
-    """As many are launched as top_k says, the same each time."""
-    configs = configs_of(BLOCK_SIZE=(128, 256, 512, 1024))
-    again = [tuned(double, configs, **BOTH, top_k=top_k) for _ in range(2)]
-    for tuner in again:
-        tuner.nargs = dict(zip(double.arg_names, ARGUMENTS, strict=False))
-    first, second = (tuner.prune_configs({"grid": grid, "warmup": False}) for tuner in again)
-    assert first == second
-    assert len(first) == (top_k if isinstance(top_k, int) else 2)
 
 
 @pytest.mark.usefixtures("here")
@@ -360,14 +309,6 @@ def test_no_error_reaches_the_program(
     assert launched(tuner) == configs[:1]
     assert "no configuration is dropped: ZeroDivisionError" in caplog.text
     assert caplog.text.count("configurations are not ranked: ZeroDivisionError") == 1
-
-
-@pytest.mark.usefixtures("here")
-def test_warmup_without_a_grid_prunes_too() -> None:
-    """`tuner.warmup`, whose grid may be anything, compiles what is left."""
-    configs = configs_of(BLOCK_SIZE=(256,), num_stages=(1, 2))
-    tuner = tuned(double, configs, early_config_prune=occupancy_lab.early_config_prune)
-    assert len(tuner.warmup(*ARGUMENTS, grid=(1,))) == 1
 
 
 @pytest.mark.usefixtures("here")

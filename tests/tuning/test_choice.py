@@ -18,7 +18,7 @@ from occupancy_lab.measuring import measure
 from occupancy_lab.prediction import NOT_FOLLOWED
 from occupancy_lab.sweeping.recorded import RecordedLaunch
 from occupancy_lab.tuning import Choice, Tuning
-from occupancy_lab.tuning.choice import FLUSH_US, cost_of
+from occupancy_lab.tuning.choice import cost_of
 from occupancy_lab.values import Measurement, Problem
 
 if TYPE_CHECKING:
@@ -72,16 +72,6 @@ def test_launches_are_counted_as_the_timer_makes_them(predicted: list[float], ru
         measure.Timer().time([partial(clock.launch, us) for us in predicted], runs=runs)
     counted = cost_of(predicted, runs).launches
     assert counted == pytest.approx(len(predicted) + clock.launches, abs=len(predicted))
-
-
-@given(st.lists(st.floats(1, 1e5), max_size=40), st.integers(1, 500))
-def test_cost_is_the_sum_of_its_launches(predicted: list[float], runs: int) -> None:
-    """Every configuration costs its launches, each that is timed with a flush before it."""
-    cost = cost_of(predicted, runs)
-    assert cost.configurations == len(predicted)
-    assert cost.launches >= (runs + 2) * len(predicted)
-    flushed = runs * FLUSH_US * len(predicted) / 1e6
-    assert flushed <= cost.seconds <= cost.launches * (max(predicted, default=0) + FLUSH_US) / 1e6
 
 
 BEST = Choice(
@@ -169,19 +159,6 @@ def test_words_of_a_tuning(
 ) -> None:
     """The golden files hold the choice, why, what is next and what it costs."""
     check_golden(name, found.to_document(5).to_markdown())
-
-
-def test_top_rows_are_shown() -> None:
-    """As many of the best predicted are shown as are asked for."""
-    sections = tuning("h200").to_document(1).sections
-    assert len(sections[0].tables[0].rows) == 1
-
-
-def test_tuning_is_shown_with_five_rows() -> None:
-    """A tuning's own markdown, which a notebook shows, is its document."""
-    found = tuning("h200", us=(9.72, None))
-    assert found.to_markdown() == found.to_document(5).to_markdown()
-    assert found.to_markdown(1) == found.to_document(1).to_markdown()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from launched_kernels import layer_norm, matmul
 
 from occupancy_lab.errors import InputError, quoted
 from occupancy_lab.tuning.by_size import tune_sizes
-from occupancy_lab.tuning.sizes import launches_at, read_sizes, with_values
+from occupancy_lab.tuning.sizes import launches_at, read_sizes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -133,10 +133,3 @@ def test_an_entry_that_is_no_number_is_refused(signature: str, why: str) -> None
     """Other names, conditions and sizes that are given twice are told."""
     with pytest.raises(InputError, match=why):
         launches_at(layer_norm, {"N": 1000}, signature=signature, constexprs="BLOCK_SIZE=1024")
-
-
-def test_values_take_the_place_of_others() -> None:
-    """A value that is given replaces those of its name, in texts and in a mapping."""
-    assert with_values(["A=1,2", "B = 'x'"], {"A": 4}) == ["B = 'x'", "A=4"]
-    assert with_values("A=1", {"C": "x"}) == ["A=1", "C='x'"]
-    assert with_values({"A": [1, 2], "B": 1}, {"A": 4}) == {"A": [4], "B": 1}

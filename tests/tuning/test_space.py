@@ -165,17 +165,6 @@ def test_what_is_compiled_alike_is_the_same_kernel(tmp_path: Path, old: str, new
     )
 
 
-def test_the_interpreter_sees_the_same_kernel(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A function that Triton interprets has the digest of the one that it compiles."""
-    compiled = source_digest(load(tmp_path, SOURCE))
-    monkeypatch.setattr(triton.knobs.runtime, "interpret", True)
-    interpreted = load(tmp_path, SOURCE)
-    assert type(interpreted).__name__ == "InterpretedFunction"
-    assert source_digest(interpreted) == compiled
-
-
 def test_a_kernel_that_calls_itself_has_a_digest(tmp_path: Path) -> None:
     """Functions that name each other are followed once."""
     around = SOURCE.replace("return x * x", "return helper(x)")

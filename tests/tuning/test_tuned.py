@@ -240,13 +240,6 @@ def test_what_is_tuned_and_given_too_is_refused(write: Callable[..., Path]) -> N
 
 
 @pytest.mark.usefixtures("made")
-def test_what_is_no_kernel_is_refused() -> None:
-    """Tuned decorates functions of Triton."""
-    with pytest.raises(InputError, match="'grid', which is no function that"):
-        occupancy_lab.tuned("tuned.json")(grid)
-
-
-@pytest.mark.usefixtures("made")
 def test_heuristics_around_an_autotuner_stay_outside() -> None:
     """Above them the autotuner would be given what it sets; right above it, all is well."""
     outside = triton.heuristics({"BLOCK_SIZE": lambda _: 64})(autotuned())
@@ -418,16 +411,6 @@ def test_torch_compile_launches_what_was_chosen(
     *_, tuner = kernel_side_table.id_to_kernel.values()
     assert tuner.configs == OWN
     torch.compiler.reset()
-
-
-def test_a_dry_run_has_what_is_launched(write: Callable[..., Path]) -> None:
-    """Explained for a GPU, a tuned kernel is one launch: that which the file has for it."""
-    kernel = occupancy_lab.tuned(write())(autotuned())
-    with offline(H100.target):
-        page = occupancy_lab.dry_run(kernel, "h100")[grid](X, X, 2**20)
-    (record,) = page.records
-    assert record.arguments["BLOCK_SIZE"] == 1024
-    assert record.num_warps == 8
 
 
 PROGRAM = """

@@ -60,11 +60,6 @@ def test_the_nearest_is_of_the_nearest_logarithms(
     assert asked not in known or size == asked
 
 
-def test_another_gpu_has_no_choice() -> None:
-    """A GPU that the file lacks has none, whatever the size."""
-    assert file_of(launch(1, 2, "a")).choice("h200", {"M": 1, "N": 2, "KIND": "a"}) is None
-
-
 def test_zero_and_less_are_sizes_too() -> None:
     """A size that has no logarithm counts as 1."""
     file = file_of(launch(0, 2, "a", BLOCK=1), launch(64, 2, "a", BLOCK=2))

@@ -122,16 +122,6 @@ def test_a_store_goes_on_with_the_lines_of_the_last_one(lines: int, share: float
     assert found.merged / found.sectors == pytest.approx(share)
 
 
-@pytest.mark.parametrize(("size", "merged"), [(4, 16.0), (8, 16.0), (16, 0.0)])
-def test_narrow_copies_go_through_the_l1_cache(size: int, merged: float) -> None:
-    """A copy of 4 bytes a thread finds what another one asked for; one of 16 does not look."""
-    asking = Asking(1, 32, lambda _: "x", lambda _: size)
-    for number in (1, 2):
-        step = Step(number, operations.LDGSTS, None, (), (), None, negated=False)
-        asking.visit(step, 16 * np.arange(32)[None], np.ones((1, 32), bool), repeat=1)
-    assert asking.by_instruction[2].merged == merged
-
-
 def test_a_row_from_a_number_in_memory_is_counted_wherever_it_is() -> None:
     """Threads that share an unknown number ask for as many sectors, or for one more a warp."""
     asking = Asking(10, 64, lambda _: "x", lambda _: 4)
@@ -145,16 +135,6 @@ def test_a_row_from_a_number_in_memory_is_counted_wherever_it_is() -> None:
     assert (found.lines, found.most_lines) == (30 * 2, 30 * 2 * 2)
 
 
-def test_passes_that_are_left_out_move_nothing_out_of_the_cache() -> None:
-    """A load in a pass that stands for many finds what the same pass loaded just before."""
-    asking = Asking(1, 32, lambda _: "x", lambda _: 4)
-    address = 128 * np.arange(32)[None]
-    for number in (1, 2):
-        step = Step(number, operations.LDG, None, (), (), None, negated=False)
-        asking.visit(step, address, np.ones((1, 32), bool), repeat=1000)
-    assert asking.by_instruction[2].cached == asking.by_instruction[2].sectors == 32_000
-
-
 def test_what_all_programs_load_is_told_apart() -> None:
     """A row that each program loads counts as common, one that it found before does not."""
     asking = Asking(3, 32, lambda _: "x", lambda _: 4)
@@ -166,13 +146,3 @@ def test_what_all_programs_load_is_told_apart() -> None:
     found = asking.by_instruction
     assert [found[one].common for one in range(4)] == [12.0, 0.0, 0.0, 6.0]
     assert [found[one].distinct for one in range(4)] == [12.0, 0.0, 12.0, 6.0]
-
-
-def test_a_program_that_loads_stands_for_all() -> None:
-    """Where only the last of three programs loads, its second load finds the first."""
-    asking = Asking(3, 32, lambda _: "x", lambda _: 4)
-    last = np.broadcast_to(np.array([[False], [False], [True]]), (3, 32))
-    for number in (1, 2):
-        step = Step(number, operations.LDG, None, (), (), None, negated=False)
-        asking.visit(step, 4 * np.arange(32)[None], last, repeat=1)
-    assert [asking.by_instruction[one].cached for one in (1, 2)] == [0.0, 4.0]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,28 +60,6 @@ def test_each_bank_gives_a_word_a_pass(
         for first in (0, 32)
     )
     assert wavefronts(address, np.array([asks]), size, is_load=is_load) == expected
-
-
-@pytest.mark.parametrize(
-    ("address", "size", "expected"),
-    [
-        (4 * LANES, 4, 1),
-        (8 * LANES, 4, 2),
-        (128 * LANES, 4, 32),
-        (132 * LANES, 4, 1),
-        (0 * LANES, 4, 1),
-        (LANES, 1, 1),
-        (8 * LANES, 8, 2),
-        (16 * LANES, 16, 4),
-        (128 * LANES, 16, 32),
-        (0 * LANES, 16, 2),
-    ],
-)
-def test_known_patterns(address: Any, size: int, expected: int) -> None:
-    """Neighbours, strides, a padded column and one word for all take the passes known of them."""
-    everyone = np.ones((1, 32), bool)
-    assert wavefronts(address[None, :], everyone, size, is_load=True) == expected
-    assert wavefronts(address[None, :], ~everyone, size, is_load=True) == 0
 
 
 @given(

@@ -6,8 +6,9 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 import pytest
+from compare_work import executed_of
 from launched_kernels import layer_norm, matmul
-from recorded_work import RecordedLaunch, recorded_launches
+from recorded_work import recorded_launches
 
 from occupancy_lab.arguments import Pointer
 from occupancy_lab.compiling.offline import offline
@@ -19,7 +20,6 @@ from occupancy_lab.work import followed, skipping
 from occupancy_lab.work.counts import NO_WAIT, Executed, total
 from occupancy_lab.work.doubts import doubts
 from occupancy_lab.work.executed import execute
-from occupancy_lab.work.followed import spread
 from occupancy_lab.work.ttir import read_ttir
 from occupancy_lab.work.walk import count
 
@@ -35,20 +35,6 @@ COUNTERS = {
 }
 X = Pointer("float32", 1 << 24)
 ASSERTING = "triton_red_fused__log_softmax_arange_nll_loss_forward_sub_1"
-
-
-def executed_of(launch: RecordedLaunch) -> Executed:
-    """Return what a recorded launch executes."""
-    texts = Texts(
-        name=launch.kernel,
-        backend="cuda",
-        num_warps=int(launch.row["num_warps"]),
-        num_ctas=int(launch.row["num_ctas"]),
-        shared=int(launch.row["shared"]),
-        ttir=launch.ttir,
-        cubin=launch.cubin,
-    )
-    return execute(texts, launch.arguments, launch.grid, values=launch.values)
 
 
 def numbers(found: Executed) -> dict[str, Amount]:
@@ -70,6 +56,7 @@ def test_public_launches_execute_what_nsight_compute_counts() -> None:
     exact, known, missed = 0, 0, []
     for launch in COUNTED:
         found = executed_of(launch)
+        assert found is not None
         exact += found.instructions.exact == launch.number("instructions")
         known += not found.unknowns
         for name, amount in numbers(found).items():
@@ -168,6 +155,7 @@ def test_copies_from_where_nobody_knows_fill_shared_memory() -> None:
     """Copies whose addresses come from memory are counted, and their sectors a range."""
     launch = next(one for one in recorded_launches() if one.kernel == "grouped_matmul_kernel")
     found = executed_of(launch)
+    assert found is not None
     copies = [one for one in found.accesses if one.operation == "copy"]
     assert any(not one.is_known and not one.sectors.is_exact for one in copies)
     assert {one.instruction for one in found.shared if one.operation == "copy"} == {
@@ -179,6 +167,7 @@ def test_rows_whose_numbers_are_in_memory_are_as_many_sectors_as_nsight_compute_
     """All threads of a warp read one row, wherever it is: its sectors are known within one."""
     (launch,) = (one for one in recorded_launches("h200") if one.kernel == "embedding_kernel")
     found, counted = executed_of(launch), launch.number("load_sectors")
+    assert found is not None
     assert any(one.steers == "address" for one in found.unknowns)
     assert counted is not None
     assert found.load_sectors.low == counted
@@ -189,8 +178,8 @@ def test_rows_whose_numbers_are_in_memory_are_as_many_sectors_as_nsight_compute_
 def test_an_assertion_that_fails_ends_the_launch() -> None:
     """Warps go no further than the branch to itself behind a call that does not return."""
     endless = (one for one in recorded_launches() if one.kernel.startswith(ASSERTING))
-    found = [executed_of(one) for one in endless]
-    assert any(one.instructions.exact == one.followed * 16 * 43 for one in found)
+    found = map(executed_of, endless)
+    assert any(one and one.instructions.exact == one.followed * 16 * 43 for one in found)
 
 
 def test_many_programs_are_counted_from_some() -> None:
@@ -241,10 +230,3 @@ def test_what_cannot_be_followed_is_refused() -> None:
     fields = {name: getattr(texts, name) for name in Texts.__slots__} | {"cubin": None}
     with pytest.raises(BinaryError, match="no cubin"):
         execute(Texts(**fields), {}, (1,))
-
-
-def test_places_are_spread_over_all() -> None:
-    """Each part of equal length has one place, and their distances differ."""
-    places = spread(1000, 10)
-    assert [place // 100 for place in places] == list(range(10))
-    assert len({int(one) for one in places[1:] - places[:-1]}) > 1

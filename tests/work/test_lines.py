@@ -62,15 +62,6 @@ def test_what_is_executed_counts_at_its_line() -> None:
     assert {one.local_bytes for one in by_line(counts, moved, H100)} == {None}
 
 
-def test_where_warps_stand_longest_comes_first() -> None:
-    """With a binary the order is that of stalls, whatever lines move; without, of the time."""
-    counts = rows(64, 4096, 132)
-    moved = memory(counts, H100)
-    run = executed([place(3), place(20), place(4)], 100)
-    assert [one.number for one in by_line(counts, moved, H100, run)][:2] == [4, 3]
-    assert by_line(counts, moved, H100)[0].number in {3, 20}
-
-
 def test_spills_count_at_their_line() -> None:
     """Local memory that a helper's instructions move counts where the helper is called."""
     counts = rows(64, 4096, 132)

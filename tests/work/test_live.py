@@ -16,7 +16,7 @@ from recorded_work import recorded_launches
 from occupancy_lab.compiling.cubin import EM_CUDA, kernel_text, read_elf
 from occupancy_lab.work.gcn import read_gcn
 from occupancy_lab.work.live import live_registers, live_vectors, registers_read
-from occupancy_lab.work.operations import STACK, ZERO, Decoder, bits, places_of
+from occupancy_lab.work.operations import ZERO, Decoder, places_of
 from occupancy_lab.work.slices import read_code
 
 DATA = Path(__file__).parent / "data" / "live.csv.xz"
@@ -67,28 +67,6 @@ def test_registers_read_are_the_operands() -> None:
     assert len(seen) > 60
 
 
-def test_the_stack_is_always_live() -> None:
-    """A kernel that does nothing has the register of the stack."""
-    nothing = 0x000FEA0003800000_000000000000794D.to_bytes(16, "little")
-    assert live_registers(read_code(nothing, 90)) == [bits([STACK]).bit_count()]
-
-
-@pytest.mark.parametrize(
-    ("word", "count"),
-    [
-        (0xFE2000C10F3960000003006_0079A6, 1),
-        (0xFE2000C10F7960000003006_0079A6, 4),
-        (0xFE2000C10F5960000003006_0079A6, 2),
-        (0xFE2000C10E7960000003006_0079A6, 1),
-        (0xFE2000C10EB960000003006_0079A6, 4),
-    ],
-    ids=["F32", "F32x4", "F32x2", "BF16x2", "BF16x8"],
-)
-def test_an_atomic_addition_of_a_vector_reads_all_of_it(word: int, count: int) -> None:
-    """REDG.E.ADD [R6.64], R48 reads an address and as many registers as its type has."""
-    assert places_of(registers_read(word, Decoder(90))) == [6, 7, *range(48, 48 + count)]
-
-
 def test_the_fullest_line_is_that_with_most_live_registers() -> None:
     """Of lines with as many it is the one that takes longest; none where no number is known."""
     run = executed([place(3), place(20), place(21)], 8)
@@ -97,15 +75,6 @@ def test_the_fullest_line_is_that_with_most_live_registers() -> None:
     lines = [dataclasses.replace(one, live=live, cycles=cycles) for one, live, cycles in lives]
     found = dataclasses.replace(run, lines=tuple(lines)).fullest
     assert found is lines[2]
-
-
-def test_a_conversion_from_64_bits_reads_a_pair() -> None:
-    """F2I.S64.F64 reads two registers, F2F and I2F of 64 bits too; of 32 bits it is one."""
-    decoder = Decoder(90)
-    for opcode in (0x110, 0x111, 0x112):
-        word = opcode | 1 << 9 | 8 << 32
-        assert registers_read(word | 3 << 84, decoder) == 0b11 << 8
-        assert registers_read(word | 2 << 84, decoder) == 1 << 8
 
 
 ASSEMBLY = """

@@ -26,7 +26,6 @@ from occupancy_lab.work.memory import (
     Memory,
     capacity,
     dot_tflops,
-    intensity,
     last_cache,
     local_memory,
     memory,
@@ -38,27 +37,6 @@ from occupancy_lab.work.memory import (
 
 H200, H100, MI300X = find_gpu("h200"), find_gpu("h100"), find_gpu("mi300x")
 MIB = 2**20
-
-
-def test_what_fits_the_cache_is_read_once() -> None:
-    """A product whose matrices fit the L2 cache reads each byte of them once."""
-    counts = matmul(1024, 128, 64)
-    moved = memory(counts, H100)
-    assert moved.dram_read_bytes == Amount.of(2 * 1024 * 1024 * 2)
-    assert moved.dram_written_bytes == Amount.of(1024 * 1024 * 2)
-    assert moved.l2_bytes == Amount.of((2 * 1024 * 1024 * 8 + 1024 * 1024) * 2)
-
-
-def test_waves_that_find_nothing_read_again() -> None:
-    """Once a wave of programs touches more than the cache keeps, each wave reads its own again.
-
-    Nsight Compute says 241 MB of a product of 4096 cubed in blocks of 64 on an H200, whose
-    matrices have 67 MB and whose programs ask for 4.2 GB.
-    """
-    counts = matmul(4096, 64, 528)
-    moved = memory(counts, H200)
-    assert (moved.l2_bytes.exact or 0) / 1e9 == pytest.approx(4.3, abs=0.1)
-    assert 190e6 < (moved.dram_read_bytes.exact or 0) < 320e6
 
 
 @given(
@@ -79,14 +57,6 @@ def test_memory_serves_between_each_byte_once_and_all_that_is_asked(
         few, many = (memory(counts, gpu).dram_read_bytes for gpu in (large, small))
         asked = sum(one.bytes.low for one in counts.accesses if one.reads)
         assert counts.unique_read_bytes.low <= few.low <= many.low <= asked
-
-
-def test_passes_over_rows_that_the_cache_loses_are_read_again() -> None:
-    """A row that is read three times comes from memory thrice where the rows do not fit."""
-    large, small = rows(1024, 65536, 1024, passes=3), rows(1024, 65536, 16, passes=3)
-    matrix = 1024 * 65536 * 2
-    assert memory(large, H100).dram_read_bytes == Amount.of(3 * matrix)
-    assert memory(small, H100).dram_read_bytes.low == pytest.approx(matrix, rel=1e-5)
 
 
 def test_the_speed_of_light_moves_each_byte_once() -> None:
@@ -127,23 +97,6 @@ def test_a_cache_keeps_what_is_read_again_soon() -> None:
     assert read(0.1) == whole + again
 
 
-def test_what_is_written_last_stays_in_the_cache() -> None:
-    """As Nsight Compute counts on an H100: 21 MB of a copy stay there, less where more is read.
-
-    A product of matrices of which all programs load the same leaves 8 MB of 34.
-    """
-    counts = rows(8192, 4096, 132)
-    found = memory(counts, H100)
-    assert found.dram_written_bytes == Amount.of(8192 * 4096 * 2)
-    assert (found.written_within_bytes.exact or 0) / 1e6 == pytest.approx(46, abs=1)
-    small = memory(rows(512, 4096, 132), H100)
-    assert small.written_within_bytes == Amount.of(0)
-    product = memory(matmul(4096, 128, 1024), H100)
-    kept = product.dram_written_bytes.low - product.written_within_bytes.low
-    assert 6e6 < kept < 12e6
-    assert memory(counts, MI300X).written_within_bytes is None
-
-
 @given(size=st.floats(0.1, 4), in_place=st.booleans())
 def test_the_same_launch_again_finds_what_the_cache_keeps(size: float, *, in_place: bool) -> None:
     """All of what fits is there, nothing of twice as much, and between them a part.
@@ -171,15 +124,6 @@ def test_launches_in_between_take_room() -> None:
     cold = memory(counts, H100)
     kept = [repeated(cold, counts, H100, cached * more // 4).kept for more in (0, 2, 4, 6, 8)]
     assert kept == pytest.approx([1.0, 1.0, 0.5, 0.0, 0.0], abs=1e-6)
-
-
-def test_a_cache_of_no_known_size_keeps_nothing() -> None:
-    """Nor is anything there of bytes of which nobody knows how many there are."""
-    counts = rows(64, 64, 132)
-    unknown = dataclasses.replace(H100, l2_bytes=None)
-    endless = dataclasses.replace(memory(counts, H100), once_read_bytes=Amount(1, None), given=True)
-    for cold, gpu in ((memory(counts, unknown), unknown), (endless, H100)):
-        assert repeated(cold, counts, gpu) == dataclasses.replace(cold, kept=0.0)
 
 
 def test_spilled_registers_go_to_memory_where_they_do_not_fit() -> None:
@@ -229,24 +173,6 @@ def test_half_of_local_memory_is_lost_where_it_fills_the_cache(key: str) -> None
     assert more == pytest.approx(10**9 / 2, rel=0.02)
 
 
-def test_frames_of_spilled_registers_push_tensors_out_of_the_cache() -> None:
-    """A product whose B of 17 MB is read again after 34 others reads it anew where frames spill.
-
-    Nsight Compute counted 42 MB read on an H200 by a product of 4096 x 4096 x 2048 float16 and 80
-    by the same with 17 MB of frames.
-    """
-    counts = Counts(
-        128,
-        24,
-        accesses=(access("b", 9, 50_000_000, 100_000_000),),
-        footprints=(footprint("b", 34_000_000, 0, (34_000_000, 50_000_000)),),
-    )
-    local = LocalMemory(Amount.of(10**9), Amount.of(10**9), 132 * 128, 1024, LocalReuse.uniform(1))
-    with_frames, without = memory(counts, H200, local), memory(counts, H200)
-    assert without.dram_read_bytes.low / 1e6 == pytest.approx(42, rel=0.1)
-    assert with_frames.dram_read_bytes.low / 1e6 == pytest.approx(80, rel=0.1)
-
-
 def test_what_is_not_known_leaves_limits() -> None:
     """Without the programs that run at once, the bytes lie between each once and all asked."""
     counts = rows(1024, 65536, 1024, passes=3)
@@ -268,35 +194,12 @@ def test_what_is_not_known_leaves_limits() -> None:
     assert memory(ranged, H100).dram_read_bytes == Amount(64, 100 * 32)
 
 
-def test_a_bare_architecture_has_limits_too() -> None:
-    """Where the size of a cache is not known, the bytes of device memory are limits."""
-    moved = memory(rows(64, 64, 8, passes=2), bare_gpus()["sm_90"])
-    assert moved.dram_read_bytes == Amount(64 * 64 * 2, 2 * 64 * 64 * 2)
-
-
 def test_half_of_a_cache_in_two_parts_keeps_what_all_load() -> None:
     """An H100's L2 cache keeps what all load twice; an L4's is one; a MI300X has another cache."""
     assert capacity(H100) == 25 * MIB
     assert capacity(find_gpu("l4")) == 48 * MIB
     assert capacity(MI300X) == 256 * MIB
     assert capacity(bare_gpus()["sm_90"]) is None
-
-
-def test_a_large_product_is_bound_by_tensor_cores() -> None:
-    """137 GFLOP of fp16 take an H100 139 us at least, whatever the bytes."""
-    counts = matmul(4096, 128, 132)
-    light = speed_of_light(counts, memory(counts, H100), H100)
-    assert light.binds == "fp16 tensor cores"
-    assert light.us == pytest.approx(138.9, abs=0.1)
-    assert {part.name for part in light.parts} == {"memory", "fp16 tensor cores", "fp32"}
-
-
-def test_rows_are_bound_by_memory() -> None:
-    """A kernel that reads and writes 64 MiB takes an H100 as long as that takes at its peak."""
-    counts = rows(4096, 4096, 132)
-    light = speed_of_light(counts, memory(counts, H100), H100)
-    assert light.binds == "memory"
-    assert light.us == pytest.approx(2 * 32 * MIB / 3352.3e9 * 1e6)
 
 
 def test_what_values_steer_has_a_least_and_a_most() -> None:
@@ -338,16 +241,6 @@ def test_every_gpu_multiplies_fp16() -> None:
     assert other_tflops(H100, "fp64") == 33.5
 
 
-def test_intensity_is_flops_per_byte_of_device_memory() -> None:
-    """A product of n cubed whose matrices are moved once has n / 3 FLOP a byte, and one an item."""
-    counts = matmul(1024, 128, 64)
-    found = intensity(counts, memory(counts, H100))
-    assert found == pytest.approx((2 * 1024**3 + 1024**2) / (3 * 1024**2 * 2))
-    nothing = Counts(1, 1)
-    assert intensity(nothing, memory(nothing, H100)) is None
-    assert speed_of_light(nothing, memory(nothing, H100), H100).us is None
-
-
 def test_what_the_user_said_of_bytes_counts() -> None:
     """Bytes that are given stand in place of those counted, each kind by itself, and say so."""
     counts = rows(4096, 4096, 132)
@@ -363,10 +256,3 @@ def test_what_the_user_said_of_bytes_counts() -> None:
     assert (light.us, light.binds) == (pytest.approx(1e-3, rel=1e-3), "memory")
     assert moved(None, Work(), H100) is None
     assert moved(counts, Work(), H100) == memory(counts, H100)
-
-
-def test_sectors_are_of_loads_and_of_stores() -> None:
-    """A row that is read twice and written once has twice as many sectors to load as to store."""
-    counts = rows(64, 1024, 8, passes=2)
-    assert counts.store_sectors == Amount.of(64 * 1024 * ITEM // 32)
-    assert counts.load_sectors == counts.store_sectors * 2

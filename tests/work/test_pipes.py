@@ -7,7 +7,7 @@ from compare_work import executed_of
 from recorded_work import RecordedLaunch, recorded_launches
 
 from occupancy_lab.gpus import architectures
-from occupancy_lab.work.pipes import SCHEDULERS, TENSOR, UNIFORM, XU, XU_CYCLES, pipe_of
+from occupancy_lab.work.pipes import SCHEDULERS, TENSOR, XU, XU_CYCLES, pipe_of
 
 HOPPER = architectures()["sm_90"]
 XU_COUNTER = "smsp__inst_executed_pipe_xu.sum"
@@ -37,15 +37,3 @@ def test_a_product_of_a_warp_group_takes_its_share_of_the_white_papers_rate(
     """64 x N x 16 multiply-adds of FP16 at 2048 a cycle and SM, but 16 cycles at the least."""
     word = 0x1F0 | (columns // 8 - 1) << 53
     assert pipe_of(word, HOPPER) == (TENSOR, cycles)
-
-
-def test_pipes_of_arithmetic() -> None:
-    """FP32 keeps its pipe for a cycle, integers theirs for two, uniform ones have their own."""
-    assert [pipe_of(one, HOPPER)[1] for one in (0x223, 0x210, 0x308)] == [1.0, 2.0, 8.0]
-    assert pipe_of(0x890, HOPPER)[0] == UNIFORM
-    assert pipe_of(0x947, HOPPER) == (None, 0.0)
-
-
-def test_a_rate_that_is_not_known_is_no_time() -> None:
-    """Where nobody knows the rate of the tensor cores, their products take none."""
-    assert pipe_of(0x23C, architectures()["sm_100"]) == (TENSOR, 0.0)

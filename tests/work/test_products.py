@@ -39,23 +39,6 @@ def test_shapes_are_those_of_nvdisasm() -> None:
     assert "HGMMA" in shapes
 
 
-@pytest.mark.parametrize(
-    ("operation", "low", "high"),
-    [
-        ("HMMA.16816.F32", 0x23C, 0x1800),
-        ("HMMA.1688.F32.TF32", 0x23C, 0x81000),
-        ("IMMA.16832.S8.S8.SAT", 0x237, 0x445C00),
-        ("QMMA.16832.F32.E5M2.E5M2", 0x27A, 0xEC00),
-        ("HGMMA.64x32x16.F32", 0x9F0 | 3 << 53, 0xC700800),
-        ("HGMMA.64x32x8.F32.TF32", 0x9F0 | 3 << 53, 0xC702800),
-        ("QGMMA.64x32x32.F32.E5M2.E5M2", 0x9F3 | 3 << 53, 0xC703800),
-    ],
-)
-def test_every_kind_of_product(operation: str, low: int, high: int) -> None:
-    """Words as ptxas 13 writes them, with their names as nvdisasm has them."""
-    assert product_flops(high << 64 | low) == flops(operation)
-
-
 def test_what_has_no_shape_is_not_known() -> None:
     """The products of doubles, and of Blackwell's tensor memory, are not decoded."""
     assert list(starmap(product_flops, [(0x23F,), (0x1EA,)])) == [None, None]

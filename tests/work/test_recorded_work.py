@@ -182,10 +182,12 @@ def test_the_l2_cache_gets_all_that_is_stored_to_local_memory() -> None:
     """
     shares = []
     for launch in recorded_launches("h200"):
-        executed = executed_of(launch) if int(launch.row["n_spills"]) > 200 else None
         written = launch.number("lts__t_sectors_op_write.sum")
         stored = launch.number("l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum")
-        if executed is None or executed.program is None or written is None or stored is None:
+        if int(launch.row["n_spills"]) <= 200 or written is None or stored is None:
+            continue
+        executed = executed_of(launch)
+        if executed is None or executed.program is None:
             continue
         local = executed.program.local_stored * executed.programs / SECTOR
         if local > stored / 2:

@@ -26,7 +26,7 @@ def array(values: Any) -> Any:
     return None if values is None else np.atleast_2d(np.array(values))
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.lists(writes, min_size=2, max_size=5), masks)
 def test_threads_read_what_they_wrote(written: list[Any], asking: list[bool]) -> None:
     """A value is what each thread wrote last; it is not known if that of one that asks is not."""

@@ -21,7 +21,6 @@ from occupancy_lab.work.waits import (
     LDGDEPBAR,
     MEMORY_CYCLES,
     NO_GROUP,
-    OTHER_CYCLES,
     PRODUCTS_LEFT_BIT,
     RESULT_BIT,
     WAITED_BIT,
@@ -66,13 +65,6 @@ def test_the_first_that_needs_a_load_waits_for_it() -> None:
     """The wait falls on the first instruction that waits for the scoreboard, and on no later."""
     words = [setting(operations.LDG, 2), ADD | NOTHING, waiting(2), waiting(2)]
     assert waited(words) == [0, 0, MEMORY_CYCLES - 2 * STALL, 0]
-
-
-def test_the_slowest_of_several_counts() -> None:
-    """What waits for two scoreboards waits for the one that is done last."""
-    words = [setting(operations.LDG, 0), setting(operations.LDS, 1), waiting(0, 1), waiting(1)]
-    assert waited(words) == [0, 0, MEMORY_CYCLES - 2 * STALL, 0]
-    assert waited([words[1], waiting(0), waiting(1)]) == [0, 0, OTHER_CYCLES - 2 * STALL]
 
 
 def test_a_loop_waits_for_the_loads_of_the_pass_before() -> None:

@@ -7,16 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from counted_kernels import (
     copy,
-    copy_block,
-    gather,
     multiply,
     one_and_either,
     one_by_a_flag,
     one_of_two,
-    persistent,
-    running,
-    two_exits,
-    uniform_sum,
 )
 from first_texts import first_text
 from hypothesis import given, settings
@@ -82,58 +76,6 @@ def test_a_matmul_is_counted_exactly(m: int, n: int, k: int, more: int) -> None:
     assert not counts.unknowns
 
 
-def test_an_address_from_memory_is_between_limits() -> None:
-    """A gather touches at least one element and at most as many as it asks for, and says why."""
-    arguments = {"x": WHOLE, "index": INDEX, "out": WHOLE, "n": 100, "B": 64}
-    counts = counts_of(gather, (2,), arguments)
-    load = next(one for one in counts.accesses if one.tensor == "x")
-    assert load.active == Amount.of(100)
-    assert load.sectors == Amount(2, 100)
-    assert [(one.name, one.steers) for one in counts.unknowns] == [("values of index", "address")]
-
-
-def test_values_at_hand_make_it_exact() -> None:
-    """Where the values of a tensor are given, what is loaded by them is known."""
-    arguments = {"x": WHOLE, "index": INDEX, "out": WHOLE, "n": 100, "B": 64}
-    counts = counts_of(gather, (2,), arguments, values={"index": [7] * 50 + [9] * 50})
-    load = next(one for one in counts.accesses if one.tensor == "x")
-    assert load.unique_bytes == Amount.of(8)
-    assert load.sectors == Amount.of(1 + 2 - 1 + 1)
-    assert not counts.unknowns
-
-
-@pytest.mark.parametrize(("tiles", "programs"), [(10, 4), (3, 4), (1000, 7), (0, 2)])
-def test_a_while_loop_has_the_trips_of_each_program(tiles: int, programs: int) -> None:
-    """A persistent kernel's loop runs as often as each program has tiles, and its branch half."""
-    counts = counts_of(
-        persistent, (programs,), {"x": WHOLE, "tiles": tiles, "limit": 1 << 20, "B": 64}
-    )
-    (loop,) = counts.loops
-    each = [len(range(one, tiles, programs)) for one in range(programs)]
-    assert (loop.trips, loop.least, loop.most) == (Amount.of(tiles), min(each), max(each))
-    taken = len(range(0, tiles, 2))
-    assert sum(one.taken.low for one in counts.branches) == taken
-    assert sum(one.active.low for one in counts.accesses) == 64 * taken
-
-
-def test_the_sum_of_a_tile_of_equal_numbers_is_known() -> None:
-    """A mask from the sum of a tile whose elements are all an argument is exact."""
-    counts = counts_of(uniform_sum, (5,), {"y": WHOLE, "n": 3, "B": 32})
-    assert [one.active for one in counts.accesses] == [Amount.of(5 * 3)]
-    assert not counts.unknowns
-
-
-def test_a_descriptor_leaves_out_what_is_outside() -> None:
-    """What a block has outside of its tensor is no active element."""
-    arguments = {"x": HALF, "y": HALF, "rows": 50, "columns": 72, "M": 32, "N": 64}
-    counts = counts_of(copy_block, (2,), arguments)
-    assert [one.operation for one in counts.accesses] == ["descriptor load", "descriptor store"]
-    for access in counts.accesses:
-        assert access.elements == Amount.of(2 * 2 * 32 * 64)
-        assert access.active == Amount.of(50 * 72)
-        assert access.unique_bytes == Amount.of(50 * 72 * 2)
-
-
 def test_an_8192_cubed_matmul_is_counted_whole() -> None:
     """Half a million iterations of 4096 programs are counted, each tensor once."""
     size = 8192
@@ -146,26 +88,12 @@ def test_an_8192_cubed_matmul_is_counted_whole() -> None:
     assert (loop.trips.exact, loop.least, loop.most) == (64 * 64 * 128, 128, 128)
 
 
-def test_a_scan_of_equal_numbers_is_known() -> None:
-    """The running sum of a tile of equal numbers has the multiples of the number."""
-    (store,) = counts_of(running, (1,), {"x": WHOLE, "n": 100, "B": 16}).accesses
-    assert store.unique_bytes == Amount.of(16 * 4)
-    assert store.lines == Amount.of(pieces([400 * (one + 1) for one in range(16)], 128))
-
-
 @pytest.mark.parametrize("programs", [3 * 2**20, 2**24 - 1])
 def test_of_too_many_programs_some_stand_for_all(programs: int) -> None:
     """A launch of millions of programs is counted in proportion, and says how many were walked."""
     counts = counts_of(copy, (programs,), {"x": WHOLE, "y": WHOLE, "n": programs * 64, "B": 64})
     assert 0 < counts.walked < counts.programs == programs
     assert counts.read_bytes == counts.unique_read_bytes == Amount.of(programs * 256)
-
-
-def test_early_returns_are_branches() -> None:
-    """Programs that return early store nothing, and each return is a branch that some take."""
-    counts = counts_of(two_exits, (10,), {"x": WHOLE, "n": 7, "m": 0, "B": 32})
-    assert [(one.reached.exact, one.taken.exact) for one in counts.branches] == [(10, 3), (7, 4)]
-    assert counts.written_bytes == Amount.of(3 * 32 * 4)
 
 
 @pytest.mark.parametrize("programs", [4, 10])

@@ -97,11 +97,6 @@ def test_lines_are_answered_by_one_process(child: Child) -> None:
     assert child.ask("") == "\n"
 
 
-def test_environment_is_added(child: Child) -> None:
-    """The child has the environment that it was given."""
-    assert child.ask("where") == "far away\n"
-
-
 def test_what_is_printed_is_no_answer(child: Child) -> None:
     """A server that prints does not answer with it."""
     assert child.ask("print") == "PRINT\n"

@@ -41,31 +41,6 @@ def test_child_processes_are_taken(capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr() == ("", "")
 
 
-def test_pythons_own_streams_are_taken(capfd: pytest.CaptureFixture[str]) -> None:
-    """What is printed before, inside and after the block each lands on its own side."""
-    print("before")
-    with captured() as printed:
-        print("inside")
-        print("inside too", file=sys.stderr)
-        os.write(1, b"and below\n")
-    print("after")
-    assert printed.text.splitlines() == ["inside", "inside too", "and below"]
-    assert capfd.readouterr() == ("before\nafter\n", "")
-
-
-def test_the_streams_work_afterwards(capfd: pytest.CaptureFixture[str]) -> None:
-    """After any number of blocks both streams and descriptors write where they did."""
-    for _ in range(50):
-        with captured():
-            pass
-    print("out")
-    print("err", file=sys.stderr)
-    sys.stdout.flush()
-    os.write(1, b"fd one")
-    os.write(2, b"fd two")
-    assert capfd.readouterr() == ("out\nfd one", "err\nfd two")
-
-
 def test_blocks_nest(capfd: pytest.CaptureFixture[str]) -> None:
     """An inner block takes its own, the outer one what is around it."""
     with captured() as outer:

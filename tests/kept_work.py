@@ -1,0 +1,40 @@
+"""What recorded launches execute is worked out once in a run, for all processes of it."""
+
+from __future__ import annotations
+
+import functools
+import os
+import pickle
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import compare_work
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from recorded_work import RecordedLaunch
+
+
+def kept(work: Callable[[RecordedLaunch], Any]) -> Callable[[RecordedLaunch], Any]:
+    """Return *work* that looks in the home directory of this run, which its processes share."""
+    folder = Path.home() / "worked" / work.__name__
+    folder.mkdir(parents=True, exist_ok=True)
+
+    @functools.cache
+    def found(launch: RecordedLaunch) -> Any:
+        path = folder / f"{launch.gpu}-{launch.id}"
+        if path.exists():
+            return pickle.loads(path.read_bytes())  # noqa: S301 - a worker of this run wrote it
+        made = work(launch)
+        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
+            file.write(pickle.dumps(made))
+        os.replace(file.name, path)  # noqa: PTH105 - in one step, as another worker may read it
+        return made
+
+    return found
+
+
+compare_work.executed_of = kept(compare_work.executed_of)
+compare_work.counts_of = kept(compare_work.counts_of)
