@@ -70,7 +70,6 @@ if TYPE_CHECKING:
     from occupancy_lab.operators.softmax import softmax as softmax
     from occupancy_lab.prediction import Prediction as Prediction
     from occupancy_lab.record import Failed as Failed
-    from occupancy_lab.record import MatrixRecord as MatrixRecord
     from occupancy_lab.record import Record as Record
     from occupancy_lab.reporting import Page as Page
     from occupancy_lab.reporting import make_report as make_report

@@ -11,7 +11,6 @@ from occupancy_lab.files import plain_rows
 from occupancy_lab.inputs import TUTORIAL_KERNEL, NamedKernel
 from occupancy_lab.kernel import Grid, load_kernel
 from occupancy_lab.occupancy.calculator import calculate
-from occupancy_lab.record import MatrixRecord
 from occupancy_lab.sweeping.recorded import latest_launches, row_config, row_problem, row_resources
 from occupancy_lab.text.words import count
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.occupancy.calculator import Calculation
+    from occupancy_lab.record import Record
     from occupancy_lab.reporting.source import Source
     from occupancy_lab.values import Config, Problem
 
@@ -43,14 +43,12 @@ def tutorial_name(problem: Problem, gpu: Gpu) -> Name:
     return TUTORIAL_KERNEL, config
 
 
-def row_record(row: Row, gpu: Gpu) -> MatrixRecord:
+def row_record(row: Row, gpu: Gpu) -> Record:
     """Return the record of a row that was compiled and fits *gpu*, without a time."""
     kernel, triton = str(row["kernel"]), str(row["triton_version"])
     named = NamedKernel(kernel, load_kernel(kernel))
     asked = ask(named, row_problem(row), row_config(row), gpu)
-    found = record_of(asked, row_resources(row), triton=triton)
-    assert isinstance(found, MatrixRecord)  # noqa: S101 - it has a matrix
-    return found
+    return record_of(asked, row_resources(row), triton=triton)
 
 
 @dataclass(frozen=True, slots=True)

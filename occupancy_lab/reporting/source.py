@@ -17,7 +17,7 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import TUTORIAL_KERNEL, NamedKernel
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring.verify import NUM_STAGES
-from occupancy_lab.record import Failed
+from occupancy_lab.record import Failed, matrix_of
 from occupancy_lab.sweeping.grid import NUM_WARPS, expand, make_table
 from occupancy_lab.sweeping.recorded import (
     read_rows,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from occupancy_lab.asked import AskedMatrix
+    from occupancy_lab.asked import Asked
     from occupancy_lab.gpus import Gpu
 
     Row = Mapping[Any, Any]
@@ -91,7 +91,7 @@ def fresh_table(
         runs = with_counts(compile_runs(tasks, compiler), tasks, compiler, besides=True)
     table = make_table(runs)
     table[list(MEASURED_COLUMNS)] = pd.NA
-    uses = [EXAMPLE if task.matrix.problem == PROBLEM else USE for task in tasks]
+    uses = [EXAMPLE if matrix_of(task).problem == PROBLEM else USE for task in tasks]
     found = (None if isinstance(run, Failed) else run.as_tutorial for run in runs)
     times = [None if one is None else one.us for one in found]
     tutorial = pd.Series(times, dtype=float)
@@ -103,7 +103,7 @@ def tasks_of(
     gpu: Gpu,
     kernels: Mapping[str, Sequence[int]] = KERNELS,
     num_warps: Sequence[int] = NUM_WARPS,
-) -> list[AskedMatrix]:
+) -> list[Asked]:
     """Return every configuration on *problems* of *kernels*, which has the num_stages of each."""
     return [
         task

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from occupancy_lab.asked import Asked, AskedMatrix
+    from occupancy_lab.asked import Asked
     from occupancy_lab.compiling.compiler import Compiler
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import NamedKernel
@@ -38,7 +38,7 @@ def expand(  # noqa: PLR0913 - one argument a dimension of the grid
     num_warps: Sequence[int],
     num_stages: Sequence[int],
     options: Mapping[str, Any] = MappingProxyType({}),
-) -> Iterator[AskedMatrix]:
+) -> Iterator[Asked]:
     """Return every cell: GPUs outermost, then problems, BLOCK_SIZE, num_warps and num_stages.
 
     Without *block_sizes* a kernel that holds a row takes the smallest that does, and one that does
@@ -70,7 +70,7 @@ def grid_tasks(  # noqa: PLR0913 - one argument a dimension of the grid
     num_stages: Sequence[int] = (),
     *,
     options: Mapping[str, Any] = MappingProxyType({}),
-) -> Iterator[AskedMatrix]:
+) -> Iterator[Asked]:
     """Return every configuration of every kernel, each kernel's own default among them.
 
     Of several, a kernel with configs that has none for the problem is left out. *options* are

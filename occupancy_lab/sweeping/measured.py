@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.measuring.journal import measure_launches
 from occupancy_lab.measuring.process import DEFAULT_RUNS, TimedLaunch
+from occupancy_lab.record import matrix_of
 from occupancy_lab.table.columns import MEASURED_COLUMNS, pandas_types
 from occupancy_lab.workers.signals import UnfinishedError
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from occupancy_lab.asked import AskedMatrix
+    from occupancy_lab.asked import Asked
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.values import Measurement
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 def measure_table(  # noqa: PLR0913 - what is measured, and how
     table: pd.DataFrame,
-    tasks: Sequence[AskedMatrix],
+    tasks: Sequence[Asked],
     *,
     gpu: Gpu | None = None,
     runs: int = DEFAULT_RUNS,
@@ -46,7 +47,7 @@ def measure_table(  # noqa: PLR0913 - what is measured, and how
     ]
     counts = [int(table["num_programs"].iloc[place]) for place in fine]
     launches = [
-        (task.matrix.problem, TimedLaunch(str(task.name), task.matrix.config, count))
+        (matrix_of(task).problem, TimedLaunch(str(task.name), matrix_of(task).config, count))
         for task, count in zip([tasks[place] for place in fine], counts, strict=True)
     ]
 

@@ -139,27 +139,36 @@ class Demand:
         return l1_cache.missing(self.program.local_reuse.loads, threads, room)
 
 
-def demand_of(  # noqa: PLR0913, PLR0917 - what a launch is
-    counts: Counts,
-    executed: Executed | None,
-    memory: Memory | None,
-    resources: Resources,
-    fit: int,
-    gpu: Gpu,
-    *,
-    num_stages: int = 1,
-    together: int | None = None,
-) -> Demand | None:
-    """Return what a launch asks of *gpu*, of which *fit* programs fit a multiprocessor.
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """What a launch does on a GPU, from which its time follows."""
 
-    *together* programs wait for each other; where nobody says how many, they are two. Where its
-    binary was not followed, its programs are those of `counted_program`, with *num_stages*. None
-    where it is not known what it does or moves.
+    counts: Counts
+    executed: Executed | None
+    memory: Memory | None
+    resources: Resources
+    fit: int
+    """Programs that fit a multiprocessor."""
+    gpu: Gpu
+    num_stages: int = 1
+    together: int | None = None
+    """Programs that wait for each other; where nobody says how many, they are two."""
+    in_program: bool = False
+    """As `Launch` has it: otherwise the time is that between two events of CUDA."""
+
+
+def demand_of(doing: Doing) -> Demand | None:
+    """Return what a launch asks of its GPU.
+
+    Where its binary was not followed, its programs are those of `counted_program`. None where it is
+    not known what it does or moves.
     """
+    counts, executed, memory = doing.counts, doing.executed, doing.memory
+    resources, fit, gpu = doing.resources, doing.fit, doing.gpu
     program = followed_program(executed, gpu)
     is_followed = program is not None
     if program is None:
-        program = counted_program(counts, resources, num_stages, gpu)
+        program = counted_program(counts, resources, doing.num_stages, gpu)
     if program is None or memory is None or not fit or not counts.programs:
         return None
     program = l1_cache.behind_others(program, resources, counts.programs, fit, gpu)
@@ -194,7 +203,7 @@ def demand_of(  # noqa: PLR0913, PLR0917 - what a launch is
         again=memory.kept is not None,
         atomics=atomic_cycles(counts, executed),
         is_followed=is_followed,
-        together=together or 2,
+        together=doing.together or 2,
         strides=_strides(counts),
         local_lost=memory.local_lost,
         local_share=local / max(read + WRITTEN_WEIGHT * written, local, 1.0),

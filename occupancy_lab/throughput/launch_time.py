@@ -26,9 +26,7 @@ from occupancy_lab.work.pipes import TENSOR
 
 if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu
-    from occupancy_lab.values import Resources
-    from occupancy_lab.work.counts import Counts, Executed
-    from occupancy_lab.work.memory import Memory
+    from occupancy_lab.throughput.demand import Doing
 
 MEASURED = (FITTED_TO, "h200")
 """The GPUs of which recorded launches show how near the times are."""
@@ -38,36 +36,22 @@ has at the end. By the times that Nsight Compute recorded of 79 launches on an H
 on an H200."""
 
 
-def predict_launch(  # noqa: PLR0913, PLR0917 - what a time is made of
-    counts: Counts,
-    executed: Executed | None,
-    memory: Memory | None,
-    resources: Resources,
-    fit: int,
-    gpu: Gpu,
-    *,
-    num_stages: int = 1,
-    in_program: bool = False,
-    together: int | None = None,
-) -> Prediction | None:
-    """Return how long a launch takes on *gpu*, of which *fit* programs fit a multiprocessor.
-
-    *in_program* is as `Launch` has it: otherwise it is the time between two events of CUDA.
-    *together* programs wait for each other; where nobody says how many, they are two.
+def predict_launch(doing: Doing) -> Prediction | None:
+    """Return how long a launch takes.
 
     Where its binary was not followed, as on AMD, or has tensor cores of unknown rate, its programs
-    are those of `counted_program`, with *num_stages*. None where it `is_open` how much it does, and
-    for a GPU whose size, clock, bandwidth or tensor cores are not known.
+    are those of `counted_program`. None where it `is_open` how much it does, and for a GPU whose
+    size, clock, bandwidth or tensor cores are not known.
     """
+    counts, executed, memory, gpu = doing.counts, doing.executed, doing.memory, doing.gpu
     if is_open(counts, executed, memory):
         return None
-    if in_program and memory is not None and memory.written_within_bytes is not None:
+    if doing.in_program and memory is not None and memory.written_within_bytes is not None:
         memory = replace(memory, dram_written_bytes=memory.written_within_bytes)
-    given = (counts, executed, memory, resources, fit, gpu)
-    demand = demand_of(*given, num_stages=num_stages, together=together)
+    demand = demand_of(replace(doing, memory=memory))
     if demand is None or not gpu.has_rates:
         return None
-    found = Rounds(demand, gpu, EVENTS_US if in_program else 0.0)
+    found = Rounds(demand, gpu, EVENTS_US if doing.in_program else 0.0)
     us, parts = found.us(), found.parts
     followed = executed if demand.is_followed else None
     unknowns = counts.unknowns or (followed is not None and followed.unknowns)
@@ -78,7 +62,7 @@ def predict_launch(  # noqa: PLR0913, PLR0917 - what a time is made of
     found_range = range_of(
         varies=bool(unknowns) and varies(amounts, LEAST_OPEN),
         is_followed=followed is not None,
-        spills=(resources.local_bytes or 0) > LEAST_LOCAL_BYTES,
+        spills=(doing.resources.local_bytes or 0) > LEAST_LOCAL_BYTES,
         multiplies=bool(demand.program.pipes.get(TENSOR)),
         moves=moving > us / 2,
     )

@@ -37,7 +37,7 @@ from occupancy_lab.tracing.traced import (
     unusual,
 )
 from occupancy_lab.values import Resources
-from occupancy_lab.work.counting import count_launch
+from occupancy_lab.work.counting import Counting, count_launch
 from occupancy_lab.workers import signals
 from occupancy_lab.workers.child import run
 
@@ -273,9 +273,8 @@ def _with_work(
         if calculation is None:
             continue
         resident = calculation.resident_programs
-        counted = count_launch(
-            text, bound, bound.launch.grid, script.store, assume={}, resident=resident
-        )
+        counting = Counting(text, bound, bound.launch.grid, {}, resident)
+        counted = count_launch(counting, script.store)
         record = launch_record(bound, counted, calculation)
         for one in same:
             grids = tuple(dataclasses.replace(grid, record=record) for grid in kernels[one].grids)

@@ -43,7 +43,7 @@ from occupancy_lab.tracing.traced import (
     unusual,
 )
 from occupancy_lab.values import INT64_MAX, Resources, Target
-from occupancy_lab.work.counting import Counted, count_launch
+from occupancy_lab.work.counting import Counted, Counting, count_launch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -379,11 +379,11 @@ def count_kept(
     """Return what a launch does that was noted, or why that is not known, and the launch.
 
     *values* are what its small tensors of whole numbers had when it was made. Where what it does
-    depends on values, the launch that is returned has those that it only reads. *resident* and
-    *store* are as `count_launch` takes them.
+    depends on values, the launch that is returned has those that it only reads. *resident*
+    programs run at once.
     """
-    assumed: dict[str, Any] = {"assume": {}, "resident": resident}
-    found = count_launch(texts, run, run.launch.grid, store, **assumed)
+    counting = Counting(texts, run, run.launch.grid, {}, resident)
+    found = count_launch(counting, store)
     if found.counts is None or not found.counts.unknowns:
         return run, found
     written = {one.tensor for one in found.counts.footprints if one.written.high != 0}
@@ -391,7 +391,7 @@ def count_kept(
     if not read:
         return run, found
     known = dataclasses.replace(run, launch=dataclasses.replace(run.launch, values=read))
-    return known, count_launch(texts, known, run.launch.grid, store, **assumed)
+    return known, count_launch(dataclasses.replace(counting, run=known), store)
 
 
 def launch_of(

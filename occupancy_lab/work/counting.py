@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -116,16 +116,31 @@ class Counting:
 
     def count(self) -> Counted:
         """Return what it does; reads no store."""
-        texts, grid, values = self.texts, self.grid, self._values
+        texts, grid, known, values = self.texts, self.grid, self._known, self._values
         if texts is None or grid is None:
             return Counted(why_not=self.why_not)
-        given: dict[str, Any] = {"values": values, "resident": self.resident}
-        found = _counted(texts.ttir, self._known, grid, assume=self.assume, **given)
-        if found.counts is None:
-            return found
-        given["values"] = values | self._assumed_values
-        numbers = {name: one for name, one in self.assume.items() if name in self._unknown}
-        return _with_executed(found, texts, self._known | numbers, grid, **given)
+        # All need numpy, whose import takes a fifth of a page whose counts are kept.
+        from occupancy_lab.work.executed import execute
+        from occupancy_lab.work.ttir import read_ttir
+        from occupancy_lab.work.walk import WorkError, count
+
+        given: dict[str, Any] = {"resident": self.resident}
+        try:
+            module = read_ttir(texts.ttir)
+            counts = count(module, known, grid, values=values, assume=self.assume, **given)
+        except (TtirError, WorkError) as error:
+            return Counted(why_not=str(error))
+        except Exception as error:  # noqa: BLE001 - what is known without it is shown all the same
+            return Counted(why_not=f"{type(error).__name__} in counting: {error}", is_failure=True)
+        known |= {name: one for name, one in self.assume.items() if name in self._unknown}
+        values |= self._assumed_values
+        try:
+            return Counted(counts, executed=execute(texts, known, grid, values=values, **given))
+        except BinaryError as error:
+            return Counted(counts, why_not_executed=str(error))
+        except Exception as error:  # noqa: BLE001 - the same
+            why = f"{type(error).__name__} in following its instructions: {error}"
+            return Counted(counts, why_not_executed=why, is_failure=True)
 
 
 def count_launches(wanted: Sequence[Counting], store: Store, jobs: int = 1) -> list[Counted]:
@@ -159,59 +174,6 @@ def _counted_line(one: Counting) -> str:
     return to_line(one.count())
 
 
-def count_launch(  # noqa: PLR0913 - what counts depend on
-    texts: Texts | None,
-    run: BoundLaunch,
-    grid: tuple[int, ...] | None,
-    store: Store,
-    *,
-    assume: Mapping[str, Assumption],
-    resident: int | None,
-) -> Counted:
-    """Return what the launch *run* does, as `count_launches` does, of a Counting's fields."""
-    return count_launches([Counting(texts, run, grid, assume, resident)], store)[0]
-
-
-def _counted(  # noqa: PLR0913 - as `count_launch`
-    ttir: str,
-    arguments: Mapping[str, Any],
-    grid: tuple[int, ...],
-    *,
-    values: Mapping[str, Sequence[int]],
-    assume: Mapping[str, Assumption],
-    resident: int | None,
-) -> Counted:
-    # Both need numpy, whose import takes a fifth of a page whose counts are kept.
-    from occupancy_lab.work.ttir import read_ttir
-    from occupancy_lab.work.walk import WorkError, count
-
-    try:
-        module = read_ttir(ttir)
-        return Counted(
-            count(module, arguments, grid, values=values, assume=assume, resident=resident)
-        )
-    except (TtirError, WorkError) as error:
-        return Counted(why_not=str(error))
-    except Exception as error:  # noqa: BLE001 - what is known without it is shown all the same
-        return Counted(why_not=f"{type(error).__name__} in counting: {error}", is_failure=True)
-
-
-def _with_executed(  # noqa: PLR0913 - as `count_launch`
-    found: Counted,
-    texts: Texts,
-    arguments: Mapping[str, Any],
-    grid: tuple[int, ...],
-    *,
-    values: Mapping[str, Sequence[int]],
-    resident: int | None,
-) -> Counted:
-    from occupancy_lab.work.executed import execute
-
-    try:
-        executed = execute(texts, arguments, grid, values=values, resident=resident)
-        return replace(found, executed=executed)
-    except BinaryError as error:
-        return replace(found, why_not_executed=str(error))
-    except Exception as error:  # noqa: BLE001 - what is known without it is shown all the same
-        why = f"{type(error).__name__} in following its instructions: {error}"
-        return replace(found, why_not_executed=why, is_failure=True)
+def count_launch(one: Counting, store: Store) -> Counted:
+    """Return what a launch does, as `count_launches` does."""
+    return count_launches([one], store)[0]

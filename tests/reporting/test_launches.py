@@ -15,7 +15,7 @@ from occupancy_lab.sweeping.recorded import recorded_table
 
 if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu
-    from occupancy_lab.record import MatrixRecord
+    from occupancy_lab.record import Record
 
 PLANS = [
     *("programs_per_multiprocessor", "occupancy", "num_programs"),
@@ -30,7 +30,7 @@ def plans(table: pd.DataFrame) -> pd.DataFrame:
     return once[PLANS].astype("Float64").astype(float)
 
 
-def records(table: pd.DataFrame, gpu: Gpu) -> list[MatrixRecord]:
+def records(table: pd.DataFrame, gpu: Gpu) -> list[Record]:
     """Return the records of *table* on *gpu*."""
     return [row_record(one, gpu) for one in table.to_dict("records")]
 

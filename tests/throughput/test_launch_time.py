@@ -15,6 +15,7 @@ from recorded_work import DATA, RecordedLaunch, recorded_launches
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.prediction import BESIDE_UNITS, NOT_FOLLOWED, PARTS
 from occupancy_lab.throughput import calibrations, demand, launch_time, rounds
+from occupancy_lab.throughput.demand import Doing
 from occupancy_lab.throughput.launch_time import EVENTS_US, MEASURED, predict_launch
 from occupancy_lab.throughput.rounds import TENSOR_CLOCK
 from occupancy_lab.work.counts import Amount, LocalReuse
@@ -36,7 +37,7 @@ def launch_of(kernel: str) -> RecordedLaunch:
 def predicted(launch: RecordedLaunch, gpu: str = "h100") -> Prediction | None:
     """Return the time of a launch on a GPU."""
     asked = (counts_of(launch), executed_of(launch), memory_of(launch), resources_of(launch))
-    return predict_launch(*asked, 8, find_gpu(gpu))
+    return predict_launch(Doing(*asked, 8, find_gpu(gpu)))
 
 
 def test_the_bandwidth_bounds_an_addition() -> None:
@@ -72,7 +73,7 @@ def test_device_memory_does_not_wait_for_the_last_program() -> None:
         some = replace(counts, programs=programs)
         bytes_ = {name: getattr(moved, name).scaled(share * 50) for name in BYTES}
         found = predict_launch(
-            some, executed, replace(moved, **bytes_), resources_of(launch), 8, gpu
+            Doing(some, executed, replace(moved, **bytes_), resources_of(launch), 8, gpu)
         )
         assert found is not None
         assert found.bound == "bandwidth"
@@ -96,7 +97,7 @@ def spilled_us(distance: float, waits: float = 1.0, stored: float = 1.0) -> floa
         local_stored=stored * executed.program.local_stored,
     )
     asked = (counts_of(launch), replace(executed, program=program), memory_of(launch))
-    found = predict_launch(*asked, resources_of(launch), 1, find_gpu("h100"))
+    found = predict_launch(Doing(*asked, resources_of(launch), 1, find_gpu("h100")))
     assert found is not None
     return found.us
 
@@ -121,7 +122,8 @@ def test_without_its_spills_a_launch_is_shorter() -> None:
     asked = (counts_of(launch), executed_of(launch), memory_of(launch))
     resources = resources_of(launch)
     times = [
-        predict_launch(*asked, replace(resources, local_bytes=size), 1, gpu) for size in (0, 560)
+        predict_launch(Doing(*asked, replace(resources, local_bytes=size), 1, gpu))
+        for size in (0, 560)
     ]
     assert times[0] is not None
     assert times[1] is not None
@@ -136,8 +138,10 @@ def with_lines(launch: RecordedLaunch, loaded: float, stored: float, gpu: str) -
     assert executed.program is not None
     program = replace(executed.program, loaded_lines=loaded, stored_lines=stored)
     found = predict_launch(
-        *(counts_of(launch), replace(executed, program=program), memory_of(launch)),
-        *(resources_of(launch), 8, find_gpu(gpu)),
+        Doing(
+            *(counts_of(launch), replace(executed, program=program), memory_of(launch)),
+            *(resources_of(launch), 8, find_gpu(gpu)),
+        )
     )
     assert found is not None
     return found.us
@@ -199,7 +203,7 @@ def test_right_after_the_same_launch_it_is_faster() -> None:
     launch = launch_of("triton_poi_fused_clone_transpose_view_11")
     counts, gpu = counts_of(launch), find_gpu("h100")
     inside = (counts, executed_of(launch), repeated(memory_of(launch), counts, gpu))
-    found, cold = predict_launch(*inside, resources_of(launch), 8, gpu), predicted(launch)
+    found, cold = predict_launch(Doing(*inside, resources_of(launch), 8, gpu)), predicted(launch)
     assert found is not None
     assert cold is not None
     assert found.us < 0.8 * cold.us
@@ -212,11 +216,13 @@ def test_in_a_program_it_is_the_time_of_a_profiler() -> None:
     launch, gpu = launch_of(COPY), find_gpu("h100")
     counts, moved = counts_of(launch), memory_of(launch)
     inside = (counts, executed_of(launch), moved, resources_of(launch), 8, gpu)
-    found, alone = predict_launch(*inside, in_program=True), predict_launch(*inside)
+    found, alone = predict_launch(Doing(*inside, in_program=True)), predict_launch(Doing(*inside))
     assert found is not None
     assert alone is not None
     small = replace(moved, dram_written_bytes=moved.written_within_bytes)
-    written = predict_launch(counts, executed_of(launch), small, resources_of(launch), 8, gpu)
+    written = predict_launch(
+        Doing(counts, executed_of(launch), small, resources_of(launch), 8, gpu)
+    )
     assert written is not None
     first_us = rounds.FIRST_CYCLES / (gpu.boost_mhz or 1)
     assert found.us == pytest.approx(written.us - EVENTS_US - first_us)
@@ -232,7 +238,7 @@ def test_programs_that_began_together_wait_for_each_other(monkeypatch: pytest.Mo
 
     def times() -> list[float]:
         some = (
-            predict_launch(replace(counts, programs=programs), executed, *inside)
+            predict_launch(Doing(replace(counts, programs=programs), executed, *inside))
             for programs in (size, 20 * size)
         )
         return [0.0 if one is None else one.us for one in some]
@@ -257,7 +263,7 @@ def test_few_programs_wait_more_for_each_other_than_many() -> None:
 
     def longer(programs: int) -> float:
         asked = (replace(counts, programs=programs * size), replace(executed, program=program))
-        found = predict_launch(*asked, moved, resources_of(launch), programs, gpu)
+        found = predict_launch(Doing(*asked, moved, resources_of(launch), programs, gpu))
         assert found is not None
         return found.us / programs
 
@@ -274,7 +280,7 @@ def test_code_that_is_fetched_again_is_no_latency() -> None:
     for cycles in (0.0, 200.0):
         program = replace(executed.program, alone=(4000.0,) * 3, refetch_cycles=cycles)
         asked = (counts_of(launch), replace(executed, program=program), memory_of(launch))
-        found = predict_launch(*asked, resources_of(launch), 8, gpu)
+        found = predict_launch(Doing(*asked, resources_of(launch), 8, gpu))
         assert found is not None
         parts.append({"whole": found.us} | {one.name: one.us for one in found.parts})
     less, more = parts
@@ -295,10 +301,12 @@ def test_code_comes_from_device_memory_once_a_launch() -> None:
         program = replace(executed.program, memory_code_cycles=cycles)
         found = [
             predict_launch(
-                replace(counts, programs=programs),
-                replace(executed, program=program),
-                moved,
-                *(resources_of(launch), 8, gpu),
+                Doing(
+                    replace(counts, programs=programs),
+                    replace(executed, program=program),
+                    moved,
+                    *(resources_of(launch), 8, gpu),
+                )
             )
             for programs in (1000, 9000)
             for moved in (memory_of(launch), repeated(memory_of(launch), counts, gpu))
@@ -324,11 +332,13 @@ def test_tensor_cores_neighbours_ask_the_l2_cache_once(monkeypatch: pytest.Monke
     def times() -> list[float]:
         some = (
             predict_launch(
-                replace(counts, programs=fit * size),
-                replace(executed, program=program),
-                *inside,
-                fit,
-                gpu,
+                Doing(
+                    replace(counts, programs=fit * size),
+                    replace(executed, program=program),
+                    *inside,
+                    fit,
+                    gpu,
+                )
             )
             for fit in (1, 8)
         )
@@ -354,7 +364,7 @@ def test_memory_takes_longer_under_load(monkeypatch: pytest.MonkeyPatch) -> None
 
     def times() -> list[float]:
         some = (
-            predict_launch(counts, does, one, resources_of(launch), 1, gpu)
+            predict_launch(Doing(counts, does, one, resources_of(launch), 1, gpu))
             for does, one in ((asks_nothing, nothing), (executed, moved))
         )
         return [0.0 if one is None else one.us for one in some]
@@ -370,14 +380,14 @@ def test_what_is_not_known_has_no_time() -> None:
     launch = launch_of(COPY)
     assert predicted(launch, "sm_90") is None
     gpu, counts, executed = find_gpu("h100"), counts_of(launch), executed_of(launch)
-    assert predict_launch(counts, executed, None, resources_of(launch), 8, gpu) is None
+    assert predict_launch(Doing(counts, executed, None, resources_of(launch), 8, gpu)) is None
 
 
 def test_a_binary_that_is_not_followed_has_a_wider_range() -> None:
     """Its time is that of what is counted, and says so."""
     launch, gpu = launch_of(COPY), find_gpu("h100")
     inside = (memory_of(launch), resources_of(launch), 8, gpu)
-    found = predict_launch(counts_of(launch), None, *inside)
+    found = predict_launch(Doing(counts_of(launch), None, *inside))
     followed = predicted(launch)
     assert found is not None
     assert followed is not None
@@ -397,7 +407,7 @@ def test_tensor_cores_lower_the_clock_of_all_but_memory() -> None:
     program = replace(executed.program, pipes={**executed.program.pipes, "tensor": 1e-3})
     inside = (memory_of(launch), resources_of(launch), 8, gpu)
     found = [
-        predict_launch(counts, one, *inside)
+        predict_launch(Doing(counts, one, *inside))
         for one in (executed, replace(executed, program=program))
     ]
     without, used = ({part.name: part.us for part in one.parts} for one in found if one is not None)
@@ -555,7 +565,7 @@ def test_the_busiest_unit_is_a_mean_of_all_multiprocessors() -> None:
         resources_of(launch),
     )
     gpu = find_gpu("h100")
-    whole = predict_launch(counts, executed, memory, resources, 8, gpu)
+    whole = predict_launch(Doing(counts, executed, memory, resources, 8, gpu))
     assert whole is not None
     assert whole.busiest is not None
     assert whole.busiest.name == "bandwidth"
@@ -565,7 +575,7 @@ def test_the_busiest_unit_is_a_mean_of_all_multiprocessors() -> None:
 
     nothing = Amount(0, 0)
     idle = replace(memory, dram_read_bytes=nothing, dram_written_bytes=nothing, l2_bytes=nothing)
-    one = predict_launch(replace(counts, programs=1), executed, idle, resources, 8, gpu)
+    one = predict_launch(Doing(replace(counts, programs=1), executed, idle, resources, 8, gpu))
     assert one is not None
     assert one.busiest is not None
     unit = next(part for part in one.parts if part.name == one.busiest.name)

@@ -25,7 +25,7 @@ from occupancy_lab.inputs import (
     found_kernel,
     option_name,
 )
-from occupancy_lab.record import MatrixRecord
+from occupancy_lab.record import Record
 from occupancy_lab.signature import read_options
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from occupancy_lab.explaining.script_runs import ScriptExplanation
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedDtype, AskedGpus, AskedKernel, Integer
-    from occupancy_lab.record import Record
     from occupancy_lab.signature import Words
 
 
@@ -181,9 +180,7 @@ def explain_matrix(  # noqa: PLR0913 - one argument per option of the command li
     if here is None:
         return explained
     runs = (
-        _timed(run, str(found.name))
-        if isinstance(run, MatrixRecord) and run.gpu.key == here.key
-        else run
+        _timed(run, str(found.name)) if isinstance(run, Record) and run.gpu.key == here.key else run
         for run in explained.runs
     )
     return dataclasses.replace(explained, runs=tuple(runs))
@@ -202,10 +199,10 @@ def _gpu_to_measure(gpus: Sequence[Gpu]) -> Gpu:
     return here
 
 
-def _timed(record: MatrixRecord, kernel: str) -> Record:
+def _timed(record: Record, kernel: str) -> Record:
     from occupancy_lab.measuring.journal import measure_launches
     from occupancy_lab.measuring.process import TimedLaunch
 
-    launch = TimedLaunch(kernel, record.config, record.plan.num_programs or 1)
+    launch = TimedLaunch(kernel, record.config, record.num_programs or 1)
     (measurement,) = measure_launches([(record.problem, launch)])
     return dataclasses.replace(record, measurement=measurement)
