@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     # The one list of the public names: `_homes` reads it.
     from occupancy_lab.arguments import Pointer as Pointer
     from occupancy_lab.arguments import tensor as tensor
-    from occupancy_lab.calibrating.calibrate import Calibrated as Calibrated
-    from occupancy_lab.calibrating.calibrate import calibrate_here as calibrate_here
+    from occupancy_lab.calibrating.units import Calibrated as Calibrated
+    from occupancy_lab.calibrating.units import calibrate_here as calibrate_here
     from occupancy_lab.checking.check import Checked as Checked
     from occupancy_lab.checking.check import check as check
     from occupancy_lab.checking.conditions import read_checks as read_checks

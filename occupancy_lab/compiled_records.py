@@ -12,8 +12,7 @@ from occupancy_lab.compiling.compile import failure_of
 from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.errors import DoesNotFitError
 from occupancy_lab.inputs import check_launch
-from occupancy_lab.occupancy.calculator import calculate, check_fits, check_together
-from occupancy_lab.occupancy.planning import plan_launch
+from occupancy_lab.occupancy.calculator import calculate, check_fits, check_together, plan_launch
 from occupancy_lab.record import Failed, Record
 from occupancy_lab.values import Failure
 from occupancy_lab.work.counting import count_launches

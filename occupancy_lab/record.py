@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from occupancy_lab.arguments import Dtype
 from occupancy_lab.launch import BoundLaunch
-from occupancy_lab.occupancy.planning import plan_launch
+from occupancy_lab.occupancy.calculator import plan_launch
 from occupancy_lab.prediction import lost_columns, time_columns
 from occupancy_lab.table.columns import RESOURCES
 from occupancy_lab.throughput.demand import Doing
-from occupancy_lab.throughput.launch_time import predict_launch
-from occupancy_lab.throughput.plain_copy import beside_copy
+from occupancy_lab.throughput.launch_time import beside_copy, predict_launch
 from occupancy_lab.values import Failure, Status, Work
 from occupancy_lab.work.counting import Counted, Counting
 from occupancy_lab.work.doubts import doubts

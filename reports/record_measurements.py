@@ -32,8 +32,7 @@ from occupancy_lab.measuring.measure import PROVIDERS, provider
 from occupancy_lab.measuring.process import TimedLaunch
 from occupancy_lab.record import matrix_of
 from occupancy_lab.reporting.source import COMPILE_TIMEOUT, USE, WIDTHS, tasks_of
-from occupancy_lab.sweeping.grid import run_tasks
-from occupancy_lab.sweeping.measured import add_columns, measured_row
+from occupancy_lab.sweeping.grid import add_columns, measured_row, run_tasks
 from occupancy_lab.table.columns import COLUMNS
 from occupancy_lab.values import ITEM_BYTES, Config, Problem
 

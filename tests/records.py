@@ -12,7 +12,7 @@ from occupancy_lab.compiling import Store, store_directory, triton_version
 from occupancy_lab.compiling.compile import compile_launch, kernel_launch
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.inputs import NamedKernel, check_launch
-from occupancy_lab.occupancy.planning import plan_launch
+from occupancy_lab.occupancy.calculator import plan_launch
 
 if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu

@@ -153,7 +153,7 @@ def tune(  # noqa: PLR0913 - an argument for each option that is not passed on
 @options.json_option
 def calibrate(*, form: str) -> None:
     """Measure what the units of this machine's GPU do, for predictions of it; takes a minute."""
-    from occupancy_lab.calibrating.calibrate import calibrate_here
+    from occupancy_lab.calibrating.units import calibrate_here
 
     print_answer(calibrate_here(), form)
 

@@ -25,7 +25,7 @@ from occupancy_lab.inputs import NamedKernel, check_config
 from occupancy_lab.kernel import innermost, load_kernel
 from occupancy_lab.launch import GRID_LIMITS
 from occupancy_lab.measuring.verify import MAX_ELEMENTS_PER_THREAD
-from occupancy_lab.occupancy.planning import plan_launch
+from occupancy_lab.occupancy.calculator import plan_launch
 from occupancy_lab.record import Failed, Record, matrix_of
 from occupancy_lab.sweeping.grid import grid_tasks
 from occupancy_lab.values import INT32_MAX, Problem

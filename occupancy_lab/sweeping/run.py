@@ -27,8 +27,7 @@ from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices
 from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.signature import read_options
 from occupancy_lab.sweeping import views
-from occupancy_lab.sweeping.grid import expand, run_tasks
-from occupancy_lab.sweeping.measured import add_columns, measure_table
+from occupancy_lab.sweeping.grid import add_columns, expand, measure_table, run_tasks
 from occupancy_lab.sweeping.recorded import row_resources
 from occupancy_lab.table.columns import COLUMNS, MEASURED_COLUMNS, SWEEP_COLUMNS
 from occupancy_lab.table.view import FORMS

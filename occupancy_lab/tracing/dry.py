@@ -15,7 +15,7 @@ from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.compiling.script import Changed
 from occupancy_lab.compiling.store import store_directory
 from occupancy_lab.errors import DoesNotFitError, InputError, quoted, refuse
-from occupancy_lab.explaining.launches import argument_classes
+from occupancy_lab.explaining.overview import argument_classes
 from occupancy_lab.explaining.script_runs import explain_launches
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import chosen_gpus

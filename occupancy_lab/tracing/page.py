@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from occupancy_lab.errors import some_of
-from occupancy_lab.explaining.launches import KernelTime, apart
+from occupancy_lab.explaining.overview import KernelTime, apart
 from occupancy_lab.occupancy.calculator import limiter_words
 from occupancy_lab.text.document import Document, Section, Table, literal
 from occupancy_lab.text.words import (

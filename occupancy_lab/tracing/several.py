@@ -6,7 +6,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.explaining.launches import KernelTime
+from occupancy_lab.explaining.overview import KernelTime
 from occupancy_lab.inputs import asked_gpus, chosen_gpus
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import as_sentence, duration, listed, range_sentence

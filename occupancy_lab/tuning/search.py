@@ -30,8 +30,7 @@ from occupancy_lab.kernel import kernel_names, own_kernel
 from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices
 from occupancy_lab.record import matrix_of
 from occupancy_lab.signature import read_options
-from occupancy_lab.sweeping.grid import grid_tasks, run_tasks
-from occupancy_lab.sweeping.measured import measure_table
+from occupancy_lab.sweeping.grid import grid_tasks, measure_table, run_tasks
 from occupancy_lab.sweeping.recorded import faster_rivals, recorded_measurement, recorded_ranking
 from occupancy_lab.table.columns import MEASURED_COLUMNS
 from occupancy_lab.tuning.choice import TOP, Choice, Tuning, Tunings, choice_of, cost_of

@@ -13,8 +13,7 @@ from records import plan_of
 
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import Grid, Kernel, MemoryStep, load_kernel
-from occupancy_lab.occupancy.calculator import calculate
-from occupancy_lab.occupancy.planning import plan_launch
+from occupancy_lab.occupancy.calculator import calculate, plan_launch
 from occupancy_lab.values import Config, LaunchPlan, Problem, Resources, Traffic, Work
 
 if TYPE_CHECKING:

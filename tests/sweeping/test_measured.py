@@ -52,7 +52,7 @@ def launches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Launches:
     put_here(monkeypatch, "h200", "h200")
     put_calibration(monkeypatch, tmp_path)
     stand_in = Launches()
-    monkeypatch.setattr("occupancy_lab.sweeping.measured.measure_launches", stand_in)
+    monkeypatch.setattr("occupancy_lab.sweeping.grid.measure_launches", stand_in)
     return stand_in
 
 
@@ -151,7 +151,7 @@ def test_interrupt_keeps_what_is_finished(
     ) -> list[Measurement]:
         raise UnfinishedError(dict(enumerate(launches(asked[:3], **options))))  # type: ignore[arg-type] # passed on
 
-    monkeypatch.setattr("occupancy_lab.sweeping.measured.measure_launches", interrupted)
+    monkeypatch.setattr("occupancy_lab.sweeping.grid.measure_launches", interrupted)
     exported = tmp_path / "rows.csv"
     options = OPTIONS | {"export_csv": str(exported)}
     swept = run(*chosen_view(options), **options, cols=781, measure=True, **GRID)
@@ -168,7 +168,7 @@ def test_interrupt_of_a_sweep_is_a_keyboard_interrupt(
     def interrupted(*_asked: object, **_options: object) -> list[Measurement]:
         raise UnfinishedError({})
 
-    monkeypatch.setattr("occupancy_lab.sweeping.measured.measure_launches", interrupted)
+    monkeypatch.setattr("occupancy_lab.sweeping.grid.measure_launches", interrupted)
     with pytest.raises(KeyboardInterrupt) as caught:
         sweep(781, **GRID, measure=True)
     assert caught.value.finished["us"].isna().all()

@@ -23,7 +23,7 @@ from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.kernels.softmax import ALIKE
 from occupancy_lab.sweeping import recorded
-from occupancy_lab.sweeping.measured import measured_row
+from occupancy_lab.sweeping.grid import measured_row
 from occupancy_lab.sweeping.recorded import (
     NEEDED,
     UNSTEADY,

@@ -18,7 +18,7 @@ from occupancy_lab.errors import InputError
 from occupancy_lab.expressions import Kind
 from occupancy_lab.files import plain_rows
 from occupancy_lab.sweeping import sweep, views
-from occupancy_lab.sweeping.measured import add_columns
+from occupancy_lab.sweeping.grid import add_columns
 from occupancy_lab.sweeping.views import UNMEASURED, choose
 from occupancy_lab.table.columns import COLUMNS, MEASURED_COLUMNS, SWEEP_COLUMNS
 from occupancy_lab.table.view import FORMS, View

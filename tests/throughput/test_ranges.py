@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from occupancy_lab.throughput.ranges import RANGES, STRANGER, Range, range_of, varies
+from occupancy_lab.throughput.launch_time import RANGES, STRANGER, Range, range_of, varies
 from occupancy_lab.work.counts import Amount
 
 KNOWN = {

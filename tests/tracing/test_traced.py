@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from traced_kernels import BYTES, traced_kernel, worked
 
 from occupancy_lab.explaining.advice import Action
-from occupancy_lab.explaining.launches import KernelTime
+from occupancy_lab.explaining.overview import KernelTime
 from occupancy_lab.tracing.traced import (
     MOST_COUNTED,
     GridLaunches,
