@@ -28,10 +28,9 @@ from occupancy_lab.explaining.compiled import stage_sentences
 from occupancy_lab.explaining.duration import time_sentence
 from occupancy_lab.explaining.explanation import Explanation
 from occupancy_lab.explaining.facts import compared_facts, setting, setting_words
-from occupancy_lab.explaining.formula import tutorial_sentences
 from occupancy_lab.explaining.grids import whole_work
 from occupancy_lab.explaining.launch import plan_sentence
-from occupancy_lab.explaining.limits import answer_in_short
+from occupancy_lab.explaining.limits import answer_in_short, tutorial_sentences
 from occupancy_lab.explaining.neighbours import changed, have_times
 from occupancy_lab.explaining.tried import why_faster
 from occupancy_lab.explaining.variants import less_work_sentences

@@ -16,16 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab import __version__
 from occupancy_lab.errors import InputError, refuse
-from occupancy_lab.explaining.formula import VERDICTS, term_reasons
-from occupancy_lab.explaining.limits import LACKING, SENTENCES
+from occupancy_lab.explaining.limits import LACKING, SENTENCES, VERDICTS, term_reasons
 from occupancy_lab.exploring.formulas import OPTIONAL, USAGE, formulas
 from occupancy_lab.files import check_outputs, export
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.gpus.table import architectures, bare_gpus, devices
+from occupancy_lab.gpus.gpu import architectures, bare_gpus, devices
 from occupancy_lab.occupancy.tutorial import terms_of
 from occupancy_lab.table.columns import COLUMNS
-from occupancy_lab.table.rows import read_file
-from occupancy_lab.table.view import to_cell
+from occupancy_lab.table.rows import read_file, to_cell
 from occupancy_lab.text.words import LIMITS, resource_word
 from occupancy_lab.values import INT32_MAX
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from occupancy_lab.gpus import Gpu
-    from occupancy_lab.table.view import View
+    from occupancy_lab.table.rows import View
 
 LEAST = 1.005
 """A gain below this is none."""

@@ -32,7 +32,7 @@ from occupancy_lab.scanning.page import (
     write_scan,
 )
 from occupancy_lab.scanning.recorded import NOTHING, forget_sources, read_recorded, read_tuned
-from occupancy_lab.table.view import FORMS, View
+from occupancy_lab.table.rows import FORMS, View
 from occupancy_lab.text.words import listed, resource_word
 from occupancy_lab.values import Status
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from occupancy_lab.scanning.launched import KnownLaunch
     from occupancy_lab.scanning.recorded import Recorded
     from occupancy_lab.signature import Words
-    from occupancy_lab.table.view import Exports
+    from occupancy_lab.table.rows import Exports
     from occupancy_lab.text.document import Shown
     from occupancy_lab.values import NextStep, Target
 

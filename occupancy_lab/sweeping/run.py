@@ -30,7 +30,7 @@ from occupancy_lab.sweeping import views
 from occupancy_lab.sweeping.grid import add_columns, expand, measure_table, run_tasks
 from occupancy_lab.sweeping.recorded import row_resources
 from occupancy_lab.table.columns import COLUMNS, MEASURED_COLUMNS, SWEEP_COLUMNS
-from occupancy_lab.table.view import FORMS
+from occupancy_lab.table.rows import FORMS
 from occupancy_lab.text.printing import show_status
 from occupancy_lab.workers.signals import UnfinishedError, exit_status
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.signature import Words
-    from occupancy_lab.table.view import Exports, View
+    from occupancy_lab.table.rows import Exports, View
     from occupancy_lab.text.document import Shown
 
     Progress = Callable[[int, int], None]

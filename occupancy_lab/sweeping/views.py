@@ -10,7 +10,7 @@ from occupancy_lab.files import plain_rows
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.sweeping.recorded import row_conditions
 from occupancy_lab.table.columns import COLUMNS, MEASURED_COLUMNS, RESULTS, kinds_of
-from occupancy_lab.table.view import to_table
+from occupancy_lab.table.rows import to_table
 from occupancy_lab.text.document import literal
 from occupancy_lab.text.words import (
     as_sentence,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from occupancy_lab.gpus import Gpu
-    from occupancy_lab.table.view import View
+    from occupancy_lab.table.rows import View
     from occupancy_lab.text.document import Block, Table
 
 SHOWN = {

@@ -21,11 +21,10 @@ from occupancy_lab.work.counts import NOTHING, SharedAccess
 from occupancy_lab.work.executed_gcn import GcnRun
 from occupancy_lab.work.followed import Mark, Run, between
 from occupancy_lab.work.line_tables import read_lines
-from occupancy_lab.work.live import live_registers
+from occupancy_lab.work.live import live_registers, product_flops
 from occupancy_lab.work.module import UNKNOWN_PLACE
 from occupancy_lab.work.operations import ATOMICS, LOADS, SHARED_ACCESSES
 from occupancy_lab.work.passed import Passed, parameters_of
-from occupancy_lab.work.products import product_flops
 from occupancy_lab.work.program import program_of
 from occupancy_lab.work.slices import ACCESSES, Slice, accesses_of, read_code, slice_of
 from occupancy_lab.work.tickets import waiting

@@ -18,7 +18,7 @@ from occupancy_lab.errors import DoesNotFitError, InputError
 from occupancy_lab.explaining import write_full
 from occupancy_lab.explaining.advice import PADDED, wanted_besides
 from occupancy_lab.explaining.case import Recorded
-from occupancy_lab.explaining.formula import TERM_WORDS
+from occupancy_lab.explaining.limits import TERM_WORDS
 from occupancy_lab.gpus import bare_gpus, devices
 from occupancy_lab.occupancy.tutorial import CUDA_TERMS, HIP_TERMS
 from occupancy_lab.values import Config, Measurement, Problem, Resources

@@ -14,8 +14,7 @@ from occupancy_lab.reporting.chapters.benchmark import (
     TUTORIAL,
     make_benchmark,
 )
-from occupancy_lab.reporting.launches import gbs_of
-from occupancy_lab.reporting.source import COPY, make_source, recorded_source
+from occupancy_lab.reporting.source import COPY, gbs_of, make_source, recorded_source
 from occupancy_lab.sweeping.recorded import recorded_ranking
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ import pytest
 from small_table import H100, H200, row, table_of
 
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.reporting.launches import row_record
-from occupancy_lab.reporting.source import NAME
+from occupancy_lab.reporting.source import NAME, row_record
 from occupancy_lab.sweeping.recorded import recorded_table
 
 if TYPE_CHECKING:

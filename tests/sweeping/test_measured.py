@@ -21,7 +21,7 @@ from occupancy_lab.sweeping.recorded import row_conditions
 from occupancy_lab.sweeping.run import run
 from occupancy_lab.sweeping.views import choose
 from occupancy_lab.table.columns import MEASURED_COLUMNS, SWEEP_COLUMNS
-from occupancy_lab.table.view import View
+from occupancy_lab.table.rows import View
 from occupancy_lab.text.document import to_markdown
 from occupancy_lab.workers.signals import Interrupted, UnfinishedError
 

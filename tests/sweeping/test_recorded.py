@@ -37,7 +37,7 @@ from occupancy_lab.sweeping.recorded import (
     recorded_table,
 )
 from occupancy_lab.table.columns import COLUMNS
-from occupancy_lab.table.view import to_csv, to_json
+from occupancy_lab.table.rows import to_csv, to_json
 from occupancy_lab.values import Config, Failure, Measurement, Problem, Status
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from occupancy_lab.sweeping import sweep, views
 from occupancy_lab.sweeping.grid import add_columns
 from occupancy_lab.sweeping.views import UNMEASURED, choose
 from occupancy_lab.table.columns import COLUMNS, MEASURED_COLUMNS, SWEEP_COLUMNS
-from occupancy_lab.table.view import FORMS, View
+from occupancy_lab.table.rows import FORMS, View
 from occupancy_lab.text.document import to_markdown
 from occupancy_lab.values import Measurement
 

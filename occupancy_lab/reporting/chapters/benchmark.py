@@ -25,7 +25,12 @@ from occupancy_lab.plotting.style import (
     styled,
 )
 from occupancy_lab.plotting.style import TUTORIAL as TUTORIAL_COLOUR
-from occupancy_lab.reporting.launches import (
+from occupancy_lab.reporting.page import Chapter, Picture
+from occupancy_lab.reporting.source import (
+    ALL,
+    COPY,
+    NAIVE,
+    USE,
     config_words,
     gbs_of,
     launches_of,
@@ -35,8 +40,6 @@ from occupancy_lab.reporting.launches import (
     summary_of,
     tutorial_name,
 )
-from occupancy_lab.reporting.page import Chapter, Picture
-from occupancy_lab.reporting.source import ALL, COPY, NAIVE, USE
 from occupancy_lab.sweeping.recorded import OTHER_SOFTMAXES, row_problem
 from occupancy_lab.text.document import Table
 from occupancy_lab.text.words import count, listed, microseconds
@@ -47,8 +50,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-    from occupancy_lab.reporting.launches import Name, Summary
-    from occupancy_lab.reporting.source import Source
+    from occupancy_lab.reporting.source import Name, Source, Summary
     from occupancy_lab.values import Problem
 
     Point = tuple[float, float]
