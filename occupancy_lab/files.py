@@ -211,7 +211,6 @@ def _given(paths: Mapping[str, Path | str | None]) -> dict[str, Path]:
 
 
 def _check_place(path: Path, directory: Path) -> None:
-    """Raise InputError unless there is a *directory* to write *path* into."""
     if not directory.is_dir():
         refuse(f"{path} cannot be written: there is no directory {directory}")
     if not os.access(path if path.exists() else directory, os.W_OK):

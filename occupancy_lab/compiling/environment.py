@@ -186,7 +186,6 @@ def _answer(python: Path) -> list[str] | None:
 
 
 def _ask(python: Path, wanted: str) -> str:
-    """Return the version of the Triton that *python* imports."""
     answer = _answer(python)
     if answer is None:
         refuse(f"{wanted} is no Python interpreter that runs")

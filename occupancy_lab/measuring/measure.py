@@ -367,7 +367,6 @@ def _timer() -> Timer:
 
 @cache
 def _empty_us() -> float:
-    """Return the time of a kernel that does nothing, which the timer cannot go below."""
     from occupancy_lab.compiling.compile import smallest_kernel
     from occupancy_lab.kernel import OPTIONS
 

@@ -49,7 +49,6 @@ NO_KERNEL = "No kernels were profiled"
 
 
 def _metric(name: str) -> Any:
-    """Return a field of an NcuProfile that Nsight Compute calls *name*."""
     return field(metadata={"metric": name})
 
 
@@ -124,7 +123,6 @@ def profile(
 
 
 def _run(command: Sequence[str], timeout: float) -> str:
-    """Return what *command* prints on either stream."""
     try:
         # Nsight Compute writes numbers as the locale does.
         return child.run(command, timeout, {"LC_ALL": "C.UTF-8"}).stdout
@@ -167,7 +165,6 @@ def _number(text: str | None, unit: str | None) -> float | None:
 
 
 def _complaint(printed: str) -> str:
-    """Return why nothing was measured, of all that was printed."""
     if NO_PERMISSION in printed:
         return (
             f"Nsight Compute may not read the GPU's counters ({NO_PERMISSION}); run as root, or"

@@ -123,7 +123,6 @@ def evaluate_points(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _check_columns(table: pd.DataFrame, name: str) -> None:
-    """Raise InputError where the header and the fields below it are not those of points."""
     import pandas as pd
 
     if not isinstance(table.index, pd.RangeIndex):
@@ -143,7 +142,6 @@ def _check_columns(table: pd.DataFrame, name: str) -> None:
 
 
 def _line(column: pd.Series[Any], at: int) -> int:
-    """Return the line of the file on which row *at* of *column* is."""
     return int(column.index.to_numpy()[at]) + FIRST_LINE
 
 

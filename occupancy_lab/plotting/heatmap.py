@@ -42,7 +42,6 @@ OCCUPANCY_WORDS = "occupancy: resident warps over the most there can be"
 
 
 def _panels(table: pd.DataFrame) -> list[Panel]:
-    """Return the title and the rows of each panel, in the table's order."""
     varying = [name for name in SOMETIMES if name in table and len(table[name].unique()) > 1]
     names = [*ALWAYS, *varying]
     panels = []

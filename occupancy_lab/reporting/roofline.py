@@ -189,7 +189,6 @@ def _point_of(name: str, record: Record) -> Point | None:
 
 
 def _roofs(records: Sequence[Record], gpu: Gpu) -> list[Roof]:
-    """Return the rates of what launches compute, each once, the highest first."""
     counted = [one.counts for one in records if one.counts is not None]
     dots = {dtype for counts in counted for dtype in counts.dot_flops}
     others = {dtype for counts in counted for dtype in counts.other_flops}
@@ -315,7 +314,6 @@ def _are_counted(rows: Mapping[int, Row]) -> bool:
 
 
 def _picture(gpu: Gpu, basis: str, rows: Mapping[int, Row]) -> dict[str, Any] | None:
-    """Return all of a picture of *rows* on *gpu*; None where no point or no roof is known."""
     from occupancy_lab.plotting.roofline import Frame, area, roof_lines
 
     points, roofs = _points(rows, basis), _all_roofs(gpu)

@@ -173,7 +173,6 @@ def find_entries(directories: Iterable[str | os.PathLike[str]]) -> Found:
 
 
 def _split(inside: Sequence[os.DirEntry[str]]) -> tuple[list[str], list[str]]:
-    """Return the names of the folders, and of everything else, in a folder."""
     folders, files = [], []
     for one in inside:
         try:

@@ -177,7 +177,6 @@ def _failures(table: pd.DataFrame, varying: list[str]) -> Iterator[pd.DataFrame]
 
 
 def _time_sentences(fine: pd.DataFrame, gpus: Mapping[str, Gpu]) -> Iterator[str]:
-    """Say what the predicted and the measured times rest on."""
     for key, rows in fine[fine["predicted_us"].notna()].groupby("gpu", sort=False):
         gpu = gpus.get(str(key)) or find_gpu(str(key))
         basis, calibrated = str(rows["basis"].iloc[0]), gpu.key in MEASURED

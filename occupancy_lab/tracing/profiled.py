@@ -97,7 +97,6 @@ def summed(events: Any) -> Any:
 
 
 def _covered(intervals: Any) -> Any:
-    """Return how much of a line *intervals* cover."""
     covered = until = 0
     for start, end in sorted(intervals):
         covered += max(0, end - max(start, until))

@@ -111,8 +111,6 @@ def tune_sizes(  # noqa: PLR0913 - one argument per option of the command line
 
 @dataclass(frozen=True, slots=True)
 class _Tuner:
-    """What is tuned, and how it is compiled."""
-
     kernel: Any
     name: str | None
     gpus: Sequence[Gpu]

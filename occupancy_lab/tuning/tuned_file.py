@@ -213,7 +213,6 @@ def _settings(launches: Sequence[TunedLaunch], *, alike: bool) -> list[str]:
 
 
 def _alike(launches: Sequence[TunedLaunch]) -> Iterator[str]:
-    """Say which settings are alike in all *launches*."""
     names = _settings(launches, alike=True)
     if names:
         each = [f"{literal(name)} {literal(str(launches[0].config[name]))}" for name in names]

@@ -44,8 +44,6 @@ CALL = re.compile(r"@\[\s*([^\s:@\[\]]+):(\d+):(\d+)")
 
 @dataclass(slots=True)
 class _Reader:
-    """Reads a section from its front."""
-
     content: memoryview
     offset: int = 0
 

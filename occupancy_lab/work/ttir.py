@@ -67,8 +67,6 @@ _CARRIED = re.compile(r"%([\w$.\-]+) = %([\w$.\-]+)(?:#(\d+))?")
 
 
 class _Reader:
-    """Reads a text line by line."""
-
     def __init__(self, text: str) -> None:
         self._lines = text.splitlines()
         self._number = 0
