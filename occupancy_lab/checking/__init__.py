@@ -1,6 +1,7 @@
 """Gates for CI: conditions that compiled kernels have to meet, and what changed since."""
 
-from occupancy_lab.checking.check import Check, Checked, check, read_checks
+from occupancy_lab.checking.check import Checked, check
+from occupancy_lab.checking.conditions import Check, read_checks
 from occupancy_lab.checking.diff import Diff, diff, diff_tritons
 
 __all__ = ["Check", "Checked", "Diff", "check", "diff", "diff_tritons", "read_checks"]

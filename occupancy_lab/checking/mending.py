@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.asked import Asked
     from occupancy_lab.assumed import Assumption
-    from occupancy_lab.checking.check import Check
+    from occupancy_lab.checking.conditions import Check
     from occupancy_lab.checking.rows import Table
     from occupancy_lab.compiling.compiler import Compiler
     from occupancy_lab.explaining.explanation import Explanation

@@ -18,7 +18,8 @@ from occupancy_lab.text.printing import on_github, print_answer, show_status
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from occupancy_lab.checking.check import Check, Checked
+    from occupancy_lab.checking.check import Checked
+    from occupancy_lab.checking.conditions import Check
 
 _SOURCE = re.compile(r".*\.(json|csv|py|py:\w+)", re.DOTALL)
 """What is a file, or a function in one, and no condition."""
@@ -127,7 +128,7 @@ def _split(
 
 
 def _checks(condition: str | None, names: Sequence[str], where: str | None) -> Sequence[Check]:
-    from occupancy_lab.checking.check import Check, read_checks
+    from occupancy_lab.checking.conditions import Check, read_checks
 
     if condition is not None:
         return (Check.read(condition, where=where),)

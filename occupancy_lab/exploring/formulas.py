@@ -127,15 +127,6 @@ def _symbolic_usage(nodes: Nodes, given: Iterable[str]) -> Resources:
     return Resources(**fields)
 
 
-def _symbolic(nodes: Nodes, architecture: Architecture) -> Any:
-    changes: dict[str, Any] = {
-        field.name: Symbol(nodes, f"a.{field.name}", getattr(architecture, field.name))
-        for field in dataclasses.fields(architecture)
-        if isinstance(getattr(architecture, field.name), int)
-    }
-    return dataclasses.replace(architecture, **changes)
-
-
 def optional_of(architecture: Architecture) -> tuple[str, ...]:
     """Return the fields of a usage that may be None on this architecture, and that a rule asks."""
     if isinstance(architecture, CudaArchitecture):
@@ -151,7 +142,12 @@ def formulas(architecture: Architecture) -> dict[str, Any]:
     Architectures that differ in numbers alone have the same.
     """
     nodes = Nodes()
-    symbolic = _symbolic(nodes, architecture)
+    changes: dict[str, Any] = {
+        field.name: Symbol(nodes, f"a.{field.name}", getattr(architecture, field.name))
+        for field in dataclasses.fields(architecture)
+        if isinstance(getattr(architecture, field.name), int)
+    }
+    symbolic = dataclasses.replace(architecture, **changes)
     ways = {
         "+".join(given): _symbolic_usage(nodes, given)
         for count in range(len(optional_of(architecture)) + 1)

@@ -234,7 +234,15 @@ def grid_of_configs(
     Of a kernel that has `configs`, it is these, or their blocks with what is asked for.
     """
     if kernel.configs is not None:
-        return _own_configs(kernel.configs(problem), num_warps, num_stages)
+        configs = kernel.configs(problem)
+        if not num_warps and not num_stages:
+            return tuple(configs)
+        knobs = (
+            dict.fromkeys(one.block_size for one in configs),
+            num_warps or dict.fromkeys(one.num_warps for one in configs),
+            num_stages or dict.fromkeys(one.num_stages for one in configs),
+        )
+        return tuple(Config(*one) for one in itertools.product(*knobs))
     architecture = gpu.architecture
     block_size = chosen_config(kernel, problem, gpu, {}).block_size
     threads_at_least = block_size / MAX_ELEMENTS_PER_THREAD
@@ -242,20 +250,6 @@ def grid_of_configs(
     warps = num_warps or [n for n in powers if n * architecture.warp_size >= threads_at_least]
     stages = num_stages or (NUM_STAGES if kernel.grid is Grid.PERSISTENT else (1,))
     return tuple(Config(block_size, *knobs) for knobs in itertools.product(warps, stages))
-
-
-def _own_configs(
-    configs: Sequence[Config], num_warps: Sequence[int], num_stages: Sequence[int]
-) -> tuple[Config, ...]:
-    """Return *configs*, or each of their blocks with each number asked for, or else of theirs."""
-    if not num_warps and not num_stages:
-        return tuple(configs)
-    knobs = (
-        dict.fromkeys(one.block_size for one in configs),
-        num_warps or dict.fromkeys(one.num_warps for one in configs),
-        num_stages or dict.fromkeys(one.num_stages for one in configs),
-    )
-    return tuple(Config(*one) for one in itertools.product(*knobs))
 
 
 def verify(

@@ -274,15 +274,6 @@ def check_launched_warps(num_warps: int, architecture: Architecture) -> None:
         check_num_warps(num_warps, architecture)
 
 
-def _check_num_ctas(num_ctas: int, gpu: Gpu) -> None:
-    *smaller, largest = _cluster_sizes(gpu)
-    if num_ctas != 1 and not smaller:
-        refuse(f"num_ctas is {num_ctas}, and {gpu.title} has no clusters; use 1")
-    if num_ctas not in {*smaller, largest}:
-        sizes = ", ".join(map(str, smaller))
-        refuse(f"num_ctas is {num_ctas}; a program has {sizes} or {largest} CTAs")
-
-
 def calculate_for(
     asked: AskedGpus,
     *,
@@ -311,7 +302,12 @@ def calculate_for(
     gpus = asked_gpus(asked)
     for gpu in gpus:
         check_launched_warps(num_warps, gpu.architecture)
-        _check_num_ctas(num_ctas, gpu)
+        *smaller, largest = _cluster_sizes(gpu)
+        if num_ctas != 1 and not smaller:
+            refuse(f"num_ctas is {num_ctas}, and {gpu.title} has no clusters; use 1")
+        if num_ctas not in {*smaller, largest}:
+            sizes = ", ".join(map(str, smaller))
+            refuse(f"num_ctas is {num_ctas}; a program has {sizes} or {largest} CTAs")
     calculations = tuple(calculate(resources, gpu) for gpu in gpus)
     for calculation in calculations:
         check_fits(calculation)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from occupancy_lab import explain_launch
 from occupancy_lab.checking import check
-from occupancy_lab.checking.check import Check
+from occupancy_lab.checking.conditions import Check
 from occupancy_lab.checking.mending import Mender
 from occupancy_lab.checking.rows import Table, make_rows
 from occupancy_lab.prediction import NOT_FOLLOWED

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     import pandas as pd
-    from matplotlib.axes import Axes
 
     from occupancy_lab.reporting.source import Name, Source, Summary
     from occupancy_lab.values import Problem
@@ -347,7 +346,13 @@ def draw_bandwidths(benchmark: Benchmark) -> Figure:
             marker = "o" if len(points) <= FEW else None
             style = {"marker": marker, "markersize": 4} | dict(STYLES[name])
             (lines[name],) = axes.plot(*zip(*points, strict=True), **style)
-        _scale(axes, benchmark.widths[-1].cols)
+        most = benchmark.widths[-1].cols
+        axes.set_xlim(0, most * 1.01)
+        axes.set_ylim(0, axes.get_ylim()[1] * HEADROOM)
+        even_ticks(axes, most)
+        axes.set_xlabel("columns")
+        axes.set_ylabel("GB/s (one read and one write)")
+        lined(axes)
         head(figure, title)
         figure.draw_without_rendering()
         outlines = {name: outline(axes, line) for name, line in lines.items()}
@@ -359,12 +364,3 @@ def draw_bandwidths(benchmark: Benchmark) -> Figure:
                 placer.at_curve(label, place, color=str(STYLES[name]["color"]))
     describe(figure, f"{title}: {', '.join(LABELS.get(name, name) for name in curves)}")
     return figure
-
-
-def _scale(axes: Axes, most: int) -> None:
-    axes.set_xlim(0, most * 1.01)
-    axes.set_ylim(0, axes.get_ylim()[1] * HEADROOM)
-    even_ticks(axes, most)
-    axes.set_xlabel("columns")
-    axes.set_ylabel("GB/s (one read and one write)")
-    lined(axes)
