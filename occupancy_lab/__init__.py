@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from occupancy_lab.calibrating.units import calibrate_here as calibrate_here
     from occupancy_lab.checking.check import Checked as Checked
     from occupancy_lab.checking.check import check as check
-    from occupancy_lab.checking.check import read_checks as read_checks
+    from occupancy_lab.checking.conditions import read_checks as read_checks
     from occupancy_lab.checking.diff import Diff as Diff
     from occupancy_lab.checking.diff import diff as diff
     from occupancy_lab.comparing import Comparison as Comparison
