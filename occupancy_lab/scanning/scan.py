@@ -22,7 +22,7 @@ from occupancy_lab.scanning.cache import (
     read_entry,
     read_text,
 )
-from occupancy_lab.scanning.gains import beside_others, find_gain, predicted_gain
+from occupancy_lab.scanning.gains import Ahead, beside_others, find_gain, predicted_gain
 from occupancy_lab.scanning.page import (
     COLUMNS,
     LAUNCH_COLUMNS,
@@ -259,16 +259,16 @@ def on_gpu(
     if not held.programs_per_multiprocessor:
         why = f"one program needs more {limiter_words(case)} than {gpu.title} gives a program"
         return {**found, "status": Status.DOES_NOT_FIT, "reason": why}
-    given: dict[str, Any] = {
-        "after": after if row.local_accesses else named,
-        "step": step,
-        "cost": _cost(row, case, steps.values(), alike),
-        "spill_advice": _spill_advice(kernel, gpu),
-    }
-    gain = None if record is None else predicted_gain(record, kernel.mix, **given)
+    ahead = Ahead(
+        after if row.local_accesses else named,
+        step,
+        _cost(row, case, steps.values(), alike),
+        _spill_advice(kernel, gpu),
+    )
+    gain = None if record is None else predicted_gain(record, kernel.mix, ahead)
     if gain is None:
         programs = held.programs_per_multiprocessor
-        gain = find_gain(kernel.mix, kernel.resources, gpu, programs=programs, **given)
+        gain = find_gain(kernel.mix, kernel.resources, gpu, programs, ahead)
     if record is not None:
         found |= {name: one for name, one in record.row().items() if name in LAUNCH_COLUMNS}
         found["grid"] = "x".join(map(str, record.launch.grid or ()))
