@@ -302,9 +302,8 @@ def launch_of(
             grid = grid(named)
         except InputError:
             raise
-        except Exception as error:
-            msg = f"the grid cannot be worked out: {type(error).__name__}: {error}"
-            raise InputError(msg) from error
+        except Exception as error:  # noqa: BLE001 - it is told in other words
+            refuse(f"the grid cannot be worked out: {type(error).__name__}: {error}")
     if isinstance(grid, tuple | list):
         grid = grid[:MOST_DIMENSIONS]  # Triton heeds no more
     return Launch(launch.arguments, launch.keywords, checked_grid(grid))

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.calibrating import unit_kernels as kernels
-from occupancy_lab.errors import DriverError
+from occupancy_lab.errors import DriverError, refuse
 from occupancy_lab.files import refused
 from occupancy_lab.measuring.measure import conditions
 from occupancy_lab.measuring.process import chosen_devices
@@ -194,8 +194,7 @@ class Bench:
         import torch
 
         if not self.reads_clock:
-            msg = "only NVIDIA's clock is read"
-            raise DriverError(msg)
+            refuse("only NVIDIA's clock is read", DriverError)
         rows: list[list[int]] = []
         for run in range(PROBE_RUNS + 1):
             noted = torch.zeros((programs, kernels.NOTED), dtype=torch.int64, device="cuda")
@@ -460,8 +459,9 @@ def calibrate_here() -> Calibrated:
     units, at = measure_units(), conditions()
     numbers = units.numbers()
     if not numbers:
-        msg = f"{gpu.title} cannot be calibrated: none of its units could be measured"
-        raise DriverError(msg)
+        refuse(
+            f"{gpu.title} cannot be calibrated: none of its units could be measured", DriverError
+        )
     calibration = Calibration(gpu.key, at.device, str(at.date), at.torch, at.triton, numbers)
     with refused(path):
         keep_calibration(calibration)

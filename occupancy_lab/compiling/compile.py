@@ -250,8 +250,7 @@ def _fresh_cache() -> Iterator[None]:
     try:
         made = tempfile.TemporaryDirectory(prefix="occupancy-lab-", ignore_cleanup_errors=True)
     except OSError as error:
-        msg = f"there is no folder to compile in: {error}"
-        raise CompileError(msg) from error
+        refuse(f"there is no folder to compile in: {error}", CompileError)
     with made as folder, _variable("TRITON_CACHE_DIR", folder):
         yield
 

@@ -11,7 +11,7 @@ from occupancy_lab.asked import ask
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
-from occupancy_lab.errors import InputError, refuse
+from occupancy_lab.errors import refuse
 from occupancy_lab.explaining.explanation import Explanation, explain_asked
 from occupancy_lab.explaining.launch import write_steps
 from occupancy_lab.inputs import (
@@ -71,11 +71,10 @@ def explain(cols: Integer | None = None, **asked: Any) -> Explanation | ScriptEx
         msg = f"explain() takes no argument {min(unknown)!r}"
         raise TypeError(msg)
     if cols is not None:
-        msg = (
+        refuse(
             f"{min(foreign)} describes a launch of a function of Triton, and cols a matrix;"
             " give one of them"
         )
-        raise InputError(msg)
     if "kernel" not in asked or foreign:
         what = f"{min(foreign)} is of a matrix; give its cols too" if foreign else "give --cols"
         refuse(f"{what}, or a function of Triton as FILE.py:FUNCTION with its --signature")

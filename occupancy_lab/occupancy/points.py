@@ -152,8 +152,7 @@ def _check_each(column: pd.Series[Any], name: str, check: Callable[[Any], object
             check(value)
         except InputError as error:
             line = _line(column, int(column.isin([value]).to_numpy().argmax()))
-            msg = f"{name}: line {line}: {error}"
-            raise InputError(msg) from error
+            refuse(f"{name}: line {line}: {error}")
 
 
 def _check_target(target: Any) -> None:
@@ -215,8 +214,7 @@ def read_points(file: IO[str], name: str) -> pd.DataFrame:
         msg = f"{name}: line 1: the file is empty; expected the columns {', '.join(REQUIRED)}"
         raise InputError(msg) from None
     except ValueError as error:  # pandas's ParserError and UnicodeDecodeError are such
-        msg = f"{name}: {_unreadable(error)}"
-        raise InputError(msg) from error
+        refuse(f"{name}: {_unreadable(error)}")
     table.columns = table.columns.str.strip()
     _check_columns(table, name)
     table = table.dropna(how="all")

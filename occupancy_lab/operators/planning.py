@@ -239,8 +239,7 @@ def load(choice: Choice) -> Launcher:
     launch = kernel_launch(kernel, problem, choice.config, choice.target)
     compiled = launch.warm_up(function)
     if compiled is None:
-        msg = "a jit_cache_hook of the program keeps Triton from compiling"
-        raise OccupancyLabError(msg)
+        refuse("a jit_cache_hook of the program keeps Triton from compiling", OccupancyLabError)
     bound = launch.bound(function)
     values = tuple(bound[parameter.name] for parameter in function.params)
     tensors, elements = 1 + kernel.operands, 0

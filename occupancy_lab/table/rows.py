@@ -120,8 +120,7 @@ def _csv_rows(name: str, text: str, columns: Mapping[str, Column]) -> Rows:
         header = [read_cell(cell) for cell in next(reader, [])]
         lines = [(f"line {reader.line_num}", row) for row in reader if row]
     except csv.Error as error:
-        msg = f"{name} cannot be read as a table: {error}"
-        raise InputError(msg) from error
+        refuse(f"{name} cannot be read as a table: {error}")
     for column, times in Counter(header).items():
         if times > 1:
             refuse(f"{name} has the column {quoted(column)} {times} times")

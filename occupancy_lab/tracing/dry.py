@@ -137,8 +137,7 @@ def _python(word: str) -> str:
     except InputError as error:
         if "/" not in word:
             return sys.executable
-        msg = f"{error}; give one that has torch and Triton, such as {sys.executable}"
-        raise InputError(msg) from error
+        refuse(f"{error}; give one that has torch and Triton, such as {sys.executable}")
     return python
 
 

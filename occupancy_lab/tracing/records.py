@@ -19,7 +19,7 @@ from occupancy_lab.compiling.cubin import read_sizes
 from occupancy_lab.compiling.resources import read_resources
 from occupancy_lab.compiling.store import Store
 from occupancy_lab.compiling.texts import kept_files, texts_of
-from occupancy_lab.errors import BinaryError, InputError, refuse
+from occupancy_lab.errors import BinaryError, InputError, refuse, unreadable
 from occupancy_lab.files import read_bytes
 from occupancy_lab.gpus import bare_gpus, find_device, present_gpus, usual_gpus
 from occupancy_lab.launch import BoundLaunch, Launch
@@ -322,7 +322,7 @@ def _resources(
     backend = "cuda" if target is None else target.backend
     try:
         return read_resources(asm, SimpleNamespace(**metadata), backend)
-    except (BinaryError, AttributeError, TypeError) as error:
+    except (BinaryError, AttributeError, TypeError):
         told: dict[str, Any] = {
             "num_warps": metadata.get("num_warps"),
             "shared": metadata.get("shared"),
@@ -333,8 +333,7 @@ def _resources(
         elif first.get("n_spills") is not None:
             told["local_bytes"] = 4 * first["n_spills"]
         if None in told.values():
-            msg = f"the files that Triton made of {first['name']} are gone"
-            raise BinaryError(msg) from error
+            unreadable(f"the files that Triton made of {first['name']} are gone")
         return Resources(**told, num_ctas=metadata.get("num_ctas", 1))
 
 

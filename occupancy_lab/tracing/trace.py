@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from occupancy_lab.compiling.store import store_directory
-from occupancy_lab.errors import InputError, quoted, refuse
+from occupancy_lab.errors import quoted, refuse
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.text.document import Answer, Document
 from occupancy_lab.tracing import hook, launchers, noted, profiled, sitecustomize
@@ -219,8 +219,7 @@ def _run(command: Sequence[str], environment: dict[str, str]) -> int:
         try:
             process = subprocess.Popen(command, env=environment)  # noqa: S603 - the user's own
         except OSError as error:
-            msg = f"{quoted(command[0])} cannot be run: {error.strerror}"
-            raise InputError(msg) from error
+            refuse(f"{quoted(command[0])} cannot be run: {error.strerror}")
         children.append(process)
         return process.wait()
 

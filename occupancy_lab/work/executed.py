@@ -13,7 +13,7 @@ from occupancy_lab.compiling.cubin import (
     read_elf,
 )
 from occupancy_lab.compiling.sass import BULK_COPIES, KINDS_BY_OPCODE, stalls
-from occupancy_lab.errors import BinaryError
+from occupancy_lab.errors import unreadable
 from occupancy_lab.gpus import architectures
 from occupancy_lab.work import operations
 from occupancy_lab.work.banks import PASS, WARP_GROUP, Served, Serving, product_wavefronts
@@ -74,8 +74,7 @@ def execute(
     if texts.amdgcn is not None:
         return GcnRun.of(texts, texts.amdgcn, arguments, grid, values or {}).executed()
     if texts.cubin is None:
-        message = f"The instructions that {texts.name} executes are not counted: it has no cubin."
-        raise BinaryError(message)
+        unreadable(f"The instructions that {texts.name} executes are not counted: it has no cubin.")
     return SassRun(texts, texts.cubin, arguments, grid, values or {}).with_program(resident)
 
 

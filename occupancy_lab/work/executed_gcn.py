@@ -13,7 +13,7 @@ from occupancy_lab.compiling.amdgcn import (
     kernel_metadata,
     kind_of,
 )
-from occupancy_lab.errors import BinaryError
+from occupancy_lab.errors import unreadable
 from occupancy_lab.work.followed import Mark, Run
 from occupancy_lab.work.gcn import LANES, read_gcn, slice_of
 from occupancy_lab.work.live import live_vectors
@@ -87,16 +87,14 @@ class GcnRun(Run):
             BinaryError: as `execute`.
         """
         if int(kernel_metadata(assembly, texts.name).get(".wavefront_size", "0")) != LANES:
-            message = (
+            unreadable(
                 f"The instructions that {texts.name} executes are not counted: waves of 32 lanes"
                 " are not followed."
             )
-            raise BinaryError(message)
         numbers = [descriptor_number(assembly, texts.name, one) for one in DESCRIBED]
         architecture = architecture_of(assembly)
         if None in numbers or architecture is None:
-            message = f"The amdgcn does not say how programs of {texts.name!r} begin, or where."
-            raise BinaryError(message)
+            unreadable(f"The amdgcn does not say how programs of {texts.name!r} begin, or where.")
         users, *axes = (one or 0 for one in numbers)
         threads = texts.num_warps * LANES
         names = parameters_of(texts.ttir, texts.name)
