@@ -20,7 +20,6 @@ from occupancy_lab.arguments import (
     Dtype,
     Plain,
     Pointer,
-    is_plain,
     plain,
     plain_number,
 )
@@ -74,11 +73,6 @@ class Launch:
     def num_programs(self) -> int | None:
         """Programs launched; None where the grid is not known."""
         return None if self.grid is None else math.prod(self.grid)
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether another process can be sent it."""
-        return all(map(is_plain, (*self.arguments, *self.keywords.values())))
 
     def warm_up(self, function: Any, **options: Any) -> Any:
         """Have Triton compile it for its active driver's target, and return the CompiledKernel.
