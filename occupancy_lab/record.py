@@ -16,8 +16,7 @@ from occupancy_lab.table.columns import RESOURCES
 from occupancy_lab.throughput.demand import Doing
 from occupancy_lab.throughput.launch_time import beside_copy, predict_launch
 from occupancy_lab.values import Failure, Status, Work
-from occupancy_lab.work.counting import Counted, Counting
-from occupancy_lab.work.doubts import doubts
+from occupancy_lab.work.counting import Counted, Counting, doubts
 from occupancy_lab.work.memory import (
     MEMORY,
     intensity,
@@ -47,8 +46,8 @@ if TYPE_CHECKING:
         Traffic,
         TutorialOccupancy,
     )
+    from occupancy_lab.work.counting import Doubt
     from occupancy_lab.work.counts import Counts, Executed
-    from occupancy_lab.work.doubts import Doubt
     from occupancy_lab.work.memory import Memory, SpeedOfLight
 
 

@@ -11,7 +11,6 @@ import dataclasses
 import difflib
 import functools
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from types import MappingProxyType

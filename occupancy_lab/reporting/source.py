@@ -37,7 +37,6 @@ from occupancy_lab.values import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Any
 
     import pandas as pd
 
