@@ -426,7 +426,7 @@ def trace(  # noqa: PLR0913 - an argument for each option
     seconds = actions if actions is not None else 0.0 if several else ACTION_SECONDS
     effort = Effort(seconds, MOST_TRIED if report is None else MOST_EXPLAINED)
     if dry_run:
-        from occupancy_lab.tracing.several import dry_traces
+        from occupancy_lab.tracing.dry import dry_traces
 
         how = {name: asked[name] for name in ("assume", "timeout")}
         found = dry_traces(program, gpu=gpu, effort=effort, progress=show_status, **how)

@@ -49,7 +49,7 @@ class Effort:
     """Of how many kernels, those that lose most."""
 
 
-NOTHING = Effort()
+NO_EFFORT = Effort()
 
 
 def with_actions(

@@ -25,7 +25,13 @@ from occupancy_lab.gpus import bare_gpus, find_device, present_gpus, usual_gpus
 from occupancy_lab.launch import BoundLaunch, Launch
 from occupancy_lab.occupancy.calculator import calculate, check_fits
 from occupancy_lab.options import NAMES
-from occupancy_lab.tracing.actions import NOTHING, Effort, case_of_kept, with_actions, without_timed
+from occupancy_lab.tracing.actions import (
+    NO_EFFORT,
+    Effort,
+    case_of_kept,
+    with_actions,
+    without_timed,
+)
 from occupancy_lab.tracing.fusing import each_handover, noted_feeds
 from occupancy_lab.tracing.traced import (
     GpuTime,
@@ -68,7 +74,7 @@ def read_records(
     gpu: Gpu | None = None,
     directory: Path | None = None,
     *,
-    effort: Effort = NOTHING,
+    effort: Effort = NO_EFFORT,
     progress: Callable[[str], None] = lambda _said: None,
 ) -> Traced:
     """Return what the processes whose records are in *folder* launched.

@@ -20,7 +20,7 @@ from occupancy_lab.errors import quoted, refuse
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.text.document import Answer, Document
 from occupancy_lab.tracing import hook, launchers, noted, profiled, sitecustomize
-from occupancy_lab.tracing.actions import NOTHING, Effort
+from occupancy_lab.tracing.actions import NO_EFFORT, Effort
 from occupancy_lab.tracing.page import Outcome, write_trace
 from occupancy_lab.tracing.records import read_records
 from occupancy_lab.workers import signals
@@ -172,7 +172,7 @@ def trace_program(  # noqa: PLR0913 - one argument per option of the command lin
     times: bool = True,
     sample: int = hook.SAMPLE,
     profile: float = 0.0,
-    effort: Effort = NOTHING,
+    effort: Effort = NO_EFFORT,
     ended: Callable[[int], None] = lambda _status: None,
     progress: Callable[[str], None] = lambda _said: None,
 ) -> Trace:

@@ -11,7 +11,7 @@ from in_process import run
 
 from occupancy_lab.checking import check
 from occupancy_lab.errors import InputError
-from occupancy_lab.tracing.several import DryTraces, dry_traces
+from occupancy_lab.tracing.dry import DryTraces, dry_traces
 from occupancy_lab.tracing.trace import trace_program
 
 if TYPE_CHECKING:
