@@ -20,8 +20,7 @@ from occupancy_lab.explaining.limits import (
     step_sentences,
     tutorial_sentences,
 )
-from occupancy_lab.exploring.formulas import OPTIONAL, optional_of
-from occupancy_lab.exploring.page import explore, make_page
+from occupancy_lab.exploring.page import OPTIONAL, explore, make_page, optional_of
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.gpus.gpu import architectures, bare_gpus
 from occupancy_lab.occupancy.calculator import calculate
