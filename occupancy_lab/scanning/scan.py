@@ -37,7 +37,7 @@ from occupancy_lab.text.words import listed, resource_word
 from occupancy_lab.values import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedGpus
@@ -100,19 +100,7 @@ def scan(
     records: Mapping[int, Record] = {}
     if grid is not None or assume or (times and any(one.grid_type for _, one in read)):
         records = _records(read, gpus, grid, assume, times=times)
-    rows = [_row(*one) for one in read]
-    alike: dict[tuple[Any, ...], dict[Caps, int | None]] = {}
-    for row in rows:
-        if row.program:
-            alike.setdefault(_code(row), {})[_caps(row)] = row.local_bytes
-    for place, ((kernel, _), row) in enumerate(zip(read, rows, strict=True)):
-        placed = gpus[kernel.target.name]
-        if placed is None:
-            columns = _without_gpu(kernel.target, asked)
-        else:
-            columns = on_gpu(kernel, row, placed, alike.get(_code(row), {}), records.get(place))
-        kernels.append(dataclasses.replace(row, **columns))
-    kernels = [*beside_others(kernels)]
+    kernels = [*beside_others([*kernels, *_worked_out(read, gpus, asked, records)])]
     kernels += [
         ScannedKernel(
             kernel=Path(folder).name,
@@ -165,6 +153,26 @@ def _records(
         if launch is not None and calculation.occupancy.programs_per_multiprocessor:
             launches[place] = launch
     return dict(zip(launches, with_work([*launches.values()]), strict=True))
+
+
+def _worked_out(
+    read: Sequence[tuple[CachedKernel, Recorded]],
+    gpus: Mapping[str, Gpu | None],
+    asked: Mapping[str, Gpu] | None,
+    records: Mapping[int, Record],
+) -> Iterator[ScannedKernel]:
+    rows = [_row(*one) for one in read]
+    alike: dict[tuple[Any, ...], dict[Caps, int | None]] = {}
+    for row in rows:
+        if row.program:
+            alike.setdefault(_code(row), {})[_caps(row)] = row.local_bytes
+    for place, ((kernel, _), row) in enumerate(zip(read, rows, strict=True)):
+        gpu = gpus[kernel.target.name]
+        if gpu is None:
+            columns = _without_gpu(kernel.target, asked)
+        else:
+            columns = on_gpu(kernel, row, gpu, alike.get(_code(row), {}), records.get(place))
+        yield dataclasses.replace(row, **columns)
 
 
 Caps: TypeAlias = "tuple[int | None, ...]"
