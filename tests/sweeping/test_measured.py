@@ -16,10 +16,9 @@ from occupancy_lab.cli.options import chosen_view
 from occupancy_lab.errors import InputError
 from occupancy_lab.files import plain_rows
 from occupancy_lab.gpus import present_gpus
-from occupancy_lab.sweeping import sweep, views
+from occupancy_lab.sweeping import sweep
 from occupancy_lab.sweeping.recorded import row_conditions
-from occupancy_lab.sweeping.run import run
-from occupancy_lab.sweeping.views import choose
+from occupancy_lab.sweeping.run import choose, run, to_screen
 from occupancy_lab.table.columns import MEASURED_COLUMNS, SWEEP_COLUMNS
 from occupancy_lab.table.rows import View
 from occupancy_lab.text.document import to_markdown
@@ -43,7 +42,7 @@ OPTIONS: dict[str, Any] = {
 
 def to_screen(table: pd.DataFrame) -> str:
     """Return in markdown what a screen shows of *table*."""
-    return to_markdown(views.to_screen(table))
+    return to_markdown(to_screen(table))
 
 
 @pytest.fixture

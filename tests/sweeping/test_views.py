@@ -17,9 +17,9 @@ from occupancy_lab.compiling import triton_version
 from occupancy_lab.errors import InputError
 from occupancy_lab.expressions import Kind
 from occupancy_lab.files import plain_rows
-from occupancy_lab.sweeping import sweep, views
+from occupancy_lab.sweeping import sweep
 from occupancy_lab.sweeping.grid import add_columns
-from occupancy_lab.sweeping.views import UNMEASURED, choose
+from occupancy_lab.sweeping.run import UNMEASURED, choose, to_screen
 from occupancy_lab.table.columns import COLUMNS, MEASURED_COLUMNS, SWEEP_COLUMNS
 from occupancy_lab.table.rows import FORMS, View
 from occupancy_lab.text.document import to_markdown
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 def to_screen(table: pd.DataFrame) -> str:
     """Return in markdown what a screen shows of *table*."""
-    return to_markdown(views.to_screen(table))
+    return to_markdown(to_screen(table))
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def test_where_sort_and_top(table: pd.DataFrame) -> None:
     assert len(chosen) == 3
     assert set(chosen["num_warps"]) == {4}
     assert chosen["n_regs"].is_monotonic_decreasing
-    said = to_markdown(views.to_screen(chosen, of=len(table)))
+    said = to_markdown(to_screen(chosen, of=len(table)))
     assert f"3 of {len(table)} configurations: 3 ok." in said
 
 
