@@ -40,7 +40,7 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-def to_screen(table: pd.DataFrame) -> str:
+def on_screen(table: pd.DataFrame) -> str:
     """Return in markdown what a screen shows of *table*."""
     return to_markdown(to_screen(table))
 
@@ -88,7 +88,7 @@ def test_screen_has_predicted_and_measured_times(launches: Launches) -> None:
     """The screen sets measured beside predicted times, with how far off these are."""
     launches.times = lambda launch: 20.0 if launch.num_programs > 1000 else None
     table = sweep([781], **GRID, measure=True)
-    lines = to_screen(table).splitlines()
+    lines = on_screen(table).splitlines()
     header = next(line for line in lines if "| predicted us" in line)
     assert [word.strip() for word in header.split("|")[-5:-1]] == [
         "predicted us",
@@ -96,7 +96,7 @@ def test_screen_has_predicted_and_measured_times(launches: Launches) -> None:
         "measured us",
         "off",
     ]
-    shown = to_screen(table)
+    shown = on_screen(table)
     assert "Measured on NVIDIA H200, 2026-11-21" in shown
     basis = table["basis"].iloc[0]
     said = (
@@ -111,7 +111,7 @@ def test_screen_has_predicted_and_measured_times(launches: Launches) -> None:
 def test_launches_that_fail_are_said(launches: Launches) -> None:
     """A row that was launched and has no time stands below, with its reason."""
     launches.times = lambda _launch: None
-    shown = to_screen(sweep(781, **GRID, measure=True))
+    shown = on_screen(sweep(781, **GRID, measure=True))
     assert shown.count("launch failed") == 4
     assert "RuntimeError: no luck" in shown
     assert "Measured on" not in shown
@@ -119,7 +119,7 @@ def test_launches_that_fail_are_said(launches: Launches) -> None:
 
 def test_predicted_times_are_always_shown(launches: Launches) -> None:
     """Without measuring the screen has the predicted times alone, and says what they rest on."""
-    shown = to_screen(sweep(781, gpu="h200,mi300x", **GRID))
+    shown = on_screen(sweep(781, gpu="h200,mi300x", **GRID))
     assert "predicted us" in shown
     assert "measured us" not in shown
     assert "Measured on" not in shown

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-def to_screen(table: pd.DataFrame) -> str:
+def on_screen(table: pd.DataFrame) -> str:
     """Return in markdown what a screen shows of *table*."""
     return to_markdown(to_screen(table))
 
@@ -67,7 +67,7 @@ def test_limiters_have_their_vendors_names(table: pd.DataFrame) -> None:
         ("h100", "warps, registers, shared memory, program slots"),
         ("mi300x", "waves, VGPRs, LDS, program slots"),
     ):
-        text = to_screen(strange[strange["gpu"] == gpu])
+        text = on_screen(strange[strange["gpu"] == gpu])
         assert words in re.sub(" +", " ", text)
         assert "num_warps" in text
 
@@ -76,10 +76,10 @@ def test_equal_rows_are_said_to_be_equal() -> None:
     """A kernel without a loop is alike for all num_stages, and the screen says so."""
     flat = sweep(781, gpu="h100", kernel="softmax_row", num_warps=(4,), num_stages=(1, 2))
     said = "softmax_row has no loop to load ahead in"
-    assert said in to_screen(flat)
-    assert "has no loop" not in to_screen(flat.head(1))
+    assert said in on_screen(flat)
+    assert "has no loop" not in on_screen(flat.head(1))
     looped = sweep(781, gpu="h100", num_warps=(4,), num_stages=(1, 2))
-    assert "has no loop" not in to_screen(looped)
+    assert "has no loop" not in on_screen(looped)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_csv_and_json_hold_every_value(table: pd.DataFrame) -> None:
 
 def test_screen_says_once_what_all_rows_share(table: pd.DataFrame) -> None:
     """A column that is the same in every row is said once; failures stand below with reasons."""
-    text = to_screen(table)
+    text = on_screen(table)
     assert text.splitlines()[0] == (
         "kernel softmax, rows 4096, cols 781, dtype float32, BLOCK_SIZE 1024,"
         f" Triton {triton_version()}"
@@ -166,7 +166,7 @@ def test_narrow_screens_go_without_columns(
 ) -> None:
     """A narrow screen has fewer columns and says which; exports have them all."""
     monkeypatch.setenv("COLUMNS", str(columns))
-    text = to_screen(table)
+    text = on_screen(table)
     header = next(line for line in text.splitlines() if "programs" in line)
     names = {name.strip() for name in header.split("|")}
     assert names.isdisjoint(missing)
@@ -179,7 +179,7 @@ def test_narrow_screens_go_without_columns(
 def test_empty_choice_is_shown(table: pd.DataFrame) -> None:
     """No row at all is still an answer."""
     chosen = choose(table, View("cols == 0"))
-    assert "0 configurations: none" in to_screen(chosen)
+    assert "0 configurations: none" in on_screen(chosen)
     assert list(choose(chosen, View("cols == 0"))) == list(table)
 
 
@@ -202,7 +202,7 @@ def test_markdown_shows_texts_as_they_are(table: pd.DataFrame) -> None:
     strange = table.assign(reason=f"{NASTY}\n\n# next", status="odd")
     renderer = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     shown = html.escape(f"{NASTY} # next")
-    for text in (written(strange, "markdown"), to_screen(strange)):
+    for text in (written(strange, "markdown"), on_screen(strange)):
         rendered = renderer.render(text)
         assert rendered.count(f">{shown}</td>") == len(table)
         assert not set(re.findall(r"<(\w+)", rendered)) & {"b", "a", "em", "code", "s", "h1"}
