@@ -11,6 +11,7 @@ import dataclasses
 import difflib
 import functools
 import re
+from collections.abc import Mapping  # noqa: TC003 - `from_line` reads the fields' types
 from dataclasses import dataclass
 from importlib import resources
 from types import MappingProxyType
@@ -20,7 +21,7 @@ from occupancy_lab.errors import LONGEST_QUOTE, quoted, refuse, shortened
 from occupancy_lab.values import Target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
 
 @dataclass(frozen=True, slots=True)
