@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     # The one list of the public names: `_homes` reads it.
     from occupancy_lab.arguments import Pointer as Pointer
     from occupancy_lab.arguments import tensor as tensor
-    from occupancy_lab.calibrating.calibrate import Calibrated as Calibrated
-    from occupancy_lab.calibrating.calibrate import calibrate_here as calibrate_here
+    from occupancy_lab.calibrating.units import Calibrated as Calibrated
+    from occupancy_lab.calibrating.units import calibrate_here as calibrate_here
     from occupancy_lab.checking.check import Checked as Checked
     from occupancy_lab.checking.check import check as check
     from occupancy_lab.checking.conditions import read_checks as read_checks
@@ -70,7 +70,6 @@ if TYPE_CHECKING:
     from occupancy_lab.operators.softmax import softmax as softmax
     from occupancy_lab.prediction import Prediction as Prediction
     from occupancy_lab.record import Failed as Failed
-    from occupancy_lab.record import MatrixRecord as MatrixRecord
     from occupancy_lab.record import Record as Record
     from occupancy_lab.reporting import Page as Page
     from occupancy_lab.reporting import make_report as make_report

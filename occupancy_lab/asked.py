@@ -123,13 +123,6 @@ def check_assumed(asked: Iterable[Asked], assume: Collection[str]) -> None:
                 )
 
 
-@dataclass(frozen=True, slots=True)
-class AskedMatrix(Asked):
-    """A launch that a kernel of a matrix made, asked about on a GPU."""
-
-    matrix: Matrix = field(kw_only=True)
-
-
 def ask(  # noqa: PLR0913 - what a launch of a matrix is made from
     named: NamedKernel,
     problem: Problem,
@@ -138,7 +131,7 @@ def ask(  # noqa: PLR0913 - what a launch of a matrix is made from
     options: Mapping[str, Any] = MappingProxyType({}),
     *,
     knobs: Collection[str] = (),
-) -> AskedMatrix:
+) -> Asked:
     """Return the launch of a kernel on *problem* as *config* sets it, asked about on *gpu*.
 
     *options* are compiler options that are passed besides; InputError for one that there is not.
@@ -146,7 +139,7 @@ def ask(  # noqa: PLR0913 - what a launch of a matrix is made from
     no arguments, and `why_not` says why.
     """
     matrix = Matrix(named.kernel, problem, config, options, frozenset(knobs))
-    asked = AskedMatrix(named.kernel.function, Launch((), {}), gpu, named.name, matrix=matrix)
+    asked = Asked(named.kernel.function, Launch((), {}), gpu, named.name, matrix=matrix)
     try:
         check_config(named.kernel, problem, config, gpu)
     except InputError:

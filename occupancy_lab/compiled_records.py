@@ -12,9 +12,8 @@ from occupancy_lab.compiling.compile import failure_of
 from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.errors import DoesNotFitError
 from occupancy_lab.inputs import check_launch
-from occupancy_lab.occupancy.calculator import calculate, check_fits, check_together
-from occupancy_lab.occupancy.planning import plan_launch
-from occupancy_lab.record import Failed, MatrixRecord, Record
+from occupancy_lab.occupancy.calculator import calculate, check_fits, check_together, plan_launch
+from occupancy_lab.record import Failed, Record
 from occupancy_lab.values import Failure
 from occupancy_lab.work.counting import count_launches
 from occupancy_lab.workers.child import cores
@@ -49,8 +48,7 @@ def record_of(asked: Asked, resources: Resources, *, triton: str) -> Record:
         "plan": plan_launch(launch.grid, launch.work, calculation.resident_programs),
         "triton_version": triton,
     }
-    kind = Record if asked.matrix is None else MatrixRecord
-    record = asked.named(kind.of(asked.function, launch, **found))
+    record = asked.named(Record.of(asked.function, launch, **found))
     # Of any other kernel it is not known how many buffers it has for so many stages.
     check_fits(calculation, 1 if asked.matrix is None else record.num_stages)
     check_together(launch.work.together, gpu, calculation.resident_programs)
@@ -196,9 +194,7 @@ def compile_record(asked: Asked, compiler: Compiler) -> Record:
 
 def compile_matrix(
     named: NamedKernel, problem: Problem, config: Config, gpu: Gpu, compiler: Compiler
-) -> MatrixRecord:
+) -> Record:
     """Return the record of a kernel on *problem*, as `compile_record` does."""
     check_launch(named.kernel, problem, config, gpu)
-    found = compile_record(ask(named, problem, config, gpu), compiler)
-    assert isinstance(found, MatrixRecord)  # noqa: S101 - it has a matrix
-    return found
+    return compile_record(ask(named, problem, config, gpu), compiler)

@@ -16,6 +16,7 @@ Each message is one sentence that says what was found, what was expected and wha
 """
 
 import contextlib
+import sys
 from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
@@ -62,9 +63,9 @@ class EmptyGridError(GridError):
     """A grid has no programs: Triton launches nothing, and there is nothing to explain."""
 
 
-def refuse(sentence: str) -> NoReturn:
-    """Raise InputError."""
-    raise InputError(sentence)
+def refuse(sentence: str, kind: type[OccupancyLabError] = InputError) -> NoReturn:
+    """Raise InputError, or another *kind* of error, from the one that is handled, if any."""
+    raise kind(sentence) from sys.exception()
 
 
 @contextlib.contextmanager
@@ -112,7 +113,7 @@ class BinaryError(OccupancyLabError):
 
 def unreadable(sentence: str) -> NoReturn:
     """Raise BinaryError."""
-    raise BinaryError(sentence)
+    refuse(sentence, BinaryError)
 
 
 class TtirError(OccupancyLabError):

@@ -21,7 +21,7 @@ import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from occupancy_lab.errors import InputError, quoted, refuse
+from occupancy_lab.errors import quoted, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -167,8 +167,7 @@ def parse(text: str, example: str = "num_warps == 8 and shared > 0") -> Expressi
             body = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         reason = getattr(error, "msg", None) or str(error) or "it is nested too deeply"
-        msg = f"{quoted(text)} is no expression ({reason}); one is {example!r}"
-        raise InputError(msg) from error
+        refuse(f"{quoted(text)} is no expression ({reason}); one is {example!r}")
     nodes: list[ast.AST] = [body]
     for _ in range(MAX_DEPTH):
         nodes = [child for node in nodes for child in ast.iter_child_nodes(node) if child._fields]

@@ -87,8 +87,7 @@ def read_given(name: str, *, most: int = MOST_BYTES) -> str:
     except (OSError, UnicodeDecodeError) as error:
         called = "standard input" if name == "-" else name
         reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
-        msg = f"{called} cannot be read: {reason}"
-        raise InputError(msg) from error
+        refuse(f"{called} cannot be read: {reason}")
 
 
 def _read_stream(stream: BinaryIO, most: int) -> bytes:
@@ -159,8 +158,7 @@ def refused(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        msg = f"{path} cannot be written: {error.strerror}"
-        raise InputError(msg) from error
+        refuse(f"{path} cannot be written: {error.strerror}")
 
 
 def check_outputs(
@@ -211,7 +209,6 @@ def _given(paths: Mapping[str, Path | str | None]) -> dict[str, Path]:
 
 
 def _check_place(path: Path, directory: Path) -> None:
-    """Raise InputError unless there is a *directory* to write *path* into."""
     if not directory.is_dir():
         refuse(f"{path} cannot be written: there is no directory {directory}")
     if not os.access(path if path.exists() else directory, os.W_OK):

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from occupancy_lab.errors import LONGEST_QUOTE, DoesNotFitError, InputError, quoted, refuse
+from occupancy_lab.errors import LONGEST_QUOTE, DoesNotFitError, quoted, refuse
 from occupancy_lab.gpus import Gpu, PresentGpu, find_gpu, find_gpus, present_gpus
 from occupancy_lab.kernel import USER_KERNEL, Grid, Kernel, kernel_names, load_kernel
 from occupancy_lab.values import INT64_MAX, ITEM_BYTES, MAX_STAGES, Problem
@@ -176,9 +176,8 @@ def whole_numbers(name: str, asked: Integers) -> tuple[int, ...]:
     if isinstance(asked, str):
         try:
             return tuple(int(part) for part in asked.split(",") if asked)
-        except ValueError as error:
-            msg = f"{name} is {quoted(asked)}; give whole numbers with commas between them"
-            raise InputError(msg) from error
+        except ValueError:
+            refuse(f"{name} is {quoted(asked)}; give whole numbers with commas between them")
     try:
         numbers = tuple(asked)  # type: ignore[arg-type] # a number is none, as this finds out
     except TypeError:

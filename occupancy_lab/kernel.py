@@ -476,9 +476,8 @@ def kernel_file(name: str) -> Path | None:
         return None
     try:
         return Path(f"{path}.py" if suffix else name).resolve(strict=True)
-    except (OSError, RuntimeError) as error:  # none there, no working folder, a loop of links
-        msg = f"there is no file {path}.py" if suffix else f"there is no file {name}"
-        raise InputError(msg) from error
+    except (OSError, RuntimeError):  # none there, no working folder, a loop of links
+        refuse(f"there is no file {path}.py" if suffix else f"there is no file {name}")
 
 
 @cache

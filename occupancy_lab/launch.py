@@ -20,7 +20,6 @@ from occupancy_lab.arguments import (
     Dtype,
     Plain,
     Pointer,
-    is_plain,
     plain,
     plain_number,
 )
@@ -74,11 +73,6 @@ class Launch:
     def num_programs(self) -> int | None:
         """Programs launched; None where the grid is not known."""
         return None if self.grid is None else math.prod(self.grid)
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether another process can be sent it."""
-        return all(map(is_plain, (*self.arguments, *self.keywords.values())))
 
     def warm_up(self, function: Any, **options: Any) -> Any:
         """Have Triton compile it for its active driver's target, and return the CompiledKernel.
@@ -302,9 +296,8 @@ def launch_of(
             grid = grid(named)
         except InputError:
             raise
-        except Exception as error:
-            msg = f"the grid cannot be worked out: {type(error).__name__}: {error}"
-            raise InputError(msg) from error
+        except Exception as error:  # noqa: BLE001 - it is told in other words
+            refuse(f"the grid cannot be worked out: {type(error).__name__}: {error}")
     if isinstance(grid, tuple | list):
         grid = grid[:MOST_DIMENSIONS]  # Triton heeds no more
     return Launch(launch.arguments, launch.keywords, checked_grid(grid))

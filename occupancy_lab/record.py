@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from occupancy_lab.arguments import Dtype
 from occupancy_lab.launch import BoundLaunch
-from occupancy_lab.occupancy.planning import plan_launch
+from occupancy_lab.occupancy.calculator import plan_launch
 from occupancy_lab.prediction import lost_columns, time_columns
 from occupancy_lab.table.columns import RESOURCES
-from occupancy_lab.throughput.launch_time import predict_launch
-from occupancy_lab.throughput.plain_copy import beside_copy
+from occupancy_lab.throughput.demand import Doing
+from occupancy_lab.throughput.launch_time import beside_copy, predict_launch
 from occupancy_lab.values import Failure, Status, Work
-from occupancy_lab.work.counting import Counted, Counting
-from occupancy_lab.work.doubts import doubts
+from occupancy_lab.work.counting import Counted, Counting, doubts
 from occupancy_lab.work.memory import (
     MEMORY,
     intensity,
@@ -31,7 +30,7 @@ from occupancy_lab.work.memory import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from occupancy_lab.asked import Matrix
+    from occupancy_lab.asked import Asked, Matrix
     from occupancy_lab.assumed import Assumption
     from occupancy_lab.compiling.texts import Texts
     from occupancy_lab.gpus import Gpu
@@ -47,8 +46,8 @@ if TYPE_CHECKING:
         Traffic,
         TutorialOccupancy,
     )
+    from occupancy_lab.work.counting import Doubt
     from occupancy_lab.work.counts import Counts, Executed
-    from occupancy_lab.work.doubts import Doubt
     from occupancy_lab.work.memory import Memory, SpeedOfLight
 
 
@@ -132,6 +131,16 @@ class Record(_Named):
     """How long it took on the GPU at hand; None where it was not launched."""
 
     @property
+    def problem(self) -> Problem:
+        """The matrix that a kernel made it of."""
+        return matrix_of(self).problem
+
+    @property
+    def config(self) -> Config:
+        """The knobs that the kernel of a matrix was given."""
+        return matrix_of(self).config
+
+    @property
     def resources(self) -> Resources:
         """What one program takes."""
         return self.calculation.resources
@@ -145,6 +154,11 @@ class Record(_Named):
     def tutorial(self) -> TutorialOccupancy:
         """The programs that fit by the tutorial's formula."""
         return self.calculation.tutorial
+
+    @property
+    def num_programs(self) -> int | None:
+        """Programs that are launched; None where that is not known."""
+        return None if self.plan is None else self.plan.num_programs
 
     @property
     def num_stages(self) -> int:
@@ -354,17 +368,13 @@ class Record(_Named):
         if not spills:
             resources = resources.replace(local_bytes=0)
             memory = self._memory_of(resources)
-        return predict_launch(
-            self.counts,
-            self.executed,
-            memory,
-            resources,
-            programs,
-            self.gpu,
+        doing = Doing(
+            *(self.counts, self.executed, memory, resources, programs, self.gpu),
             num_stages=self.num_stages,
-            in_program=self.launch.in_program,
             together=self.launch.work.together,
+            in_program=self.launch.in_program,
         )
+        return predict_launch(doing)
 
     def again(self) -> Record:
         """Return the record of the launch right after itself, which left in the cache what fits."""
@@ -399,7 +409,7 @@ class Record(_Named):
             "programs_per_multiprocessor": occupancy.programs_per_multiprocessor,
             "limiter": "+".join(occupancy.limiters),
             "occupancy": occupancy.occupancy,
-            "num_programs": None if plan is None else plan.num_programs,
+            "num_programs": self.num_programs,
             "waves": None if plan is None else plan.waves,
             **tutorial,
             **time_columns(prediction),
@@ -443,27 +453,10 @@ class Record(_Named):
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MatrixRecord(Record):
-    """The record of a launch that a kernel of a matrix made."""
-
-    plan: LaunchPlan
-    matrix: Matrix
-
-    @property
-    def problem(self) -> Problem:
-        """The matrix."""
-        return self.matrix.problem
-
-    @property
-    def config(self) -> Config:
-        """The knobs."""
-        return self.matrix.config
-
-    @property
-    def tutorial_plan(self) -> LaunchPlan:
-        """The launch as the tutorial's formula would have it."""
-        return self.plan_with(self.tutorial.programs_per_multiprocessor) or self.plan
+def matrix_of(launch: Asked | Record) -> Matrix:
+    """Return what a kernel of a matrix made *launch* from; it is known that one did."""
+    assert launch.matrix is not None  # noqa: S101 - said above
+    return launch.matrix
 
 
 Run = TypeVar("Run", bound=_Named)

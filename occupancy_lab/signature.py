@@ -330,7 +330,6 @@ def _sizes(kernel: Parameters, texts: Sequence[str], known: Mapping[str, Any]) -
 
 
 def _calculate(kernel: Parameters, option: str, text: str, known: Mapping[str, Any]) -> float:
-    """Return the number that an expression of a launch's arguments comes to."""
     expression = parse(text, EXAMPLE)
     for name in sorted(expression.names):
         if name not in known:

@@ -22,6 +22,7 @@ from recorded_work import DATA, RecordedLaunch, recorded_launches
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.prediction import RATIO_ERROR
+from occupancy_lab.throughput.demand import Doing
 from occupancy_lab.throughput.launch_time import predict_launch
 from occupancy_lab.work.memory import repeated, speed_of_light
 from occupancy_lab.work.pipes import TENSOR
@@ -139,7 +140,7 @@ def compared(launch: RecordedLaunch) -> Compared | None:
         executed: Executed | None, memory: Memory = cold, *, in_program: bool = False
     ) -> tuple[tuple[float | None, ...], str | None]:
         asked = (counts, executed, memory, resources, fit, gpu)
-        found = predict_launch(*asked, num_stages=stages, in_program=in_program)
+        found = predict_launch(Doing(*asked, num_stages=stages, in_program=in_program))
         if found is None:
             return (None, None, None), None
         late = 0.0 if in_program else RECORDED_US

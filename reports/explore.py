@@ -24,7 +24,7 @@ from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.exploring.page import explore
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import NamedKernel
-from occupancy_lab.record import MatrixRecord
+from occupancy_lab.record import Record
 from occupancy_lab.sweeping.grid import expand
 from occupancy_lab.sweeping.recorded import recorded_as_compiled, row_config, row_problem
 from occupancy_lab.table.columns import COLUMNS
@@ -36,7 +36,7 @@ from occupancy_lab.workers.child import cores
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from occupancy_lab.asked import AskedMatrix
+    from occupancy_lab.asked import Asked
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.work.counting import Counted
 
@@ -75,7 +75,7 @@ def compile_rows() -> None:
     print(f"{len(table)} rows in {DATA}")
 
 
-def _asked(gpu: Gpu) -> Iterator[AskedMatrix]:
+def _asked(gpu: Gpu) -> Iterator[Asked]:
     most, lanes = gpu.architecture.max_warps_per_program, gpu.architecture.warp_size
     for cols in COLS:
         problems = [Problem(ROWS, cols, dtype) for dtype in DTYPES]
@@ -101,11 +101,11 @@ def _compiled(gpu: Gpu) -> Iterator[dict[str, Any]]:
     runs = with_counts(compile_runs(asked, compiler), asked, compiler)
     with closing(compiler):
         texts = compiler.texts([one.compilation for one in asked])
-    records = {place: run for place, run in enumerate(runs) if isinstance(run, MatrixRecord)}
+    records = {place: run for place, run in enumerate(runs) if isinstance(run, Record)}
     counting = {
         place: record.counting(texts[place], num_programs=number + 1)
         for place, record in records.items()
-        if (number := record.plan.num_programs or 0) < ROWS
+        if (number := record.num_programs or 0) < ROWS
     }
     found = count_launches([*counting.values()], compiler.store, cores())
     overfull = dict(zip(counting, found, strict=True))
@@ -113,7 +113,7 @@ def _compiled(gpu: Gpu) -> Iterator[dict[str, Any]]:
         yield record.row() | _times(record, overfull.get(place))
 
 
-def _times(record: MatrixRecord, overfull: Counted | None) -> dict[str, float | None]:
+def _times(record: Record, overfull: Counted | None) -> dict[str, float | None]:
     """Return what TIMES has beside the columns of a row; *overfull* has one program too many."""
     found: dict[str, float | None] = {"bytes": record.launch.work.known_bytes}
     prediction = record.prediction

@@ -32,7 +32,7 @@ from occupancy_lab.evaluating.evaluation import Evaluation, counted_rows
 from occupancy_lab.evaluating.score import METRICS
 from occupancy_lab.gpus import CudaArchitecture, architectures
 from occupancy_lab.operators.softmax import FORWARD
-from occupancy_lab.reporting.launches import of_problem
+from occupancy_lab.reporting.source import of_problem
 from occupancy_lab.sweeping.recorded import (
     OTHER_SOFTMAXES,
     latest_launches,

@@ -24,13 +24,14 @@ from occupancy_lab.errors import DoesNotFitError
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.inputs import chosen_kernel
 from occupancy_lab.measuring.driver import accepts_cooperative_launch, ask_driver
+from occupancy_lab.record import matrix_of
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from occupancy_lab.gpus import PresentGpu
-    from occupancy_lab.record import MatrixRecord
+    from occupancy_lab.record import Record
 
 DATA = Path(__file__).with_name("data")
 COLS = (100, 256, 781, 1024, 2000, 4096, 8192, 12672, 16384, 32768)
@@ -74,19 +75,19 @@ def row(launch: tuple[str, Problem, Config]) -> dict[str, object] | None:
     return described(record, here())
 
 
-def described(record: MatrixRecord, present: PresentGpu) -> dict[str, object]:
+def described(record: Record, present: PresentGpu) -> dict[str, object]:
     """Return a record's row: what was read and predicted, and what the driver says."""
-    said = ask_driver(record.matrix.kernel, record.problem, record.config, present.gpu.target)
-    held = record.plan.resident_programs
-    launch = (record.matrix.kernel, record.problem, record.config)
-    tried = record.matrix.kernel.name == "softmax" and record.problem.dtype == "float32"
+    said = ask_driver(matrix_of(record).kernel, record.problem, record.config, present.gpu.target)
+    held = record.calculation.resident_programs
+    launch = (matrix_of(record).kernel, record.problem, record.config)
+    tried = matrix_of(record).kernel.name == "softmax" and record.problem.dtype == "float32"
     return {
         "device": present.name,
         "date": dt.datetime.now(tz=dt.UTC).date().isoformat(),
         "torch": version("torch"),
         "triton": record.triton_version,
         "target": record.gpu.target.name,
-        "kernel": record.matrix.kernel.name,
+        "kernel": matrix_of(record).kernel.name,
         "cols": record.problem.cols,
         "dtype": record.problem.dtype,
         "BLOCK_SIZE": record.config.block_size,

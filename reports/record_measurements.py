@@ -30,16 +30,16 @@ from occupancy_lab.kernel import own_kernel
 from occupancy_lab.measuring.journal import measure_launches
 from occupancy_lab.measuring.measure import PROVIDERS, provider
 from occupancy_lab.measuring.process import TimedLaunch
+from occupancy_lab.record import matrix_of
 from occupancy_lab.reporting.source import COMPILE_TIMEOUT, USE, WIDTHS, tasks_of
-from occupancy_lab.sweeping.grid import run_tasks
-from occupancy_lab.sweeping.measured import add_columns, measured_row
+from occupancy_lab.sweeping.grid import add_columns, measured_row, run_tasks
 from occupancy_lab.table.columns import COLUMNS
 from occupancy_lab.values import ITEM_BYTES, Config, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from occupancy_lab.asked import AskedMatrix
+    from occupancy_lab.asked import Asked
     from occupancy_lab.gpus import Gpu
 
 DATA = Path(__file__).with_name("data")
@@ -133,7 +133,7 @@ def warm_up(name: str, problem: Problem, config: Config) -> None:
         kernel_launch(kernel, problem, config, target).warm_up(kernel.function)
 
 
-def measured(tasks: Sequence[AskedMatrix]) -> pd.DataFrame:
+def measured(tasks: Sequence[Asked]) -> pd.DataFrame:
     """Return a row for each of *tasks*, and one more where the tutorial launches more programs."""
     with contextlib.closing(Compiler(store_directory(), timeout=COMPILE_TIMEOUT)) as compiler:
         table = run_tasks(tasks, compiler)
@@ -151,7 +151,7 @@ def measured(tasks: Sequence[AskedMatrix]) -> pd.DataFrame:
     table = table.iloc[places].reset_index(drop=True)
     fine = [place for place, status in enumerate(table["status"]) if status == "ok"]
     launches = [
-        (task.matrix.problem, TimedLaunch(str(task.name), task.matrix.config, counts[at]))
+        (matrix_of(task).problem, TimedLaunch(str(task.name), matrix_of(task).config, counts[at]))
         for at, task in ((at, tasks[places[at]]) for at in fine)
     ]
     found = measure_launches(launches)
@@ -206,7 +206,7 @@ OWN_BLOCKS = ("softmax_pieces", "softmax_tile", "softmax_cooperative")
 """The kernels that have configurations of their own."""
 
 
-def tasks_of_own_blocks(problems: Sequence[Problem], gpu: Gpu) -> list[AskedMatrix]:
+def tasks_of_own_blocks(problems: Sequence[Problem], gpu: Gpu) -> list[Asked]:
     """Return every configuration of the kernels that choose their own blocks."""
     kernels = {name: own_kernel(name) for name in OWN_BLOCKS}
     return [
@@ -230,7 +230,7 @@ def record_pieces(gpu: Gpu) -> None:
             blocks = tasks_of(
                 [one for one in problems if dataclasses.astuple(one) not in there], gpu
             )
-            tasks += [task for task in blocks if task.matrix.config.block_size <= LARGEST_BLOCK]
+            tasks += [task for task in blocks if matrix_of(task).config.block_size <= LARGEST_BLOCK]
         parts.append(measured(tasks).assign(use=use).drop(columns=list(LEFT_OUT)))
         write(pd.concat(parts), name)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab import sweep
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.reporting.launches import row_record, tutorial_name
+from occupancy_lab.reporting.source import row_record, tutorial_name
 from occupancy_lab.sweeping.recorded import read_rows, row_config, row_problem
 from occupancy_lab.table.columns import RESOURCES
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from vendors_formula import HEADERS, Counts, Verdict
 
-from occupancy_lab.explaining.formula import TERM_WORDS, term_reasons
+from occupancy_lab.explaining.limits import TERM_WORDS, term_reasons
 from occupancy_lab.gpus import HipArchitecture
 from occupancy_lab.occupancy.tutorial import HIP_TERMS, Term, missing_terms, programs_without
 from occupancy_lab.reporting.page import Chapter

@@ -6,10 +6,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from occupancy_lab.explaining.formula import tutorial_sentences
+from occupancy_lab.explaining.limits import tutorial_sentences
 from occupancy_lab.occupancy import Rocm, known_to, tutorial_occupancy
-from occupancy_lab.reporting.launches import config_words
 from occupancy_lab.reporting.page import Chapter
+from occupancy_lab.reporting.source import config_words
 from occupancy_lab.text.document import Section, Table
 from occupancy_lab.text.words import count, listed
 

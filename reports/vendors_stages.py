@@ -21,8 +21,8 @@ from occupancy_lab.plotting.style import (
     outline,
     styled,
 )
-from occupancy_lab.reporting.launches import span_words, summary_of
 from occupancy_lab.reporting.page import Chapter, Picture
+from occupancy_lab.reporting.source import span_words, summary_of
 from occupancy_lab.text.document import Table
 from occupancy_lab.text.words import count
 

@@ -34,6 +34,7 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_function
 from occupancy_lab.launch import Launch
 from occupancy_lab.record import Record
+from occupancy_lab.throughput.demand import Doing
 from occupancy_lab.throughput.launch_time import predict_launch
 from occupancy_lab.work.memory import repeated
 
@@ -252,9 +253,11 @@ def _after(run: Record, others: Sequence[Record]) -> float:
         return math.inf
     between = sum(one.memory.once_bytes.high or 0 for one in others if one.memory)
     found = predict_launch(
-        *(run.counts, run.executed, repeated(run.memory, run.counts, run.gpu, between)),
-        *(run.resources, run.occupancy.programs_per_multiprocessor, run.gpu),
-        num_stages=run.num_stages,
+        Doing(
+            *(run.counts, run.executed, repeated(run.memory, run.counts, run.gpu, between)),
+            *(run.resources, run.occupancy.programs_per_multiprocessor, run.gpu),
+            num_stages=run.num_stages,
+        )
     )
     return math.inf if found is None else found.us
 

@@ -12,12 +12,12 @@ from occupancy_lab.compiling import Store, store_directory, triton_version
 from occupancy_lab.compiling.compile import compile_launch, kernel_launch
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.inputs import NamedKernel, check_launch
-from occupancy_lab.occupancy.planning import plan_launch
-from occupancy_lab.record import MatrixRecord
+from occupancy_lab.occupancy.calculator import plan_launch
 
 if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.kernel import Kernel
+    from occupancy_lab.record import Record
     from occupancy_lab.values import Config, LaunchPlan, Problem, Resources, Target
 
 
@@ -50,14 +50,14 @@ def make_record(  # noqa: PLR0913 - what a record starts from
     store: Store | None = None,
     *,
     present: bool = False,
-) -> MatrixRecord:
+) -> Record:
     """Return the record of *kernel* on *gpu*, not counted."""
     check_launch(kernel, problem, config, gpu)
     resources = compile_resources(kernel, problem, config, gpu.target, store, present=present)
     return record_of(kernel, problem, config, gpu, resources, triton=triton_version())
 
 
-def counted_record(kernel: Kernel, problem: Problem, config: Config, gpu: Gpu) -> MatrixRecord:
+def counted_record(kernel: Kernel, problem: Problem, config: Config, gpu: Gpu) -> Record:
     """Return the record of *kernel* on *gpu* with what it does and its time."""
     named = NamedKernel(kernel.name, kernel)
     with closing(Compiler(store_directory())) as compiler:
@@ -72,12 +72,10 @@ def record_of(  # noqa: PLR0913 - what a record is made of
     resources: Resources,
     *,
     triton: str = "3.7.1",
-) -> MatrixRecord:
+) -> Record:
     """Return the record of *kernel* compiled to *resources*, not counted."""
     asked = ask(NamedKernel(kernel.name, kernel), problem, config, gpu)
-    found = compiled_records.record_of(asked, resources, triton=triton)
-    assert isinstance(found, MatrixRecord)
-    return found
+    return compiled_records.record_of(asked, resources, triton=triton)
 
 
 def plan_of(

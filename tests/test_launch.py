@@ -223,12 +223,6 @@ def test_descriptors(dtype: torch.dtype, block: list[int], padding: str) -> None
     assert own_key(plain_kernel, (given_, 3), {}) != own_key(plain_kernel, (other, 3), {})
 
 
-def test_what_is_plain_can_be_sent() -> None:
-    """A launch of plain values says that another process can have it, one with a function not."""
-    assert launch_of(plain_kernel, (torch.empty(3), (1, (2,))), {"D": tl.float16}).is_plain
-    assert not launch_of(plain_kernel, (1, 2), {"D": annotated}).is_plain
-
-
 @pytest.mark.parametrize(
     ("arguments", "keywords", "words"),
     [

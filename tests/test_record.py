@@ -29,7 +29,7 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.kernel import load_kernel, variants
 from occupancy_lab.occupancy.calculator import calculate
-from occupancy_lab.record import MatrixRecord
+from occupancy_lab.record import Record
 from occupancy_lab.signature import read_launches
 from occupancy_lab.values import Config, Measurement, Problem, Resources
 
@@ -56,17 +56,15 @@ def _few(_keywords: object, _target: object) -> Resources:
     return Resources(32, 4, 2048)
 
 
-def record(gpu: str = "h100", kernel: str = "softmax", config: Config = CONFIG) -> MatrixRecord:
+def record(gpu: str = "h100", kernel: str = "softmax", config: Config = CONFIG) -> Record:
     """Return the record of a kernel on the example of the tutorial."""
     return make_record(load_kernel(kernel), PROBLEM, config, find_gpu(gpu))
 
 
-def given(config: Config, resources: Resources) -> MatrixRecord:
+def given(config: Config, resources: Resources) -> Record:
     """Return the record of the example of the tutorial on an H200, compiled to *resources*."""
     asked = ask(SOFTMAX, PROBLEM, config, find_gpu("h200"))
-    found = record_of(asked, resources, triton="3.7.1")
-    assert isinstance(found, MatrixRecord)
-    return found
+    return record_of(asked, resources, triton="3.7.1")
 
 
 @pytest.mark.parametrize(
@@ -119,7 +117,7 @@ def test_a_record_is_plain_json() -> None:
     assert found.calculation.to_dict().items() <= plain.items()
 
 
-def counted(problem: Problem, config: Config, gpu: str = "h200") -> MatrixRecord:
+def counted(problem: Problem, config: Config, gpu: str = "h200") -> Record:
     """Return the record of the tutorial's softmax as it is counted."""
     with closing(Compiler(store_directory())) as compiler:
         return compile_matrix(SOFTMAX, problem, config, find_gpu(gpu), compiler)

@@ -146,7 +146,6 @@ def test_layer_norms_are_specialized_as_their_launches(
     (line,) = launches("layer_norm", signature, constexprs=["BLOCK_SIZE=2048"], num_warps=8)
     written = launch(function, line)
     assert resource_key(function, written, target) == resource_key(function, real, target)
-    assert written.is_plain
 
 
 def test_matmuls_are_specialized_as_their_launches() -> None:
@@ -575,8 +574,7 @@ def checked(kernel: str, signature: str | None, **options: Any) -> None:
         return
     assert lines
     for line in lines[:3]:
-        if kernel != "tuned_add":
-            assert launch(KERNELS[kernel], line).is_plain
+        launch(KERNELS[kernel], line)
 
 
 kernels = st.sampled_from([*KERNELS])

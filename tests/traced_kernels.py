@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from recorded_work import recorded_launches
 
@@ -13,7 +13,7 @@ from occupancy_lab.launch import BoundLaunch, Launch
 from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.tracing.traced import TracedKernel, launch_record
 from occupancy_lab.values import Resources
-from occupancy_lab.work.counting import count_launch
+from occupancy_lab.work.counting import Counting, count_launch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,8 +41,8 @@ def worked() -> Record:
     arguments = dict(LAUNCH.arguments)
     bound = BoundLaunch(LAUNCH.kernel, Launch((), arguments, LAUNCH.grid), arguments, (), {})
     resident = calculated().resident_programs
-    asked: dict[str, Any] = {"assume": {}, "resident": resident}
-    counted = count_launch(LAUNCH.texts, bound, LAUNCH.grid, Store(None), **asked)
+    counting = Counting(LAUNCH.texts, bound, LAUNCH.grid, {}, resident)
+    counted = count_launch(counting, Store(None))
     found = launch_record(bound, counted, calculated())
     assert found is not None
     return found

@@ -154,7 +154,6 @@ def time_words(before: Row, after: Row) -> Iterator[str]:
 
 
 def _total_words(before: Row, after: Row) -> Iterator[str]:
-    """Say how all launches of a trace differ: "40 launches instead of 10", and their time."""
     if launches_differ(before, after):
         was, now = (int(row.number(LAUNCHES) or 0) for row in (before, after))
         yield f"{now} launch{'' if now == 1 else 'es'} instead of {was}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.checking.rows import BASELINE, column_of
-from occupancy_lab.errors import InputError, after, quoted, refuse
+from occupancy_lab.errors import after, quoted, refuse
 from occupancy_lab.expressions import Expression, parse
 from occupancy_lab.expressions import nearest as nearest_name
 from occupancy_lab.files import read_bytes
@@ -126,8 +126,7 @@ def _tables(path: Path) -> Mapping[str, Any] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
-        msg = f"{path} cannot be read: {getattr(error, 'strerror', None) or error}"
-        raise InputError(msg) from error
+        refuse(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}")
     for key in ("tool", TOOL, "checks"):
         document = document.get(key)
         if document is None:

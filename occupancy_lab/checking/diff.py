@@ -159,7 +159,6 @@ def _sentences(changes: Sequence[Change]) -> tuple[str, ...]:
 
 
 def _table(changes: Sequence[Change]) -> Grid:
-    """Return the amounts of each change before and after."""
     pairs = [(one.before[0], one.after[0]) for one in changes]
     times = [
         name
@@ -329,7 +328,6 @@ def _totals(before: Table, after: Table) -> str:
 
 
 def _label(union: Table, one: Match) -> str:
-    """Return what to call a match: of several rows the first."""
     row = (one.after or one.before)[0]
     return union.label(row, one.before[0] if one.before and one.told_apart else None)
 

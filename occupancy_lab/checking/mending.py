@@ -157,7 +157,6 @@ class Mender:
         return self._said[id(row)]
 
     def _first(self, row: Row) -> Mend | None:
-        """Return what `explain` says first of *row* as a mend; None where it is none."""
         said = self.advice(row)
         if said is None or said.row is None:
             return None

@@ -333,7 +333,7 @@ def load(source: Any, *, gpu: AskedGpus | None = None, **launch: Any) -> list[Ro
     if isinstance(source, str | os.PathLike):
         name = os.fspath(source)
         if ".py:" in name or name.endswith(".py"):
-            from occupancy_lab.explaining.asked import explain
+            from occupancy_lab.explaining.matrix import explain
 
             source = explain(kernel=name, gpu=gpu, **launch)
         else:

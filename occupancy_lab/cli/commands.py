@@ -153,7 +153,7 @@ def tune(  # noqa: PLR0913 - an argument for each option that is not passed on
 @options.json_option
 def calibrate(*, form: str) -> None:
     """Measure what the units of this machine's GPU do, for predictions of it; takes a minute."""
-    from occupancy_lab.calibrating.calibrate import calibrate_here
+    from occupancy_lab.calibrating.units import calibrate_here
 
     print_answer(calibrate_here(), form)
 
@@ -426,7 +426,7 @@ def trace(  # noqa: PLR0913 - an argument for each option
     seconds = actions if actions is not None else 0.0 if several else ACTION_SECONDS
     effort = Effort(seconds, MOST_TRIED if report is None else MOST_EXPLAINED)
     if dry_run:
-        from occupancy_lab.tracing.several import dry_traces
+        from occupancy_lab.tracing.dry import dry_traces
 
         how = {name: asked[name] for name in ("assume", "timeout")}
         found = dry_traces(program, gpu=gpu, effort=effort, progress=show_status, **how)

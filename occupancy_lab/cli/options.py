@@ -20,7 +20,7 @@ from occupancy_lab.files import OPEN_FILES
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from occupancy_lab.table.view import Exports, View
+    from occupancy_lab.table.rows import Exports, View
 
 LONGEST_TIMEOUT = 1_000_000.0
 """Seconds; the operating system waits for no more than some 2,000,000."""
@@ -434,7 +434,7 @@ VIEWED = ("where", "sort", "top", "export_csv", "export_json", "export_markdown"
 
 def chosen_view(asked: dict[str, Any]) -> tuple[View, Exports]:
     """Take out of *asked* which rows are shown and the files that they go to, and return them."""
-    from occupancy_lab.table.view import Exports, View
+    from occupancy_lab.table.rows import Exports, View
 
     given = {name: asked.pop(name) for name in VIEWED}
     exports = {name: given.pop(f"export_{name}") for name in ("csv", "json", "markdown")}

@@ -18,7 +18,6 @@ from occupancy_lab.comparing.entries import (
     slices,
     without_effect,
 )
-from occupancy_lab.comparing.fastest import fastest_sentences
 from occupancy_lab.compiled_records import compile_record
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
@@ -29,10 +28,11 @@ from occupancy_lab.explaining.compiled import stage_sentences
 from occupancy_lab.explaining.duration import time_sentence
 from occupancy_lab.explaining.explanation import Explanation
 from occupancy_lab.explaining.facts import compared_facts, setting, setting_words
-from occupancy_lab.explaining.formula import tutorial_sentences
+from occupancy_lab.explaining.grids import whole_work
 from occupancy_lab.explaining.launch import plan_sentence
-from occupancy_lab.explaining.limits import answer_in_short
-from occupancy_lab.explaining.neighbours import changed
+from occupancy_lab.explaining.limits import answer_in_short, tutorial_sentences
+from occupancy_lab.explaining.neighbours import changed, have_times
+from occupancy_lab.explaining.tried import why_faster
 from occupancy_lab.explaining.variants import less_work_sentences
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
@@ -48,7 +48,15 @@ from occupancy_lab.inputs import (
 )
 from occupancy_lab.signature import read_options
 from occupancy_lab.text.document import Document, Section, Table, literal
-from occupancy_lab.text.words import compared, count, listed, said_of_each
+from occupancy_lab.text.words import (
+    change,
+    compared,
+    count,
+    listed,
+    microseconds,
+    prediction_words,
+    said_of_each,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -326,3 +334,63 @@ def _choices(part: Slice) -> Iterator[str]:
         values = part.said(partial(_knob, name))
         if values is not None:
             yield f"{name} is {values}, each the kernel's own choice."
+
+
+LEAST = 2
+"""Launches of which one is the fastest."""
+
+
+def fastest_sentences(entries: Sequence[Entry]) -> Iterator[str]:
+    """Say which of *entries* is the fastest, on each GPU where one has several.
+
+    Nothing is said where they do different work, or no predicted times set them apart.
+    """
+    groups: dict[str, list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault(entry.record.gpu.key, []).append(entry)
+    alone = all(len(group) == 1 for group in groups.values())
+    for group in [list(entries)] if alone else groups.values():
+        if sentence := _fastest(group, len(entries)):
+            yield sentence
+
+
+def _fastest(entries: Sequence[Entry], number: int) -> str:
+    """Return the sentence on *entries*, of *number* that are compared; "" where there is none."""
+    records = [entry.record for entry in entries]
+    of_one_gpu = len({record.gpu.key for record in records}) == 1
+    if of_one_gpu and not have_times(records):
+        return ""
+    if len({(entry.record.traffic, entry.names["matrix"]) for entry in entries}) > 1:
+        return ""
+    whole = whole_work(records) if of_one_gpu else records
+    timed = [
+        (entry, entry.record.prediction)
+        for entry in entries
+        if entry.record in whole and entry.record.prediction is not None
+    ]
+    if len(timed) < LEAST:
+        return ""
+    (first, own), *others = sorted(timed, key=lambda pair: pair[1].us)
+    slower = [
+        pair
+        for pair in others
+        if pair[1].us / own.us - 1 >= max(own.noticeable, pair[1].noticeable)
+    ]
+    close = [pair for pair in others if pair not in slower]
+    near = ", ".join(f"**{entry.name}** ({microseconds(one.us)})" for entry, one in close)
+    near += " is alike" if len(close) == 1 else " are alike"
+    if slower:
+        following, other = slower[0]
+        return (
+            f"**{first.name}** is predicted to be the fastest: {prediction_words(own)} against"
+            f" {microseconds(other.us)} of **{following.name}** ({change(own.us / other.us - 1)})"
+            f"{why_faster(other, own)}{f'; {near}' if close else ''}."
+        )
+    if len({prediction_words(one) for _, one in timed}) == 1:
+        names = listed([f"**{entry.name}**" for entry, _ in timed])
+        who = "All" if len(timed) == number else names
+        return f"{who} are predicted to take {prediction_words(own)}."
+    return (
+        f"**{first.name}** is predicted to take {prediction_words(own)}, and {near}: no"
+        " prediction tells which is the fastest."
+    )

@@ -348,7 +348,6 @@ def _held(entry: Entry) -> str:
 
 
 def _step(first: Entry, other: Entry) -> str:
-    """Say whether the programs per multiprocessor change, and where the step lies."""
     before, after = first.record.occupancy, other.record.occupancy
     if few := _few_programs(first, other):
         return few

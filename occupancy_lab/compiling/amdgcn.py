@@ -102,7 +102,6 @@ def kernel_arguments(assembly: str, kernel_name: str) -> list[tuple[int, int, st
 
 
 def _kernel_entry(assembly: str, kernel_name: str) -> str:
-    """Return the text of the metadata of *kernel_name*."""
     metadata, end, _ = assembly.rpartition("\n\t.amdgpu_metadata\n")[2].partition(METADATA_END)
     kernels = KERNELS.search(metadata)
     if not end or kernels is None:

@@ -151,7 +151,6 @@ def compile_launch(  # noqa: PLR0913 - what a compile depends on
 
 
 def _packed_texts(compiled: Any, target: Target) -> str:
-    """Return the texts of a kernel, "" where there are none."""
     texts = texts_of(compiled.asm, compiled.metadata, target.backend)
     return "" if texts is None else texts.pack()
 
@@ -183,7 +182,6 @@ def compile_together(
 
 
 def _attempt(action: Callable[[Any], Any], argument: Any) -> Any:
-    """Return what *action* returns, or the error that it ends with."""
     if isinstance(argument, Exception):
         return argument
     try:
@@ -252,8 +250,7 @@ def _fresh_cache() -> Iterator[None]:
     try:
         made = tempfile.TemporaryDirectory(prefix="occupancy-lab-", ignore_cleanup_errors=True)
     except OSError as error:
-        msg = f"there is no folder to compile in: {error}"
-        raise CompileError(msg) from error
+        refuse(f"there is no folder to compile in: {error}", CompileError)
     with made as folder, _variable("TRITON_CACHE_DIR", folder):
         yield
 
@@ -329,7 +326,6 @@ def _compile(function: Any, launch: Launch, target: Target, name: str, *, presen
 
 
 def _compile_error(name: str, target: Target, error: Exception, printed: str) -> CompileError:
-    """Return what to raise for the *error* with which Triton ended."""
     # What fails the probe for a moment tells nothing of the target.
     with contextlib.suppress(Exception):
         if _lasts(error) and not can_compile(target):

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from occupancy_lab.compiling.compile import triton_version
 from occupancy_lab.compiling.store import make_directory, store_directory
-from occupancy_lab.errors import InputError, refuse
+from occupancy_lab.errors import refuse
 from occupancy_lab.workers import child
 
 OLDEST_PYTHON = (3, 11)
@@ -108,8 +108,7 @@ def triton_python(version: str) -> str:
             make_directory(root)
             _make(version, directory)
         except OSError as error:
-            msg = f"no environment for Triton {version} can be kept in {directory}: {error}"
-            raise InputError(msg) from error
+            refuse(f"no environment for Triton {version} can be kept in {directory}: {error}")
     return str(python)
 
 
@@ -178,15 +177,13 @@ def _answer(python: Path) -> list[str] | None:
         done = child.run([str(python), "-c", ASK], ANSWERING, stderr=subprocess.DEVNULL)
     except OSError:
         return None
-    except subprocess.TimeoutExpired as error:
-        msg = f"{python} does not say within {ANSWERING:g} s which Triton it has"
-        raise InputError(msg) from error
+    except subprocess.TimeoutExpired:
+        refuse(f"{python} does not say within {ANSWERING:g} s which Triton it has")
     lines = done.stdout.splitlines()
     return lines if lines and re.fullmatch(r"\d+ \d+", lines[0]) else None
 
 
 def _ask(python: Path, wanted: str) -> str:
-    """Return the version of the Triton that *python* imports."""
     answer = _answer(python)
     if answer is None:
         refuse(f"{wanted} is no Python interpreter that runs")

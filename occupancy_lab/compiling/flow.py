@@ -86,7 +86,6 @@ def count_issued(
 
 
 def _blocks(length: int, jumps: Mapping[int, Jump]) -> dict[int, range]:
-    """Return the basic blocks, by their first instruction."""
     targets = (jump.target for jump in jumps.values() if jump.target is not None)
     starts = {0, *targets, *(number + 1 for number in jumps)}
     borders = [*sorted(start for start in starts if 0 <= start < length), length]

@@ -60,8 +60,6 @@ _key = torch._C.DispatchKey
 
 
 class _Capsule(ctypes.Structure):
-    """A DLManagedTensor."""
-
     _fields_ = (
         ("data", ctypes.c_void_p),
         ("device", ctypes.c_int32 * 2),
@@ -125,7 +123,6 @@ def _on_meta(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _bytes(number: int, device: str = "cpu") -> Any:
-    """Return a storage, all zeros."""
     return torch.zeros(number, dtype=torch.uint8, device=device).untyped_storage()
 
 
@@ -192,8 +189,6 @@ def _tensors(values: Any) -> list[torch.Tensor]:
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """An operation done on stand-ins."""
-
     result: Any
     stand_ins: dict[int, torch.Tensor]
     """That of each tensor on "cuda", by its id."""
@@ -412,7 +407,6 @@ def _done(
     stand_in: Callable[[torch.Tensor], torch.Tensor],
     device: str,
 ) -> _Done:
-    """Do *op* on *device*, on the stand-ins of its tensors."""
     made: dict[int, torch.Tensor] = {}
 
     def moved(value: Any) -> Any:

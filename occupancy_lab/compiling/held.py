@@ -148,7 +148,6 @@ class _Reader(ast.NodeVisitor):
         return found if hasattr(found, "arg_names") and hasattr(found, "src") else None
 
     def _of(self, node: ast.AST) -> frozenset[str]:
-        """Return the parameters whose addresses an expression may have."""
         if isinstance(node, ast.Name):
             return frozenset(self.roots.get(node.id, ()))
         parts = list(ast.iter_child_nodes(node))
@@ -162,7 +161,6 @@ class _Reader(ast.NodeVisitor):
 
 
 def _dotted(node: ast.expr) -> list[str]:
-    """Return the parts of a dotted name, as far as it is one."""
     if isinstance(node, ast.Attribute):
         return [*_dotted(node.value), node.attr]
     return [node.id] if isinstance(node, ast.Name) else []

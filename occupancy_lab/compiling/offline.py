@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling.texts import BINARIES, TEXTS
-from occupancy_lab.errors import TargetError
+from occupancy_lab.errors import TargetError, refuse
 from occupancy_lab.values import Target
 
 if TYPE_CHECKING:
@@ -39,9 +39,8 @@ def default_options(target: Target) -> Mapping[str, Any]:
     try:
         with warnings.catch_warnings(action="ignore"):  # 3.9 warns of a default that will change
             found: Mapping[str, Any] = vars(make_backend(gpu_target(target)).parse_options({}))
-    except Exception as error:
-        msg = f"the installed Triton has no compiler for {target.name}"
-        raise TargetError(msg) from error
+    except Exception:  # noqa: BLE001 - it is told in other words
+        refuse(f"the installed Triton has no compiler for {target.name}", TargetError)
     return found
 
 

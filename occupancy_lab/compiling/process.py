@@ -283,8 +283,7 @@ def check_scheduler(address: str) -> None:
         socket.create_connection((match[1].strip("[]"), int(match[2])), ANSWERING).close()
     except (OSError, OverflowError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or error
-        msg = f"no Dask scheduler answers at {address}: {why}"
-        raise InputError(msg) from error
+        refuse(f"no Dask scheduler answers at {address}: {why}")
     import asyncio
 
     with ThreadPoolExecutor(1) as thread, _quiet():  # a notebook's thread has a loop of its own

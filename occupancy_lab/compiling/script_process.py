@@ -232,7 +232,6 @@ def _end_fork(
 
 
 def _status(error: BaseException | None) -> int:
-    """Return the exit status of Python after *error*."""
     code = error.code if isinstance(error, SystemExit) else error and 1
     if code is None:
         return 0

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling.texts import unpack
-from occupancy_lab.errors import InputError, quoted
+from occupancy_lab.errors import quoted, refuse
 from occupancy_lab.files import read_bytes, replace_file
 from occupancy_lab.values import INT64_MAX, Failure, Resources, Status
 
@@ -37,9 +37,8 @@ def store_directory() -> Path:
     if chosen:
         try:
             return Path(chosen).expanduser()
-        except RuntimeError as error:
-            msg = f"{quoted(chosen)} cannot keep compiled resources: nobody has this home folder"
-            raise InputError(msg) from error
+        except RuntimeError:
+            refuse(f"{quoted(chosen)} cannot keep compiled resources: nobody has this home folder")
     from platformdirs import user_cache_path
 
     return user_cache_path("occupancy-lab")

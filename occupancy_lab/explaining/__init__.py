@@ -1,8 +1,8 @@
 """Words and tables from records."""
 
-from occupancy_lab.explaining.asked import explain, explain_matrix
 from occupancy_lab.explaining.explanation import Explanation, write_full
 from occupancy_lab.explaining.limits import Calculations, calculate_occupancy, write_calculation
+from occupancy_lab.explaining.matrix import explain, explain_matrix
 from occupancy_lab.text.document import Document, Section, Table
 
 __all__ = [

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.kernel import kernel_names
+from occupancy_lab.record import matrix_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -115,11 +116,8 @@ class Case:
 
     @property
     def matrix(self) -> Matrix:
-        """What a kernel of a matrix made the launch from; TypeError where none did."""
-        if self.record.matrix is None:
-            msg = f"the launch of {self.record.kernel} was not made from a matrix"
-            raise TypeError(msg)
-        return self.record.matrix
+        """What a kernel of a matrix made the launch from; it is known that one did."""
+        return matrix_of(self.record)
 
     @property
     def kernel(self) -> Kernel:
@@ -149,10 +147,8 @@ class Case:
 
     @property
     def plan(self) -> LaunchPlan:
-        """How it is spread over the GPU; TypeError where the grid is not known."""
-        if self.record.plan is None:
-            msg = f"the grid of {self.record.kernel} is not known"
-            raise TypeError(msg)
+        """How it is spread over the GPU, of a launch whose grid is known."""
+        assert self.record.plan is not None  # noqa: S101 - said above
         return self.record.plan
 
     @property

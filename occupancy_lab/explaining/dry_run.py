@@ -13,7 +13,7 @@ from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.held import held_on_cpu, with_values
 from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
-from occupancy_lab.errors import InputError, OccupancyLabError, refuse
+from occupancy_lab.errors import OccupancyLabError, refuse
 from occupancy_lab.explaining.explanation import Explanation, explain_asked
 from occupancy_lab.inputs import chosen_gpus
 from occupancy_lab.kernel import Variant, check_triton_function, innermost, load_function, variants
@@ -222,8 +222,7 @@ def variants_of(kernel: Any, lines: Sequence[LaunchLine]) -> list[Variant]:
         return [variant for line in lines for variant in _of_line(kernel, line)]
     except OccupancyLabError:
         raise
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - it is told in other words
         # Heuristics, prune_configs_by and hooks are the user's own code.
         name = getattr(innermost(kernel), "__name__", "the kernel")
-        msg = f"what sets the constexprs of {name} fails: {type(error).__name__}: {error}"
-        raise InputError(msg) from error
+        refuse(f"what sets the constexprs of {name} fails: {type(error).__name__}: {error}")

@@ -21,7 +21,7 @@ from occupancy_lab.text.words import (
     range_sentence,
     said_of_each,
 )
-from occupancy_lab.throughput.ranges import is_open
+from occupancy_lab.throughput.launch_time import is_open
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -20,10 +20,9 @@ from occupancy_lab.explaining.advice import (
 from occupancy_lab.explaining.case import Case, with_recorded
 from occupancy_lab.explaining.compiled import what_fits, what_was_compiled
 from occupancy_lab.explaining.duration import the_duration
-from occupancy_lab.explaining.formula import the_tutorial
 from occupancy_lab.explaining.grids import grid_changes, same_input, same_work
 from occupancy_lab.explaining.launch import the_launch, the_memory
-from occupancy_lab.explaining.limits import answer_in_short, the_limits, the_next_step
+from occupancy_lab.explaining.limits import answer_in_short, the_limits, the_next_step, the_tutorial
 from occupancy_lab.explaining.neighbours import (
     Neighbour,
     aligned,

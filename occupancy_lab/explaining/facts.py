@@ -115,7 +115,6 @@ def compared_facts(cases: Sequence[Case]) -> tuple[Fact, ...]:
 
 
 def _set(name: str, case: Case) -> str:
-    """Return the value of one setting, and where it is from."""
     value = setting(case.record.settings, name)
     if case.record.matrix is None or name != "BLOCK_SIZE":
         return value

@@ -181,11 +181,6 @@ class ScriptExplanation(Answer):
         return tuple(line.run for line in self.lines if isinstance(line.run, Explanation))
 
     @property
-    def pages(self) -> tuple[Document, ...]:
-        """The explanation of each line that compiles, in the same order."""
-        return tuple(run.to_document() for run in self.runs)
-
-    @property
     def source(self) -> SourceViews:
         """The source of each kernel with what each line does, of its first launch on each GPU."""
         of_names: dict[str, list[tuple[Record, Path]]] = {}

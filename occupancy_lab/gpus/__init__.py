@@ -1,8 +1,11 @@
 """GPUs: their limits and sizes with the sources, the names they go by, and those at hand."""
 
-from occupancy_lab.gpus.gpu import Architecture, CudaArchitecture, Gpu, HipArchitecture, Source
-from occupancy_lab.gpus.present import PresentGpu, disagreements, present_gpus
-from occupancy_lab.gpus.table import (
+from occupancy_lab.gpus.gpu import (
+    Architecture,
+    CudaArchitecture,
+    Gpu,
+    HipArchitecture,
+    Source,
     aliases,
     architectures,
     bare_gpus,
@@ -12,6 +15,7 @@ from occupancy_lab.gpus.table import (
     find_gpus,
     usual_gpus,
 )
+from occupancy_lab.gpus.present import PresentGpu, disagreements, present_gpus
 
 __all__ = [
     "Architecture",

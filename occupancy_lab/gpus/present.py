@@ -9,8 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.gpus.gpu import Source
-from occupancy_lab.gpus.table import bare_gpus, devices, find_device, pci_ids
+from occupancy_lab.gpus.gpu import Source, bare_gpus, devices, find_device, pci_ids
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

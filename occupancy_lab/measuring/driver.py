@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.arguments import Pointer
 from occupancy_lab.compiling import kernel_launch, load_compiled
-from occupancy_lab.errors import DriverError
+from occupancy_lab.errors import DriverError, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -76,8 +76,7 @@ def ask_function(loaded: int, threads: int, shared: int) -> DriverKernel:
 
 def _check(error: int) -> None:
     if error:
-        msg = f"the CUDA driver answers with error {error}"
-        raise DriverError(msg)
+        refuse(f"the CUDA driver answers with error {error}", DriverError)
 
 
 def accepts_cooperative_launch(

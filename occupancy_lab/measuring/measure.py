@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.errors import DriverError
+from occupancy_lab.errors import DriverError, refuse
 from occupancy_lab.kernel import innermost, load_kernel
 from occupancy_lab.measuring.driver import read_clock
 from occupancy_lab.measuring.process import DEFAULT_RUNS, Batch
@@ -313,8 +313,7 @@ class _Candidate:
             try:
                 torch.cuda.synchronize()
             except RuntimeError:
-                msg = f"the GPU answers no more after {reason}"
-                raise DeviceLostError(msg) from error
+                refuse(f"the GPU answers no more after {reason}", DeviceLostError)
             self._fail("launch failed", reason)
         else:
             self.call = lambda: operation(*tensors)
@@ -367,7 +366,6 @@ def _timer() -> Timer:
 
 @cache
 def _empty_us() -> float:
-    """Return the time of a kernel that does nothing, which the timer cannot go below."""
     from occupancy_lab.compiling.compile import smallest_kernel
     from occupancy_lab.kernel import OPTIONS
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.errors import DriverError
+from occupancy_lab.errors import DriverError, refuse
 from occupancy_lab.inputs import chosen_kernel
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring.measure import operands
@@ -49,7 +49,6 @@ NO_KERNEL = "No kernels were profiled"
 
 
 def _metric(name: str) -> Any:
-    """Return a field of an NcuProfile that Nsight Compute calls *name*."""
     return field(metadata={"metric": name})
 
 
@@ -108,8 +107,10 @@ def profile(
     """
     path = ncu or find_ncu()
     if path is None:
-        msg = "Nsight Compute is not installed: there is no ncu on the PATH, nor beside CUDA"
-        raise DriverError(msg)
+        refuse(
+            "Nsight Compute is not installed: there is no ncu on the PATH, nor beside CUDA",
+            DriverError,
+        )
     function: Any = chosen_kernel(launch.kernel).kernel.function
     command = [
         str(path),
@@ -124,16 +125,13 @@ def profile(
 
 
 def _run(command: Sequence[str], timeout: float) -> str:
-    """Return what *command* prints on either stream."""
     try:
         # Nsight Compute writes numbers as the locale does.
         return child.run(command, timeout, {"LC_ALL": "C.UTF-8"}).stdout
     except OSError as error:
-        msg = f"{command[0]} cannot be started: {error.strerror}"
-        raise DriverError(msg) from error
-    except subprocess.TimeoutExpired as error:
-        msg = f"Nsight Compute took longer than {timeout:g} s for one launch"
-        raise DriverError(msg) from error
+        refuse(f"{command[0]} cannot be started: {error.strerror}", DriverError)
+    except subprocess.TimeoutExpired:
+        refuse(f"Nsight Compute took longer than {timeout:g} s for one launch", DriverError)
 
 
 def read_profile(printed: str) -> NcuProfile:
@@ -167,7 +165,6 @@ def _number(text: str | None, unit: str | None) -> float | None:
 
 
 def _complaint(printed: str) -> str:
-    """Return why nothing was measured, of all that was printed."""
     if NO_PERMISSION in printed:
         return (
             f"Nsight Compute may not read the GPU's counters ({NO_PERMISSION}); run as root, or"

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.prediction import Prediction
-    from occupancy_lab.record import MatrixRecord
+    from occupancy_lab.record import Record
     from occupancy_lab.values import Config, Problem
 
 KERNEL, TUTORIAL, COPY = "kernel", "tutorial", "copy"
@@ -205,10 +205,10 @@ def _known(providers: Sequence[str], kernel: Kernel) -> Sequence[str]:
 
 
 def _untimed(
-    provider: str, kernel: str, record: MatrixRecord, compiler: Compiler
+    provider: str, kernel: str, record: Record, compiler: Compiler
 ) -> tuple[ProviderRow, TimedLaunch | None]:
     """Return a row without a time, and what to launch for one; None where it does not fit."""
-    plan, prediction, problem = record.plan, record.prediction, record.problem
+    prediction, problem, programs = record.prediction, record.problem, record.num_programs
     if provider in PROVIDERS:
         moved = Traffic(problem.matrix_bytes, problem.matrix_bytes)
         return ProviderRow(provider, moved, UNTIMED), TimedLaunch(provider)
@@ -222,10 +222,13 @@ def _untimed(
             refused = Measurement("does not fit", None, str(error))
             return ProviderRow(provider, record.traffic, refused, config), None
         plan, prediction = record.tutorial_plan, record.as_tutorial
+        programs = None if plan is None else plan.num_programs
     # A formula that gives no number of programs is launched with 0, and the kernel says why not.
-    programs = plan.num_programs or 0
-    row = ProviderRow(provider, record.traffic, UNTIMED, record.config, programs, prediction)
-    return row, TimedLaunch(kernel, record.config, programs)
+    launch = TimedLaunch(kernel, record.config, programs or 0)
+    row = ProviderRow(
+        provider, record.traffic, UNTIMED, record.config, launch.num_programs, prediction
+    )
+    return row, launch
 
 
 MEASURED = ("", "us", "10-90 %", "GB/s", "of the copy", "relative error")

@@ -26,6 +26,7 @@ from occupancy_lab.measuring.driver import accepts_cooperative_launch, ask_drive
 from occupancy_lab.measuring.ncu import profile
 from occupancy_lab.measuring.process import TimedLaunch
 from occupancy_lab.occupancy import occupancy
+from occupancy_lab.record import matrix_of
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import count, formatted
 from occupancy_lab.values import Config
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from occupancy_lab.inputs import AskedDtype, AskedKernel, Integer, Integers
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.measuring.ncu import NcuProfile
-    from occupancy_lab.record import MatrixRecord
+    from occupancy_lab.record import Record
     from occupancy_lab.values import Problem
 
 OCCUPANCY_POINTS = 0.1
@@ -118,9 +119,9 @@ def _check(  # noqa: PLR0913 - the fields of a check
     return Check(config, what, predicted, found, agrees, source)
 
 
-def driver_checks(record: MatrixRecord) -> Iterator[Check]:
+def driver_checks(record: Record) -> Iterator[Check]:
     """Check what the binary and the formula say against the driver's word on the loaded kernel."""
-    driver = ask_driver(record.matrix.kernel, record.problem, record.config, record.gpu.target)
+    driver = ask_driver(matrix_of(record).kernel, record.problem, record.config, record.gpu.target)
     binary, check = record.resources, partial(_check, record.config, DRIVER)
     programs = record.occupancy.programs_per_multiprocessor
     yield check("registers per thread", binary.n_regs, driver.n_regs)
@@ -129,24 +130,26 @@ def driver_checks(record: MatrixRecord) -> Iterator[Check]:
     yield check("programs per SM", programs, driver.programs_per_multiprocessor)
 
 
-def launch_checks(record: MatrixRecord) -> Iterator[Check]:
+def launch_checks(record: Record) -> Iterator[Check]:
     """Check that as many programs as predicted are resident at once, and not one more."""
-    resident = record.plan.resident_programs or 0
+    plan = record.plan
+    assert plan is not None  # noqa: S101 - that of a matrix is known
+    resident = plan.resident_programs or 0
     for programs, expected in ((resident, "accepted"), (resident + 1, "refused")):
         what = f"{programs} programs at once"
-        if record.matrix.kernel.grid is not Grid.PERSISTENT and programs > record.plan.work:
-            reason = f"the matrix has work for {record.plan.work} programs"
+        if not plan.is_persistent and programs > plan.work:
+            reason = f"the matrix has work for {plan.work} programs"
             yield Check(record.config, what, expected, None, None, LAUNCH, reason)
             continue
         taken = accepts_cooperative_launch(
-            record.matrix.kernel, record.problem, record.config, programs
+            matrix_of(record).kernel, record.problem, record.config, programs
         )
         yield _check(record.config, LAUNCH, what, expected, "accepted" if taken else "refused")
 
 
-def ncu_checks(kernel: str, record: MatrixRecord) -> Iterator[Check]:
+def ncu_checks(kernel: str, record: Record) -> Iterator[Check]:
     """Check the limits, the occupancy and the traffic of the launch that the plan is for."""
-    check, programs = partial(_check, record.config, NCU), record.plan.num_programs or 1
+    check, programs = partial(_check, record.config, NCU), record.num_programs or 1
     try:
         found = profile(record.problem, TimedLaunch(kernel, record.config, programs))
     except DriverError as error:
@@ -172,7 +175,7 @@ def ncu_checks(kernel: str, record: MatrixRecord) -> Iterator[Check]:
     yield check("read from DRAM, B", reads, read, agrees=agrees)
 
 
-def _limit_checks(record: MatrixRecord, found: NcuProfile) -> Iterator[Check]:
+def _limit_checks(record: Record, found: NcuProfile) -> Iterator[Check]:
     allowed = {limit.resource: limit.programs for limit in record.occupancy.limits}
     check, what = partial(_check, record.config, NCU), "programs per SM, by"
     yield check(f"{what} registers", allowed["registers"], found.limit_registers)
@@ -231,7 +234,15 @@ def grid_of_configs(
     Of a kernel that has `configs`, it is these, or their blocks with what is asked for.
     """
     if kernel.configs is not None:
-        return _own_configs(kernel.configs(problem), num_warps, num_stages)
+        configs = kernel.configs(problem)
+        if not num_warps and not num_stages:
+            return tuple(configs)
+        knobs = (
+            dict.fromkeys(one.block_size for one in configs),
+            num_warps or dict.fromkeys(one.num_warps for one in configs),
+            num_stages or dict.fromkeys(one.num_stages for one in configs),
+        )
+        return tuple(Config(*one) for one in itertools.product(*knobs))
     architecture = gpu.architecture
     block_size = chosen_config(kernel, problem, gpu, {}).block_size
     threads_at_least = block_size / MAX_ELEMENTS_PER_THREAD
@@ -239,20 +250,6 @@ def grid_of_configs(
     warps = num_warps or [n for n in powers if n * architecture.warp_size >= threads_at_least]
     stages = num_stages or (NUM_STAGES if kernel.grid is Grid.PERSISTENT else (1,))
     return tuple(Config(block_size, *knobs) for knobs in itertools.product(warps, stages))
-
-
-def _own_configs(
-    configs: Sequence[Config], num_warps: Sequence[int], num_stages: Sequence[int]
-) -> tuple[Config, ...]:
-    """Return *configs*, or each of their blocks with each number asked for, or else of theirs."""
-    if not num_warps and not num_stages:
-        return tuple(configs)
-    knobs = (
-        dict.fromkeys(one.block_size for one in configs),
-        num_warps or dict.fromkeys(one.num_warps for one in configs),
-        num_stages or dict.fromkeys(one.num_stages for one in configs),
-    )
-    return tuple(Config(*one) for one in itertools.product(*knobs))
 
 
 def verify(
@@ -286,9 +283,7 @@ def verify(
     return Verification(checks)
 
 
-def _fitting(
-    name: str, problem: Problem, configs: Iterable[Config], gpu: Gpu
-) -> list[MatrixRecord]:
+def _fitting(name: str, problem: Problem, configs: Iterable[Config], gpu: Gpu) -> list[Record]:
     kernel = chosen_kernel(name)
     records, refusal = [], None
     with closing(Compiler(None)) as compiler:

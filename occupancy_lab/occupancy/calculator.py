@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,12 +23,12 @@ from occupancy_lab.occupancy import next_steps, occupancy, programs_after, tutor
 from occupancy_lab.occupancy.hip import needed_vgprs
 from occupancy_lab.occupancy.rule import UNLIMITED, Where, scalar_where
 from occupancy_lab.text.words import LIMITS, count, listed, per_cta, resource_word
-from occupancy_lab.values import Clusters, NextStep, Resources
+from occupancy_lab.values import Clusters, LaunchPlan, NextStep, Resources
 
 if TYPE_CHECKING:
     from occupancy_lab.gpus import Architecture, Gpu
     from occupancy_lab.inputs import AskedGpus
-    from occupancy_lab.values import Occupancy, TutorialOccupancy
+    from occupancy_lab.values import Occupancy, TutorialOccupancy, Work
 
 
 def _ctas_per_sm(programs: Any, gpu: Gpu, where: Where) -> Any:
@@ -273,15 +274,6 @@ def check_launched_warps(num_warps: int, architecture: Architecture) -> None:
         check_num_warps(num_warps, architecture)
 
 
-def _check_num_ctas(num_ctas: int, gpu: Gpu) -> None:
-    *smaller, largest = _cluster_sizes(gpu)
-    if num_ctas != 1 and not smaller:
-        refuse(f"num_ctas is {num_ctas}, and {gpu.title} has no clusters; use 1")
-    if num_ctas not in {*smaller, largest}:
-        sizes = ", ".join(map(str, smaller))
-        refuse(f"num_ctas is {num_ctas}; a program has {sizes} or {largest} CTAs")
-
-
 def calculate_for(
     asked: AskedGpus,
     *,
@@ -310,7 +302,12 @@ def calculate_for(
     gpus = asked_gpus(asked)
     for gpu in gpus:
         check_launched_warps(num_warps, gpu.architecture)
-        _check_num_ctas(num_ctas, gpu)
+        *smaller, largest = _cluster_sizes(gpu)
+        if num_ctas != 1 and not smaller:
+            refuse(f"num_ctas is {num_ctas}, and {gpu.title} has no clusters; use 1")
+        if num_ctas not in {*smaller, largest}:
+            sizes = ", ".join(map(str, smaller))
+            refuse(f"num_ctas is {num_ctas}; a program has {sizes} or {largest} CTAs")
     calculations = tuple(calculate(resources, gpu) for gpu in gpus)
     for calculation in calculations:
         check_fits(calculation)
@@ -321,3 +318,25 @@ def calculate_for(
             keys = quoted(",".join(gpu.key for gpu in gpus))
             refuse(f"{name} is {others[name]}, and no limit of {keys} depends on it")
     return calculations
+
+
+def plan_launch(
+    grid: tuple[int, ...] | None, work: Work, resident_programs: int | None
+) -> LaunchPlan | None:
+    """Return how a launch over *grid* is spread; None where how much there is to do is not known.
+
+    Without a grid the launch is persistent: it fills the GPU once, at most one program for each
+    piece of its work. *resident_programs* is what the whole GPU holds at once, as a Calculation has
+    it: whole clusters where the kernel has several CTAs per program; None where it is not known. A
+    grid with a 0 in it launches nothing. num_programs is 0 too where fewer programs are resident
+    than wait for each other.
+    """
+    num_programs = None if grid is None else math.prod(grid)
+    pieces = num_programs if work.pieces is None else work.pieces
+    if pieces is None:
+        return None
+    if grid is None and resident_programs is not None:
+        num_programs = min(pieces, resident_programs)
+    if resident_programs is not None and (work.together or 0) > resident_programs:
+        num_programs = 0
+    return LaunchPlan(pieces, num_programs, resident_programs, grid)

@@ -123,7 +123,6 @@ def evaluate_points(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _check_columns(table: pd.DataFrame, name: str) -> None:
-    """Raise InputError where the header and the fields below it are not those of points."""
     import pandas as pd
 
     if not isinstance(table.index, pd.RangeIndex):
@@ -143,7 +142,6 @@ def _check_columns(table: pd.DataFrame, name: str) -> None:
 
 
 def _line(column: pd.Series[Any], at: int) -> int:
-    """Return the line of the file on which row *at* of *column* is."""
     return int(column.index.to_numpy()[at]) + FIRST_LINE
 
 
@@ -154,8 +152,7 @@ def _check_each(column: pd.Series[Any], name: str, check: Callable[[Any], object
             check(value)
         except InputError as error:
             line = _line(column, int(column.isin([value]).to_numpy().argmax()))
-            msg = f"{name}: line {line}: {error}"
-            raise InputError(msg) from error
+            refuse(f"{name}: line {line}: {error}")
 
 
 def _check_target(target: Any) -> None:
@@ -217,8 +214,7 @@ def read_points(file: IO[str], name: str) -> pd.DataFrame:
         msg = f"{name}: line 1: the file is empty; expected the columns {', '.join(REQUIRED)}"
         raise InputError(msg) from None
     except ValueError as error:  # pandas's ParserError and UnicodeDecodeError are such
-        msg = f"{name}: {_unreadable(error)}"
-        raise InputError(msg) from error
+        refuse(f"{name}: {_unreadable(error)}")
     table.columns = table.columns.str.strip()
     _check_columns(table, name)
     table = table.dropna(how="all")

@@ -25,15 +25,15 @@ from occupancy_lab.inputs import NamedKernel, check_config
 from occupancy_lab.kernel import innermost, load_kernel
 from occupancy_lab.launch import GRID_LIMITS
 from occupancy_lab.measuring.verify import MAX_ELEMENTS_PER_THREAD
-from occupancy_lab.occupancy.planning import plan_launch
-from occupancy_lab.record import Failed, MatrixRecord
+from occupancy_lab.occupancy.calculator import plan_launch
+from occupancy_lab.record import Failed, Record, matrix_of
 from occupancy_lab.sweeping.grid import grid_tasks
 from occupancy_lab.values import INT32_MAX, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from occupancy_lab.asked import AskedMatrix
+    from occupancy_lab.asked import Asked
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.values import Config, LaunchPlan, Target
@@ -170,21 +170,21 @@ def _candidates(
     tasks = [task for task in grid_tasks(laid_out, problem, gpu) if _compiles_soon(task)]
     compiler = Compiler(store_directory())
     runs = with_counts(compile_runs(tasks, compiler), tasks, compiler)
-    records = [run for run in runs if isinstance(run, MatrixRecord)]
+    records = [run for run in runs if isinstance(run, Record)]
     if not records:
         reasons = [run.failure.reason for run in runs if isinstance(run, Failed)]
         why = reasons[0] if reasons else "no kernel takes rows that lie so"
         refuse(f"nothing can be launched on {problem.cols} {problem.dtype} columns: {why}")
     timed = [(run.prediction.us, run) for run in records if run.prediction is not None]
     return tuple(
-        Candidate(run.matrix.kernel, run.config, run.calculation.resident_programs)
+        Candidate(matrix_of(run).kernel, run.config, run.calculation.resident_programs)
         for _, run in sorted(timed, key=itemgetter(0))
     )
 
 
-def _compiles_soon(task: AskedMatrix) -> bool:
-    config = task.matrix.config
-    if task.matrix.kernel.configs is not None:
+def _compiles_soon(task: Asked) -> bool:
+    config = matrix_of(task).config
+    if matrix_of(task).kernel.configs is not None:
         return True
     threads = config.num_warps * task.gpu.architecture.warp_size
     return config.block_size <= MAX_ELEMENTS_PER_THREAD * threads
@@ -239,8 +239,7 @@ def load(choice: Choice) -> Launcher:
     launch = kernel_launch(kernel, problem, choice.config, choice.target)
     compiled = launch.warm_up(function)
     if compiled is None:
-        msg = "a jit_cache_hook of the program keeps Triton from compiling"
-        raise OccupancyLabError(msg)
+        refuse("a jit_cache_hook of the program keeps Triton from compiling", OccupancyLabError)
     bound = launch.bound(function)
     values = tuple(bound[parameter.name] for parameter in function.params)
     tensors, elements = 1 + kernel.operands, 0

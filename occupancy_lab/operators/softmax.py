@@ -207,7 +207,6 @@ def _checked_dim(x: Tensor, dim: int) -> int:
 
 
 def _check(x: Any) -> None:
-    """Raise InputError unless *x* is a tensor that `softmax` takes."""
     if not isinstance(x, torch.Tensor):
         refuse(f"x is a {type(x).__name__}; give a tensor of torch on a GPU")
     if x.dtype not in DTYPES:

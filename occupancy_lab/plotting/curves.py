@@ -153,7 +153,6 @@ def _axis_words(calculation: Calculation, field: str) -> str:
 
 
 def _amount_words(calculation: Calculation, series: Series) -> str:
-    """Return what this kernel takes: "32 registers"."""
     architecture = calculation.architecture
     if series.field == "shared":
         return f"{series.here} B"

@@ -42,7 +42,6 @@ OCCUPANCY_WORDS = "occupancy: resident warps over the most there can be"
 
 
 def _panels(table: pd.DataFrame) -> list[Panel]:
-    """Return the title and the rows of each panel, in the table's order."""
     varying = [name for name in SOMETIMES if name in table and len(table[name].unique()) > 1]
     names = [*ALWAYS, *varying]
     panels = []
@@ -140,16 +139,6 @@ def _headline(table: pd.DataFrame) -> str:
     return f"occupancy of {', '.join(parts)}" if parts else "occupancy"
 
 
-def _key(table: pd.DataFrame) -> str:
-    """Return what the initials mean, those that occur, and what the other cells are."""
-    met = {name for limiter in table["limiter"].dropna() for name in str(limiter).split("+")}
-    words = ", ".join(
-        f"{limit.initial} {limit.nvidia}" for name, limit in LIMITS.items() if name in met
-    )
-    limiters = f"Limiters: {words}. " if met else ""
-    return f"{limiters}Hatched: not to be had, for the reason it names. Blank: not in the table."
-
-
 def _draw_colour_bar(figure: Figure, panels: list[Axes], drawn: _Map) -> None:
     width, height = figure.get_size_inches()
     length = _columns(len(panels)) * len(drawn.num_warps) * CELL_WIDTH
@@ -186,7 +175,13 @@ def draw_heatmap(table: pd.DataFrame) -> Figure:
     down = -(-len(panels) // across)
     width = max(LEAST_WIDTH, across * (drawn.panel_width + 0.6))
     height = down * (drawn.panel_height + 0.7) + 1.6
-    headline, key = _headline(table), _key(table)
+    met = {name for limiter in table["limiter"].dropna() for name in str(limiter).split("+")}
+    words = ", ".join(
+        f"{limit.initial} {limit.nvidia}" for name, limit in LIMITS.items() if name in met
+    )
+    limiters = f"Limiters: {words}. " if met else ""
+    key = f"{limiters}Hatched: not to be had, for the reason it names. Blank: not in the table."
+    headline = _headline(table)
     with styled():
         figure = Figure(figsize=(width, height), layout="constrained")
         grid = list(figure.subplots(down, across, squeeze=False).flat)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from occupancy_lab.errors import InputError, refuse
+from occupancy_lab.errors import refuse
 from occupancy_lab.files import HTML as ENDINGS
 from occupancy_lab.files import check_outputs, check_page, export, read_given, read_json
 from occupancy_lab.plotting.style import save, svg_text
@@ -194,8 +194,7 @@ def write_markdown(page: Page, path: Path) -> None:
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:
-        msg = f"{folder} cannot be made for the pictures: {error.strerror}"
-        raise InputError(msg) from error
+        refuse(f"{folder} cannot be made for the pictures: {error.strerror}")
     for picture in page.pictures:
         save(picture.draw(), folder / f"{picture.name}.svg")
 

@@ -189,7 +189,6 @@ def _point_of(name: str, record: Record) -> Point | None:
 
 
 def _roofs(records: Sequence[Record], gpu: Gpu) -> list[Roof]:
-    """Return the rates of what launches compute, each once, the highest first."""
     counted = [one.counts for one in records if one.counts is not None]
     dots = {dtype for counts in counted for dtype in counts.dot_flops}
     others = {dtype for counts in counted for dtype in counts.other_flops}
@@ -315,7 +314,6 @@ def _are_counted(rows: Mapping[int, Row]) -> bool:
 
 
 def _picture(gpu: Gpu, basis: str, rows: Mapping[int, Row]) -> dict[str, Any] | None:
-    """Return all of a picture of *rows* on *gpu*; None where no point or no roof is known."""
     from occupancy_lab.plotting.roofline import Frame, area, roof_lines
 
     points, roofs = _points(rows, basis), _all_roofs(gpu)
@@ -324,11 +322,19 @@ def _picture(gpu: Gpu, basis: str, rows: Mapping[int, Row]) -> dict[str, Any] | 
     bandwidth = gpu.bandwidth_gbs * 1e9
     frame = Frame.around([*points.values()], roofs, bandwidth)
     total = sum(point.us for point in points.values())
+    sized = ", as large as its share of the time of all" if _are_counted(rows) else ""
+    if not all(row.get("expected", True) for row in rows.values()):
+        sized += " (none of a configuration that is not launched)"
+    left = len(rows) - len(points)
+    without = f" {count(left, 'row')} without FLOPs, bytes or a {basis} time left out." * bool(left)
     return {
         "gpu": gpu.key,
         "basis": basis,
         "title": f"{count(len(points), 'row')} on {gpu.title} by {basis} times",
-        "caption": _caption(gpu, basis, rows, len(points)),
+        "caption": (
+            f"Each point is a launch by its {basis} time{sized}; roofs are the rates of"
+            f" {gpu.title}'s data sheet for every dtype.{without}"
+        ),
         "frame": dataclasses.asdict(frame),
         "ticks": [
             [(at, f"{at:g}") for at in _powers(frame.left, frame.right)],
@@ -346,18 +352,6 @@ def _picture(gpu: Gpu, basis: str, rows: Mapping[int, Row]) -> dict[str, Any] | 
             for at, point in points.items()
         ],
     }
-
-
-def _caption(gpu: Gpu, basis: str, rows: Mapping[int, Row], drawn: int) -> str:
-    sized = ", as large as its share of the time of all" if _are_counted(rows) else ""
-    if not all(row.get("expected", True) for row in rows.values()):
-        sized += " (none of a configuration that is not launched)"
-    left = len(rows) - drawn
-    without = f" {count(left, 'row')} without FLOPs, bytes or a {basis} time left out." * bool(left)
-    return (
-        f"Each point is a launch by its {basis} time{sized}; roofs are the rates of {gpu.title}'s"
-        f" data sheet for every dtype.{without}"
-    )
 
 
 def _powers(low: float, high: float) -> list[float]:

@@ -8,23 +8,31 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.compiled_records import compile_runs, with_counts
+from occupancy_lab.asked import ask
+from occupancy_lab.compiled_records import compile_runs, record_of, with_counts
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.errors import refuse
 from occupancy_lab.evaluating.evaluation import counted_rows, with_predictions
+from occupancy_lab.files import plain_rows
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import TUTORIAL_KERNEL, NamedKernel
-from occupancy_lab.kernel import load_kernel
+from occupancy_lab.kernel import Grid, load_kernel
 from occupancy_lab.measuring.verify import NUM_STAGES
-from occupancy_lab.record import Failed
+from occupancy_lab.occupancy.calculator import calculate
+from occupancy_lab.record import Failed, matrix_of
 from occupancy_lab.sweeping.grid import NUM_WARPS, expand, make_table
 from occupancy_lab.sweeping.recorded import (
+    latest_launches,
     read_rows,
     read_table,
     recorded_table,
+    row_config,
+    row_problem,
+    row_resources,
 )
 from occupancy_lab.table.columns import MEASURED_COLUMNS
+from occupancy_lab.text.words import count
 from occupancy_lab.values import Problem
 
 if TYPE_CHECKING:
@@ -32,10 +40,15 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from occupancy_lab.asked import AskedMatrix
+    from occupancy_lab.asked import Asked
     from occupancy_lab.gpus import Gpu
+    from occupancy_lab.occupancy.calculator import Calculation
+    from occupancy_lab.record import Record
+    from occupancy_lab.values import Config
 
     Row = Mapping[Any, Any]
+    Name = tuple[str, Config]
+    """A kernel and its configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +104,7 @@ def fresh_table(
         runs = with_counts(compile_runs(tasks, compiler), tasks, compiler, besides=True)
     table = make_table(runs)
     table[list(MEASURED_COLUMNS)] = pd.NA
-    uses = [EXAMPLE if task.matrix.problem == PROBLEM else USE for task in tasks]
+    uses = [EXAMPLE if matrix_of(task).problem == PROBLEM else USE for task in tasks]
     found = (None if isinstance(run, Failed) else run.as_tutorial for run in runs)
     times = [None if one is None else one.us for one in found]
     tutorial = pd.Series(times, dtype=float)
@@ -103,7 +116,7 @@ def tasks_of(
     gpu: Gpu,
     kernels: Mapping[str, Sequence[int]] = KERNELS,
     num_warps: Sequence[int] = NUM_WARPS,
-) -> list[AskedMatrix]:
+) -> list[Asked]:
     """Return every configuration on *problems* of *kernels*, which has the num_stages of each."""
     return [
         task
@@ -261,3 +274,120 @@ def make_source(
 
 def _measured(table: pd.DataFrame) -> pd.DataFrame:
     return table[table["measured"] == "measured"]
+
+
+def row_name(row: Row) -> Name:
+    """Return the kernel of a row and its configuration."""
+    return str(row["kernel"]), row_config(row)
+
+
+def tutorial_name(problem: Problem, gpu: Gpu) -> Name:
+    """Return the kernel and the configuration that the tutorial launches on *problem*."""
+    config = load_kernel(TUTORIAL_KERNEL).default_config(problem, gpu.architecture.max_shared)
+    return TUTORIAL_KERNEL, config
+
+
+def row_record(row: Row, gpu: Gpu) -> Record:
+    """Return the record of a row that was compiled and fits *gpu*, without a time."""
+    kernel, triton = str(row["kernel"]), str(row["triton_version"])
+    named = NamedKernel(kernel, load_kernel(kernel))
+    asked = ask(named, row_problem(row), row_config(row), gpu)
+    return record_of(asked, row_resources(row), triton=triton)
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One configuration, launched with as many programs as fit."""
+
+    kernel: str
+    config: Config
+    calculation: Calculation
+    us: float
+
+    @property
+    def occupancy(self) -> float:
+        """The occupancy as a share."""
+        return self.calculation.occupancy.occupancy
+
+    @property
+    def instructions(self) -> int | None:
+        """Instructions that the warps of a program issue for a row; None where not counted."""
+        resources = self.calculation.resources
+        found = resources.loop_instructions or resources.instructions
+        return None if found is None else found * self.config.num_warps
+
+
+def of_problem(table: pd.DataFrame, problem: Problem) -> pd.Series[bool]:
+    """Return of each row of *table* whether it is for *problem*."""
+    same = (table["rows"] == problem.rows) & (table["cols"] == problem.cols)
+    return same & (table["dtype"] == problem.dtype)
+
+
+def rows_of(table: pd.DataFrame, problem: Problem) -> pd.DataFrame:
+    """Return the rows of *table* for *problem*, each launch once, as it was recorded last."""
+    return latest_launches(table[of_problem(table, problem)])
+
+
+def launches_of(source: Source, problem: Problem) -> dict[Name, Row]:
+    """Return the rows of *source* for *problem* as planned, by kernel and configuration."""
+    return {row_name(row): row for row in plain_rows(rows_of(source.planned, problem))}
+
+
+def variants_of(source: Source, problem: Problem) -> dict[Name, Variant]:
+    """Return the configurations of *problem* that have a time, in the order of the rows."""
+    return {
+        name: Variant(*name, calculate(row_resources(row), source.gpu), float(row["us"]))
+        for name, row in launches_of(source, problem).items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """How numbers are spread, such as shares of time."""
+
+    count: int
+    least: float
+    median: float
+    mean: float
+    p90: float
+    """What a tenth of them pass."""
+    most: float
+
+
+def summary_of(numbers: Iterable[float]) -> Summary:
+    """Return the summary of *numbers*; there must be at least one."""
+    import numpy as np
+
+    found = np.array(list(numbers), dtype=float)
+    return Summary(
+        count=len(found),
+        least=float(found.min()),
+        median=float(np.median(found)),
+        mean=float(found.mean()),
+        p90=float(np.quantile(found, 0.9)),
+        most=float(found.max()),
+    )
+
+
+def known_summary(numbers: Iterable[float | None]) -> Summary | None:
+    """Return the summary of those of *numbers* that are known; None where none is."""
+    found = [number for number in numbers if number is not None]
+    return summary_of(found) if found else None
+
+
+def gbs_of(problem: Problem, us: float) -> float:
+    """Return the bandwidth of one read and one write of the matrix in *us*, GB/s."""
+    return 2 * problem.matrix_bytes / us / 1e3
+
+
+def span_words(least: str, most: str) -> str:
+    """Return "4.9% to 6.8%", or one of the two where they are the same."""
+    return least if least == most else f"{least} to {most}"
+
+
+def config_words(kernel: str, config: Config) -> str:
+    """Return "softmax, 8 warps, 4 stages"; stages only where there is a loop for them."""
+    words = [kernel, count(config.num_warps, "warp")]
+    if load_kernel(kernel).grid is Grid.PERSISTENT:
+        words.append(count(config.num_stages, "stage"))
+    return ", ".join(words)

@@ -173,7 +173,6 @@ def find_entries(directories: Iterable[str | os.PathLike[str]]) -> Found:
 
 
 def _split(inside: Sequence[os.DirEntry[str]]) -> tuple[list[str], list[str]]:
-    """Return the names of the folders, and of everything else, in a folder."""
     folders, files = [], []
     for one in inside:
         try:
@@ -244,9 +243,8 @@ def _metadata(entry: Entry) -> dict[str, Any]:
     text = read_entry_file(entry, "json")
     try:
         found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        msg = "the .json file is cut off or no JSON"
-        raise BinaryError(msg) from error
+    except (ValueError, RecursionError):
+        unreadable("the .json file is cut off or no JSON")
     if not isinstance(found, dict) or not isinstance(found.get("target"), dict):
         unreadable("the .json file is no metadata of a kernel: it names no target")
     target = found["target"]
@@ -290,8 +288,7 @@ def read_entry_file(entry: Entry, suffix: str) -> bytes:
     try:
         return read_bytes(entry.path(suffix), MOST_BYTES)
     except OSError as error:
-        msg = f"the .{suffix} file cannot be read: {error.strerror}"
-        raise BinaryError(msg) from error
+        unreadable(f"the .{suffix} file cannot be read: {error.strerror}")
 
 
 def read_text(entry: Entry, suffix: str) -> str:

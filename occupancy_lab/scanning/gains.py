@@ -115,46 +115,44 @@ class Pass:
         return self.with_programs(programs).round_us(programs, size, programs) / programs
 
 
-def find_gain(  # noqa: PLR0913 - what a gain depends on
-    mix: Mix | None,
-    resources: Resources,
-    gpu: Gpu,
-    *,
-    programs: int,
-    after: int | None,
-    step: str,
-    cost: str,
-    spill_advice: str,
-) -> Gain:
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What can be done for a kernel."""
+
+    after: int | None
+    """Programs resident per multiprocessor with the next step; None where nothing brings more."""
+    step: str
+    """That step in words."""
+    cost: str
+    """What it may cost for all that is known without a compile, "it may spill"; "" where a compile
+    shows that it costs nothing."""
+    spill_advice: str
+    """What to do against spills."""
+
+
+def find_gain(mix: Mix | None, resources: Resources, gpu: Gpu, programs: int, ahead: Ahead) -> Gain:
     """Return what the kernel would gain by its next step, or without its spills.
 
-    *programs* are resident per multiprocessor, *after* with the next *step*, in words; None where
-    nothing brings a further one. *cost* is what the step may cost for all that is known without a
-    compile, "it may spill", and "" where a compile shows that it costs nothing. *spill_advice* is
-    what to do against spills.
+    *programs* are resident per multiprocessor.
     """
     if mix is None:
         return Gain(None, "not known: its instructions are not")
     if not gpu.has_rates:
         return Gain(None, f"not known: the size or speed of {gpu.title} is not")
     work = Pass(mix, resources, gpu)
-    more = (_of_tensor_kernel if mix.tensor_instructions else _of_programs)(
-        work, programs, after, step
-    )
+    more = (_of_tensor_kernel if mix.tensor_instructions else _of_programs)(work, programs, ahead)
     if mix.local_accesses:
-        spilled = _without_spills(work, programs, spill_advice)
+        spilled = _without_spills(work, programs, ahead.spill_advice)
         if (spilled.factor or 0) > LEAST:
             return spilled
     if mix.local_accesses and (more.factor or 0) > 1:
         return Gain(None, more.by, more.bound)
-    if (more.factor or 0) <= LEAST or not cost:
+    if (more.factor or 0) <= LEAST or not ahead.cost:
         return more
-    return Gain(None, f"not known before a compile, as {cost}: {more.by}", more.bound)
+    return Gain(None, f"not known before a compile, as {ahead.cost}: {more.by}", more.bound)
 
 
-def predicted_gain(  # noqa: PLR0913 - as `find_gain`
-    record: Record, mix: Mix | None, *, after: int | None, step: str, cost: str, spill_advice: str
-) -> Gain | None:
+def predicted_gain(record: Record, mix: Mix | None, ahead: Ahead) -> Gain | None:
     """Return what the launch of *record* would gain as `find_gain` does, by its predicted time.
 
     None where there is none.
@@ -168,17 +166,17 @@ def predicted_gain(  # noqa: PLR0913 - as `find_gain`
         free = record.time_with(programs, spills=False)
         factor = 1.0 if free is None else now.us / free.us
         if factor > ALIKE:
-            why = f"{spill_advice}: {spills} loads and stores of local memory"
+            why = f"{ahead.spill_advice}: {spills} loads and stores of local memory"
             return Gain(factor, why, now.bound)
-        if after is not None:
-            return Gain(None, step, now.bound)
-    then = None if after is None else record.time_with(after)
+        if ahead.after is not None:
+            return Gain(None, ahead.step, now.bound)
+    then = None if ahead.after is None else record.time_with(ahead.after)
     factor = 1.0 if then is None else now.us / then.us
     if then is None or factor <= ALIKE:
         return Gain(1.0, f"{PARTS[now.bound]} takes longest", now.bound)
-    words = f"{step}: {microseconds(then.us)} instead of {microseconds(now.us)}"
-    if cost:
-        return Gain(None, f"not known before a compile, as {cost}: {words}", now.bound)
+    words = f"{ahead.step}: {microseconds(then.us)} instead of {microseconds(now.us)}"
+    if ahead.cost:
+        return Gain(None, f"not known before a compile, as {ahead.cost}: {words}", now.bound)
     return Gain(factor, words, now.bound)
 
 
@@ -224,7 +222,8 @@ def _without_spills(work: Pass, programs: int, advice: str) -> Gain:
     return Gain(factor, f"{advice}: {why}", LOCAL)
 
 
-def _of_programs(work: Pass, programs: int, after: int | None, step: str) -> Gain:
+def _of_programs(work: Pass, programs: int, ahead: Ahead) -> Gain:
+    after = ahead.after
     rounds = work.with_programs(programs)
     now = {part.name: part.us for part in rounds.parts if part.name not in BESIDE_UNITS}
     busiest, us = max(now, key=lambda part: now[part]), work.us(programs)
@@ -238,16 +237,16 @@ def _of_programs(work: Pass, programs: int, after: int | None, step: str) -> Gai
         short = f"{_kib(held)} of the {_kib(wanted)} KiB in flight that keep memory busy"
     factor = 1.0 if after is None else us / work.us(after)
     most = 1.0 if after is None else after / programs
-    return Gain(min(max(factor, 1.0), most), f"{step}: {short}", LATENCY)
+    return Gain(min(max(factor, 1.0), most), f"{ahead.step}: {short}", LATENCY)
 
 
-def _of_tensor_kernel(work: Pass, programs: int, after: int | None, step: str) -> Gain:
+def _of_tensor_kernel(work: Pass, programs: int, ahead: Ahead) -> Gain:
     held, wanted = programs * work.moved, _in_flight(work.with_programs(programs))
-    if not held or held >= wanted or after is None:
+    if not held or held >= wanted or ahead.after is None:
         return Gain(1.0, TENSOR_WORDS, TENSOR)
     flight = f"{_kib(held)} of the {_kib(wanted)} KiB in flight"
-    factor = min(after / programs, wanted / held)
-    return Gain(factor, f"{step}: {flight}, where its tensor cores wait for memory", LATENCY)
+    factor = min(ahead.after / programs, wanted / held)
+    return Gain(factor, f"{ahead.step}: {flight}, where its tensor cores wait for memory", LATENCY)
 
 
 def _in_flight(rounds: Rounds) -> float:

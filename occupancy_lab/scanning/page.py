@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from occupancy_lab.gpus import Gpu
-    from occupancy_lab.table.view import View
+    from occupancy_lab.table.rows import View
 
 LEAST = 1.005
 """A gain below this is none."""
@@ -361,13 +361,11 @@ def _those(kernels: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> str:
 
 
 def _names(kernels: Sequence[ScannedKernel]) -> str:
-    """Return the names of the first of *kernels*, each once, and how many more there are."""
     names = [*dict.fromkeys(_short(one.kernel) for one in kernels)]
     return literal(listed(some_of(names, MOST_NAMES)))
 
 
 def _named(one: ScannedKernel, gpus: Mapping[str, Gpu]) -> str:
-    """Return what tells a kernel from its variants, as a sentence has it."""
     registers = count(one.n_regs or 0, _register(one, gpus))
     constexprs = f", {one.constexprs_text}" if one.constexprs else ""
     return (
@@ -381,7 +379,6 @@ def _short(name: str) -> str:
 
 
 def _times_section(timed: Sequence[ScannedKernel], top: int, gpus: Mapping[str, Gpu]) -> Section:
-    """Return the table of launches with a time, those first that lose most."""
     headers = ("us", "lost us", "kernel", "num_warps", "grid", "what to try: why")
     rows, left = _equal_in_one([_time_cells(one, gpus) for one in timed], headers, top)
     sentences = [

@@ -22,7 +22,7 @@ from occupancy_lab.scanning.cache import (
     read_entry,
     read_text,
 )
-from occupancy_lab.scanning.gains import beside_others, find_gain, predicted_gain
+from occupancy_lab.scanning.gains import Ahead, beside_others, find_gain, predicted_gain
 from occupancy_lab.scanning.page import (
     COLUMNS,
     LAUNCH_COLUMNS,
@@ -32,12 +32,12 @@ from occupancy_lab.scanning.page import (
     write_scan,
 )
 from occupancy_lab.scanning.recorded import NOTHING, forget_sources, read_recorded, read_tuned
-from occupancy_lab.table.view import FORMS, View
+from occupancy_lab.table.rows import FORMS, View
 from occupancy_lab.text.words import listed, resource_word
 from occupancy_lab.values import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedGpus
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from occupancy_lab.scanning.launched import KnownLaunch
     from occupancy_lab.scanning.recorded import Recorded
     from occupancy_lab.signature import Words
-    from occupancy_lab.table.view import Exports
+    from occupancy_lab.table.rows import Exports
     from occupancy_lab.text.document import Shown
     from occupancy_lab.values import NextStep, Target
 
@@ -100,19 +100,7 @@ def scan(
     records: Mapping[int, Record] = {}
     if grid is not None or assume or (times and any(one.grid_type for _, one in read)):
         records = _records(read, gpus, grid, assume, times=times)
-    rows = [_row(*one) for one in read]
-    alike: dict[tuple[Any, ...], dict[Caps, int | None]] = {}
-    for row in rows:
-        if row.program:
-            alike.setdefault(_code(row), {})[_caps(row)] = row.local_bytes
-    for place, ((kernel, _), row) in enumerate(zip(read, rows, strict=True)):
-        placed = gpus[kernel.target.name]
-        if placed is None:
-            columns = _without_gpu(kernel.target, asked)
-        else:
-            columns = on_gpu(kernel, row, placed, alike.get(_code(row), {}), records.get(place))
-        kernels.append(dataclasses.replace(row, **columns))
-    kernels = [*beside_others(kernels)]
+    kernels = [*beside_others([*kernels, *_worked_out(read, gpus, asked, records)])]
     kernels += [
         ScannedKernel(
             kernel=Path(folder).name,
@@ -165,6 +153,26 @@ def _records(
         if launch is not None and calculation.occupancy.programs_per_multiprocessor:
             launches[place] = launch
     return dict(zip(launches, with_work([*launches.values()]), strict=True))
+
+
+def _worked_out(
+    read: Sequence[tuple[CachedKernel, Recorded]],
+    gpus: Mapping[str, Gpu | None],
+    asked: Mapping[str, Gpu] | None,
+    records: Mapping[int, Record],
+) -> Iterator[ScannedKernel]:
+    rows = [_row(*one) for one in read]
+    alike: dict[tuple[Any, ...], dict[Caps, int | None]] = {}
+    for row in rows:
+        if row.program:
+            alike.setdefault(_code(row), {})[_caps(row)] = row.local_bytes
+    for place, ((kernel, _), row) in enumerate(zip(read, rows, strict=True)):
+        gpu = gpus[kernel.target.name]
+        if gpu is None:
+            columns = _without_gpu(kernel.target, asked)
+        else:
+            columns = on_gpu(kernel, row, gpu, alike.get(_code(row), {}), records.get(place))
+        yield dataclasses.replace(row, **columns)
 
 
 Caps: TypeAlias = "tuple[int | None, ...]"
@@ -259,16 +267,16 @@ def on_gpu(
     if not held.programs_per_multiprocessor:
         why = f"one program needs more {limiter_words(case)} than {gpu.title} gives a program"
         return {**found, "status": Status.DOES_NOT_FIT, "reason": why}
-    given: dict[str, Any] = {
-        "after": after if row.local_accesses else named,
-        "step": step,
-        "cost": _cost(row, case, steps.values(), alike),
-        "spill_advice": _spill_advice(kernel, gpu),
-    }
-    gain = None if record is None else predicted_gain(record, kernel.mix, **given)
+    ahead = Ahead(
+        after if row.local_accesses else named,
+        step,
+        _cost(row, case, steps.values(), alike),
+        _spill_advice(kernel, gpu),
+    )
+    gain = None if record is None else predicted_gain(record, kernel.mix, ahead)
     if gain is None:
         programs = held.programs_per_multiprocessor
-        gain = find_gain(kernel.mix, kernel.resources, gpu, programs=programs, **given)
+        gain = find_gain(kernel.mix, kernel.resources, gpu, programs, ahead)
     if record is not None:
         found |= {name: one for name, one in record.row().items() if name in LAUNCH_COLUMNS}
         found["grid"] = "x".join(map(str, record.launch.grid or ()))

@@ -7,19 +7,31 @@ cache misses gives.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from occupancy_lab.throughput import l1_cache
-from occupancy_lab.throughput.atomics import atomic_cycles
+from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.throughput.counted_program import counted_program, working_programs
-from occupancy_lab.work.counts import CACHED_CYCLES, IN_TURN, LATENCIES, NOTHING, SECTOR, total
+from occupancy_lab.work.counts import (
+    CACHED_CYCLES,
+    IN_TURN,
+    LATENCIES,
+    LINE,
+    NO_WAIT,
+    NOTHING,
+    SECTOR,
+    total,
+)
+from occupancy_lab.work.memory import beyond
 from occupancy_lab.work.pipes import TENSOR, XU
 
 if TYPE_CHECKING:
-    from occupancy_lab.gpus import Gpu
+    from collections.abc import Sequence
+
+    from occupancy_lab.gpus import Architecture, Gpu
     from occupancy_lab.values import Resources
-    from occupancy_lab.work.counts import Amount, Counts, Executed, Program
+    from occupancy_lab.work.counts import Access, Amount, Counts, Executed, GlobalAccess, Program
     from occupancy_lab.work.memory import Memory
 
 START_CYCLES, WARP_CYCLES = 105.0, 8.0
@@ -72,16 +84,16 @@ class Demand:
     read_bytes: float
     written_bytes: float
     """Of device memory."""
-    evicted_bytes: float
-    """What it writes of others besides, to make room in the L2 cache."""
     l2_bytes: float
     """What its programs ask the L2 cache for and write to it, local memory included."""
-    stored_bytes: float
-    """What of that they write, local memory and atomic operations apart."""
     missed: float
     """What device memory gives, local memory included, as a share of what it loads otherwise."""
     again: bool
     """Whether it comes right after the same launch."""
+    stored_bytes: float = 0.0
+    """What of `l2_bytes` they write, local memory and atomic operations apart."""
+    evicted_bytes: float = 0.0
+    """What device memory writes of earlier launches, whose lines make room in the L2 cache."""
     atomics: float = 0.0
     """Cycles in which the L2 cache does the atomic operations of all programs."""
     is_followed: bool = True
@@ -150,35 +162,43 @@ class Demand:
         """
         resources, architecture = self.resources, gpu.architecture
         threads = resources.num_warps * architecture.warp_size * at_once
-        room = l1_cache.room(architecture, resources.shared, self.fit)
-        return l1_cache.missing(self.program.local_reuse.loads, threads, room)
+        room = l1_room(architecture, resources.shared, self.fit)
+        return l1_missing(self.program.local_reuse.loads, threads, room)
 
 
-def demand_of(  # noqa: PLR0913, PLR0917 - what a launch is
-    counts: Counts,
-    executed: Executed | None,
-    memory: Memory | None,
-    resources: Resources,
-    fit: int,
-    gpu: Gpu,
-    *,
-    num_stages: int = 1,
-    together: int | None = None,
-    is_cold: bool = True,
-) -> Demand | None:
-    """Return what a launch asks of *gpu*, of which *fit* programs fit a multiprocessor.
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """What a launch does on a GPU, from which its time follows."""
 
-    *together* programs wait for each other; where nobody says how many, they are two. Where its
-    binary was not followed, its programs are those of `counted_program`, with *num_stages*. None
-    where it is not known what it does or moves.
+    counts: Counts
+    executed: Executed | None
+    memory: Memory | None
+    resources: Resources
+    fit: int
+    """Programs that fit a multiprocessor."""
+    gpu: Gpu
+    num_stages: int = 1
+    together: int | None = None
+    """Programs that wait for each other; where nobody says how many, they are two."""
+    in_program: bool = False
+    """As `Launch` has it: otherwise the time is that between two events of CUDA."""
+
+
+def demand_of(doing: Doing) -> Demand | None:
+    """Return what a launch asks of its GPU.
+
+    Where its binary was not followed, its programs are those of `counted_program`. None where it is
+    not known what it does or moves.
     """
+    counts, executed, memory = doing.counts, doing.executed, doing.memory
+    resources, fit, gpu = doing.resources, doing.fit, doing.gpu
     program = followed_program(executed, gpu)
     is_followed = program is not None
     if program is None:
-        program = counted_program(counts, resources, num_stages, gpu)
+        program = counted_program(counts, resources, doing.num_stages, gpu)
     if program is None or memory is None or not fit or not counts.programs:
         return None
-    program = l1_cache.behind_others(program, resources, counts.programs, fit, gpu)
+    program = behind_others(program, resources, counts.programs, fit, gpu)
     reads, writes, through = (memory.dram_read_bytes, memory.dram_written_bytes, memory.l2_bytes)
     if reads is None or writes is None or through is None:
         return None
@@ -192,11 +212,10 @@ def demand_of(  # noqa: PLR0913, PLR0917 - what a launch is
     if not resources.local_bytes:  # or its time without its spills is asked for
         program = replace(program, local_loaded=0.0, local_stored=0.0, local_waits=0.0)
     read, written = taken(reads), taken(writes)
-    evicted = 0.0
-    if is_cold and memory.kept is None and (within := memory.written_within_bytes) is not None:
-        left = max(written - taken(within), 0.0)
+    evicted, within = 0.0, memory.written_within_bytes
+    if within is not None and memory.kept is None and not doing.in_program:
         dirty = min(DIRTY * (gpu.l2_bytes or 0), EVICTED * (read + written))
-        evicted = max(dirty - left, 0.0)
+        evicted = max(dirty - max(written - taken(within), 0.0), 0.0)
     local = memory.local_read_bytes + WRITTEN_WEIGHT * memory.local_written_bytes
     wanted, stored = (
         taken(total(one.sectors for one in counts.accesses if one.reads == does)) * SECTOR
@@ -220,7 +239,7 @@ def demand_of(  # noqa: PLR0913, PLR0917 - what a launch is
         again=memory.kept is not None,
         atomics=atomic_cycles(counts, executed),
         is_followed=is_followed,
-        together=together or 2,
+        together=doing.together or 2,
         strides=_strides(counts),
         local_lost=memory.local_lost,
         local_share=local / max(read + WRITTEN_WEIGHT * written, local, 1.0),
@@ -250,3 +269,137 @@ def _is_indexed(counts: Counts) -> bool:
     """
     unknowns = counts.unknowns
     return bool(unknowns) and all(one.steers == "address" and one.tensor for one in unknowns)
+
+
+SHARED_KIB = (0, 8, 16, 32, 64, 100, 132, 164, 196, 228)
+"""What of the cache the driver makes shared memory, up to what an architecture has of it: the
+smallest that the programs need (CUDA C++ Programming Guide, compute capabilities, "Shared Memory").
+"""
+MOST_SHARED = 48 * 1024
+"""Bytes of shared memory of a program beyond which Triton asks for as much of the cache as can be
+(cuFuncSetCacheConfig in its driver): then an H100 has 28 KiB left, as Nsight Compute says too."""
+KEPT, LOST = 0.5, 1.5
+"""How many times what there is room for lies between two touches of a place that is still there,
+and from where on it is lost; in between in proportion. With it the share that 35 launches on an
+H200 lack is met within 0.05 in the mean, and within 0.14 in nine of ten (Nsight Compute)."""
+
+
+def l1_room(architecture: Architecture, shared: int, programs: int) -> int:
+    """Return the bytes left for data beside so many *programs* of *shared* bytes each.
+
+    0 where the cache is not known.
+    """
+    whole = architecture.l1_bytes or 0
+    if not isinstance(architecture, CudaArchitecture):
+        return whole
+    most = architecture.shared_per_multiprocessor
+    taken = (shared + architecture.reserved_shared) * programs
+    steps = (one * 1024 for one in SHARED_KIB if taken <= one * 1024 < most)
+    return whole - (most if shared > MOST_SHARED else next(steps, most))
+
+
+def l1_missing(distances: Sequence[float], threads: int, size: int) -> float:
+    """Return the share of loads that a cache of *size* bytes lacks.
+
+    *distances* are theirs, bytes of each of *threads*.
+    """
+    if not distances:
+        return 0.0
+    shares = (one * threads / max(size, 1) / KEPT for one in distances)
+    return sum(beyond(one, LOST / KEPT) for one in shares) / len(distances)
+
+
+def behind_others(
+    program: Program, resources: Resources, programs: int, fit: int, gpu: Gpu
+) -> Program:
+    """Return what a program asks for in the mean, as others left in the cache what all load.
+
+    Of a launch of so many *programs* the first on each multiprocessor brings it there; the others
+    of the *fit* that begin with it wait for it as well, and later ones find it.
+    """
+    common, size = program.common, gpu.multiprocessors or programs
+    if common is None:
+        return program
+    left = l1_room(gpu.architecture, resources.shared, fit)
+    kept = 1.0 - l1_missing((common.distinct_bytes,), 1, left)
+    there, ahead = (max(1.0 - first / programs, 0.0) for first in (size, fit * size))
+    return program.with_common(kept * there, kept * ahead)
+
+
+ATOMIC_CYCLES = 3.48
+"""Between two atomic operations of the whole GPU on one address, as `calibrate` measures it."""
+ATOMIC_SECTOR_CYCLES, ATOMIC_THREAD_CYCLES, FLOAT_CYCLES = 1.48, 0.73, 0.11
+"""Of a slice of the L2 cache: for each sector of a warp, times the threads that share an address,
+and at the least for each thread, of floats as `calibrate` measures it (atomic_adds)."""
+ATOMIC_SLICES, SLICE_BYTES = 42.0, 512
+"""How many slices work at once where addresses are in all of them, and the bytes that lie in one:
+of a few such pieces some share a slice. These, and the first two, by the launches of `add_each` in
+reports/data/atomics-h100.csv."""
+LOCK_CYCLES, LOCK_BYTES = 3450.0, 43.0
+"""From one program that has a lock to the next, besides what it moves meanwhile, and the bytes of
+that in a cycle: of the norms whose gradients Triton's tutorial adds under a lock, six launches of
+12 to 128 programs a lock on an H100 and an H200."""
+
+
+def atomic_cycles(counts: Counts, executed: Executed | None) -> float:
+    """Return the cycles in which a launch's atomic operations, or its locks, are one after another.
+
+    Programs that wait for one lock have it one after the other.
+    """
+    waited = {one.place for one in counts.unknowns if one.assumed == NO_WAIT}
+    locks = [place for place, one in enumerate(counts.accesses) if one.place in waited]
+    held = max((_lock_cycles(counts.accesses[place:]) for place in locks), default=0.0)
+    return max(_l2_cycles(counts, executed), held)
+
+
+def _lock_cycles(accesses: Sequence[Access]) -> float:
+    """Return the cycles in which programs have a lock, one after the other.
+
+    The first of *accesses* takes it; what is between that and its last atomic operation is done
+    under it.
+    """
+    lock, *others = accesses
+    ends = [place for place, one in enumerate(others) if one.tensor == lock.tensor]
+    programs, places = lock.executions.typical, lock.unique_bytes.most / lock.item_bytes
+    moved = sum(one.bytes.typical for one in others[: max(ends, default=0)])
+    each = LOCK_CYCLES + moved / max(programs, 1.0) / LOCK_BYTES
+    return programs / max(places, 1.0) * each if lock.writes else 0.0
+
+
+def _l2_cycles(counts: Counts, executed: Executed | None) -> float:
+    """Return the cycles in which the L2 cache does the atomic operations of a launch.
+
+    Those on one address come one after the other, and so do those in one slice; which these are the
+    binary says. Where it does not, they are those of the source on one address. Addresses that are
+    not known are taken to differ.
+    """
+    tensors = {one.tensor: one for one in counts.footprints}
+    touched: dict[str | None, float] = defaultdict(float)
+    again: dict[str | None, float] = defaultdict(float)
+    for access in counts.accesses:
+        if access.reads and access.writes:
+            unique = access.unique_bytes.most
+            touched[access.tensor] = max(touched[access.tensor], unique, 1.0)
+            again[access.tensor] += access.bytes.low
+    found = [] if executed is None else [one for one in executed.accesses if one.places.typical]
+    if not touched or not found:
+        return ATOMIC_CYCLES * max((again[one] / size for one, size in touched.items()), default=0)
+    again.clear()
+    slices, largest = 0.0, max(touched, key=touched.__getitem__)
+    for one in found:
+        tensor = one.tensor if one.tensor in touched else largest
+        slices += _slice_cycles(one, tensors[tensor].written_whole.most / SECTOR)
+        again[tensor] += one.threads.typical * one.thread_bytes
+    return max(slices, ATOMIC_CYCLES * max(again[one] / touched[one] for one in again))
+
+
+def _slice_cycles(one: GlobalAccess, sectors: float) -> float:
+    """Return the cycles in which the slices of the L2 cache do an atomic operation of a launch.
+
+    It is on so many *sectors* in all.
+    """
+    threads, places, asked = (x.typical for x in (one.threads, one.places, one.sectors))
+    pieces = max(sectors * one.lines.typical / max(asked, 1.0) * LINE / SLICE_BYTES, 1.0)
+    least = FLOAT_CYCLES if one.adds_floats else ATOMIC_THREAD_CYCLES
+    each = max(ATOMIC_SECTOR_CYCLES * asked / places, least)
+    return threads * each * (1.0 / pieces + 1.0 / ATOMIC_SLICES)

@@ -7,27 +7,26 @@ fitted to.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from occupancy_lab.gpus import devices
+from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.prediction import NOT_FOLLOWED, Prediction
 from occupancy_lab.throughput.calibrations import FITTED_TO, measured_units
-from occupancy_lab.throughput.demand import demand_of
-from occupancy_lab.throughput.ranges import (
-    LEAST_LOCAL_BYTES,
-    LEAST_OPEN,
-    is_open,
-    range_of,
-    varies,
-)
+from occupancy_lab.throughput.demand import Demand, demand_of
 from occupancy_lab.throughput.rounds import Rounds
+from occupancy_lab.values import Resources
+from occupancy_lab.work.counts import Program
 from occupancy_lab.work.pipes import TENSOR
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from occupancy_lab.gpus import Gpu
-    from occupancy_lab.values import Resources
-    from occupancy_lab.work.counts import Counts, Executed
+    from occupancy_lab.throughput.demand import Doing
+    from occupancy_lab.work.counts import Amount, Counts, Executed
     from occupancy_lab.work.memory import Memory
 
 MEASURED = (FITTED_TO, "h200")
@@ -38,38 +37,22 @@ has at the end. By the times that Nsight Compute recorded of 79 launches on an H
 on an H200."""
 
 
-def predict_launch(  # noqa: PLR0913, PLR0917 - what a time is made of
-    counts: Counts,
-    executed: Executed | None,
-    memory: Memory | None,
-    resources: Resources,
-    fit: int,
-    gpu: Gpu,
-    *,
-    num_stages: int = 1,
-    in_program: bool = False,
-    together: int | None = None,
-) -> Prediction | None:
-    """Return how long a launch takes on *gpu*, of which *fit* programs fit a multiprocessor.
-
-    *in_program* is as `Launch` has it: otherwise it is the time between two events of CUDA.
-    *together* programs wait for each other; where nobody says how many, they are two.
+def predict_launch(doing: Doing) -> Prediction | None:
+    """Return how long a launch takes.
 
     Where its binary was not followed, as on AMD, or has tensor cores of unknown rate, its programs
-    are those of `counted_program`, with *num_stages*. None where it `is_open` how much it does, and
-    for a GPU whose size, clock, bandwidth or tensor cores are not known.
+    are those of `counted_program`. None where it `is_open` how much it does, and for a GPU whose
+    size, clock, bandwidth or tensor cores are not known.
     """
+    counts, executed, memory, gpu = doing.counts, doing.executed, doing.memory, doing.gpu
     if is_open(counts, executed, memory):
         return None
-    if in_program and memory is not None and memory.written_within_bytes is not None:
+    if doing.in_program and memory is not None and memory.written_within_bytes is not None:
         memory = replace(memory, dram_written_bytes=memory.written_within_bytes)
-    given = (counts, executed, memory, resources, fit, gpu)
-    demand = demand_of(
-        *given, num_stages=num_stages, together=together, is_cold=not in_program
-    )
+    demand = demand_of(replace(doing, memory=memory))
     if demand is None or not gpu.has_rates:
         return None
-    found = Rounds(demand, gpu, EVENTS_US if in_program else 0.0)
+    found = Rounds(demand, gpu, EVENTS_US if doing.in_program else 0.0)
     us, parts = found.us(), found.parts
     followed = executed if demand.is_followed else None
     unknowns = counts.unknowns or (followed is not None and followed.unknowns)
@@ -80,7 +63,7 @@ def predict_launch(  # noqa: PLR0913, PLR0917 - what a time is made of
     found_range = range_of(
         varies=bool(unknowns) and varies(amounts, LEAST_OPEN),
         is_followed=followed is not None,
-        spills=(resources.local_bytes or 0) > LEAST_LOCAL_BYTES,
+        spills=(doing.resources.local_bytes or 0) > LEAST_LOCAL_BYTES,
         multiplies=bool(demand.program.pipes.get(TENSOR)),
         moves=moving > us / 2,
     )
@@ -108,3 +91,140 @@ def basis_words(gpu: Gpu, *, is_followed: bool = True) -> str:
     elif gpu.key != FITTED_TO:
         found = f"the data sheet and {found}"
     return found if is_followed else f"what the source does, {NOT_FOLLOWED}, {found}"
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Between which shares of its predicted time eight in ten launches of a class take."""
+
+    low: float
+    high: float
+
+    def around(self, us: float, *, is_alike: bool) -> tuple[float, float]:
+        """Return the least and the most of a time of *us*.
+
+        *is_alike* is whether it is of a GPU of the architecture that was measured.
+        """
+        wider = 1.0 if is_alike else STRANGER
+        return us * self.low / wider, us * self.high * wider
+
+
+RANGES = {
+    "bandwidth": Range(0.925, 1.14),
+    "tensor": Range(0.89, 1.15),
+    "other": Range(0.92, 1.20),
+    "spills": Range(0.88, 1.15),
+    "unknown": Range(0.75, 1.45),
+    "counted": Range(0.86, 1.36),
+    "counted products": Range(0.83, 1.87),
+}
+"""Of launches whose kernels the constants were not fitted to (H100); counted are those whose binary
+was not replayed, which was tried on the same launches."""
+STRANGER = 1.3
+"""How many times farther it is for a GPU of another architecture, of which nobody measured any. Of
+the same one it is no farther: 88% of the launches that were held out on an H200 lie inside."""
+MOST_OPEN = 5.0
+"""How many times as much as at the least a launch with a predicted time may do, by values that are
+not known. Measured launches with such values may do 4.1 times as much at the most."""
+LEAST_OPEN = 1.02
+"""The same where its range is that of launches of which everything is known."""
+LEAST_LOCAL_BYTES = 64
+"""Of a thread, below which a launch does not count as one that spills."""
+
+
+def range_of(
+    *, varies: bool, is_followed: bool, spills: bool, multiplies: bool, moves: bool
+) -> Range:
+    """Return the range of a launch, by the errors of its class.
+
+    *varies* is whether values that nobody knows make it do more or less, *is_followed* whether its
+    binary was replayed, *spills* whether its threads keep more than LEAST_LOCAL_BYTES in local
+    memory, *multiplies* whether it uses tensor cores, *moves* whether device memory needs most of
+    its time. With such values the range is no narrower than without, on either side.
+    """
+    if not is_followed:
+        found = RANGES["counted products" if multiplies else "counted"]
+    elif spills:
+        found = RANGES["spills"]
+    elif multiplies:
+        found = RANGES["tensor"]
+    else:
+        found = RANGES["bandwidth" if moves else "other"]
+    if not varies:
+        return found
+    unknown = RANGES["unknown"]
+    return Range(min(found.low, unknown.low), max(found.high, unknown.high))
+
+
+def is_open(counts: Counts, executed: Executed | None, memory: Memory | None) -> bool:
+    """Tell whether values that nobody knows leave it open how much a launch does.
+
+    It then may do MOST_OPEN times as much as at the least.
+    """
+    through = None if memory is None else memory.l2_bytes
+    instructions = None if executed is None else executed.instructions
+    return bool(counts.unknowns) and varies((through, instructions), MOST_OPEN)
+
+
+def varies(amounts: Iterable[Amount | None], times: float) -> bool:
+    """Tell whether one of *amounts* may be more than *times* what it is at the least."""
+    known = (one for one in amounts if one is not None)
+    return any(one.high is None or one.high > times * one.low for one in known)
+
+
+BLOCK_BYTES, THREAD_BYTES = 4096, 16
+"""What a program of the copy reads, and writes, and how much of it each of its threads."""
+PROGRAM = Program(
+    pipes={"issue": 46.0, "alu": 52.0, "fma": 20.0, "uniform": 4.0, "lsu": 73.6},
+    alone=(391.2, 691.2, 1091.2),
+    rounds=None,
+    code_cycles=0.0,
+    transferred=(1.0, 1.0),
+    loaded_lines=32.0,
+    stored_lines=32.0,
+)
+"""What it asks of its multiprocessor: the calibration's copy of rows, as compiled for an H200."""
+SOONER_US = 0.27
+"""How much sooner the driver's copy begins: as 261 copies recorded on an H100 and as many on an
+H200 are met best."""
+LARGE_BYTES, WHOLE_BYTES, UNEVEN_US = 2**20, 4096, 2.5
+"""Where CUDA copies LARGE_BYTES or more that are no multiple of WHOLE_BYTES, it takes so much
+longer, whatever their size: the median of 103 copies recorded on an H200 is 2.5 us. It is one copy
+all the same: a profiler has 1.4 us for 2 MiB, 7.6 for 2 bytes more (H200, 2026-11-23)."""
+
+
+def copy_us(total_bytes: int, gpu: Gpu) -> float | None:
+    """Return how long a copy takes that reads and writes *total_bytes* in all.
+
+    None where the size, the clock or the bandwidth of *gpu* is not known.
+    """
+    if not gpu.has_rates:
+        return None
+    resources = Resources(
+        n_regs=16, num_warps=BLOCK_BYTES // THREAD_BYTES // gpu.architecture.warp_size, shared=0
+    )
+    written = total_bytes // 2
+    demand = Demand(
+        programs=max(-(-written // BLOCK_BYTES), 1),
+        fit=calculate(resources, gpu).occupancy.programs_per_multiprocessor,
+        program=PROGRAM,
+        resources=resources,
+        read_bytes=total_bytes - written,
+        written_bytes=written,
+        l2_bytes=total_bytes,
+        stored_bytes=written,
+        missed=1.0,
+        again=False,
+    )
+    uneven = written >= LARGE_BYTES and written % WHOLE_BYTES and gpu.target.backend == "cuda"
+    return Rounds(demand, gpu).us() - SOONER_US + (UNEVEN_US if uneven else 0.0)
+
+
+def beside_copy(prediction: Prediction, total_bytes: int, gpu: Gpu) -> Prediction:
+    """Return *prediction* of a launch that moves *total_bytes*, with the speed of a plain copy."""
+    us = copy_us(total_bytes, gpu)
+    return dataclasses.replace(
+        prediction,
+        gbs=total_bytes / prediction.us / 1e3,
+        copy_gbs=None if us is None else total_bytes / us / 1e3,
+    )

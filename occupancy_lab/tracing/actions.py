@@ -19,7 +19,7 @@ from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.compiling.texts import kept_files
 from occupancy_lab.explaining.advice import best_action
 from occupancy_lab.explaining.explanation import explain_asked
-from occupancy_lab.explaining.launches import KernelTime
+from occupancy_lab.explaining.overview import KernelTime
 from occupancy_lab.explaining.script_runs import stand_in
 from occupancy_lab.launch import Launch
 from occupancy_lab.record import Record
@@ -49,7 +49,7 @@ class Effort:
     """Of how many kernels, those that lose most."""
 
 
-NOTHING = Effort()
+NO_EFFORT = Effort()
 
 
 def with_actions(

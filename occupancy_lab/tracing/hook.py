@@ -108,7 +108,6 @@ class Session:
         return session
 
     def _begin(self) -> None:
-        """Begin to count in this process."""
         self._lock = threading.RLock()
         self.place: Path | None = None
         self.start = self.flushed = clock()
@@ -173,7 +172,6 @@ class Session:
         return result
 
     def _cell(self, kernel: Any, grid: Any) -> Any:
-        """Return where launches over *grid* are counted."""
         if callable(kernel.described):
             describe, kernel.described = kernel.described, {}
             kernel.described = {**describe(), **device_facts()}

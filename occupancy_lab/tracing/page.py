@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from occupancy_lab.errors import some_of
-from occupancy_lab.explaining.launches import KernelTime, apart
+from occupancy_lab.explaining.overview import KernelTime, apart
 from occupancy_lab.occupancy.calculator import limiter_words
 from occupancy_lab.text.document import Document, Section, Table, literal
 from occupancy_lab.text.words import (
@@ -363,7 +363,6 @@ def _strange_sentences(shown: Sequence[TracedKernel]) -> Iterator[str]:
 
 
 def _named(names: Iterable[str]) -> str:
-    """Return the first of *names*, each once, and how many more there are."""
     return listed(some_of([*dict.fromkeys(map(literal, names))], MOST_NAMED))
 
 
@@ -424,7 +423,6 @@ def _sits(kernel: TracedKernel) -> tuple[str, ...]:
 
 
 def _programs(kernel: TracedKernel) -> str:
-    """Return the programs of the main grid, and of how many that run at once."""
     main = kernel.main_grid
     plan = kernel.plan(main)
     if main is None:
@@ -462,7 +460,6 @@ def _summary(found: Traced) -> str:
 
 
 def _timing_sentences(found: Traced, *, measured: bool) -> Iterator[str]:
-    """Say how launches were timed, and what that and counting them took."""
     seconds = sum(one.seconds or 0.0 for one in found.processes)
     if measured:
         timed = sum(one.samples for one in found.kernels)
@@ -485,7 +482,6 @@ def _timing_sentences(found: Traced, *, measured: bool) -> Iterator[str]:
 
 
 def _gpu_sentences(shown: Sequence[TracedKernel]) -> Iterator[str]:
-    """Say for which GPU occupancy is, and of which kernels it is not known."""
     said = {
         f"Occupancy on {one.calculation.title}, {one.gpu_source}."
         for one in shown

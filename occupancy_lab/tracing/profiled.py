@@ -43,17 +43,14 @@ class Profile:
             if clock() > self._until:
                 self.end()
         elif torch is not None and torch.cuda.is_initialized():
-            self._begin()
+            self.facts = {}  # where it fails it is not tried again
+            from torch import profiler
+
+            self._profiler = profiler.profile(activities=[profiler.ProfilerActivity.CUDA])
+            self._profiler.start()
+            self._until = clock() + self.seconds * 1e9
+            self.facts = None
         return clock() - before
-
-    def _begin(self) -> None:
-        self.facts = {}  # where it fails it is not tried again
-        from torch import profiler
-
-        self._profiler = profiler.profile(activities=[profiler.ProfilerActivity.CUDA])
-        self._profiler.start()
-        self._until = clock() + self.seconds * 1e9
-        self.facts = None
 
     def end(self) -> None:
         """End it, and add up what it noted."""
@@ -97,7 +94,6 @@ def summed(events: Any) -> Any:
 
 
 def _covered(intervals: Any) -> Any:
-    """Return how much of a line *intervals* cover."""
     covered = until = 0
     for start, end in sorted(intervals):
         covered += max(0, end - max(start, until))

@@ -19,13 +19,19 @@ from occupancy_lab.compiling.cubin import read_sizes
 from occupancy_lab.compiling.resources import read_resources
 from occupancy_lab.compiling.store import Store
 from occupancy_lab.compiling.texts import kept_files, texts_of
-from occupancy_lab.errors import BinaryError, InputError, refuse
+from occupancy_lab.errors import BinaryError, InputError, refuse, unreadable
 from occupancy_lab.files import read_bytes
 from occupancy_lab.gpus import bare_gpus, find_device, present_gpus, usual_gpus
 from occupancy_lab.launch import BoundLaunch, Launch
 from occupancy_lab.occupancy.calculator import calculate, check_fits
 from occupancy_lab.options import NAMES
-from occupancy_lab.tracing.actions import NOTHING, Effort, case_of_kept, with_actions, without_timed
+from occupancy_lab.tracing.actions import (
+    NO_EFFORT,
+    Effort,
+    case_of_kept,
+    with_actions,
+    without_timed,
+)
 from occupancy_lab.tracing.fusing import each_handover, noted_feeds
 from occupancy_lab.tracing.traced import (
     GpuTime,
@@ -43,7 +49,7 @@ from occupancy_lab.tracing.traced import (
     unusual,
 )
 from occupancy_lab.values import INT64_MAX, Resources, Target
-from occupancy_lab.work.counting import Counted, count_launch
+from occupancy_lab.work.counting import Counted, Counting, count_launch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -68,7 +74,7 @@ def read_records(
     gpu: Gpu | None = None,
     directory: Path | None = None,
     *,
-    effort: Effort = NOTHING,
+    effort: Effort = NO_EFFORT,
     progress: Callable[[str], None] = lambda _said: None,
 ) -> Traced:
     """Return what the processes whose records are in *folder* launched.
@@ -322,7 +328,7 @@ def _resources(
     backend = "cuda" if target is None else target.backend
     try:
         return read_resources(asm, SimpleNamespace(**metadata), backend)
-    except (BinaryError, AttributeError, TypeError) as error:
+    except (BinaryError, AttributeError, TypeError):
         told: dict[str, Any] = {
             "num_warps": metadata.get("num_warps"),
             "shared": metadata.get("shared"),
@@ -333,8 +339,7 @@ def _resources(
         elif first.get("n_spills") is not None:
             told["local_bytes"] = 4 * first["n_spills"]
         if None in told.values():
-            msg = f"the files that Triton made of {first['name']} are gone"
-            raise BinaryError(msg) from error
+            unreadable(f"the files that Triton made of {first['name']} are gone")
         return Resources(**told, num_ctas=metadata.get("num_ctas", 1))
 
 
@@ -379,11 +384,11 @@ def count_kept(
     """Return what a launch does that was noted, or why that is not known, and the launch.
 
     *values* are what its small tensors of whole numbers had when it was made. Where what it does
-    depends on values, the launch that is returned has those that it only reads. *resident* and
-    *store* are as `count_launch` takes them.
+    depends on values, the launch that is returned has those that it only reads. *resident*
+    programs run at once.
     """
-    assumed: dict[str, Any] = {"assume": {}, "resident": resident}
-    found = count_launch(texts, run, run.launch.grid, store, **assumed)
+    counting = Counting(texts, run, run.launch.grid, {}, resident)
+    found = count_launch(counting, store)
     if found.counts is None or not found.counts.unknowns:
         return run, found
     written = {one.tensor for one in found.counts.footprints if one.written.high != 0}
@@ -391,7 +396,7 @@ def count_kept(
     if not read:
         return run, found
     known = dataclasses.replace(run, launch=dataclasses.replace(run.launch, values=read))
-    return known, count_launch(texts, known, run.launch.grid, store, **assumed)
+    return known, count_launch(dataclasses.replace(counting, run=known), store)
 
 
 def launch_of(

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from occupancy_lab.compiling.store import store_directory
-from occupancy_lab.errors import InputError, quoted, refuse
+from occupancy_lab.errors import quoted, refuse
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.text.document import Answer, Document
 from occupancy_lab.tracing import hook, launchers, noted, profiled, sitecustomize
-from occupancy_lab.tracing.actions import NOTHING, Effort
+from occupancy_lab.tracing.actions import NO_EFFORT, Effort
 from occupancy_lab.tracing.page import Outcome, write_trace
 from occupancy_lab.tracing.records import read_records
 from occupancy_lab.workers import signals
@@ -172,7 +172,7 @@ def trace_program(  # noqa: PLR0913 - one argument per option of the command lin
     times: bool = True,
     sample: int = hook.SAMPLE,
     profile: float = 0.0,
-    effort: Effort = NOTHING,
+    effort: Effort = NO_EFFORT,
     ended: Callable[[int], None] = lambda _status: None,
     progress: Callable[[str], None] = lambda _said: None,
 ) -> Trace:
@@ -219,8 +219,7 @@ def _run(command: Sequence[str], environment: dict[str, str]) -> int:
         try:
             process = subprocess.Popen(command, env=environment)  # noqa: S603 - the user's own
         except OSError as error:
-            msg = f"{quoted(command[0])} cannot be run: {error.strerror}"
-            raise InputError(msg) from error
+            refuse(f"{quoted(command[0])} cannot be run: {error.strerror}")
         children.append(process)
         return process.wait()
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiled_records import record_in_program
-from occupancy_lab.explaining.launches import KernelTime
-from occupancy_lab.occupancy.planning import plan_launch
+from occupancy_lab.explaining.overview import KernelTime
+from occupancy_lab.occupancy.calculator import plan_launch
 from occupancy_lab.options import OPTIONS
 from occupancy_lab.prediction import time_columns
 from occupancy_lab.values import Work

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from occupancy_lab.arguments import TRITON_DTYPES, Dtype, Pointer, plain
 from occupancy_lab.compiled_records import compile_runs, with_counts
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
-from occupancy_lab.errors import GridError, after, few_of, quoted, refuse
+from occupancy_lab.errors import GridError, InputError, after, few_of, quoted, refuse, shortened
 from occupancy_lab.explaining.dry_run import asked_of, opened, variants_of
 from occupancy_lab.explaining.duration import why_no_time
 from occupancy_lab.explaining.grids import doing_less, moved_bytes
+from occupancy_lab.expressions import Kind, parse
+from occupancy_lab.files import read_given
 from occupancy_lab.kernel import Variant, innermost, variants
 from occupancy_lab.launch import constant_text
-from occupancy_lab.notation import Parameters
+from occupancy_lab.notation import Parameters, read_constant, split
 from occupancy_lab.options import KNOBS
 from occupancy_lab.record import Failed, Record
-from occupancy_lab.signature import read_assumed
-from occupancy_lab.tuning.sizes import launches_at, read_sizes, with_values
+from occupancy_lab.signature import Words, read_assumed, read_launches
 from occupancy_lab.tuning.space import (
     as_compared,
     autotuner_of,
@@ -31,21 +36,26 @@ from occupancy_lab.tuning.space import (
     without_autotuner,
 )
 from occupancy_lab.tuning.tuned_file import LeftOut, TunedFile, TunedLaunch
-from occupancy_lab.values import Work
+from occupancy_lab.values import INT64_MAX, Work
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator
 
     from occupancy_lab.assumed import Assumption
     from occupancy_lab.compiling.compiler import Compiler
+    from occupancy_lab.expressions import Expression
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedGpus
     from occupancy_lab.prediction import Prediction
-    from occupancy_lab.signature import LaunchLine, Words
-    from occupancy_lab.tuning.sizes import AskedSizes
+    from occupancy_lab.signature import LaunchLine
     from occupancy_lab.tuning.space import Settings
     from occupancy_lab.tuning.tuned_file import Size
 
+AskedSizes: TypeAlias = str | Sequence[Mapping[str, Any]]
+"""The path of a CSV file, or the value of each argument by name, a mapping for each size."""
+
+MOST_SIZES = 10_000
+_ENTRY = re.compile(r"(\s*[^\W\d]\w*\s*=)?(.*)", re.DOTALL)
 SEARCHED = 60
 """Configurations that a search compiles for a GPU, at the most, besides those that are given."""
 
@@ -111,8 +121,6 @@ def tune_sizes(  # noqa: PLR0913 - one argument per option of the command line
 
 @dataclass(frozen=True, slots=True)
 class _Tuner:
-    """What is tuned, and how it is compiled."""
-
     kernel: Any
     name: str | None
     gpus: Sequence[Gpu]
@@ -372,3 +380,143 @@ def _text(size: Size) -> str:
 
 def _key(config: Settings, names: Sequence[str] = ()) -> str:
     return repr(sorted((name, config.get(name)) for name in names or config))
+
+
+def read_sizes(asked: AskedSizes, kernel: Any) -> dict[str, Size]:
+    """Return the sizes that are *asked*, each the arguments of *kernel* that it sets by name.
+
+    They are by where each is first: "'sizes.csv', line 2".
+
+    Raises InputError where there is none, a name is no argument that a launch passes, or a value is
+    no whole number; that of a constexpr may be a truth value, a number or a text.
+    """
+    parameters = Parameters.of(kernel)
+    name, rows = _rows(asked)
+    if not rows:
+        refuse(f"{name} has no sizes; its first line names arguments, and each other has a size")
+    if len(rows) > MOST_SIZES:
+        refuse(f"{name} has {len(rows)} sizes; give at most {MOST_SIZES}")
+    names = list(next(iter(rows.values())))
+    for one in names:
+        if one not in parameters.by_name:
+            refuse(
+                f"{name} has the column {quoted(one)}, which {parameters.name} does not take;"
+                f" it takes {few_of([*parameters.by_name])}"
+            )
+        if one in parameters.setters:
+            refuse(
+                f"{name} has the column {shortened(one)}, which the {parameters.setters[one]} of"
+                f" {parameters.name} sets; leave it out"
+            )
+    found: dict[str, Size] = {}
+    for place, row in rows.items():
+        if list(row) != names:
+            refuse(f"{place} has other arguments than the first size: {few_of([*row])}")
+        size = {one: _value(place, one, value, parameters) for one, value in row.items()}
+        if size not in found.values():
+            found[place] = size
+    return found
+
+
+def _rows(asked: AskedSizes) -> tuple[str, dict[str, Mapping[str, Any]]]:
+    """Return what errors call the sizes, and by the place of each its texts or values."""
+    if not isinstance(asked, str):
+        return "sizes", {f"size {number}": one for number, one in enumerate(asked, 1)}
+    reader = csv.reader(io.StringIO(read_given(asked)))
+    lines = [(reader.line_num, row) for row in reader if any(map(str.strip, row))]
+    names = [one.strip() for one in lines[0][1]] if lines else []
+    if len(set(names)) < len(names):
+        refuse(f"{quoted(asked)} names a column twice")
+    rows: dict[str, Mapping[str, Any]] = {}
+    for number, row in lines[1:]:
+        place = f"{quoted(asked)}, line {number}"
+        if len(row) != len(names):
+            refuse(
+                f"{place} has {quoted(','.join(row))} under {len(names)} columns: {few_of(names)}"
+            )
+        rows[place] = dict(zip(names, map(str.strip, row), strict=True))
+    return quoted(asked), rows
+
+
+def _value(place: str, name: str, given: Any, parameters: Parameters) -> Any:
+    value = read_constant(name, given) if isinstance(given, str) else given
+    if parameters.is_constexpr(name):
+        fits = value is None or type(value) in {bool, int, float, str}
+        wanted = "a number, True or a text"
+    else:
+        fits = type(value) is int and abs(value) <= INT64_MAX
+        wanted = "a whole number"
+    if not fits:
+        refuse(f"{place} has {quoted(given)} for {shortened(name)}; give {wanted}")
+    return value
+
+
+def launches_at(
+    kernel: Any, size: Size, *, signature: str | None, constexprs: Words, **described: Any
+) -> tuple[LaunchLine, ...]:
+    """Return the launches of *kernel* at a *size*, described as for `read_launches`.
+
+    An entry of the signature may calculate with arguments that the size sets, "M" or "2 * K". An
+    argument without an entry of its own, in its order or by its name, is passed by name.
+
+    Raises InputError as `read_launches` does, and where the signature passes another value.
+    """
+    parameters = Parameters.of(kernel)
+    text, passed = _signature_at(signature or "", size)
+    others = {name: value for name, value in size.items() if name not in passed}
+    given = {name: value for name, value in others.items() if parameters.is_constexpr(name)}
+    entries = [text] if text else []
+    entries += [f"{name}={others[name]}" for name in others.keys() - given.keys()]
+    lines = read_launches(
+        kernel,
+        signature=", ".join(entries) or None,
+        constexprs=with_values(constexprs, given),
+        **described,
+    )
+    for line in lines:
+        named = {**dict(zip(parameters.by_name, line.arguments, strict=False)), **line.keywords}
+        for name, value in size.items():
+            if name in named and named[name] != value:
+                refuse(
+                    f"--signature passes {quoted(named[name])} as {shortened(name)}, whose size is"
+                    f" {quoted(value)}; give {shortened(name)} in its place"
+                )
+    return lines
+
+
+def _signature_at(signature: str, size: Size) -> tuple[str, set[str]]:
+    """Return *signature* with the numbers of a size, and what of the size it passes."""
+    entries: list[str] = []
+    passed: set[str] = set()
+    for entry in split(signature, "--signature") if signature.strip() else []:
+        match = _ENTRY.fullmatch(entry)
+        name, text = (match[1] or "", match[2]) if match else ("", entry)
+        passed.add(name.strip(" =") or text.strip())
+        try:
+            expression = parse(text)
+        except InputError:
+            expression = None
+        if expression is None or not expression.names or not expression.names <= size.keys():
+            entries.append(entry)
+        else:
+            entries.append(f"{name}{_worked_out(expression, size)!r}")
+    return ", ".join(entries), passed
+
+
+def _worked_out(expression: Expression, size: Size) -> Any:
+    if (name := expression.text.strip()) in size:
+        return size[name]
+    expression.check(dict.fromkeys(expression.names, Kind.NUMBER), Kind.NUMBER)
+    value = expression.evaluate({one: size[one] for one in expression.names})
+    if value is None:
+        refuse(f"{quoted(expression.text)} in --signature comes to no number")
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def with_values(words: Words, given: Mapping[str, Any]) -> Words:
+    """Return *words*, NAME=VALUE or values by name, with what is *given* in place of its own."""
+    if isinstance(words, Mapping):
+        return {**words, **{name: [value] for name, value in given.items()}}
+    texts = [words] if isinstance(words, str) else list(words)
+    kept = [one for one in texts if one.partition("=")[0].strip() not in given]
+    return [*kept, *(f"{name}={value!r}" for name, value in given.items())]

@@ -28,9 +28,9 @@ from occupancy_lab.inputs import (
 )
 from occupancy_lab.kernel import kernel_names, own_kernel
 from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices
+from occupancy_lab.record import matrix_of
 from occupancy_lab.signature import read_options
-from occupancy_lab.sweeping.grid import grid_tasks, run_tasks
-from occupancy_lab.sweeping.measured import measure_table
+from occupancy_lab.sweeping.grid import grid_tasks, measure_table, run_tasks
 from occupancy_lab.sweeping.recorded import faster_rivals, recorded_measurement, recorded_ranking
 from occupancy_lab.table.columns import MEASURED_COLUMNS
 from occupancy_lab.tuning.choice import TOP, Choice, Tuning, Tunings, choice_of, cost_of
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from occupancy_lab.asked import AskedMatrix
+    from occupancy_lab.asked import Asked
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedDtype, AskedGpus, AskedKernel, Integer, Integers
     from occupancy_lab.measuring.journal import Journal
@@ -213,13 +213,13 @@ def _ranked(table: pd.DataFrame) -> pd.DataFrame:
     return table.loc[[*timed.index, *table.index.difference(timed.index)]]
 
 
-def _with_recorded(table: pd.DataFrame, tasks: Sequence[AskedMatrix]) -> pd.DataFrame:
+def _with_recorded(table: pd.DataFrame, tasks: Sequence[Asked]) -> pd.DataFrame:
     """Return *table* with a column of the times that were recorded; without where none was."""
     import pandas as pd
 
     found = [
         recorded_measurement(
-            task.gpu.key, name, task.matrix.problem, task.matrix.config, int(programs)
+            task.gpu.key, name, matrix_of(task).problem, matrix_of(task).config, int(programs)
         )
         if (name := task.name) in kernel_names() and not pd.isna(programs)
         else None
@@ -237,7 +237,7 @@ def _tuning(  # noqa: PLR0913 - what a tuning is made of
     launched: str,
     *,
     runs: int,
-    tasks: Sequence[AskedMatrix] = (),
+    tasks: Sequence[Asked] = (),
     tutorial: Sequence[Record] = (),
     less_work: tuple[str, ...] = (),
 ) -> Tuning:
@@ -250,7 +250,7 @@ def _tuning(  # noqa: PLR0913 - what a tuning is made of
     measured = predicted[predicted["measured"].notna()] if "us" in table else predicted.iloc[:0]
     choices = [choice_of(row) for row in predicted.to_dict("records")]
     timed = [choice for choice in choices if choice.us is not None]
-    problem = tasks[0].matrix.problem if tasks else None
+    problem = matrix_of(tasks[0]).problem if tasks else None
     tuned = {task.name for task in tasks}
     own = [name for name in kernel_names() if name in tuned]
     recorded = () if problem is None else recorded_ranking(gpu.key, problem, own)
@@ -271,13 +271,13 @@ def _tuning(  # noqa: PLR0913 - what a tuning is made of
     )
 
 
-def _is_default(task: AskedMatrix) -> bool:
-    matrix = task.matrix
+def _is_default(task: Asked) -> bool:
+    matrix = matrix_of(task)
     return matrix.config == chosen_config(matrix.kernel, matrix.problem, task.gpu, {})
 
 
 def _compared(
-    predicted: pd.DataFrame, tasks: Sequence[AskedMatrix], tutorial: Sequence[Record]
+    predicted: pd.DataFrame, tasks: Sequence[Asked], tutorial: Sequence[Record]
 ) -> Iterator[tuple[str, Choice]]:
     """Return what each kernel's author would launch, and the tutorial's launch, where predicted."""
     for row, task in zip(predicted.to_dict("records"), tasks, strict=False):

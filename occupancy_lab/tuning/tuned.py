@@ -70,8 +70,6 @@ def tuned(file: str | Path) -> Callable[[Any], Tuned]:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """How a launch is made."""
-
     run: Callable[..., Any]
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What is passed besides what the launch line passes."""
@@ -136,7 +134,6 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
         return way.run(*args, **kwargs, **way.settings)
 
     def _autotune(self, *args: Any, **kwargs: Any) -> Any:
-        """Launch it as its own autotuner does."""
         launched = self._own.run(*args, **kwargs)
         self.best_config = getattr(self._own, "best_config", None)
         return launched
@@ -341,7 +338,6 @@ def _pruning(tuner: Tuned, file: TunedFile, own: Any) -> Callable[..., list[Any]
 
 
 def _config(settings: Mapping[str, Any]) -> Any:
-    """Return Triton's Config that sets *settings*."""
     own = inspect.signature(Config).parameters.keys() - {"kwargs", "pre_hook"}
     options = {name: value for name, value in settings.items() if name in own}
     return Config({name: settings[name] for name in settings if name not in own}, **options)

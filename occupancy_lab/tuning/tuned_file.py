@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from occupancy_lab.errors import InputError, quoted, refuse
+from occupancy_lab.errors import quoted, refuse
 from occupancy_lab.files import read_given, read_json
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
@@ -142,9 +142,8 @@ class TunedFile(Answer):
                 basis={str(gpu): str(values["basis"][gpu]) for gpu in values["gpus"]},
                 left_out=tuple(LeftOut(**one) for one in values["left_out"]),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            msg = f"{quoted(name)} lacks a part of what `occupancy-lab tune --output` writes"
-            raise InputError(msg) from error
+        except (KeyError, TypeError, ValueError, AttributeError):
+            refuse(f"{quoted(name)} lacks a part of what `occupancy-lab tune --output` writes")
         for one in (one for launches in found.gpus.values() for one in launches):
             if not isinstance(one.config, dict) or tuple(one.sizes) != found.sizes:
                 refuse(f"{quoted(name)} has a launch without its sizes or its configuration")
@@ -213,7 +212,6 @@ def _settings(launches: Sequence[TunedLaunch], *, alike: bool) -> list[str]:
 
 
 def _alike(launches: Sequence[TunedLaunch]) -> Iterator[str]:
-    """Say which settings are alike in all *launches*."""
     names = _settings(launches, alike=True)
     if names:
         each = [f"{literal(name)} {literal(str(launches[0].config[name]))}" for name in names]

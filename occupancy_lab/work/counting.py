@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.arguments import Pointer
 from occupancy_lab.assumed import assumption_words
 from occupancy_lab.errors import BinaryError, TtirError
-from occupancy_lab.work.counts import Counts, Executed  # noqa: TC001 - `from_line` reads the types
+from occupancy_lab.work.counts import Counts, Executed, total  # `from_line` reads the types
 from occupancy_lab.workers.child import from_line, to_line
 from occupancy_lab.workers.forked import in_forks
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from occupancy_lab.assumed import Assumption
     from occupancy_lab.compiling.store import Store
     from occupancy_lab.compiling.texts import Texts
     from occupancy_lab.launch import BoundLaunch
 
-COUNTERS = 43
+COUNTERS = 44
 """Goes up whenever other numbers are counted of the same launch, so that older ones are not taken
 from a store."""
 FEW = 4
@@ -116,27 +116,49 @@ class Counting:
 
     def count(self) -> Counted:
         """Return what it does; reads no store."""
-        texts, grid, values = self.texts, self.grid, self._values
+        texts, grid, known, values = self.texts, self.grid, self._known, self._values
         if texts is None or grid is None:
             return Counted(why_not=self.why_not)
-        given: dict[str, Any] = {"values": values, "resident": self.resident}
-        found = _counted(texts.ttir, self._known, grid, assume=self.assume, **given)
-        if found.counts is None:
-            return found
-        given["values"] = values | self._assumed_values
-        numbers = {name: one for name, one in self.assume.items() if name in self._unknown}
-        return _with_executed(found, texts, self._known | numbers, grid, **given)
+        # All need numpy, whose import takes a fifth of a page whose counts are kept.
+        from occupancy_lab.work.executed import execute
+        from occupancy_lab.work.ttir import read_ttir
+        from occupancy_lab.work.walk import WorkError, count
+
+        given: dict[str, Any] = {"resident": self.resident}
+        try:
+            module = read_ttir(texts.ttir)
+            counts = count(module, known, grid, values=values, assume=self.assume, **given)
+        except (TtirError, WorkError) as error:
+            return Counted(why_not=str(error))
+        except Exception as error:  # noqa: BLE001 - what is known without it is shown all the same
+            return Counted(why_not=f"{type(error).__name__} in counting: {error}", is_failure=True)
+        known |= {name: one for name, one in self.assume.items() if name in self._unknown}
+        values |= self._assumed_values
+        try:
+            return Counted(counts, executed=execute(texts, known, grid, values=values, **given))
+        except BinaryError as error:
+            return Counted(counts, why_not_executed=str(error))
+        except Exception as error:  # noqa: BLE001 - the same
+            why = f"{type(error).__name__} in following its instructions: {error}"
+            return Counted(counts, why_not_executed=why, is_failure=True)
 
 
 def count_launches(wanted: Sequence[Counting], store: Store, jobs: int = 1) -> list[Counted]:
     """Return what each of *wanted* does, out of *store* or counted, in *jobs* forks, and kept.
 
-    That the lab failed is not kept.
+    Each is kept as soon as it is counted; that the lab failed is not.
     """
     found = {place: kept for place, one in enumerate(wanted) if (kept := one.kept(store))}
     missing = [place for place in range(len(wanted)) if place not in found]
+
+    def keep(place: int, counted: Counted) -> None:
+        found[place] = counted
+        if not counted.is_failure:
+            store.put_counted(wanted[place].key(), to_line(counted))
+
     if jobs == 1 or len(missing) < FEW:
-        found |= {place: wanted[place].count() for place in missing}
+        for place in missing:
+            keep(place, wanted[place].count())
     else:
         from occupancy_lab.work import executed, walk  # noqa: F401 - for all forks at once
 
@@ -144,10 +166,7 @@ def count_launches(wanted: Sequence[Counting], store: Store, jobs: int = 1) -> l
         for place, (answer, words) in in_forks(calls, jobs, None):
             why = f"the process that counted it died: {words}"
             died = Counted(why_not=why, is_failure=True)
-            found[place] = from_line(Counted, answer) if answer else died
-    for place in missing:
-        if not found[place].is_failure:
-            store.put_counted(wanted[place].key(), to_line(found[place]))
+            keep(place, from_line(Counted, answer) if answer else died)
     return [found[place] for place in range(len(wanted))]
 
 
@@ -159,59 +178,103 @@ def _counted_line(one: Counting) -> str:
     return to_line(one.count())
 
 
-def count_launch(  # noqa: PLR0913 - what counts depend on
-    texts: Texts | None,
-    run: BoundLaunch,
-    grid: tuple[int, ...] | None,
-    store: Store,
-    *,
-    assume: Mapping[str, Assumption],
-    resident: int | None,
-) -> Counted:
-    """Return what the launch *run* does, as `count_launches` does, of a Counting's fields."""
-    return count_launches([Counting(texts, run, grid, assume, resident)], store)[0]
+def count_launch(one: Counting, store: Store) -> Counted:
+    """Return what a launch does, as `count_launches` does."""
+    return count_launches([one], store)[0]
 
 
-def _counted(  # noqa: PLR0913 - as `count_launch`
-    ttir: str,
-    arguments: Mapping[str, Any],
-    grid: tuple[int, ...],
-    *,
-    values: Mapping[str, Sequence[int]],
-    assume: Mapping[str, Assumption],
-    resident: int | None,
-) -> Counted:
-    # Both need numpy, whose import takes a fifth of a page whose counts are kept.
-    from occupancy_lab.work.ttir import read_ttir
-    from occupancy_lab.work.walk import WorkError, count
-
-    try:
-        module = read_ttir(ttir)
-        return Counted(
-            count(module, arguments, grid, values=values, assume=assume, resident=resident)
-        )
-    except (TtirError, WorkError) as error:
-        return Counted(why_not=str(error))
-    except Exception as error:  # noqa: BLE001 - what is known without it is shown all the same
-        return Counted(why_not=f"{type(error).__name__} in counting: {error}", is_failure=True)
+ROUNDING = 0.01
+"""By which share amounts may differ: of many programs some stand for all."""
+OUTSIDE = frozenset({"fp32", "fp64"})
+"""The dtypes of dots that the tensor cores do in part or not at all."""
+DECOMPOSED = 3
+"""Products that Triton makes of one of tf32x3 or bf16x3."""
+MOST_POWER, MOST_SUMS = 7, 10_000
+"""How often several warps do the same at most, as a power of two; and sums that are tried."""
+EDGES = "or the programs that stand for all are at the edge of a tensor more often than others"
+LOADED = {"load", "descriptor load", "descriptor gather"}
+STORED = {"store", "descriptor store", "descriptor scatter"}
 
 
-def _with_executed(  # noqa: PLR0913 - as `count_launch`
-    found: Counted,
-    texts: Texts,
-    arguments: Mapping[str, Any],
-    grid: tuple[int, ...],
-    *,
-    values: Mapping[str, Sequence[int]],
-    resident: int | None,
-) -> Counted:
-    from occupancy_lab.work.executed import execute
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A number of a launch that is not certain."""
 
-    try:
-        executed = execute(texts, arguments, grid, values=values, resident=resident)
-        return replace(found, executed=executed)
-    except BinaryError as error:
-        return replace(found, why_not_executed=str(error))
-    except Exception as error:  # noqa: BLE001 - what is known without it is shown all the same
-        why = f"{type(error).__name__} in following its instructions: {error}"
-        return replace(found, why_not_executed=why, is_failure=True)
+    number: str
+    """What it counts: "FLOPs of dots", "bytes that loads ask for", ..."""
+    counted: int
+    """As the kernel's first text has it."""
+    executed: int
+    """As its machine code does it."""
+    why: str
+    """What can be the reason."""
+
+
+def doubts(counts: Counts | None, executed: Executed | None) -> tuple[Doubt, ...]:
+    """Return where the two do not agree; nothing where one is missing, or a value is not known."""
+    if counts is None or executed is None or counts.unknowns or counts.not_counted:
+        return ()
+    return () if executed.unknowns else tuple(_doubts(counts, executed))
+
+
+def _doubts(counts: Counts, executed: Executed) -> Iterator[Doubt]:
+    yield from _products(counts, executed)
+    if executed.kinds.get("bulk_copies"):
+        return  # their bytes are in no instruction
+    for number, operations, instructions, less in (
+        (
+            "bytes that loads ask for",
+            LOADED,
+            {"load", "copy"},
+            f"the compiler leaves out what a thread loads twice or nothing needs, {EDGES}",
+        ),
+        (
+            "bytes that stores write",
+            STORED,
+            {"store"},
+            f"the compiler leaves out what is written again, {EDGES}",
+        ),
+    ):
+        asked = total(one.bytes for one in counts.accesses if one.operation in operations).exact
+        found = total(
+            one.threads * one.thread_bytes
+            for one in executed.accesses
+            if one.operation in instructions
+        ).exact
+        if asked is None or found is None:
+            continue
+        if found < asked * (1 - ROUNDING):
+            yield Doubt(number, asked, found, less)
+        elif found > asked * (1 + ROUNDING) and instructions.isdisjoint({"load"}):
+            yield Doubt(number, asked, found, f"several threads write the same, {EDGES}")
+
+
+def _products(counts: Counts, executed: Executed) -> Iterator[Doubt]:
+    """Tell where tensor instructions do other FLOPs than the dots have."""
+    found = [line.tensor_flops for line in executed.lines]
+    products = [one for one in counts.arithmetic if one.operation == "dot"]
+    if None in found or any(one.dtype in OUTSIDE for one in products):
+        return
+    dots = [one.flops.low for one in products]
+    counted, done = sum(dots), total(one for one in found if one is not None).low
+    if done < counted * (1 - ROUNDING):
+        why = "the compiler leaves out products that no result needs"
+        yield Doubt("FLOPs of dots", counted, done, why)
+    elif done > counted * (1 + ROUNDING) and not _is_repeated(dots, done):
+        yield Doubt("FLOPs of dots", counted, done, "warps multiply the same again")
+
+
+def _is_repeated(dots: Sequence[int], done: int) -> bool:
+    """Tell whether *done* is the sum of *dots*, each a power of two times, or so of three of it."""
+    sums = {0}
+    for flops in dots:
+        times = (of * 2**power for of in (1, DECOMPOSED) for power in range(MOST_POWER + 1))
+        sums = {
+            more
+            for one in times
+            for begun in sums
+            if (more := begun + one * flops) <= done * (1 + ROUNDING)
+        }
+        if len(sums) > MOST_SUMS:
+            return True
+    return any(abs(one - done) <= ROUNDING * done for one in sums)

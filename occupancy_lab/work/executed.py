@@ -13,7 +13,7 @@ from occupancy_lab.compiling.cubin import (
     read_elf,
 )
 from occupancy_lab.compiling.sass import BULK_COPIES, KINDS_BY_OPCODE, stalls
-from occupancy_lab.errors import BinaryError
+from occupancy_lab.errors import unreadable
 from occupancy_lab.gpus import architectures
 from occupancy_lab.work import operations
 from occupancy_lab.work.banks import PASS, WARP_GROUP, Served, Serving, product_wavefronts
@@ -21,11 +21,10 @@ from occupancy_lab.work.counts import NOTHING, SharedAccess
 from occupancy_lab.work.executed_gcn import GcnRun
 from occupancy_lab.work.followed import Mark, Run, between
 from occupancy_lab.work.line_tables import read_lines
-from occupancy_lab.work.live import live_registers
+from occupancy_lab.work.live import live_registers, product_flops
 from occupancy_lab.work.module import UNKNOWN_PLACE
 from occupancy_lab.work.operations import ATOMICS, LOADS, SHARED_ACCESSES
 from occupancy_lab.work.passed import Passed, parameters_of
-from occupancy_lab.work.products import product_flops
 from occupancy_lab.work.program import program_of
 from occupancy_lab.work.slices import ACCESSES, Slice, accesses_of, read_code, slice_of
 from occupancy_lab.work.tickets import waiting
@@ -75,8 +74,7 @@ def execute(
     if texts.amdgcn is not None:
         return GcnRun.of(texts, texts.amdgcn, arguments, grid, values or {}).executed()
     if texts.cubin is None:
-        message = f"The instructions that {texts.name} executes are not counted: it has no cubin."
-        raise BinaryError(message)
+        unreadable(f"The instructions that {texts.name} executes are not counted: it has no cubin.")
     return SassRun(texts, texts.cubin, arguments, grid, values or {}).with_program(resident)
 
 

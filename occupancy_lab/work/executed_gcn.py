@@ -13,12 +13,12 @@ from occupancy_lab.compiling.amdgcn import (
     kernel_metadata,
     kind_of,
 )
-from occupancy_lab.errors import BinaryError
+from occupancy_lab.errors import unreadable
 from occupancy_lab.work.followed import Mark, Run
 from occupancy_lab.work.gcn import LANES, read_gcn, slice_of
 from occupancy_lab.work.live import live_vectors
 from occupancy_lab.work.passed import Passed, parameters_of
-from occupancy_lab.work.waits_gcn import GcnWaits, issue_cycles
+from occupancy_lab.work.waits import MEMORY_CYCLES, Groups, Waits
 from occupancy_lab.work.waves import Waves
 
 if TYPE_CHECKING:
@@ -87,16 +87,14 @@ class GcnRun(Run):
             BinaryError: as `execute`.
         """
         if int(kernel_metadata(assembly, texts.name).get(".wavefront_size", "0")) != LANES:
-            message = (
+            unreadable(
                 f"The instructions that {texts.name} executes are not counted: waves of 32 lanes"
                 " are not followed."
             )
-            raise BinaryError(message)
         numbers = [descriptor_number(assembly, texts.name, one) for one in DESCRIBED]
         architecture = architecture_of(assembly)
         if None in numbers or architecture is None:
-            message = f"The amdgcn does not say how programs of {texts.name!r} begin, or where."
-            raise BinaryError(message)
+            unreadable(f"The amdgcn does not say how programs of {texts.name!r} begin, or where.")
         users, *axes = (one or 0 for one in numbers)
         threads = texts.num_warps * LANES
         names = parameters_of(texts.ttir, texts.name)
@@ -153,3 +151,100 @@ def wave_flops(one: Instruction) -> int | None:
     if not one.name[found.end() :].startswith("_") and one.name.split("_", 3)[3] not in ALONE:
         return None
     return 2 * math.prod(int(found[place]) for place in (1, 2, 3)) * int(found[4] or 1)
+
+
+ISSUE_CYCLES, SLEEP_CYCLES = 4, 64
+QUARTER = 4
+"""How many times as long as others take those instructions of which a cycle has a quarter."""
+SLOW = re.compile(r"v_(?:s_)?(?:exp|log|rcp|rsq|sqrt|sin|cos|mul_lo_u32|mul_hi_|mad_[ui]64)")
+"""What a SIMD computes at a quarter of its rate (LLVM's scheduling model, SISchedule.td)."""
+LDS_CYCLES = 69
+"""Until LDS has been read, of a gfx950. Scalar loads, most of which find the kernel's arguments in
+their cache, are taken to need as long."""
+COUNTED = (
+    (re.compile(r"(?:global|buffer|scratch|flat)_(?:load|store|atomic)"), "vm", MEMORY_CYCLES),
+    (re.compile(r"ds_|s_load|s_buffer_load|s_memtime"), "lgkm", LDS_CYCLES),
+)
+"""What each counter of a wave counts, in the order in which it is done, and for how long."""
+WAITED = re.compile(r"(vm|lgkm)cnt\((\d+)\)")
+MULTIPLY_ADDS, WHOLE_MULTIPLY_ADDS = 1024, 128
+"""Of 16 bits a cycle and CU where the architecture's are not known: an MI300X's; and of FP32 and
+FP64, an MI100's, MI250X's and MI300X's (data sheets)."""
+
+
+def issue_cycles(one: Instruction) -> int:
+    """Return the cycles from an instruction to the next one of its wave, where nothing waits."""
+    if one.name in {"s_nop", "s_sleep"}:
+        times = int(one.operands[0], 0)
+        return ISSUE_CYCLES * (times + 1) if one.name == "s_nop" else SLEEP_CYCLES * times
+    return ISSUE_CYCLES * (QUARTER if SLOW.match(one.name) else 1)
+
+
+def product_cycles(name: str, flops: int, architecture: HipArchitecture) -> float:
+    """Return the cycles for which a product of so many *flops* keeps the matrix core of a SIMD."""
+    rate = float(architecture.tensor_multiply_adds or MULTIPLY_ADDS)
+    if name.endswith("xf32"):
+        rate /= 2
+    elif name.endswith(("f32", "f64")):
+        rate = WHOLE_MULTIPLY_ADDS
+    elif name.endswith(("fp8", "bf8", "_i8", "f8f6f4")):
+        rate *= 2
+    return flops / 2 * architecture.simds / rate
+
+
+class GcnWaits(Waits):
+    """The waves of a program, those of a SIMD all at the same."""
+
+    def __init__(  # noqa: PLR0913, PLR0917 - what it is made of
+        self,
+        code: GcnCode,
+        stalls: Sequence[int],
+        executions: Mapping[int, float],
+        waves: int,
+        flops: Sequence[int | None],
+        architecture: HipArchitecture,
+    ) -> None:
+        """Take the *flops* of the products besides, by instruction; *waves* are a program's."""
+        super().__init__(code, stalls, executions, max(waves / architecture.simds, 1.0))
+        self._products = {
+            number: product_cycles(one.name, each, architecture)
+            for number, (one, each) in enumerate(zip(code.instructions, flops, strict=True))
+            if each
+        }
+        self._counted = {
+            number: (counter, cycles)
+            for number, one in enumerate(code.instructions)
+            for form, counter, cycles in COUNTED
+            if form.match(one.name)
+        }
+        self._waiting = {
+            number: [(counter, int(left)) for counter, left in WAITED.findall(one.text)]
+            for number, one in enumerate(code.instructions)
+            if one.name == "s_waitcnt"
+        }
+
+    def reset(self) -> None:
+        """Forget what was begun."""
+        self._counters = {"vm": Groups(), "lgkm": Groups()}
+        self._free = 0.0
+
+    def matters(self, number: int) -> bool:
+        """Tell whether it is a wait, an access or a product."""
+        return any(number in one for one in (self._waiting, self._counted, self._products))
+
+    def ready(self, number: int) -> float:
+        """Return when accesses enough are done, or the matrix core is free."""
+        if number in self._products:
+            return self._free
+        waiting = self._waiting.get(number, ())
+        return max((self._counters[one].until(left) for one, left in waiting), default=0.0)
+
+    def begin(self, number: int) -> None:
+        """Begin an access, or a product."""
+        if number in self._products:
+            self._free = self.now + self.parts * self._products[number]
+        elif number in self._counted:
+            counter, cycles = self._counted[number]
+            group = self._counters[counter]
+            group.last = max(group.last, self.now + cycles)
+            group.end()

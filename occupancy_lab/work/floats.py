@@ -63,8 +63,6 @@ def constant(text: str, kind: Type) -> Number | None:
 
 
 def _made(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what applies *function* of numbers to what they are kept as."""
-
     def made(evaluator: Any, operation: Operation, operands: Any) -> Any:
         kind = operation.results[0].type
         kinds = [one.type for one in operation.operands]

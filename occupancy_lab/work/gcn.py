@@ -23,7 +23,7 @@ from occupancy_lab.compiling.amdgcn import (
     kind_of,
 )
 from occupancy_lab.compiling.flow import natural_loops
-from occupancy_lab.errors import BinaryError
+from occupancy_lab.errors import unreadable
 from occupancy_lab.work.counts import Place
 from occupancy_lab.work.module import UNKNOWN_PLACE
 from occupancy_lab.work.operations import ALWAYS, FIRST_PLACE, PREDICATES, UNIFORM, bits
@@ -250,15 +250,13 @@ def read_gcn(assembly: str, name: str) -> GcnCode:
             place = Place(files.get(file, ""), int(line), int(column), calls)
             place = once.setdefault(place, place) if int(line) else UNKNOWN_PLACE
         elif operation.startswith(UNKNOWN_JUMPS):
-            message = f"The kernel jumps in a way that is not known ({operation})."
-            raise BinaryError(message)
+            unreadable(f"The kernel jumps in a way that is not known ({operation}).")
         else:
             if operation.startswith(("s_branch", "s_cbranch", END)):
                 jumps[len(found)] = operation, rest.strip()
             found.append(_instruction(operation, rest.strip(), place))
     if not found or len(found) > MOST_INSTRUCTIONS:
-        message = f"The amdgcn holds {len(found)} instructions of {name!r}, none or too many."
-        raise BinaryError(message)
+        unreadable(f"The amdgcn holds {len(found)} instructions of {name!r}, none or too many.")
     blocks = _blocks(len(found), labels, jumps)
     loops = natural_loops({start: one.successors for start, one in blocks.items()})
     return GcnCode(found, blocks, loops)
@@ -345,8 +343,7 @@ def _blocks(
             block.jump = Jump(EXIT)
             continue
         if targets[stop - 1] is None:
-            message = f"The kernel jumps to {target!r}, which is not in it."
-            raise BinaryError(message)
+            unreadable(f"The kernel jumps to {target!r}, which is not in it.")
         condition = CONDITIONS.get(operation.rpartition("_")[2])
         block.jump = Jump(ALWAYS, targets[stop - 1], () if condition is None else (condition,))
         block.successors += [stop] * (condition is not None) + [targets[stop - 1] or 0]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from occupancy_lab.compiling.cubin import kernel_text, string_at, unpack
 from occupancy_lab.compiling.sass import BYTES
-from occupancy_lab.errors import BinaryError
+from occupancy_lab.errors import unreadable
 from occupancy_lab.work.counts import Place
 
 if TYPE_CHECKING:
@@ -44,8 +44,6 @@ CALL = re.compile(r"@\[\s*([^\s:@\[\]]+):(\d+):(\d+)")
 
 @dataclass(slots=True)
 class _Reader:
-    """Reads a section from its front."""
-
     content: memoryview
     offset: int = 0
 
@@ -68,8 +66,7 @@ class _Reader:
             if not byte & 0x80:
                 return value - (1 << shift) if signed and byte & 0x40 else value
             if shift > LONGEST:
-                message = "A line table of the binary is damaged: it has a number without an end."
-                raise BinaryError(message)
+                unreadable("A line table of the binary is damaged: it has a number without an end.")
 
     def text(self) -> str:
         found = string_at(self.content, self.offset)
@@ -182,8 +179,7 @@ def _all_rows(content: memoryview, files: dict[int, str]) -> Iterator[tuple[int,
         for one in _program(reader, min(end, len(content)), base, span, operands):
             count += 1
             if count > MOST_ROWS:
-                message = f"A line table of the binary has more than {MOST_ROWS} rows."
-                raise BinaryError(message)
+                unreadable(f"A line table of the binary has more than {MOST_ROWS} rows.")
             yield one
         reader.offset = end
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,13 +10,12 @@ import numpy as np
 from occupancy_lab.work import tiles, tilewise
 from occupancy_lab.work.accesses import Reach, count, scaled
 from occupancy_lab.work.counts import NO_WAIT, Amount, Loop
-from occupancy_lab.work.evaluate import Made, numbers_of, with_numbers
-from occupancy_lab.work.recurrences import Turns, solve, taken
+from occupancy_lab.work.evaluate import Made, Pointer, numbers_of, with_numbers
 from occupancy_lab.work.tickets import only_waits
-from occupancy_lab.work.tiles import Mask, Number, TooLargeError
+from occupancy_lab.work.tiles import Known, Mask, Number, Source, TooLargeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from occupancy_lab.work.module import Operation, Value
 
@@ -25,37 +24,52 @@ FIRST_GUESS, LAST_GUESS = 64, 2**15
 """Iterations of a while loop that are tried first, and last."""
 
 
+@dataclass(frozen=True, slots=True)
+class _At:
+    """A loop, and what comes to it."""
+
+    walk: Any
+    operation: Operation
+    reach: Reach
+    depth: int
+
+    @property
+    def axis(self) -> int:
+        """The axis of its iterations."""
+        return GRID_AXES + self.depth
+
+
 def for_loop(walk: Any, operation: Operation, reach: Reach, depth: int) -> None:
     """Walk a for loop."""
+    at = _At(walk, operation, reach, depth)
     low, high, step = (walk.number(one) for one in operation.operands[:3])
     body = operation.regions[0]
     variable, *carried = body.blocks[0].arguments
     inits = dict(zip(carried, map(walk.value, operation.operands[3:]), strict=True))
     span = tiles.add(high, tiles.scaled(low, -1), ())
     if span.hidden or step.hidden:
-        unknown_loop(walk, operation, reach, depth, [*span.hidden, *step.hidden])
+        _unknown_loop(at, [*span.hidden, *step.hidden])
         return
     trips = tilewise.elementwise(_trips, [span, step], (), walk.dimensions)
     size = _most(walk, trips, reach)
-    record(walk, operation, reach, trips, depth, step.const if step.is_constant else None)
+    _record(at, trips, step.const if step.is_constant else None)
     if size > tiles.MOST_CELLS:
         raise TooLargeError
     if not size:
         for argument, result in zip(carried, operation.results, strict=True):
             walk.env[result] = inits[argument]
         return
-    axis = GRID_AXES + depth
-    inner = _within(walk, operation, reach, axis, size, trips)
+    axis, inner = at.axis, _within(at, size, trips)
 
     def turn() -> list[Made]:
         index = tiles.of_outer(walk.axis_array(axis, size))
-        at = tilewise.multiplied(index, step, (), walk.dimensions)
-        walk.env[variable] = tiles.add(low, at, ())
+        offset = tilewise.multiplied(index, step, (), walk.dimensions)
+        walk.env[variable] = tiles.add(low, offset, ())
         return walk.region(body, inner, depth + 1)  # type: ignore[no-any-return]
 
     def single(place: int) -> tuple[list[Made], Mask]:
-        at = tilewise.multiplied(tiles.number(place), step, (), walk.dimensions)
-        walk.env[variable] = tiles.add(low, at, ())
+        offset = tilewise.multiplied(tiles.number(place), step, (), walk.dimensions)
+        walk.env[variable] = tiles.add(low, offset, ())
         going = tilewise.compared("sgt", trips, tiles.number(place), (), walk.dimensions)
         return walk.region(body, reach, depth + 1), going
 
@@ -71,17 +85,16 @@ def _trips(span: Any, step: Any) -> Any:
     return np.where(step > 0, np.maximum(-(-span // np.maximum(step, 1)), 0), 0)
 
 
-def _within(  # noqa: PLR0913, PLR0917
-    walk: Any, loop: Operation, reach: Reach, axis: int, size: int, trips: Number
-) -> Reach:
+def _within(at: _At, size: int, trips: Number) -> Reach:
+    walk, reach = at.walk, at.reach
     sizes = list(reach.sizes)
-    sizes[axis] = size
+    sizes[at.axis] = size
     where = reach.where
     if not (trips.is_constant and trips.const == size):
-        turns, each = walk.axis_array(axis, size), tiles.total(trips, walk.dimensions)
+        turns, each = walk.axis_array(at.axis, size), tiles.total(trips, walk.dimensions)
         tiles.fits(turns, each)
         where = (*where, turns < each)
-    return replace(reach, where=where, sizes=tuple(sizes), loops=(*reach.loops, loop))
+    return replace(reach, where=where, sizes=tuple(sizes), loops=(*reach.loops, at.operation))
 
 
 def _reached(walk: Any, number: Number, reach: Reach) -> Any:
@@ -97,18 +110,16 @@ def _most(walk: Any, trips: Number, reach: Reach) -> int:
     return int(_reached(walk, trips, reach).max(initial=0))
 
 
-def record(  # noqa: PLR0913, PLR0917
-    walk: Any, operation: Operation, reach: Reach, trips: Number, depth: int, step: int | None
-) -> None:
-    """Note how often a loop runs, if anything comes to it."""
+def _record(at: _At, trips: Number, step: int | None) -> None:
+    walk, reach = at.walk, at.reach
     entered = count(reach.where, reach.sizes) if walk.recording else 0
     if not entered:
         return
     each = _reached(walk, trips, reach)
     walk.loops.append(
         Loop(
-            walk.module.place(operation),
-            depth,
+            walk.module.place(at.operation),
+            at.depth,
             scaled(reach.factor, entered),
             scaled(reach.factor, int(each.sum()) * (entered // len(each))),
             int(each.min()),
@@ -118,10 +129,8 @@ def record(  # noqa: PLR0913, PLR0917
     )
 
 
-def unknown_loop(
-    walk: Any, operation: Operation, reach: Reach, depth: int, hidden: Sequence[tiles.Hidden]
-) -> None:
-    """Walk a loop of which nobody knows how often it runs."""
+def _unknown_loop(at: _At, hidden: Sequence[tiles.Hidden]) -> None:
+    walk, operation, reach, depth = at.walk, at.operation, at.reach, at.depth
     entered = reach.executions()
     if walk.recording and entered.high != 0:
         walk.note(hidden, "loop")
@@ -130,7 +139,7 @@ def unknown_loop(
         walk.loops.append(Loop(place, depth, entered, trips, None, None, None))
     roots = frozenset[tiles.Root]().union(*(one.source.roots for one in hidden))
     inner = replace(reach, factor=Amount(0, None))
-    axes = [GRID_AXES + depth]
+    axes = [at.axis]
     first = operation.name == "scf.for"
     starts = operation.operands[3:] if first else operation.operands
     for region in operation.regions:
@@ -138,15 +147,15 @@ def unknown_loop(
             place_ = argument.index - first
             init = walk.value(starts[place_]) if 0 <= place_ < len(starts) else None
             if argument in walk.needed or place_ < 0:
-                walk.env[argument] = blurred(walk, argument, roots, axes, init)
+                walk.env[argument] = _blurred(walk, argument, roots, axes, init)
         walk.region(region, inner, depth + 1)
     for place_, result in enumerate(operation.results):
         if result in walk.needed:
             init = walk.value(starts[place_]) if place_ < len(starts) else None
-            walk.env[result] = blurred(walk, result, roots, axes, init)
+            walk.env[result] = _blurred(walk, result, roots, axes, init)
 
 
-def blurred(
+def _blurred(
     walk: Any, key: Value, roots: Iterable[Any], axes: Iterable[int], init: Made | None
 ) -> Made:
     """Return what a loop carries of which nothing is known but where it starts."""
@@ -171,51 +180,77 @@ def _carry(walk: Any, turns: Turns) -> dict[Value, Made]:
         walk.recording = recording
     for one in lost:
         roots = [tiles.Root("what a loop carries from iteration to iteration")]
-        walk.env[one] = after[one] = blurred(walk, one, roots, [turns.axis], turns.inits[one])
+        walk.env[one] = after[one] = _blurred(walk, one, roots, [turns.axis], turns.inits[one])
     return after
 
 
 @dataclass(slots=True)
 class _While:
-    """A while loop under way: who goes on, and what the condition hands on."""
+    """A while loop under way, as if it ran *size* times: who goes on, and what is handed on."""
 
-    going: Mask
-    handed: list[Made]
+    at: _At
+    size: int
+    going: Mask = field(default_factory=Mask)
+    handed: list[Made] = field(default_factory=list)
+
+    def turn(self, along: int | None = None) -> list[Made]:
+        """Walk the condition and the body for all iterations, or for so many *along* the axis."""
+        walk, depth = self.at.walk, self.at.depth
+        before, after = self.at.operation.regions
+        sizes = list(self.at.reach.sizes)
+        sizes[self.at.axis] = self.size if along is None else along
+        inner = replace(self.at.reach, sizes=tuple(sizes))
+        first, *self.handed = walk.region(before, inner, depth + 1)
+        self.going = walk.mask(first)
+        walk.env.update(zip(after.blocks[0].arguments, self.handed, strict=True))
+        return walk.region(after, inner, depth + 1)  # type: ignore[no-any-return]
+
+    def single(self, _: int) -> tuple[list[Made], Mask]:
+        """Walk one iteration, and return that and who does it."""
+        made = self.turn(1)
+        return made, tilewise.both(Mask(self.at.reach.where), self.going, ())
+
+    def solve(self) -> None:
+        """Find what it carries, and who goes on."""
+        walk, operation = self.at.walk, self.at.operation
+        carried = operation.regions[0].blocks[0].arguments
+        inits = dict(zip(carried, map(walk.value, operation.operands), strict=True))
+        trips = tiles.number(self.size)
+        _carry(walk, Turns(carried, inits, self.at.axis, self.size, trips, self.turn, self.single))
+        recording, walk.recording = walk.recording, False
+        self.turn()
+        walk.recording = recording
 
 
 def while_loop(walk: Any, operation: Operation, reach: Reach, depth: int) -> None:
     """Walk a while loop, for more and more iterations until every program has ended."""
-    size = FIRST_GUESS
+    at, size = _At(walk, operation, reach, depth), FIRST_GUESS
     while size <= LAST_GUESS:
-        under_way = _While(Mask(), [])
-        turn = _turn(walk, operation, reach, depth, size, under_way)
-        _try(walk, operation, reach, depth, size, turn, under_way)
-        if under_way.going.hidden:
-            hidden = under_way.going.hidden
+        under_way = _While(at, size)
+        under_way.solve()
+        if hidden := under_way.going.hidden:
             if only_waits(operation):
-                _waiting_loop(walk, operation, reach, depth, hidden)
+                _waiting_loop(at, hidden)
             else:
-                unknown_loop(walk, operation, reach, depth, hidden)
+                _unknown_loop(at, hidden)
             return
-        trips = _ends(walk, reach, GRID_AXES + depth, under_way.going)
+        trips = _ends(at, under_way.going)
         if trips is not None:
             break
         size *= 8
     else:
         root = tiles.Root("when a while loop ends", walk.module.place(operation))
-        unknown_loop(walk, operation, reach, depth, tiles.hidden(operation, [root]))
+        _unknown_loop(at, tiles.hidden(operation, [root]))
         return
-    record(walk, operation, reach, trips, depth, None)
-    axis = GRID_AXES + depth
-    results = [taken(one, axis, tiles.total(trips, walk.dimensions)) for one in under_way.handed]
+    _record(at, trips, None)
+    times = tiles.total(trips, walk.dimensions)
+    results = [taken(one, at.axis, times) for one in under_way.handed]
     if walk.recording:
         before, after = operation.regions
         once_more = tiles.add(trips, tiles.number(1), ())
-        _, *handed = walk.region(
-            before, _within(walk, operation, reach, axis, size, once_more), depth + 1
-        )
+        _, *handed = walk.region(before, _within(at, size, once_more), depth + 1)
         walk.env.update(zip(after.blocks[0].arguments, handed, strict=True))
-        inner = _within(walk, operation, reach, axis, size, trips)
+        inner = _within(at, size, trips)
         if count(inner.where, inner.sizes):
             walk.region(after, inner, depth + 1)
     for result, made in zip(operation.results, results, strict=True):
@@ -223,64 +258,22 @@ def while_loop(walk: Any, operation: Operation, reach: Reach, depth: int) -> Non
             walk.env[result] = made
 
 
-def _waiting_loop(
-    walk: Any, operation: Operation, reach: Reach, depth: int, hidden: Sequence[tiles.Hidden]
-) -> None:
+def _waiting_loop(at: _At, hidden: Sequence[tiles.Hidden]) -> None:
     """Walk a loop in which programs wait for others: what they look for is there at once."""
+    walk, operation = at.walk, at.operation
     walk.note(hidden, "loop", NO_WAIT)
-    record(walk, operation, reach, tiles.number(0), depth, None)
+    _record(at, tiles.number(0), None)
     before = operation.regions[0]
     walk.env.update(
         zip(before.blocks[0].arguments, map(walk.value, operation.operands), strict=True)
     )
-    _, *handed = walk.region(before, reach, depth + 1)
+    _, *handed = walk.region(before, at.reach, at.depth + 1)
     walk.env.update(zip(operation.results, handed, strict=True))
 
 
-def _turn(  # noqa: PLR0913, PLR0917
-    walk: Any, operation: Operation, reach: Reach, depth: int, size: int, under_way: _While
-) -> Any:
-    before, after = operation.regions
-    sizes = list(reach.sizes)
-
-    def turn(along: int = size) -> list[Made]:
-        sizes[GRID_AXES + depth] = along
-        inner = replace(reach, sizes=tuple(sizes))
-        first, *under_way.handed = walk.region(before, inner, depth + 1)
-        under_way.going = walk.mask(first)
-        walk.env.update(zip(after.blocks[0].arguments, under_way.handed, strict=True))
-        return walk.region(after, inner, depth + 1)  # type: ignore[no-any-return]
-
-    return turn
-
-
-def _try(  # noqa: PLR0913, PLR0917
-    walk: Any,
-    operation: Operation,
-    reach: Reach,
-    depth: int,
-    size: int,
-    turn: Any,
-    under_way: _While,
-) -> None:
-    """Find what a while loop carries, and who goes on, as if it ran *size* times."""
-
-    def single(_: int) -> tuple[list[Made], Mask]:
-        made = turn(1)
-        where = Mask(reach.where)
-        return made, tilewise.both(where, under_way.going, ())
-
-    carried = operation.regions[0].blocks[0].arguments
-    inits = dict(zip(carried, map(walk.value, operation.operands), strict=True))
-    trips = tiles.number(size)
-    _carry(walk, Turns(carried, inits, GRID_AXES + depth, size, trips, turn, single))
-    recording, walk.recording = walk.recording, False
-    turn()
-    walk.recording = recording
-
-
-def _ends(walk: Any, reach: Reach, axis: int, going: Mask) -> Number | None:
+def _ends(at: _At, going: Mask) -> Number | None:
     """Return after how many iterations each program ends; None where not all do."""
+    walk, reach, axis = at.walk, at.reach, at.axis
     goes, where = walk.together(Reach(going.outer, ())), walk.together(reach)
     tiles.fits(goes, where)
     if goes.shape[axis] == 1:
@@ -288,3 +281,240 @@ def _ends(walk: Any, reach: Reach, axis: int, going: Mask) -> Number | None:
     if not ((~goes).any(axis, keepdims=True) | ~where).all():
         return None
     return tiles.of_outer((~goes).argmax(axis, keepdims=True))
+
+
+@dataclass(frozen=True, slots=True)
+class _Carried:
+    """The key of what a value was when an iteration began."""
+
+    value: Value
+    part: int
+
+
+MOST_TURNS = 512
+"""Iterations that are followed one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """A loop: what it carries, and how to walk it."""
+
+    carried: Sequence[Value]
+    inits: Mapping[Value, Made]
+    axis: int
+    size: int
+    trips: Number
+    turn: Callable[[], list[Made]]
+    """Walks the body for all iterations at once, and returns what it hands to the next."""
+    single: Callable[[int], tuple[list[Made], Mask]]
+    """Walks one iteration, and returns that and who does it."""
+
+
+def solve(walk: Any, turns: Turns) -> tuple[dict[Value, Made], list[Value]]:
+    """Set what a loop carries in each iteration, and return what that is after the loop.
+
+    The second part is what could not be found.
+    """
+    after: dict[Value, Made] = {}
+    todo = [one for one in turns.carried if one in walk.needed]
+    while todo:
+        for one in todo:
+            walk.env[one] = _placeholder(one, turns.inits[one])
+        made = dict(zip(turns.carried, turns.turn(), strict=False))
+        found = {}
+        for one in todo:
+            solution = _solved(walk, one, made[one], todo, turns)
+            if solution is not None:
+                found[one] = solution
+        if not found:
+            break
+        for one, (during, then) in found.items():
+            walk.env[one], after[one] = during, then
+            todo.remove(one)
+    if not todo:
+        return after, []
+    followed = _followed(walk, todo, turns)
+    if followed is None:
+        return after, todo
+    return after | followed, []
+
+
+def _placeholder(value: Value, init: Made) -> Made:
+    parts: list[Known] = []
+    for place, one in enumerate(numbers_of(init)):
+        key = _Carried(value, place)
+        hidden = tiles.hidden(key, [key])
+        parts.append(
+            Mask(hidden=hidden, shape=one.shape)
+            if isinstance(one, Mask)
+            else Number(hidden=hidden, shape=one.shape)
+        )
+    return with_numbers(init, parts)
+
+
+def _solved(
+    walk: Any, value: Value, made: Made, todo: Sequence[Value], turns: Turns
+) -> tuple[Made, Made] | None:
+    init = turns.inits[value]
+    numbers = (Number, Mask)
+    if type(init) is not type(made) and not (
+        isinstance(init, numbers) and isinstance(made, numbers)
+    ):
+        return None
+    if isinstance(init, Pointer) and isinstance(made, Pointer) and init.tensor != made.tensor:
+        return None
+    pairs = []
+    for place, (start, end) in enumerate(zip(numbers_of(init), numbers_of(made), strict=True)):
+        pair = _part(walk, _Carried(value, place), start, end, todo, turns)
+        if pair is None:
+            return None
+        pairs.append(pair)
+    return (
+        with_numbers(init, [one for one, _ in pairs]),
+        with_numbers(init, [one for _, one in pairs]),
+    )
+
+
+def _part(  # noqa: PLR0913, PLR0917
+    walk: Any, key: _Carried, start: Known, end: Known, todo: Sequence[Value], turns: Turns
+) -> tuple[Known, Known] | None:
+    mine = [one for one in end.hidden if one.source.key == key]
+    others = tuple(one for one in end.hidden if one.source.key != key)
+    keys = [key for one in others for key in (one.source.key, *one.source.roots)]
+    if any(isinstance(key, _Carried) and key.value in todo for key in keys):
+        return None
+    if not mine:
+        return _replaced(walk, start, end, turns)
+    if isinstance(end, Mask) or isinstance(start, Mask):
+        same = isinstance(end, Mask) and not end.outer and not end.tiles and not others
+        return (start, start) if same else None
+    if [one.scale for one in mine] != [1] or mine[0].dims:
+        return None
+    return _summed(walk, start, replace(end, hidden=others), turns)
+
+
+def _summed(walk: Any, start: Number, step: Number, turns: Turns) -> tuple[Known, Known] | None:
+    shape = start.shape
+    index = tiles.of_outer(walk.axis_array(turns.axis, turns.size))
+    arrays = [one.array for one in step.outer] + [
+        one.index for one in step.tiles if one.index is not None
+    ]
+    if step.hidden:
+        hidden = tiles.hidden((start, step, "sum"), [], [step], [turns.axis])
+        unknown = Number(hidden=hidden, shape=shape)
+        return tiles.add(start, unknown, shape), tiles.add(start, unknown, shape)
+    if all(one.shape[turns.axis] == 1 for one in arrays):
+        during = tilewise.multiplied(step, index, shape, walk.dimensions)
+        whole = tilewise.multiplied(step, turns.trips, shape, walk.dimensions)
+        return tiles.add(start, during, shape), tiles.add(start, whole, shape)
+    if step.tiles:
+        return None
+    steps = tiles.total(step, walk.dimensions)
+    if steps.shape[turns.axis] == 1:
+        steps = np.repeat(steps, turns.size, turns.axis)
+    turn = walk.axis_array(turns.axis, turns.size)
+    trips = tiles.total(turns.trips, walk.dimensions)
+    tiles.fits(steps, trips)
+    steps = np.where(turn < trips, steps, 0)
+    sums = np.cumsum(steps, axis=turns.axis)
+    last = sums.take([turns.size - 1], axis=turns.axis)
+    return (
+        tiles.add(start, tiles.of_outer(sums - steps), shape),
+        tiles.add(start, tiles.of_outer(last), shape),
+    )
+
+
+def _replaced(walk: Any, start: Known, end: Known, turns: Turns) -> tuple[Known, Known] | None:
+    """Return what is *end* of the iteration before, and *start* in the first."""
+    trips = tiles.total(turns.trips, walk.dimensions)
+    index = walk.axis_array(turns.axis, turns.size)
+    before = _taken(end, turns.axis, np.maximum(index - 1, 0), "before")
+    last = _taken(end, turns.axis, np.clip(trips - 1, 0, turns.size - 1), "last")
+    key = (start, end)
+    first = tiles.mask_outer(index == 0)
+    never = tiles.mask_outer(trips <= 0)
+    choose = walk.evaluator.chosen
+    return choose(first, start, before, (key, 0)), choose(never, start, last, (key, 1))
+
+
+def taken(value: Made, axis: int, place: Any) -> Made:
+    """Return what a value is in iteration *place* of a loop, an array over the outer axes."""
+    return with_numbers(value, [_taken(one, axis, place, "then") for one in numbers_of(value)])
+
+
+def _taken(value: Known, axis: int, place: Any, when: str) -> Known:
+    def take(array: Any) -> Any:
+        if array is None or array.shape[axis] == 1:
+            return array
+        shape = list(
+            np.broadcast_shapes(array[(slice(None),) * axis + (slice(1),)].shape, place.shape)
+        )
+        shape[axis] = place.shape[axis]
+        if int(np.prod(shape)) > tiles.MOST_CELLS:
+            raise TooLargeError
+        whole = list(shape)
+        whole[axis] = array.shape[axis]
+        index = np.clip(np.broadcast_to(place, shape), 0, array.shape[axis] - 1)
+        return np.take_along_axis(np.broadcast_to(array, whole), index, axis)
+
+    hidden = tuple(
+        replace(one, source=Source((when, one.source.key), one.source.roots))
+        if axis in one.axes
+        else one
+        for one in value.hidden
+    )
+    if isinstance(value, Mask):
+        return replace(
+            value,
+            outer=tuple(map(take, value.outer)),
+            tiles=tuple((take(index), table) for index, table in value.tiles),
+            hidden=hidden,
+        )
+    return replace(
+        value,
+        outer=tuple(replace(one, array=take(one.array)) for one in value.outer),
+        tiles=tuple(replace(one, index=take(one.index)) for one in value.tiles),
+        hidden=hidden,
+    )
+
+
+def _followed(walk: Any, todo: Sequence[Value], turns: Turns) -> dict[Value, Made] | None:
+    """Follow what a loop carries iteration by iteration; None where that takes too long.
+
+    Tiles are not followed, nor what becomes unknown on the way.
+    """
+    state: dict[Value, Any] = {one: turns.inits[one] for one in todo}
+    solved = {one: walk.env[one] for one in turns.carried if one in walk.needed and one not in todo}
+    history: dict[Value, list[Any]] = {one: [] for one in todo}
+    for place in range(turns.size):
+        if place == MOST_TURNS or not all(map(_is_scalar, state.values())):
+            return None
+        at = np.full((1,) * walk.dimensions, place)
+        walk.env |= {one: taken(value, turns.axis, at) for one, value in solved.items()}
+        for one in todo:
+            known = tilewise.as_number(state[one], (), walk.dimensions)
+            history[one].append(tiles.total(known, walk.dimensions))
+            walk.env[one] = state[one]
+        walk.follows_turns = True
+        handed, going = turns.single(place)
+        walk.follows_turns = False
+        if going.hidden:
+            return None
+        made: dict[Value, Any] = dict(zip(turns.carried, handed, strict=False))
+        for one in todo:
+            state[one] = walk.evaluator.chosen(going, made[one], state[one], (one, place))
+    walk.env |= solved
+    for one in todo:
+        shape = np.broadcast_shapes(*(each.shape for each in history[one]))
+        if int(np.prod(shape)) * turns.size > tiles.MOST_CELLS:
+            raise TooLargeError
+        whole = tiles.of_outer(
+            np.concatenate([np.broadcast_to(x, shape) for x in history[one]], turns.axis)
+        )
+        is_mask = isinstance(turns.inits[one], Mask)
+        walk.env[one] = tilewise.as_mask(whole, (), walk.dimensions) if is_mask else whole
+    return dict(state)
+
+
+def _is_scalar(value: Made) -> bool:
+    return isinstance(value, Number | Mask) and not value.tiles and not value.hidden

@@ -112,8 +112,6 @@ class Operation:
     types: str
     """What follows the last " : "."""
     location: str
-    strings: tuple[str, ...] = ()
-    """What its attributes quote, in order."""
     regions: list[Region] = field(default_factory=list)
     block: Block | None = None
 
@@ -136,7 +134,6 @@ class Function:
     name: str
     is_public: bool
     operation: Operation
-    result_types: tuple[Type, ...]
 
     @property
     def arguments(self) -> list[Value]:

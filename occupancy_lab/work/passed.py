@@ -210,7 +210,6 @@ class Passed:
     def _flat(
         self, parameters: Sequence[str], arguments: Mapping[str, Plain]
     ) -> Iterator[int | None]:
-        """Yield the value of each parameter; None where it is not known."""
         for name in dict.fromkeys(parameters):
             count = parameters.count(name)
             value = arguments.get(name)
@@ -223,7 +222,6 @@ class Passed:
                 yield self._bits(name, items[place] if len(items) == count else None)
 
     def _bits(self, name: str, value: Any) -> int | None:
-        """Return an argument as a number of 64 bits."""
         if isinstance(value, Pointer):
             number = len(self.tensors) + 1
             self.tensors[number] = name

@@ -106,5 +106,4 @@ def _scaled(counts: Counts) -> Counts:
 
 
 def _once(touched: Amount, accesses: Iterable[Access]) -> bool:
-    """Tell whether *accesses* touch nothing twice."""
     return touched.is_exact and touched == total(one.bytes for one in accesses)

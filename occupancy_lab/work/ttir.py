@@ -27,7 +27,6 @@ from occupancy_lab.work.module import (
     parse_type,
     result_types,
     split,
-    types_in,
 )
 
 if TYPE_CHECKING:
@@ -67,8 +66,6 @@ _CARRIED = re.compile(r"%([\w$.\-]+) = %([\w$.\-]+)(?:#(\d+))?")
 
 
 class _Reader:
-    """Reads a text line by line."""
-
     def __init__(self, text: str) -> None:
         self._lines = text.splitlines()
         self._number = 0
@@ -117,12 +114,8 @@ class _Reader:
             return
         if not self._open:
             self._bad(f"is outside of a function: {quoted(line)}")
-        text, strings = match[4], ()
-        if '"' in text:
-            strings = tuple(_STRING.findall(text))
-            text = _STRING.sub('""', text)
-        head, types = _without_types(text)
-        operation = Operation(name, [], [], head, types, location, strings)
+        head, types = _without_types(_STRING.sub('""', match[4]))
+        operation = Operation(name, [], [], head, types, location)
         operation.block = self._block
         carried = self._carried(operation) if opens and name in {"scf.for", "scf.while"} else None
         if carried is None:
@@ -183,14 +176,12 @@ class _Reader:
         end = closing(text, match.end() - 1)
         self._names = {}
         arguments = [self._parameter(one) for one in split(text[match.end() : end])]
-        rest = text[end + 1 :].partition(" attributes ")[0].strip()
         name = match[2].strip('"')
         operation = Operation("tt.func", [], [], text, "", location)
         if not opens:  # a declaration
             return
-        types = tuple(types_in(rest.removeprefix("->").strip().strip("()"))) if rest else ()
         self._enter(operation, arguments)
-        self._functions[name] = Function(name, match[1] != "private", operation, types)
+        self._functions[name] = Function(name, match[1] != "private", operation)
 
     def _parameter(self, text: str) -> Value:
         match = re.match(r"%([\w$.\-]+): (.*)", text)

@@ -452,7 +452,6 @@ class Warps:
         return self._constants[source]
 
     def _step(self, number: int, *, beside: bool) -> Step:
-        """Return how the instruction *number* is computed."""
         word, decoder = self.code.words[number], self.code.decoder
         opcode = word & 0x1FF
         guard = None if word >> 12 & 15 == ALWAYS else decoder.guard(word)

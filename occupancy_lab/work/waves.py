@@ -84,7 +84,6 @@ class Waves(Warps):
         return by_warp(np.broadcast_to(value, (len(value), self.launched.threads)), LANES)
 
     def _lane(self) -> Any:
-        """Return the number of each thread's lane."""
         return np.arange(self.launched.threads, dtype=np.uint32)[None, :] % np.uint32(LANES)
 
     def _any(self, mask: Any) -> Any:
@@ -110,7 +109,6 @@ class Waves(Warps):
         return np.where(lane < WORD_BITS, low, high)
 
     def _word(self, value: Any, source: int | Constant) -> Any:
-        """Return 32 bits of what is in a register, which may have a mask of lanes."""
         if value.dtype != bool:
             return value
         first = WORD_BITS if isinstance(source, int) and source & 1 else 0
@@ -119,7 +117,6 @@ class Waves(Warps):
         return np.repeat(bits, LANES, axis=1)
 
     def _wide(self, values: Values, sources: Sequence[int | Constant]) -> Any:
-        """Return a number of 64 bits in two registers."""
         low, high = map(self._word, values, sources)
         return low.astype(np.uint64) | high.astype(np.uint64) << np.uint64(WORD_BITS)
 
@@ -166,7 +163,6 @@ class Waves(Warps):
         return words, nonzero
 
     def _step(self, number: int, *, beside: bool) -> Step:
-        """Return how the instruction *number* is computed."""
         one = self.code.instructions[number]
         guard = EXEC if one.is_vector and not one.name.startswith(EVERY_LANE) else None
         if number in self.code.accesses:
@@ -249,7 +245,6 @@ class Waves(Warps):
     def _given(
         self, values: Values, groups: Sequence[tuple[str, Sequence[int | Constant]]]
     ) -> list[Any]:
-        """Return the operands of an instruction from the values of its sources."""
         kinds = (letter for letter, found in groups for _ in found)
         masks = any(
             kind == "x" and one.dtype == bool for kind, one in zip(kinds, values, strict=True)

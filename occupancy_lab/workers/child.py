@@ -194,7 +194,6 @@ class Child:
             self.last_words = process.end(died=died)
 
     def _start(self) -> _Process:
-        """Start the process and wait until it is ready, or dead."""
         folder = Path(tempfile.gettempdir(), FOLDER + secrets.token_hex(8))
         self._process = process = _Process(self._open(folder), folder)
         if self.closed:  # meanwhile, by a thread that saw no process to kill
@@ -227,8 +226,6 @@ class Opened(Protocol):
 
 
 class _Process:
-    """A process that was started, with its pipes and its folder for temporary files."""
-
     def __init__(self, process: Opened, folder: Path) -> None:
         self.folder = folder
         self._process = process

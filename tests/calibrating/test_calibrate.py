@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from stand_ins import CONDITIONS, put_here
 
-from occupancy_lab.calibrating import calibrate
-from occupancy_lab.calibrating.calibrate import Calibrated, calibrate_here
-from occupancy_lab.calibrating.units import Units
+from occupancy_lab.calibrating import units
+from occupancy_lab.calibrating.units import Calibrated, Units, calibrate_here
 from occupancy_lab.errors import DriverError, InputError
 from occupancy_lab.throughput import calibrations
 from occupancy_lab.throughput.calibrations import (
@@ -29,8 +28,8 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Calibrated
     """Return what calibrating an H200 makes that is said to be here."""
     put_here(monkeypatch, "h200")
     monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(calibrate, "measure_units", lambda: Units(l1_cycles=34.2))
-    monkeypatch.setattr(calibrate, "conditions", lambda: CONDITIONS)
+    monkeypatch.setattr(units, "measure_units", lambda: Units(l1_cycles=34.2))
+    monkeypatch.setattr(units, "conditions", lambda: CONDITIONS)
     yield calibrate_here()
     calibrations._calibrations.cache_clear()
 
@@ -58,7 +57,7 @@ def test_answer_tells_time_place_and_units(made: Calibrated) -> None:
 def test_without_a_gpu_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calibrating needs a GPU, and says so before anything is launched."""
     put_here(monkeypatch)
-    monkeypatch.setattr(calibrate, "measure_units", pytest.fail)
+    monkeypatch.setattr(units, "measure_units", pytest.fail)
     with pytest.raises(InputError, match="calibrate needs a GPU of this machine; none was found"):
         calibrate_here()
 
@@ -67,7 +66,7 @@ def test_a_gpu_that_gives_no_number_keeps_what_was_known(
     made: Calibrated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where no unit could be measured, that is said, and the calibration of before stays."""
-    monkeypatch.setattr(calibrate, "measure_units", Units)
+    monkeypatch.setattr(units, "measure_units", Units)
     with pytest.raises(DriverError, match="none of its units could be measured"):
         calibrate_here()
     assert Calibration.read(made.path.read_bytes()) == made.calibration
@@ -77,7 +76,7 @@ def test_a_store_that_cannot_be_written_is_said(
     made: Calibrated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where it cannot be kept, the error names the place, before anything is launched."""
-    monkeypatch.setattr(calibrate, "measure_units", pytest.fail)
+    monkeypatch.setattr(units, "measure_units", pytest.fail)
     monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(made.path))
     with pytest.raises(InputError, match="cannot be written"):
         calibrate_here()

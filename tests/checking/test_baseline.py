@@ -13,7 +13,7 @@ from compiled_rows import compiled, failed
 from occupancy_lab.checking import Check, check, read_checks
 from occupancy_lab.cli import main
 from occupancy_lab.errors import InputError
-from occupancy_lab.table.view import FORMS
+from occupancy_lab.table.rows import FORMS
 
 if TYPE_CHECKING:
     from click.testing import Result

@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 from in_process import SECONDS, check_answered, run
 from stand_ins import CALIBRATION, Launches
 
-from occupancy_lab.calibrating.calibrate import Calibrated
-from occupancy_lab.calibrating.units import Units
+from occupancy_lab.calibrating.units import Calibrated, Units
 from occupancy_lab.cli import main
 from occupancy_lab.compiling.process import CompileProcess
 from occupancy_lab.compiling.script import Ran

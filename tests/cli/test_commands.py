@@ -9,8 +9,7 @@ import pytest
 from in_process import run
 from stand_ins import CALIBRATION, Launches, put_calibration, put_here, values_of
 
-from occupancy_lab.calibrating.calibrate import Calibrated
-from occupancy_lab.calibrating.units import Units
+from occupancy_lab.calibrating.units import Calibrated, Units
 from occupancy_lab.measuring.verify import Check, Verification
 from occupancy_lab.values import Config
 from occupancy_lab.workers.signals import Interrupted
@@ -68,7 +67,7 @@ def test_measured_sweep_uses_the_devices(launches: Launches) -> None:
 def test_calibrate_prints_the_units(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A calibration is printed, as words and as JSON."""
     made = Calibrated(CALIBRATION, tmp_path / "h200.json", 34.4, Units(l1_cycles=34.2))
-    monkeypatch.setattr("occupancy_lab.calibrating.calibrate.calibrate_here", lambda: made)
+    monkeypatch.setattr("occupancy_lab.calibrating.units.calibrate_here", lambda: made)
     done = run("calibrate")
     assert done.returncode == 0
     assert "l1_cycles" in done.stdout
@@ -81,7 +80,7 @@ def test_interrupted_calibration_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
     def interrupted() -> None:
         raise Interrupted(signal.SIGTERM)
 
-    monkeypatch.setattr("occupancy_lab.calibrating.calibrate.calibrate_here", interrupted)
+    monkeypatch.setattr("occupancy_lab.calibrating.units.calibrate_here", interrupted)
     done = run("calibrate")
     assert (done.returncode, done.stderr.strip()) == (143, "occupancy-lab: interrupted")
 

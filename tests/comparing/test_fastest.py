@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from occupancy_lab.comparing import write_comparison
-from occupancy_lab.comparing.fastest import fastest_sentences
+from occupancy_lab.comparing.comparison import fastest_sentences
 from occupancy_lab.prediction import Part, Prediction
 
 if TYPE_CHECKING:

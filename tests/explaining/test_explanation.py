@@ -18,7 +18,7 @@ from occupancy_lab.errors import DoesNotFitError, InputError
 from occupancy_lab.explaining import write_full
 from occupancy_lab.explaining.advice import PADDED, wanted_besides
 from occupancy_lab.explaining.case import Recorded
-from occupancy_lab.explaining.formula import TERM_WORDS
+from occupancy_lab.explaining.limits import TERM_WORDS
 from occupancy_lab.gpus import bare_gpus, devices
 from occupancy_lab.occupancy.tutorial import CUDA_TERMS, HIP_TERMS
 from occupancy_lab.values import Config, Measurement, Problem, Resources
@@ -222,7 +222,7 @@ def test_explain_from_python() -> None:
 def test_a_gpu_that_does_not_fit_costs_no_other_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """What has no record on one GPU is a sentence on the page of the other."""
     given = GivenCompiler(lambda keywords, _: MI300X.replace(num_warps=keywords["num_warps"]))
-    monkeypatch.setattr("occupancy_lab.explaining.asked.Compiler", lambda *_, **__: given)
+    monkeypatch.setattr("occupancy_lab.explaining.matrix.Compiler", lambda *_, **__: given)
     found = occupancy_lab.explain(50257, rows=512, gpu="h100,mi300x")
     assert [record.gpu.key for record in found.records] == ["mi300x"]
     assert [failed.gpu.key for failed in found.failures] == ["h100"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from occupancy_lab.arguments import Pointer
-from occupancy_lab.explaining.launches import apart, argument_classes
+from occupancy_lab.explaining.overview import apart, argument_classes
 from occupancy_lab.launch import BoundLaunch, Launch
 
 

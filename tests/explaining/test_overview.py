@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from occupancy_lab.explaining.launches import KernelTime
+from occupancy_lab.explaining.overview import KernelTime
 from occupancy_lab.explaining.script_runs import explain_script
 from occupancy_lab.text.printing import print_shown
 from occupancy_lab.text.words import cell, duration, percent

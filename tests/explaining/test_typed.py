@@ -12,7 +12,7 @@ from stand_ins import GivenCompiler
 
 from occupancy_lab.explaining import dry_run
 from occupancy_lab.explaining.dry_run import explain_launch
-from occupancy_lab.explaining.typed import grid_by, tune_blocks
+from occupancy_lab.explaining.tried import grid_by, tune_blocks
 from occupancy_lab.values import Resources
 
 FILE = f"{__file__.rpartition('explaining')[0]}launched_kernels.py"

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from occupancy_lab.exploring.formulas import OPTIONAL, Nodes, Symbol, formulas, optional_of
-from occupancy_lab.gpus.table import architectures
+from occupancy_lab.exploring.page import OPTIONAL, Nodes, Symbol, formulas, optional_of
+from occupancy_lab.gpus.gpu import architectures
 from occupancy_lab.occupancy.exact import exact_rules, next_steps, option_for, stepped_amounts
 from occupancy_lab.occupancy.rule import programs
 from occupancy_lab.occupancy.tutorial import (

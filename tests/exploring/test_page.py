@@ -14,16 +14,15 @@ from browser import find_browser
 from click.testing import CliRunner
 
 from occupancy_lab.cli import main
-from occupancy_lab.explaining.formula import tutorial_sentences
 from occupancy_lab.explaining.limits import (
     _steps_table,
     held_in_short,
     step_sentences,
+    tutorial_sentences,
 )
-from occupancy_lab.exploring.formulas import OPTIONAL, optional_of
-from occupancy_lab.exploring.page import explore, make_page
+from occupancy_lab.exploring.page import OPTIONAL, explore, make_page, optional_of
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.gpus.table import architectures, bare_gpus
+from occupancy_lab.gpus.gpu import architectures, bare_gpus
 from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.occupancy.exact import exact_rules
 from occupancy_lab.occupancy.rule import UNLIMITED, programs

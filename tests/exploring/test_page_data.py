@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from occupancy_lab.cli import main
 from occupancy_lab.errors import InputError
 from occupancy_lab.exploring.page import bundle, explore, make_page, page_data, read_rows
-from occupancy_lab.gpus.table import architectures, devices
+from occupancy_lab.gpus.gpu import architectures, devices
 from occupancy_lab.occupancy.exact import exact_rules
 from occupancy_lab.occupancy.tutorial import terms_of
 

@@ -24,7 +24,7 @@ from occupancy_lab.gpus import (
     find_gpus,
     usual_gpus,
 )
-from occupancy_lab.gpus.table import citations, find_device, pci_ids
+from occupancy_lab.gpus.gpu import citations, find_device, pci_ids
 
 DATA = resources.files("occupancy_lab.gpus") / "data"
 CUDA = [item for item in architectures().values() if isinstance(item, CudaArchitecture)]

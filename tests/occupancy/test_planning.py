@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from records import plan_of
 
 from occupancy_lab.kernel import Kernel, MemoryStep, load_kernel
-from occupancy_lab.occupancy.planning import plan_launch
+from occupancy_lab.occupancy.calculator import plan_launch
 from occupancy_lab.values import Config, LaunchPlan, Problem, Traffic, Work
 
 if TYPE_CHECKING:

@@ -9,13 +9,12 @@ import pytest
 from small_table import H100, H200, row, table_of
 
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.reporting.launches import row_record
-from occupancy_lab.reporting.source import NAME
+from occupancy_lab.reporting.source import NAME, row_record
 from occupancy_lab.sweeping.recorded import recorded_table
 
 if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu
-    from occupancy_lab.record import MatrixRecord
+    from occupancy_lab.record import Record
 
 PLANS = [
     *("programs_per_multiprocessor", "occupancy", "num_programs"),
@@ -30,7 +29,7 @@ def plans(table: pd.DataFrame) -> pd.DataFrame:
     return once[PLANS].astype("Float64").astype(float)
 
 
-def records(table: pd.DataFrame, gpu: Gpu) -> list[MatrixRecord]:
+def records(table: pd.DataFrame, gpu: Gpu) -> list[Record]:
     """Return the records of *table* on *gpu*."""
     return [row_record(one, gpu) for one in table.to_dict("records")]
 

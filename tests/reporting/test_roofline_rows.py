@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from traced_kernels import traced_kernel, worked
 
-from occupancy_lab.gpus.table import devices
+from occupancy_lab.gpus.gpu import devices
 from occupancy_lab.reporting.roofline import draw_trace, rooflines
 from occupancy_lab.tracing.traced import GridLaunches, Traced
 

@@ -11,7 +11,7 @@ from run_trace import run
 from traced_kernels import LAUNCH, traced_kernel, worked
 
 from occupancy_lab.compiling.script import Ran
-from occupancy_lab.reporting.trace_report import make_trace_report, to_html
+from occupancy_lab.reporting.trace_files import make_trace_report, to_html
 from occupancy_lab.text.document import to_markdown
 from occupancy_lab.tracing.page import Outcome
 from occupancy_lab.tracing.trace import Trace

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from occupancy_lab.evaluating.score import TimeErrors
-    from occupancy_lab.record import MatrixRecord
+    from occupancy_lab.record import Record
 
 USES = ("tuning", "held out", "fresh")
 
@@ -70,14 +70,14 @@ def test_softmaxes_are_met(gpu: str) -> None:
 
 
 @pytest.fixture
-def record() -> MatrixRecord:
+def record() -> Record:
     """Return a launch that the tutorial's formula miscounts, with a time for each number."""
     resources = Resources(22, 16, 64, instructions=90)
     problem, config = Problem(4096, 781), Config(1024, 16, 1)
     return record_of(softmax.KERNEL, problem, config, find_gpu("h200"), resources)
 
 
-def test_the_time_is_that_of_the_programs_launched(record: MatrixRecord) -> None:
+def test_the_time_is_that_of_the_programs_launched(record: Record) -> None:
     """As many as fit, or as the tutorial's formula gives; of another number none is known."""
     one = timed(record)
     assert one.plan is not None

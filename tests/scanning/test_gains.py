@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.scanning.cache import Mix
-from occupancy_lab.scanning.gains import Gain, Pass, beside_others, find_gain
+from occupancy_lab.scanning.gains import Ahead, Gain, Pass, beside_others, find_gain
 from occupancy_lab.scanning.page import ScannedKernel
 from occupancy_lab.throughput.demand import MEMORY_CYCLES
 from occupancy_lab.throughput.rounds import BANDWIDTH_SHARE
@@ -35,9 +35,8 @@ STREAMING = Mix(100, 2, 32, 0, 0, 0, 0, 0)
 
 def gain_of(mix: Mix, programs: int, after: int | None, *, cost: str = "") -> Gain:
     """Return the gain of a kernel on an H200."""
-    resources, words = Resources(64, 4, 32_768), {"step": "the step", "spill_advice": "the advice"}
-    asked = {"programs": programs, "after": after, "cost": cost}
-    return find_gain(mix, resources, H200, **asked, **words)
+    ahead = Ahead(after, "the step", cost, "the advice")
+    return find_gain(mix, Resources(64, 4, 32_768), H200, programs, ahead)
 
 
 @given(mix=MIXES, programs=st.integers(1, 16), more=st.integers(1, 16))
@@ -110,8 +109,7 @@ def test_spills_are_worth_their_bytes() -> None:
 def test_what_is_not_known_is_not_a_number(gpu: str, mix: Mix | None) -> None:
     """Without the speed of the GPU, or the instructions, no gain is known, and that is said."""
     resources = Resources(64, 4, 0)
-    words = {"step": "the step", "spill_advice": "the advice"}
-    found = find_gain(mix, resources, find_gpu(gpu), programs=1, after=2, cost="", **words)
+    found = find_gain(mix, resources, find_gpu(gpu), 1, Ahead(2, "the step", "", "the advice"))
     assert found.factor is None
     assert found.by.startswith("not known: ")
 

@@ -20,7 +20,7 @@ from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.scanning.cache import CachedKernel, find_entries, read_entry
 from occupancy_lab.scanning.page import COLUMNS
 from occupancy_lab.scanning.scan import on_gpu
-from occupancy_lab.table.view import to_csv
+from occupancy_lab.table.rows import to_csv
 
 if TYPE_CHECKING:
     from conftest import Cache

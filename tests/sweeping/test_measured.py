@@ -15,8 +15,8 @@ from stand_ins import Launches, put_calibration, put_here
 from occupancy_lab.cli.options import chosen_view
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import present_gpus
-from occupancy_lab.sweeping import sweep, views
-from occupancy_lab.sweeping.run import run
+from occupancy_lab.sweeping import sweep
+from occupancy_lab.sweeping.run import run, to_screen
 from occupancy_lab.table.columns import MEASURED_COLUMNS, SWEEP_COLUMNS
 from occupancy_lab.text.document import to_markdown
 from occupancy_lab.workers.signals import Interrupted, UnfinishedError
@@ -37,9 +37,9 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-def to_screen(table: pd.DataFrame) -> str:
+def on_screen(table: pd.DataFrame) -> str:
     """Return in markdown what a screen shows of *table*."""
-    return to_markdown(views.to_screen(table))
+    return to_markdown(to_screen(table))
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def launches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Launches:
     put_here(monkeypatch, "h200", "h200")
     put_calibration(monkeypatch, tmp_path)
     stand_in = Launches()
-    monkeypatch.setattr("occupancy_lab.sweeping.measured.measure_launches", stand_in)
+    monkeypatch.setattr("occupancy_lab.sweeping.grid.measure_launches", stand_in)
     return stand_in
 
 
@@ -78,7 +78,7 @@ def test_screen_has_predicted_and_measured_times(launches: Launches) -> None:
     """The screen sets measured beside predicted times, with how far off these are."""
     launches.times = lambda launch: 20.0 if launch.num_programs > 1000 else None
     table = sweep([781], **GRID, measure=True)
-    lines = to_screen(table).splitlines()
+    lines = on_screen(table).splitlines()
     header = next(line for line in lines if "| predicted us" in line)
     assert [word.strip() for word in header.split("|")[-5:-1]] == [
         "predicted us",
@@ -86,7 +86,7 @@ def test_screen_has_predicted_and_measured_times(launches: Launches) -> None:
         "measured us",
         "off",
     ]
-    shown = to_screen(table)
+    shown = on_screen(table)
     assert "Measured on NVIDIA H200, 2026-11-21" in shown
     basis = table["basis"].iloc[0]
     said = (
@@ -101,7 +101,7 @@ def test_screen_has_predicted_and_measured_times(launches: Launches) -> None:
 def test_launches_that_fail_are_said(launches: Launches) -> None:
     """A row that was launched and has no time stands below, with its reason."""
     launches.times = lambda _launch: None
-    shown = to_screen(sweep(781, **GRID, measure=True))
+    shown = on_screen(sweep(781, **GRID, measure=True))
     assert shown.count("launch failed") == 4
     assert "RuntimeError: no luck" in shown
     assert "Measured on" not in shown
@@ -117,7 +117,7 @@ def test_interrupt_keeps_what_is_finished(
     ) -> list[Measurement]:
         raise UnfinishedError(dict(enumerate(launches(asked[:3], **options))))  # type: ignore[arg-type] # passed on
 
-    monkeypatch.setattr("occupancy_lab.sweeping.measured.measure_launches", interrupted)
+    monkeypatch.setattr("occupancy_lab.sweeping.grid.measure_launches", interrupted)
     exported = tmp_path / "rows.csv"
     options = OPTIONS | {"export_csv": str(exported)}
     swept = run(*chosen_view(options), **options, cols=781, measure=True, **GRID)
@@ -134,7 +134,7 @@ def test_interrupt_of_a_sweep_is_a_keyboard_interrupt(
     def interrupted(*_asked: object, **_options: object) -> list[Measurement]:
         raise UnfinishedError({})
 
-    monkeypatch.setattr("occupancy_lab.sweeping.measured.measure_launches", interrupted)
+    monkeypatch.setattr("occupancy_lab.sweeping.grid.measure_launches", interrupted)
     with pytest.raises(KeyboardInterrupt) as caught:
         sweep(781, **GRID, measure=True)
     assert caught.value.finished["us"].isna().all()

@@ -23,7 +23,7 @@ from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.kernels.softmax import ALIKE
 from occupancy_lab.sweeping import recorded
-from occupancy_lab.sweeping.measured import measured_row
+from occupancy_lab.sweeping.grid import measured_row
 from occupancy_lab.sweeping.recorded import (
     NEEDED,
     UNSTEADY,
@@ -37,7 +37,7 @@ from occupancy_lab.sweeping.recorded import (
     recorded_table,
 )
 from occupancy_lab.table.columns import COLUMNS
-from occupancy_lab.table.view import to_csv, to_json
+from occupancy_lab.table.rows import to_csv, to_json
 from occupancy_lab.values import Config, Failure, Measurement, Problem, Status
 
 if TYPE_CHECKING:

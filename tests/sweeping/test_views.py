@@ -17,11 +17,11 @@ from occupancy_lab.compiling import triton_version
 from occupancy_lab.errors import InputError
 from occupancy_lab.expressions import Kind
 from occupancy_lab.files import plain_rows
-from occupancy_lab.sweeping import sweep, views
-from occupancy_lab.sweeping.measured import add_columns
-from occupancy_lab.sweeping.views import UNMEASURED, choose
+from occupancy_lab.sweeping import sweep
+from occupancy_lab.sweeping.grid import add_columns
+from occupancy_lab.sweeping.run import UNMEASURED, choose, to_screen
 from occupancy_lab.table.columns import COLUMNS, MEASURED_COLUMNS, SWEEP_COLUMNS
-from occupancy_lab.table.view import FORMS, View
+from occupancy_lab.table.rows import FORMS, View
 from occupancy_lab.text.document import to_markdown
 from occupancy_lab.values import Measurement
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-def to_screen(table: pd.DataFrame) -> str:
+def on_screen(table: pd.DataFrame) -> str:
     """Return in markdown what a screen shows of *table*."""
-    return to_markdown(views.to_screen(table))
+    return to_markdown(to_screen(table))
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def test_where_sort_and_top(table: pd.DataFrame) -> None:
     assert len(chosen) == 3
     assert set(chosen["num_warps"]) == {4}
     assert chosen["n_regs"].is_monotonic_decreasing
-    said = to_markdown(views.to_screen(chosen, of=len(table)))
+    said = to_markdown(to_screen(chosen, of=len(table)))
     assert f"3 of {len(table)} configurations: 3 ok." in said
 
 
@@ -67,7 +67,7 @@ def test_limiters_have_their_vendors_names(table: pd.DataFrame) -> None:
         ("h100", "warps, registers, shared memory, program slots"),
         ("mi300x", "waves, VGPRs, LDS, program slots"),
     ):
-        text = to_screen(strange[strange["gpu"] == gpu])
+        text = on_screen(strange[strange["gpu"] == gpu])
         assert words in re.sub(" +", " ", text)
         assert "num_warps" in text
 
@@ -76,10 +76,10 @@ def test_equal_rows_are_said_to_be_equal() -> None:
     """A kernel without a loop is alike for all num_stages, and the screen says so."""
     flat = sweep(781, gpu="h100", kernel="softmax_row", num_warps=(4,), num_stages=(1, 2))
     said = "softmax_row has no loop to load ahead in"
-    assert said in to_screen(flat)
-    assert "has no loop" not in to_screen(flat.head(1))
+    assert said in on_screen(flat)
+    assert "has no loop" not in on_screen(flat.head(1))
     looped = sweep(781, gpu="h100", num_warps=(4,), num_stages=(1, 2))
-    assert "has no loop" not in to_screen(looped)
+    assert "has no loop" not in on_screen(looped)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_csv_and_json_hold_every_value(table: pd.DataFrame) -> None:
 
 def test_screen_says_once_what_all_rows_share(table: pd.DataFrame) -> None:
     """A column that is the same in every row is said once; failures stand below with reasons."""
-    text = to_screen(table)
+    text = on_screen(table)
     assert text.splitlines()[0] == (
         "kernel softmax, rows 4096, cols 781, dtype float32, BLOCK_SIZE 1024,"
         f" Triton {triton_version()}"
@@ -166,7 +166,7 @@ def test_narrow_screens_go_without_columns(
 ) -> None:
     """A narrow screen has fewer columns and says which; exports have them all."""
     monkeypatch.setenv("COLUMNS", str(columns))
-    text = to_screen(table)
+    text = on_screen(table)
     header = next(line for line in text.splitlines() if "programs" in line)
     names = {name.strip() for name in header.split("|")}
     assert names.isdisjoint(missing)
@@ -195,7 +195,7 @@ def test_markdown_shows_texts_as_they_are(table: pd.DataFrame) -> None:
     strange = table.assign(reason=f"{NASTY}\n\n# next", status="odd")
     renderer = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     shown = html.escape(f"{NASTY} # next")
-    for text in (written(strange, "markdown"), to_screen(strange)):
+    for text in (written(strange, "markdown"), on_screen(strange)):
         rendered = renderer.render(text)
         assert rendered.count(f">{shown}</td>") == len(table)
         assert not set(re.findall(r"<(\w+)", rendered)) & {"b", "a", "em", "code", "s", "h1"}

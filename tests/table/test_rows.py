@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.table.columns import COLUMNS
-from occupancy_lab.table.rows import read_file, read_text
-from occupancy_lab.table.view import FORMS
+from occupancy_lab.table.rows import FORMS, read_file, read_text
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ from recorded_work import recorded_launches
 
 from occupancy_lab.gpus import architectures, find_gpu
 from occupancy_lab.occupancy import occupancy
-from occupancy_lab.throughput.l1_cache import behind_others, missing, room
+from occupancy_lab.throughput.demand import behind_others, l1_missing, l1_room
 from occupancy_lab.values import Resources
 from occupancy_lab.work.counts import SECTOR, Common, Program, total
 from occupancy_lab.work.program import LOADS
@@ -27,20 +27,20 @@ def test_what_is_left_beside_shared_memory() -> None:
     The steps are CUDA's for each architecture; AMD's LDS is no part of the cache.
     """
     hopper, ada, cdna = (architectures()[one] for one in ("sm_90", "sm_89", "gfx942"))
-    assert room(hopper, 0, 16) == (256 - 16) * 1024
-    assert room(hopper, 40 * 1024, 4) == (256 - 164) * 1024
-    assert room(hopper, 40 * 1024 + 128, 4) == (256 - 196) * 1024
-    assert room(hopper, 48 * 1024 + 16, 1) == (256 - 228) * 1024
-    assert room(ada, 40 * 1024, 2) == (128 - 100) * 1024
-    assert room(cdna, 65536, 1) == 32 * 1024
+    assert l1_room(hopper, 0, 16) == (256 - 16) * 1024
+    assert l1_room(hopper, 40 * 1024, 4) == (256 - 164) * 1024
+    assert l1_room(hopper, 40 * 1024 + 128, 4) == (256 - 196) * 1024
+    assert l1_room(hopper, 48 * 1024 + 16, 1) == (256 - 228) * 1024
+    assert l1_room(ada, 40 * 1024, 2) == (128 - 100) * 1024
+    assert l1_room(cdna, 65536, 1) == 32 * 1024
 
 
 def test_what_lies_farther_apart_is_lost() -> None:
     """Of what threads touch again a cache has what lies no farther apart than there is room for."""
-    assert missing((10.0, 20.0), 100, 8000) == 0.0
-    assert missing((10.0, 200.0), 100, 8000) == 0.5
-    assert 0.0 < missing((80.0,), 100, 8000) < 1.0
-    assert missing((), 100, 8000) == 0.0
+    assert l1_missing((10.0, 20.0), 100, 8000) == 0.0
+    assert l1_missing((10.0, 200.0), 100, 8000) == 0.5
+    assert 0.0 < l1_missing((80.0,), 100, 8000) < 1.0
+    assert l1_missing((), 100, 8000) == 0.0
 
 
 @pytest.mark.slow
@@ -64,9 +64,9 @@ def test_the_l1_cache_lacks_what_nsight_compute_counts() -> None:
             continue
         resources = resources_of(launch)
         fit = occupancy(resources, gpu.architecture).programs_per_multiprocessor
-        left = room(gpu.architecture, resources.shared or 0, fit)
+        left = l1_room(gpu.architecture, resources.shared or 0, fit)
         threads = 32 * resources.num_warps * fit
-        ours = missing(executed.program.local_reuse.loads, threads, left)
+        ours = l1_missing(executed.program.local_reuse.loads, threads, left)
         errors.append(abs(ours - min((came - loaded) / local, 1.0)))
     assert len(errors) >= 10
     assert statistics.median(errors) < 0.05

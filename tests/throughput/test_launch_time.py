@@ -15,6 +15,7 @@ from recorded_work import DATA, RecordedLaunch, recorded_launches
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.prediction import BESIDE_UNITS, NOT_FOLLOWED
 from occupancy_lab.throughput import calibrations, launch_time, rounds
+from occupancy_lab.throughput.demand import Doing
 from occupancy_lab.throughput.launch_time import MEASURED, predict_launch
 from occupancy_lab.throughput.rounds import TENSOR_CLOCK
 from occupancy_lab.work.counts import Amount
@@ -35,7 +36,7 @@ def launch_of(kernel: str) -> RecordedLaunch:
 def predicted(launch: RecordedLaunch, gpu: str = "h100") -> Prediction | None:
     """Return the time of a launch on a GPU."""
     asked = (counts_of(launch), executed_of(launch), memory_of(launch), resources_of(launch))
-    return predict_launch(*asked, 8, find_gpu(gpu))
+    return predict_launch(Doing(*asked, 8, find_gpu(gpu)))
 
 
 def test_more_bandwidth_is_faster_and_other_gpus_are_less_certain() -> None:
@@ -56,7 +57,8 @@ def test_without_its_spills_a_launch_is_shorter() -> None:
     asked = (counts_of(launch), executed_of(launch), memory_of(launch))
     resources = resources_of(launch)
     times = [
-        predict_launch(*asked, replace(resources, local_bytes=size), 1, gpu) for size in (0, 560)
+        predict_launch(Doing(*asked, replace(resources, local_bytes=size), 1, gpu))
+        for size in (0, 560)
     ]
     assert times[0] is not None
     assert times[1] is not None
@@ -108,7 +110,7 @@ def test_right_after_the_same_launch_it_is_faster() -> None:
     launch = launch_of("triton_poi_fused_clone_transpose_view_11")
     counts, gpu = counts_of(launch), find_gpu("h100")
     inside = (counts, executed_of(launch), repeated(memory_of(launch), counts, gpu))
-    found, cold = predict_launch(*inside, resources_of(launch), 8, gpu), predicted(launch)
+    found, cold = predict_launch(Doing(*inside, resources_of(launch), 8, gpu)), predicted(launch)
     assert found is not None
     assert cold is not None
     assert found.us < 0.8 * cold.us
@@ -121,14 +123,14 @@ def test_what_is_not_known_has_no_time() -> None:
     launch = launch_of(COPY)
     assert predicted(launch, "sm_90") is None
     gpu, counts, executed = find_gpu("h100"), counts_of(launch), executed_of(launch)
-    assert predict_launch(counts, executed, None, resources_of(launch), 8, gpu) is None
+    assert predict_launch(Doing(counts, executed, None, resources_of(launch), 8, gpu)) is None
 
 
 def test_a_binary_that_is_not_followed_has_a_wider_range() -> None:
     """Its time is that of what is counted, and says so."""
     launch, gpu = launch_of(COPY), find_gpu("h100")
     inside = (memory_of(launch), resources_of(launch), 8, gpu)
-    found = predict_launch(counts_of(launch), None, *inside)
+    found = predict_launch(Doing(counts_of(launch), None, *inside))
     followed = predicted(launch)
     assert found is not None
     assert followed is not None
@@ -289,7 +291,7 @@ def test_the_busiest_unit_is_a_mean_of_all_multiprocessors() -> None:
         resources_of(launch),
     )
     gpu = find_gpu("h100")
-    whole = predict_launch(counts, executed, memory, resources, 8, gpu)
+    whole = predict_launch(Doing(counts, executed, memory, resources, 8, gpu))
     assert whole is not None
     assert whole.busiest is not None
     assert whole.busiest.name == "bandwidth"
@@ -299,7 +301,7 @@ def test_the_busiest_unit_is_a_mean_of_all_multiprocessors() -> None:
 
     nothing = Amount(0, 0)
     idle = replace(memory, dram_read_bytes=nothing, dram_written_bytes=nothing, l2_bytes=nothing)
-    one = predict_launch(replace(counts, programs=1), executed, idle, resources, 8, gpu)
+    one = predict_launch(Doing(replace(counts, programs=1), executed, idle, resources, 8, gpu))
     assert one is not None
     assert one.busiest is not None
     unit = next(part for part in one.parts if part.name == one.busiest.name)

@@ -11,7 +11,7 @@ import pytest
 from occupancy_lab.evaluating.score import time_errors
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.prediction import Part, Prediction
-from occupancy_lab.throughput.plain_copy import UNEVEN_US, beside_copy, copy_us
+from occupancy_lab.throughput.launch_time import UNEVEN_US, beside_copy, copy_us
 from occupancy_lab.values import ITEM_BYTES
 
 SIZES = (0, 1, 4, 8, 16, 32, 64, 128, 256, 512, 10_000)

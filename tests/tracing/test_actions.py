@@ -18,7 +18,7 @@ from occupancy_lab.explaining.advice import Action
 from occupancy_lab.explaining.script_runs import explain_launches
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.launch import launch_of
-from occupancy_lab.reporting.trace_report import make_trace_report
+from occupancy_lab.reporting.trace_files import make_trace_report
 from occupancy_lab.text.document import to_markdown
 from occupancy_lab.text.words import cell, duration
 from occupancy_lab.tracing import actions

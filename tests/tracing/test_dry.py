@@ -15,8 +15,7 @@ import torch
 from run_trace import TOOL, grids, run
 
 from occupancy_lab.errors import InputError
-from occupancy_lab.tracing.dry import dry_trace
-from occupancy_lab.tracing.several import dry_traces
+from occupancy_lab.tracing.dry import dry_trace, dry_traces
 
 SCRIPT = """
 import sys

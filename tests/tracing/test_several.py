@@ -10,7 +10,7 @@ import pytest
 from in_process import run
 
 from occupancy_lab.checking import check
-from occupancy_lab.tracing.several import DryTraces, dry_traces
+from occupancy_lab.tracing.dry import DryTraces, dry_traces
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

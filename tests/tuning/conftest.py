@@ -24,5 +24,5 @@ def launches(_calibrated: None, monkeypatch: pytest.MonkeyPatch) -> Launches:
     """Return the launches on an H200 that is said to be here."""
     put_here(monkeypatch, "h200")
     stand_in = Launches()
-    monkeypatch.setattr("occupancy_lab.sweeping.measured.measure_launches", stand_in)
+    monkeypatch.setattr("occupancy_lab.sweeping.grid.measure_launches", stand_in)
     return stand_in

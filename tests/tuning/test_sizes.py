@@ -9,8 +9,7 @@ import triton
 from launched_kernels import layer_norm, matmul
 
 from occupancy_lab.errors import InputError, quoted
-from occupancy_lab.tuning.by_size import tune_sizes
-from occupancy_lab.tuning.sizes import launches_at, read_sizes
+from occupancy_lab.tuning.by_size import launches_at, read_sizes, tune_sizes
 
 if TYPE_CHECKING:
     from pathlib import Path

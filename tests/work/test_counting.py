@@ -19,7 +19,7 @@ from occupancy_lab.compiling.texts import texts_of as compiled_texts
 from occupancy_lab.launch import BoundLaunch, Launch
 from occupancy_lab.values import Target
 from occupancy_lab.work import walk
-from occupancy_lab.work.counting import count_launch
+from occupancy_lab.work.counting import Counting, count_launch
 from occupancy_lab.work.counts import Amount
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def counted(  # noqa: PLR0913 - what counts depend on
     launch = Launch((), arguments, grid, typical=typical or {})
     run = BoundLaunch.of(function, launch)
     found = texts or texts_of(function, arguments)
-    return count_launch(found, run, grid, store, assume=assume, resident=132)
+    return count_launch(Counting(found, run, grid, assume, 132), store)
 
 
 def test_a_launch_is_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +106,7 @@ def test_what_is_not_known_is_said() -> None:
     """Without a grid, without TTIR, or with a text that is none, a sentence says so."""
     texts = texts_of(gather, GATHER)
     launch = BoundLaunch.of(gather, Launch((), GATHER))
-    none = count_launch(None, launch, (4,), NOWHERE, assume={}, resident=None)
+    none = count_launch(Counting(None, launch, (4,), {}, None), NOWHERE)
     assert (none.counts, none.why_not) == (None, "its kernel's TTIR is not at hand")
     assert counted(gather, GATHER, None, texts=texts).why_not == "no grid is given"
     damaged = dataclasses.replace(texts, ttir="module { no }")
@@ -156,7 +156,7 @@ def test_numbers_that_grow_with_the_index_are_as_good_as_the_values() -> None:
         made = Launch((), BAGS, (64,)).warm_up(bags)
     texts = compiled_texts(made.asm, made.metadata, "cuda")
     known = Launch((), BAGS, (64,), values={"offsets": tuple(range(2, 3 * 65 + 2, 3))})
-    read = count_launch(texts, BoundLaunch.of(bags, known), (64,), NOWHERE, assume={}, resident=132)
+    read = count_launch(Counting(texts, BoundLaunch.of(bags, known), (64,), {}, 132), NOWHERE)
     grown = counted(bags, BAGS, (64,), texts=texts, offsets=range(2, 3 * (1 << 20) + 2, 3))
     for one in (read, grown):
         assert one.counts is not None
@@ -176,11 +176,11 @@ def test_the_values_of_small_tensors_steer(tmp_path: Path) -> None:
     for index in (tuple(range(1024)), (3,) * 1024):
         launch = Launch((), GATHER, (4,), values={"index": index})
         run = BoundLaunch.of(gather, launch)
-        found = count_launch(texts, run, (4,), store, assume={}, resident=132).counts
+        found = count_launch(Counting(texts, run, (4,), {}, 132), store).counts
         assert found is not None
         assert not found.unknowns
         some.append(found.unique_read_bytes)
     assert some == [Amount.of(4096 + 2 * 1024), Amount.of(4096 + 2)]
-    assumed = count_launch(texts, run, (4,), store, assume={"index": 7}, resident=132).counts
+    assumed = count_launch(Counting(texts, run, (4,), {"index": 7}, 132), store).counts
     assert assumed is not None
     assert [one.assumed for one in assumed.unknowns] != []

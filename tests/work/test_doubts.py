@@ -9,8 +9,8 @@ from compare_work import counts_of, executed_of
 from hand_made import executed, matmul, place, rows
 from recorded_work import recorded_launches
 
+from occupancy_lab.work.counting import doubts
 from occupancy_lab.work.counts import Amount, Counts, Executed, Unknown
-from occupancy_lab.work.doubts import doubts
 
 LOADS = "bytes that loads ask for"
 COUNTS = rows(64, 4096, 132)

@@ -17,8 +17,8 @@ from occupancy_lab.errors import BinaryError
 from occupancy_lab.launch import Launch
 from occupancy_lab.values import Target
 from occupancy_lab.work import followed, skipping
+from occupancy_lab.work.counting import doubts
 from occupancy_lab.work.counts import NO_WAIT, Executed, total
-from occupancy_lab.work.doubts import doubts
 from occupancy_lab.work.executed import execute
 from occupancy_lab.work.ttir import read_ttir
 from occupancy_lab.work.walk import count

@@ -8,9 +8,9 @@ import json
 import pytest
 from hand_made import FILE, access, executed, matmul, place, rows
 
+from occupancy_lab.explaining.source import by_line
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.work.counts import Amount, Arithmetic, Place
-from occupancy_lab.work.lines import by_line
 from occupancy_lab.work.memory import memory, speed_of_light
 
 H100 = find_gpu("h100")

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from occupancy_lab.work.counts import DISTANCES, LocalReuse
-from occupancy_lab.work.local_reuse import NEVER, local_reuse
 from occupancy_lab.work.operations import ALWAYS, LDG, LDL, STACK, STG, STL
+from occupancy_lab.work.program import NEVER, local_reuse
 
 EXIT = 0x14D
 

@@ -9,7 +9,7 @@ from itertools import starmap
 import pytest
 from disassembled import instructions
 
-from occupancy_lab.work.products import TENSOR, product_flops
+from occupancy_lab.work.live import TENSOR, product_flops
 
 SHAPE = re.compile(r"[HIQ]G?MMA\.(\d+)(?:x(\d+)x(\d+))?\b")
 WARPS = 4

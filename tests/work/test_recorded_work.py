@@ -14,10 +14,10 @@ from recorded_work import recorded_launches
 
 from occupancy_lab.compiling.cubin import EM_CUDA, read_elf
 from occupancy_lab.compiling.sass import BYTES
+from occupancy_lab.explaining.source import by_line
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.work.counts import NOTHING, SECTOR, total
 from occupancy_lab.work.line_tables import read_lines
-from occupancy_lab.work.lines import by_line
 from occupancy_lab.work.memory import memory
 
 pytestmark = pytest.mark.slow

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from occupancy_lab.gpus import HipArchitecture, architectures
-from occupancy_lab.work.executed_gcn import wave_flops
-from occupancy_lab.work.gcn import read_gcn
-from occupancy_lab.work.waits import MEMORY_CYCLES
-from occupancy_lab.work.waits_gcn import (
+from occupancy_lab.work.executed_gcn import (
     ISSUE_CYCLES,
     LDS_CYCLES,
     GcnWaits,
     issue_cycles,
     product_cycles,
+    wave_flops,
 )
+from occupancy_lab.work.gcn import read_gcn
+from occupancy_lab.work.waits import MEMORY_CYCLES
 
 LOAD, READ = "global_load_dword v1, v0, s[0:1]", "ds_read_b32 v2, v0"
 PRODUCT = "v_mfma_f32_32x32x8_f16 a[0:15], v[0:1], v[2:3], a[0:15]"

@@ -25,7 +25,12 @@ from occupancy_lab.plotting.style import (
     styled,
 )
 from occupancy_lab.plotting.style import TUTORIAL as TUTORIAL_COLOUR
-from occupancy_lab.reporting.launches import (
+from occupancy_lab.reporting.page import Chapter, Picture
+from occupancy_lab.reporting.source import (
+    ALL,
+    COPY,
+    NAIVE,
+    USE,
     config_words,
     gbs_of,
     launches_of,
@@ -35,8 +40,6 @@ from occupancy_lab.reporting.launches import (
     summary_of,
     tutorial_name,
 )
-from occupancy_lab.reporting.page import Chapter, Picture
-from occupancy_lab.reporting.source import ALL, COPY, NAIVE, USE
 from occupancy_lab.sweeping.recorded import OTHER_SOFTMAXES, row_problem
 from occupancy_lab.text.document import Table
 from occupancy_lab.text.words import count, listed, microseconds
@@ -45,10 +48,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     import pandas as pd
-    from matplotlib.axes import Axes
 
-    from occupancy_lab.reporting.launches import Name, Summary
-    from occupancy_lab.reporting.source import Source
+    from occupancy_lab.reporting.source import Name, Source, Summary
     from occupancy_lab.values import Problem
 
     Point = tuple[float, float]
@@ -345,7 +346,13 @@ def draw_bandwidths(benchmark: Benchmark) -> Figure:
             marker = "o" if len(points) <= FEW else None
             style = {"marker": marker, "markersize": 4} | dict(STYLES[name])
             (lines[name],) = axes.plot(*zip(*points, strict=True), **style)
-        _scale(axes, benchmark.widths[-1].cols)
+        most = benchmark.widths[-1].cols
+        axes.set_xlim(0, most * 1.01)
+        axes.set_ylim(0, axes.get_ylim()[1] * HEADROOM)
+        even_ticks(axes, most)
+        axes.set_xlabel("columns")
+        axes.set_ylabel("GB/s (one read and one write)")
+        lined(axes)
         head(figure, title)
         figure.draw_without_rendering()
         outlines = {name: outline(axes, line) for name, line in lines.items()}
@@ -357,12 +364,3 @@ def draw_bandwidths(benchmark: Benchmark) -> Figure:
                 placer.at_curve(label, place, color=str(STYLES[name]["color"]))
     describe(figure, f"{title}: {', '.join(LABELS.get(name, name) for name in curves)}")
     return figure
-
-
-def _scale(axes: Axes, most: int) -> None:
-    axes.set_xlim(0, most * 1.01)
-    axes.set_ylim(0, axes.get_ylim()[1] * HEADROOM)
-    even_ticks(axes, most)
-    axes.set_xlabel("columns")
-    axes.set_ylabel("GB/s (one read and one write)")
-    lined(axes)

@@ -22,7 +22,12 @@ from occupancy_lab.plotting.style import (
     outline,
     styled,
 )
-from occupancy_lab.reporting.launches import (
+from occupancy_lab.reporting.page import Chapter, Picture
+from occupancy_lab.reporting.source import (
+    COPY,
+    MEASURED,
+    PROBLEM,
+    ROW_KERNEL,
     config_words,
     gbs_of,
     of_problem,
@@ -32,8 +37,6 @@ from occupancy_lab.reporting.launches import (
     tutorial_name,
     variants_of,
 )
-from occupancy_lab.reporting.page import Chapter, Picture
-from occupancy_lab.reporting.source import COPY, MEASURED, PROBLEM, ROW_KERNEL
 from occupancy_lab.sweeping.recorded import row_problem
 from occupancy_lab.text.document import Section, Table, literal
 from occupancy_lab.text.words import cell, change, count, microseconds, percent
@@ -42,8 +45,7 @@ from occupancy_lab.values import Config
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from occupancy_lab.reporting.launches import Name, Variant
-    from occupancy_lab.reporting.source import Source, TimeWords
+    from occupancy_lab.reporting.source import Name, Source, TimeWords, Variant
     from occupancy_lab.values import Problem
 
 

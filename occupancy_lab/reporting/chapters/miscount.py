@@ -14,18 +14,19 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, PercentFormatter
 
-from occupancy_lab.explaining.formula import term_reasons
+from occupancy_lab.explaining.limits import term_reasons
 from occupancy_lab.kernel import Grid, load_kernel
 from occupancy_lab.plotting.style import MUTED, TUTORIAL, describe, head, lined, styled
-from occupancy_lab.reporting.launches import (
+from occupancy_lab.reporting.page import Chapter, Picture
+from occupancy_lab.reporting.source import (
+    MEASURED,
+    NAME,
     config_words,
     known_summary,
     row_name,
     row_record,
     tutorial_name,
 )
-from occupancy_lab.reporting.page import Chapter, Picture
-from occupancy_lab.reporting.source import MEASURED, NAME
 from occupancy_lab.sweeping.recorded import row_problem
 from occupancy_lab.text.document import Bullets, Table
 from occupancy_lab.text.words import count, formatted
@@ -36,8 +37,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from occupancy_lab.gpus import Gpu
-    from occupancy_lab.reporting.launches import Name, Summary
-    from occupancy_lab.reporting.source import Source, TimeWords
+    from occupancy_lab.reporting.source import Name, Source, Summary, TimeWords
     from occupancy_lab.values import Problem
 
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from occupancy_lab.evaluating.score import METRICS
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.reporting.chapters.accuracy import USES
-from occupancy_lab.reporting.launches import known_summary, span_words
 from occupancy_lab.reporting.page import Chapter
-from occupancy_lab.reporting.source import NAME, PREDICTED
+from occupancy_lab.reporting.source import NAME, PREDICTED, known_summary, span_words
 from occupancy_lab.text.document import Bullets, Commands, Table, literal
 from occupancy_lab.text.words import count, listed, percent
 from occupancy_lab.throughput.launch_time import basis_words

@@ -11,7 +11,7 @@ from occupancy_lab.asked import ask
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
-from occupancy_lab.errors import InputError, refuse
+from occupancy_lab.errors import refuse
 from occupancy_lab.explaining.explanation import Explanation, explain_asked
 from occupancy_lab.explaining.launch import write_steps
 from occupancy_lab.inputs import (
@@ -25,7 +25,7 @@ from occupancy_lab.inputs import (
     found_kernel,
     option_name,
 )
-from occupancy_lab.record import MatrixRecord
+from occupancy_lab.record import Record
 from occupancy_lab.signature import read_options
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from occupancy_lab.explaining.script_runs import ScriptExplanation
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedDtype, AskedGpus, AskedKernel, Integer
-    from occupancy_lab.record import Record
     from occupancy_lab.signature import Words
 
 
@@ -72,11 +71,10 @@ def explain(cols: Integer | None = None, **asked: Any) -> Explanation | ScriptEx
         msg = f"explain() takes no argument {min(unknown)!r}"
         raise TypeError(msg)
     if cols is not None:
-        msg = (
+        refuse(
             f"{min(foreign)} describes a launch of a function of Triton, and cols a matrix;"
             " give one of them"
         )
-        raise InputError(msg)
     if "kernel" not in asked or foreign:
         what = f"{min(foreign)} is of a matrix; give its cols too" if foreign else "give --cols"
         refuse(f"{what}, or a function of Triton as FILE.py:FUNCTION with its --signature")
@@ -181,9 +179,7 @@ def explain_matrix(  # noqa: PLR0913 - one argument per option of the command li
     if here is None:
         return explained
     runs = (
-        _timed(run, str(found.name))
-        if isinstance(run, MatrixRecord) and run.gpu.key == here.key
-        else run
+        _timed(run, str(found.name)) if isinstance(run, Record) and run.gpu.key == here.key else run
         for run in explained.runs
     )
     return dataclasses.replace(explained, runs=tuple(runs))
@@ -202,10 +198,10 @@ def _gpu_to_measure(gpus: Sequence[Gpu]) -> Gpu:
     return here
 
 
-def _timed(record: MatrixRecord, kernel: str) -> Record:
+def _timed(record: Record, kernel: str) -> Record:
     from occupancy_lab.measuring.journal import measure_launches
     from occupancy_lab.measuring.process import TimedLaunch
 
-    launch = TimedLaunch(kernel, record.config, record.plan.num_programs or 1)
+    launch = TimedLaunch(kernel, record.config, record.num_programs or 1)
     (measurement,) = measure_launches([(record.problem, launch)])
     return dataclasses.replace(record, measurement=measurement)
