@@ -243,3 +243,24 @@ def tiles(x_ptr, y_ptr, M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
     at = rows[:, None] * N + cols[None, :]
     mask = (rows[:, None] < M) & (cols[None, :] < N)
     tl.store(y_ptr + at, tl.load(x_ptr + at, mask=mask), mask=mask)
+
+
+@triton.jit
+def fill(out, n, B: tl.constexpr):
+    """Fill out with zeros."""
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(out + at, tl.zeros([B], tl.float32), mask=at < n)
+
+
+@triton.jit
+def copy(x, out, n, B: tl.constexpr):
+    """Copy x to out."""
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(out + at, tl.load(x + at, mask=at < n), mask=at < n)
+
+
+@triton.jit
+def read(x, out, n, B: tl.constexpr):
+    """Add up each B numbers of x."""
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(out + tl.program_id(0), tl.sum(tl.load(x + at, mask=at < n)))

@@ -52,7 +52,7 @@ IDLE_L2_CYCLES, FEW_MISSED = 300.0, 0.05
 """From the L2 cache where no load goes on to device memory, and the share that goes on from which
 it takes L2_CYCLES: in between in proportion. Of launches right after the same one half are met
 within 6.2 and 5.4% with it (H100, H200), and within 6.6 and 6.0% by what the one before left."""
-WRITTEN_WEIGHT, TURNED = 0.95, 0.27
+WRITTEN_WEIGHT, TURNED = 0.93, 0.27
 """The time that device memory takes to write a byte, in times of what it takes to read one; and how
 much longer it takes for turning from the one to the other, in times of reading the harmonic mean of
 both by half. By what `calibrate` measures of reads, writes and copies of an H100 and an H200."""

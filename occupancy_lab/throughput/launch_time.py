@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 MEASURED = (FITTED_TO, "h200")
 """The GPUs of which recorded launches show how near the times are."""
-EVENTS_US = 2.0
+EVENTS_US = 1.6
 """What of a launch a profiler does not count. It counts no writes either that the L2 cache still
 has at the end. By the times that Nsight Compute recorded of 79 launches on an H100; so it is of 541
 on an H200."""
@@ -184,7 +184,7 @@ PROGRAM = Program(
     stored_lines=32.0,
 )
 """What it asks of its multiprocessor: the calibration's copy of rows, as compiled for an H200."""
-SOONER_US = 0.27
+SOONER_US = 0.1
 """How much sooner the driver's copy begins: as 261 copies recorded on an H100 and as many on an
 H200 are met best."""
 LARGE_BYTES, WHOLE_BYTES, UNEVEN_US = 2**20, 4096, 2.5

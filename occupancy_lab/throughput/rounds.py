@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 LAUNCH_US = 3.0
 """A launch that does nothing, as the lab's timer sees it."""
-RAMP_US = 1.8
+RAMP_US = 1.9
 """Until device memory or the L2 cache moves at its full rate, of launches that read it all the
 time; of others in proportion."""
 DISPATCH_US = 0.0006

@@ -26,9 +26,10 @@ TAG_BANKS = (0x6B7AB5, 0xBED5DA)
 """The bits of a line's number whose parities are the bank of the L1 cache's tags in which it is
 looked up. Found on an H100 by the time that two lines of a warp take together, a bit of their
 distance after the other; with it 23 other patterns take the passes that were measured."""
-KEPT_LINES = 256
-"""Cache lines that a program loads before the L1 cache is taken to have lost a sector: 32 KiB. With
-half as many, or twice, the errors of the recorded launches' times are the same."""
+KEPT_LINES = 224
+"""Cache lines that a program loads before the L1 cache is taken to have lost a sector: the 28 KiB
+that are left beside the most shared memory. With half as many, or more, the errors of the recorded
+launches' times are the same."""
 
 OPEN_LINES, MERGED_STORES = 64, 0.75
 """Lines of a program's last store, of several warps, that the next one may go on with, and which

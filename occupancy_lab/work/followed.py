@@ -208,7 +208,7 @@ class Run(ABC):
                 most = min(most // 2, ADDRESSES // self.threads)
                 continue
             if not all(way.is_whole for way in ways):
-                message = f"It takes more than {self.most_blocks} basic blocks to follow its warps."
+                message = "It takes too long to follow its warps."
                 raise BinaryError(message)
             return chosen, ways
 

@@ -39,6 +39,8 @@ From what Nsight Compute counted on an H100 of launches that write 20 MB and mor
 FORGOTTEN = 2.0
 """How many times what the cache keeps a launch touches where the next finds nothing of it there: on
 GPUs with two partitions the whole L2 cache. From the times of repeated launches on an H100."""
+WIDEST = 16
+"""Bytes that a thread loads or stores at once."""
 MEMORY = "memory"
 """The part of a speed of light that is bytes of device memory."""
 TENSOR = "tensor cores"
@@ -161,8 +163,11 @@ def local_memory(
         moved = total(one.local_bytes for one in executed.lines).low
         a_load = a_store = moved / max((loads + stores).low, 1)
     else:
-        a_load = program.local_loaded * executed.programs / max(loads.typical, 1)
-        a_store = program.local_stored * executed.programs / max(stores.typical, 1)
+        # Of a range from 0 on no typical number is known, but what a warp moves at once is.
+        a_load, a_store = (
+            min(moved * executed.programs / max(often.typical, 1), lanes * WIDEST)
+            for moved, often in ((program.local_loaded, loads), (program.local_stored, stores))
+        )
     return LocalMemory(
         loaded=loads.scaled(a_load),
         stored=stores.scaled(a_store),

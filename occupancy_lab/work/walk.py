@@ -22,8 +22,10 @@ from occupancy_lab.work.counts import (
     IN_TURN,
     Access,
     Amount,
+    Arithmetic,
     Branch,
     Counts,
+    Footprint,
     Loop,
     Unknown,
 )
@@ -48,7 +50,6 @@ if TYPE_CHECKING:
 
     from occupancy_lab.arguments import Plain
     from occupancy_lab.assumed import Assumption
-    from occupancy_lab.work.counts import Footprint
     from occupancy_lab.work.module import Block as Blocks
     from occupancy_lab.work.module import Module, Region
 
@@ -101,7 +102,16 @@ def count(  # noqa: PLR0913 - what a launch is
 
 
 def _nothing(module: Module, grid: Sequence[int]) -> Counts:
-    return Counts(math.prod(grid), 0, not_counted={module.kernel.name: 1})
+    """Return the counts of a kernel that cannot be followed: it may do anything."""
+    place, some = module.place(module.kernel.operation), Amount(0, None)
+    return Counts(
+        math.prod(grid),
+        0,
+        (Access(place, "load", None, 1, True, True, *[some] * 6),),  # noqa: FBT003 - it may be both
+        (Footprint(None, some, some, some, some),),
+        (Arithmetic(place, "call", "fp32", some, some),),
+        not_counted={module.kernel.name: 1},
+    )
 
 
 class WorkError(Exception):
@@ -495,6 +505,7 @@ def _depth(region: Region) -> int:
 
 
 UNCOUNTED = (
+    "tt.elementwise_inline_asm",
     "tt.descriptor_gather",
     "tt.descriptor_scatter",
     "tt.experimental_",

@@ -8,6 +8,7 @@ Scheduling). What is in memory is not known, and a condition that hangs on it is
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -31,7 +32,7 @@ from occupancy_lab.work.slices import ACCESSES, CALL, EXIT, TRAP
 from occupancy_lab.work.threads import Step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from occupancy_lab.work.slices import Block, Code, Jump, Slice
     from occupancy_lab.work.threads import Launched
@@ -44,6 +45,8 @@ PAIR = 2
 """Registers of an address, where no uniform ones are added to one in global memory."""
 OF_CTA = (1 << 24) - 1
 """The bits of an address in shared memory that say where in its CTA's: above them is which CTA."""
+MOST_SECONDS = 10.0
+"""Of the processor's time; recorded launches take three at the most."""
 MOST_NUMBERS = 1 << 20
 """Numbers of an array: programs times threads."""
 
@@ -136,11 +139,11 @@ class Warps:
     def follow(self, most: int) -> Followed:
         """Follow all programs from the kernel's first instruction until they have ended.
 
-        After *most* blocks the rest is not followed.
+        After *most* blocks, or MOST_SECONDS, the rest is not followed.
         """
         blocks, syncs, followed = self.code.blocks, self.code.syncs, self.followed
         pending = {0: np.ones((1, 1), bool)}
-        for _ in range(most):
+        for _ in _turns(most):
             start = min(pending, key=lambda one: (one in syncs, one))
             self.mask = pending.pop(start)
             self._are_all = not pending
@@ -487,6 +490,15 @@ class Warps:
             shared=compute is None and opcode not in ACCESSES,
             beside=beside,
         )
+
+
+def _turns(most: int) -> Iterator[int]:
+    """Yield *most* numbers, fewer where that takes longer than MOST_SECONDS."""
+    deadline = time.process_time() + MOST_SECONDS
+    for number in range(most):
+        yield number
+        if time.process_time() > deadline:
+            return
 
 
 def by_warp(values: Any, lanes: int = WARP) -> Any:

@@ -99,6 +99,19 @@ def test_the_l1_cache_has_what_a_program_loaded_shortly_before() -> None:
     assert load(6, 0, operations.STG) == 0.0
 
 
+def test_a_line_takes_its_room_once() -> None:
+    """However many sectors of a line are loaded one after the other, one line has come."""
+    asking = Asking(1, 32, lambda _: "x", lambda _: 4)
+    everyone = np.ones((1, 32), bool)
+    rows = 4096 * np.arange(32)[None]  # a line for each thread
+    firsts = (*range(0, 256, 32), 0)
+    for number, first in enumerate(firsts):
+        step = Step(number, operations.LDG, None, (), (), None, negated=False)
+        asking.visit(step, rows + first, everyone, repeat=1)
+    assert KEPT_LINES < 8 * 32
+    assert [asking.by_instruction[number].cached for number in range(9)] == [0] * 8 + [32]
+
+
 @pytest.mark.parametrize(("opcode", "merged"), [(operations.LDG, 4.0), (operations.STG, 3.0)])
 def test_what_two_warps_ask_for_is_asked_for_once(opcode: int, merged: float) -> None:
     """Of sectors that both load the L2 cache is asked for one each, of what both store for most."""

@@ -19,7 +19,7 @@ from occupancy_lab.compiling.texts import texts_of as compiled_texts
 from occupancy_lab.launch import BoundLaunch, Launch
 from occupancy_lab.values import Target
 from occupancy_lab.work import walk
-from occupancy_lab.work.counting import Counting, count_launch
+from occupancy_lab.work.counting import Counting, count_launch, count_launches
 from occupancy_lab.work.counts import Amount
 
 if TYPE_CHECKING:
@@ -91,6 +91,23 @@ def test_what_is_executed_is_kept_too(tmp_path: Path) -> None:
     without = counted(gather, GATHER, (4,), texts=texts_of(gather, GATHER))
     assert without.executed is None
     assert "it has no cubin" in str(without.why_not_executed)
+
+
+def test_what_is_counted_is_kept_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where counting many launches is interrupted, those that were counted are not lost."""
+    store, run = Store(tmp_path), BoundLaunch.of(gather, Launch((), GATHER, (4,)))
+    some = [Counting(texts_of(gather, GATHER), run, (4,), {}, number) for number in (1, 2)]
+    count = Counting.count
+
+    def interrupted(one: Counting) -> Counted:
+        if one is some[1]:
+            raise KeyboardInterrupt
+        return count(one)
+
+    monkeypatch.setattr(Counting, "count", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        count_launches(some, store)
+    assert [one.kept(store) is not None for one in some] == [True, False]
 
 
 @pytest.mark.parametrize("changed", [{"k": 64}, {"stride": 133}])
