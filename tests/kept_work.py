@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 
 def kept(work: Callable[[RecordedLaunch], Any]) -> Callable[[RecordedLaunch], Any]:
     """Return *work* that looks in the home directory of this run, which its processes share."""
-    folder = Path.home() / "worked" / work.__name__
-    folder.mkdir(parents=True, exist_ok=True)
 
     @functools.cache
     def found(launch: RecordedLaunch) -> Any:
+        # Of the call, as the home of this run is set after its modules are imported.
+        folder = Path.home() / "worked" / work.__name__
+        folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{launch.gpu}-{launch.id}"
         if path.exists():
             return pickle.loads(path.read_bytes())  # noqa: S301 - a worker of this run wrote it
