@@ -19,7 +19,7 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import cell, count, listed
 
-FORMAT, VERSION = "occupancy-lab tuned", 1
+FORMAT, VERSION = "occupancy-lab tuned", 2
 
 Size: TypeAlias = Mapping[str, Any]
 """The arguments that tell one launch of a kernel from another, by name."""
@@ -37,6 +37,11 @@ class TunedLaunch:
     predicted_high_us: float | None
     bound: str
     """The part of the time that would take longest alone."""
+    only: Mapping[str, Any] | None = None
+    """Where a search chose a tile of its own: the whole numbers that the kernel was passed, and the
+    grid as a list, when it was seen to do what it has to. None: its author says so of any."""
+    elsewhere: Mapping[str, Any] = field(default_factory=dict)
+    """The best that the kernel's author has, for every launch that is another than `only` says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +77,12 @@ class TunedFile(Answer):
 
     @property
     def configs(self) -> list[Mapping[str, Any]]:
-        """Every configuration, each once."""
+        """Every configuration, each once; the first is one of the author's."""
         found: list[Mapping[str, Any]] = []
         for one in (one for launches in self.gpus.values() for one in launches):
-            if one.config not in found:
-                found.append(one.config)
+            for config in (*filter(None, [one.elsewhere]), one.config):
+                if config not in found:
+                    found.append(config)
         return found
 
     def choice(self, gpu: str, size: Size) -> TunedLaunch | None:
@@ -106,6 +112,7 @@ class TunedFile(Answer):
                 (
                     *_alike(launches),
                     *_range(launches),
+                    *_only(launches),
                     f"The times rest on {literal(self.basis[key])}.",
                 ),
             )
@@ -145,7 +152,8 @@ class TunedFile(Answer):
         except (KeyError, TypeError, ValueError, AttributeError):
             refuse(f"{quoted(name)} lacks a part of what `occupancy-lab tune --output` writes")
         for one in (one for launches in found.gpus.values() for one in launches):
-            if not isinstance(one.config, dict) or tuple(one.sizes) != found.sizes:
+            parts = (one.config, one.elsewhere, one.only or {})
+            if not all(isinstance(part, dict) for part in parts) or tuple(one.sizes) != found.sizes:
                 refuse(f"{quoted(name)} has a launch without its sizes or its configuration")
         return found
 
@@ -202,6 +210,15 @@ def _range(launches: Sequence[TunedLaunch]) -> Iterator[str]:
     if len(shares) == 1:
         ((low, high),) = shares
         yield f"us is predicted; eight in ten launches should take {low} to {high} times that."
+
+
+def _only(launches: Sequence[TunedLaunch]) -> Iterator[str]:
+    """Say how many of *launches* are not for every other size."""
+    if searched := sum(one.only is not None for one in launches):
+        yield (
+            f"At {count(searched, 'size')} a block was chosen that only the search tried: a launch"
+            " with other numbers or another grid takes the fastest of the configurations given."
+        )
 
 
 def _settings(launches: Sequence[TunedLaunch], *, alike: bool) -> list[str]:
