@@ -281,10 +281,14 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
     def _gpu(self, device: int) -> str:
         """Return the key of the GPU that is launched on.
 
-        Where Triton compiles for a GPU that is not here, the first of its target in the file.
+        In a dry run it is the one that was asked for. Where Triton compiles for another that is
+        not here, or for an architecture, it is the first of its target in the file.
         """
         if device == NO_GPU:
             return "none"
+        asked = getattr(driver.active, "gpu", None)
+        if asked is not None and asked.multiprocessors is not None:
+            return str(asked.key)
         target = driver.active.get_current_target()
         name = f"sm_{target.arch}" if target.backend == "cuda" else str(target.arch)
         here = [one for one in present_gpus() if one.gpu.target.name == name]

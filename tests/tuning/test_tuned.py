@@ -490,6 +490,9 @@ def test_a_program_is_tuned_and_explained_as_it_launches(tmp_path: Path) -> None
     lines = after.stdout.splitlines()
     row = next(line for line in lines if line.strip().startswith("BLOCK_SIZE"))
     assert row.split()[1] == str(block)
+    other = in_process.run("explain", f"{program}:main", "--gpu", "h200")
+    assert "Launch 1 is of 2 configurations" in other.stdout
+    assert "the file has h100, and this is h200" in other.stdout + other.stderr
 
 
 def test_the_interpreter_computes_with_the_first_configuration(
