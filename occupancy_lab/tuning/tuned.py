@@ -25,6 +25,7 @@ from occupancy_lab.arguments import TRITON_DTYPES, Dtype, dtype_name, plain
 from occupancy_lab.errors import InputError, few_of, quoted, refuse
 from occupancy_lab.gpus import find_gpu, present_gpus
 from occupancy_lab.kernel import innermost, is_triton_function
+from occupancy_lab.options import OPTIONS
 from occupancy_lab.tuning.autotuner import early_config_prune
 from occupancy_lab.tuning.space import autotuner_of, source_digest
 from occupancy_lab.tuning.tuned_file import TunedFile
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 NOT_PASSED = inspect.Parameter.empty
 """What stands for an argument that a launch does not pass."""
+OPTION_NAMES = frozenset(one.name for one in OPTIONS)
 NO_GPU = -1
 """What stands for the number of the GPU where Triton has no driver."""
 
@@ -258,7 +260,30 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
         choice = self._file.choice(gpu, sizes)
         if choice is None:
             return f"the file has no launch like {sizes}"
+        for config in (choice.config, *filter(None, [choice.elsewhere])):
+            if why := self._unfit(config):
+                return why
         return choice, choice.sizes != sizes
+
+    def _unfit(self, settings: Mapping[str, Any]) -> str:
+        """Return which setting an autotuner's launch cannot have, or lacks; "" where there is none.
+
+        Only a file that was changed by hand has such a configuration.
+        """
+        own = [] if self._author is None else self._author.configs
+        if not own:
+            return ""
+        set_by_all = set.intersection(*({*one.kwargs} for one in own))
+        if missing := [name for name in self.arg_names if name in set_by_all - settings.keys()]:
+            return f"a configuration of the file lacks {few_of(missing)}"
+        known = {
+            *self.arg_names,
+            *OPTION_NAMES,
+            *(name for one in own for name in one.all_kwargs()),
+        }
+        if unknown := [name for name in settings if name not in known]:
+            return f"a configuration of the file sets {few_of(unknown)}, which is unknown"
+        return ""
 
     @cached_property
     def _defaults(self) -> dict[str, Any]:

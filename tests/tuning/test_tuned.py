@@ -346,6 +346,26 @@ def test_a_search_does_not_find_what_the_author_prunes(
     assert below.tunes == 0
 
 
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ({"BLOK_SIZE": 256, "BLOCK_SIZE": 256}, "sets BLOK_SIZE, which is unknown"),
+        ({"num_warps": 2}, "lacks BLOCK_SIZE"),
+    ],
+)
+@pytest.mark.usefixtures("made")
+def test_a_configuration_that_does_not_fit_the_kernel_is_not_launched(
+    write: Callable[..., Path], config: dict[str, Any], why: str
+) -> None:
+    """A setting that is misspelt or missing in a file goes to the autotuner, and is said once."""
+    below = autotuned()
+    kernel = occupancy_lab.tuned(write(gpus={"h100": [{**LAUNCHES[2], "config": config}]}))(below)
+    with pytest.warns(UntunedWarning, match=why) as said:
+        launch_all(kernel, N, N, 2 * N)
+    assert len(said) == 1
+    assert kernel.best_config in OWN
+
+
 def test_hooks_of_a_configuration_are_called(
     write: Callable[..., Path], made: list[dict[str, Any]]
 ) -> None:
