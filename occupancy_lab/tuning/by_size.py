@@ -142,13 +142,16 @@ class _Tuner:
         self._check_any_size(sizes, candidates)
         chosen: dict[str, tuple[TunedLaunch, ...]] = {}
         left_out: list[LeftOut] = []
+        stopped: list[str] = []
         tiles = free_tiles(self.kernel, configs)
         basis: dict[str, str] = {}
         for gpu in self.gpus:
             runs = self._predicted(candidates, gpu)
             predicted = [run.prediction for _, run in runs if run.prediction is not None]
             if search and predicted:
-                runs += self._searched(runs, gpu, tiles)
+                found, is_whole = self._searched(runs, gpu, tiles)
+                runs += found
+                stopped += [] if is_whole else [gpu.key]
             best, without = _best(sizes, runs, gpu, len(candidates), tiles)
             if best:
                 chosen[gpu.key] = best
@@ -167,6 +170,7 @@ class _Tuner:
             gpus=chosen,
             basis=basis,
             left_out=tuple(left_out),
+            stopped=tuple(stopped),
         )
 
     def _described(self, config: Settings | None = None) -> dict[str, Any]:
@@ -245,15 +249,17 @@ class _Tuner:
         given: Sequence[tuple[Candidate, Record | Failed]],
         gpu: Gpu,
         tiles: Sequence[str],
-    ) -> list[tuple[Candidate, Record | Failed]]:
+    ) -> tuple[list[tuple[Candidate, Record | Failed]], bool]:
         """Return configurations that are not given: the neighbours of the best, and theirs.
 
-        Each is tried at the sizes at whose best it is; those first that are so at most sizes.
+        With them comes whether these are all, or SEARCHED of more. Each is tried at the sizes at
+        whose best it is; those first that are so at most sizes.
         """
         runs = list(given)
         tried = {(_text(one.size), _key(one.config)) for one, _ in runs}
         compiled = {key for _, key in tried}
         grown: set[tuple[str, str]] = set()
+        is_whole = True
         while True:
             near: dict[str, list[tuple[Settings, Size, Record | Failed]]] = {}
             for size, (best, record, _) in _fastest(runs).items():
@@ -264,10 +270,11 @@ class _Tuner:
                             near.setdefault(key, []).append((config, best.size, record))
             left = SEARCHED - len(compiled) + len({_key(one.config) for one, _ in given})
             new = [key for key in near if key not in compiled]
+            is_whole = is_whole and len(new) <= left
             new = sorted(new, key=lambda key: len(near[key]), reverse=True)[:left]
             chosen = [key for key in near if key in compiled or key in new]
             if not chosen:
-                return runs[len(given) :]
+                return runs[len(given) :], is_whole
             compiled |= {*chosen}
             places = [place for key in chosen for place in near[key]]
             tried |= {(_text(size), _key(config)) for config, size, _ in places}

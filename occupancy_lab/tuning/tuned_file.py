@@ -21,6 +21,7 @@ from occupancy_lab.text.words import cell, count, listed
 
 FORMAT, VERSION = "occupancy-lab tuned", 2
 
+STOPPED = "The search stopped at its limit of compiles, and has not tried all that it would have."
 Size: TypeAlias = Mapping[str, Any]
 """The arguments that tell one launch of a kernel from another, by name."""
 
@@ -74,6 +75,8 @@ class TunedFile(Answer):
     basis: Mapping[str, str] = field(default_factory=dict)
     """What the times rest on, by the key of the GPU."""
     left_out: tuple[LeftOut, ...] = field(default=())
+    stopped: tuple[str, ...] = ()
+    """The keys of GPUs for which a search stopped before it had tried all that it would have."""
 
     @property
     def configs(self) -> list[Mapping[str, Any]]:
@@ -113,6 +116,7 @@ class TunedFile(Answer):
                     *_alike(launches),
                     *_range(launches),
                     *_only(launches),
+                    *([STOPPED] if key in self.stopped else []),
                     f"The times rest on {literal(self.basis[key])}.",
                 ),
             )
@@ -148,6 +152,7 @@ class TunedFile(Answer):
                 },
                 basis={str(gpu): str(values["basis"][gpu]) for gpu in values["gpus"]},
                 left_out=tuple(LeftOut(**one) for one in values["left_out"]),
+                stopped=tuple(map(str, values.get("stopped", ()))),
             )
         except (KeyError, TypeError, ValueError, AttributeError):
             refuse(f"{quoted(name)} lacks a part of what `occupancy-lab tune --output` writes")

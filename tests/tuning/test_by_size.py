@@ -180,8 +180,11 @@ def test_a_search_finds_more_and_ends(
     asked = {**MATMUL, "sizes": CUBES[:1], "gpu": "h100"}
     (given,) = occupancy_lab.tune_sizes(**asked).gpus["h100"]
     before = len(tried)
-    (found,) = occupancy_lab.tune_sizes(**asked, search=True).gpus["h100"]
+    file = occupancy_lab.tune_sizes(**asked, search=True)
+    (found,) = file.gpus["h100"]
     assert found.predicted_us < given.predicted_us
+    assert file.stopped == ("h100",)
+    assert "The search stopped at its limit of compiles" in file.to_markdown()
     searched = tried[2 * before :]
     assert 0 < len(searched) <= 12
     assert found.config in searched
@@ -191,7 +194,8 @@ def test_a_search_finds_more_and_ends(
 
 def test_a_search_keeps_a_block_of_one_size(tried: list[dict[str, Any]]) -> None:
     """Where nobody says that another block is right, only warps and stages are searched."""
-    occupancy_lab.tune_sizes(scale, constexprs=["FACTOR=3", "BLOCK=256"], search=True, **SCALE)
+    asked: dict[str, Any] = {"constexprs": ["FACTOR=3", "BLOCK=256"], "search": True, **SCALE}
+    assert occupancy_lab.tune_sizes(scale, **asked).stopped == ()
     assert {one.get("BLOCK") for one in tried} == {None}
     assert len({one["num_warps"] for one in tried}) > 1
     assert len({one["num_stages"] for one in tried}) > 1
