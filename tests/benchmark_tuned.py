@@ -36,7 +36,7 @@ def file_of(folder: str) -> Path:
     times = {"predicted_us": 1.0, "predicted_low_us": None, "predicted_high_us": None}
     values = {
         "format": "occupancy-lab tuned",
-        "version": 1,
+        "version": 2,
         "kernel": {"name": "matmul", "digest": source_digest(matmul)},
         "triton": triton.__version__,
         "sizes": [*SIZES],

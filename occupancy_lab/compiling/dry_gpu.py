@@ -141,7 +141,8 @@ class DryDriver(OfflineDriver):
 
     def __init__(self, gpu: Gpu) -> None:
         super().__init__(gpu.target)
-        self._gpu = gpu
+        self.gpu = gpu
+        """What the package's own hooks and `tuned` ask for."""
 
     @property
     def utils(self) -> DryDriver:
@@ -150,7 +151,7 @@ class DryDriver(OfflineDriver):
 
     def get_device_properties(self, _device: object = 0) -> Properties:
         """Return the GPU's limits under Triton's names."""
-        gpu, limits = self._gpu, self._gpu.architecture
+        gpu, limits = self.gpu, self.gpu.architecture
         values = {
             "max_shared_mem": limits.max_shared,
             "max_num_regs": limits.registers,
@@ -164,7 +165,7 @@ class DryDriver(OfflineDriver):
 
     def get_device_capability(self, _device: object = 0) -> tuple[int, int]:
         """Return the compute capability, or its like on AMD."""
-        return capability(self._gpu)
+        return capability(self.gpu)
 
     def get_active_torch_device(self) -> Any:
         """Return "cuda:0", which AMD's GPUs are to torch too."""

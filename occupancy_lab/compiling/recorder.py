@@ -405,6 +405,7 @@ class Recorder:
             key = (id(tuner), *_tuning_key(tuner, tuple(tuner.nargs.values()), kwargs))
             if key not in self._pruned:
                 self._pruned[key] = prune(tuner, kwargs)
+            tuner.best_config = self._pruned[key][0]
             return self._pruned[key]
 
         assumptions = Assumptions(self.given, self.tell)

@@ -342,14 +342,16 @@ def _try(
 def _gpu_at_hand() -> tuple[Gpu, bool]:
     """Return the GPU that Triton's active driver compiles for, and whether there is a driver.
 
-    Without a driver it is the first of the usual GPUs. Of one that is not here, the usual GPU of
-    its target.
+    In a dry run it is the one that was asked for. Without a driver it is the first of the usual
+    GPUs. Of one that is not here, the usual GPU of its target.
     """
     from triton.runtime import driver
 
     usual = asked_gpus(DEFAULT_GPUS)
     here = tuple(present.gpu for present in present_gpus())
     try:
+        if asked := getattr(driver.active, "gpu", None):
+            return asked, True
         active = driver.active.get_current_target()
     except (RuntimeError, AssertionError):  # no driver, or no libcuda.so where Triton looks
         return (*here, *usual)[0], False

@@ -16,7 +16,7 @@ from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.errors import GridError, InputError, after, few_of, quoted, refuse, shortened
 from occupancy_lab.explaining.dry_run import asked_of, opened, variants_of
 from occupancy_lab.explaining.duration import why_no_time
-from occupancy_lab.explaining.grids import doing_less, moved_bytes
+from occupancy_lab.explaining.grids import GRID, doing_less, moved_bytes
 from occupancy_lab.expressions import Kind, parse
 from occupancy_lab.files import read_given
 from occupancy_lab.kernel import Variant, innermost, variants
@@ -142,13 +142,17 @@ class _Tuner:
         self._check_any_size(sizes, candidates)
         chosen: dict[str, tuple[TunedLaunch, ...]] = {}
         left_out: list[LeftOut] = []
+        stopped: list[str] = []
+        tiles = free_tiles(self.kernel, configs)
         basis: dict[str, str] = {}
         for gpu in self.gpus:
             runs = self._predicted(candidates, gpu)
             predicted = [run.prediction for _, run in runs if run.prediction is not None]
             if search and predicted:
-                runs += self._searched(runs, gpu, free_tiles(self.kernel, configs))
-            best, without = _best(sizes, runs, gpu)
+                found, is_whole = self._searched(runs, gpu, tiles)
+                runs += found
+                stopped += [] if is_whole else [gpu.key]
+            best, without = _best(sizes, runs, gpu, len(candidates), tiles)
             if best:
                 chosen[gpu.key] = best
                 basis[gpu.key] = predicted[0].basis
@@ -166,6 +170,7 @@ class _Tuner:
             gpus=chosen,
             basis=basis,
             left_out=tuple(left_out),
+            stopped=tuple(stopped),
         )
 
     def _described(self, config: Settings | None = None) -> dict[str, Any]:
@@ -244,29 +249,32 @@ class _Tuner:
         given: Sequence[tuple[Candidate, Record | Failed]],
         gpu: Gpu,
         tiles: Sequence[str],
-    ) -> list[tuple[Candidate, Record | Failed]]:
+    ) -> tuple[list[tuple[Candidate, Record | Failed]], bool]:
         """Return configurations that are not given: the neighbours of the best, and theirs.
 
-        Each is tried at the sizes at whose best it is; those first that are so at most sizes.
+        With them comes whether these are all, or SEARCHED of more. Each is tried at the sizes at
+        whose best it is; those first that are so at most sizes.
         """
         runs = list(given)
         tried = {(_text(one.size), _key(one.config)) for one, _ in runs}
         compiled = {key for _, key in tried}
         grown: set[tuple[str, str]] = set()
+        is_whole = True
         while True:
             near: dict[str, list[tuple[Settings, Size, Record | Failed]]] = {}
             for size, (best, record, _) in _fastest(runs).items():
                 if (size, _key(best.config)) not in grown:
                     grown.add((size, _key(best.config)))
-                    for config in neighbours(best.config, tiles if _moved(record) else ()):
+                    for config in neighbours(best.config, tiles if _is_counted(record) else ()):
                         if (size, key := _key(config)) not in tried:
                             near.setdefault(key, []).append((config, best.size, record))
             left = SEARCHED - len(compiled) + len({_key(one.config) for one, _ in given})
             new = [key for key in near if key not in compiled]
+            is_whole = is_whole and len(new) <= left
             new = sorted(new, key=lambda key: len(near[key]), reverse=True)[:left]
             chosen = [key for key in near if key in compiled or key in new]
             if not chosen:
-                return runs[len(given) :]
+                return runs[len(given) :], is_whole
             compiled |= {*chosen}
             places = [place for key in chosen for place in near[key]]
             tried |= {(_text(size), _key(config)) for config, size, _ in places}
@@ -339,19 +347,32 @@ def _fastest(
 
 
 def _best(
-    sizes: Sequence[Size], runs: Sequence[tuple[Candidate, Record | Failed]], gpu: Gpu
+    sizes: Sequence[Size],
+    runs: Sequence[tuple[Candidate, Record | Failed]],
+    gpu: Gpu,
+    given: int,
+    tiles: Sequence[str],
 ) -> tuple[tuple[TunedLaunch, ...], list[LeftOut]]:
-    """Return what to launch at each size, and where nothing is known and why."""
-    fastest = _fastest(runs)
+    """Return what to launch at each size, and where nothing is known and why.
+
+    The first *given* of *runs* are the author's. What has other *tiles* than those at its size is
+    chosen for a launch of the same numbers alone.
+    """
+    fastest, own = _fastest(runs), _fastest(runs[:given])
+    known = {(_text(one.size), _key(one.config, tiles)) for one, _ in runs[:given]}
     chosen, without = [], []
     for size in sizes:
         if _text(size) not in fastest:
             reason = _why_not([run for one, run in runs if one.size == size], gpu)
             without.append(LeftOut(gpu.key, reason, size))
             continue
-        candidate, _, time = fastest[_text(size)]
+        candidate, run, time = fastest[_text(size)]
         us, low, high = (round(one, 3) for one in (time.us, time.low_us, time.high_us))
-        chosen.append(TunedLaunch(size, candidate.config, us, low, high, time.bound))
+        one = TunedLaunch(size, candidate.config, us, low, high, time.bound)
+        if tiles and (_text(size), _key(candidate.config, tiles)) not in known:
+            best = own[_text(size)][0].config
+            one = dataclasses.replace(one, only=_numbers(run), elsewhere=best)
+        chosen.append(one)
     if not chosen and without:
         without = [LeftOut(gpu.key, without[0].reason)]
     return tuple(chosen), without
@@ -372,6 +393,19 @@ def _moved(run: Record | Failed) -> dict[str, tuple[int, int]] | None:
     if not isinstance(run, Record) or run.counts is None:
         return None
     return moved_bytes(run.counts)
+
+
+def _is_counted(run: Record | Failed) -> bool:
+    """Tell whether the bytes of a launch are known, and nothing was assumed for them."""
+    counts = run.counts if isinstance(run, Record) else None
+    return counts is not None and not counts.unknowns and moved_bytes(counts) is not None
+
+
+def _numbers(run: Record | Failed) -> dict[str, Any]:
+    """Return the whole numbers that a launch passes, and its grid."""
+    passed = {name: run.arguments[name] for name in run.arguments if name not in run.constexprs}
+    numbers = {name: value for name, value in passed.items() if type(value) in {bool, int}}
+    return {**numbers, GRID: list(run.launch.grid or ())}
 
 
 def _text(size: Size) -> str:

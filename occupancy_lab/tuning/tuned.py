@@ -7,13 +7,14 @@ else knows Triton's Autotuner, it is one whose `early_config_prune` leaves one c
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import operator
 import warnings
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from triton.compiler.errors import CompilationError
 from triton.runtime import driver
@@ -24,14 +25,19 @@ from occupancy_lab.arguments import TRITON_DTYPES, Dtype, dtype_name, plain
 from occupancy_lab.errors import InputError, few_of, quoted, refuse
 from occupancy_lab.gpus import find_gpu, present_gpus
 from occupancy_lab.kernel import innermost, is_triton_function
+from occupancy_lab.options import OPTIONS
+from occupancy_lab.tuning.autotuner import early_config_prune
 from occupancy_lab.tuning.space import autotuner_of, source_digest
 from occupancy_lab.tuning.tuned_file import TunedFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from occupancy_lab.tuning.tuned_file import TunedLaunch
+
 NOT_PASSED = inspect.Parameter.empty
 """What stands for an argument that a launch does not pass."""
+OPTION_NAMES = frozenset(one.name for one in OPTIONS)
 NO_GPU = -1
 """What stands for the number of the GPU where Triton has no driver."""
 
@@ -76,6 +82,10 @@ class _Way:
     pre_hook: Callable[[dict[str, Any]], Any] | None = None
     config: Any = None
     """Triton's Config of it; None where there is none, or an autotuner chooses."""
+    only: Mapping[str, Any] | None = None
+    """What a launch has to pass for this, as `TunedLaunch.only`; None: anything."""
+    elsewhere: _Way | None = None
+    """How any other is made."""
 
 
 class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
@@ -127,6 +137,8 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
         way = self._ways.get(tuple(key))
         if way is None:
             return self._first_run(key, args, kwargs)
+        if way.only is not None:
+            way = self._which(way, self._named(args, kwargs))
         if way.config is not None:
             self.best_config = way.config
         if way.pre_hook is not None:
@@ -140,6 +152,12 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
 
     def _named(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         return {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
+
+    def _which(self, way: _Way, named: Mapping[str, Any]) -> _Way:
+        """Return *way*, or how a launch of what is *named* is made elsewhere."""
+        if way.only is None or _passes({**self._defaults, **named}, way.only, way.settings):
+            return way
+        return cast("_Way", way.elsewhere)
 
     def _first_run(self, key: list[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Find out how to launch, keep it for what has the same *key*, and launch so."""
@@ -169,33 +187,56 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
         found = self._find(device, told)
         if isinstance(found, str):
             return None, found
-        place, is_near = found
-        config = self.configs[place]
+        choice, is_near = found
+        if choice.only is None:
+            return self._way_of(choice.config, named, is_near=is_near)
+        elsewhere, why = self._way_of(choice.elsewhere, named, is_near=is_near)
+        way, _ = (None, "") if is_near else self._way_of(choice.config, named, is_near=True)
+        if way is None or elsewhere is None:
+            return elsewhere, why
+        return dataclasses.replace(way, only=choice.only, elsewhere=elsewhere), ""
+
+    def _way_of(
+        self, settings: Mapping[str, Any], named: Mapping[str, Any], *, is_near: bool
+    ) -> tuple[_Way | None, str]:
+        """Return how a launch is made with a configuration of the file; else None, and why."""
+        config = self.configs[self._place(settings)]
         if is_near and not self._is_left(config, named):
             return None, "its early_config_prune drops what was chosen at the nearest size"
         own = [] if self._author is None else self._author.configs
         hooks = {one.pre_hook for one in own if _same(one, config)} or {one.pre_hook for one in own}
         if len(hooks) > 1:
             return None, "its configurations have several pre_hooks, and none is of what was chosen"
-        settings = self._chosen[place - self._first]
         return _Way(self.fn.run, settings, next(iter(hooks), None), config), ""
 
-    def place_of(self, *told: Any) -> int | None:
+    def _place(self, settings: Mapping[str, Any]) -> int:
+        """Return the place in `configs` of a configuration of the file."""
+        return self._first + self._chosen.index(settings)
+
+    def place_of(self, *told: Any, named: Mapping[str, Any] | None = None) -> int | None:
         """Return the place in `configs` of what is chosen for a launch; None if none is, and warn.
 
-        *told* are the values of its sizes and constexprs, and the dtypes of its tensors. Where
-        there is no GPU, nothing is launched, and there is nothing to warn of.
+        *told* are the values of its sizes and constexprs, and the dtypes of its tensors; *named*
+        is all that it passes, with the grid, where that is known. Where there is no GPU, nothing
+        is launched, and there is nothing to warn of.
         """
         device = _device()
         found = self._find(device, told)
-        if not isinstance(found, str):
-            return found[0]
+        if isinstance(found, str):
+            settings, why = None, found
+        elif named is None:
+            settings = found[0].elsewhere or found[0].config
+        else:
+            way, why = self._way(device, told, named)
+            settings = None if way is None else self._which(way, named).settings
+        if settings is not None:
+            return self._place(settings)
         if device != NO_GPU:
-            self._fallback(found, device, None)
+            self._fallback(why, device, None)
         return None
 
-    def _find(self, device: int, told: Sequence[Any]) -> tuple[int, bool] | str:
-        """Return the place of what the file has for a launch that is *told* from others by this.
+    def _find(self, device: int, told: Sequence[Any]) -> tuple[TunedLaunch, bool] | str:
+        """Return what the file has for a launch that is *told* from others by this.
 
         With it comes whether it was chosen at another size; or else why there is none.
         """
@@ -219,7 +260,30 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
         choice = self._file.choice(gpu, sizes)
         if choice is None:
             return f"the file has no launch like {sizes}"
-        return self._first + self._chosen.index(choice.config), choice.sizes != sizes
+        for config in (choice.config, *filter(None, [choice.elsewhere])):
+            if why := self._unfit(config):
+                return why
+        return choice, choice.sizes != sizes
+
+    def _unfit(self, settings: Mapping[str, Any]) -> str:
+        """Return which setting an autotuner's launch cannot have, or lacks; "" where there is none.
+
+        Only a file that was changed by hand has such a configuration.
+        """
+        own = [] if self._author is None else self._author.configs
+        if not own:
+            return ""
+        set_by_all = set.intersection(*({*one.kwargs} for one in own))
+        if missing := [name for name in self.arg_names if name in set_by_all - settings.keys()]:
+            return f"a configuration of the file lacks {few_of(missing)}"
+        known = {
+            *self.arg_names,
+            *OPTION_NAMES,
+            *(name for one in own for name in one.all_kwargs()),
+        }
+        if unknown := [name for name in settings if name not in known]:
+            return f"a configuration of the file sets {few_of(unknown)}, which is unknown"
+        return ""
 
     @cached_property
     def _defaults(self) -> dict[str, Any]:
@@ -242,10 +306,14 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
     def _gpu(self, device: int) -> str:
         """Return the key of the GPU that is launched on.
 
-        Where Triton compiles for a GPU that is not here, the first of its target in the file.
+        In a dry run it is the one that was asked for. Where Triton compiles for another that is
+        not here, or for an architecture, it is the first of its target in the file.
         """
         if device == NO_GPU:
             return "none"
+        asked = getattr(driver.active, "gpu", None)
+        if asked is not None and asked.multiprocessors is not None:
+            return str(asked.key)
         target = driver.active.get_current_target()
         name = f"sm_{target.arch}" if target.backend == "cuda" else str(target.arch)
         here = [one for one in present_gpus() if one.gpu.target.name == name]
@@ -256,7 +324,7 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
     def _is_left(self, config: Any, named: Mapping[str, Any]) -> bool:
         """Tell whether the autotuner's own early_config_prune leaves *config* for a launch."""
         prune = None if self._author is None else self._author.early_config_prune
-        if prune is None:
+        if prune is None or prune is early_config_prune:  # which drops what would be slow
             return True
         others = {name: value for name, value in named.items() if name not in self.arg_names}
         arguments = {name: named[name] for name in named.keys() - others.keys()}
@@ -328,7 +396,8 @@ def _pruning(tuner: Tuned, file: TunedFile, own: Any) -> Callable[..., list[Any]
         ]
         passed = [given.get(name) for name in tensors]
         told += [getattr(one, "dtype", one) for one in passed]  # `warmup` may be given a dtype
-        place = chosen(*told)
+        # torch.compile knows no grid.
+        place = tuner.place_of(*told, named=given) if "grid" in kwargs else chosen(*told)
         if place is not None:
             return [configs[place]]
         left = configs[:others]
@@ -341,6 +410,17 @@ def _config(settings: Mapping[str, Any]) -> Any:
     own = inspect.signature(Config).parameters.keys() - {"kwargs", "pre_hook"}
     options = {name: value for name, value in settings.items() if name in own}
     return Config({name: settings[name] for name in settings if name not in own}, **options)
+
+
+def _passes(named: Mapping[str, Any], only: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
+    """Tell whether a launch of what is *named* has the numbers and the grid of *only*."""
+    grid = named.get("grid")
+    grid = grid({**named, **settings}) if callable(grid) else grid
+    sizes = [*grid] if isinstance(grid, tuple | list) else [grid]
+    ones = [1] * 3
+    return [*sizes, *ones][:3] == [*only["grid"], *ones][:3] and all(
+        plain(named.get(name)) == value for name, value in only.items() if name != "grid"
+    )
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -19,8 +19,9 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import cell, count, listed
 
-FORMAT, VERSION = "occupancy-lab tuned", 1
+FORMAT, VERSION = "occupancy-lab tuned", 2
 
+STOPPED = "The search stopped at its limit of compiles, and has not tried all that it would have."
 Size: TypeAlias = Mapping[str, Any]
 """The arguments that tell one launch of a kernel from another, by name."""
 
@@ -37,6 +38,11 @@ class TunedLaunch:
     predicted_high_us: float | None
     bound: str
     """The part of the time that would take longest alone."""
+    only: Mapping[str, Any] | None = None
+    """Where a search chose a tile of its own: the whole numbers that the kernel was passed, and the
+    grid as a list, when it was seen to do what it has to. None: its author says so of any."""
+    elsewhere: Mapping[str, Any] = field(default_factory=dict)
+    """The best that the kernel's author has, for every launch that is another than `only` says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +75,17 @@ class TunedFile(Answer):
     basis: Mapping[str, str] = field(default_factory=dict)
     """What the times rest on, by the key of the GPU."""
     left_out: tuple[LeftOut, ...] = field(default=())
+    stopped: tuple[str, ...] = ()
+    """The keys of GPUs for which a search stopped before it had tried all that it would have."""
 
     @property
     def configs(self) -> list[Mapping[str, Any]]:
-        """Every configuration, each once."""
+        """Every configuration, each once; the first is one of the author's."""
         found: list[Mapping[str, Any]] = []
         for one in (one for launches in self.gpus.values() for one in launches):
-            if one.config not in found:
-                found.append(one.config)
+            for config in (*filter(None, [one.elsewhere]), one.config):
+                if config not in found:
+                    found.append(config)
         return found
 
     def choice(self, gpu: str, size: Size) -> TunedLaunch | None:
@@ -106,6 +115,8 @@ class TunedFile(Answer):
                 (
                     *_alike(launches),
                     *_range(launches),
+                    *_only(launches),
+                    *([STOPPED] if key in self.stopped else []),
                     f"The times rest on {literal(self.basis[key])}.",
                 ),
             )
@@ -141,11 +152,13 @@ class TunedFile(Answer):
                 },
                 basis={str(gpu): str(values["basis"][gpu]) for gpu in values["gpus"]},
                 left_out=tuple(LeftOut(**one) for one in values["left_out"]),
+                stopped=tuple(map(str, values.get("stopped", ()))),
             )
         except (KeyError, TypeError, ValueError, AttributeError):
             refuse(f"{quoted(name)} lacks a part of what `occupancy-lab tune --output` writes")
         for one in (one for launches in found.gpus.values() for one in launches):
-            if not isinstance(one.config, dict) or tuple(one.sizes) != found.sizes:
+            parts = (one.config, one.elsewhere, one.only or {})
+            if not all(isinstance(part, dict) for part in parts) or tuple(one.sizes) != found.sizes:
                 refuse(f"{quoted(name)} has a launch without its sizes or its configuration")
         return found
 
@@ -202,6 +215,15 @@ def _range(launches: Sequence[TunedLaunch]) -> Iterator[str]:
     if len(shares) == 1:
         ((low, high),) = shares
         yield f"us is predicted; eight in ten launches should take {low} to {high} times that."
+
+
+def _only(launches: Sequence[TunedLaunch]) -> Iterator[str]:
+    """Say how many of *launches* are not for every other size."""
+    if searched := sum(one.only is not None for one in launches):
+        yield (
+            f"At {count(searched, 'size')} a block was chosen that only the search tried: a launch"
+            " with other numbers or another grid takes the fastest of the configurations given."
+        )
 
 
 def _settings(launches: Sequence[TunedLaunch], *, alike: bool) -> list[str]:

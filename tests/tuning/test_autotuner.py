@@ -13,6 +13,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+import in_process
 import launched_kernels
 import pytest
 import torch
@@ -38,6 +39,7 @@ from occupancy_lab.values import Resources
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
 GPU = find_gpu("h200")
 BOTH = {
@@ -319,6 +321,36 @@ def test_a_dry_run_prunes_and_ranks_as_the_launch_would(caplog: pytest.LogCaptur
     (run,) = occupancy_lab.dry_run(tuner, "h200")[grid](*ARGUMENTS).runs
     assert run.arguments["BLOCK_SIZE"] == 1024
     assert not [one for one in caplog.records if one.levelno >= logging.WARNING]
+
+
+PROGRAM = """
+import torch, triton, triton.language as tl
+import occupancy_lab
+
+CONFIGS = [triton.Config({"BLOCK": block}, num_warps=4) for block in (64, 1024)]
+RANKED = {"perf_model": occupancy_lab.perf_model, "top_k": 1}
+
+@triton.autotune(CONFIGS, key=["n"], prune_configs_by=RANKED)
+@triton.jit
+def fill(x_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x_ptr + at, 1.0, mask=at < n)
+
+def main():
+    fill[lambda meta: (2**20 // meta["BLOCK"],)](torch.empty(2**20, device="cuda"), 2**20)
+    print("best:", fill.best_config)
+"""
+
+
+@pytest.mark.parametrize("gpu", ["b200", "h100"])
+def test_a_dry_run_of_a_program_ranks_for_the_gpu_that_is_asked_for(
+    tmp_path: Path, gpu: str
+) -> None:
+    """Of any GPU the hooks know the size, and best_config is what ranking leaves first."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM, encoding="utf-8")
+    done = in_process.run("explain", f"{program}:main", "--gpu", gpu)
+    assert "best: BLOCK: 1024," in done.stdout + done.stderr
 
 
 @pytest.mark.usefixtures("here")

@@ -180,8 +180,11 @@ def test_a_search_finds_more_and_ends(
     asked = {**MATMUL, "sizes": CUBES[:1], "gpu": "h100"}
     (given,) = occupancy_lab.tune_sizes(**asked).gpus["h100"]
     before = len(tried)
-    (found,) = occupancy_lab.tune_sizes(**asked, search=True).gpus["h100"]
+    file = occupancy_lab.tune_sizes(**asked, search=True)
+    (found,) = file.gpus["h100"]
     assert found.predicted_us < given.predicted_us
+    assert file.stopped == ("h100",)
+    assert "The search stopped at its limit of compiles" in file.to_markdown()
     searched = tried[2 * before :]
     assert 0 < len(searched) <= 12
     assert found.config in searched
@@ -191,7 +194,8 @@ def test_a_search_finds_more_and_ends(
 
 def test_a_search_keeps_a_block_of_one_size(tried: list[dict[str, Any]]) -> None:
     """Where nobody says that another block is right, only warps and stages are searched."""
-    occupancy_lab.tune_sizes(scale, constexprs=["FACTOR=3", "BLOCK=256"], search=True, **SCALE)
+    asked: dict[str, Any] = {"constexprs": ["FACTOR=3", "BLOCK=256"], "search": True, **SCALE}
+    assert occupancy_lab.tune_sizes(scale, **asked).stopped == ()
     assert {one.get("BLOCK") for one in tried} == {None}
     assert len({one["num_warps"] for one in tried}) > 1
     assert len({one["num_stages"] for one in tried}) > 1
@@ -220,6 +224,27 @@ def test_a_search_drops_what_does_other_work(monkeypatch: pytest.MonkeyPatch) ->
         scale, constexprs=["FACTOR=3", "BLOCK=512,1024"], search=True, **SCALE
     )
     assert found.gpus["h100"][0].config["BLOCK"] in {512, 1024}
+
+
+@triton.jit
+def copy_rows(x_ptr, y_ptr, n, BLOCK: tl.constexpr):  # noqa: ANN001, ANN201, N803 - a kernel
+    """Copy rows of up to a block."""
+    at = tl.arange(0, BLOCK)
+    row = tl.program_id(0) * n + at
+    tl.store(y_ptr + row, tl.load(x_ptr + row, mask=at < n), mask=at < n)
+
+
+def test_what_a_search_found_is_for_the_launches_it_looked_at() -> None:
+    """A smaller block does the work of one size: every other takes the best of the author's."""
+    configs = [triton.Config({"BLOCK": block}, num_warps=4) for block in (1024, 2048)]
+    asked: dict[str, Any] = {"signature": "*fp16,*fp16,n", "grid": "8192", "gpu": "h100"}
+    asked |= {"kernel": triton.autotune(configs, key=["n"])(copy_rows), "sizes": [{"n": 500}]}
+    (given,) = occupancy_lab.tune_sizes(**asked).gpus["h100"]
+    (found,) = occupancy_lab.tune_sizes(**asked, search=True).gpus["h100"]
+    assert (given.only, given.elsewhere) == (None, {})
+    assert found.config["BLOCK"] == 512
+    assert found.only == {"n": 500, "grid": [8192]}
+    assert found.elsewhere == given.config
 
 
 def test_the_command_writes_what_the_decorator_reads(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def write(tmp_path: Path) -> Callable[..., Path]:
     def written(**changes: Any) -> Path:
         values = {
             "format": "occupancy-lab tuned",
-            "version": 1,
+            "version": 2,
             "kernel": {"name": "double", "digest": source_digest(double)},
             "triton": "3.7.1",
             "sizes": ["n"],
@@ -176,7 +176,7 @@ CHANGES: dict[str, tuple[dict[str, Any], str]] = {
     "changed": ({"kernel": {"name": "double", "digest": "0"}}, "double has changed since"),
     "another GPU": ({"gpus": {"b200": LAUNCHES}}, "the file has b200, and this is h100"),
     "another dtype": ({"tensors": {"x_ptr": "fp16"}}, "x_ptr is fp32, and the file is of fp16"),
-    "another version": ({"version": 2}, "is of version '2', and this occupancy-lab reads version"),
+    "another version": ({"version": 1}, "is of version '1', and this occupancy-lab reads version"),
     "another format": ({"format": "table"}, "is no file that `occupancy-lab tune --output` wrote"),
     "a part missing": ({"gpus": {"h100": [{"sizes": {"n": 1}}]}}, "lacks a part"),
     "no configuration": ({"gpus": {"h100": [{**LAUNCHES[0], "config": 4}]}}, "a launch without"),
@@ -308,6 +308,62 @@ def test_what_the_author_prunes_is_not_launched(
         kernel[grid](X, X, 128)
     assert below.tunes == 2
     assert len(made) == 5
+
+
+@pytest.mark.parametrize("own", [autotuned, lambda: double], ids=["autotuned", "alone"])
+def test_what_a_search_found_is_launched_with_its_numbers_alone(
+    write: Callable[..., Path], made: list[dict[str, Any]], own: Callable[[], Any]
+) -> None:
+    """Another size, another grid, another dtype and torch.compile take the author's own."""
+    searched = {"only": {"n": 2**10, "grid": [4, 1]}, "elsewhere": launch(0, 128, 1)["config"]}
+    gpus = {"h100": [{**LAUNCHES[0], **searched}]}
+    kernel = occupancy_lab.tuned(write(gpus=gpus))(own())
+    for n, size in ((2**10, grid), (1000, grid), (2**10, (8,)), (2**10, (4,))):
+        kernel[size](X, X, n)
+    assert [one["warps"] for one in made] == [2, 1, 1, 2]
+    told = {"x_ptr": X, "y_ptr": X, "n": 2**10}
+    for passed, block in (({"grid": grid}, 256), ({"grid": (8,)}, 128), ({}, 128)):
+        (config,) = kernel.early_config_prune(kernel.configs, told, **passed)
+        assert config.kwargs == {"BLOCK_SIZE": block}
+    with pytest.warns(UntunedWarning, match="x_ptr is fp64"):
+        kernel[grid](X.double(), X, 2**10)
+    assert made[-1]["warps"] == 1
+
+
+def test_a_search_does_not_find_what_the_author_prunes(
+    write: Callable[..., Path], made: list[dict[str, Any]]
+) -> None:
+    """What early_config_prune drops is not launched where a search chose it either."""
+
+    def prune(configs: list[Any], *_: Any, **__: Any) -> list[Any]:
+        return [one for one in configs if one.kwargs["BLOCK_SIZE"] < 256]
+
+    searched = {"only": {"n": 2**10, "grid": [4]}, "elsewhere": launch(0, 128, 1)["config"]}
+    below = autotuned(prune_configs_by={"early_config_prune": prune})
+    gpus = {"h100": [{**LAUNCHES[0], **searched}]}
+    occupancy_lab.tuned(write(gpus=gpus))(below)[grid](X, X, 2**10)
+    assert [one["warps"] for one in made] == [1]
+    assert below.tunes == 0
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ({"BLOK_SIZE": 256, "BLOCK_SIZE": 256}, "sets BLOK_SIZE, which is unknown"),
+        ({"num_warps": 2}, "lacks BLOCK_SIZE"),
+    ],
+)
+@pytest.mark.usefixtures("made")
+def test_a_configuration_that_does_not_fit_the_kernel_is_not_launched(
+    write: Callable[..., Path], config: dict[str, Any], why: str
+) -> None:
+    """A setting that is misspelt or missing in a file goes to the autotuner, and is said once."""
+    below = autotuned()
+    kernel = occupancy_lab.tuned(write(gpus={"h100": [{**LAUNCHES[2], "config": config}]}))(below)
+    with pytest.warns(UntunedWarning, match=why) as said:
+        launch_all(kernel, N, N, 2 * N)
+    assert len(said) == 1
+    assert kernel.best_config in OWN
 
 
 def test_hooks_of_a_configuration_are_called(
@@ -454,6 +510,9 @@ def test_a_program_is_tuned_and_explained_as_it_launches(tmp_path: Path) -> None
     lines = after.stdout.splitlines()
     row = next(line for line in lines if line.strip().startswith("BLOCK_SIZE"))
     assert row.split()[1] == str(block)
+    other = in_process.run("explain", f"{program}:main", "--gpu", "h200")
+    assert "Launch 1 is of 2 configurations" in other.stdout
+    assert "the file has h100, and this is h200" in other.stdout + other.stderr
 
 
 def test_the_interpreter_computes_with_the_first_configuration(

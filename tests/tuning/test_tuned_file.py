@@ -82,6 +82,16 @@ def test_the_page_has_each_choice_and_what_is_left_out() -> None:
     assert "The times rest on launches of kernels." in page
 
 
+def test_what_only_a_search_tried_is_said() -> None:
+    """The page counts the sizes whose choice no other launch takes; the file keeps with what."""
+    found = launch(1, 2, "a", BLOCK=64)
+    found = dataclasses.replace(found, only={"N": 2, "grid": [8]}, elsewhere={"BLOCK": 128})
+    file = file_of(found, launch(4, 2, "a", BLOCK=32))
+    assert TunedFile.of(json.loads(file.to_json()), "tuned.json") == file
+    assert "At 1 size a block was chosen that only the search tried" in file.to_markdown()
+    assert "only the search" not in file_of(launch(4, 2, "a", BLOCK=32)).to_markdown()
+
+
 def test_ranges_that_are_alike_are_one_sentence() -> None:
     """Where they are as wide for each launch the table has the times alone, else each its own."""
     one, other = (
