@@ -158,6 +158,8 @@ class Checked(Answer):
     outcomes: tuple[Outcome, ...]
     not_compiled: int = 0
     """Entries of caches whose compile did not end: no kernels, and not checked."""
+    not_launched: int = 0
+    """Configurations that an autotuner is not expected to launch: not checked."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -192,6 +194,8 @@ class Checked(Answer):
             if self.not_compiled == 1:
                 words = "entry is no kernel and not checked: its compile did not end"
             answer.append(f"{self.not_compiled} {words}.")
+        if self.not_launched:
+            answer.append(not_launched_sentence("checked", self.not_launched))
         return Document(title, tuple(answer), tuple(sections))
 
     def to_dict(self) -> dict[str, Any]:
@@ -199,6 +203,7 @@ class Checked(Answer):
         return {
             "status": self.status,
             "not_compiled": self.not_compiled,
+            "not_launched": self.not_launched,
             "checks": [
                 {
                     "name": one.check.name,
@@ -211,6 +216,11 @@ class Checked(Answer):
                 for one in self.outcomes
             ],
         }
+
+
+def not_launched_sentence(done: str, number: int) -> str:
+    """Say that so many rows are not *done*, "checked", as they would not be launched."""
+    return f"Not {done}: {count(number, 'row')} that an autotuner is not expected to launch."
 
 
 def first_of(sentences: Iterable[str], number: int) -> tuple[str, ...]:
@@ -268,7 +278,11 @@ def check(  # noqa: PLR0913 - one argument per option of the command line
     passed = {kind for kind, ok in passes.items() if ok}
     beside = _beside(checks, kernels, baseline, allow_empty=allow_empty, gpu=gpu)
     checked = _checked(checks, Table.of(beside), passed)
-    return dataclasses.replace(checked, not_compiled=len(rows) - len(kernels))
+    return dataclasses.replace(
+        checked,
+        not_compiled=len(rows) - len(kernels),
+        not_launched=sum(not row.is_launched for row in kernels),
+    )
 
 
 def _beside(
