@@ -48,14 +48,14 @@ class Finding:
 
     @property
     def mend(self) -> Mend | None:
-        """The best launch that meets every check of the row and is not slower; None: none is."""
+        """The best launch that mends it, breaks no check that holds and is not slower; or None."""
         found = self._nearest
         return None if found is None or (found.slower or 0.0) > 0 else found
 
     @functools.cached_property
     def _nearest(self) -> Mend | None:
         """The same, or where each that meets them is slower the fastest of these."""
-        return self._mender.mend(self.row) if self.kind == "broken" else None
+        return self._mender.mend(self.row, self.check) if self.kind == "broken" else None
 
     @property
     def why(self) -> str:
