@@ -83,7 +83,8 @@ class Finding:
         columns = [name for name in self.check.columns if name == column_of(name)]
         values = [f"{name} is {shown(self.mend.values.get(name))}" for name in columns]
         if self.mend.sentence:
-            return f"What would mend it: {self.mend.sentence} Then {', '.join(values)}."
+            sentence = _after_colon(self.mend.sentence)
+            return f"What would mend it: {sentence} Then {', '.join(values)}."
         shows = f"{self.mend.words}, compiled: {', '.join(values)}"
         of_cache = self.row.values.get("entry") is not None
         other = f"Another {'entry of the same code' if of_cache else 'launch'} meets it"
@@ -99,7 +100,9 @@ class Finding:
         said = self._mender.advice(self.row)
         if said is None:
             return ""
-        return f" What brings most: {said.sentence}" if said.words else f" {said.sentence}"
+        if not said.words:
+            return f" {said.sentence}"
+        return f" What brings most: {_after_colon(said.sentence)}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as plain values, for JSON."""
@@ -216,6 +219,11 @@ class Checked(Answer):
                 for one in self.outcomes
             ],
         }
+
+
+def _after_colon(sentence: str) -> str:
+    """Return a sentence as it goes on after a colon; its first word may be a name otherwise."""
+    return f"if {sentence.removeprefix('If ')}" if sentence.startswith("If ") else sentence
 
 
 def not_launched_sentence(done: str, number: int) -> str:

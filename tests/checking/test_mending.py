@@ -354,3 +354,15 @@ def test_mends_of_a_function_are_compiled_and_shown() -> None:
         launch["num_warps"] = changes.pop("num_warps", 4)
         options = [f"{name}={value}" for name, value in changes.items()]
         assert check(checks, source, gpu=str(gpu), options=options, **launch).status == 0
+
+
+def test_what_is_said_after_a_colon_goes_on() -> None:
+    """A sentence of `explain` that begins with a condition has a small letter there."""
+    row = compiled(n_regs=72, predicted_us=20.0, launches=10, grids=1)
+    row |= {"predicted_total_us": 200.0, "action": "n 16 instead of 15", "saved_us": 100.0}
+    row |= {"advice": "If the launch can pass n 16, it is faster."}
+    enough, short = (check(f"predicted_us < {limit}", [row]).findings[0] for limit in (15, 5))
+    assert enough.advice.startswith(
+        "What would mend it: if the launch can pass n 16, it is faster. "
+    )
+    assert short.advice.endswith("What brings most: if the launch can pass n 16, it is faster.")
