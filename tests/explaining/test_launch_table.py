@@ -125,8 +125,8 @@ def test_configurations_that_fail_alike_are_one_sentence() -> None:
     failures = [("does not fit", f"it needs {number} B") for number in range(5)]
     assert [*failed_sentences([*failures, ("timed out", "2 s")])] == [
         (
-            "5 configurations do not fit: it needs 0 B; it needs 1 B; it needs 2 B; 2 further reasons"
-            " in `--json`."
+            "5 configurations do not fit: it needs 0 B; it needs 1 B; it needs 2 B;"
+            " 2 further reasons in `--json`."
         ),
         "1 configuration timed out: 2 s.",
     ]
