@@ -316,7 +316,7 @@ def are_traces(*tables: Table) -> bool:
 
 def launched(table: Table) -> Table:
     """Return *table* without what an autotuner of a traced program is not expected to launch."""
-    rows = [row for row in table.rows if row.values.get("expected") is not False]
+    rows = [row for row in table.rows if row.is_launched]
     return table if len(rows) == len(table.rows) else Table.of(rows)
 
 
@@ -374,16 +374,9 @@ def with_baseline(rows: Sequence[Row], baseline: Sequence[Row]) -> list[Row]:
     """
     before = Table.of(row for row in baseline if row.status == Status.OK)
     after = Table.of(rows)
-    matches = [*match_rows(launched(before), launched(after))]
-    matches += match_rows(
-        _not_launched(before), _not_launched(after), common_columns(before, after)
-    )
+    matches = match_rows(launched(before), launched(after))
     found = {id(row): _agreed(one.before) for one in matches if one.before for row in one.after}
     return [dataclasses.replace(row, before=found.get(id(row))) for row in rows]
-
-
-def _not_launched(table: Table) -> Table:
-    return Table.of(row for row in table.rows if row.values.get("expected") is False)
 
 
 def _agreed(rows: Sequence[Row]) -> Row:

@@ -48,14 +48,14 @@ class Finding:
 
     @property
     def mend(self) -> Mend | None:
-        """The best launch that meets every check of the row and is not slower; None: none is."""
+        """The best launch that mends it, breaks no check that holds and is not slower; or None."""
         found = self._nearest
         return None if found is None or (found.slower or 0.0) > 0 else found
 
     @functools.cached_property
     def _nearest(self) -> Mend | None:
         """The same, or where each that meets them is slower the fastest of these."""
-        return self._mender.mend(self.row) if self.kind == "broken" else None
+        return self._mender.mend(self.row, self.check) if self.kind == "broken" else None
 
     @property
     def why(self) -> str:
@@ -83,7 +83,8 @@ class Finding:
         columns = [name for name in self.check.columns if name == column_of(name)]
         values = [f"{name} is {shown(self.mend.values.get(name))}" for name in columns]
         if self.mend.sentence:
-            return f"What would mend it: {self.mend.sentence} Then {', '.join(values)}."
+            sentence = _after_colon(self.mend.sentence)
+            return f"What would mend it: {sentence} Then {', '.join(values)}."
         shows = f"{self.mend.words}, compiled: {', '.join(values)}"
         of_cache = self.row.values.get("entry") is not None
         other = f"Another {'entry of the same code' if of_cache else 'launch'} meets it"
@@ -99,7 +100,9 @@ class Finding:
         said = self._mender.advice(self.row)
         if said is None:
             return ""
-        return f" What brings most: {said.sentence}" if said.words else f" {said.sentence}"
+        if not said.words:
+            return f" {said.sentence}"
+        return f" What brings most: {_after_colon(said.sentence)}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as plain values, for JSON."""
@@ -158,6 +161,8 @@ class Checked(Answer):
     outcomes: tuple[Outcome, ...]
     not_compiled: int = 0
     """Entries of caches whose compile did not end: no kernels, and not checked."""
+    not_launched: int = 0
+    """Configurations that an autotuner is not expected to launch: not checked."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -192,6 +197,8 @@ class Checked(Answer):
             if self.not_compiled == 1:
                 words = "entry is no kernel and not checked: its compile did not end"
             answer.append(f"{self.not_compiled} {words}.")
+        if self.not_launched:
+            answer.append(not_launched_sentence("checked", self.not_launched))
         return Document(title, tuple(answer), tuple(sections))
 
     def to_dict(self) -> dict[str, Any]:
@@ -199,6 +206,7 @@ class Checked(Answer):
         return {
             "status": self.status,
             "not_compiled": self.not_compiled,
+            "not_launched": self.not_launched,
             "checks": [
                 {
                     "name": one.check.name,
@@ -211,6 +219,16 @@ class Checked(Answer):
                 for one in self.outcomes
             ],
         }
+
+
+def _after_colon(sentence: str) -> str:
+    """Return a sentence as it goes on after a colon; its first word may be a name otherwise."""
+    return f"if {sentence.removeprefix('If ')}" if sentence.startswith("If ") else sentence
+
+
+def not_launched_sentence(done: str, number: int) -> str:
+    """Say that so many rows are not *done*, "checked", as they would not be launched."""
+    return f"Not {done}: {count(number, 'row')} that an autotuner is not expected to launch."
 
 
 def first_of(sentences: Iterable[str], number: int) -> tuple[str, ...]:
@@ -268,7 +286,11 @@ def check(  # noqa: PLR0913 - one argument per option of the command line
     passed = {kind for kind, ok in passes.items() if ok}
     beside = _beside(checks, kernels, baseline, allow_empty=allow_empty, gpu=gpu)
     checked = _checked(checks, Table.of(beside), passed)
-    return dataclasses.replace(checked, not_compiled=len(rows) - len(kernels))
+    return dataclasses.replace(
+        checked,
+        not_compiled=len(rows) - len(kernels),
+        not_launched=sum(not row.is_launched for row in kernels),
+    )
 
 
 def _beside(

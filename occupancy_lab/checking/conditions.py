@@ -56,14 +56,15 @@ class Check:
     def rows(self, table: Table) -> list[Row]:
         """Return the rows that have to meet it; one of which that is not known is among them.
 
-        Raises InputError where it names a column that the table has not.
+        One that an autotuner is not expected to launch is not. Raises InputError where it names a
+        column that the table has not.
         """
         named = self.name != self.condition.text
         with after(f"check {quoted(self.name)}: " if named else ""):
             self.condition.check(table.kinds_in(self.condition))
             if self.where is not None:
                 self.where.check(table.kinds)
-        return [row for row in table.rows if self.is_for(row, table)]
+        return [row for row in table.rows if row.is_launched and self.is_for(row, table)]
 
     def is_for(self, row: Row, table: Table) -> bool:
         """Tell whether *row* has to meet it, or may have to for all that is known."""

@@ -26,7 +26,7 @@ from occupancy_lab.checking.changes import (
     match_rows,
     totals_words,
 )
-from occupancy_lab.checking.check import SHOWN, first_of
+from occupancy_lab.checking.check import SHOWN, first_of, not_launched_sentence
 from occupancy_lab.checking.rows import TIMES, Row, Table, load, same_text, shown
 from occupancy_lab.errors import MOST_NAMED, after, few_of, quoted, refuse, some_of
 from occupancy_lab.expressions import nearest, parse
@@ -110,8 +110,7 @@ class Diff(Answer):
             only = [(self.removed, before), (self.added, after)]
             yield f"{listed([f'{len(one)} only in {name}' for one, name in only if one])}."
         if self.left_out:
-            rows = count(self.left_out, "row")
-            yield f"Not compared: {rows} that an autotuner is not expected to launch."
+            yield not_launched_sentence("compared", self.left_out)
         for name, columns in zip(self.names, self.lacking, strict=True):
             if columns:
                 words = f"{count(len(columns), 'column')} that only {literal(name)} has"

@@ -1,4 +1,4 @@
-"""The launch nearest to a row that meets its checks: another row, or one compiled to see."""
+"""The launch nearest to a row that mends a check: another row, or one compiled to see."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ _TUNED = re.compile(r"BLOCK|TILE|SPLIT|UNROLL|STAGES|WARPS|GROUP(_SIZE)?_?[MNK]$
 
 @dataclass(frozen=True, slots=True)
 class Mend:
-    """A launch of the same that meets every check of a row and adds no local memory."""
+    """A launch of the same that meets a check which a row breaks.
+
+    It breaks no check that the row meets, and adds no local memory.
+    """
 
     words: str
     """A clause: "num_warps 8 instead of 4"."""
@@ -63,6 +66,8 @@ class Mend:
     """The same of a longer time that is too close to the other to be called slower."""
     sentence: str = ""
     """What `explain` says of it, where it is what that says first."""
+    still_broken: int = 0
+    """How many checks it breaks that the row breaks too."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the mend as plain values, for JSON."""
@@ -128,24 +133,27 @@ class Mender:
             other = dataclasses.replace(other, before=row.before)
         return other, *self._judge(other)
 
-    def mend(self, row: Row) -> Mend | None:
-        """Return the best launch that meets the checks of *row*; None where none is shown to.
+    def mend(self, row: Row, check: Check) -> Mend | None:
+        """Return the best launch that mends *check*, which *row* breaks; None: none is shown to.
 
-        It is what `explain` says first of it, where that meets them, else the nearest that is not
-        slower, else the nearest whose time is not known, else the fastest.
+        It is what `explain` says first of it, where that does, else of those that are not slower
+        the nearest of those that break fewest checks, else the same of those whose time is not
+        known, else the fastest.
         """
 
         def rank(one: Mend) -> tuple[float, ...]:
-            return max(one.slower or 0.0, 0.0), one.slower is None, *_distance(row, one.changes)
+            time = max(one.slower or 0.0, 0.0), one.slower is None
+            return *time, one.still_broken, *_distance(row, one.changes)
 
-        if (first := self._first(row)) is not None:
+        if (first := self._first(row, check)) is not None:
             return first
-        found = [*self._mends(row, self._alike(row))]
+        found = [*self._mends(row, check, self._alike(row))]
         best = min(found, key=rank, default=None)
-        if best is None or (best.slower or 0.0) > 0 or len(best.changes) > 1:
-            for one in self._mends(row, (self._beside(row, one) for one in self.tried(row))):
+        if best is None or (best.slower or 0.0) > 0 or len(best.changes) > 1 or best.still_broken:
+            tried = (self._beside(row, one) for one in self.tried(row))
+            for one in self._mends(row, check, tried):
                 found.append(one)
-                if (one.slower or 0.0) <= 0:
+                if (one.slower or 0.0) <= 0 and not one.still_broken:
                     break
         return min(found, key=rank, default=None)
 
@@ -156,28 +164,38 @@ class Mender:
             self._said[id(row)] = of_trace(row) if found is None else of_launch(row)
         return self._said[id(row)]
 
-    def _first(self, row: Row) -> Mend | None:
+    def _still_broken(self, row: Row, check: Check, other: Judged) -> int | None:
+        """Return how many checks of *row* that it breaks the *other* launch breaks too.
+
+        None where that breaks *check*, or one that *row* does not break.
+        """
+        asked, row_met = self._judge(row)
+        _, held, met = other
+        broken = (asked | held) - met
+        mends = self._checks.index(check) in met and broken <= asked - row_met
+        return len(broken) if mends else None
+
+    def _first(self, row: Row, check: Check) -> Mend | None:
         said = self.advice(row)
         if said is None or said.row is None:
             return None
-        asked, _ = self._judge(row)
-        _, held, met = self._beside(row, said.row)
-        if not asked | held <= met:
+        if self._still_broken(row, check, self._beside(row, said.row)) is None:
             return None
         share = None if times(row, said.row) is None else slower(row, said.row)
         values = said.row.values
         return Mend(said.words, said.changes, values, share, "", sentence=said.sentence)
 
-    def _mends(self, row: Row, others: Iterable[Judged]) -> Iterator[Mend]:
-        asked, _ = self._judge(row)
-        for one, held, met in others:
-            if one.status != Status.OK or not asked | held <= met or _adds_local(row, one):
+    def _mends(self, row: Row, check: Check, others: Iterable[Judged]) -> Iterator[Mend]:
+        for other in others:
+            one, broken = other[0], self._still_broken(row, check, other)
+            if one.status != Status.OK or broken is None or _adds_local(row, one):
                 continue
             if changes := _differences(row, one):
                 share = None if times(row, one) is None else slower(row, one)
                 time = ", ".join(time_words(row, one))
                 close = "" if share else difference_words(row, one)
-                yield Mend(_words(row, changes), changes, one.values, share, time, close)
+                words = _words(row, changes)
+                yield Mend(words, changes, one.values, share, time, close, still_broken=broken)
 
 
 def _words(row: Row, changes: Mapping[str, Value]) -> str:

@@ -87,6 +87,11 @@ class Row:
         return float(value) if isinstance(value, int | float) else None
 
     @property
+    def is_launched(self) -> bool:
+        """Whether it is, as a configuration is not that an autotuner is not expected to launch."""
+        return self.values.get("expected") is not False
+
+    @property
     def names(self) -> dict[str, Value]:
         """What names the row: every column that holds something and is no result."""
         return {
@@ -372,6 +377,8 @@ def _of_runs(found: Any) -> list[Row]:
 def _of_script(found: Any) -> list[Row]:
     """Return a row for each launch that a script makes, which is named by its line.
 
+    Of an autotuned one each configuration is a row, and `expected` that which would be launched.
+
     Raises InputError where not all of them are known.
     """
     from occupancy_lab.compiling.compile import failure_of
@@ -389,12 +396,11 @@ def _of_script(found: Any) -> list[Row]:
             why = failure_of(line.run)
             failed = {"gpu": line.gpu.key, "status": why.status.value, "reason": why.reason}
             made = make_rows([{"kernel": line.first.bound.kernel, **failed}], "the launch")
-        rows += [
-            dataclasses.replace(
-                row, values={**row.values, "source": line.first.place}, origin=line.first.place
-            )
-            for row in made
-        ]
+        for row in made:
+            values = {**row.values, "source": line.first.place}
+            if len(made) > 1:
+                values["expected"] = row.record is line.record
+            rows.append(dataclasses.replace(row, values=values, origin=line.first.place))
     return rows
 
 

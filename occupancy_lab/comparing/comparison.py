@@ -54,6 +54,7 @@ from occupancy_lab.text.words import (
     count,
     listed,
     microseconds,
+    overlap_sentence,
     prediction_words,
     said_of_each,
 )
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
         Integers,
         NamedKernel,
     )
+    from occupancy_lab.prediction import Prediction
     from occupancy_lab.record import Failed, Record
     from occupancy_lab.signature import Words
     from occupancy_lab.values import Problem
@@ -358,9 +360,8 @@ def _fastest(entries: Sequence[Entry], number: int) -> str:
     """Return the sentence on *entries*, of *number* that are compared; "" where there is none."""
     records = [entry.record for entry in entries]
     of_one_gpu = len({record.gpu.key for record in records}) == 1
-    if of_one_gpu and not have_times(records):
-        return ""
-    if len({(entry.record.traffic, entry.names["matrix"]) for entry in entries}) > 1:
+    different_work = len({(one.record.traffic, one.names["matrix"]) for one in entries}) > 1
+    if different_work or (of_one_gpu and not have_times(records)):
         return ""
     whole = whole_work(records) if of_one_gpu else records
     timed = [
@@ -370,7 +371,14 @@ def _fastest(entries: Sequence[Entry], number: int) -> str:
     ]
     if len(timed) < LEAST:
         return ""
-    (first, own), *others = sorted(timed, key=lambda pair: pair[1].us)
+    if len({prediction_words(one) for _, one in timed}) == 1:
+        names = listed([f"**{entry.name}**" for entry, _ in timed])
+        who = "All" if len(timed) == number else names
+        return f"{who} are predicted to take {prediction_words(timed[0][1])}."
+    timed.sort(key=lambda pair: pair[1].us)
+    if not of_one_gpu:
+        return _fastest_gpu(timed)
+    (first, own), *others = timed
     slower = [
         pair
         for pair in others
@@ -380,17 +388,33 @@ def _fastest(entries: Sequence[Entry], number: int) -> str:
     near = ", ".join(f"**{entry.name}** ({microseconds(one.us)})" for entry, one in close)
     near += " is alike" if len(close) == 1 else " are alike"
     if slower:
-        following, other = slower[0]
+        against = _against((first, own), slower[0])
         return (
-            f"**{first.name}** is predicted to be the fastest: {prediction_words(own)} against"
-            f" {microseconds(other.us)} of **{following.name}** ({change(own.us / other.us - 1)})"
-            f"{why_faster(other, own)}{f'; {near}' if close else ''}."
+            f"**{first.name}** is predicted to be the fastest: {against}"
+            f"{f'; {near}' if close else ''}."
         )
-    if len({prediction_words(one) for _, one in timed}) == 1:
-        names = listed([f"**{entry.name}**" for entry, _ in timed])
-        who = "All" if len(timed) == number else names
-        return f"{who} are predicted to take {prediction_words(own)}."
     return (
         f"**{first.name}** is predicted to take {prediction_words(own)}, and {near}: no"
         " prediction tells which is the fastest."
+    )
+
+
+def _fastest_gpu(timed: Sequence[tuple[Entry, Prediction]]) -> str:
+    """Return the sentence on entries of several GPUs, the shortest time first.
+
+    Times of two GPUs are apart where their ranges are: what they err by on one has no part in it.
+    """
+    first = timed[0]
+    against = _against(first, timed[1])
+    overlap = overlap_sentence({one.name: (time.low_us, time.high_us) for one, time in timed})
+    if overlap:
+        return f"**{first[0].name}** is predicted to take {against}. {overlap}"
+    return f"**{first[0].name}** is predicted to be the fastest: {against}."
+
+
+def _against(first: tuple[Entry, Prediction], following: tuple[Entry, Prediction]) -> str:
+    own, (entry, other) = first[1], following
+    return (
+        f"{prediction_words(own)} against {microseconds(other.us)} of **{entry.name}**"
+        f" ({change(own.us / other.us - 1)}){why_faster(other, own)}"
     )

@@ -33,6 +33,7 @@ from occupancy_lab.text.words import (
     percent,
     said_of_each,
 )
+from occupancy_lab.values import Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -119,13 +120,32 @@ def _time_sentences(record: Record, *, timed: bool) -> Iterator[str]:
 
 
 def _reasons(runs: Sequence[Record | Failed]) -> Iterator[str]:
-    reasons = Counter(
-        (run.failure.status, run.failure.reason) for run in runs if isinstance(run, Failed)
-    )
-    for (status, reason), number in reasons.most_common(MOST_REASONS):
-        yield f"{count(number, 'configuration')}, {status}: {literal(reason)}."
-    if len(reasons) > MOST_REASONS:
-        yield f"{count(len(reasons) - MOST_REASONS, 'further reason')} in `--json`."
+    failures = (run.failure for run in runs if isinstance(run, Failed))
+    return failed_sentences((one.status, one.reason) for one in failures)
+
+
+FAILED_WORDS: Mapping[str, tuple[str, str]] = {
+    Status.OK: ("has no time", "have no time"),
+    Status.DOES_NOT_FIT: ("does not fit", "do not fit"),
+    Status.COMPILE_FAILED: ("did not compile", "did not compile"),
+    Status.SKIPPED: ("was skipped", "were skipped"),
+    Status.INTERRUPTED: ("was interrupted", "were interrupted"),
+}
+"""What is said of one configuration and of several; a status that is not here is said itself."""
+
+
+def failed_sentences(failures: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Say of each status how many configurations have it, and why."""
+    of_status: dict[str, Counter[str]] = {}
+    for status, reason in failures:
+        of_status.setdefault(status, Counter())[reason] += 1
+    for status, reasons in of_status.items():
+        number, most = sum(reasons.values()), reasons.most_common(MOST_REASONS)
+        words = FAILED_WORDS.get(status, (status, status))[number > 1]
+        why = "; ".join(literal(reason) for reason, _ in most)
+        more = len(reasons) - len(most)
+        rest = f"; {count(more, 'further reason')} in `--json`" if more else ""
+        yield f"{count(number, 'configuration')} {words}: {why}{rest}."
 
 
 def varying(settings: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -35,7 +35,7 @@ from occupancy_lab.work.counts import LATENCIES, Program
 from occupancy_lab.work.pipes import ISSUE, TENSOR
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.record import Record
@@ -47,6 +47,8 @@ LOCAL, LATENCY = "local", "latency"
 """Parts of a predicted time."""
 ALIKE = 1 + RATIO_ERROR
 """Times of launches of a kernel that are no further apart are predicted to be alike."""
+LAUNCHED = ("num_warps", "num_stages", "num_ctas", *CAPS)
+"""What a launch chooses beside constexprs."""
 TENSOR_WORDS = "tensor cores do its work, which seldom gains by more warps"
 
 
@@ -123,11 +125,11 @@ class Ahead:
     """Programs resident per multiprocessor with the next step; None where nothing brings more."""
     step: str
     """That step in words."""
-    cost: str
-    """What it may cost for all that is known without a compile, "it may spill"; "" where a compile
-    shows that it costs nothing."""
+    condition: str
+    """What only a compile tells, and has to hold for it, "it does not spill"; "" where one shows
+    that it costs nothing."""
     spill_advice: str
-    """What to do against spills."""
+    """What to do against spills; "" where nothing is known to."""
 
 
 def find_gain(mix: Mix | None, resources: Resources, gpu: Gpu, programs: int, ahead: Ahead) -> Gain:
@@ -143,13 +145,17 @@ def find_gain(mix: Mix | None, resources: Resources, gpu: Gpu, programs: int, ah
     more = (_of_tensor_kernel if mix.tensor_instructions else _of_programs)(work, programs, ahead)
     if mix.local_accesses:
         spilled = _without_spills(work, programs, ahead.spill_advice)
-        if (spilled.factor or 0) > LEAST:
+        if ahead.spill_advice and (spilled.factor or 0) > LEAST:
             return spilled
     if mix.local_accesses and (more.factor or 0) > 1:
         return Gain(None, more.by, more.bound)
-    if (more.factor or 0) <= LEAST or not ahead.cost:
+    if (more.factor or 0) <= LEAST or not ahead.condition:
         return more
-    return Gain(None, f"not known before a compile, as {ahead.cost}: {more.by}", more.bound)
+    return Gain(None, f"{more.by}, {_only_if(ahead)}", more.bound)
+
+
+def _only_if(ahead: Ahead) -> str:
+    return f"if {ahead.condition}, which only a compile tells"
 
 
 def predicted_gain(record: Record, mix: Mix | None, ahead: Ahead) -> Gain | None:
@@ -165,7 +171,7 @@ def predicted_gain(record: Record, mix: Mix | None, ahead: Ahead) -> Gain | None
     if spills:
         free = record.time_with(programs, spills=False)
         factor = 1.0 if free is None else now.us / free.us
-        if factor > ALIKE:
+        if ahead.spill_advice and factor > ALIKE:
             why = f"{ahead.spill_advice}: {spills} loads and stores of local memory"
             return Gain(factor, why, now.bound)
         if ahead.after is not None:
@@ -175,8 +181,8 @@ def predicted_gain(record: Record, mix: Mix | None, ahead: Ahead) -> Gain | None
     if then is None or factor <= ALIKE:
         return Gain(1.0, f"{PARTS[now.bound]} takes longest", now.bound)
     words = f"{ahead.step}: {microseconds(then.us)} instead of {microseconds(now.us)}"
-    if ahead.cost:
-        return Gain(None, f"not known before a compile, as {ahead.cost}: {words}", now.bound)
+    if ahead.condition:
+        return Gain(None, f"{words}, {_only_if(ahead)}", now.bound)
     return Gain(factor, words, now.bound)
 
 
@@ -187,9 +193,9 @@ def beside_others(kernels: Sequence[ScannedKernel]) -> Iterator[ScannedKernel]:
     """
     fastest: dict[tuple[str, ...], ScannedKernel] = {}
     for one in sorted(kernels, key=_us):
-        fastest.setdefault(_function(one), one)
+        fastest.setdefault(function_of(one), one)
     for one in kernels:
-        best = fastest[_function(one)]
+        best = fastest[function_of(one)]
         factor = _us(one) / _us(best) if one.predicted_us else 1.0
         own, other = _settings(one), _settings(best)
         changes = [f"{name} {other[name]}" for name in other if other[name] != own.get(name)]
@@ -200,13 +206,60 @@ def beside_others(kernels: Sequence[ScannedKernel]) -> Iterator[ScannedKernel]:
         yield replace(one, gain=factor, gain_by=f"{listed(changes)}, as another entry: {times}")
 
 
-def _function(one: ScannedKernel) -> tuple[str, ...]:
-    return one.kernel, one.source, one.arguments, one.gpu
+FEWER_WARPS, MORE_WARPS = "fewer num_warps", "more num_warps"
+FEWER_STAGES, SMALLER_BLOCK = "fewer num_stages", "a smaller block"
+"""What is proposed for a kernel, beside caps on registers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """How long a kernel takes on a GPU, as far as it is known."""
+
+    row: ScannedKernel
+    us: float | None
+    """Of its launch."""
+    pass_us: float | None
+    """Of a `Pass`, by which entries compare that differ in their warps alone."""
+
+
+def shown_slower(one: Timed, others: Iterable[Timed]) -> frozenset[str]:
+    """Return the proposals that *others* show not to make *one* faster: "fewer num_warps".
+
+    Those are entries of the same function, of which some differ only in what is proposed.
+    """
+    least: dict[str, float] = {}
+    for other in others:
+        proposal = _proposal(_settings(one.row), _settings(other.row))
+        now, then = one.us, other.us
+        if None in {now, then} and proposal in {FEWER_WARPS, MORE_WARPS}:
+            now, then = one.pass_us, other.pass_us
+        if proposal and now and then:
+            least[proposal] = min(then / now, least.get(proposal, math.inf))
+    return frozenset(proposal for proposal, ratio in least.items() if ratio >= 1)
+
+
+def _proposal(own: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """Return what alone leads from *own* settings to *other* ones; "" where no proposal does."""
+    changed = {name: (own.get(name), one) for name, one in other.items() if one != own.get(name)}
+    if len(changed) == 1:
+        ((name, (now, then)),) = changed.items()
+        if name in CAPS:
+            return f"without {name}={now}" if then is None else f"{name}={then}"
+        if name == "num_warps":
+            return FEWER_WARPS if then < now else MORE_WARPS
+        if name == "num_stages":
+            return FEWER_STAGES if then < now else ""
+    numbers = (type(now) is type(then) is int and then < now for now, then in changed.values())
+    return SMALLER_BLOCK if changed and not changed.keys() & {*LAUNCHED} and all(numbers) else ""
+
+
+def function_of(one: ScannedKernel) -> tuple[str, ...]:
+    """Return what entries of one function on one target have in common."""
+    return one.kernel, one.source, one.arguments, one.target
 
 
 def _settings(one: ScannedKernel) -> dict[str, Any]:
-    names = ("num_warps", "num_stages", "num_ctas", *CAPS)
-    return {**one.constexprs, **{name: getattr(one, name) for name in names}}
+    return {**one.constexprs, **{name: getattr(one, name) for name in LAUNCHED}}
 
 
 def _us(one: ScannedKernel) -> float:

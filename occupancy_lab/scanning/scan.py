@@ -22,7 +22,20 @@ from occupancy_lab.scanning.cache import (
     read_entry,
     read_text,
 )
-from occupancy_lab.scanning.gains import Ahead, beside_others, find_gain, predicted_gain
+from occupancy_lab.scanning.gains import (
+    FEWER_STAGES,
+    FEWER_WARPS,
+    MORE_WARPS,
+    SMALLER_BLOCK,
+    Ahead,
+    Pass,
+    Timed,
+    beside_others,
+    find_gain,
+    function_of,
+    predicted_gain,
+    shown_slower,
+)
 from occupancy_lab.scanning.page import (
     COLUMNS,
     LAUNCH_COLUMNS,
@@ -37,7 +50,7 @@ from occupancy_lab.text.words import listed, resource_word
 from occupancy_lab.values import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedGpus
@@ -166,13 +179,31 @@ def _worked_out(
     for row in rows:
         if row.program:
             alike.setdefault(_code(row), {})[_caps(row)] = row.local_bytes
+    functions: dict[tuple[str, ...], list[Timed]] = {}
+    timed: list[Timed] = []
+    for place, ((kernel, _), row) in enumerate(zip(read, rows, strict=True)):
+        timed.append(_timed(kernel, row, gpus[kernel.target.name], records.get(place)))
+        functions.setdefault(function_of(row), []).append(timed[-1])
     for place, ((kernel, _), row) in enumerate(zip(read, rows, strict=True)):
         gpu = gpus[kernel.target.name]
         if gpu is None:
             columns = _without_gpu(kernel.target, asked)
         else:
-            columns = on_gpu(kernel, row, gpu, alike.get(_code(row), {}), records.get(place))
+            slower = shown_slower(timed[place], functions[function_of(row)])
+            beside = alike.get(_code(row), {})
+            columns = on_gpu(kernel, row, gpu, beside, records.get(place), slower=slower)
         yield dataclasses.replace(row, **columns)
+
+
+def _timed(
+    kernel: CachedKernel, row: ScannedKernel, gpu: Gpu | None, record: Record | None
+) -> Timed:
+    found = None if record is None else record.prediction
+    passed = None
+    if row.local_accesses and kernel.mix is not None and gpu is not None and gpu.has_rates:
+        programs = _calculated(kernel.resources, gpu).occupancy.programs_per_multiprocessor
+        passed = Pass(kernel.mix, kernel.resources, gpu).us(programs) if programs else None
+    return Timed(row, None if found is None else found.us, passed)
 
 
 Caps: TypeAlias = "tuple[int | None, ...]"
@@ -231,24 +262,26 @@ _calculated = cache(calculate)
 """Equal kernels are worked out once."""
 
 
-def on_gpu(
+def on_gpu(  # noqa: PLR0913 - one argument per thing that is known of the entry
     kernel: CachedKernel,
     row: ScannedKernel,
     gpu: Gpu,
     alike: Mapping[Caps, int | None],
     record: Record | None = None,
+    *,
+    slower: Collection[str] = (),
 ) -> dict[str, Any]:
     """Return the columns of *row* that depend on the GPU.
 
     *alike* has the local memory of the entries of the same code by their caps; *record* is that of
-    the launch, where it is known.
+    the launch, where it is known. What other entries show to be *slower* is not proposed.
     """
     case = _calculated(kernel.resources, gpu)
     held, after = case.occupancy, case.next_programs
     steps = {one.resource: one for one in case.next_steps if one.resource in held.limiters}
     against = ""
     if after and held.programs_per_multiprocessor:
-        against = _against(row, steps.values(), alike)
+        against = _against(kernel, row, steps.values(), alike, slower)
     named = None if against else after
     fewer = {name: one.now - (one.most_for_one_more or 0) for name, one in steps.items() if named}
     if case.padded_vgprs:
@@ -270,8 +303,8 @@ def on_gpu(
     ahead = Ahead(
         after if row.local_accesses else named,
         step,
-        _cost(row, case, steps.values(), alike),
-        _spill_advice(kernel, gpu),
+        _condition(row, case, steps.values(), alike),
+        _spill_advice(kernel, gpu, slower),
     )
     gain = None if record is None else predicted_gain(record, kernel.mix, ahead)
     if gain is None:
@@ -289,7 +322,11 @@ def on_gpu(
 
 
 def _against(
-    row: ScannedKernel, steps: Iterable[NextStep], alike: Mapping[Caps, int | None]
+    kernel: CachedKernel,
+    row: ScannedKernel,
+    steps: Iterable[NextStep],
+    alike: Mapping[Caps, int | None],
+    slower: Collection[str],
 ) -> str:
     """Say why a step is not named that would bring a further program; "" where nothing does."""
     if row.local_accesses:
@@ -298,23 +335,25 @@ def _against(
         local = alike.get(_caps(row, **step.cap)) if step.cap else None
         if local is not None and local > (row.local_bytes or 0):
             return f"none, as with {step.option} it has {local} B of local memory"
+        if (how := _how(kernel, step)) in slower:
+            return f"none, as another entry with {how} is not faster"
     return ""
 
 
-def _cost(
+def _condition(
     row: ScannedKernel,
     case: Calculation,
     steps: Iterable[NextStep],
     alike: Mapping[Caps, int | None],
 ) -> str:
-    """Say what a step may cost that no entry of the same code shows to cost nothing; else ""."""
+    """Say what has to hold for a step that no entry of the same code shows to hold; else ""."""
     for step in steps:
         if step.resource == "shared":
-            return "fewer stages or a smaller block may take longer"
+            return "each program takes no longer"
         if _is_padding(case, step):
             continue
         if _caps(row, **step.cap) not in alike:
-            return "it may spill"
+            return "it does not spill"
     return ""
 
 
@@ -339,27 +378,34 @@ def _one_step(kernel: CachedKernel, case: Calculation, step: NextStep) -> str:
     unit = f"{resource_word(case.gpu.vendor, step.resource)} {step.now} to {step.most_for_one_more}"
     if _is_padding(case, step):
         return f"{unit} ({case.resources.n_regs} are in use: {step.option} or none)"
-    if step.option is not None:
-        return f"{unit} ({step.option})"
-    if step.resource != "shared":
-        return unit
+    how = _how(kernel, step)
+    return f"{unit} ({how})" if how else unit
+
+
+def _how(kernel: CachedKernel, step: NextStep) -> str:
+    """Return how to ask for a step; "" where that is not known."""
+    if step.option is not None or step.resource != "shared":
+        return step.option or ""
     if (kernel.num_stages or 1) > 1 and pipeline_bytes(kernel) > 0:
-        return f"{unit} (fewer num_stages)"
-    return f"{unit} (a smaller block)" if has_loop(kernel) else unit
+        return FEWER_STAGES
+    return SMALLER_BLOCK if has_loop(kernel) else ""
 
 
-def _spill_advice(kernel: CachedKernel, gpu: Gpu) -> str:
+def _spill_advice(kernel: CachedKernel, gpu: Gpu, slower: Collection[str]) -> str:
     """Return what gives a kernel that spills more registers, or fewer values to keep in them."""
     used, architecture = kernel.resources.n_regs, gpu.architecture
-    smaller = " or a smaller block" if has_loop(kernel) else ""
     if kernel.maxnreg is not None:
-        return f"without maxnreg={kernel.maxnreg}"
+        without = f"without maxnreg={kernel.maxnreg}"
+        return "" if without in slower else without
+    ways = {MORE_WARPS: MORE_WARPS}
     if isinstance(architecture, CudaArchitecture):
         threads = kernel.resources.num_warps * architecture.warp_size
         allowed = architecture.registers // threads // REGISTER_STEP * REGISTER_STEP
         if used >= allowed < architecture.max_registers_per_thread:
-            return f"fewer num_warps, which allow more registers{smaller and ','}{smaller}"
-    return f"more num_warps{smaller}"
+            ways = {FEWER_WARPS: f"{FEWER_WARPS} for more registers per thread"}
+    if has_loop(kernel):
+        ways[SMALLER_BLOCK] = SMALLER_BLOCK
+    return " or ".join(words for way, words in ways.items() if way not in slower)
 
 
 def scan_views(

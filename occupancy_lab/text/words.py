@@ -227,6 +227,16 @@ def prediction_words(prediction: Prediction) -> str:
     return f"{microseconds(prediction.us)} ({' to '.join(limits)})"
 
 
+def overlap_sentence(ranges: Mapping[str, tuple[float, float]]) -> str:
+    """Say which *ranges* reach below the end of the first, the fastest's; "" where none does."""
+    first, *others = ranges
+    near = [name for name in others if ranges[name][0] < ranges[first][1]]
+    if not near:
+        return ""
+    which = "either may be faster" if len(near) == 1 else "any of them may be the fastest"
+    return f"The ranges of {listed([first, *near])} overlap: {which}."
+
+
 def range_sentence(
     gpu: Gpu, basis: str, *, calibrated: bool, limits: str = "the two limits"
 ) -> str:

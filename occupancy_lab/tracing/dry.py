@@ -22,7 +22,7 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import asked_gpus, chosen_gpus
 from occupancy_lab.occupancy.calculator import calculate, check_fits
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
-from occupancy_lab.text.words import as_sentence, duration, listed, range_sentence
+from occupancy_lab.text.words import as_sentence, duration, listed, overlap_sentence, range_sentence
 from occupancy_lab.tracing.actions import NO_EFFORT, Effort, with_actions
 from occupancy_lab.tracing.fusing import each_handover
 from occupancy_lab.tracing.page import (
@@ -451,7 +451,8 @@ def _answer(traces: Sequence[DryTrace]) -> Iterator[str]:
     times = {one.gpu.title: time for one in traces if (time := one.time) is not None}
     without = [one.gpu.title for one in traces if one.gpu.title not in times and one.launches]
     if times:
-        first, *others = sorted(times, key=lambda title: times[title].us)
+        ordered = sorted(times, key=lambda title: times[title].us)
+        first, *others = ordered
         least = times[first]
         words = [
             f"{times[title].us / least.us:.2f} times that on {title}"
@@ -462,10 +463,9 @@ def _answer(traces: Sequence[DryTrace]) -> Iterator[str]:
             f"{duration(least.us)} ({least.limits}) are predicted on {first}"
             + (f", {listed(words)}." if words else ".")
         )
-        near = [title for title in others if times[title].low_us < least.high_us]
-        if near:
-            which = "either may be faster" if len(near) == 1 else "any of them may be the fastest"
-            yield f"The ranges of {listed([first, *near])} overlap: {which}."
+        ranges = {title: (times[title].low_us, times[title].high_us) for title in ordered}
+        if overlap := overlap_sentence(ranges):
+            yield overlap
     if without:
         yield f"For {listed(without)} no time is predicted."
     if not any(one.launches for one in traces):

@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.explaining.variants import failed_sentences
 from occupancy_lab.files import plain_rows
 from occupancy_lab.measuring.measure import BURST, WARMUP_MS
 from occupancy_lab.prediction import PARTS, ratio_error
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from occupancy_lab.sweeping.recorded import RecordedLaunch
     from occupancy_lab.values import Config, Problem
 
-MOST_REASONS = 3
-"""Reasons why configurations have no time that a page has."""
 TOP = 5
 """Configurations that are shown, and measured where that is asked for."""
 FLUSH_US = 145.0
@@ -217,8 +216,7 @@ def _best_sentences(tuning: Tuning, top: int) -> Iterator[str]:
         yield f"These are {top} of {ranked}; `--top` shows more."
     without = tuning.table[tuning.table["predicted_us"].isna()]
     reasons = without["reason"].fillna("no time is predicted of what it compiles to")
-    for reason, number in reasons.value_counts().head(MOST_REASONS).items():
-        yield f"{count(number, 'configuration')} without a time: {literal(str(reason))}."
+    yield from failed_sentences(zip(without["status"], reasons, strict=True))
 
 
 def _named(choice: Choice) -> str:
@@ -347,10 +345,9 @@ def _compared_table(tuning: Tuning) -> Table:
 
 def _cost_sentences(tuning: Tuning) -> Iterator[str]:
     every, spent = tuning.exhaustive, tuning.spent
-    yield (
-        f"Measuring all {count(every.configurations, 'configuration')} takes {_cost(every)},"
-        " flushes of the L2 cache included."
-    )
+    number = every.configurations
+    them = "the only configuration" if number == 1 else f"all {number} configurations"
+    yield (f"Measuring {them} takes {_cost(every)}, flushes of the L2 cache included.")
     saved = every.launches - spent.launches
     if spent.launches:
         fewer = f": {saved} fewer" if saved > 0 else ""

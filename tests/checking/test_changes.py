@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,12 @@ from hypothesis import strategies as st
 from occupancy_lab.checking import diff
 from occupancy_lab.checking.changes import match_rows
 from occupancy_lab.checking.rows import Table, make_rows
+from occupancy_lab.prediction import (
+    BANDWIDTH_RATIO_ERROR,
+    COUNTED_RATIO_ERROR,
+    NOTICEABLE,
+    RATIO_ERROR,
+)
 
 SLOWER = "after_predicted_us > before_predicted_us * 1.05"
 
@@ -154,3 +161,14 @@ def test_every_row_of_a_trace_is_matched_once(before: list[Any], after: list[Any
     removed = {row.kernel for one in matches if not one.after for row in one.before}
     added = {row.kernel for one in matches if not one.before for row in one.after}
     assert not removed & added
+
+
+def test_the_page_has_the_shares_by_which_times_differ() -> None:
+    """docs/check.md says once what the code takes for the same time."""
+    page = " ".join((Path(__file__).parents[2] / "docs" / "check.md").read_text("utf-8").split())
+    said = (
+        f"Measured times within {NOTICEABLE:.0%} of each other are the same. Predicted ones are"
+        f" within {RATIO_ERROR:.0%}, within {BANDWIDTH_RATIO_ERROR:.0%} where device memory bounds"
+        f" the launches, and within {COUNTED_RATIO_ERROR:.0%} where a binary was not followed."
+    )
+    assert page.count(said) == 1

@@ -100,6 +100,18 @@ def test_what_was_never_compiled_is_counted_and_not_checked(tmp_path: Path) -> N
     assert "there are no rows to check in cache" in alone.stderr
 
 
+def test_what_an_autotuner_would_not_launch_is_not_checked() -> None:
+    """A configuration that is not expected breaks no check, is counted, and may mend the other."""
+    rows = [compiled() | {"expected": True}, SPILLING | {"expected": False}]
+    found = check("local_bytes == 0", rows)
+    assert (found.status, found.not_launched) == (0, 1)
+    assert "of 1 row, 1 meets it" in found.to_markdown()
+    assert "Not checked: 1 row that an autotuner is not expected to launch." in found.to_markdown()
+    rows = [SPILLING | {"expected": True}, compiled("spilling") | {"expected": False}]
+    (finding,) = check("local_bytes == 0", rows).findings
+    assert "num_warps 8 instead of 4" in finding.advice
+
+
 def test_an_empty_gate_proves_nothing() -> None:
     """No rows at all, or none that the check is for, ends with 2 unless it is allowed."""
     for arguments in (
@@ -244,6 +256,15 @@ def half():
     main()
     raise ValueError("no more")
 """
+
+
+@pytest.mark.slow
+def test_of_an_autotuned_launch_one_configuration_is_checked() -> None:
+    """A program is held to the configuration of each launch that is predicted to be the fastest."""
+    path = Path(__file__).parents[2] / "examples" / "matmul.py"
+    found = check("predicted_us < 200", f"{path}:main", gpu="h100")
+    (row,) = found.outcomes[0].rows
+    assert (found.status, found.not_launched, row.values["BLOCK_N"]) == (0, 3, 256)
 
 
 @pytest.mark.slow

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+import pytest
+
 from occupancy_lab.comparing import write_comparison
 from occupancy_lab.comparing.comparison import fastest_sentences
 from occupancy_lab.prediction import Part, Prediction
@@ -38,6 +40,7 @@ def test_the_fastest_is_said(entries: Entries, check_golden: Callable[[str, str]
     changes = [{"gpu": gpu, "stages": stages} for gpu in ("h100", "h200") for stages in (2, 3)]
     each = [timed(one, us) for one, us in zip(entries(*changes), (9, 5, 4, 8), strict=True)]
     across = [timed(one, us) for one, us in zip(entries(*changes[::2]), (9, 5), strict=True)]
+    overlapping = [timed(one, us) for one, us in zip(entries(*changes[::2]), (7, 6), strict=True)]
     several = of_stages(entries, 476.0, 330.0, 343.0, 900.0)
     cases = {
         "One is the fastest": several,
@@ -45,6 +48,7 @@ def test_the_fastest_is_said(entries: Entries, check_golden: Callable[[str, str]
         "Times are equal": of_stages(entries, 330.0, 330.0),
         "Several settings on several GPUs": each,
         "One setting on each of two GPUs": across,
+        "Ranges of two GPUs overlap": overlapping,
     }
     parts = (
         f"## {title}\n\n{chr(10).join(fastest_sentences(one))}\n" for title, one in cases.items()
@@ -52,6 +56,18 @@ def test_the_fastest_is_said(entries: Entries, check_golden: Callable[[str, str]
     check_golden("fastest.md", "\n".join(parts))
     first = write_comparison(tuple(several)).answer[0]
     assert first == next(iter(fastest_sentences(several)))
+
+
+@pytest.mark.parametrize(("us", "overlap"), [(7.9, True), (8.1, False)])
+def test_gpus_are_apart_where_their_ranges_are(
+    entries: Entries, us: float, *, overlap: bool
+) -> None:
+    """Of two GPUs one is called the fastest where the other's least is above its most."""
+    made = zip(entries({"gpu": "h100"}, {"gpu": "h200"}), (6.0, us), strict=True)
+    (sentence,) = fastest_sentences([timed(one, time) for one, time in made])
+    said = "The ranges of H100 SXM and H200 SXM overlap: either may be faster."
+    assert sentence.endswith(said) == overlap
+    assert ("is predicted to be the fastest" in sentence) != overlap
 
 
 def test_other_work_has_no_fastest(entries: Entries) -> None:

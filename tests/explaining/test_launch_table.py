@@ -13,6 +13,7 @@ from occupancy_lab.comparing.comparison import compare_launches
 from occupancy_lab.errors import InputError
 from occupancy_lab.explaining import dry_run, explanation
 from occupancy_lab.explaining.dry_run import explain_launch
+from occupancy_lab.explaining.variants import failed_sentences
 from occupancy_lab.sweeping.run import run
 from occupancy_lab.text.document import to_markdown
 from occupancy_lab.tuning.search import tune_launches
@@ -114,9 +115,21 @@ def test_a_ranking_says_what_it_lacks() -> None:
     asked = {**TRANSPOSE, "num_warps": "2,4,8,16", "grid": "64x32"}
     found = tune_launches(**asked, bytes_read="16MiB", bytes_written="16MiB", gpu="h100")
     page = found.to_document(1).to_markdown()
-    assert "1 configuration without a time: no luck." in page
+    assert "1 configuration did not compile: no luck." in page
     assert "These are 1 of 3; `--top` shows more." in page
     assert len([line for line in page.splitlines() if line.startswith("| ")]) == 2
+
+
+def test_configurations_that_fail_alike_are_one_sentence() -> None:
+    """Of each status it is said once how many have it, with the first few reasons."""
+    failures = [("does not fit", f"it needs {number} B") for number in range(5)]
+    assert [*failed_sentences([*failures, ("timed out", "2 s")])] == [
+        (
+            "5 configurations do not fit: it needs 0 B; it needs 1 B; it needs 2 B;"
+            " 2 further reasons in `--json`."
+        ),
+        "1 configuration timed out: 2 s.",
+    ]
 
 
 def test_nothing_is_asked_for_that_would_give_no_time(monkeypatch: pytest.MonkeyPatch) -> None:

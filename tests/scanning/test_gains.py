@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,15 @@ from hypothesis import strategies as st
 
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.scanning.cache import Mix
-from occupancy_lab.scanning.gains import Ahead, Gain, Pass, beside_others, find_gain
+from occupancy_lab.scanning.gains import (
+    Ahead,
+    Gain,
+    Pass,
+    Timed,
+    beside_others,
+    find_gain,
+    shown_slower,
+)
 from occupancy_lab.scanning.page import ScannedKernel
 from occupancy_lab.throughput.demand import MEMORY_CYCLES
 from occupancy_lab.throughput.rounds import BANDWIDTH_SHARE
@@ -133,3 +142,37 @@ def test_more_programs_are_wanted_than_there_are() -> None:
     found = gain_of(large, 1, 2)
     assert found.bound == "latency"
     assert "1 of the 1 programs" not in found.by
+
+
+def timed(us: float | None, pass_us: float | None = None, **settings: Any) -> Timed:
+    """Return a kernel of 8 warps, 3 stages and a block of 64, but for *settings*."""
+    row = ScannedKernel(kernel="k", num_warps=8, num_stages=3, constexprs={"BLOCK": 64})
+    return Timed(dataclasses.replace(row, **settings), us, pass_us)
+
+
+@pytest.mark.parametrize(
+    ("proposal", "settings"),
+    [
+        ("fewer num_warps", {"num_warps": 4}),
+        ("more num_warps", {"num_warps": 16}),
+        ("fewer num_stages", {"num_stages": 2}),
+        ("a smaller block", {"constexprs": {"BLOCK": 32}}),
+        ("maxnreg=64", {"maxnreg": 64}),
+        ("", {"num_stages": 4}),
+        ("", {"num_warps": 4, "num_stages": 2}),
+        ("", {"constexprs": {"BLOCK": 128}}),
+    ],
+)
+def test_an_entry_shows_what_a_proposal_brings(proposal: str, settings: dict[str, Any]) -> None:
+    """A proposal is refuted by slower entries that differ in it alone, unless one is faster."""
+    one, other = timed(40.0), timed(44.0, **settings)
+    assert shown_slower(one, [one, other]) == ({proposal} if proposal else set())
+    assert not shown_slower(one, [one, other, timed(38.0, **settings)])
+    assert not shown_slower(one, [one, timed(None, **settings)])
+
+
+def test_passes_compare_entries_of_other_warps_alone() -> None:
+    """Where no launch is known a pass tells of warps, but not of stages, as it counts none."""
+    one = timed(None, 40.0)
+    assert shown_slower(one, [timed(None, 44.0, num_warps=4)]) == {"fewer num_warps"}
+    assert not shown_slower(one, [timed(None, 44.0, num_stages=2)])

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from occupancy_lab.compiling.resources import read_resources
 from occupancy_lab.files import export
 from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.scanning.cache import CachedKernel, find_entries, read_entry
+from occupancy_lab.scanning.gains import FEWER_STAGES
 from occupancy_lab.scanning.page import COLUMNS
 from occupancy_lab.scanning.scan import on_gpu
 from occupancy_lab.table.rows import to_csv
@@ -135,7 +137,8 @@ def test_an_entry_with_the_cap_tells_what_it_spills(cache: Cache) -> None:
     entry = cache.entry("row_softmax", 3)
     alone, spills, fits = (beside(entry, one) for one in ({}, {(32, None): 8}, {(32, None): 0}))
     assert (alone["gain"], alone["next_programs"], alone["bound"]) == (None, 2, "latency")
-    assert alone["gain_by"].startswith("not known before a compile, as it may spill: registers")
+    assert alone["gain_by"].startswith("registers ")
+    assert alone["gain_by"].endswith(", if it does not spill, which only a compile tells")
     assert (fits["gain"], fits["next_programs"]) == (pytest.approx(1.33, abs=0.01), 2)
     assert spills["next_step"] == "none, as with maxnreg=32 it has 8 B of local memory"
     assert (spills["gain"], spills["next_programs"], spills["fewer_registers"]) == (1.0, None, None)
@@ -154,7 +157,44 @@ def test_less_shared_memory_is_no_gain_before_a_compile(cache: Cache, copied: Pa
     (row,) = scan(file.parent, gpu="h100").kernels
     columns = on_gpu(dataclasses.replace(kernel, mix=waiting), row, find_gpu("h100"), {})
     assert (columns["gain"], columns["next_programs"]) == (None, 2)
-    assert columns["gain_by"].startswith("not known before a compile, as fewer stages or a smaller")
+    assert columns["gain_by"].endswith(
+        ", if each program takes no longer, which only a compile tells"
+    )
+    kernel = dataclasses.replace(kernel, mix=waiting)
+    refuted = on_gpu(kernel, row, find_gpu("h100"), {}, slower={FEWER_STAGES})
+    assert refuted["next_step"] == "none, as another entry with fewer num_stages is not faster"
+    assert (refuted["gain"], refuted["next_programs"]) == (1.0, None)
+
+
+def test_spills_are_not_advised_against_by_what_is_slower(cache: Cache) -> None:
+    """What another entry shows not to be faster is left out of the advice, and may leave none."""
+    entry = cache.entry("row_softmax")
+    (row,) = scan(entry, gpu="h100").kernels
+    kernel = read_entry(find_entries([entry]).entries[0])
+    assert isinstance(kernel, CachedKernel)
+    found = on_gpu(kernel, row, find_gpu("h100"), {}, slower={"without maxnreg=40"})
+    assert row.gain_by.startswith("without maxnreg=40:")
+    assert found["gain"] is None or found["gain"] <= 1
+    assert "maxnreg" not in found["gain_by"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launch", [{}, {"grid": "2048", "assume": "N=50272"}])
+def test_no_advice_leads_to_a_slower_entry_of_the_cache(
+    cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launch: dict[str, Any]
+) -> None:
+    """Of two entries that spill and differ in their warps the faster is not told to change them."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", os.fspath(tmp_path))
+    module = sys.modules["cached_kernels"]
+    assert module.__file__ == os.fspath(cache.source)
+    for warps in (8, 16):
+        module.compiled(module.row_softmax, "90", 65536, "fp16", num_warps=warps)
+    rows = scan(tmp_path, gpu="h100", **launch).rows()
+    eight, sixteen = sorted(rows, key=lambda row: row["num_warps"])
+    assert (sixteen["predicted_us"] or 0) < (eight["predicted_us"] or 1)
+    assert eight["gain_by"].startswith("more num_warps: ")
+    assert sixteen["local_accesses"]
+    assert "num_warps" not in sixteen["gain_by"]
 
 
 def test_what_waves_per_eu_pads_is_no_register_to_free(cache: Cache) -> None:

@@ -112,6 +112,7 @@ def tuning(
             "bound": one.bound,
             "basis": BASES[gpu],
             "gpu": gpu,
+            "status": "ok",
             "reason": None,
             "triton_version": "3.7.1",
             "ranked": True,
@@ -184,3 +185,12 @@ def test_what_was_measured_is_not_called_close() -> None:
     close = "1 other, without a measured time, is within 5% of that:"
     assert close in tuning("h200", us=(9.72, None)).to_markdown()
     assert "only a measurement" not in tuning("h200", us=(9.72, 9.9)).to_markdown()
+
+
+def test_one_configuration_is_not_all_of_them() -> None:
+    """The cost of measuring is said of the only configuration where there is one."""
+    found = tuning("h200")
+    one = dataclasses.replace(
+        found, exhaustive=dataclasses.replace(found.exhaustive, configurations=1)
+    )
+    assert "Measuring the only configuration takes about" in one.to_markdown()
