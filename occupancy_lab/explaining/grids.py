@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.record import Record
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from occupancy_lab.record import Failed
     from occupancy_lab.work.counts import Amount, Counts, Footprint
 
-BLOCK = re.compile(r"BLOCK|TILE", re.IGNORECASE)
-"""The constexprs that are named as those are that say what a program works on at a time."""
 GRID = "grid"
 """What the grid is called among the settings of a launch."""
 
@@ -62,7 +59,7 @@ def _shares(record: Record, programs: int, more: int) -> list[tuple[int, dict[st
     numbers = {
         name: value
         for name, value in record.arguments.items()
-        if type(value) is int and value > 1 and not BLOCK.search(name)
+        if type(value) is int and value > 1 and name not in record.tiles
     }
     found: dict[str, tuple[int, int]] = {}
     for name, share in numbers.items():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.arguments import ALIGNMENT, Descriptor, Pointer
 from occupancy_lab.asked import Asked, ask
 from occupancy_lab.errors import InputError
-from occupancy_lab.explaining.grids import BLOCK, GRID, grids_of_blocks, whole_work
+from occupancy_lab.explaining.grids import GRID, grids_of_blocks, whole_work
 from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.occupancy.exact import next_steps, stepped_amounts
 from occupancy_lab.options import CAPS, KNOBS, NAMES
@@ -291,9 +291,7 @@ def _goes_on(record: Record, best: Neighbour, name: str, value: Any) -> bool:
 
 def blocks_of(record: Record) -> dict[str, int]:
     """Return the constexprs that say how large a block is, and may be halved and doubled."""
-    fixed = by_position(record)
-    named = (name for name in record.constexprs if BLOCK.search(name) and name not in fixed)
-    found = ((name, record.arguments[name]) for name in named)
+    found = ((name, record.arguments[name]) for name in record.constexprs if name in record.tiles)
     return {name: one for name, one in found if type(one) is int and one.bit_count() == 1}
 
 
@@ -304,8 +302,7 @@ def changed(asked: Asked, changes: Mapping[str, Any]) -> Asked | None:
     """
     matrix = asked.matrix
     if matrix is None:
-        by_name = asked.function.params[len(asked.launch.arguments) :]
-        names = {*NAMES, *(one.name for one in by_name if one.is_constexpr)}
+        names = {*NAMES, *(one.name for one in asked.function.params if one.is_constexpr)}
         settings = {name: value for name, value in changes.items() if name in names}
         passed = {name: changes[name] for name in changes.keys() - names - {GRID}}
         found = _relaunched(asked, settings) if settings else asked
@@ -342,6 +339,7 @@ def _passing(asked: Asked, values: Mapping[str, Any]) -> Asked | None:
 
 def _relaunched(asked: Asked, changes: Mapping[str, Any]) -> Asked | None:
     launch, options = asked.launch, {*NAMES}
+    given = {one.name for one in asked.function.params[: len(launch.arguments)]}
     own = {name: value for name, value in changes.items() if name not in options}
     if own:
         if asked.relaunch is None:
@@ -356,6 +354,7 @@ def _relaunched(asked: Asked, changes: Mapping[str, Any]) -> Asked | None:
         launch = dataclasses.replace(found, keywords=passed, **known)
     left_out = {name for name, value in changes.items() if value is None}
     keywords = {**launch.keywords, **changes}
+    left_out |= given
     keywords = {name: value for name, value in keywords.items() if name not in left_out}
     return dataclasses.replace(asked, launch=dataclasses.replace(launch, keywords=keywords))
 

@@ -220,7 +220,7 @@ class _Tuner:
         configurations its author says that they are right.
         """
         configs = [one.config for one in candidates]
-        tiles = [one for one in tile_names(self.kernel) if len({c.get(one) for c in configs}) > 1]
+        tiles = [one for one in tile_names(innermost(self.kernel)) if len({c.get(one) for c in configs}) > 1]
         if autotuner_of(self.kernel) is not None or not tiles:
             return
         each: dict[str, Settings] = {}

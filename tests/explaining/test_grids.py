@@ -71,7 +71,7 @@ def test_the_share_of_a_program_shrinks_as_the_grid_grows() -> None:
 
 def test_no_program_of_a_larger_grid_is_without_work() -> None:
     """As many places as fit would be 576 programs of 8 rows, and 4096 rows take 512 of them."""
-    shape = {"arguments": {"n_rows": 4096, "rows": 64}}
+    shape = {"arguments": {"n_rows": 4096, "rows": 64}, "tiles": ()}
     plan = SimpleNamespace(grid=(64,), resident_programs=592)
     known = SimpleNamespace(low_us=1.0, unknowns=())
     record: Any = SimpleNamespace(**shape, matrix=None, plan=plan, prediction=known, counts=known)

@@ -14,7 +14,7 @@ import triton.language as tl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from occupancy_lab.tuning.space import free_tiles, larger, neighbours, source_digest, tile_names
+from occupancy_lab.tuning.space import free_tiles, larger, neighbours, source_digest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,27 +29,6 @@ CONFIGS = st.fixed_dictionaries(
         "FLAG": st.booleans(),
     }
 )
-
-
-@triton.jit
-def helper(x, SIZE: tl.constexpr):  # noqa: ANN001, ANN201, N803 - a kernel
-    """Return x and a tile."""
-    return x + tl.arange(0, SIZE)
-
-
-@triton.jit
-def handing(x_ptr, n, GROUP: tl.constexpr, TILE: tl.constexpr, OTHER: tl.constexpr):  # noqa: ANN001, ANN201, N803 - a kernel
-    """Have a tile made elsewhere."""
-    at = helper(x_ptr, TILE)
-    total = tl.zeros([OTHER], dtype=tl.float32)
-    tl.store(at, min(n, GROUP) + tl.sum(total))
-
-
-def test_tiles_are_what_shapes_are_made_of() -> None:
-    """Sizes of tl.arange and tl.zeros and what is handed on are; a number of a group is none."""
-    assert tile_names(handing) == {"TILE", "OTHER"}
-    assert tile_names(launched_kernels.matmul) == {"BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K"}
-    assert tile_names(triton.autotune([], key=[])(launched_kernels.layer_norm)) == {"BLOCK_SIZE"}
 
 
 @pytest.mark.parametrize(
