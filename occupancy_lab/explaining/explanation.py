@@ -213,7 +213,13 @@ def make_cases(
     tells which of them it takes.
     """
     made = [
-        Case(record, asked_kernel=one.name, triton=triton, typed=one.typed)
+        Case(
+            record,
+            asked_kernel=one.name,
+            triton=triton,
+            typed=one.typed,
+            is_tuned=one.is_tuned,
+        )
         for one, record in zip(asked, records, strict=True)
     ]
     wanted: list[tuple[int, Any, Asked]] = []
