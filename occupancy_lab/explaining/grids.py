@@ -118,6 +118,18 @@ def same_work(record: Record, other: Record) -> bool:
     )
 
 
+def has_idle_programs(record: Record, other: Record) -> bool:
+    """Tell whether some programs of *record* do nothing, as *other* does the same with fewer.
+
+    Programs of the other one that go through a loop more often do the work of several.
+    """
+    one, two = record.counts, other.counts
+    if one is None or two is None or one.programs <= two.programs:
+        return False
+    most = {loop.place: loop.most for loop in one.loops}
+    return all(loop.most is not None and loop.most <= (most.get(loop.place) or 0) for loop in two.loops)
+
+
 def _tensors(one: Counts, other: Counts) -> list[tuple[Footprint, Footprint]] | None:
     """Return what two launches touch of each tensor; None where these are not the same."""
     mine, its = ({each.tensor: each for each in counts.footprints} for counts in (one, other))

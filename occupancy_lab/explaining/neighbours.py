@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.arguments import ALIGNMENT, Descriptor, Pointer
 from occupancy_lab.asked import Asked, ask
 from occupancy_lab.errors import InputError
-from occupancy_lab.explaining.grids import GRID, grids_of_blocks, whole_work
+from occupancy_lab.explaining.grids import GRID, grids_of_blocks, has_idle_programs, whole_work
 from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.occupancy.exact import next_steps, stepped_amounts
 from occupancy_lab.options import CAPS, KNOBS, NAMES
@@ -134,13 +134,22 @@ def best_of(record: Record, neighbours: Sequence[Neighbour]) -> Neighbour | None
 
 
 def fastest_grids(neighbours: Sequence[Neighbour]) -> Iterator[Neighbour]:
-    """Yield the fastest of those of *neighbours* that differ in the grid alone."""
-    groups: dict[tuple[Any, ...], list[Neighbour]] = {}
+    """Yield the fastest of those of *neighbours* that differ in the grid alone and do the same.
+
+    None is over a grid that has programs which do nothing.
+    """
+    groups: dict[frozenset[tuple[str, Any]], list[tuple[Neighbour, Record]]] = {}
     for one in neighbours:
-        own = ((name, value) for name, value in one.changes.items() if name != GRID)
-        groups.setdefault(tuple(own), []).append(one)
+        own = frozenset(_without_grid(one.changes).items())
+        if one.record is not None:
+            groups.setdefault(own, []).append((one, one.record))
     for group in groups.values():
-        yield min(group, key=lambda one: predicted_us(one.record) if one.record else math.inf)
+        busy = [
+            (one, record)
+            for one, record in group
+            if not any(has_idle_programs(record, other) for _, other in group)
+        ]
+        yield min(busy, key=lambda pair: predicted_us(pair[1]))[0]
 
 
 def rank(record: Record) -> tuple[int, float]:
@@ -271,12 +280,26 @@ def onward(record: Record, neighbours: Sequence[Neighbour]) -> Iterator[dict[str
     if best is None or best.record is None or best.record.prediction is None or record.matrix:
         return
     there = [one.changes for one in neighbours]
+    blocks = [_without_grid(one) for one in there if {*record.tiles} & one.keys()]
     for change in (*changes(best.record), *block_changes(best.record)):
-        whole = {**best.changes, **change}
         named = [name for name in change if name != GRID]
-        if whole not in there and all(_goes_on(record, best, name, change[name]) for name in named):
+        # A grid goes with its blocks.
+        stale = {GRID} if any(name in record.tiles for name in named) else set()
+        kept = {name: value for name, value in best.changes.items() if name not in stale}
+        whole = {
+            name: value
+            for name, value in {**kept, **change}.items()
+            if name == GRID or value != setting_of(record, name)
+        }
+        if whole in there or _without_grid(whole) in blocks:
+            continue
+        if all(_goes_on(record, best, name, change[name]) for name in named):
             there.append(whole)
             yield whole
+
+
+def _without_grid(changes: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in changes.items() if name != GRID}
 
 
 def _goes_on(record: Record, best: Neighbour, name: str, value: Any) -> bool:
