@@ -16,6 +16,7 @@ from occupancy_lab.arguments import tensor
 from occupancy_lab.asked import Asked
 from occupancy_lab.explaining.grids import same_work
 from occupancy_lab.explaining.neighbours import (
+    Neighbour,
     best_of,
     block_changes,
     changes,
@@ -388,6 +389,20 @@ def test_times_are_advice_where_they_are_known(gpu: str, instructions: int) -> N
     best = None if chosen is None else chosen.words
     least = found.record.prediction.noticeable
     assert best == (fastest if times[fastest] / own - 1 <= -least else None)
+
+
+def test_of_launches_as_fast_the_fewest_changes_are_proposed() -> None:
+    """Twice the warps beside another block are not advice where they bring less than 2 %."""
+    record = dataclasses.replace(tried(constant()).record, prediction=timed(20.0))
+    both, block = {"BLOCK": 128, "num_warps": 8, "grid": (8,)}, {"BLOCK": 128, "grid": (8,)}
+    for us, best in ((10.1, block), (10.3, both)):
+        neighbours = [
+            Neighbour(changes, dataclasses.replace(record, prediction=timed(time)))
+            for changes, time in (({"num_warps": 8}, 19.9), (both, 10.0), (block, us))
+        ]
+        found = best_of(record, neighbours)
+        assert found is not None
+        assert found.changes == best
 
 
 GPUS = st.sampled_from(["h100", "mi300x"])
