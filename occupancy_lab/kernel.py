@@ -444,7 +444,7 @@ def variant(
 def _changed(
     kernel: Any, arguments: Sequence[Any], keywords: Mapping[str, Any], changes: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return *arguments* and *keywords* with *changes*, where the launch passes each by position."""
+    """Return *arguments* and *keywords* with *changes*, each passed as it was."""
     names = kernel.arg_names[: len(arguments)]
     passed = zip(names, arguments, strict=False)
     others = {name: value for name, value in changes.items() if name not in names}

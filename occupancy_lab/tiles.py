@@ -63,9 +63,7 @@ def _calls(source: str) -> tuple[ast.Call, ...]:
     return tuple(node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
 
 
-def _sizes(
-    call: ast.Call, scope: Mapping[str, Any], around: tuple[Any, ...]
-) -> Iterator[ast.expr]:
+def _sizes(call: ast.Call, scope: Mapping[str, Any], around: tuple[Any, ...]) -> Iterator[ast.expr]:
     """Return the arguments of *call* that have the size of a tile."""
     named = {one.arg: one.value for one in call.keywords}
     called = call.func
@@ -73,7 +71,7 @@ def _sizes(
         yield from (*call.args, *named.values())
     if not isinstance(called, ast.Name) or called.id in vars(builtins):
         return
-    other = scope.get(called.id)
+    other: Any = scope.get(called.id)
     if not hasattr(other, "params"):
         yield from (*call.args, *named.values())
     elif other not in around:

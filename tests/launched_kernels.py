@@ -243,3 +243,19 @@ def tiles(x_ptr, y_ptr, M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
     at = rows[:, None] * N + cols[None, :]
     mask = (rows[:, None] < M) & (cols[None, :] < N)
     tl.store(y_ptr + at, tl.load(x_ptr + at, mask=mask), mask=mask)
+
+
+@triton.jit
+def tile_elsewhere(x, SIZE: tl.constexpr, TIMES: tl.constexpr):
+    """Return x and a tile, several times."""
+    return x + tl.arange(0, SIZE) * TIMES
+
+
+@triton.jit
+def handing(
+    x_ptr, n, FLAG: tl.constexpr, GROUP: tl.constexpr, TILE: tl.constexpr, OTHER: tl.constexpr
+):
+    """Have a tile made elsewhere."""
+    at = tile_elsewhere(x_ptr, TILE, TIMES=FLAG)
+    total = tl.zeros([OTHER], dtype=tl.float32)
+    tl.store(at, min(n, GROUP) + tl.sum(total))

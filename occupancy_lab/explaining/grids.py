@@ -127,7 +127,9 @@ def has_idle_programs(record: Record, other: Record) -> bool:
     if one is None or two is None or one.programs <= two.programs:
         return False
     most = {loop.place: loop.most for loop in one.loops}
-    return all(loop.most is not None and loop.most <= (most.get(loop.place) or 0) for loop in two.loops)
+    return all(
+        loop.most is not None and loop.most <= (most.get(loop.place) or 0) for loop in two.loops
+    )
 
 
 def _tensors(one: Counts, other: Counts) -> list[tuple[Footprint, Footprint]] | None:

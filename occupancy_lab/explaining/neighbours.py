@@ -132,7 +132,9 @@ def best_of(record: Record, neighbours: Sequence[Neighbour]) -> Neighbour | None
             and predicted_us(found) / own.us - 1 <= -own.noticeable
         ]
         least = min((us for us, _ in faster), default=0.0)
-        alike = [(len(_without_grid(one.changes)), us, one) for us, one in faster if us <= least * ALIKE]
+        alike = [
+            (len(_without_grid(one.changes)), us, one) for us, one in faster if us <= least * ALIKE
+        ]
         return min(alike, key=lambda each: each[:2])[2] if alike else None
     most, best = max(ranked, key=lambda pair: rank(pair[0]))
     return best if rank(most) > rank(record) else None

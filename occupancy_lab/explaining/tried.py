@@ -11,9 +11,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.arguments import Descriptor
 from occupancy_lab.explaining.facts import number_headers, numbers
 from occupancy_lab.explaining.grids import GRID, grown_tensors
 from occupancy_lab.explaining.neighbours import (
+    FIXED,
     MOST_ELEMENTS,
     best_of,
     blocks_of,
@@ -227,8 +229,12 @@ def of_neighbours(case: Case) -> Iterator[str]:
         left = [f"{count(shapes, 'other shape')} of its blocks{where}"] if shapes else []
         left += [count(grids, "larger grid")] if grids else []
         if left:
-            yield f"{listed(left)}, compiled too, would not be faster by {own.noticeable:.0%}."
-        yield from _without_values(case.record)
+            yield (
+                f"{listed(left)} {'was' if shapes + grids == 1 else 'were'} compiled too;"
+                f" {'it is not' if shapes + grids == 1 else 'none is'} predicted to be faster by"
+                f" {own.noticeable:.0%} or more."
+            )
+        yield from without_blocks(case)
         yield from _many_programs(case.record)
         if best is None:
             yield from further_away(case)
@@ -273,14 +279,22 @@ def _without_effect(case: Case) -> Iterator[str]:
         yield f"{listed(same)} {'gives' if len(same) == 1 else 'give'} the same binary as now."
 
 
-def _without_values(record: Record) -> Iterator[str]:
-    """Say that no other blocks were tried where nobody knows a value that they hang on."""
+def without_blocks(case: Case) -> Iterator[str]:
+    """Say that no other blocks were tried, and why: a value is not known, or all do other work."""
+    record, own, blocks = case.record, case.record.prediction, blocks_of(case.record)
     unknowns = () if record.counts is None else record.counts.unknowns
     missing = next((one for one in unknowns if one.assumed is None), None)
-    if missing is not None and blocks_of(record):
+    if own is None or own.bound in FIXED or not blocks:
+        return
+    if missing is not None:
         given = missing.tensor is not None or missing.name in record.arguments
         how = ", which `--assume` gives" if given else ""
         yield f"Other blocks were not tried without {literal(missing.name)}{how}."
+    elif any(isinstance(one, Descriptor) for one in record.arguments.values()):
+        yield "Other blocks were not tried, as a tensor descriptor is made for these."
+    elif not any(map(_is_of_blocks, case.neighbours)):
+        names = listed([literal(name) for name in blocks])
+        yield f"No other size of {names} is compared, as none was found to do the same work."
 
 
 def _is_of_blocks(one: Neighbour) -> bool:
@@ -367,7 +381,8 @@ def _better(case: Case, record: Record) -> str:
 def tune_blocks(case: Case, typed: Mapping[str, Any], several: str, grid: str) -> str:
     """Return the command that ranks *several* sizes of a block of a launch, over *grid* by it.
 
-    *several* is as in BLOCK=64,128. *typed* is what describes the launch, as `explain_launch` takes it.
+    *several* is as in BLOCK=64,128, and *typed* what describes the launch, as `explain_launch`
+    takes it.
     """
     name = several.partition("=")[0]
     constexprs = [one for one in _texts(typed["constexprs"]) if one.partition("=")[0] != name]
@@ -424,7 +439,7 @@ def _seen(case: Case, name: str) -> list[tuple[int, tuple[int, ...]]]:
     """
     runs = [one.record for one in case.neighbours if one.changes.keys() <= {name, GRID, *NAMES}]
     return [
-        (one.arguments[name], one.launch.grid)
+        (blocks_of(one)[name], one.launch.grid)
         for one in (case.record, *runs)
         if one is not None and one.launch.grid is not None
     ]

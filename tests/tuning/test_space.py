@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import launched_kernels
 import pytest
-import triton
-import triton.language as tl
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,7 +36,7 @@ CONFIGS = st.fixed_dictionaries(
 def test_a_tile_is_free_where_its_author_varies_it(sizes: tuple[int, ...], *, free: bool) -> None:
     """Several sizes are the author's word that any is right, and each is a power of two."""
     configs = [{"TILE": size, "OTHER": 32, "GROUP": size} for size in sizes]
-    assert free_tiles(handing, configs) == (["TILE"] if free else [])
+    assert free_tiles(launched_kernels.handing, configs) == (["TILE"] if free else [])
 
 
 @given(CONFIGS)
