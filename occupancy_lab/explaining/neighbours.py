@@ -114,7 +114,7 @@ def first_of(records: Sequence[Record]) -> Record:
 def best_of(record: Record, neighbours: Sequence[Neighbour]) -> Neighbour | None:
     """Return the one of *neighbours* that is predicted to be fastest, where noticeably faster.
 
-    Of those that are as fast it is one that changes fewest settings; a grid goes with its blocks.
+    Of those that are as fast it is the first that changes fewest settings, beside the grid.
     It adds no local memory: times of launches that spill are predicted worst. Where the launch has
     no time it is the one that spills least and then has most warps, where that is better than the
     launch. None where none is.
@@ -132,10 +132,8 @@ def best_of(record: Record, neighbours: Sequence[Neighbour]) -> Neighbour | None
             and predicted_us(found) / own.us - 1 <= -own.noticeable
         ]
         least = min((us for us, _ in faster), default=0.0)
-        alike = [
-            (len(_without_grid(one.changes)), us, one) for us, one in faster if us <= least * ALIKE
-        ]
-        return min(alike, key=lambda each: each[:2])[2] if alike else None
+        alike = [one for us, one in faster if us <= least * ALIKE]
+        return min(alike, key=lambda one: len(_without_grid(one.changes)), default=None)
     most, best = max(ranked, key=lambda pair: rank(pair[0]))
     return best if rank(most) > rank(record) else None
 
