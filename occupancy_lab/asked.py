@@ -76,6 +76,8 @@ class Asked:
     known but the launch."""
     typed: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
     """What describes it in words, as `explain_launch` takes it; None where nothing does."""
+    is_tuned: bool = field(default=False, compare=False)
+    """Whether an autotuner sets some of it."""
 
     @property
     def compilation(self) -> Compilation:

@@ -64,6 +64,7 @@ def record_in_program(bound: BoundLaunch, calculation: Calculation) -> Record:
         arguments=bound.arguments,
         constexprs=bound.constexprs,
         options=bound.options,
+        tiles=bound.tiles,
         gpu=calculation.gpu,
         usual_options={"num_warps": calculation.resources.num_warps},
         calculation=calculation,

@@ -25,6 +25,7 @@ from occupancy_lab.arguments import (
 )
 from occupancy_lab.errors import EmptyGridError, GridError, InputError, few_of, quoted, refuse
 from occupancy_lab.options import OPTIONS
+from occupancy_lab.tiles import tile_names
 from occupancy_lab.values import INT32_MAX, INT64_MAX, Work
 
 if TYPE_CHECKING:
@@ -158,6 +159,8 @@ class BoundLaunch:
     """The parameters that are constexpr."""
     options: Mapping[str, Plain]
     """Compiler options that the launch passes."""
+    tiles: tuple[str, ...] = ()
+    """Of the constexprs those that say how large a tile is, as far as its source tells."""
 
     @classmethod
     def of(cls, function: Any, launch: Launch, **others: Any) -> Self:
@@ -171,6 +174,7 @@ class BoundLaunch:
             arguments=launch.bound(function),
             constexprs=tuple(one.name for one in function.params if one.is_constexpr),
             options=launch.options(function),
+            tiles=(getattr(function, "tiles", None) or tuple(sorted(tile_names(function)))),
             **others,
         )
 

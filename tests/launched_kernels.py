@@ -264,3 +264,18 @@ def read(x, out, n, B: tl.constexpr):
     """Add up each B numbers of x."""
     at = tl.program_id(0) * B + tl.arange(0, B)
     tl.store(out + tl.program_id(0), tl.sum(tl.load(x + at, mask=at < n)))
+
+
+def tile_elsewhere(x, SIZE: tl.constexpr, TIMES: tl.constexpr):
+    """Return x and a tile, several times."""
+    return x + tl.arange(0, SIZE) * TIMES
+
+
+@triton.jit
+def handing(
+    x_ptr, n, FLAG: tl.constexpr, GROUP: tl.constexpr, TILE: tl.constexpr, OTHER: tl.constexpr
+):
+    """Have a tile made elsewhere."""
+    at = tile_elsewhere(x_ptr, TILE, TIMES=FLAG)
+    total = tl.zeros([OTHER], dtype=tl.float32)
+    tl.store(at, min(n, GROUP) + tl.sum(total))

@@ -186,3 +186,15 @@ def test_a_file_imports_its_neighbours(tmp_path: Path) -> None:
     before = [*sys.path]
     assert load_file(tmp_path / "kernels_of_mine.py").NUMBER == 3
     assert sys.path == before
+
+
+def test_what_is_passed_by_position_is_launched_anew_there() -> None:
+    """A block by position has other sizes as one by name has, with the grid worked out for each."""
+    x = tensor((64, 64), "float16")
+    grid = lambda named: (64 // named["BLOCK_M"], 64 // named["BLOCK_N"])  # noqa: E731 - a launch line's
+    (found,) = variants(launched_kernels.tiles, (x, x, 64, 64, 16), {"BLOCK_N": 32}, grid)
+    assert found.relaunch is not None
+    again = found.relaunch({"BLOCK_M": 32, "BLOCK_N": 16, "num_warps": 8})
+    assert again.arguments == (*found.launch.arguments[:4], 32)
+    assert again.keywords == {"BLOCK_N": 16, "num_warps": 8}
+    assert again.grid == (2, 4)

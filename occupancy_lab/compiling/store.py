@@ -137,7 +137,7 @@ class Store:
 
     def put_counted(self, key: Mapping[str, Any], line: str) -> None:
         """Keep what was counted of a launch, as a line of JSON, under *key*."""
-        if len(line) < MOST_BYTES:
+        if len(json.dumps(line)) + MOST_BYTES <= MOST_TEXT_BYTES:  # and a key beside it
             self._keep("counted", key, {"line": line})
 
     def get_failure(self, key: Mapping[str, Any]) -> Failure | None:

@@ -112,6 +112,8 @@ class Case:
     """What another Triton was asked for by; None is the Triton here."""
     typed: Mapping[str, Any] | None = field(default=None, kw_only=True, hash=False)
     """What describes the launch in words, as `explain_launch` takes it; None where nothing does."""
+    is_tuned: bool = field(default=False, kw_only=True)
+    """Whether an autotuner sets some of the launch."""
     alternatives: Alternatives = field(default=Alternatives(), kw_only=True)
 
     @property

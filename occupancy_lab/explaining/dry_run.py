@@ -51,6 +51,7 @@ def asked_of(
             gpu,
             name,
             relaunch=variant.relaunch,
+            is_tuned=bool(variant.tuned),
         )
         for gpu, variant in itertools.product(gpus, found)
     ]

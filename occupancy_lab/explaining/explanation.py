@@ -20,7 +20,13 @@ from occupancy_lab.explaining.advice import (
 from occupancy_lab.explaining.case import Case, with_recorded
 from occupancy_lab.explaining.compiled import what_fits, what_was_compiled
 from occupancy_lab.explaining.duration import the_duration
-from occupancy_lab.explaining.grids import grid_changes, same_input, same_work
+from occupancy_lab.explaining.grids import (
+    GRID,
+    grid_changes,
+    has_idle_programs,
+    same_input,
+    same_work,
+)
 from occupancy_lab.explaining.launch import the_launch, the_memory
 from occupancy_lab.explaining.limits import answer_in_short, the_limits, the_next_step, the_tutorial
 from occupancy_lab.explaining.neighbours import (
@@ -213,7 +219,13 @@ def make_cases(
     tells which of them it takes.
     """
     made = [
-        Case(record, asked_kernel=one.name, triton=triton, typed=one.typed)
+        Case(
+            record,
+            asked_kernel=one.name,
+            triton=triton,
+            typed=one.typed,
+            is_tuned=one.is_tuned,
+        )
         for one, record in zip(asked, records, strict=True)
     ]
     wanted: list[tuple[int, Any, Asked]] = []
@@ -293,7 +305,7 @@ def _completed(case: Case, found: Mapping[Any, Record | Failed]) -> Case:
         ]
         for proposed, is_the_same in ((block_changes, same_work), (grid_changes, same_input))
     )
-    neighbours += [*fastest_grids(shapes), *grids]
+    neighbours += [*fastest_grids(shapes), *(one for one in grids if not _is_idle(record, one))]
     single = found.get(_key({"num_stages": 1})) if record.num_stages > 1 else record
     case = dataclasses.replace(
         case,
@@ -302,6 +314,17 @@ def _completed(case: Case, found: Mapping[Any, Record | Failed]) -> Case:
     )
     compiled = {named: run for named, run in besides.items() if isinstance(run, Record)}
     return with_alternatives(with_recorded(case), compiled)
+
+
+def _is_idle(record: Record, larger: Neighbour) -> bool:
+    """Tell whether a launch over a larger grid alone has programs that do nothing."""
+    other = larger.record
+    return (
+        other is not None
+        and larger.changes.keys() == {GRID}
+        and same_work(record, other)
+        and has_idle_programs(other, record)
+    )
 
 
 def write_full(cases: Sequence[Case], failures: Sequence[Failed] = ()) -> Document:

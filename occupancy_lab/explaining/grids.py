@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.record import Record
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from occupancy_lab.record import Failed
     from occupancy_lab.work.counts import Amount, Counts, Footprint
 
-BLOCK = re.compile(r"BLOCK|TILE", re.IGNORECASE)
-"""The constexprs that are named as those are that say what a program works on at a time."""
 GRID = "grid"
 """What the grid is called among the settings of a launch."""
 
@@ -62,7 +59,7 @@ def _shares(record: Record, programs: int, more: int) -> list[tuple[int, dict[st
     numbers = {
         name: value
         for name, value in record.arguments.items()
-        if type(value) is int and value > 1 and not BLOCK.search(name)
+        if type(value) is int and value > 1 and name not in record.tiles
     }
     found: dict[str, tuple[int, int]] = {}
     for name, share in numbers.items():
@@ -118,6 +115,20 @@ def same_work(record: Record, other: Record) -> bool:
         and _alike(mine.written, its.written, most)
         and _in_one_place(mine, its, most)
         for mine, its in tensors
+    )
+
+
+def has_idle_programs(record: Record, other: Record) -> bool:
+    """Tell whether some programs of *record* do nothing, as *other* does the same with fewer.
+
+    Programs of the other one that go through a loop more often do the work of several.
+    """
+    one, two = record.counts, other.counts
+    if one is None or two is None or one.programs <= two.programs:
+        return False
+    most = {loop.place: loop.most for loop in one.loops}
+    return all(
+        loop.most is not None and loop.most <= (most.get(loop.place) or 0) for loop in two.loops
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.arguments import ALIGNMENT, Descriptor, Pointer
 from occupancy_lab.asked import Asked, ask
 from occupancy_lab.errors import InputError
-from occupancy_lab.explaining.grids import BLOCK, GRID, grids_of_blocks, whole_work
+from occupancy_lab.explaining.grids import GRID, grids_of_blocks, has_idle_programs, whole_work
 from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.occupancy.exact import next_steps, stepped_amounts
 from occupancy_lab.options import CAPS, KNOBS, NAMES
@@ -114,6 +114,7 @@ def first_of(records: Sequence[Record]) -> Record:
 def best_of(record: Record, neighbours: Sequence[Neighbour]) -> Neighbour | None:
     """Return the one of *neighbours* that is predicted to be fastest, where noticeably faster.
 
+    Of those that are as fast it is the first that changes fewest settings, beside the grid.
     It adds no local memory: times of launches that spill are predicted worst. Where the launch has
     no time it is the one that spills least and then has most warps, where that is better than the
     launch. None where none is.
@@ -124,23 +125,36 @@ def best_of(record: Record, neighbours: Sequence[Neighbour]) -> Neighbour | None
         return None
     if own is not None:
         spills = record.resources.local_bytes or 0
-        ranked = [pair for pair in ranked if (pair[0].resources.local_bytes or 0) <= spills]
-        if not ranked:
-            return None
-        fastest, best = min(ranked, key=lambda pair: predicted_us(pair[0]))
-        return best if predicted_us(fastest) / own.us - 1 <= -own.noticeable else None
+        faster = [
+            (predicted_us(found), one)
+            for found, one in ranked
+            if (found.resources.local_bytes or 0) <= spills
+            and predicted_us(found) / own.us - 1 <= -own.noticeable
+        ]
+        least = min((us for us, _ in faster), default=0.0)
+        alike = [one for us, one in faster if us <= least * ALIKE]
+        return min(alike, key=lambda one: len(_without_grid(one.changes)), default=None)
     most, best = max(ranked, key=lambda pair: rank(pair[0]))
     return best if rank(most) > rank(record) else None
 
 
 def fastest_grids(neighbours: Sequence[Neighbour]) -> Iterator[Neighbour]:
-    """Yield the fastest of those of *neighbours* that differ in the grid alone."""
-    groups: dict[tuple[Any, ...], list[Neighbour]] = {}
+    """Yield the fastest of those of *neighbours* that differ in the grid alone and do the same.
+
+    None is over a grid that has programs which do nothing.
+    """
+    groups: dict[frozenset[tuple[str, Any]], list[tuple[Neighbour, Record]]] = {}
     for one in neighbours:
-        own = ((name, value) for name, value in one.changes.items() if name != GRID)
-        groups.setdefault(tuple(own), []).append(one)
+        own = frozenset(_without_grid(one.changes).items())
+        if one.record is not None:
+            groups.setdefault(own, []).append((one, one.record))
     for group in groups.values():
-        yield min(group, key=lambda one: predicted_us(one.record) if one.record else math.inf)
+        busy = [
+            (one, record)
+            for one, record in group
+            if not any(has_idle_programs(record, other) for _, other in group)
+        ]
+        yield min(busy, key=lambda pair: predicted_us(pair[1]))[0]
 
 
 def rank(record: Record) -> tuple[int, float]:
@@ -271,12 +285,26 @@ def onward(record: Record, neighbours: Sequence[Neighbour]) -> Iterator[dict[str
     if best is None or best.record is None or best.record.prediction is None or record.matrix:
         return
     there = [one.changes for one in neighbours]
+    blocks = [_without_grid(one) for one in there if {*record.tiles} & one.keys()]
     for change in (*changes(best.record), *block_changes(best.record)):
-        whole = {**best.changes, **change}
         named = [name for name in change if name != GRID]
-        if whole not in there and all(_goes_on(record, best, name, change[name]) for name in named):
+        # A grid goes with its blocks.
+        stale = {GRID} if any(name in record.tiles for name in named) else set()
+        kept = {name: value for name, value in best.changes.items() if name not in stale}
+        whole = {
+            name: value
+            for name, value in {**kept, **change}.items()
+            if name == GRID or value != setting_of(record, name)
+        }
+        if whole in there or _without_grid(whole) in blocks:
+            continue
+        if all(_goes_on(record, best, name, change[name]) for name in named):
             there.append(whole)
             yield whole
+
+
+def _without_grid(changes: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in changes.items() if name != GRID}
 
 
 def _goes_on(record: Record, best: Neighbour, name: str, value: Any) -> bool:
@@ -291,9 +319,7 @@ def _goes_on(record: Record, best: Neighbour, name: str, value: Any) -> bool:
 
 def blocks_of(record: Record) -> dict[str, int]:
     """Return the constexprs that say how large a block is, and may be halved and doubled."""
-    fixed = by_position(record)
-    named = (name for name in record.constexprs if BLOCK.search(name) and name not in fixed)
-    found = ((name, record.arguments[name]) for name in named)
+    found = ((name, record.arguments[name]) for name in record.constexprs if name in record.tiles)
     return {name: one for name, one in found if type(one) is int and one.bit_count() == 1}
 
 
@@ -304,8 +330,7 @@ def changed(asked: Asked, changes: Mapping[str, Any]) -> Asked | None:
     """
     matrix = asked.matrix
     if matrix is None:
-        by_name = asked.function.params[len(asked.launch.arguments) :]
-        names = {*NAMES, *(one.name for one in by_name if one.is_constexpr)}
+        names = {*NAMES, *(one.name for one in asked.function.params if one.is_constexpr)}
         settings = {name: value for name, value in changes.items() if name in names}
         passed = {name: changes[name] for name in changes.keys() - names - {GRID}}
         found = _relaunched(asked, settings) if settings else asked
@@ -342,6 +367,7 @@ def _passing(asked: Asked, values: Mapping[str, Any]) -> Asked | None:
 
 def _relaunched(asked: Asked, changes: Mapping[str, Any]) -> Asked | None:
     launch, options = asked.launch, {*NAMES}
+    given = {one.name for one in asked.function.params[: len(launch.arguments)]}
     own = {name: value for name, value in changes.items() if name not in options}
     if own:
         if asked.relaunch is None:
@@ -356,6 +382,7 @@ def _relaunched(asked: Asked, changes: Mapping[str, Any]) -> Asked | None:
         launch = dataclasses.replace(found, keywords=passed, **known)
     left_out = {name for name, value in changes.items() if value is None}
     keywords = {**launch.keywords, **changes}
+    left_out |= given
     keywords = {name: value for name, value in keywords.items() if name not in left_out}
     return dataclasses.replace(asked, launch=dataclasses.replace(launch, keywords=keywords))
 

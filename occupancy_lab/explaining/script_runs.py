@@ -105,6 +105,7 @@ def stand_in(bound: BoundLaunch) -> Any:
     usual = ("annotation_type", "do_not_specialize", "do_not_specialize_on_alignment")
     return SimpleNamespace(
         __name__=bound.kernel,
+        tiles=bound.tiles,
         params=[
             SimpleNamespace(
                 name=name, is_constexpr=name in bound.constexprs, **dict.fromkeys(usual)

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import re
 import shlex
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.arguments import Descriptor
 from occupancy_lab.explaining.facts import number_headers, numbers
-from occupancy_lab.explaining.grids import BLOCK, GRID, grown_tensors
-from occupancy_lab.explaining.neighbours import best_of, blocks_of, predicted_us, rank
+from occupancy_lab.explaining.grids import GRID, grown_tensors
+from occupancy_lab.explaining.neighbours import (
+    FIXED,
+    MOST_ELEMENTS,
+    best_of,
+    blocks_of,
+    predicted_us,
+    rank,
+)
 from occupancy_lab.inputs import DEFAULT_ROWS, option_name
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.notation import whole_numbers
@@ -220,11 +229,15 @@ def of_neighbours(case: Case) -> Iterator[str]:
         left = [f"{count(shapes, 'other shape')} of its blocks{where}"] if shapes else []
         left += [count(grids, "larger grid")] if grids else []
         if left:
-            yield f"{listed(left)}, compiled too, would not be faster by {own.noticeable:.0%}."
-        yield from _without_values(case.record)
+            yield (
+                f"{listed(left)} {'was' if shapes + grids == 1 else 'were'} compiled too;"
+                f" {'it is not' if shapes + grids == 1 else 'none is'} predicted to be faster by"
+                f" {own.noticeable:.0%} or more."
+            )
+        yield from without_blocks(case)
         yield from _many_programs(case.record)
         if best is None:
-            yield from _further_away(case)
+            yield from further_away(case)
         return
     if best is not None and best.record is not None:
         yield _better(case, best.record) if own is None else _faster(case, best, best.record)
@@ -266,18 +279,26 @@ def _without_effect(case: Case) -> Iterator[str]:
         yield f"{listed(same)} {'gives' if len(same) == 1 else 'give'} the same binary as now."
 
 
-def _without_values(record: Record) -> Iterator[str]:
-    """Say that no other blocks were tried where nobody knows a value that they hang on."""
+def without_blocks(case: Case) -> Iterator[str]:
+    """Say that no other blocks were tried, and why: a value is not known, or all do other work."""
+    record, own, blocks = case.record, case.record.prediction, blocks_of(case.record)
     unknowns = () if record.counts is None else record.counts.unknowns
     missing = next((one for one in unknowns if one.assumed is None), None)
-    if missing is not None and blocks_of(record):
+    if own is None or own.bound in FIXED or not blocks:
+        return
+    if missing is not None:
         given = missing.tensor is not None or missing.name in record.arguments
         how = ", which `--assume` gives" if given else ""
         yield f"Other blocks were not tried without {literal(missing.name)}{how}."
+    elif any(isinstance(one, Descriptor) for one in record.arguments.values()):
+        yield "Other blocks were not tried, as a tensor descriptor is made for these."
+    elif not any(map(_is_of_blocks, case.neighbours)):
+        names = listed([literal(name) for name in blocks])
+        yield f"No other size of {names} is compared, as none was found to do the same work."
 
 
 def _is_of_blocks(one: Neighbour) -> bool:
-    return any(map(BLOCK.search, one.changes))
+    return one.record is not None and not one.changes.keys().isdisjoint(one.record.tiles)
 
 
 def _has_other_grids(case: Case) -> bool:
@@ -287,25 +308,27 @@ def _has_other_grids(case: Case) -> bool:
     return any(one is not None and one.launch.grid != own for one in tried)
 
 
-def _further_away(case: Case) -> Iterator[str]:
-    """Say how blocks are ranked that are further from a launch than its neighbours."""
+def further_away(case: Case) -> Iterator[str]:
+    """Say how blocks are ranked that are further from a launch than its neighbours.
+
+    Not of one that spills, as larger ones spill more, nor of one whose blocks an autotuner sets.
+    """
     record = case.record
-    for name in sorted(filter(BLOCK.search, record.constexprs)):
-        block = record.arguments[name]
-        if type(block) is not int:
+    if record.resources.local_bytes or case.is_tuned:
+        return
+    for name in blocks_of(record):
+        grid, several = grid_by(case, name), further_blocks(case, name)
+        if grid is None or not several:
             continue
-        several = f"{name}={','.join(str(block * times) for times in (1, 2, 4, 8))}"
+        sizes = f"{name}={','.join(map(str, several))}"
         if case.typed is not None:
-            yield f"`{tune_blocks(case, case.typed, name, several)}` ranks blocks further away."
+            yield f"`{tune_blocks(case, case.typed, sizes, grid)}` ranks blocks further away."
             return
-        grid = grid_by(record, None, name)
-        if re.search(rf"\b{name}\b", grid) or name.endswith("K"):
-            yield (
-                f"`occupancy-lab tune FILE.py:{record.kernel}`, with this launch's `--signature`"
-                f" and constexprs, `--constexpr {several}` and `--grid '{grid}'`, ranks blocks"
-                " further away."
-            )
-            return
+        yield (
+            f"`occupancy-lab tune FILE.py:{record.kernel}`, with this launch's `--signature` and"
+            f" constexprs, `--constexpr {sizes}` and `--grid '{grid}'`, ranks blocks further away."
+        )
+        return
 
 
 def _but_spills(case: Case) -> str:
@@ -355,11 +378,13 @@ def _better(case: Case, record: Record) -> str:
     )
 
 
-def tune_blocks(case: Case, typed: Mapping[str, Any], name: str, several: str) -> str:
-    """Return the command that ranks *several* sizes of the block *name* of a launch.
+def tune_blocks(case: Case, typed: Mapping[str, Any], several: str, grid: str) -> str:
+    """Return the command that ranks *several* sizes of a block of a launch, over *grid* by it.
 
-    *typed* is what describes the launch, as `explain_launch` takes it.
+    *several* is as in BLOCK=64,128, and *typed* what describes the launch, as `explain_launch`
+    takes it.
     """
+    name = several.partition("=")[0]
     constexprs = [one for one in _texts(typed["constexprs"]) if one.partition("=")[0] != name]
     words = {
         "--gpu": [case.record.gpu.key],
@@ -367,7 +392,7 @@ def tune_blocks(case: Case, typed: Mapping[str, Any], name: str, several: str) -
         "--signature": _texts(typed["signature"]),
         "--constexpr": [several, *constexprs],
         "--option": _texts(typed["options"]),
-        "--grid": [grid_by(case.record, typed["grid"], name)],
+        "--grid": [grid],
     }
     for option in ("num_warps", "num_stages", "bytes_read", "bytes_written", "assume"):
         words[option_name(option)] = _texts(typed[option])
@@ -385,31 +410,76 @@ def _texts(given: Any) -> list[str]:
     return [str(given)] if isinstance(given, str | int) else [str(one) for one in given]
 
 
-def grid_by(record: Record, typed: Any, name: str) -> str:
-    """Return the grid of a launch, *typed* so, as it goes by the block *name*.
+def grid_by(case: Case, name: str) -> str | None:
+    """Return the grid of a launch as it goes by the block *name*; None where that is not known.
 
-    A dimension that covers a whole number of the launch with blocks is written so: of several that
-    it may be a number that no dimension before covers, and a block whose name ends with its own.
+    It is what was typed where that has the block. Else each dimension that was seen to change with
+    the block is a whole number divided by it, which gives every grid that was seen: that whose name
+    the block's name ends with, or the only one.
     """
+    typed, own = (case.typed or {}).get("grid"), case.record.launch.grid
+    changing = _changing(case, name)
+    if own is None or not changing:
+        return None
     if isinstance(typed, str) and whole_numbers(typed) is None:
-        return typed
-    fixed = {*record.constexprs, *record.launch.typical}
-    numbers = {
-        argument: value
-        for argument, value in record.arguments.items()
-        if type(value) is int and argument not in fixed
-    }
-    block, sizes = record.arguments[name], []
-    alike = [one for one in record.constexprs if BLOCK.search(one)]
-    alike = [name, *(one for one in alike if one != name and record.arguments[one] == block)]
-    left = [(number, one) for number in numbers for one in alike]
-    for size in record.launch.grid or ():
-        covers = [
-            pair
-            for pair in left
-            if type(block) is int and -(-numbers[pair[0]] // block) == size > 1
-        ]
-        pair = max(covers, key=lambda pair: pair[1].endswith(pair[0]), default=None)
-        sizes.append(str(size) if pair is None else f"cdiv({pair[0]}, {pair[1]})")
-        left = [one for one in left if pair is None or one[0] != pair[0]]
+        return typed if re.search(rf"\b{name}\b", typed) else None
+    sizes = [*map(str, own)]
+    for place in changing:
+        number = _divided(case, name, place)
+        if number is None:
+            return None
+        sizes[place] = f"cdiv({number}, {name})"
     return ", ".join(sizes)
+
+
+def _seen(case: Case, name: str) -> list[tuple[int, tuple[int, ...]]]:
+    """Return the sizes of a block with which a launch was seen to do its work, each with its grid.
+
+    Its other blocks are as they are.
+    """
+    runs = [one.record for one in case.neighbours if one.changes.keys() <= {name, GRID, *NAMES}]
+    return [
+        (blocks_of(one)[name], one.launch.grid)
+        for one in (case.record, *runs)
+        if one is not None and one.launch.grid is not None
+    ]
+
+
+def _changing(case: Case, name: str) -> list[int]:
+    """Return the dimensions of the grid that were seen to change with the block *name*."""
+    own = case.record.launch.grid or ()
+    runs = [grid for block, grid in _seen(case, name) if block != case.record.arguments[name]]
+    return [place for place, size in enumerate(own) if any(grid[place] != size for grid in runs)]
+
+
+def _divided(case: Case, name: str, place: int) -> str | None:
+    """Return the whole number that *name* divides in a dimension of each grid that was seen."""
+    record, seen = case.record, _seen(case, name)
+    left_out = {*record.constexprs, *record.launch.typical}
+    found = [
+        argument
+        for argument, number in record.arguments.items()
+        if type(number) is int
+        and argument not in left_out
+        and "stride" not in argument.lower()
+        and all(-(-number // block) == grid[place] for block, grid in seen)
+    ]
+    named = [one for one in found if name.endswith(one)]
+    return (named or found)[0] if named or len(found) == 1 else None
+
+
+def further_blocks(case: Case, name: str) -> list[int]:
+    """Return the block *name* and larger ones, of which some were not tried; none if all were.
+
+    None is larger than what holds all that it divides, or so large that its compile takes long.
+    """
+    blocks, grid = blocks_of(case.record), case.record.launch.grid or ()
+    most = max((grid[place] for place in _changing(case, name)), default=0)
+    tried = 4 if sum(one > 1 for one in blocks.values()) <= 1 else 2
+    scales = [
+        times
+        for times in (1, 2, 4, 8)
+        if times < 2 * most
+        and math.prod(sorted({**blocks, name: blocks[name] * times}.values())[-2:]) <= MOST_ELEMENTS
+    ]
+    return [blocks[name] * times for times in scales] if max(scales, default=0) > tried else []

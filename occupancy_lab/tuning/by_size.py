@@ -25,6 +25,7 @@ from occupancy_lab.notation import Parameters, read_constant, split
 from occupancy_lab.options import KNOBS
 from occupancy_lab.record import Failed, Record
 from occupancy_lab.signature import Words, read_assumed, read_launches
+from occupancy_lab.tiles import tile_names
 from occupancy_lab.tuning.space import (
     as_compared,
     autotuner_of,
@@ -32,7 +33,6 @@ from occupancy_lab.tuning.space import (
     larger,
     neighbours,
     source_digest,
-    tile_names,
     without_autotuner,
 )
 from occupancy_lab.tuning.tuned_file import LeftOut, TunedFile, TunedLaunch
@@ -225,7 +225,8 @@ class _Tuner:
         configurations its author says that they are right.
         """
         configs = [one.config for one in candidates]
-        tiles = [one for one in tile_names(self.kernel) if len({c.get(one) for c in configs}) > 1]
+        names = tile_names(innermost(self.kernel))
+        tiles = [one for one in names if len({config.get(one) for config in configs}) > 1]
         if autotuner_of(self.kernel) is not None or not tiles:
             return
         each: dict[str, Settings] = {}
@@ -496,7 +497,7 @@ def launches_at(
     Raises InputError as `read_launches` does, and where the signature passes another value.
     """
     parameters = Parameters.of(kernel)
-    text, passed = _signature_at(signature or "", size)
+    text, passed = _signature_at(signature or "", size, parameters)
     others = {name: value for name, value in size.items() if name not in passed}
     given = {name: value for name, value in others.items() if parameters.is_constexpr(name)}
     entries = [text] if text else []
@@ -518,8 +519,11 @@ def launches_at(
     return lines
 
 
-def _signature_at(signature: str, size: Size) -> tuple[str, set[str]]:
-    """Return *signature* with the numbers of a size, and what of the size it passes."""
+def _signature_at(signature: str, size: Size, kernel: Parameters) -> tuple[str, set[str]]:
+    """Return *signature* with the numbers of a size, and what of the size it passes.
+
+    Raises InputError where an entry calculates with an argument of the *kernel* that no size sets.
+    """
     entries: list[str] = []
     passed: set[str] = set()
     for entry in split(signature, "--signature") if signature.strip() else []:
@@ -530,6 +534,11 @@ def _signature_at(signature: str, size: Size) -> tuple[str, set[str]]:
             expression = parse(text)
         except InputError:
             expression = None
+        if expression and (missing := sorted(expression.names & {*kernel.by_name} - size.keys())):
+            refuse(
+                f"{quoted(entry)} in --signature needs a number for {few_of(missing)}, and the"
+                f" sizes have none; give them a column {missing[0]}"
+            )
         if expression is None or not expression.names or not expression.names <= size.keys():
             entries.append(entry)
         else:

@@ -13,17 +13,15 @@ same is checked where it is counted.
 from __future__ import annotations
 
 import ast
-import builtins
 import copy
 import hashlib
 import inspect
 import itertools
-import re
-import textwrap
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.kernel import innermost, triton_class
+from occupancy_lab.tiles import source_of, tile_names
 from occupancy_lab.tuning.autotuner import early_config_prune
 
 if TYPE_CHECKING:
@@ -65,16 +63,6 @@ def _texts(function: Any, seen: set[int]) -> Iterator[str]:
             yield f"{name} = {getattr(value, 'value', value)!r}"
 
 
-def source_of(function: Any) -> str:
-    """Return the text of a function of Triton from `def` on, which interpreted ones do not keep."""
-    source = getattr(function, "src", None)
-    if source is None:
-        lines = textwrap.dedent(inspect.getsource(function.fn))
-        first = re.search(r"^def\s", lines, re.MULTILINE)
-        source = lines[first.start() if first else 0 :]
-    return str(source)
-
-
 def _is_function(value: Any) -> bool:
     """Tell whether it is a function of the user's that Triton compiles or evaluates."""
     function = getattr(value, "fn", None)
@@ -106,13 +94,6 @@ def _dotted(node: ast.Attribute) -> list[str]:
     return []
 
 
-SHAPED = frozenset(
-    {
-        *("arange", "zeros", "full", "make_block_ptr", "make_tensor_descriptor"),
-        *("broadcast_to", "reshape", "view"),
-    }
-)
-"""The functions of `triton.language` whose arguments have the size of a tile, or go by it."""
 TILES = (16, 2**16)
 WARPS = (1, 16)
 STAGES = (1, 7)
@@ -155,34 +136,10 @@ def without_autotuner(kernel: Any) -> Any:
     return copied
 
 
-def tile_names(kernel: Any) -> frozenset[str]:
-    """Return the constexprs of *kernel* that are sizes of tiles, or are handed to another function.
-
-    These are arguments of tl.arange, tl.zeros and the like, and of what is no function of Triton's.
-    """
-    function = innermost(kernel)
-    tree = ast.parse(source_of(function))
-    found: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _is_shaped(node.func):
-            inside = [*node.args, *(one.value for one in node.keywords)]
-            found |= {
-                part.id for one in inside for part in ast.walk(one) if isinstance(part, ast.Name)
-            }
-    constexprs = {one.name for one in getattr(function, "params", ()) if one.is_constexpr}
-    return frozenset(found & constexprs)
-
-
-def _is_shaped(function: ast.expr) -> bool:
-    if isinstance(function, ast.Attribute):
-        return function.attr in SHAPED
-    return isinstance(function, ast.Name) and function.id not in vars(builtins)
-
-
 def free_tiles(kernel: Any, configs: Sequence[Settings]) -> list[str]:
     """Return the tiles of *kernel* that have several sizes among *configs*, all powers of two."""
     found = []
-    for name in sorted(tile_names(kernel)):
+    for name in sorted(tile_names(innermost(kernel))):
         sizes = {one.get(name) for one in configs}
         if len(sizes) > 1 and all(type(one) is int and one & (one - 1) == 0 for one in sizes):
             found.append(name)

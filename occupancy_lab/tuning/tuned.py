@@ -361,7 +361,10 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
         parameters = getattr(self._jit, "params", ())
         constexprs = [one.name for one in parameters if one.is_constexpr]
         if missing := [one for one in constexprs if one not in {*named, *self._defaults}]:
-            refuse(f"{self._jit.__name__} has no {few_of(missing)}: {self._path}: {why}")
+            because = why if why == self._unreadable else f"{self._path} gives none, as {why}"
+            refuse(
+                f"{self._jit.__name__} is launched without a value for {few_of(missing)}; {because}"
+            )
 
 
 def _device() -> int:

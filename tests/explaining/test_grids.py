@@ -17,11 +17,19 @@ from occupancy_lab.explaining.grids import (
     doing_less,
     grid_changes,
     grids_of_blocks,
+    has_idle_programs,
     moved_bytes,
 )
-from occupancy_lab.explaining.neighbours import Neighbour, changed, first_of, predicted_us
+from occupancy_lab.explaining.neighbours import (
+    Neighbour,
+    changed,
+    fastest_grids,
+    first_of,
+    predicted_us,
+)
 from occupancy_lab.explaining.tried import change_if
 from occupancy_lab.tuning.search import tune_launches
+from occupancy_lab.work.counts import NOTHING, Counts, Loop, Place
 
 if TYPE_CHECKING:
     from occupancy_lab.explaining.explanation import Explanation
@@ -71,7 +79,7 @@ def test_the_share_of_a_program_shrinks_as_the_grid_grows() -> None:
 
 def test_no_program_of_a_larger_grid_is_without_work() -> None:
     """As many places as fit would be 576 programs of 8 rows, and 4096 rows take 512 of them."""
-    shape = {"arguments": {"n_rows": 4096, "rows": 64}}
+    shape = {"arguments": {"n_rows": 4096, "rows": 64}, "tiles": ()}
     plan = SimpleNamespace(grid=(64,), resident_programs=592)
     known = SimpleNamespace(low_us=1.0, unknowns=())
     record: Any = SimpleNamespace(**shape, matrix=None, plan=plan, prediction=known, counts=known)
@@ -231,3 +239,57 @@ def test_a_launch_that_works_out_its_grid_is_tried_once_each() -> None:
     found = [one.changes for one in case.neighbours if "BLOCK" in one.changes]
     assert found
     assert not any("grid" in one for one in found)
+
+
+def given(programs: int, *most: int | None, us: float = 9.0) -> Any:
+    """Return a launch of so many programs whose loops run as often at most."""
+    places = [Place("kernel.py", line) for line, _ in enumerate(most, start=1)]
+    loops = [
+        Loop(place, 0, NOTHING, NOTHING, 0, times)
+        for place, times in zip(places, most, strict=True)
+    ]
+    counts = Counts(programs, programs, loops=(*loops,))
+    return SimpleNamespace(counts=counts, prediction=SimpleNamespace(us=us))
+
+
+@pytest.mark.parametrize(
+    ("larger", "smaller", "idle"),
+    [
+        (given(8), given(4), True),
+        (given(8, 16), given(4, 16), True),
+        (given(8, 16), given(4, 32), False),
+        (given(8, 16), given(4, None), False),
+        (given(4), given(8), False),
+        (given(8), given(8), False),
+    ],
+)
+def test_programs_that_others_need_not_are_idle(larger: Any, smaller: Any, *, idle: bool) -> None:
+    """Fewer programs do the same where each does no more; one that loops more often does."""
+    assert has_idle_programs(larger, smaller) is idle
+
+
+def test_no_grid_with_idle_programs_is_chosen() -> None:
+    """It is left out even where it is predicted to be faster, and each change is there once."""
+    wide = Neighbour({"BLOCK": 256, "grid": (8, 16), "num_warps": 8}, given(128, us=12.6))
+    fitting = Neighbour({"BLOCK": 256, "num_warps": 8, "grid": (4, 16)}, given(64, us=13.3))
+    assert [*fastest_grids([wide, fitting])] == [fitting]
+
+
+@pytest.mark.slow
+def test_a_launch_is_one_row() -> None:
+    """Changes that go on to larger blocks have the grid of these, and no launch is there twice."""
+    x = tensor((4096, 4096), "float16")
+    lab = dry_run(launched_kernels.tiles, "h100")
+    for grid in (
+        (1024, 256),
+        lambda named: (4096 // named["BLOCK_M"], 4096 // named["BLOCK_N"]),
+    ):
+        (case,) = lab[grid](x, x, 4096, 4096, BLOCK_M=4, BLOCK_N=16).cases
+        records = [one.record for one in case.neighbours if one.record is not None]
+        launches = [
+            (one.launch.grid, one.num_warps, one.num_stages, repr(one.settings)) for one in records
+        ]
+        assert len({*launches}) == len(launches)
+        for one in records:
+            blocks = one.arguments["BLOCK_M"], one.arguments["BLOCK_N"]
+            assert one.launch.grid == tuple(4096 // block for block in blocks)

@@ -12,18 +12,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from stand_ins import dry
 
-from occupancy_lab.arguments import tensor
+from occupancy_lab.arguments import Descriptor, Pointer, tensor
 from occupancy_lab.asked import Asked
 from occupancy_lab.explaining.grids import same_work
 from occupancy_lab.explaining.neighbours import (
+    Neighbour,
     best_of,
     block_changes,
+    changed,
     changes,
     fewest_aligned,
     predicted_us,
     rank,
 )
 from occupancy_lab.explaining.short import write_short
+from occupancy_lab.explaining.tried import without_blocks
 from occupancy_lab.kernel import variants
 from occupancy_lab.launch import BoundLaunch
 from occupancy_lab.prediction import Part, Prediction
@@ -180,6 +183,7 @@ def test_blocks_are_halved_and_doubled(sizes: list[int], bound: str, warps: int)
         record,
         arguments={**blocks, "N": 8},
         constexprs=(*blocks, "N"),
+        tiles=(*blocks,),
         launch=dataclasses.replace(record.launch, arguments=()),
         options={"num_warps": warps},
         prediction=timed(9.0, bound),
@@ -216,6 +220,7 @@ def test_no_tile_is_doubled_where_registers_are_full() -> None:
             record,
             arguments=blocks,
             constexprs=(*blocks,),
+            tiles=(*blocks,),
             launch=dataclasses.replace(record.launch, arguments=()),
             prediction=timed(9.0, "tensor"),
             counts=Counts(8, 8),
@@ -245,6 +250,7 @@ def test_blocks_are_tried_where_values_from_memory_are_assumed(
         record,
         arguments={"BLOCK_D": 128},
         constexprs=("BLOCK_D",),
+        tiles=("BLOCK_D",),
         launch=dataclasses.replace(record.launch, arguments=()),
         prediction=timed(9.0, "bandwidth"),
         counts=Counts(8, 8, unknowns=(unknown,)),
@@ -387,6 +393,45 @@ def test_times_are_advice_where_they_are_known(gpu: str, instructions: int) -> N
     assert best == (fastest if times[fastest] / own - 1 <= -least else None)
 
 
+def test_of_launches_as_fast_the_fewest_changes_are_proposed() -> None:
+    """Twice the warps beside another block are not advice where they bring less than 2 %."""
+    record = dataclasses.replace(tried(constant()).record, prediction=timed(20.0))
+    both, block = {"BLOCK": 128, "num_warps": 8, "grid": (8,)}, {"BLOCK": 128, "grid": (8,)}
+    for us, best in ((10.1, block), (10.3, both)):
+        neighbours = [
+            Neighbour(changes, dataclasses.replace(record, prediction=timed(time)))
+            for changes, time in (({"num_warps": 8}, 19.9), (both, 10.0), (block, us))
+        ]
+        found = best_of(record, neighbours)
+        assert found is not None
+        assert found.changes == best
+
+
+@pytest.mark.parametrize(
+    ("blocks", "bound", "said"),
+    [
+        ({"BLOCK": 64}, "latency", ["No other size of BLOCK is compared, as none was found to"]),
+        ({"BLOCK": 64, "x": Descriptor(Pointer("float16", 64), (8,), (1,), (8,))}, "latency", [
+            "Other blocks were not tried, as a tensor descriptor is made for these."
+        ]),
+        ({"BLOCK": 63}, "latency", []),
+        ({"BLOCK": 64}, "launch", []),
+    ],
+)  # fmt: skip
+def test_blocks_that_were_not_tried_have_a_reason(
+    blocks: dict[str, Any], bound: str, said: list[str]
+) -> None:
+    """A page without other blocks says why, where there are some that might be others."""
+    case = tried(constant())
+    own = dataclasses.replace(
+        case.record, arguments=blocks, tiles=("BLOCK",), prediction=timed(9.0, bound)
+    )
+    found = [*without_blocks(dataclasses.replace(case, record=own))]
+    assert [one.startswith(start) for one, start in zip(found, said, strict=True)] == [True] * len(
+        said
+    )
+
+
 GPUS = st.sampled_from(["h100", "mi300x"])
 NUMBERS = st.tuples(st.integers(16, 255), st.sampled_from([0, 0, 8, 64]), st.integers(0, 60_000))
 
@@ -441,3 +486,12 @@ def test_what_spills_more_is_not_called_faster() -> None:
     assert ", 64 B in local memory" in page
     assert "without more local memory than now, which num_warps 8 takes." in page
     assert "num_warps 8 is predicted to be faster" not in page
+
+
+def test_a_block_by_position_is_changed_there() -> None:
+    """It is no keyword besides, and its options are."""
+    (asked,) = dry(launched_kernels.tiles, "h100", constant(), X, X, 64, 64, 16, BLOCK_N=16).asked
+    other = changed(asked, {"BLOCK_M": 32, "num_warps": 8})
+    assert other is not None
+    assert other.launch.arguments == (*asked.launch.arguments[:4], 32)
+    assert other.launch.keywords == {"BLOCK_N": 16, "num_warps": 8}

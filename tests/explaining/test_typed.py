@@ -2,47 +2,130 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shlex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from in_process import run
 from stand_ins import GivenCompiler
 
-from occupancy_lab.explaining import dry_run
+from occupancy_lab.explaining import dry_run, tried
 from occupancy_lab.explaining.dry_run import explain_launch
-from occupancy_lab.explaining.tried import grid_by, tune_blocks
+from occupancy_lab.explaining.neighbours import Neighbour
+from occupancy_lab.explaining.tried import further_blocks, grid_by, tune_blocks
 from occupancy_lab.values import Resources
+
+if TYPE_CHECKING:
+    from occupancy_lab.explaining.case import Case
 
 FILE = f"{__file__.rpartition('explaining')[0]}launched_kernels.py"
 
 
-def command(**asked: Any) -> str:
-    """Return the command that ranks blocks of a launch on an H100, without its beginning."""
-    given = {"kernel": f"{FILE}:transpose", "signature": "*fp16,*fp16,M=4096,N=2048", **asked}
+def case_of(monkeypatch: pytest.MonkeyPatch, kernel: str = "transpose", **asked: Any) -> Case:
+    """Return a launch on an H100 that a command line describes."""
+    compiler = GivenCompiler(lambda *_: Resources(32, 8, 16, local_bytes=0))
+    monkeypatch.setattr(dry_run, "Compiler", lambda *_, **__: compiler)
+    given = {"kernel": f"{FILE}:{kernel}", "signature": "*fp16,*fp16,M=4096,N=2048", **asked}
     (case,) = explain_launch(**given, gpu="h100").cases
-    assert case.typed is not None
-    beginning = f"occupancy-lab tune {shlex.quote(f'{FILE}:transpose')} --gpu h100 "
-    found = tune_blocks(case, case.typed, "BLOCK", "BLOCK=64,128")
-    assert found.startswith(beginning)
-    return found.removeprefix(beginning)
+    return case
+
+
+def seen_with(case: Case, *grids: tuple[int, ...], **blocks: int) -> Case:
+    """Return *case* with the neighbours that have these blocks over each of these grids."""
+    launch, own = case.record.launch, {**case.record.arguments, **blocks}
+    made = [
+        dataclasses.replace(
+            case.record, arguments=own, launch=dataclasses.replace(launch, grid=grid)
+        )
+        for grid in grids
+    ]
+    neighbours = tuple(Neighbour(blocks, one) for one in made)
+    return dataclasses.replace(case, neighbours=neighbours)
 
 
 def test_the_command_has_all_that_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each option of the launch is there, the block with its sizes and a grid that goes by it."""
-    given = GivenCompiler(lambda *_: Resources(32, 8, 16, local_bytes=0))
-    monkeypatch.setattr(dry_run, "Compiler", lambda *_, **__: given)
-    signature = "--signature '*fp16,*fp16,M=4096,N=2048' --constexpr BLOCK=64,128"
+    """Each option of the launch is there, the block with its sizes and the grid by it."""
     typed = {"constexprs": ("BLOCK=64",), "options": ["maxnreg=64"], "num_warps": [8]}
-    assert command(**typed, grid="64x32", bytes_read="2 * M") == (
-        f"{signature} --option maxnreg=64 --grid 'cdiv(M, BLOCK), cdiv(N, BLOCK)' --num-warps 8"
-        " --bytes-read '2 * M'"
+    case = case_of(monkeypatch, **typed, grid="64x32", bytes_read="2 * M")
+    assert case.typed is not None
+    assert tune_blocks(case, case.typed, "BLOCK=64,128", "cdiv(M, BLOCK), 32") == (
+        f"occupancy-lab tune {shlex.quote(f'{FILE}:transpose')} --gpu h100"
+        " --signature '*fp16,*fp16,M=4096,N=2048' --constexpr BLOCK=64,128 --option maxnreg=64"
+        " --grid 'cdiv(M, BLOCK), 32' --num-warps 8 --bytes-read '2 * M'"
     )
-    assert command(constexprs={"BLOCK": 64}, grid="cdiv(M, BLOCK) * 32") == (
-        f"{signature} --grid 'cdiv(M, BLOCK) * 32'"
+
+
+def test_a_grid_goes_by_a_block_as_it_was_seen_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dimension that changed with the block is a size over it that gives each grid, or none."""
+    case = case_of(monkeypatch, constexprs="BLOCK=64", grid="64x32")
+    assert grid_by(case, "BLOCK") is None
+    assert grid_by(seen_with(case, (32, 16), BLOCK=128), "BLOCK") == (
+        "cdiv(M, BLOCK), cdiv(N, BLOCK)"
     )
-    assert command(constexprs="BLOCK=64", grid=(7, 1)) == f"{signature} --grid '7, 1'"
+    assert grid_by(seen_with(case, (32, 32), BLOCK=128), "BLOCK") == "cdiv(M, BLOCK), 32"
+    assert grid_by(seen_with(case, (33, 16), BLOCK=128), "BLOCK") is None
+    assert grid_by(seen_with(case, (64, 32), BLOCK=128), "BLOCK") is None
+
+
+def test_what_was_typed_is_the_grid_where_it_has_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An expression is passed on as it stands, if the grid goes by the block at all."""
+    given = {"constexprs": "BLOCK=64", "grid": "cdiv(M, BLOCK) * 32"}
+    case = seen_with(case_of(monkeypatch, **given), (1024,), BLOCK=128)
+    assert grid_by(case, "BLOCK") == "cdiv(M, BLOCK) * 32"
+    other = seen_with(case_of(monkeypatch, **{**given, "grid": "M * 1"}), (2048,), BLOCK=128)
+    assert grid_by(other, "BLOCK") is None
+
+
+def test_no_stride_is_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of numbers that are alike a block's name tells the size; where it does not, none is said."""
+    case = case_of(
+        monkeypatch,
+        "tiles",
+        signature="*fp16,*fp16,M=4096,N=4096",
+        constexprs=("BLOCK_M=64", "BLOCK_N=64"),
+        grid="64x64",
+    )
+    seen = seen_with(case, (32, 64), BLOCK_M=128)
+    assert grid_by(seen, "BLOCK_M") == "cdiv(M, BLOCK_M), 64"
+    assert grid_by(seen, "BLOCK_N") is None
+    record = case.record
+    for names, said in ((("rows", "row_stride"), "cdiv(rows, BLOCK_M), 64"), (("a", "b"), None)):
+        arguments = {**dict.fromkeys(names, 4096), "BLOCK_M": 64, "BLOCK_N": 64}
+        renamed = dataclasses.replace(record, arguments=arguments)
+        seen = seen_with(dataclasses.replace(case, record=renamed), (32, 64), BLOCK_M=128)
+        assert grid_by(seen, "BLOCK_M") == said
+
+
+@pytest.mark.parametrize(
+    ("columns", "blocks"),
+    [(2048, [64, 128, 256, 512]), (512, [64, 128, 256, 512]), (256, []), (64, [])],
+)
+def test_no_block_is_larger_than_what_it_divides(
+    columns: int, blocks: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks end with that which holds all of it, and are none where all of them were tried."""
+    asked = {"signature": f"*fp16,*fp16,M=64,N={columns}", "grid": f"1x{columns // 64}"}
+    case = case_of(monkeypatch, constexprs="BLOCK=64", **asked)
+    seen = seen_with(case, (1, -(-columns // 128)), BLOCK=128)
+    assert further_blocks(seen, "BLOCK") == blocks
+
+
+@pytest.mark.parametrize(("changed", "said"), [({}, True), ({"is_tuned": True}, False), (8, False)])
+def test_blocks_that_spill_or_are_tuned_have_no_command(
+    changed: Any, *, said: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Larger blocks than one that spills spill more, and an autotuner has blocks of its own."""
+    case = seen_with(case_of(monkeypatch, constexprs="BLOCK=64", grid="64x32"), (32, 16), BLOCK=128)
+    if isinstance(changed, int):
+        own = case.record.calculation
+        spilling = dataclasses.replace(own, resources=own.resources.replace(local_bytes=changed))
+        record = dataclasses.replace(case.record, calculation=spilling)
+        case = dataclasses.replace(case, record=record)
+    else:
+        case = dataclasses.replace(case, **changed)
+    assert any(tried.further_away(case)) is said
 
 
 @pytest.mark.slow
@@ -57,22 +140,3 @@ def test_the_command_of_a_page_ranks_blocks() -> None:
     assert "These are 4" not in ranked.stdout
     assert "cdiv(M, BLOCK), cdiv(N, BLOCK)" in found
     assert "does not do the whole work" not in ranked.stdout
-
-
-@pytest.mark.parametrize("columns", [2048, 4096])
-def test_each_dimension_goes_by_the_block_of_its_name(
-    columns: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of blocks of one size that which ends with a number's name covers that number, once."""
-    given = GivenCompiler(lambda *_: Resources(32, 8, 16, local_bytes=0))
-    monkeypatch.setattr(dry_run, "Compiler", lambda *_, **__: given)
-    (case,) = explain_launch(
-        kernel=f"{FILE}:tiles",
-        signature=f"*fp16,*fp16,M=4096,N={columns}",
-        constexprs=("BLOCK_M=64", "BLOCK_N=64"),
-        grid=f"64x{columns // 64}",
-        gpu="h100",
-    ).cases
-    expected = "cdiv(M, BLOCK_M), cdiv(N, BLOCK_N)"
-    assert grid_by(case.record, None, "BLOCK_M") == expected
-    assert grid_by(case.record, None, "BLOCK_N") == expected

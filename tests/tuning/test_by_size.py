@@ -296,3 +296,10 @@ def test_what_makes_no_sense_is_one_sentence(tmp_path: Path, words: str, why: st
     assert (done.returncode, done.stdout) == (2, "")
     assert why in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_size_that_the_signature_calculates_with_is_not_left_out() -> None:
+    """An argument that no column sets is named, with what to do about it."""
+    sizes = [{"M": 64, "N": 64}]
+    with pytest.raises(InputError, match="needs a number for K, and the sizes have none; give"):
+        occupancy_lab.tune_sizes(sizes=sizes, gpu="h100", **MATMUL)

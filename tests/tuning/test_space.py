@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import launched_kernels
 import pytest
-import triton
-import triton.language as tl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from occupancy_lab.tuning.space import free_tiles, larger, neighbours, source_digest, tile_names
+from occupancy_lab.tuning.space import free_tiles, larger, neighbours, source_digest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,27 +29,6 @@ CONFIGS = st.fixed_dictionaries(
 )
 
 
-@triton.jit
-def helper(x, SIZE: tl.constexpr):  # noqa: ANN001, ANN201, N803 - a kernel
-    """Return x and a tile."""
-    return x + tl.arange(0, SIZE)
-
-
-@triton.jit
-def handing(x_ptr, n, GROUP: tl.constexpr, TILE: tl.constexpr, OTHER: tl.constexpr):  # noqa: ANN001, ANN201, N803 - a kernel
-    """Have a tile made elsewhere."""
-    at = helper(x_ptr, TILE)
-    total = tl.zeros([OTHER], dtype=tl.float32)
-    tl.store(at, min(n, GROUP) + tl.sum(total))
-
-
-def test_tiles_are_what_shapes_are_made_of() -> None:
-    """Sizes of tl.arange and tl.zeros and what is handed on are; a number of a group is none."""
-    assert tile_names(handing) == {"TILE", "OTHER"}
-    assert tile_names(launched_kernels.matmul) == {"BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K"}
-    assert tile_names(triton.autotune([], key=[])(launched_kernels.layer_norm)) == {"BLOCK_SIZE"}
-
-
 @pytest.mark.parametrize(
     ("sizes", "free"),
     [((64, 128), True), ((64, 64), False), ((64, 96), False), ((64, None), False)],
@@ -59,7 +36,7 @@ def test_tiles_are_what_shapes_are_made_of() -> None:
 def test_a_tile_is_free_where_its_author_varies_it(sizes: tuple[int, ...], *, free: bool) -> None:
     """Several sizes are the author's word that any is right, and each is a power of two."""
     configs = [{"TILE": size, "OTHER": 32, "GROUP": size} for size in sizes]
-    assert free_tiles(handing, configs) == (["TILE"] if free else [])
+    assert free_tiles(launched_kernels.handing, configs) == (["TILE"] if free else [])
 
 
 @given(CONFIGS)

@@ -213,12 +213,17 @@ def test_without_an_autotuner_the_first_configuration_is_launched(
 
 
 def test_without_any_configuration_the_launch_line_counts(
-    write: Callable[..., Path], made: list[dict[str, Any]]
+    write: Callable[..., Path], made: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     """What no file configures is launched as it is or, where a constexpr is missing, refused."""
     kernel = occupancy_lab.tuned(write(**CHANGES["another kernel"][0]))(double)
-    with pytest.raises(InputError, match=r"double has no BLOCK_SIZE: .*of the kernel halve"):
+    with pytest.raises(
+        InputError, match=r"without a value for BLOCK_SIZE; .*gives none, as .*halve"
+    ):
         kernel[grid](X, X, 2**20)
+    unread = occupancy_lab.tuned(tmp_path / "none.json")(double)
+    with pytest.raises(InputError, match=r"without a value for BLOCK_SIZE; .*none.json cannot be"):
+        unread[grid](X, X, 2**20)
     with pytest.warns(UntunedWarning, match="it is launched as it is"):
         kernel[grid](X, X, 2**20, BLOCK_SIZE=128, num_warps=2)
     assert made == [{"programs": 2**13, "warps": 2, "stages": 3}]

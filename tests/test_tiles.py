@@ -1,0 +1,14 @@
+"""The constexprs of a kernel that are sizes of tiles."""
+
+from __future__ import annotations
+
+import launched_kernels
+
+from occupancy_lab.tiles import tile_names
+
+
+def test_tiles_are_what_shapes_are_made_of() -> None:
+    """What makes a tile is one, or is handed to what makes it; a number of a group is none."""
+    assert tile_names(launched_kernels.handing) == {"TILE", "OTHER"}
+    assert tile_names(launched_kernels.matmul) == {"BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K"}
+    assert tile_names(launched_kernels.layer_norm) == {"BLOCK_SIZE"}
