@@ -266,6 +266,7 @@ def read(x, out, n, B: tl.constexpr):
     tl.store(out + tl.program_id(0), tl.sum(tl.load(x + at, mask=at < n)))
 
 
+@triton.jit
 def tile_elsewhere(x, SIZE: tl.constexpr, TIMES: tl.constexpr):
     """Return x and a tile, several times."""
     return x + tl.arange(0, SIZE) * TIMES

@@ -23,6 +23,7 @@ from occupancy_lab.compiling import Store, compile_launch
 from occupancy_lab.compiling.compile import resource_key
 from occupancy_lab.errors import InputError
 from occupancy_lab.explaining.dry_run import variants
+from occupancy_lab.kernel import innermost
 from occupancy_lab.launch import launch_of
 from occupancy_lab.notation import read_argument, read_constant
 from occupancy_lab.signature import LaunchLine, read_assumed, read_launches
@@ -79,7 +80,7 @@ def launches(kernel: str, signature: str | None = None, **options: Any) -> tuple
 
 def launch(function: Any, line: LaunchLine) -> Launch:
     """Return *line* as dry_run makes a Launch of it."""
-    return launch_of(function, line.arguments, line.keywords, line.grid)
+    return launch_of(innermost(function), line.arguments, line.keywords, line.grid)
 
 
 def sentence(kernel: str, signature: str | None = None, **options: Any) -> str:

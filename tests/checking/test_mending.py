@@ -305,7 +305,7 @@ def test_a_mend_that_is_compiled_to_see_has_its_time() -> None:
     (finding,) = check("n_regs >= 32", source, num_warps=16, **launch).findings
     assert finding.mend is not None
     assert finding.mend.slower is not None
-    assert re.search(r"num_warps 2 instead of 16: .* predicted instead of .* us", finding.advice)
+    assert re.search(r"num_warps 4 instead of 16: .* predicted instead of .* us", finding.advice)
 
 
 @pytest.mark.slow

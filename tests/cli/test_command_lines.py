@@ -266,7 +266,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory, patch: pytest.MonkeyPatch)
     replaced = {
         "cli.doctor.can_compile": lambda _target: True,
         "measuring.verify.verify": lambda *_asked, **_options: CHECKS,
-        "calibrating.calibrate.calibrate_here": lambda: Calibrated(
+        "calibrating.units.calibrate_here": lambda: Calibrated(
             CALIBRATION, out / "h200.json", 1.0, Units()
         ),
         "evaluating.evaluation.recorded_table": lambda: table,
@@ -276,7 +276,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory, patch: pytest.MonkeyPatch)
         "plotting.save": _saved,
         "compiling.script.Script": _Script,
     }
-    for module in ("sweeping.measured", "measuring.side_by_side", "measuring.journal"):
+    for module in ("sweeping.grid", "measuring.side_by_side", "measuring.journal"):
         replaced[f"{module}.measure_launches"] = Launches()
     for name, stand_in in replaced.items():
         patch.setattr(f"occupancy_lab.{name}", stand_in)

@@ -24,7 +24,7 @@ def launches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Launches:
     put_here(monkeypatch, "h200", "h200")
     put_calibration(monkeypatch, tmp_path / "store")
     stand_in = Launches()
-    for module in ("sweeping.measured", "measuring.side_by_side"):
+    for module in ("sweeping.grid", "measuring.side_by_side"):
         monkeypatch.setattr(f"occupancy_lab.{module}.measure_launches", stand_in)
     return stand_in
 

@@ -1,15 +1,397 @@
-"""What is kept between runs, and how much of it."""
+"""Resources that outlive a run, whatever happens to the files they are kept in."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import dataclasses
+import errno
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
+from hostile_files import put, within
+from hypothesis import given
+from hypothesis import strategies as st
 
-from occupancy_lab.compiling.store import MOST_TEXT_BYTES, Store
+from occupancy_lab.compiling import Store, store_directory
+from occupancy_lab.compiling.store import MOST_TEXT_BYTES
+from occupancy_lab.compiling.texts import Texts
+from occupancy_lab.values import Failure, Resources, Status
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
+
+KEY = {"triton": "3.7.1", "arguments": ["*fp32", "i32"], "keywords": {"num_warps": 8}}
+KEPT = Resources(32, 8, 12320, local_bytes=0, barriers=1, pipeline_shared=12288)
+WHOLE = dataclasses.asdict(KEPT)
+FIELDS = [field.name for field in dataclasses.fields(Resources)]
+FAILURE = Failure(Status.COMPILE_FAILED, "ptxas does not like it", lasting=True)
+
+
+def only_entry(directory: Path) -> Path:
+    """Return the file of the store's only entry."""
+    (file,) = (file for file in directory.rglob("*") if file.is_file())
+    return file
+
+
+def changed(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+    """Return the damage that *change* does to an entry's JSON, of which the checksum is right."""
+
+    def damage(file: Path) -> None:
+        entry = json.loads(file.read_text())
+        change(entry)
+        file.write_text(json.dumps(entry | {"sha256": checksum(entry)}))
+
+    return damage
+
+
+def checksum(entry: dict[str, Any]) -> str:
+    """Return the checksum that an entry has to have."""
+    rest = {name: value for name, value in entry.items() if name != "sha256"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def replaced(content: bytes) -> Callable[[Path], object]:
+    """Return the damage of an entry that holds *content*."""
+    return lambda file: file.write_bytes(content)
+
+
+def folder_in_place(file: Path) -> None:
+    """Put a folder where the entry is."""
+    file.unlink()
+    file.mkdir()
+
+
+def link_to_itself(file: Path) -> None:
+    """Put a link that nothing can be read through where the entry is."""
+    file.unlink()
+    file.symlink_to(file)
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "truncated": lambda file: os.truncate(file, file.stat().st_size // 2),
+    "empty": replaced(b""),
+    "zeros": replaced(bytes(400)),
+    "not JSON": replaced(b"{'key': 1}"),
+    "not text": replaced(b"\xff\xfe\x00"),
+    "too deep": replaced(b"[" * 200_000),
+    "a list": replaced(b"[]"),
+    "null": replaced(b"null"),
+    "no key": changed(lambda entry: entry.pop("key")),
+    "resources are null": changed(lambda entry: entry.update(resources=None)),
+    "another key": changed(lambda entry: entry["key"].update(triton="3.6.0")),
+    "a missing field": changed(lambda entry: entry["resources"].pop("agprs")),
+    "fields of an earlier version": changed(
+        lambda entry: [entry["resources"].pop(name) for name in ("instructions", "local_traffic")]
+    ),
+    "an extra field": changed(lambda entry: entry["resources"].update(cluster=2)),
+    "text for a number": changed(lambda entry: entry["resources"].update(n_regs="32")),
+    "registers unknown": changed(lambda entry: entry["resources"].update(n_regs=None)),
+    "a negative number": changed(lambda entry: entry["resources"].update(shared=-1)),
+    "a number of 64 bits and more": changed(lambda entry: entry["resources"].update(sgprs=2**63)),
+    "no warps": changed(lambda entry: entry["resources"].update(num_warps=0)),
+    "no checksum": lambda file: file.write_text(json.dumps({"key": KEY, "resources": WHOLE})),
+    "another checksum": lambda file: file.write_text(
+        json.dumps({"key": KEY, "resources": WHOLE, "sha256": checksum({})})
+    ),
+    "too many bytes": lambda file: file.write_bytes(file.read_bytes() + b" " * 2**20),
+    "a pipe in its place": lambda file: put("a pipe", file),
+    "a device in its place": lambda file: put("a device", file),
+    "a folder in its place": folder_in_place,
+    "a link to itself": link_to_itself,
+}
+
+
+@given(
+    st.builds(
+        Resources,
+        st.integers(0, 512),
+        st.integers(1, 32),
+        st.integers(0, 2**18),
+        **dict.fromkeys(FIELDS[4:], st.none() | st.integers(0, 2**40)),
+    )
+)
+def test_every_value_survives(tmp_path_factory: pytest.TempPathFactory, kept: Resources) -> None:
+    """Any resources, with whatever is unknown in them, come back as they were."""
+    store = Store(tmp_path_factory.getbasetemp() / "every value")
+    store.put(KEY, kept)
+    assert store.get(KEY) == kept
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {},
+        KEY | {"triton": "3.7.2"},
+        KEY | {"arguments": ["i32", "*fp32"]},
+        KEY | {"keywords": {"num_warps": 4}},
+        KEY | {"more": None},
+    ],
+)
+def test_keys_are_told_apart(tmp_path: Path, other: dict[str, Any]) -> None:
+    """A key that differs in any part has an entry of its own."""
+    store = Store(tmp_path)
+    store.put(KEY, KEPT)
+    assert store.get(other) is None
+    store.put(other, KEPT.replace(n_regs=99))
+    assert store.get(KEY) == KEPT
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        DAMAGES["truncated"],
+        DAMAGES["not JSON"],
+        DAMAGES["another key"],
+        changed(lambda entry: entry["texts"].update(packed=7)),
+        changed(lambda entry: entry["texts"].update(packed="AAAA")),
+        lambda file: file.write_bytes(file.read_bytes() + b" " * MOST_TEXT_BYTES),
+        lambda file: put("a pipe", file),
+    ],
+)
+def test_damaged_texts_are_absent_and_repaired(
+    tmp_path: Path, damage: Callable[[Path], object]
+) -> None:
+    """Texts that are not whole count as absent, and the next put makes them whole."""
+    store, texts = Store(tmp_path), Texts("kernel", "hip", 4, 1, 0, "module {}", amdgcn="s_endpgm")
+    store.put_texts(KEY, texts.pack())
+    assert store.get_texts(KEY) == texts
+    damage(only_entry(tmp_path))
+    with within(10):
+        assert store.get_texts(KEY) is None
+    store.put_texts(KEY, texts.pack())
+    assert store.get_texts(KEY) == texts
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_entry_is_absent_and_repaired(
+    tmp_path: Path, damage: Callable[[Path], object]
+) -> None:
+    """An entry that is not whole counts as absent, and the next put makes it whole."""
+    store = Store(tmp_path)
+    store.put(KEY, KEPT)
+    damage(only_entry(tmp_path))
+    with within(10):
+        assert store.get(KEY) is None
+    store.put(KEY, KEPT)
+    assert store.get(KEY) == KEPT
+
+
+@given(place=st.integers(0), of_failure=st.booleans())
+def test_a_flipped_bit_is_never_another_answer(
+    tmp_path_factory: pytest.TempPathFactory, *, place: int, of_failure: bool
+) -> None:
+    """Whatever bit of an entry is another, the answer is the same or there is none."""
+    directory = tmp_path_factory.mktemp("flipped")
+    store = Store(directory)
+    if of_failure:
+        right: Resources | Failure = store.put_failure(KEY, FAILURE)
+    else:
+        store.put(KEY, KEPT)
+        right = KEPT
+    file = only_entry(directory)
+    content = bytearray(file.read_bytes())
+    content[place // 8 % len(content)] ^= 1 << place % 8
+    file.write_bytes(content)
+    assert (store.get_failure(KEY) if of_failure else store.get(KEY)) in {right, None}
+
+
+def test_a_failure_says_where_it_is_remembered(tmp_path: Path) -> None:
+    """What is remembered names its reason, its file and what forgets it, and is forgotten."""
+    store = Store(tmp_path)
+    kept = store.put_failure(KEY, FAILURE)
+    assert store.get_failure(KEY) == Store(tmp_path).get_failure(KEY) == kept
+    assert kept.reason.startswith("ptxas does not like it; remembered in ")
+    assert f" {only_entry(tmp_path)}," in kept.reason
+    assert "--retry-failed" in kept.reason
+    store.forget_failure(KEY)
+    assert store.get_failure(KEY) is None
+    store.forget_failure(KEY)
+
+
+def test_a_failure_that_is_not_kept_names_no_file(tmp_path: Path) -> None:
+    """Where nothing is kept or can be, the reason is the compiler's alone."""
+    (tmp_path / "file").touch()
+    for store in (Store(None), Store(tmp_path / "file" / "below")):
+        assert store.put_failure(KEY, FAILURE) == FAILURE
+        store.forget_failure(KEY)
+
+
+def test_nobody_else_can_write_to_a_new_store(tmp_path: Path) -> None:
+    """A store's folder is made for its user alone to write in, whatever the umask."""
+    before = os.umask(0)
+    try:
+        Store(tmp_path / "new").put(KEY, KEPT)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "new").stat().st_mode & 0o022 == 0
+
+
+def test_nothing_of_somebody_elses_is_removed(tmp_path: Path) -> None:
+    """A folder with something in it, in an entry's place, stays as it is."""
+    store = Store(tmp_path)
+    store.put(KEY, KEPT)
+    place = only_entry(tmp_path)
+    folder_in_place(place)
+    (place / "precious").touch()
+    store.put(KEY, KEPT)
+    assert store.get(KEY) is None
+    assert only_entry(tmp_path) == place / "precious"
+
+
+@pytest.mark.parametrize("place", ["/dev/null", "/dev/null/below", "/proc/no such place"])
+def test_a_store_that_cannot_be_written(place: str) -> None:
+    """Where nothing can be written, put and get do nothing and raise nothing."""
+    store = Store(Path(place))
+    store.put(KEY, KEPT)
+    assert store.get(KEY) is None
+
+
+@pytest.mark.parametrize("name", ["resources", "resources/ab"])
+def test_a_file_in_a_folders_place(tmp_path: Path, name: str) -> None:
+    """A file where the store would have a folder raises nothing and stays."""
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).touch()
+    store = Store(tmp_path)
+    keys = [{"number": number} for number in range(1000 if "/" in name else 3)]
+    for key in keys:
+        store.put(key, KEPT)
+    assert (tmp_path / name).read_bytes() == b""
+    kept = [store.get(key) for key in keys]
+    assert None in kept
+    assert (KEPT in kept) == ("/" in name)
+
+
+@pytest.mark.parametrize("step", ["write", "close", "replace"])
+def test_a_full_disk_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Where the disk is full, the old entry stays, no part of the new one does, nothing raises."""
+    store = Store(tmp_path)
+    store.put(KEY, KEPT)
+    files = sorted(tmp_path.rglob("*"))
+
+    def full(*_arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    if step == "replace":
+        monkeypatch.setattr(Path, "replace", full)
+    else:
+        monkeypatch.setattr(os, "fdopen", failing_file(step, full))
+    store.put(KEY, KEPT.replace(n_regs=99))
+    assert store.get(KEY) == KEPT
+    assert sorted(tmp_path.rglob("*")) == files
+
+
+def failing_file(step: str, fail: Callable[..., None]) -> Callable[[int, str], Any]:
+    """Return an `os.fdopen` whose files fail at *step*."""
+
+    class Failing:
+        def __init__(self, descriptor: int, _mode: str) -> None:
+            self.descriptor = descriptor
+
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_error: object) -> None:
+            os.close(self.descriptor)
+            if step == "close":
+                fail()
+
+        def write(self, content: bytes) -> None:
+            os.write(self.descriptor, content[:10])
+            if step == "write":
+                fail()
+
+    return Failing
+
+
+def test_an_interrupted_put_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C in the middle of a put goes out, and no part of an entry stays."""
+
+    def interrupt(*_arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "replace", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        Store(tmp_path).put(KEY, KEPT)
+    assert not [file for file in tmp_path.rglob("*") if file.is_file()]
+
+
+WORKER = """
+import sys, time
+from pathlib import Path
+from occupancy_lab.compiling.store import Store
+from occupancy_lab.values import Resources
+
+store, role, seen = Store(Path(sys.argv[1])), sys.argv[2], 0
+print("ready", flush=True)
+sys.stdin.readline()
+until = time.monotonic() + 1.0
+while time.monotonic() < until:
+    for number in range(8):
+        key, right = {"number": number}, Resources(number, 8, 1000 * number, sgprs=number)
+        if role == "write":
+            store.put(key, right)
+        found = store.get(key)
+        assert found in ((right,) if role == "write" else (right, None)), found
+        seen += found is not None
+assert seen > 10, seen
+"""
+
+
+def test_processes_share_a_store(tmp_path: Path) -> None:
+    """Two processes write the same keys and one reads: each sees a right entry or none."""
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WORKER, tmp_path, role],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for role in ("write", "write", "read")
+    ]
+    for worker in workers:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "ready\n"
+    for worker in workers:
+        assert worker.stdin is not None
+        worker.stdin.write("go\n")
+        worker.stdin.flush()
+    said = [worker.communicate(timeout=60)[1] for worker in workers]
+    assert [(worker.returncode, text) for worker, text in zip(workers, said, strict=True)] == [
+        (0, "")
+    ] * 3
+    assert len([file for file in tmp_path.rglob("*") if file.is_file()]) == 8
+
+
+def test_the_variable_chooses_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """OCCUPANCY_LAB_CACHE_DIR is the store's directory, a home directory's ~ understood."""
+    monkeypatch.setenv("HOME", "/home/somebody")
+    for chosen, place in (("/data/store", "/data/store"), ("~/store", "/home/somebody/store")):
+        monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", chosen)
+        assert store_directory() == Path(place)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="XDG is how Linux finds caches")
+@pytest.mark.parametrize("chosen", [None, ""])
+def test_the_place_is_the_users_cache(monkeypatch: pytest.MonkeyPatch, chosen: str | None) -> None:
+    """Otherwise it is occupancy-lab in XDG_CACHE_HOME, or in ~/.cache where that is not set."""
+    monkeypatch.delenv("OCCUPANCY_LAB_CACHE_DIR")
+    if chosen is not None:
+        monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", chosen)
+    monkeypatch.setenv("HOME", "/home/somebody")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/data/cache")
+    assert store_directory() == Path("/data/cache/occupancy-lab")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert store_directory() == Path("/home/somebody/.cache/occupancy-lab")
 
 
 @pytest.mark.parametrize(

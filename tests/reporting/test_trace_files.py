@@ -36,7 +36,7 @@ def test_a_dry_run_writes_its_files(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout == plain.stdout
     drawn = (tmp_path / "roofline.svg").read_text("utf-8")
-    assert "<title>matmul: 51.5 us predicted" in drawn
+    assert "<title>matmul: 51.9 us predicted" in drawn
     assert "<title>layer_norm: 11.4 us predicted" in drawn
     page = (tmp_path / "page.md").read_text("utf-8")
     assert "## 1 matmul" in page
@@ -193,5 +193,5 @@ def test_a_dry_run_has_a_timeline(tmp_path: Path) -> None:
     found = json.loads(path.read_text("utf-8"))
     launches = [one for one in found["traceEvents"] if one["ph"] == "X"]
     assert [one["name"] for one in launches] == ["layer_norm", "matmul"] * 2
-    assert launches[1]["dur"] == pytest.approx(51.5, abs=0.05)
+    assert launches[1]["dur"] == pytest.approx(51.9, abs=0.05)
     check_one_after_another(drawn(found))

@@ -135,9 +135,9 @@ def test_the_first_sentence_has_the_time_what_is_lost_and_where() -> None:
         duration(100 * (number or 0))
         for number in (work.prediction.us, work.prediction.low_us, work.prediction.high_us)
     )
-    lost = (work.prediction.us - least) / 10
+    lost = duration(100 * (work.prediction.us - least))
     assert page.answer[0] == (
-        f"{us} are predicted in Triton's kernels ({low} to {high}); {lost:.2f} ms of them are"
+        f"{us} are predicted in Triton's kernels ({low} to {high}); {lost} of them are"
         " predicted to be lost."
     )
 
