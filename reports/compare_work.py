@@ -18,7 +18,7 @@ from recorded_work import RecordedLaunch, recorded_launches
 from occupancy_lab.compiling.cubin import read_cubin
 from occupancy_lab.errors import OccupancyLabError
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.occupancy import occupancy
+from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.values import Resources
 from occupancy_lab.work.counts import Amount, total
 from occupancy_lab.work.executed import execute
@@ -82,17 +82,13 @@ class Compared:
 def resources_of(launch: RecordedLaunch) -> Resources:
     """Return what a program of it takes."""
     found = read_cubin(launch.cubin, launch.texts.name)
-    n_regs, warps, shared = (int(launch.row[name]) for name in ("n_regs", "num_warps", "shared"))
-    return Resources(**found | {"n_regs": n_regs, "num_warps": warps, "shared": shared})
+    names = ("n_regs", "num_warps", "shared", "num_ctas")
+    return Resources(**found | {name: int(launch.row[name]) for name in names})
 
 
 def resident(launch: RecordedLaunch) -> int | None:
     """Return how many of its programs the GPU holds at once."""
-    gpu = find_gpu(launch.gpu)
-    if int(launch.row["num_ctas"]) > 1 or gpu.multiprocessors is None:
-        return None
-    fits = occupancy(resources_of(launch), gpu.architecture)
-    return fits.programs_per_multiprocessor * gpu.multiprocessors
+    return calculate(resources_of(launch), find_gpu(launch.gpu)).resident_programs
 
 
 @functools.cache

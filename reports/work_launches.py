@@ -18,7 +18,7 @@ import work_kernels as own
 from foreign_kernels import both, compiled, random, tutorial
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     Trials = Iterator[tuple[str, Callable[[], Any]]]
 
@@ -544,6 +544,48 @@ def own_reductions() -> Trials:
         )
 
 
+def clusters(ctas: int, names: Sequence[str]) -> Callable[[], Trials]:
+    """Return a group of trials of others whose programs are clusters of so many CTAs."""
+    from triton.runtime import JITFunction
+
+    run = JITFunction.run
+
+    def launched(call: Callable[[], Any]) -> None:
+        JITFunction.run = lambda *args, **options: run(*args, **options | {"num_ctas": ctas})
+        try:
+            call()
+        finally:
+            JITFunction.run = run
+
+    def group() -> Trials:
+        of_all = (own_memory(), own_reductions(), matmul_half(), simple_tutorials())
+        calls = dict(itertools.chain(*of_all))
+        for name in names:
+            yield f"{name}, {ctas} CTAs", partial(launched, calls[name])
+
+    return group
+
+
+IN_CLUSTERS = {
+    "moving": ("rope", "swiglu 22016", "shifted 8", "interleaved", "embedding"),
+    "others": (
+        *("gather 2**22", "stencil 4096", "causal_convolution 2048", "dropout 16777216"),
+        *("persistent_gelu 33554432", "histogram", "block_histogram", "column_sum 16384 4096"),
+    ),
+    "adding": ("add torch.float32 16777216 1024 4", "add torch.float16 33554432 4096 8"),
+    "products": (
+        *("split_k 1024 1024 8192 4", "split_k 512 512 16384 16"),
+        *("int8_matmul 4096 (128, 128, 64)", "int8_matmul 4096 (128, 256, 64)"),
+        *(
+            f"matmul {size} {config}"
+            for size in ((4096,) * 3, (2048,) * 3, (8192, 1024, 4096))
+            for config in MATMUL_CONFIGS[:3]
+        ),
+    ),
+}
+"""Trials whose kernels Triton 3.6 compiles as clusters."""
+
+
 def first_try() -> Trials:
     """Two launches by which the tools are tried."""
     yield "rms_norm", lambda: own.rms_norm(random(8192, 4096), random(4096))
@@ -584,8 +626,13 @@ GROUPS: dict[str, Callable[[], Any]] = {
     "fla: rwkv": fla("chunk_rwkv7", heads=(64,)),
     "inductor: transformer 512": transformer(512, SINGLE, 300),
     "triton: 8, 10": grouped,
+    **{
+        f"clusters: {ctas}, {sort}": clusters(ctas, names)
+        for ctas in (2, 4)
+        for sort, names in IN_CLUSTERS.items()
+    },
 }
 """What is launched, most wanted and longest to compile first."""
 
-LARGE = ("triton: 3", "triton: 6", "triton: 9", "liger", "own", "inductor: t", "triton: 5")
+LARGE = ("triton: 3", "triton: 6", "triton: 9", "liger", "own", "inductor: t", "triton: 5", "clu")
 """Beginnings of the names of groups whose tensors are large."""

@@ -109,15 +109,10 @@ def part_sentence(prediction: Prediction) -> str:
 
 def why_no_time(record: Record) -> str:
     """Say that a launch has no predicted time, and what would give it one, if anything would."""
-    why = not_modelled(record) or _unknown(record) or _not_counted(record)
+    why = _unknown(record) or _not_counted(record)
     if not why and record.counts is not None and record.resources.tensor_instructions:
         why = f"the rate of the tensor cores of {record.gpu.title} is not known"
     return f"No time is predicted, as {why}" if why else "No time is predicted of such a launch"
-
-
-def not_modelled(record: Record) -> str:
-    """Return why no option would give the launch a predicted time; "" where one may."""
-    return "clusters are not modelled" if record.resources.num_ctas > 1 else ""
 
 
 def _not_counted(record: Record) -> str:

@@ -172,7 +172,7 @@ def changes(record: Record) -> Iterator[dict[str, Any]]:
     (NVIDIA), or a wave more per SIMD (AMD). What the launch passes by position is left as it is.
     """
     fixed = by_position(record)
-    for change in (*_warps_and_stages(record), *_caps(record)):
+    for change in (*_warps_and_stages(record), *_without_clusters(record), *_caps(record)):
         if not fixed & change.keys():
             yield change
 
@@ -194,6 +194,14 @@ def _warps_and_stages(record: Record) -> Iterator[dict[str, Any]]:
     found = [value for value in others if value >= 1 and value != stages]
     for value in found if _pipelines(record) else found[:1]:
         yield {"num_stages": value}
+
+
+def _without_clusters(record: Record) -> Iterator[dict[str, Any]]:
+    ctas, warps = record.resources.num_ctas, record.num_warps
+    if ctas > 1:
+        yield {"num_ctas": 1}
+        if warps * ctas <= record.gpu.architecture.max_warps_per_program:
+            yield {"num_ctas": 1, "num_warps": warps * ctas}
 
 
 def _is_crowded(record: Record) -> bool:

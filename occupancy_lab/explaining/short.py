@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.explaining.advice import first_advice, what_instead, what_to_try
 from occupancy_lab.explaining.compiled import register_sentences
-from occupancy_lab.explaining.duration import NO_GRID, not_modelled, time_sentence
+from occupancy_lab.explaining.duration import NO_GRID, time_sentence
 from occupancy_lab.explaining.facts import launch_facts, launched_words, resource_words
 from occupancy_lab.explaining.limits import held_in_short, held_word, idle_words, step_sentences
 from occupancy_lab.explaining.tried import cap_outcomes
@@ -202,7 +202,7 @@ def the_launch_in_short(cases: Sequence[Case]) -> Section:
 
 
 def _sentences(case: Case) -> Iterator[str]:
-    lacks_grid = case.record.plan is None and not not_modelled(case.record)
+    lacks_grid = case.record.plan is None
     if lacks_grid:
         yield (
             "How many programs are launched, what they do and how long that takes is not known:"

@@ -75,17 +75,16 @@ def counted_program(
 ) -> Program | None:
     """Return what a program asks for, by *counts* and the counters of *resources*.
 
-    None for clusters, and where an upper limit of its loop or the rate of its tensor cores is not
-    known.
+    Of a cluster it is what each CTA asks for: its part of the program's tiles. None where an upper
+    limit of its loop or the rate of its tensor cores is not known.
     """
-    if resources.num_ctas > 1:
-        return None
     products = _products(counts, resources, gpu)
     amounts = [one.trips for one in counts.loops] + [one.executions for one in counts.accesses]
     if products is None or any(one.high is None for one in amounts) or not counts.programs:
         return None
     each = 1 / working_programs(counts)  # of those alone: the others take next to no time
     loop = max(counts.loops, key=lambda one: _middle(one.trips), default=None)
+    part = each / resources.num_ctas
     trips = 0.0 if loop is None else _middle(loop.trips) * each
     passes = max(trips, 1.0) if resources.loop_instructions else 1.0
     if loop is not None and loop.depth and products.executions and num_stages > 1:
@@ -93,7 +92,7 @@ def counted_program(
     looped = resources.loop_instructions or 0
     warps = resources.num_warps
     issued = warps * ((resources.instructions or 0) + looped * passes)
-    sectors = sum(_middle(one.sectors) for one in counts.accesses) * each
+    sectors = sum(_middle(one.sectors) for one in counts.accesses) * part
     inside = (resources.shared_accesses or 0) + (resources.shuffles or 0)
     special = sum(
         _middle(one.flops)
@@ -105,7 +104,7 @@ def counted_program(
         LSU: sectors / SECTORS_OF_WAVEFRONT
         + OPERAND_SHARE * products.operands
         + warps * inside * passes,
-        XU: special * each / LANES * XU_CYCLES / gpu.architecture.schedulers,
+        XU: special * part / LANES * XU_CYCLES / gpu.architecture.schedulers,
         TENSOR: products.cycles,
     }
     stalls = resources.stall_cycles
@@ -156,9 +155,10 @@ def _products(counts: Counts, resources: Resources, gpu: Gpu) -> _Products | Non
         if rate is None:
             return None
         executions = _middle(one.executions) / programs
+        operands = executions * _operands(one, resources) / WAVEFRONT
         found = _Products(
-            found.cycles + _middle(one.flops) / programs / 2 / rate,
-            found.operands + executions * _operands(one, resources) / WAVEFRONT,
+            found.cycles + _middle(one.flops) / programs / resources.num_ctas / 2 / rate,
+            found.operands + operands / resources.num_ctas,
             found.executions + executions,
         )
     return found

@@ -65,8 +65,8 @@ def execute(
     *arguments* are the launch's by the names of the kernel's parameters; *values* has what is in
     tensors of whole numbers, as far as it is known; *resident* programs run at once, None where
     that is not known. A condition that hangs on other values of memory is named in `unknowns`, and
-    what hangs on it is a range. What a program asks of its multiprocessor (`program`) is known of
-    binaries for NVIDIA's GPUs alone, and not of clusters.
+    what hangs on it is a range. What a program asks of its multiprocessor (`program`), or each CTA
+    of a cluster, is known of binaries for NVIDIA's GPUs alone.
 
     Raises:
         BinaryError: there is no binary, it is damaged, or it jumps in a way that is not known.
@@ -127,8 +127,6 @@ class SassRun(Run):
             for number in range(block.start, block.stop)
             if self.executions[start] != NOTHING and self._is_shared(self.code.words[number])
         )
-        if self.ctas > 1:
-            return replace(found, shared=shared)
         program = program_of(
             self.code,
             self.typical,
@@ -137,7 +135,7 @@ class SassRun(Run):
             architecture=architectures()[f"sm_{self.arch}"],
             threads=self.threads,
             programs=self.programs,
-            resident=resident,
+            resident=None if resident is None else resident * self.ctas,
             waiting=self.waiting,
         )
         return replace(found, shared=shared, program=program)

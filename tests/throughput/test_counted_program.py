@@ -53,14 +53,19 @@ def test_programs_without_work_do_not_count() -> None:
     )
 
 
-def test_what_has_no_end_or_is_a_cluster_has_no_program() -> None:
-    """There is none for a loop without an upper limit of its trips, nor for a cluster."""
+def test_what_has_no_end_has_no_program_and_ctas_share_one() -> None:
+    """There is none for a loop without an upper limit; of a cluster each CTA does its part."""
     launch, gpu = matmul(), find_gpu("mi300x")
     counts, resources = counts_of(launch), resources_of(launch)
     endless = [dataclasses.replace(one, trips=Amount(1, None)) for one in counts.loops]
     open_ended = dataclasses.replace(counts, loops=tuple(endless))
     assert counted_program(open_ended, resources, 3, gpu) is None
-    assert counted_program(counts, resources.replace(num_ctas=2), 3, gpu) is None
+    whole, part = (
+        counted_program(counts, resources.replace(num_ctas=ctas), 3, gpu) for ctas in (1, 2)
+    )
+    assert whole is not None
+    assert part is not None
+    assert part.pipes["tensor"] == whole.pipes["tensor"] / 2
 
 
 @pytest.mark.parametrize("gpu", MEASURED)
