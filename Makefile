@@ -60,8 +60,8 @@ lint: $(VENV)/.installed-tests
 EVALUATE = $(BIN)/occupancy-lab evaluate --use tuning --use "held out" --use fresh --top 0 \
 	--max-median 0.042
 evaluate: $(VENV)/.installed
-	$(EVALUATE) --gpu h200 --max-p90 0.134 --max-mean-loss 0.017 --max-worst-loss 0.25 --min-rank 0.9
-	$(EVALUATE) --gpu h100 --max-p90 0.116 --max-mean-loss 0.018 --max-worst-loss 0.11 --min-rank 0.85
+	$(EVALUATE) --gpu h200 --max-p90 0.128 --max-mean-loss 0.013 --max-worst-loss 0.066 --min-rank 0.9
+	$(EVALUATE) --gpu h100 --max-p90 0.116 --max-mean-loss 0.02 --max-worst-loss 0.14 --min-rank 0.85
 
 check: lint test evaluate
 
