@@ -31,7 +31,7 @@ from elftools.elf.elffile import ELFFile
 from record_work import COLUMNS, REPORT
 from recorded_work import FIRST_GPU
 from work_capture import columns_of_times
-from work_ncu import CORE, SHARES, matched, read_counts
+from work_ncu import BUSIEST, CORE, SPEED_OF_LIGHT, matched, read_counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -238,7 +238,11 @@ def keep(folders: list[Path], output: Path, gpu: str) -> None:
     """Write the files."""
     recordings = Recordings(folders)
     rows = merged(kept(output, gpu), recordings.rows())
-    counters = [name for name in (*CORE, *SHARES) if any(str(one.get(name, "")) for one in rows)]
+    counters = [
+        name
+        for name in (*CORE, *SPEED_OF_LIGHT, *BUSIEST)
+        if any(str(one.get(name, "")) for one in rows)
+    ]
     columns = [name for name in COLUMNS if name not in LEFT_OUT]
     (output / f"work-{gpu}.csv").write_bytes(table(rows, columns + counters))
     launches = [

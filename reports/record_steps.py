@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import record_tunes
+from work_ncu import BUSIEST, OPTIONS, SHARES, SPEED_OF_LIGHT, busiest, find_ncu, read_counts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -35,28 +36,12 @@ ROOT = Path(__file__).resolve().parents[1]
 STEPS = 12
 FIRST = 5
 DRY_SECONDS = 900.0
-SPEED_OF_LIGHT = (
-    "sm__throughput.avg.pct_of_peak_sustained_elapsed",
-    "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
-    "gpu__time_duration.sum",
-)
 COLUMNS = (
     *("program", "kernel", "configurations", "launches", "dry_launches", "measured_us"),
     *("predicted_us", "predicted_low_us", "predicted_high_us", "least_us", "dry_least_us"),
     *("busiest", "busiest_us", "ncu_us", "ncu_speed_of_light", "ncu_busiest"),
 )
-UNITS = (
-    (r"dram__|fbpa__", "bandwidth"),
-    (r"lts__|l1tex__m_", "l2"),
-    (r"l1tex__", "lsu"),
-    (r"sm__(issue|inst_issued|inst_executed$)", "issue"),
-    (r"sm__\w*(tensor|gmma|hmma)", "tensor"),
-    (r"sm__\w*_xu", "xu"),
-    (r"sm__\w*_(fma|fp16)", "fma"),
-    (r"sm__\w*_alu", "alu"),
-    (r"sm__\w*_lsu|sm__mio", "lsu"),
-)
-"""Beginnings of Nsight Compute's counters, and the lab's names of the units that they count."""
+DURATION = "gpu__time_duration.sum"
 SHORT_US = 10.0
 """Kernels below this are hardly bound by a unit."""
 
@@ -153,10 +138,7 @@ def start(folder: Path, name: str, mode: str, gpu: str) -> subprocess.Popen[byte
         words = [*lab, "--dry-run", "--gpu", gpu, "--timeout", "400", "--", *own]
         environment["CUDA_VISIBLE_DEVICES"] = ""
     else:
-        from work_ncu import OPTIONS, find_ncu
-
-        metrics = (*SPEED_OF_LIGHT, *(f"breakdown:{share}" for share in SPEED_OF_LIGHT[:2]))
-        words = [find_ncu() or "ncu", *OPTIONS, "--metrics", ",".join(metrics)]
+        words = [find_ncu() or "ncu", *OPTIONS, "--metrics", ",".join((*SHARES, DURATION))]
         kernels = "|".join(kernels_of(folder / f"{name}-trace.json"))
         words += ["--kernel-name", f"regex:^({kernels})$", "--launch-count", "80"]
         words += [*own, "--profiled"]
@@ -263,32 +245,19 @@ def counts_of(path: Path) -> dict[str, tuple[float, float, str | None]]:
 
     The third is the unit of its busiest counter, where these were asked for.
     """
-    from work_ncu import read_counts
-
     found: dict[str, list[Mapping[str, Any]]] = collections.defaultdict(list)
     for row in read_counts(path.read_text("utf-8", errors="replace")) if path.exists() else []:
         found[re.split(r"[(<]", row["kernel"])[0].strip()].append(row["counts"])
-    *shares, duration = SPEED_OF_LIGHT
     return {
         kernel: (
-            statistics.median(one.get(duration, 0.0) / 1e3 for one in counts),
-            statistics.median(max(one.get(share, 0.0) for share in shares) / 100 for one in counts),
-            _busiest(counts[len(counts) // 2]),
+            statistics.median(one.get(DURATION, 0.0) / 1e3 for one in counts),
+            statistics.median(
+                max(one.get(share, 0.0) for share in SPEED_OF_LIGHT) / 100 for one in counts
+            ),
+            busiest(counts[len(counts) // 2]).get(BUSIEST[0]),
         )
         for kernel, counts in found.items()
     }
-
-
-def _busiest(counts: Mapping[str, Any]) -> str | None:
-    """Return the unit of the counter with the highest share of its peak."""
-    shares = {
-        name.split(".")[0]: share
-        for name, share in counts.items()
-        if ".avg.pct_of_peak" in name and "throughput" not in name
-    }
-    for name in sorted(shares, key=lambda one: -shares[one])[:1]:
-        return next((unit for start, unit in UNITS if re.match(start, name)), name)
-    return None
 
 
 def table(folder: Path, gpus: Sequence[str]) -> str:

@@ -38,11 +38,14 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # where the lab is not installed
 from work_ncu import (
+    BUSIEST,
     CORE,
     FEWEST,
     OPTIONS,
     SAMPLING_OPTIONS,
     SHARES,
+    SPEED_OF_LIGHT,
+    busiest,
     find_ncu,
     known_metrics,
     matched,
@@ -486,11 +489,13 @@ class Recording:
             if line := empty.get(launch["worker"]):
                 of_none = columns_of_times({name: line[name] for name in ("cold", "warm")})
                 row |= {f"empty_{name}": of_none[name] for name in ("cold_us", "warm_us")}
-            row |= counts.get(launch["id"], {})
+            counted = counts.get(launch["id"], {})
+            row |= counted | busiest(counted)
             rows.append(row)
             lines.append(json.dumps({**launch, "times": times.get(launch["id"])}))
-        counted = {name for one in counts.values() for name in one}
-        metrics = [name for name in (*CORE, *SHARES) if name in counted]
+        metrics = [
+            name for name in (*CORE, *SPEED_OF_LIGHT, *BUSIEST) if any(name in one for one in rows)
+        ]
         buffer = io.StringIO()
         writer = csv.DictWriter(
             buffer, (*COLUMNS, *metrics), lineterminator="\n", extrasaction="ignore"

@@ -13,7 +13,10 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 NCU_PLACES = ("usr/local/cuda*/bin/ncu", "opt/nvidia/nsight-compute/*/ncu")
 CORE = (
@@ -37,14 +40,26 @@ CORE = (
     *("launch__waves_per_multiprocessor", "launch__registers_per_thread"),
 )
 """What is counted."""
-SHARES = (
+SPEED_OF_LIGHT = (
     "sm__throughput.avg.pct_of_peak_sustained_elapsed",
     "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
-    "l1tex__throughput.avg.pct_of_peak_sustained_active",
-    "lts__throughput.avg.pct_of_peak_sustained_elapsed",
-    "dram__throughput.avg.pct_of_peak_sustained_elapsed",
 )
+SHARES = (*SPEED_OF_LIGHT, *(f"breakdown:{one}" for one in SPEED_OF_LIGHT))
 """Which unit is the busiest: counted where the time allows, as these take many passes."""
+UNITS = (
+    (r"dram__|fbpa__", "bandwidth"),
+    (r"lts__|l1tex__m_", "l2"),
+    (r"l1tex__", "lsu"),
+    (r"sm__(issue|inst_issued|inst_executed$)", "issue"),
+    (r"sm__\w*(tensor|gmma|hmma|pipe_shared)", "tensor"),
+    (r"sm__\w*_xu", "xu"),
+    (r"sm__\w*_(fma|fp16)", "fma"),
+    (r"sm__\w*_alu", "alu"),
+    (r"sm__\w*_lsu|sm__mio", "lsu"),
+)
+"""Beginnings of Nsight Compute's counters, and the lab's names of the units that they count."""
+BUSIEST = ("ncu_busiest", "ncu_speed_of_light")
+"""The columns of the unit that works at the highest share of its peak, and of that share."""
 FEWEST = ("smsp__inst_executed.sum", "dram__bytes_read.sum", "gpu__time_duration.sum")
 """What is tried where Nsight Compute takes no other."""
 OPTIONS = (
@@ -96,6 +111,20 @@ def _misses_one(counts: dict[str, Any], name: str, programs: int) -> bool:
     return bool(everywhere and least == 0 and mean > most / 2)
 
 
+def busiest(counts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of BUSIEST; {} where SHARES were not counted."""
+    shares = {
+        name.split(".")[0]: share / 100
+        for name, share in counts.items()
+        if ".avg.pct_of_peak_sustained_elapsed" in name and "throughput" not in name
+    }
+    if not shares:
+        return {}
+    name = max(shares, key=shares.__getitem__)
+    unit = next((unit for start, unit in UNITS if re.match(start, name)), name)
+    return dict(zip(BUSIEST, (unit, shares[name]), strict=True))
+
+
 def number_of(text: Any) -> float | None:
     """Return a number as Nsight Compute writes it, None where it wrote none."""
     with contextlib.suppress(ValueError, TypeError, AttributeError):
@@ -140,6 +169,9 @@ def known_metrics(ncu: str, metrics: tuple[str, ...]) -> tuple[str, ...]:
         names = set(re.findall(r"^(\w+__\w+)", printed, re.MULTILINE))
         if len(names) > 200:  # noqa: PLR2004 - it has thousands
             return tuple(
-                one for one in metrics if one.startswith("launch__") or one.split(".")[0] in names
+                one
+                for one in metrics
+                if one.startswith("launch__")
+                or one.removeprefix("breakdown:").split(".")[0] in names
             )
     return metrics

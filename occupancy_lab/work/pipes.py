@@ -1,7 +1,7 @@
 """Which pipe of a multiprocessor each instruction of a warp keeps busy, and for how many cycles.
 
-A multiprocessor has four schedulers, each with pipes of its own: fma (FP32, and integer
-multiply-adds), alu (integers, comparisons, logic), xu (special functions, conversions), fp64,
+A multiprocessor has four schedulers, each with pipes of its own: fma (two halves that do FP32, one
+of which, fmaheavy, does integer multiply-adds and BF16 alone), alu (integers, comparisons, logic), xu (special functions, conversions), fp64,
 uniform and tensor. All share lsu, which moves what threads load, store and exchange. The names are
 Nsight Compute's; the cycles follow from the results a cycle of the CUDA C++ Programming Guide
 ("Throughput of Native Arithmetic Instructions").
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from occupancy_lab.gpus import Architecture
 
-ISSUE, FMA, ALU, XU, FP64, UNIFORM, TENSOR, LSU = (
-    *("issue", "fma", "alu", "xu", "fp64", "uniform", "tensor", "lsu"),
+ISSUE, FMA, FMA_HEAVY, ALU, XU, FP64, UNIFORM, TENSOR, LSU = (
+    *("issue", "fma", "fmaheavy", "alu", "xu", "fp64", "uniform", "tensor", "lsu"),
 )
 """The schedulers, and the pipes behind them."""
 SCHEDULERS = 4
@@ -31,8 +31,11 @@ sectors."""
 LANES = 32
 HMMA, IMMA, DMMA = 0x03C, 0x037, 0x03F
 
-FMA_CYCLES, OTHER_CYCLES, XU_CYCLES = 1.0, 2.0, 8.0
-"""A warp's 32 results at 32, 16 and 4 a cycle and scheduler."""
+FMA_CYCLES, OTHER_CYCLES, WIDE_CYCLES, XU_CYCLES = 1.0, 2.0, 4.0, 8.0
+"""A warp's 32 results at 32, 16, 8 and 4 a cycle and scheduler; wide are products of integers of
+which the upper half is wanted, by Nsight Compute's sm__pipe_fmaheavy_cycles_active of 75 launches
+on an H200: 4.1 and 3.9 cycles for IMAD.WIDE and IMAD.HI, 2.1 for IMAD and 1.9 for HADD2 and HMUL2.
+"""
 _LSU = (
     {operations.LDS, operations.STS, operations.LDSM, operations.STSM}
     | {operations.LDG, operations.LD, operations.STG, operations.ST, operations.LDGSTS}
@@ -41,7 +44,8 @@ _LSU = (
 _FIXED: Mapping[int, tuple[str | None, float]] = MappingProxyType(
     {
         **dict.fromkeys((0x020, 0x021, 0x023, *range(0x030, 0x036)), (FMA, FMA_CYCLES)),
-        **dict.fromkeys((0x024, 0x025, 0x027), (FMA, OTHER_CYCLES)),
+        **dict.fromkeys((0x024, 0x030, 0x032), (FMA_HEAVY, OTHER_CYCLES)),
+        **dict.fromkeys((0x025, 0x027), (FMA_HEAVY, WIDE_CYCLES)),
         **dict.fromkeys((0x0BD, 0x0BF, 0x100, 0x104, 0x105, 0x106, 0x108, 0x109), (XU, XU_CYCLES)),
         **dict.fromkeys(range(0x110, 0x114), (XU, XU_CYCLES)),
         **dict.fromkeys((0x028, 0x029, 0x02A, 0x02B), (FP64, OTHER_CYCLES)),

@@ -32,7 +32,7 @@ from occupancy_lab.work.operations import (
     local_bytes,
     shared_offset,
 )
-from occupancy_lab.work.pipes import ISSUE, LSU, SCHEDULERS, pipe_of
+from occupancy_lab.work.pipes import FMA, FMA_HEAVY, ISSUE, LSU, SCHEDULERS, pipe_of
 from occupancy_lab.work.replay import CODE_CYCLES, Replay
 from occupancy_lab.work.warps import WARP
 
@@ -254,6 +254,9 @@ def _pipes(  # noqa: PLR0913 - what it is made of
             found[LSU] += times * cycles.get(number, busy)
         elif pipe is not None:
             found[pipe] += times * busy / SCHEDULERS
+    heavy = found.pop(FMA_HEAVY, 0.0)
+    if heavy:
+        found[FMA] = max(found[FMA] + heavy / 2, heavy)
     operands = sum(one.wavefronts.middle for one in shared if one.operation == "product")
     found[LSU] += OPERAND_SHARE * operands / programs
     return dict(found)
