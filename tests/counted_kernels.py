@@ -197,3 +197,13 @@ def first_zero(x, y, B: tl.constexpr):
     while tl.load(x + at) != 0:
         at += 1
     tl.store(y + row, at)
+
+
+@triton.jit
+def renamed(x, q, y, n, pair, B: tl.constexpr):
+    """Let q be x where n is above 5."""
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    if n > 5:
+        q = x
+    total = tl.load(q + at) + tl.load(x + 2 * B + at) + tl.load(pair[0] + at, at < pair[1])
+    tl.store(y + at, total + tl.load(pair[2] + at))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from occupancy_lab.arguments import flattened
 from occupancy_lab.assumed import assumption_words
 from occupancy_lab.work import flops, loops, tiles, tilewise
 from occupancy_lab.work.accesses import Reach, Touch, measure
@@ -146,13 +147,14 @@ class Walk:
         """Whether iterations are walked one by one, so that it is not known which this is."""
         self.steps = 0
         self.deadline = time.process_time() + MOST_SECONDS
+        passed = flattened([one.name for one in kernel.arguments], arguments)
         self.env: dict[Value, Made] = {
-            value: self.evaluator.argument(value.name, value.type, arguments.get(value.name))
-            for value in kernel.arguments
+            value: self.evaluator.argument(name, value.type, given)
+            for value, (name, given) in zip(kernel.arguments, passed, strict=True)
         }
         self.storage = {
             name: size
-            for name, value in arguments.items()
+            for name, value in passed
             if (size := getattr(getattr(value, "base", value), "storage_bytes", None)) is not None
         }
         self.touches: list[Accessed] = []
