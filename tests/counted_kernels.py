@@ -207,3 +207,13 @@ def renamed(x, q, y, n, pair, B: tl.constexpr):
         q = x
     total = tl.load(q + at) + tl.load(x + 2 * B + at) + tl.load(pair[0] + at, at < pair[1])
     tl.store(y + at, total + tl.load(pair[2] + at))
+
+
+@triton.jit
+def waiting(x, flags, y, B: tl.constexpr):
+    """Load flags by inline assembly."""
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    flag = tl.inline_asm_elementwise(
+        "ld.global.acquire.gpu.b32 $0, [$1];", "=r,l", [flags + at], tl.int32, is_pure=False, pack=1
+    )
+    tl.store(y + at, tl.load(x + at) + flag)

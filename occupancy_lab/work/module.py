@@ -65,6 +65,11 @@ class Type:
         return self.element in DTYPES
 
     @property
+    def is_address(self) -> bool:
+        """Whether its elements say where something is in memory."""
+        return self.element in {"ptr", "desc"}
+
+    @property
     def dtype(self) -> str:
         """Its elements' type as Triton's language names it."""
         return DTYPES.get(self.element, "int1" if self.element == "i1" else self.element)

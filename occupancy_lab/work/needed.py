@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -21,6 +22,23 @@ STORED = {
     "tt.descriptor_scatter": -1,
 }
 """Which operand is what is stored."""
+ACCESSES = {
+    "tt.load": ("load", True, False),
+    "tt.store": ("store", False, True),
+    "tt.atomic_rmw": ("atomic", True, True),
+    "tt.atomic_cas": ("atomic", True, True),
+    "tt.descriptor_load": ("descriptor load", True, False),
+    "tt.descriptor_gather": ("descriptor gather", True, False),
+    "tt.descriptor_store": ("descriptor store", False, True),
+    "tt.descriptor_scatter": ("descriptor scatter", False, True),
+    "tt.descriptor_reduce": ("descriptor reduce", True, True),
+}
+"""What each operation that moves anything is called, and whether it reads and writes."""
+MOVES_NOTHING = re.compile(
+    r"(scf|cf|arith|ub)\..*|tt\.(addptr|advance|make_tensor_\w+|splat|unsplat|broadcast|expand_dims"
+    r"|trans|reshape|cat|join|split|gather|bitcast|ptr_to_int|int_to_ptr|print|return)"
+)
+"""What may be given an address, and touches no memory there."""
 LOADS = {"tt.load", "tt.descriptor_load", "tt.descriptor_gather", "tt.atomic_rmw", "tt.atomic_cas"}
 ADDS = {"tt.atomic_rmw", "tt.descriptor_reduce"}
 """Stores that add to what is there."""
@@ -106,6 +124,14 @@ def _sources(
             todo += _made_of(value)
 
 
+def touched_unknown(operation: Operation) -> list[Value]:
+    """Return the addresses that are given to an operation of which nobody knows what it moves."""
+    name, given = operation.name, [one for one in operation.operands if one.type.is_address]
+    if not given or operation.regions or name in ACCESSES or MOVES_NOTHING.fullmatch(name):
+        return []
+    return given
+
+
 def _steering(operation: Operation) -> list[Value]:
     match operation.name:
         case "tt.load" | "tt.descriptor_load" | "tt.descriptor_gather":
@@ -119,7 +145,7 @@ def _steering(operation: Operation) -> list[Value]:
             return operation.operands[:3]
         case "scf.if" | "scf.condition" | "cf.cond_br":
             return operation.operands[:1]
-    return []
+    return touched_unknown(operation)
 
 
 def _ends(operation: Operation, region: int = 0) -> Iterator[Operation]:

@@ -272,6 +272,38 @@ def test_what_is_not_known_is_between_limits(
     check()
 
 
+GATHERED = """import triton
+import triton.language as tl
+
+@triton.jit
+def kernel(rows, x, y, n, CB: tl.constexpr):
+    source = tl.make_tensor_descriptor(x, [n, 64], [64, 1], [1, 32])
+    target = tl.make_tensor_descriptor(y, [n, 64], [64, 1], [1, 32])
+    at = tl.program_id(0) * CB + tl.arange(0, CB)
+    row = tl.load(rows + at)
+    target.scatter(source.gather(row, 24), at * 3, 48)
+"""
+
+
+def test_rows_that_a_descriptor_gathers_and_scatters_are_counted(
+    interpreter: Interpreter, tmp_path: Path
+) -> None:
+    """Of rows that a tensor has the bytes inside of the descriptor's are counted, and no others."""
+    rows = Tensor("int32", (5, 1, 5, 70, 2, 39, 40, 3, *range(8)))
+    given = {"n": 40, "rows": rows, "x": Tensor("float32"), "y": Tensor("float32"), "CB": 8}
+    drawn, path = Drawn(GATHERED, given, (2,), 1, frozenset()), tmp_path / "gathered.py"
+    path.write_text(GATHERED, "utf-8")
+    ran = interpreter.run(path, given, drawn.grid)
+    assert isinstance(ran, Ran), ran
+    counts = counted(drawn, path, values=values(drawn))
+    for name, each in (("x", "read"), ("y", "written")):
+        (found,) = (one for one in counts.footprints if one.tensor == name)
+        assert getattr(found, each).exact == getattr(ran.touched[name], each) > 0
+        (access,) = (one for one in counts.accesses if one.tensor == name)
+        moved = (one.active for one in ran.moved.values() if name in one.tensors)
+        assert access.active.exact == sum(moved)
+
+
 def test_what_is_assumed_of_a_tensor_is_as_its_values(
     drawn_and_run: Callable[[Drawn], tuple[Path, Ran]],
 ) -> None:

@@ -12,6 +12,7 @@ from counted_kernels import (
     one_by_a_flag,
     one_of_two,
     renamed,
+    waiting,
 )
 from first_texts import first_text
 from hypothesis import given, settings
@@ -132,3 +133,14 @@ def test_tensors_that_take_each_others_names_are_told_apart() -> None:
     assert parameters_of(text, "renamed") == ["x", "q", "y", "n", *["pair"] * 3]
     read = {one.tensor: one.read.exact for one in counts.footprints}
     assert read == {"x": 256, "q": 256, "pair[0]": 200, "pair[2]": 256, "y": 0}
+
+
+def test_what_is_given_an_address_and_is_not_known_may_touch_all_of_it() -> None:
+    """Inline assembly that gets a pointer is named, and its tensor's bytes have no exact number."""
+    arguments = {"x": WHOLE, "flags": INDEX, "y": WHOLE, "B": 64}
+    counts = counts_of(waiting, (2,), arguments)
+    assert counts.not_counted == {"tt.elementwise_inline_asm": 1}
+    assert [one.name for one in counts.unknowns] == ["inline assembly"]
+    (flags,) = (one for one in counts.footprints if one.tensor == "flags")
+    assert flags.read == flags.written == Amount(0, INDEX.storage_bytes)
+    assert counts.read_bytes == Amount(512, None)
