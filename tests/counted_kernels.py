@@ -217,3 +217,11 @@ def waiting(x, flags, y, B: tl.constexpr):
         "ld.global.acquire.gpu.b32 $0, [$1];", "=r,l", [flags + at], tl.int32, is_pure=False, pack=1
     )
     tl.store(y + at, tl.load(x + at) + flag)
+
+
+@triton.jit
+def columns(x, y, n, stride, B: tl.constexpr):
+    """Put two columns of x side by side."""
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(y + at * 2, tl.load(x + at * stride, at < n), at < n)
+    tl.store(y + at * 2 + 1, tl.load(x + at * stride + 1, at < n), at < n)
