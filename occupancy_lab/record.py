@@ -216,9 +216,9 @@ class Record(_Named):
 
     @property
     def least_us(self) -> float | None:
-        """The bytes that are known over the data sheet's bandwidth, us; None: one is not known."""
+        """The bytes that are known over the data sheet's bandwidth, us; None: not known exactly."""
         light = self.speed_of_light
-        return None if light is None else light.part_us(MEMORY)
+        return None if light is None or MEMORY in light.open else light.part_us(MEMORY)
 
     def plan_with(self, programs_per_multiprocessor: int | None) -> LaunchPlan | None:
         """Return how it would be spread with so many programs resident on a multiprocessor."""
