@@ -359,13 +359,14 @@ class Record(_Named):
     def time_with(self, programs: int, *, spills: bool = True) -> Prediction | None:
         """Return how long it takes if so many *programs* fit a multiprocessor.
 
-        Unless it *spills* it is the time without its local memory. None where it is not counted
-        what it does, or that leaves it open.
+        Unless it *spills* it is the time without its local memory, as where nothing but unusual
+        numbers need that. None where it is not counted what it does, or that leaves it open.
         """
         if self.counts is None:
             return None
         resources, memory = self.resources, self.memory
-        if not spills:
+        program = None if self.executed is None else self.executed.program
+        if not spills or (program is not None and not program.has_local):
             resources = resources.replace(local_bytes=0)
             memory = self._memory_of(resources)
         doing = Doing(

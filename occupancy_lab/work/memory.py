@@ -158,11 +158,12 @@ def local_memory(
     if executed is None or not resources.local_bytes:
         return None
     loads, stores = (executed.kinds.get(one, NOTHING) for one in ("local_loads", "local_stores"))
-    program = executed.program
-    if program is None:
-        moved = total(one.local_bytes for one in executed.lines).low
-        a_load = a_store = moved / max((loads + stores).low, 1)
+    program, reuse = executed.program, LocalReuse.uniform(resources.local_bytes)
+    if program is None or not program.has_local:
+        moved = total(one.local_bytes for one in executed.lines).most
+        a_load = a_store = moved / max((loads + stores).most, 1)
     else:
+        reuse = program.local_reuse
         # Of a range from 0 on no typical number is known, but what a warp moves at once is.
         a_load, a_store = (
             min(moved * executed.programs / max(often.typical, 1), lanes * WIDEST)
@@ -175,7 +176,7 @@ def local_memory(
         * lanes
         * (programs if resident is None else min(programs, resident)),
         frame=resources.local_bytes,
-        reuse=LocalReuse.uniform(resources.local_bytes) if program is None else program.local_reuse,
+        reuse=reuse,
     )
 
 
