@@ -55,14 +55,14 @@ def needed_values(module: Module) -> set[Value]:
     return {*_sources(steering, _branches(module))}
 
 
-def reduced_tensors(module: Module) -> tuple[str, ...]:
+def reduced_tensors(module: Module, names: Mapping[Value, str]) -> tuple[str, ...]:
     """Return the tensors to which a program stores what it makes of all that it goes through.
 
     A sum, a mean or a maximum, which a loop carries from pass to pass or an operation outside of
     loops makes: with another share for each program they are others. What is added to memory that
-    all programs share is not one of them.
+    all programs share is not one of them. *names* are those of the kernel's parameters.
     """
-    branches, parameters = _branches(module), set(module.kernel.arguments)
+    branches = _branches(module)
     found: dict[str, None] = {}
     for operation in operations_of(module.kernel.body):
         if operation.name not in STORED or operation.name in ADDS:
@@ -70,8 +70,8 @@ def reduced_tensors(module: Module) -> tuple[str, ...]:
         stored = operation.operands[STORED[operation.name]]
         if any(_is_reduced(one) for one in _sources([stored], branches, through_loads=False)):
             addresses = _sources(operation.operands[:1], branches)
-            pointers = (one for one in addresses if one in parameters and one.type.pointee)
-            found.update((one.name, None) for one in pointers)
+            pointers = (one for one in addresses if one in names and one.type.pointee)
+            found.update((names[one], None) for one in pointers)
     return tuple(found)
 
 

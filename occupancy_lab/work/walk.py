@@ -153,9 +153,10 @@ class Walk:
         self.steps = 0
         self.deadline = time.process_time() + MOST_SECONDS
         passed = flattened([one.name for one in kernel.arguments], arguments)
+        both = [*zip(kernel.arguments, passed, strict=True)]
+        self.names = {value: name for value, (name, _) in both}
         self.env: dict[Value, Made] = {
-            value: self.evaluator.argument(name, value.type, given)
-            for value, (name, given) in zip(kernel.arguments, passed, strict=True)
+            value: self.evaluator.argument(name, value.type, given) for value, (name, given) in both
         }
         self.storage = {
             name: size
@@ -185,7 +186,7 @@ class Walk:
             tuple(self.branches),
             tuple(self.unknowns.values()),
             self.not_counted,
-            reduced_tensors(self.module),
+            reduced_tensors(self.module, self.names),
         )
 
     # Regions
