@@ -11,7 +11,7 @@ from occupancy_lab.errors import quoted, refuse
 from occupancy_lab.values import INT64_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 TRITON_DTYPES: Mapping[str, str] = {
     "bool": "i1",
@@ -104,6 +104,35 @@ def is_plain(value: Any, depth: int = 2) -> bool:
     if type(value) is tuple:
         return depth > 0 and all(is_plain(item, depth - 1) for item in value)
     return _is_scalar(value)
+
+
+def flattened(names: Sequence[str], arguments: Mapping[str, Plain]) -> list[tuple[str, Any]]:
+    """Return a name and the argument of each parameter that a compiled kernel has.
+
+    *names* has them in order: those of a descriptor are its address, its sizes and its strides, and
+    those of a tuple its items, of which some that are None or 1 are left out. Of what is not known
+    the argument is None.
+    """
+    found: list[tuple[str, Any]] = []
+    for name in dict.fromkeys(names):
+        value, count = arguments.get(name), names.count(name)
+        items: list[tuple[str, Any]] = [(name, value)]
+        if isinstance(value, Descriptor):
+            items += [(name, one) for one in (*value.shape, *value.strides)]
+        elif isinstance(value, tuple):
+            items = list(_items(name, value))
+            if len(items) != count:
+                items = [one for one in items if one[1] is not None and one[1] != 1]
+        found += items if len(items) == count else [(name, None)] * count
+    return found
+
+
+def _items(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if not isinstance(value, tuple):
+        yield name, value
+        return
+    for place, one in enumerate(value):
+        yield from _items(f"{name}[{place}]", one)
 
 
 def _is_scalar(value: Any) -> bool:

@@ -216,9 +216,9 @@ class Record(_Named):
 
     @property
     def least_us(self) -> float | None:
-        """The bytes that are known over the data sheet's bandwidth, us; None: one is not known."""
+        """The bytes that are known over the data sheet's bandwidth, us; None: not known exactly."""
         light = self.speed_of_light
-        return None if light is None else light.part_us(MEMORY)
+        return None if light is None or MEMORY in light.open else light.part_us(MEMORY)
 
     def plan_with(self, programs_per_multiprocessor: int | None) -> LaunchPlan | None:
         """Return how it would be spread with so many programs resident on a multiprocessor."""
@@ -359,13 +359,14 @@ class Record(_Named):
     def time_with(self, programs: int, *, spills: bool = True) -> Prediction | None:
         """Return how long it takes if so many *programs* fit a multiprocessor.
 
-        Unless it *spills* it is the time without its local memory. None where it is not counted
-        what it does, or that leaves it open.
+        Unless it *spills* it is the time without its local memory, as where nothing but unusual
+        numbers need that. None where it is not counted what it does, or that leaves it open.
         """
         if self.counts is None:
             return None
         resources, memory = self.resources, self.memory
-        if not spills:
+        program = None if self.executed is None else self.executed.program
+        if not spills or (program is not None and not program.has_local):
             resources = resources.replace(local_bytes=0)
             memory = self._memory_of(resources)
         doing = Doing(

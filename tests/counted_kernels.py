@@ -197,3 +197,31 @@ def first_zero(x, y, B: tl.constexpr):
     while tl.load(x + at) != 0:
         at += 1
     tl.store(y + row, at)
+
+
+@triton.jit
+def renamed(x, q, y, n, pair, B: tl.constexpr):
+    """Let q be x where n is above 5."""
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    if n > 5:
+        q = x
+    total = tl.load(q + at) + tl.load(x + 2 * B + at) + tl.load(pair[0] + at, at < pair[1])
+    tl.store(y + at, total + tl.load(pair[2] + at))
+
+
+@triton.jit
+def waiting(x, flags, y, B: tl.constexpr):
+    """Load flags by inline assembly."""
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    flag = tl.inline_asm_elementwise(
+        "ld.global.acquire.gpu.b32 $0, [$1];", "=r,l", [flags + at], tl.int32, is_pure=False, pack=1
+    )
+    tl.store(y + at, tl.load(x + at) + flag)
+
+
+@triton.jit
+def columns(x, y, n, stride, B: tl.constexpr):
+    """Put two columns of x side by side."""
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(y + at * 2, tl.load(x + at * stride, at < n), at < n)
+    tl.store(y + at * 2 + 1, tl.load(x + at * stride + 1, at < n), at < n)

@@ -1,7 +1,8 @@
 """Small kernels of Triton's language, drawn at random, each with a launch.
 
-Whatever is loaded reaches a store, so that the compiler leaves out nothing that the interpreter
-does, and each statement that moves something has a line of its own.
+Whatever is loaded reaches a store, and floating-point operations of addresses have numbers that no
+other place or iteration has, so that the compiler leaves out nothing that the interpreter does; and
+each statement that moves something has a line of its own.
 """
 
 from __future__ import annotations
@@ -307,13 +308,15 @@ class Writer(Numbers):
     # Loops and branches
 
     @contextmanager
-    def loop(self, header: str, trips: int) -> Iterator[None]:
-        """Write a loop that runs *trips* times at most."""
+    def loop(self, variable: str, header: str, trips: int) -> Iterator[None]:
+        """Write a loop that runs *trips* times at most, each time with another *variable*."""
         self.kinds.add("nested loop" if self._trips > 1 else "loop")
         self.line(f"{header}:")
         self._trips *= trips
+        self._turns.append(variable)
         with self.body():
             yield
+        self._turns.pop()
         self._trips //= trips
 
     def bounds(self) -> tuple[str, int, int]:
@@ -350,7 +353,7 @@ class Writer(Numbers):
         """Write a loop over a range, whose body may have a line to begin with."""
         bounds, high, trips = self.bounds()
         name = self.fresh("t")
-        with self.loop(f"for {name} in {bounds}", trips):
+        with self.loop(name, f"for {name} in {bounds}", trips):
             if first:
                 self.line(first)
             self._named.append(Number(name, -LARGEST_INDEX, high))
@@ -382,7 +385,7 @@ class Writer(Numbers):
             self.move()
             return
         self.line(f"{name} = {start}")
-        with self.loop(f"while {condition}", trips):
+        with self.loop(name, f"while {condition}", trips):
             self._named.append(Number(name, -2, 2 * max(high.high, 0) + 12))
             self.move()
             self.statements(depth)
@@ -417,7 +420,7 @@ class Writer(Numbers):
         if self._trips * times > MOST_TRIPS:
             self.move()
             return
-        with self.loop(f"for {name} in tl.static_range({times})", times):
+        with self.loop(name, f"for {name} in tl.static_range({times})", times):
             self.move(f" + {name} * 3")
             self._named.append(Number(name, 0, times))
             if depth and self.often(2):
@@ -432,7 +435,8 @@ class Writer(Numbers):
         bounds, _, trips = self.bounds()
         self.line(f"{pointer} = {x} + {tile.text}")
         mask = self.mask(tile)
-        with self.loop(f"for {self.fresh('t')} in {bounds}", trips):
+        turn = self.fresh("t")
+        with self.loop(turn, f"for {turn} in {bounds}", trips):
             self.line(f"{value} = tl.load({pointer}{mask})")
             self.keep(value, shape)
             self.line(f"{pointer} += {step}{self.one_of(('', ' * 2', ' - 1'))}")
@@ -449,7 +453,8 @@ class Writer(Numbers):
         )
         bounds, _, trips = self.bounds()
         checked = self.one_of(("(0, 1)", "(0,)", "(1,)"))
-        with self.loop(f"for {self.fresh('t')} in {bounds}", trips):
+        turn = self.fresh("t")
+        with self.loop(turn, f"for {turn} in {bounds}", trips):
             self.line(f"{value} = tl.load({pointer}, boundary_check={checked})")
             self.keep(value, shape)
             self.line(f"{pointer} = tl.advance({pointer}, ({self.whole(0, 3)}, 8))")

@@ -53,6 +53,8 @@ class Numbers:
         self._depth = 1
         self._count = 0
         self._named: list[Number] = []
+        self._turns = ["p0"]
+        """The variables of the loops around what is written."""
         self.arguments: dict[str, Any] = {}
         self.kinds: set[str] = set()
         most: tuple[int, ...] = self.one_of(((8,), (8,), (8,), (8, 3), (4, 3, 2)))
@@ -223,6 +225,9 @@ class Numbers:
         if self.often(3) and shape[axis] > 2:
             self.kinds.add("mapped index")
             half = f"tl.arange(0, {shape[axis] // 2})"
+            own = (
+                f"({text} + {self._turns[-1]} + {3 * self.count_up()})"  # of no other turn or copy
+            )
             text = self.one_of(
                 (
                     f"({shape[axis] - 1} - {text})",
@@ -238,9 +243,9 @@ class Numbers:
                     f"tl.cumsum({text} % 3, 0)",
                     f"tl.flip({text}, 0)",
                     f"tl.interleave({half} * 2, {half} + 5)",
-                    f"tl.floor(({text} + 0.5) * 0.75 - 0.5).to(tl.int32)",
-                    f"tl.maximum(({text}.to(tl.float32) + p0) / 3.0, 1.5).to(tl.int32)",
-                    f"tl.where({text} * 0.25 < 1.0, {text}, tl.ceil({text} * 1.7).to(tl.int32))",
+                    f"tl.floor(({own} + 0.5) * 0.75 - 0.5).to(tl.int32)",
+                    f"tl.maximum(({own}.to(tl.float32) + p0) / 3.0, 1.5).to(tl.int32)",
+                    f"tl.where({own} * 0.25 < 9.0, {text}, tl.ceil({own} * 1.7).to(tl.int32))",
                 )
             )
         if self.often(4):

@@ -280,3 +280,11 @@ def handing(
     at = tile_elsewhere(x_ptr, TILE, TIMES=FLAG)
     total = tl.zeros([OTHER], dtype=tl.float32)
     tl.store(at, min(n, GROUP) + tl.sum(total))
+
+
+@triton.jit
+def sines(x, y, n, BLOCK: tl.constexpr):
+    """Add the sine and the cosine of each number."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + at, at < n)
+    tl.store(y + at, tl.sin(value) + tl.cos(value), at < n)

@@ -188,7 +188,8 @@ def _least_time(part: str, case: Case) -> str:
     us = None if light is None else light.part_us(part)
     if us is None or light is None:
         return "-"
-    return f"{microseconds(us)}{', binds' if light.binds == part else ''}"
+    more, binds = " or more" * (part in light.open), ", binds" * (light.binds == part)
+    return f"{microseconds(us)}{more}{binds}"
 
 
 def used_lanes(counts: Counts) -> float | None:

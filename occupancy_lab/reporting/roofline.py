@@ -88,7 +88,7 @@ def _point(kernel: TracedKernel, basis: str) -> Point | None:
     if of_grid is None or not of_grid.launches:
         return None
     us, light = of_grid.us / of_grid.launches, record.speed_of_light
-    least = cell(None if light is None else light.us)
+    least = cell(None if light is None else light.exact_us)
     lost = "" if time.lost_us is None else f", {duration(time.lost_us)} of them lost"
     words = f"{kernel.kernel}: {microseconds(us)} {time.basis}, least {least} us"
     all_words = f"; {duration(time.us)} in all{lost}"

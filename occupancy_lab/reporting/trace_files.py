@@ -155,7 +155,7 @@ def _arguments(one: Launched) -> dict[str, Any]:
     values = {
         "grid": None if one.grid.grid is None else "x".join(map(str, one.grid.grid)),
         "configuration": configuration(one.kernel),
-        "speed_of_light_us": None if light is None else light.us,
+        "speed_of_light_us": None if light is None else light.exact_us,
         "predicted_us": None if prediction is None else prediction.us,
         "bound": None if prediction is None else prediction.bound,
     }

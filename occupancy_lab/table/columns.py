@@ -180,7 +180,7 @@ _WORK = {
         AMOUNT,
         intensity="floating-point operations per byte of device memory",
         speed_of_light_us="the least time that bytes and FLOPs allow by the data sheet, us",
-        lost_us="time above the speed of light, us; in a trace that of all launches",
+        lost_us="time above that of the most that it may do, us; in a trace that of all launches",
     ),
     "lost_of": Column(
         "the time that lost_us is of, measured or predicted",

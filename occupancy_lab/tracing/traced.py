@@ -301,7 +301,7 @@ class TracedKernel:
         return {
             **{name: value for name, value in plain.items() if name != "record"},
             **_filling(self.plan(one.grid)),
-            "speed_of_light_us": None if light is None else light.us,
+            "speed_of_light_us": None if light is None else light.exact_us,
             "predicted_us": None if prediction is None else prediction.us,
         }
 

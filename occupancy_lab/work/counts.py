@@ -489,6 +489,11 @@ class Program:
     common: Common | None = None
     """None where all programs load no same bytes, or what they do empties the L1 cache."""
 
+    @property
+    def has_local(self) -> bool:
+        """Whether it moves anything to or from local memory as a rule."""
+        return bool(self.local_loaded or self.local_stored)
+
     def with_common(self, asked: float, waited: float) -> Program:
         """Return it where the L1 cache has a share of what all programs load.
 

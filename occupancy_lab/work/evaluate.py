@@ -361,6 +361,8 @@ def name_of(operation: Operation) -> str:
     """Return what is called that an operation makes, where nobody knows it."""
     if operation.name == "tt.elementwise_inline_asm":
         return "inline assembly"
+    if not operation.results:
+        return operation.name
     if operation.name.startswith("tt.atomic"):
         how = operation.text.split(",")[0].strip() if operation.name.endswith("rmw") else "cas"
         return f"the result of atomic_{how}"

@@ -192,7 +192,7 @@ class Run(ABC):
         """Return the programs whose way is followed, and what they did.
 
         They are followed thrice where a condition is not known: taken as true, as false, and both
-        ways, as warps go whose threads differ.
+        ways, as warps go whose threads differ, but for ways that only unusual numbers take.
         """
         needed = self.needed(addresses=False)
         most = MOST_PROGRAMS

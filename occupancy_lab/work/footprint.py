@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -40,6 +42,9 @@ MOST_RUNS, MOST_MERGED, MOST_KINDS = 2**20, 2**21, 2**14
 they are too scattered."""
 FEW_RUNS, RUNS_A_KIND = 2**14, 2**11
 """Runs that are merged at once in the time that a kind of tile takes by itself, and all kinds."""
+QUICK_RUNS, FEW_KINDS = 2**17, 2**6
+"""Above so many runs of so few kinds it is tried first whether they repeat regularly."""
+ENDS = ("starts", "ends")
 SMALL_SHARE = 1 / 256
 """A tensor that is no larger a part of what a launch touches is taken to stay in a cache."""
 
@@ -50,24 +55,49 @@ class Bytes:
 
     starts: Any
     ends: Any
+    steps: tuple[Any, ...] = ()
+    """All of them are there once more behind each sum of one step of each, apart from all others:
+    of more runs than there is time for."""
 
     @property
     def size(self) -> int:
         """How many there are."""
-        return int((self.ends - self.starts).sum())
+        return int((self.ends - self.starts).sum()) * math.prod(map(len, self.steps))
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Where the first run starts and the last one ends."""
+        first, last = (sum(int(each[place]) for each in self.steps) for place in (0, -1))
+        return int(self.starts[0]) + first, int(self.ends[-1]) + last
 
     def whole(self, unit: int) -> Bytes:
-        """Return all bytes of the units of so many in which they lie."""
+        """Return all bytes of the units of so many in which they lie.
+
+        Raises TooManyRunsError where they lie in other ones behind some steps.
+        """
         if not len(self.starts):
             return self
-        return merged(self.starts // unit * unit, -(-self.ends // unit) * unit)
-
-
-NO_BYTES = Bytes(np.zeros(0, "int64"), np.zeros(0, "int64"))
+        if any((each % unit).any() for each in self.steps):
+            raise TooManyRunsError
+        found = merged(self.starts // unit * unit, -(-self.ends // unit) * unit)
+        return repeated(found, self.steps)
 
 
 class TooManyRunsError(Exception):
     """A set of bytes has more runs than there is time for."""
+
+
+def repeated(one: Bytes, steps: Sequence[Any]) -> Bytes:
+    """Return *one* behind each sum of one step of each of *steps*, the shortest steps first.
+
+    Raises TooManyRunsError where some may overlap.
+    """
+    extent = int(one.ends[-1] - one.starts[0])
+    for each in steps:
+        if len(each) > 1 and _least_step(each) < extent:
+            raise TooManyRunsError
+        extent += int(each[-1] - each[0])
+    return Bytes(one.starts, one.ends, (*steps,))
 
 
 def merged(starts: Any, ends: Any) -> Bytes:
@@ -83,14 +113,43 @@ def merged(starts: Any, ends: Any) -> Bytes:
     return Bytes(starts[first], reached[last])
 
 
-def union(several: Iterable[Bytes]) -> Bytes:
-    """Return the union of sets of bytes."""
-    kept = [one for one in several if len(one.starts)]
-    if len(kept) < 2:  # noqa: PLR2004
-        return kept[0] if kept else NO_BYTES
-    return merged(
-        np.concatenate([one.starts for one in kept]), np.concatenate([one.ends for one in kept])
-    )
+def union(several: Iterable[Bytes]) -> tuple[Bytes, ...]:
+    """Return the union of sets of bytes as sets one behind the other.
+
+    Raises TooManyRunsError where some may overlap whose steps are not the same, of too many runs.
+    """
+    alike: list[list[Bytes]] = []
+    for one in several:
+        if not len(one.starts):
+            continue
+        for others in alike:
+            steps = others[0].steps
+            if len(steps) == len(one.steps) and all(map(np.array_equal, one.steps, steps)):
+                others.append(one)
+                break
+        else:
+            alike.append([one])
+    found = [_together(one) for one in alike]
+    found.sort(key=lambda one: one.bounds)
+    if all(one.bounds[1] <= other.bounds[0] for one, other in itertools.pairwise(found)):
+        return tuple(found)
+    if sum(len(one.starts) * math.prod(map(len, one.steps)) for one in found) > MOST_RUNS:
+        raise TooManyRunsError
+    return (_together([spread(Bytes(one.starts, one.ends), one.steps) for one in found]),)
+
+
+def _together(several: Sequence[Bytes]) -> Bytes:
+    """Return the union of sets with the same steps."""
+    first = several[0]
+    if len(several) == 1:
+        return first
+    starts, ends = (np.concatenate([getattr(x, name) for x in several]) for name in ENDS)
+    return repeated(merged(starts, ends), first.steps)
+
+
+def size_of(several: Iterable[Bytes]) -> int:
+    """Return how many bytes there are in sets that have none in common."""
+    return sum(one.size for one in several)
 
 
 def spread(one: Bytes, steps: Sequence[Any]) -> Bytes:
@@ -121,7 +180,15 @@ def _least_step(steps: Any) -> int:
     return int((steps[1:] - steps[:-1]).min()) if len(steps) > 1 else 0
 
 
-def touched(touch: Touch, unit: int = 1) -> Bytes:
+def _far_spread(one: Bytes, steps: Sequence[Any]) -> Bytes:
+    """Return the same as `spread`, with the longest steps taken but once: of too many runs."""
+    left = sorted(steps, key=_least_step)
+    while left and len(one.starts) * len(left[0]) <= FEW_RUNS:
+        one = spread(one, [left.pop(0)])
+    return repeated(one, left)
+
+
+def touched(touch: Touch, unit: int = 1) -> tuple[Bytes, ...]:
     """Return the bytes that an access touches, whole units of so many of them.
 
     It is as if what is unknown were 0.
@@ -130,10 +197,12 @@ def touched(touch: Touch, unit: int = 1) -> Bytes:
         TooManyRunsError: they are too scattered.
     """
     groups = grouped(touch, None)
+    if not all(len(one.starts) for one in groups):
+        return ()
     if math.prod(len(one.starts) for one in groups) <= MOST_CELLS:
         found = _one_by_one(touch, combined(groups, None), unit)
         if found is not None:
-            return found
+            return (found,)
     kinds: list[tuple[Any, int, list[Any]]] = [(0, 0, [])]
     for cells in groups:
         group = [
@@ -157,15 +226,17 @@ def touched(touch: Touch, unit: int = 1) -> Bytes:
         part = slice(bounds[row], bounds[row + 1])
         one = Bytes(runs.starts[part] + shift, runs.ends[part] + shift)
         several.append((one.whole(unit), steps))
-    if sum(least_runs(*one) for one in several) > MOST_RUNS:
+    number = sum(least_runs(*one) for one in several)
+    if number > QUICK_RUNS and len(several) <= FEW_KINDS:
+        with contextlib.suppress(TooManyRunsError):
+            return union([_far_spread(*one) for one in several])
+    if number > MOST_RUNS:
         raise TooManyRunsError
     return union([spread(*one) for one in several])
 
 
 def _one_by_one(touch: Touch, cells: Cells, unit: int) -> Bytes | None:
     """Return the same, of all programs and iterations each; None where that takes longer."""
-    if not len(cells.starts):
-        return NO_BYTES
     first, place = distinct_rows(cells.codes)
     runs = tile_runs(touch, cells.codes[first])
     if len(runs.rows) / len(first) * len(place) > max(FEW_RUNS, RUNS_A_KIND * len(first)):
@@ -213,38 +284,37 @@ class Accessed:
     touch: Touch
     asked: Amount
     """Bytes."""
-    bytes: Bytes | None
-    sectors: Bytes | None
+    bytes: tuple[Bytes, ...] | None
+    sectors: tuple[Bytes, ...] | None
     """The bytes of whole sectors."""
 
     @property
     def least(self) -> int:
         """As many bytes as it touches at the least: an element in each sector."""
-        return 0 if self.sectors is None else self.sectors.size // SECTOR * self.touch.item_bytes
+        sectors = size_of(self.sectors or ()) // SECTOR
+        return sectors * self.touch.item_bytes
 
     def most(self, unit: int) -> int | None:
         """Return as many bytes, of whole units, as it can touch at the most."""
         if self.asked.high is None:
             return None
         found = self.asked.high * max(unit // self.touch.item_bytes, 1)
-        known = self.sectors is not None and is_certain(self.touch)
-        return min(found, self.sectors.size) if known and self.sectors else found
+        known = is_certain(self.touch)
+        return min(found, size_of(self.sectors)) if known and self.sectors else found
 
 
 def accessed(touch: Touch, asked: Amount) -> Accessed:
     """Return what is known of an access that asks for so many bytes."""
     if not is_certain(touch):
-        return Accessed(touch, asked, NO_BYTES, NO_BYTES)
-    try:
+        return Accessed(touch, asked, (), ())
+    found = sectors = None
+    with contextlib.suppress(TooManyRunsError):
         found = touched(touch)
-    except TooManyRunsError:
-        pass
-    else:
-        return Accessed(touch, asked, found, found.whole(SECTOR))
-    try:
-        return Accessed(touch, asked, None, touched(touch, SECTOR))
-    except TooManyRunsError:
-        return Accessed(touch, asked, None, None)
+        sectors = union(one.whole(SECTOR) for one in found)
+    if sectors is None:
+        with contextlib.suppress(TooManyRunsError):
+            sectors = touched(touch, SECTOR)
+    return Accessed(touch, asked, found, sectors)
 
 
 def distinct(several: Sequence[Accessed], limit: int | None, unit: int = 1) -> Amount:
@@ -253,15 +323,19 @@ def distinct(several: Sequence[Accessed], limit: int | None, unit: int = 1) -> A
     *limit* is the size of the tensor, where it is known.
     """
     sets = [one.bytes if unit == 1 else one.sectors for one in several]
-    certain = union(known for known in sets if known is not None).size
+    known = [one for each in sets for one in each or ()]
+    try:
+        certain = Amount.of(size_of(union(known)))
+    except TooManyRunsError:
+        certain = Amount(max(one.size for one in known), size_of(known))
     unsure = [
         one
-        for one, known in zip(several, sets, strict=True)
-        if known is None or not is_certain(one.touch)
+        for one, each in zip(several, sets, strict=True)
+        if each is None or not is_certain(one.touch)
     ]
-    low = max([certain, *(one.least for one in unsure)])
+    low = max([certain.low, *(one.least for one in unsure)])
     mosts = [one.most(unit) for one in unsure]
-    high = None if None in mosts else certain + sum(one or 0 for one in mosts)
+    high = None if None in mosts else (certain.high or 0) + sum(one or 0 for one in mosts)
     if unsure and limit is not None:
         limit = -(-limit // unit) * unit
         high = max(limit if high is None else min(high, limit), low)
@@ -299,10 +373,10 @@ def footprints(
 def _bounds(several: Sequence[Accessed]) -> tuple[int, int] | None:
     """Return the begin of the first sector that is touched and the end of the last."""
     sets = [one.sectors for one in several if one.sectors is not None and is_certain(one.touch)]
-    sets = [one for one in sets if len(one.starts)]
-    if not sets or len(sets) < len(several):
+    if not all(sets) or len(sets) < len(several):
         return None
-    return min(int(one.starts[0]) for one in sets), max(int(one.ends[-1]) for one in sets)
+    bounds = [one.bounds for each in sets for one in each]
+    return min(first for first, _ in bounds), max(last for _, last in bounds)
 
 
 def _read_again(

@@ -8,7 +8,7 @@ LLVM's comment says which calls of helpers it came by.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -143,6 +143,8 @@ class GcnCode:
     syncs: frozenset[int] = frozenset()
     slots: int = ACCUMULATION + SCRATCH_WORDS
     lanes: int = LANES
+    usual: Mapping[int, bool] = field(default_factory=dict)
+    """As that of a `Code`: nothing of AMD's library keeps arrays in local memory."""
 
     @cached_property
     def accesses(self) -> Mapping[int, tuple[str, int]]:

@@ -139,34 +139,70 @@ def _unknown_loop(at: _At, hidden: Sequence[tiles.Hidden]) -> None:
         walk.loops.append(Loop(place, depth, entered, trips, None, None, None))
     roots = frozenset[tiles.Root]().union(*(one.source.roots for one in hidden))
     inner = replace(reach, factor=Amount(0, None))
-    axes = [at.axis]
-    first = operation.name == "scf.for"
-    starts = operation.operands[3:] if first else operation.operands
-    for region in operation.regions:
-        for argument in region.blocks[0].arguments:
-            place_ = argument.index - first
-            init = walk.value(starts[place_]) if 0 <= place_ < len(starts) else None
-            if argument in walk.needed or place_ < 0:
-                walk.env[argument] = _blurred(walk, argument, roots, axes, init)
-        walk.region(region, inner, depth + 1)
-    for place_, result in enumerate(operation.results):
-        if result in walk.needed:
-            init = walk.value(starts[place_]) if place_ < len(starts) else None
-            walk.env[result] = _blurred(walk, result, roots, axes, init)
+    first, *others = operation.regions
+    is_for = not others
+    variables, carried = first.blocks[0].arguments[:is_for], first.blocks[0].arguments[is_for:]
+    inits = dict(zip(carried, map(walk.value, operation.operands[3 * is_for :]), strict=True))
+
+    last: list[Made] = []
+
+    def turn() -> list[Made]:
+        handed = walk.region(first, inner, depth + 1)
+        for region in others:
+            last[:] = handed[1:]
+            walk.env.update(zip(region.blocks[0].arguments, last, strict=True))
+            handed = walk.region(region, inner, depth + 1)
+        return handed  # type: ignore[no-any-return]
+
+    for one in variables:
+        walk.env[one] = walk.evaluator.of_type(tiles.hidden(one, roots, [], [at.axis]), one.type)
+    needed = [one for one in carried if one in walk.needed]
+    turns = Turns(carried, inits, at.axis, 1, tiles.number(1), turn)
+    walk.env |= (blurred := _blurred(walk, needed, turns, roots))
+    turn()
+    after = [blurred.get(one, Number()) for one in carried] if is_for else last
+    walk.env.update(zip(operation.results, after, strict=True))
 
 
 def _blurred(
-    walk: Any, key: Value, roots: Iterable[Any], axes: Iterable[int], init: Made | None
-) -> Made:
-    """Return what a loop carries of which nothing is known but where it starts."""
-    if init is None or isinstance(init, Mask):
-        return walk.evaluator.of_type(tiles.hidden(key, roots, [], axes), key.type)  # type: ignore[no-any-return]
-    parts: list[tiles.Known] = []
-    for place, one in enumerate(numbers_of(init)):
-        unknown = tiles.hidden((key, place), roots, [], axes)
-        known = tilewise.as_number(one, one.shape, walk.dimensions)
-        parts.append(tiles.add(known, Number(hidden=unknown), one.shape))
-    return with_numbers(init, parts)
+    walk: Any, lost: Sequence[Value], turns: Turns, roots: Iterable[Any]
+) -> dict[Value, Made]:
+    """Return what a loop carries of which nothing is known but where it starts.
+
+    Its elements differ from that alike where an iteration changes all of them alike.
+    """
+    recording, walk.recording = walk.recording, False
+    walk.env |= {one: _placeholder(one, turns.inits[one]) for one in lost}
+    made = dict(zip(turns.carried, turns.turn(), strict=False))
+    walk.recording = recording
+    found: dict[Value, Made] = {}
+    for one in lost:
+        init = turns.inits[one]
+        parts: list[Known] = []
+        ends = numbers_of(made[one])
+        for place, start in enumerate(numbers_of(init)):
+            end = ends[place] if type(init) is type(made[one]) else Number()
+            (unknown,) = tiles.hidden((one, place), roots, [], [turns.axis])
+            unknown = replace(unknown, dims=_changed(_Carried(one, place), start, end, lost))
+            if isinstance(start, Mask):
+                parts.append(Mask(hidden=(unknown,), shape=start.shape))
+            else:
+                start = replace(start, tiles=()) if unknown.dims else start  # noqa: PLW2901
+                parts.append(tiles.add(start, Number(hidden=(unknown,)), start.shape))
+        found[one] = with_numbers(init, parts)
+    return found
+
+
+def _changed(key: _Carried, start: Known, end: Known, lost: Sequence[Value]) -> frozenset[int]:
+    """Return the dimensions of a tile along which an iteration adds different numbers to it."""
+    others = tuple(one for one in end.hidden if one.source.key != key)
+    keys = [each for one in others for each in (one.source.key, *one.source.roots)]
+    if [one.scale for one in end.hidden if one not in others] != [1] or any(
+        isinstance(one, _Carried) and one.value in lost for one in keys
+    ):
+        return frozenset(place for place, size in enumerate(start.shape) if size > 1)
+    (added,) = tiles.hidden(key, (), [replace(end, hidden=others)])
+    return added.dims
 
 
 def _carry(walk: Any, turns: Turns) -> dict[Value, Made]:
@@ -178,9 +214,11 @@ def _carry(walk: Any, turns: Turns) -> dict[Value, Made]:
         after, lost = solve(walk, turns)
     finally:
         walk.recording = recording
-    for one in lost:
+    if lost:
         roots = [tiles.Root("what a loop carries from iteration to iteration")]
-        walk.env[one] = after[one] = _blurred(walk, one, roots, [turns.axis], turns.inits[one])
+        blurred = _blurred(walk, lost, turns, roots)
+        walk.env |= blurred
+        after |= blurred
     return after
 
 
@@ -306,8 +344,9 @@ class Turns:
     trips: Number
     turn: Callable[[], list[Made]]
     """Walks the body for all iterations at once, and returns what it hands to the next."""
-    single: Callable[[int], tuple[list[Made], Mask]]
-    """Walks one iteration, and returns that and who does it."""
+    single: Callable[[int], tuple[list[Made], Mask]] | None = None
+    """Walks one iteration, and returns that and who does it; None where iterations are not told
+    apart."""
 
 
 def solve(walk: Any, turns: Turns) -> tuple[dict[Value, Made], list[Value]]:
@@ -333,7 +372,9 @@ def solve(walk: Any, turns: Turns) -> tuple[dict[Value, Made], list[Value]]:
             todo.remove(one)
     if not todo:
         return after, []
-    followed = _followed(walk, todo, turns)
+    solved = {one: walk.env[one] for one in after}
+    followed = _followed(walk, todo, turns, solved)
+    walk.env |= solved
     if followed is None:
         return after, todo
     return after | followed, []
@@ -478,16 +519,17 @@ def _taken(value: Known, axis: int, place: Any, when: str) -> Known:
     )
 
 
-def _followed(walk: Any, todo: Sequence[Value], turns: Turns) -> dict[Value, Made] | None:
+def _followed(
+    walk: Any, todo: Sequence[Value], turns: Turns, solved: Mapping[Value, Made]
+) -> dict[Value, Made] | None:
     """Follow what a loop carries iteration by iteration; None where that takes too long.
 
     Tiles are not followed, nor what becomes unknown on the way.
     """
     state: dict[Value, Any] = {one: turns.inits[one] for one in todo}
-    solved = {one: walk.env[one] for one in turns.carried if one in walk.needed and one not in todo}
     history: dict[Value, list[Any]] = {one: [] for one in todo}
     for place in range(turns.size):
-        if place == MOST_TURNS or not all(map(_is_scalar, state.values())):
+        if place == MOST_TURNS or not turns.single or not all(map(_is_scalar, state.values())):
             return None
         at = np.full((1,) * walk.dimensions, place)
         walk.env |= {one: taken(value, turns.axis, at) for one, value in solved.items()}
@@ -503,7 +545,6 @@ def _followed(walk: Any, todo: Sequence[Value], turns: Turns) -> dict[Value, Mad
         made: dict[Value, Any] = dict(zip(turns.carried, handed, strict=False))
         for one in todo:
             state[one] = walk.evaluator.chosen(going, made[one], state[one], (one, place))
-    walk.env |= solved
     for one in todo:
         shape = np.broadcast_shapes(*(each.shape for each in history[one]))
         if int(np.prod(shape)) * turns.size > tiles.MOST_CELLS:

@@ -158,11 +158,12 @@ def local_memory(
     if executed is None or not resources.local_bytes:
         return None
     loads, stores = (executed.kinds.get(one, NOTHING) for one in ("local_loads", "local_stores"))
-    program = executed.program
-    if program is None:
-        moved = total(one.local_bytes for one in executed.lines).low
-        a_load = a_store = moved / max((loads + stores).low, 1)
+    program, reuse = executed.program, LocalReuse.uniform(resources.local_bytes)
+    if program is None or not program.has_local:
+        moved = total(one.local_bytes for one in executed.lines).most
+        a_load = a_store = moved / max((loads + stores).most, 1)
     else:
+        reuse = program.local_reuse
         # Of a range from 0 on no typical number is known, but what a warp moves at once is.
         a_load, a_store = (
             min(moved * executed.programs / max(often.typical, 1), lanes * WIDEST)
@@ -175,7 +176,7 @@ def local_memory(
         * lanes
         * (programs if resident is None else min(programs, resident)),
         frame=resources.local_bytes,
-        reuse=LocalReuse.uniform(resources.local_bytes) if program is None else program.local_reuse,
+        reuse=reuse,
     )
 
 
@@ -193,7 +194,14 @@ class SpeedOfLight:
     """The parts that the GPU's data sheet has no rate for: they could take longer."""
     most_us: float | None = None
     """The least time of the most that it may do, where values steer that; else `us`. None where
-    there is no most, or no rate is known."""
+    there is no most, or a rate is not known."""
+    open: tuple[str, ...] = ()
+    """The parts of which there may be more, where values steer that."""
+
+    @property
+    def exact_us(self) -> float | None:
+        """The least time; None where it may be more."""
+        return self.us if self.us == self.most_us else None
 
     def part_us(self, name: str) -> float | None:
         """Return the time of a part by itself; None where there is none, or it is not known."""
@@ -203,9 +211,11 @@ class SpeedOfLight:
         """Return it as plain values."""
         return {
             "us": self.us,
+            "most_us": self.most_us,
             "binds": self.binds,
             "parts": {part.name: part.us for part in self.parts},
             "unknown": list(self.unknown),
+            "open": list(self.open),
         }
 
 
@@ -396,20 +406,23 @@ def speed_of_light(counts: Counts | None, moved: Memory, gpu: Gpu) -> SpeedOfLig
     Of products of matrices the rate is that of the tensor cores, by the dtype of what is
     multiplied; of everything else that of FP32, which is twice as high for 16 bits.
     """
-    parts, unknown = [], []
+    parts, unknown, open_ = [], [], []
     most: float | None = 0.0
     for name, work, rate in _demands(counts, moved, gpu):
         if work == NOTHING:
             continue
         if rate is None:
             unknown.append(name)
+            most = None
             continue
+        if not work.is_exact:
+            open_.append(name)
         if work.low:
             parts.append(Part(name, work.low / rate / 1e3))
         most = None if work.high is None or most is None else max(most, work.high / rate / 1e3)
     longest = max(parts, key=lambda part: part.us, default=None)
     us, binds = (None, None) if longest is None else (longest.us, longest.name)
-    return SpeedOfLight(us, binds, tuple(parts), tuple(unknown), most or None)
+    return SpeedOfLight(us, binds, tuple(parts), tuple(unknown), most or None, tuple(open_))
 
 
 def _demands(
@@ -488,5 +501,5 @@ def work_columns(
     return {
         **{name: None if one is None else one.exact for name, one in amounts.items()},
         "intensity": None if counts is None or moved is None else intensity(counts, moved),
-        "speed_of_light_us": None if moved is None else speed_of_light(counts, moved, gpu).us,
+        "speed_of_light_us": None if moved is None else speed_of_light(counts, moved, gpu).exact_us,
     }

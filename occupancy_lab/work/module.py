@@ -34,6 +34,8 @@ DTYPES: Mapping[str, str] = {
 }
 """Triton's name of each floating-point type of MLIR."""
 UNKNOWN_PLACE = Place("", 0)
+_ALIAS = re.compile(r"^[ \t]*(#[\w$.\-]+) = loc\((.*)\)\s*$", re.MULTILINE)
+_NAMED = re.compile(r'"((?:[^"\\]|\\.)*)"\((.*)\)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,11 @@ class Type:
     def is_float(self) -> bool:
         """Whether its elements are floating-point numbers."""
         return self.element in DTYPES
+
+    @property
+    def is_address(self) -> bool:
+        """Whether its elements say where something is in memory."""
+        return self.element in {"ptr", "desc"}
 
     @property
     def dtype(self) -> str:
@@ -174,8 +181,8 @@ class Module:
             return self._place(found, depth + 1)
         if match := re.fullmatch(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)(?: to .*)?', location):
             return Place(match[1], int(match[2]), int(match[3]))
-        if match := re.fullmatch(r'"(?:[^"\\]|\\.)*"\((.*)\)', location):
-            return self._place(match[1], depth + 1)
+        if match := _NAMED.fullmatch(location):
+            return self._place(match[2], depth + 1)
         if location.startswith("callsite("):
             callee, _, caller = location[len("callsite(") : -1].partition(" at ")
             inner, outer = self._place(callee, depth + 1), self._place(caller, depth + 1)
@@ -257,6 +264,25 @@ def _loaded(pointer: Type) -> Type:
     return Type(inside.element, pointer.shape or inside.shape, inside.pointee)
 
 
+def locations_of(text: str) -> dict[str, str]:
+    """Return the locations that *text* has by names, such as #loc1."""
+    return dict(_ALIAS.findall(text))
+
+
+def first_name(location: str, locations: Mapping[str, str]) -> str | None:
+    """Return what a value was called at first; None where *location* has no name.
+
+    Each variable of the source that is set to it puts another name around that.
+    """
+    name = None
+    for _ in range(DEEPEST):
+        match = _NAMED.fullmatch(locations.get(location, location))
+        if match is None:
+            break
+        name, location = match[1], match[2]
+    return name
+
+
 def split(text: str) -> list[str]:
     """Return what commas outside of brackets and strings part in *text*."""
     parts, depth, start, inside = [], 0, 0, False
@@ -273,6 +299,16 @@ def split(text: str) -> list[str]:
         else:
             depth += 1 if what in "<({[" else -1
     return [one for one in (*parts, text[start:].strip()) if one]
+
+
+def without_location(line: str) -> tuple[str, str]:
+    """Return *line* without the location at its end, and that."""
+    start = line.rfind(" loc(")
+    while start > 0 and closing(line, start + 4) != len(line) - 1:
+        start = line.rfind(" loc(", 0, start)
+    if start <= 0:
+        return line, ""
+    return line[:start].rstrip(), line[start + 5 : -1]
 
 
 def closing(text: str, start: int) -> int:

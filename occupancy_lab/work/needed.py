@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -21,6 +22,23 @@ STORED = {
     "tt.descriptor_scatter": -1,
 }
 """Which operand is what is stored."""
+ACCESSES = {
+    "tt.load": ("load", True, False),
+    "tt.store": ("store", False, True),
+    "tt.atomic_rmw": ("atomic", True, True),
+    "tt.atomic_cas": ("atomic", True, True),
+    "tt.descriptor_load": ("descriptor load", True, False),
+    "tt.descriptor_gather": ("descriptor gather", True, False),
+    "tt.descriptor_store": ("descriptor store", False, True),
+    "tt.descriptor_scatter": ("descriptor scatter", False, True),
+    "tt.descriptor_reduce": ("descriptor reduce", True, True),
+}
+"""What each operation that moves anything is called, and whether it reads and writes."""
+MOVES_NOTHING = re.compile(
+    r"(scf|cf|arith|ub)\..*|tt\.(addptr|advance|make_tensor_\w+|splat|unsplat|broadcast|expand_dims"
+    r"|trans|reshape|cat|join|split|gather|bitcast|ptr_to_int|int_to_ptr|print|return)"
+)
+"""What may be given an address, and touches no memory there."""
 LOADS = {"tt.load", "tt.descriptor_load", "tt.descriptor_gather", "tt.atomic_rmw", "tt.atomic_cas"}
 ADDS = {"tt.atomic_rmw", "tt.descriptor_reduce"}
 """Stores that add to what is there."""
@@ -37,14 +55,14 @@ def needed_values(module: Module) -> set[Value]:
     return {*_sources(steering, _branches(module))}
 
 
-def reduced_tensors(module: Module) -> tuple[str, ...]:
+def reduced_tensors(module: Module, names: Mapping[Value, str]) -> tuple[str, ...]:
     """Return the tensors to which a program stores what it makes of all that it goes through.
 
     A sum, a mean or a maximum, which a loop carries from pass to pass or an operation outside of
     loops makes: with another share for each program they are others. What is added to memory that
-    all programs share is not one of them.
+    all programs share is not one of them. *names* are those of the kernel's parameters.
     """
-    branches, parameters = _branches(module), set(module.kernel.arguments)
+    branches = _branches(module)
     found: dict[str, None] = {}
     for operation in operations_of(module.kernel.body):
         if operation.name not in STORED or operation.name in ADDS:
@@ -52,8 +70,8 @@ def reduced_tensors(module: Module) -> tuple[str, ...]:
         stored = operation.operands[STORED[operation.name]]
         if any(_is_reduced(one) for one in _sources([stored], branches, through_loads=False)):
             addresses = _sources(operation.operands[:1], branches)
-            pointers = (one for one in addresses if one in parameters and one.type.pointee)
-            found.update((one.name, None) for one in pointers)
+            pointers = (one for one in addresses if one in names and one.type.pointee)
+            found.update((names[one], None) for one in pointers)
     return tuple(found)
 
 
@@ -106,6 +124,14 @@ def _sources(
             todo += _made_of(value)
 
 
+def touched_unknown(operation: Operation) -> list[Value]:
+    """Return the addresses that are given to an operation of which nobody knows what it moves."""
+    name, given = operation.name, [one for one in operation.operands if one.type.is_address]
+    if not given or operation.regions or name in ACCESSES or MOVES_NOTHING.fullmatch(name):
+        return []
+    return given
+
+
 def _steering(operation: Operation) -> list[Value]:
     match operation.name:
         case "tt.load" | "tt.descriptor_load" | "tt.descriptor_gather":
@@ -119,7 +145,7 @@ def _steering(operation: Operation) -> list[Value]:
             return operation.operands[:3]
         case "scf.if" | "scf.condition" | "cf.cond_br":
             return operation.operands[:1]
-    return []
+    return touched_unknown(operation)
 
 
 def _ends(operation: Operation, region: int = 0) -> Iterator[Operation]:

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from occupancy_lab.arguments import Descriptor, Pointer
+from occupancy_lab.arguments import Pointer, flattened
 from occupancy_lab.compiling.amdgcn import kernel_arguments
 from occupancy_lab.compiling.cubin import attributes, unpack
+from occupancy_lab.work.module import closing, first_name, locations_of, split, without_location
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from occupancy_lab.arguments import Plain
     from occupancy_lab.compiling.cubin import Elf
@@ -35,7 +36,6 @@ CLUSTER_SIZES, CLUSTER_SIZES_OF_BLACKWELL = (0x150, 0x15C), (0x2B0, 0x2C0)
 for %clusterid and %nclusterid."""
 TENSOR_BITS = 40
 """Tensors lie so far apart, as a power of two, that no address computed from one is in another."""
-PARAMETER_TEXT = re.compile(r"%[\w$.\-]+: (!?[\w.]+)[^%]*?loc\(\"([^\"]*)\"")
 MIDDLE = 1 << TENSOR_BITS - 1
 """Where a tensor begins in its part of the addresses: what lies before it is taken for its own."""
 SCRATCH = 1 << 16
@@ -70,7 +70,8 @@ class Passed:
         self._constants: dict[tuple[int, int], int] = {}
         self._banks = banks
         self._values: dict[int, Any] = {}
-        flat = list(self._flat(parameters, arguments))
+        given = flattened(parameters, arguments)
+        flat = [self._bits(name, value) for name, value in given]
         for number, (offset, size) in places.items():
             value = (
                 flat[number] if number < len(flat) else (SCRATCH + number << TENSOR_BITS) + MIDDLE
@@ -78,9 +79,9 @@ class Passed:
             for one in range(0, size if value is not None else 0, WORD_BYTES):
                 self._constants[0, start + offset + one] = (value or 0) >> 8 * one & 0xFFFFFFFF
         for number, tensor in self.tensors.items():
-            argument = arguments[tensor]
-            if tensor in values and isinstance(argument, Pointer):
-                self._values[number] = _content(values[tensor], np.dtype(argument.dtype))
+            if tensor in values:
+                dtype = next(value.dtype for name, value in given if name == tensor)
+                self._values[number] = _content(values[tensor], np.dtype(dtype))
 
     @classmethod
     def of_cubin(
@@ -207,20 +208,6 @@ class Passed:
         """Return the tensor in which *address* is; None where it is in none."""
         return self.tensors.get(address >> TENSOR_BITS)
 
-    def _flat(
-        self, parameters: Sequence[str], arguments: Mapping[str, Plain]
-    ) -> Iterator[int | None]:
-        for name in dict.fromkeys(parameters):
-            count = parameters.count(name)
-            value = arguments.get(name)
-            items: Sequence[Any] = (value,)
-            if isinstance(value, Descriptor):
-                items = (None, *value.shape, *value.strides)
-            elif isinstance(value, tuple):
-                items = value if len(value) == count else [one for one in value if one != 1]
-            for place in range(count):
-                yield self._bits(name, items[place] if len(items) == count else None)
-
     def _bits(self, name: str, value: Any) -> int | None:
         if isinstance(value, Pointer):
             number = len(self.tensors) + 1
@@ -234,8 +221,15 @@ class Passed:
 
 def parameters_of(ttir: str, name: str) -> list[str]:
     """Return the names of the parameters that the kernel *name* has left in its *ttir*."""
-    match = re.search(rf"tt\.func public @\"?{re.escape(name)}\"?\((.*)", ttir)
-    return [] if match is None else [found[2] for found in PARAMETER_TEXT.finditer(match[1])]
+    match = re.search(rf"tt\.func public @\"?{re.escape(name)}\"?(\(.*)", ttir)
+    if match is None:
+        return []
+    locations, own = locations_of(ttir), r"%([\w$.\-]+): "
+    return [
+        first_name(without_location(one)[1], locations) or found[1]
+        for one in split(match[1][1 : closing(match[1], 0)])
+        if (found := re.match(own, one))
+    ]
 
 
 def _places(elf: Elf, name: str) -> tuple[int, dict[int, tuple[int, int]]]:

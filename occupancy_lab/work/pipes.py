@@ -1,10 +1,10 @@
 """Which pipe of a multiprocessor each instruction of a warp keeps busy, and for how many cycles.
 
 A multiprocessor has four schedulers, each with pipes of its own: fma (two halves that do FP32, one
-of which, fmaheavy, does integer multiply-adds and BF16 alone), alu (integers, comparisons, logic), xu (special functions, conversions), fp64,
-uniform and tensor. All share lsu, which moves what threads load, store and exchange. The names are
-Nsight Compute's; the cycles follow from the results a cycle of the CUDA C++ Programming Guide
-("Throughput of Native Arithmetic Instructions").
+of which, fmaheavy, does integer multiply-adds and BF16 alone), alu (integers, comparisons, logic),
+xu (special functions, conversions), fp64, uniform and tensor. All share lsu, which moves what
+threads load, store and exchange. The names are Nsight Compute's; the cycles follow from the results
+a cycle of the CUDA C++ Programming Guide ("Throughput of Native Arithmetic Instructions").
 """
 
 from __future__ import annotations

@@ -92,6 +92,11 @@ class Code:
     """The registers that each instruction writes, a bit each."""
     syncs: frozenset[int] = field(init=False)
     """The blocks in which the threads of a warp wait for each other."""
+    usual: Mapping[int, bool] = field(init=False)
+    """Whether a jump is taken as a rule, by its number, of those behind one of whose ways alone a
+    thread looks up a place of local memory that it computes. Triton keeps spilled registers at
+    fixed places; arrays there are of the slow ways that functions of CUDA's library have for large
+    numbers, as those of sin and cos beyond 105615 (Payne and Hanek's reduction)."""
     lanes: int = WARP
 
     def __post_init__(self) -> None:
@@ -99,11 +104,42 @@ class Code:
         object.__setattr__(self, "written", [self.decoder.writes(one) for one in self.words])
         syncs = frozenset(one for one in self.blocks if self.words[one] & 0x1FF == BSYNC)
         object.__setattr__(self, "syncs", syncs)
+        object.__setattr__(self, "usual", _usual(self.blocks, self.words))
 
     @property
     def slots(self) -> int:
         """Registers behind those of `operations`: places of local memory."""
         return len(self.decoder.slots)
+
+
+def _usual(blocks: Mapping[int, Block], words: Sequence[int]) -> Mapping[int, bool]:
+    """Return the jumps that lead past an array in local memory, and whether it is as they jump."""
+    arrays = {
+        start
+        for start, block in blocks.items()
+        for word in words[start : block.stop]
+        if word & 0x1FF == operations.LDL and word >> 24 & 255 != operations.STACK
+    }
+    found = {}
+    for block in blocks.values() if arrays else ():
+        if block.jump is None or not block.jump.conditions or block.jump.target is None:
+            continue
+        stays, goes = (_onward(blocks, one) for one in (block.stop, block.jump.target))
+        ways = [bool(arrays & one) for one in (stays - goes, goes - stays)]
+        if ways[0] != ways[1]:
+            found[block.stop - 1] = ways[0]
+    return found
+
+
+def _onward(blocks: Mapping[int, Block], start: int) -> set[int]:
+    """Return the blocks to which there is a way from one of them that leads back nowhere."""
+    found, todo = set[int](), [start]
+    while todo:
+        one = todo.pop()
+        if one in blocks and one not in found:
+            found.add(one)
+            todo += [other for other in blocks[one].successors if other > one]
+    return found
 
 
 def read_code(code: bytes | memoryview, arch: int, tables: bytes | memoryview = b"") -> Code:

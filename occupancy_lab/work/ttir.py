@@ -23,10 +23,13 @@ from occupancy_lab.work.module import (
     Type,
     Value,
     closing,
+    first_name,
+    locations_of,
     operations_of,
     parse_type,
     result_types,
     split,
+    without_location,
 )
 
 if TYPE_CHECKING:
@@ -61,7 +64,6 @@ _RESULTS = re.compile(r"%([\w$.\-]+)(?::(\d+))?")
 _LINE = re.compile(r'(?:(%[^=]*?) = )?(?:"([\w.$]+)"|([\w.$]+))(.*)')
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _LABEL = re.compile(r"\^([\w$.\-]+)(?:\((.*)\))?:")
-_ALIAS = re.compile(r"(#[\w$.\-]+) = loc\((.*)\)\s*$")
 _CARRIED = re.compile(r"%([\w$.\-]+) = %([\w$.\-]+)(?:#(\d+))?")
 
 
@@ -73,18 +75,15 @@ class _Reader:
         self._names: dict[str, list[Value]] = {}
         self._open: list[tuple[Operation, Region]] = []
         self._functions: dict[str, Function] = {}
-        self._locations: dict[str, str] = {}
+        self._locations = locations_of(text)
 
     def module(self) -> Module:
         for number, raw in enumerate(self._lines, 1):
             self._number = number
             line = raw.strip()
-            if not line or line.startswith("//"):
+            if not line or line.startswith(("//", "#")):
                 continue
-            if line.startswith("#"):
-                if match := _ALIAS.match(line):
-                    self._locations[match[1]] = match[2]
-            elif line.startswith("}"):
+            if line.startswith("}"):
                 self._close(line)
             elif line.startswith("^"):
                 self._label(line)
@@ -98,7 +97,7 @@ class _Reader:
         _refuse(f"line {self._number} of the TTIR {what}")
 
     def _operation(self, line: str) -> None:
-        line, location = _without_location(line)
+        line, location = without_location(line)
         opens = line.endswith("{")
         if opens:
             line = line[:-1].rstrip().removesuffix("(").rstrip()
@@ -187,11 +186,10 @@ class _Reader:
         match = re.match(r"%([\w$.\-]+): (.*)", text)
         if match is None:
             self._bad(f"has a parameter without a name: {quoted(text)}")
-        rest, location = _without_location(match[2])
-        named = re.match(r'"((?:[^"\\]|\\.)*)"', location)
+        rest, location = without_location(match[2])
         kind = parse_type(rest.partition(" {")[0])
         name = match[1]
-        value = Value(named[1] if named and ":" not in location[: named.end() + 1] else name, kind)
+        value = Value(first_name(location, self._locations) or name, kind)
         self._names[name] = [value]
         return value
 
@@ -231,14 +229,14 @@ class _Reader:
 
     def _argument(self, text: str) -> Value:
         name, _, rest = text.partition(": ")
-        return Value(name.removeprefix("%"), parse_type(_without_location(rest)[0]))
+        return Value(name.removeprefix("%"), parse_type(without_location(rest)[0]))
 
     def _close(self, line: str) -> None:
         if not self._open:
             if line.startswith("}"):  # of the module
                 return
             self._bad("closes what is not open")
-        line, location = _without_location(line)
+        line, location = without_location(line)
         operation, _ = self._open.pop()
         if line.endswith("{"):  # } else {, } do {, }, {
             self._enter(operation, [])
@@ -258,16 +256,6 @@ class _Reader:
         if number >= len(found):
             self._bad(f"uses {quoted(name)}, which nothing defines")
         return found[number]
-
-
-def _without_location(line: str) -> tuple[str, str]:
-    """Return *line* without the location at its end, and that."""
-    start = line.rfind(" loc(")
-    while start > 0 and closing(line, start + 4) != len(line) - 1:
-        start = line.rfind(" loc(", 0, start)
-    if start <= 0:
-        return line, ""
-    return line[:start].rstrip(), line[start + 5 : -1]
 
 
 def _without_types(text: str) -> tuple[str, str]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from occupancy_lab.arguments import flattened
 from occupancy_lab.assumed import assumption_words
 from occupancy_lab.work import flops, loops, tiles, tilewise
 from occupancy_lab.work.accesses import Reach, Touch, measure
@@ -40,7 +41,12 @@ from occupancy_lab.work.evaluate import (
 )
 from occupancy_lab.work.footprint import Accessed, accessed, distinct, footprints
 from occupancy_lab.work.module import UNKNOWN_PLACE, Operation, Value, targets
-from occupancy_lab.work.needed import needed_values, reduced_tensors
+from occupancy_lab.work.needed import (
+    ACCESSES,
+    needed_values,
+    reduced_tensors,
+    touched_unknown,
+)
 from occupancy_lab.work.samples import sampled
 from occupancy_lab.work.tickets import Counters
 from occupancy_lab.work.tiles import Mask, Number, Root, TooLargeError
@@ -146,13 +152,15 @@ class Walk:
         """Whether iterations are walked one by one, so that it is not known which this is."""
         self.steps = 0
         self.deadline = time.process_time() + MOST_SECONDS
+        passed = flattened([one.name for one in kernel.arguments], arguments)
+        both = [*zip(kernel.arguments, passed, strict=True)]
+        self.names = {value: name for value, (name, _) in both}
         self.env: dict[Value, Made] = {
-            value: self.evaluator.argument(value.name, value.type, arguments.get(value.name))
-            for value in kernel.arguments
+            value: self.evaluator.argument(name, value.type, given) for value, (name, given) in both
         }
         self.storage = {
             name: size
-            for name, value in arguments.items()
+            for name, value in passed
             if (size := getattr(getattr(value, "base", value), "storage_bytes", None)) is not None
         }
         self.touches: list[Accessed] = []
@@ -178,7 +186,7 @@ class Walk:
             tuple(self.branches),
             tuple(self.unknowns.values()),
             self.not_counted,
-            reduced_tensors(self.module),
+            reduced_tensors(self.module, self.names),
         )
 
     # Regions
@@ -299,8 +307,8 @@ class Walk:
                 self.call(operation, reach, depth)
             case name if name in ACCESSES and self.recording:
                 self.access(operation, reach)
-            case name if self.recording and name.startswith(UNCOUNTED):
-                self.not_counted[name] = self.not_counted.get(name, 0) + 1
+            case name if name.startswith(UNCOUNTED) or touched_unknown(operation):
+                self.uncounted(operation, reach)
         if operation.results and operation.name not in CONTROL:
             if any(one in self.needed for one in operation.results):
                 operands = [self.value(one) for one in operation.operands]
@@ -337,8 +345,8 @@ class Walk:
             for inside, given in zip(body.blocks[0].arguments, operation.operands, strict=True):
                 self.env[inside] = self.value(given)
             results = self.region(body, reach, depth)
-        elif self.recording:
-            self.not_counted["tt.call"] = self.not_counted.get("tt.call", 0) + 1
+        else:
+            self.uncounted(operation, reach)
         for place, result in enumerate(operation.results):
             if result in self.needed:
                 self.env[result] = (
@@ -392,17 +400,42 @@ class Walk:
 
     def access(self, operation: Operation, reach: Reach) -> None:
         """Count a load, a store, an atomic operation or an access through a descriptor."""
-        how, reads, writes = ACCESSES[operation.name]
+        _, reads, writes = ACCESSES[operation.name]
         pointer, mask, item, shape = self.addresses(operation)
         pointer = replace(pointer, offset=replace(pointer.offset, shape=shape))
         self.note(pointer.offset.hidden, "address")
         self.note(mask.hidden, "mask")
-        touch = Touch(pointer.tensor, item, reads, writes, pointer.offset, mask, shape, reach)
-        executions = reach.executions()
-        elements = executions * int(np.prod(shape, dtype="int64"))
+        where = (pointer.offset, mask, shape, reach)
+        self.touch(operation, Touch(pointer.tensor, item, reads, writes, *where))
+
+    def uncounted(self, operation: Operation, reach: Reach) -> None:
+        """Note what nobody knows: it may touch anything in the tensors that it is given."""
+        if not self.recording:
+            return
+        self.not_counted[operation.name] = self.not_counted.get(operation.name, 0) + 1
+        addresses = touched_unknown(operation)
+        if not addresses:
+            return
+        root = Root(name_of(operation), self.module.place(operation))
+        hidden = tiles.hidden(operation, [root])
+        self.note(hidden, "address")
+        often = replace(reach, factor=Amount(0, None))
+        where = (Number(hidden=hidden), Mask(hidden=hidden), (), often)
+        for one in addresses:
+            made = self.value(one)
+            pointer = made.base if isinstance(made, Block) else made
+            tensor = pointer.tensor if isinstance(pointer, Pointer) else None
+            touch = Touch(tensor, 1, True, True, *where)  # noqa: FBT003 - it may read and write
+            self.touch(operation, touch)
+
+    def touch(self, operation: Operation, touch: Touch) -> None:
+        """Count what an operation touches."""
+        how, _, _ = ACCESSES.get(operation.name, (operation.name, True, True))
+        executions = touch.reach.executions()
+        elements = executions * math.prod(touch.shape)
         active, sectors, lines = measure(touch)
-        found = accessed(touch, active * item)
-        name = pointer.tensor or ""
+        found = accessed(touch, active * touch.item_bytes)
+        name = touch.tensor or ""
         either = name.split(EITHER)
         if len(either) > 1 and self.storage.keys() >= {*either}:
             self.storage[name] = sum(self.storage[one] for one in either)
@@ -412,10 +445,10 @@ class Walk:
             Access(
                 self.module.place(operation),
                 how,
-                pointer.tensor,
-                item,
-                reads,
-                writes,
+                touch.tensor,
+                touch.item_bytes,
+                touch.reads,
+                touch.writes,
                 executions,
                 elements,
                 active,
@@ -435,12 +468,15 @@ class Walk:
             if inside is None:
                 return base.base, Mask(), 1, ()
             count_ = len(inside.shape)
+            shape = inside.shape
             if kind.element == "desc":
                 offsets = [self.number(one) for one in others[:count_]]
                 checked: Sequence[int] = range(count_)
+                if len(others[0].type.shape) == 1:  # of a gather or a scatter
+                    shape = (*others[0].type.shape, *shape[1:])
+                    offsets[0] = _of_rows(offsets[0], shape[0])
             else:
                 offsets, checked = list(base.offsets), operation.numbers("boundaryCheck")
-            shape = inside.shape
             return (
                 *self.evaluator.block_addresses(base, offsets, shape, inside.item_bytes, checked),
                 inside.item_bytes,
@@ -454,6 +490,13 @@ class Walk:
         if not isinstance(base, Pointer):
             base = Pointer(None, self.number(first))
         return base, mask, item, kind.shape
+
+
+def _of_rows(numbers: Number, count_: int) -> Number:
+    """Return what has to be added to the number of each row of a block to get one of *numbers*."""
+    column = tilewise.reshaped(numbers, (count_, 1), lambda table: table[..., None], frozenset)
+    own = tiles.of_table(-np.arange(count_).reshape(1, -1, 1), None, (count_, 1))
+    return tiles.add(column, own, (count_, 1))  # type: ignore[arg-type] # a number stays one
 
 
 def _apart(found: Sequence[Footprint]) -> tuple[Footprint, ...]:
@@ -504,24 +547,6 @@ def _depth(region: Region) -> int:
     )
 
 
-UNCOUNTED = (
-    "tt.elementwise_inline_asm",
-    "tt.descriptor_gather",
-    "tt.descriptor_scatter",
-    "tt.experimental_",
-    "ttng.async",
-    "ttg.async",
-    "ttg.local",
-)
-"""What moves something that is not counted, by how its name begins."""
+UNCOUNTED = ("tt.elementwise_inline_asm", "tt.experimental_", "ttng.", "ttg.")
+"""What does something that is not counted, whatever it is given, by how its name begins."""
 CONTROL = frozenset({"scf.for", "scf.while", "scf.if", "tt.call"})
-ACCESSES = {
-    "tt.load": ("load", True, False),
-    "tt.store": ("store", False, True),
-    "tt.atomic_rmw": ("atomic", True, True),
-    "tt.atomic_cas": ("atomic", True, True),
-    "tt.descriptor_load": ("descriptor load", True, False),
-    "tt.descriptor_store": ("descriptor store", False, True),
-    "tt.descriptor_reduce": ("descriptor reduce", True, True),
-}
-"""What each operation that moves anything is called, and whether it reads and writes."""

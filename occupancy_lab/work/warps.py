@@ -245,9 +245,10 @@ class Warps:
             stay, go = ((one in inside) + (one == header) for one in (number + 1, jump.target))
             if stay != go:
                 return np.full((1, 1), go < stay)
-        if self.both and jump.target is not None:
-            return None
-        return self.assume
+        if not self.both or jump.target is None:
+            return self.assume
+        usual = self.code.usual.get(number)
+        return None if usual is None else np.full((1, 1), usual)
 
     def _predicate(self, predicate: int, mask: Any) -> Any:
         """Return the value of a predicate, as `Registers.read` does; None where it is `alike`."""

@@ -129,6 +129,11 @@ def test_the_least_time_of_an_amount_between_limits_is_that_or_more() -> None:
     counts = dataclasses.replace(opened, footprints=(open_, *others))
     (record,) = norm("h100", counts=counts).records
     assert " or more at peak" in light_words(record)
+    assert "or more, binds" in norm("h100", counts=counts).to_markdown(full=True)
+    row, told = record.row(), record.to_dict()["speed_of_light"]
+    for name in ("speed_of_light_us", "least_us", "intensity", "lost_us"):
+        assert row[name] is None
+    assert (told["us"] > 0, told["most_us"], told["open"]) == (True, None, ["memory"])
 
 
 @pytest.mark.parametrize(

@@ -218,16 +218,24 @@ def shown(numbers: dict[str, Amount] | None) -> str:
 # Tests
 
 
+NUMBERS = itertools.count()
+
+
+def written_and_run(drawn: Drawn, interpreter: Interpreter, folder: Path) -> tuple[Path, Ran]:
+    """Write a kernel to a file and run its launch."""
+    path = folder / f"kernel{next(NUMBERS)}.py"
+    path.write_text(drawn.source, "utf-8")
+    ran = interpreter.run(path, {**drawn.arguments}, drawn.grid)
+    assert isinstance(ran, Ran), ran
+    return path, ran
+
+
 @pytest.fixture
 def drawn_and_run(interpreter: Interpreter, tmp_path: Path) -> Callable[[Drawn], tuple[Path, Ran]]:
     """Return a function that writes a drawn kernel and runs its launch."""
-    numbers = itertools.count()
 
     def run(drawn: Drawn) -> tuple[Path, Ran]:
-        path = tmp_path / f"kernel{next(numbers)}.py"
-        path.write_text(drawn.source, "utf-8")
-        ran = interpreter.run(path, {**drawn.arguments}, drawn.grid)
-        assert isinstance(ran, Ran), ran
+        path, ran = written_and_run(drawn, interpreter, tmp_path)
         assume(not ran.alike)
         return path, ran
 
@@ -270,6 +278,98 @@ def test_what_is_not_known_is_between_limits(
         assert outside(counts, ran) == []
 
     check()
+
+
+HEAD = "import triton\nimport triton.language as tl\n\n@triton.jit\n"
+SEARCH = (
+    HEAD
+    + """def kernel(table, wanted, y, size, steps, CB: tl.constexpr):
+    at = tl.program_id(0) * CB + tl.arange(0, CB)
+    key = tl.load(wanted + at)
+    low = tl.zeros((CB,), tl.int32)
+    high = low + size
+    for i in range(steps):
+        middle = (low + high) // 2
+        value = tl.load(table + middle)
+        low = tl.where(value < key, middle, low)
+        high = tl.where(value < key, high, middle)
+    tl.store(y + at, low)
+"""
+)
+WANDERING = (
+    HEAD
+    + """def kernel(table, wanted, y, size, steps, CB: tl.constexpr):
+    place = tl.program_id(0)
+    rows = y + tl.arange(0, CB)
+    for i in range(steps):
+        rows += CB
+        place = tl.load(wanted + place) % 64
+        value = tl.load(table + place)
+        tl.store(rows, value)
+    end = tl.load(wanted) % 7
+    at = tl.arange(0, CB) * 2
+    for i in range(end):
+        at = tl.where(at % 4 == 0, at // 2, at + 3)
+        rows += CB
+    tl.store(rows, 1)
+    tl.store(table + at, 1)
+    turn = 0
+    while turn * turn < end:
+        turn += 1
+        at = tl.where(at % 4 == 0, at // 2, at + 3)
+    tl.store(table + at + 1000, 1)
+"""
+)
+
+
+@pytest.mark.parametrize("source", [SEARCH, WANDERING])
+def test_what_a_loop_carries_and_nobody_knows_is_between_limits(
+    source: str, interpreter: Interpreter, tmp_path: Path
+) -> None:
+    """Where each element goes its own way through a loop, it may ask for a sector of its own."""
+    numbers = tuple(one * one % 4093 for one in range(2048))
+    arguments = {
+        "table": Tensor("int32", tuple(sorted(numbers))),
+        "wanted": Tensor("int32", numbers[64:]),
+        "y": Tensor("int32"),
+        "size": 2048,
+        "steps": 11,
+        "CB": 64,
+    }
+    drawn = Drawn(source, arguments, (8,), 8, frozenset())
+    path, ran = written_and_run(drawn, interpreter, tmp_path)
+    counts = counted(drawn, path)
+    assert outside(counts, ran) == []
+    assert any(not one.sectors.is_exact for one in counts.accesses if one.tensor == "table")
+
+
+GATHERED = (
+    HEAD
+    + """def kernel(rows, x, y, n, CB: tl.constexpr):
+    source = tl.make_tensor_descriptor(x, [n, 64], [64, 1], [1, 32])
+    target = tl.make_tensor_descriptor(y, [n, 64], [64, 1], [1, 32])
+    at = tl.program_id(0) * CB + tl.arange(0, CB)
+    row = tl.load(rows + at)
+    target.scatter(source.gather(row, 24), at * 3, 48)
+"""
+)
+
+
+def test_rows_that_a_descriptor_gathers_and_scatters_are_counted(
+    interpreter: Interpreter, tmp_path: Path
+) -> None:
+    """Of rows that a tensor has the bytes inside of the descriptor's are counted, and no others."""
+    rows = Tensor("int32", (5, 1, 5, 70, 2, 39, 40, 3, *range(8)))
+    given = {"n": 40, "rows": rows, "x": Tensor("float32"), "y": Tensor("float32"), "CB": 8}
+    drawn = Drawn(GATHERED, given, (2,), 1, frozenset())
+    path, ran = written_and_run(drawn, interpreter, tmp_path)
+    counts = counted(drawn, path, values=values(drawn))
+    for name, each in (("x", "read"), ("y", "written")):
+        (found,) = (one for one in counts.footprints if one.tensor == name)
+        assert getattr(found, each).exact == getattr(ran.touched[name], each) > 0
+        (access,) = (one for one in counts.accesses if one.tensor == name)
+        moved = (one.active for one in ran.moved.values() if name in one.tensors)
+        assert access.active.exact == sum(moved)
 
 
 def test_what_is_assumed_of_a_tensor_is_as_its_values(

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from compare_work import executed_of
-from launched_kernels import layer_norm, matmul
+from launched_kernels import layer_norm, matmul, sines
 from recorded_work import recorded_launches
 
+from occupancy_lab import dry_run, tensor
 from occupancy_lab.arguments import Pointer
 from occupancy_lab.compiling.offline import offline
 from occupancy_lab.compiling.texts import Texts, texts_of
@@ -230,3 +231,22 @@ def test_what_cannot_be_followed_is_refused() -> None:
     fields = {name: getattr(texts, name) for name in Texts.__slots__} | {"cubin": None}
     with pytest.raises(BinaryError, match="no cubin"):
         execute(Texts(**fields), {}, (1,))
+
+
+@pytest.mark.slow
+def test_arrays_in_local_memory_are_of_unusual_numbers() -> None:
+    """Sines keep an array there for large arguments alone: as a rule nothing of it is moved."""
+    numbers = tensor((1 << 24,), "float32")
+    run = dry_run(sines, "h100")[(1 << 14,)](numbers, numbers, 1 << 24, BLOCK=1024)
+    (record,) = run.records
+    executed, memory, light = record.executed, record.memory, record.speed_of_light
+    assert executed is not None
+    assert executed.program is not None
+    assert not executed.program.has_local
+    assert executed.kinds["local_loads"].low == 0 < executed.kinds["local_loads"].most
+    assert memory is not None
+    assert memory.l2_bytes is not None
+    assert 2 * memory.l2_bytes.low < memory.l2_bytes.most
+    assert record.prediction is not None
+    assert light is not None
+    assert record.prediction.us < 1.5 * (light.us or 0)

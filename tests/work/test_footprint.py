@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from counted_kernels import copy_block, multiply, running, two_passes
+from counted_kernels import columns, copy_block, multiply, running, two_passes
 from first_texts import first_text
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,8 +22,11 @@ from occupancy_lab.work.footprint import (
     accessed,
     least_runs,
     merged,
+    repeated,
+    size_of,
     spread,
     touched,
+    union,
 )
 from occupancy_lab.work.ttir import read_ttir
 from occupancy_lab.work.walk import count
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from occupancy_lab.work.counts import Amount, Counts
 
 HALF, WHOLE = Pointer("float16", 1 << 30), Pointer("float32", 1 << 30)
+FAR = Pointer("float32", 1 << 40)
 numbers = st.lists(st.integers(0, 300), min_size=1, max_size=9, unique=True).map(sorted)
 
 
@@ -68,9 +72,11 @@ def test_tiles_one_by_one_are_those_that_are_spread(m: int, n: int, k: int, more
 
 def checked(touch: Touch, asked: Amount) -> Accessed:
     """Return what is known of an access, whose sectors are those of its bytes."""
-    found, expected = touched(touch, SECTOR), touched(touch).whole(SECTOR)
-    assert found.starts.tolist() == expected.starts.tolist()
-    assert found.ends.tolist() == expected.ends.tolist()
+    found, expected = touched(touch, SECTOR), [one.whole(SECTOR) for one in touched(touch)]
+    for name in ("starts", "ends"):
+        assert [getattr(one, name).tolist() for one in found] == [
+            getattr(one, name).tolist() for one in expected
+        ]
     return accessed(touch, asked)
 
 
@@ -112,3 +118,45 @@ def test_too_many_runs_are_refused() -> None:
     many = np.arange(footprint.MOST_MERGED // 4, dtype="int64") * 4
     with pytest.raises(TooManyRunsError):
         spread(Bytes(many, many + 2), [np.arange(8, dtype="int64") * many[-1] * 2])
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9)), min_size=1, max_size=4),
+    st.integers(1, 60),
+    st.integers(1, 40),
+    st.integers(0, 1),
+)
+def test_sets_that_repeat_have_the_bytes_of_all_their_runs(
+    runs: list[tuple[int, int]], step: int, times: int, tail: int
+) -> None:
+    """A union of sets with regular steps is that of their runs, or is refused where they meet."""
+    steps = (np.arange(times, dtype="int64") * step,)
+    ones = [merged(np.array([start]), np.array([start + length])) for start, length in runs]
+    last = Bytes(np.array([2000]), np.array([2010]))
+    expected = {
+        start + at + by * step
+        for start, length in runs
+        for at in range(length)
+        for by in range(times)
+    } | {*range(2000, 2010 if tail else 2000)}
+    try:
+        several = [repeated(one, steps) for one in ones] + [last] * tail
+        found = union(several)
+        sectors = union(one.whole(SECTOR) for one in found)
+    except TooManyRunsError:
+        assert step < 40 + 9 or step % SECTOR
+        return
+    assert size_of(found) == len(expected)
+    assert size_of(sectors) == SECTOR * len({one // SECTOR for one in expected})
+
+
+@pytest.mark.parametrize("n", [300_000, 300_001, 30_000_001])
+def test_a_column_of_a_large_matrix_is_counted_exactly(n: int) -> None:
+    """Of elements a row apart each is one run, however many, and so are those beside them."""
+    arguments = {"x": FAR, "y": FAR, "n": n, "stride": 33, "B": 1024}
+    counts = count(read_ttir(first_text(columns, arguments)), arguments, (-(-n // 1024),))
+    x, y = sorted(counts.footprints, key=lambda one: str(one.tensor))
+    assert x.read.exact == y.written.exact == 8 * n
+    rows = np.arange(n, dtype="int64") * 33 * 4
+    assert x.read_whole.exact == SECTOR * int((1 + (rows % SECTOR == 28)).sum())
+    assert y.written_whole.exact == -(-8 * n // SECTOR) * SECTOR

@@ -11,6 +11,8 @@ from counted_kernels import (
     one_and_either,
     one_by_a_flag,
     one_of_two,
+    renamed,
+    waiting,
 )
 from first_texts import first_text
 from hypothesis import given, settings
@@ -18,6 +20,7 @@ from hypothesis import strategies as st
 
 from occupancy_lab.arguments import Pointer
 from occupancy_lab.work.counts import Amount
+from occupancy_lab.work.passed import parameters_of
 from occupancy_lab.work.ttir import read_ttir
 from occupancy_lab.work.walk import count
 
@@ -120,3 +123,24 @@ def test_a_tensor_that_is_read_by_itself_too_leaves_the_least_open() -> None:
     arguments = {"x": WHOLE, "y": WHOLE, "z": WHOLE, "first": 2, "B": 32}
     counts = counts_of(one_and_either, (4,), arguments)
     assert (counts.unique_read_bytes.low, counts.unique_read_bytes.high) == (4 * 128, 8 * 128)
+
+
+def test_tensors_that_take_each_others_names_are_told_apart() -> None:
+    """A parameter that an `if` sets to another keeps its own bytes, and so do those of a tuple."""
+    arguments = {"x": WHOLE, "q": WHOLE, "y": WHOLE, "n": 3, "pair": (WHOLE, 50, WHOLE), "B": 64}
+    text = first_text(renamed, arguments)
+    counts = count(read_ttir(text), arguments, (1,))
+    assert parameters_of(text, "renamed") == ["x", "q", "y", "n", *["pair"] * 3]
+    read = {one.tensor: one.read.exact for one in counts.footprints}
+    assert read == {"x": 256, "q": 256, "pair[0]": 200, "pair[2]": 256, "y": 0}
+
+
+def test_what_is_given_an_address_and_is_not_known_may_touch_all_of_it() -> None:
+    """Inline assembly that gets a pointer is named, and its tensor's bytes have no exact number."""
+    arguments = {"x": WHOLE, "flags": INDEX, "y": WHOLE, "B": 64}
+    counts = counts_of(waiting, (2,), arguments)
+    assert counts.not_counted == {"tt.elementwise_inline_asm": 1}
+    assert [one.name for one in counts.unknowns] == ["inline assembly"]
+    (flags,) = (one for one in counts.footprints if one.tensor == "flags")
+    assert flags.read == flags.written == Amount(0, INDEX.storage_bytes)
+    assert counts.read_bytes == Amount(512, None)
