@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING
 import launched_kernels
 import pytest
 import torch
-from compare_time import LEAST_US, advised, compared, errors, first_choices, read, with_events
+from compare_time import (
+    LEAST_US,
+    advised,
+    compared,
+    errors,
+    first_choices,
+    read,
+    units,
+    with_events,
+)
 from compare_work import counts_of, executed_of, memory_of, resources_of
 from recorded_work import DATA, RecordedLaunch, recorded_launches
 
@@ -300,6 +309,13 @@ def test_the_rows_of_the_recording_are_what_the_lab_predicts(gpu: str) -> None:
     for launch in recorded_launches(gpu)[::30]:
         found = compared(launch)
         assert found == (None if found is None else rows[launch.id])
+
+
+def test_the_busiest_unit_is_that_of_nsight_compute() -> None:
+    """Of launches above 10 us on an H200 the unit at the highest share of its peak is named."""
+    named = units("h200")
+    assert len(named) > 50
+    assert sum(one == other for one, other in named) > 0.9 * len(named)
 
 
 def test_the_busiest_unit_is_a_mean_of_all_multiprocessors() -> None:
