@@ -67,6 +67,7 @@ class Compared:
     high_us: float | None
     bound: str | None
     busiest: str | None
+    """The unit that works for longest in the launch itself, as a profiler sees it."""
     counted_us: float | None
     """The prediction without a replay of the binary, as where that cannot be followed."""
     counted_low_us: float | None
@@ -150,14 +151,14 @@ def compared(launch: RecordedLaunch) -> Compared | None:
         return tuple(round(one, 3) for one in known), (found.bound, unit)
 
     kind = _kind(launch.kernel) if dots else "memory"
-    predicted, names = times(executed)
+    predicted, (bound, _) = times(executed)
+    own, (_, busiest) = times(executed, in_program=True)
     warm, _ = times(executed, repeated(cold, counts, gpu))
     light = speed_of_light(counts, cold, gpu).us
     least = None if light is None else round(light, 3)
-    found = (us, *predicted, *names, *times(None)[0], least, warm_us, *warm)
+    found = (us, *predicted, bound, busiest, *times(None)[0], least, warm_us, *warm)
     ns = launch.number("gpu__time_duration.sum")
-    own = (None, None, None) if ns is None else times(executed, in_program=True)[0]
-    profiled = (None if ns is None else ns / 1000, *own)
+    profiled = (None, None, None, None) if ns is None else (ns / 1000, *own)
     return Compared(*named, kind, unknown, *found, *profiled)
 
 
