@@ -46,7 +46,8 @@ PAIRS = (
         r"predicted( time)? +\| +[\d.]+ us( \()|predicted us|is predicted to",
     ),
     ("keeps most (warps|waves)", "predicted to take least|predicted us"),
-    ("None of these", "is predicted to be faster:|whether it is faster, a measurement"),
+    ("None of [0-9]+ changes", r"instead of [^:]*: [^.]* us \([^)]*\) predicted"),
+    ("None of these", "whether it is faster, a measurement"),
     ("- The formula is right", r"formula would launch \d+ programs"),
 )
 """What contradicts each other on a page of one GPU, as regular expressions."""
