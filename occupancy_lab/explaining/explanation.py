@@ -38,7 +38,9 @@ from occupancy_lab.explaining.neighbours import (
     fastest_grids,
     fewest_aligned,
     first_of,
+    have_times,
     onward,
+    with_chosen,
 )
 from occupancy_lab.explaining.short import launch_page, the_launch_in_short, write_short
 from occupancy_lab.explaining.source import SourceView
@@ -78,10 +80,15 @@ class Explanation(Answer):
     assume: Mapping[str, Assumption] = field(default_factory=dict, repr=False)
     """What is assumed of what launches do, as `count_launch` takes it."""
 
+    @functools.cached_property
+    def ranked(self) -> tuple[Record | Failed, ...]:
+        """`runs`, with the range of a launch that is chosen in the fastest on each GPU."""
+        return with_chosen(self.runs)
+
     @property
     def records(self) -> tuple[Record, ...]:
         """What compiled and fits."""
-        return tuple(run for run in self.runs if isinstance(run, Record))
+        return tuple(run for run in self.ranked if isinstance(run, Record))
 
     @property
     def failures(self) -> tuple[Failed, ...]:
@@ -109,7 +116,7 @@ class Explanation(Answer):
         return self._cases_of(self.records)
 
     def _cases_of(self, records: Sequence[Record]) -> tuple[Case, ...]:
-        made = {id(run): one for one, run in zip(self.asked, self.runs, strict=True)}
+        made = {id(run): one for one, run in zip(self.asked, self.ranked, strict=True)}
         asked = [made[id(record)] for record in records]
         others: dict[str, Any] = {"triton": self.triton, "assume": self.assume}
         return make_cases(asked, records, self.compiler, **others)
@@ -122,6 +129,23 @@ class Explanation(Answer):
         if "cases" in vars(self) and self.cases:
             return next(case for case in self.cases if case.record is record)
         return self._cases_of([record])[0]
+
+    @functools.cached_property
+    def chosen(self) -> tuple[Case, ...]:
+        """The fastest launch on each GPU of several, as `cases`, without those of the others.
+
+        There is none where no time is known.
+        """
+        found = [first_of(records) for records in by_gpu(self.records) if have_times(records)]
+        settings = [run.settings for run in self.runs]
+
+        def is_other(one: Neighbour) -> bool:
+            return one.record is None or one.record.settings not in settings
+
+        return tuple(
+            dataclasses.replace(case, neighbours=tuple(filter(is_other, case.neighbours)))
+            for case in self._cases_of(found)
+        )
 
     @property
     def short(self) -> Document | None:
@@ -138,7 +162,7 @@ class Explanation(Answer):
         if self.page is not None:
             return self.page
         if not self.is_one_launch:
-            return write_variants(self.runs, full=full)
+            return write_variants(self.ranked, self.chosen, full=full)
         return (write_full if full else write_short)(self.cases, self.failures)
 
     @property
@@ -167,7 +191,7 @@ class Explanation(Answer):
         """Return records and words, the short and the full, as plain values."""
         short = self.short
         return {
-            "records": [run.to_dict() for run in self.runs],
+            "records": [run.to_dict() for run in self.ranked],
             "recorded": [one.to_dict() for one in self.recorded],
             "short": None if short is None else short.to_dict(),
             "document": self.document.to_dict(),

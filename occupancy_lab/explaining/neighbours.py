@@ -14,7 +14,7 @@ from occupancy_lab.explaining.grids import GRID, grids_of_blocks, has_idle_progr
 from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.occupancy.exact import next_steps, stepped_amounts
 from occupancy_lab.options import CAPS, KNOBS, NAMES
-from occupancy_lab.record import Record
+from occupancy_lab.record import Record, by_gpu
 from occupancy_lab.text.words import listed
 
 if TYPE_CHECKING:
@@ -109,6 +109,21 @@ def first_of(records: Sequence[Record]) -> Record:
     if have_times(records):
         return min(records, key=predicted_us)
     return max(records, key=rank)
+
+
+def with_chosen(runs: Sequence[Record | Failed]) -> tuple[Record | Failed, ...]:
+    """Return *runs* with the range of what is chosen in those that are the fastest on their GPU.
+
+    None is where all take as long.
+    """
+    chosen: set[int] = set()
+    for found in by_gpu([run for run in runs if isinstance(run, Record)]):
+        if len({*map(predicted_us, found)}) > 1:
+            least = predicted_us(first_of(found))
+            chosen |= {id(one) for one in whole_work(found) if predicted_us(one) == least}
+    return tuple(
+        run.as_chosen if isinstance(run, Record) and id(run) in chosen else run for run in runs
+    )
 
 
 def best_of(record: Record, neighbours: Sequence[Neighbour]) -> Neighbour | None:
