@@ -96,7 +96,7 @@ def choice_of(row: Mapping[Any, Any]) -> Choice:
 
 NOT_SETTINGS = {
     *("gpu", "target", "kernel", "rows", "cols", "dtype"),
-    *("ranked", "whole_work", "num_ctas", "recorded_us"),
+    *("ranked", "whole_work", "num_ctas", "recorded_us", "warm"),
 }
 """The columns that name a row and set nothing."""
 
@@ -212,6 +212,8 @@ def _best_sentences(tuning: Tuning, top: int) -> Iterator[str]:
     versions = listed([str(one) for one in tuning.table["triton_version"].unique()])
     yield f"Compiled with Triton {versions}."
     yield range_sentence(tuning.gpu, tuning.basis, calibrated=tuning.calibrated)
+    if "warm" in tuning.table:
+        yield "Each time is that right after the same launch, which left in the L2 cache what fits."
     if tuning.best_recorded is not None:
         yield (
             f"Recorded times were taken elsewhere on {tuning.gpu.title}, of the same launches"
