@@ -216,13 +216,15 @@ def by_recorded(case: Case) -> str:
     if fastest is None:
         return ""
     known = is_recorded_best(case) or _change(case, fastest) is None
-    return _as_it_is(case, fastest) if known or not (advice(case) or _best(case)) else ""
+    better = advice(case) or _best(case)
+    return _as_it_is(case, fastest) if known or not better else ""
 
 
 def is_recorded_best(case: Case) -> bool:
     """Tell whether a launch was recorded, and none of its matrix to be noticeably faster."""
-    recorded = case.alternatives.fastest is not None and case.recorded.us is not None
-    return recorded and launch_instead(case) is None
+    if case.alternatives.fastest is None or case.recorded.us is None:
+        return False
+    return launch_instead(case) is None and not advice(case)
 
 
 def _best(case: Case) -> Neighbour | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from contextlib import closing
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -26,6 +27,7 @@ from occupancy_lab.explaining.grids import (
     has_idle_programs,
     same_input,
     same_work,
+    split_changes,
 )
 from occupancy_lab.explaining.launch import the_launch, the_memory
 from occupancy_lab.explaining.limits import answer_in_short, the_limits, the_next_step, the_tutorial
@@ -254,7 +256,8 @@ def make_cases(
     ]
     wanted: list[tuple[int, Any, Asked]] = []
     for place, (one, case) in enumerate(zip(asked, made, strict=True)):
-        tried = (*changes(case.record), *block_changes(case.record), *grid_changes(case.record))
+        kinds = (changes, block_changes, split_changes, grid_changes)
+        tried = itertools.chain(*(proposed(case.record) for proposed in kinds))
         launches = [one]
         for change in tried:
             other = changed(one, change)
@@ -320,16 +323,21 @@ def _completed(case: Case, found: Mapping[Any, Record | Failed]) -> Case:
         for change in changes(record)
         if (run := besides.pop(_key(change), None)) is not None
     ]
-    shapes, grids = (
+    shapes, splits, grids = (
         [
             Neighbour.of(record, change, run)
             for change in proposed(record)
             if isinstance(run := besides.pop(_key(change), None), Record)
             and is_the_same(record, run)
         ]
-        for proposed, is_the_same in ((block_changes, same_work), (grid_changes, same_input))
+        for proposed, is_the_same in (
+            (block_changes, same_work),
+            (split_changes, _is_split),
+            (grid_changes, same_input),
+        )
     )
-    neighbours += [*fastest_grids(shapes), *(one for one in grids if not _is_idle(record, one))]
+    neighbours += [*fastest_grids(shapes), *fastest_grids(splits)]
+    neighbours += [*(one for one in grids if not _is_idle(record, one))]
     single = found.get(_key({"num_stages": 1})) if record.num_stages > 1 else record
     case = dataclasses.replace(
         case,
@@ -338,6 +346,11 @@ def _completed(case: Case, found: Mapping[Any, Record | Failed]) -> Case:
     )
     compiled = {named: run for named, run in besides.items() if isinstance(run, Record)}
     return with_alternatives(with_recorded(case), compiled)
+
+
+def _is_split(record: Record, other: Record) -> bool:
+    """Tell whether a launch does the same with what is added up split among more or fewer."""
+    return record.num_programs != other.num_programs and same_work(record, other)
 
 
 def _is_idle(record: Record, larger: Neighbour) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.arguments import ALIGNMENT, Descriptor, Pointer
 from occupancy_lab.asked import Asked, ask
 from occupancy_lab.errors import InputError
-from occupancy_lab.explaining.grids import GRID, grids_of_blocks, has_idle_programs, whole_work
+from occupancy_lab.explaining.grids import (
+    GRID,
+    grids_of_blocks,
+    has_idle_programs,
+    split_changes,
+    splits_of,
+    whole_work,
+)
 from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.occupancy.exact import next_steps, stepped_amounts
 from occupancy_lab.options import CAPS, KNOBS, NAMES
@@ -300,11 +308,12 @@ def onward(record: Record, neighbours: Sequence[Neighbour]) -> Iterator[dict[str
     if best is None or best.record is None or best.record.prediction is None or record.matrix:
         return
     there = [one.changes for one in neighbours]
-    blocks = [_without_grid(one) for one in there if {*record.tiles} & one.keys()]
-    for change in (*changes(best.record), *block_changes(best.record)):
+    sized = {*record.tiles, *splits_of(record)}  # a grid goes with them
+    blocks = [_without_grid(one) for one in there if sized & one.keys()]
+    kinds = (changes, block_changes, split_changes)
+    for change in itertools.chain(*(proposed(best.record) for proposed in kinds)):
         named = [name for name in change if name != GRID]
-        # A grid goes with its blocks.
-        stale = {GRID} if any(name in record.tiles for name in named) else set()
+        stale = {GRID} if sized.intersection(named) else set()
         kept = {name: value for name, value in best.changes.items() if name not in stale}
         whole = {
             name: value

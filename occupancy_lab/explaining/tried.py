@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.arguments import Descriptor
 from occupancy_lab.explaining.facts import number_headers, numbers
-from occupancy_lab.explaining.grids import GRID, grown_tensors
+from occupancy_lab.explaining.grids import GRID, added_tensors, grown_tensors, splits_of
 from occupancy_lab.explaining.neighbours import (
     FIXED,
     MOST_ELEMENTS,
@@ -154,13 +154,17 @@ def change_if(best: Neighbour, record: Record) -> str:
     grown = grown_tensors(record, best.record) if GRID in best.changes else []
     grow = "grows" if len(grown) == 1 else "grow"
     room = f", and {listed(grown)} {grow} with the grid" if grown else ""
-    return f"{words} (if the kernel allows it{room})"
+    added = added_tensors(record, best.record)
+    zero = f", and {listed(added)} {'is' if len(added) == 1 else 'are'} 0 before" if added else ""
+    return f"{words} (if the kernel allows it{room}{zero})"
 
 
 def _few_programs(record: Record, best: Neighbour) -> str:
     """Say how few of the places for programs are taken, where a larger grid takes more."""
-    plan = record.plan
-    if GRID not in best.changes or plan is None or plan.waves is None or plan.waves > 1:
+    plan, more = record.plan, None if best.record is None else best.record.num_programs
+    if plan is None or plan.waves is None or plan.waves > 1:
+        return ""
+    if not more or not plan.num_programs or more <= plan.num_programs:
         return ""
     return f", as {plan.num_programs} programs take {percent(plan.waves)} of the places for them"
 
@@ -241,16 +245,20 @@ def of_neighbours(case: Case) -> Iterator[str]:
 
 def _left_out(case: Case, own: Prediction) -> Iterator[str]:
     """Say which other blocks and grids were tried, or why none was, and what tries more."""
-    rows = worth_showing(case)
-    shapes = sum(map(_is_of_blocks, case.neighbours)) - sum(map(_is_of_blocks, rows))
-    grids = len(case.neighbours) - len(rows) - shapes
+    shown = {*map(id, worth_showing(case))}
+    hidden = [one for one in case.neighbours if id(one) not in shown]
+    shapes, splits = sum(map(_is_of_blocks, hidden)), sum(map(_is_of_splits, hidden))
     where = "" if _has_other_grids(case) else " over the same grid"
-    left = [f"{count(shapes, 'other shape')} of its blocks{where}"] if shapes else []
-    left += [count(grids, "larger grid")] if grids else []
-    if left:
+    kinds = {
+        f"{count(shapes, 'other shape')} of its blocks{where}": shapes,
+        f"{count(splits, 'other split')} of what is added up": splits,
+        count(len(hidden) - shapes - splits, "larger grid"): len(hidden) - shapes - splits,
+    }
+    if hidden:
         yield (
-            f"{listed(left)} {'was' if shapes + grids == 1 else 'were'} compiled too;"
-            f" {'it is not' if shapes + grids == 1 else 'none is'} predicted to be faster by"
+            f"{listed([words for words, number in kinds.items() if number])}"
+            f" {'was' if len(hidden) == 1 else 'were'} compiled too;"
+            f" {'it is not' if len(hidden) == 1 else 'none is'} predicted to be faster by"
             f" {own.noticeable:.0%} or more."
         )
     yield from without_blocks(case)
@@ -301,6 +309,12 @@ def without_blocks(case: Case) -> Iterator[str]:
 
 def _is_of_blocks(one: Neighbour) -> bool:
     return one.record is not None and not one.changes.keys().isdisjoint(one.record.tiles)
+
+
+def _is_of_splits(one: Neighbour) -> bool:
+    if one.record is None or _is_of_blocks(one):
+        return False
+    return not one.changes.keys().isdisjoint(splits_of(one.record))
 
 
 def _has_other_grids(case: Case) -> bool:
