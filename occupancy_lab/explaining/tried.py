@@ -162,7 +162,7 @@ def change_if(best: Neighbour, record: Record) -> str:
 def _few_programs(record: Record, best: Neighbour) -> str:
     """Say how few of the places for programs are taken, where a larger grid takes more."""
     plan, more = record.plan, None if best.record is None else best.record.num_programs
-    if plan is None or plan.waves is None or plan.waves > 1:
+    if plan is None or plan.waves is None or plan.waves >= 1:
         return ""
     if not more or not plan.num_programs or more <= plan.num_programs:
         return ""
