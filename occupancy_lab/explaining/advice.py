@@ -199,9 +199,9 @@ def _predicted_change(case: Case, us: float | None) -> Change | None:
 
 
 def what_finds_it(case: Case) -> Iterator[str]:
-    """Say what finds the fastest launch of a matrix, where none was recorded."""
+    """Say what finds the fastest launch of a matrix, where the first sentence does not."""
     tuned = case.alternatives.tuned
-    if tuned > 1:
+    if tuned > 1 and not _ways_on(case):
         yield (
             f"To find the fastest, {tune_command(case)} compiles {tuned} configurations for"
             " this matrix and ranks them by predicted time."
@@ -352,8 +352,17 @@ def first_advice(case: Case) -> Iterator[str]:
         said += [one.sentence for one in advice(case)]
     else:
         own = "" if is_recorded_best(case) else f"{own}{_command_of_best(case)}"
+        own = f"{own[:-1]}: {ways}" if (ways := _ways_on(case)) else own
         said = [*rival_sentences(case.recorded.faster), by_recorded(case), own]
     yield from (f"**{case.title}**: {one}" for one in dict.fromkeys(said) if one)
+
+
+def _ways_on(case: Case) -> str:
+    """Say what finds the fastest launch of a matrix where none near it is; "" elsewhere."""
+    tuned = case.alternatives.tuned
+    if tuned < 2 or _best(case) is not None or not in_one_sentence(case):  # noqa: PLR2004 - several
+        return ""
+    return f"{tune_command(case)} ranks all {tuned}."
 
 
 def _command_of_best(case: Case) -> str:
