@@ -349,6 +349,30 @@ def test_the_busiest_unit_is_a_mean_of_all_multiprocessors() -> None:
     assert unit.us == max(units)
 
 
+@pytest.mark.parametrize("gpu", ["h100", "h200", "b200", "mi300x"])
+def test_every_part_but_the_tail_is_an_amount_at_a_rate(
+    gpu: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one over the other is its time; where the rate is from, what calibrate measured told."""
+    sources = []
+    for units in ({}, {"launch_us": 3.0, "read_gbs": 3000.0, "l2_loads": 0.5}):
+        monkeypatch.setattr(rounds, "measured_units", lambda _, units=units: units)
+        for kernel in (COPY, "_attn_fwd", "split_k_kernel"):
+            found = predicted(launch_of(kernel), gpu)
+            assert found is not None
+            for part in found.parts:
+                assert (part.quotient is None) is (part.name == "tail")
+                if (one := part.quotient) is not None:
+                    assert one.amount / one.rate == pytest.approx(part.us)
+                    assert one.unit in {"B", "cycles", "program", "launch"}
+            sources.append({one.name: one.quotient.source for one in found.parts if one.quotient})
+    sheet, measured = sources[0], sources[3]
+    assert "the data sheet" in sheet["bandwidth"]
+    for name in ("launch", "l2", "bandwidth"):
+        assert "calibrate" not in sheet[name]
+        assert "calibrate" in measured[name]
+
+
 @pytest.mark.parametrize("name", ["fill", "copy", "read"])
 def test_fills_copies_and_reads_take_what_they_were_measured_to(name: str) -> None:
     """Of 32 to 256 MiB their times in a program and right after themselves are near an H100's.
