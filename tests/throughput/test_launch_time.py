@@ -355,8 +355,8 @@ def test_every_part_but_the_tail_is_an_amount_at_a_rate(
 ) -> None:
     """The one over the other is its time; where the rate is from, what calibrate measured told."""
     sources = []
-    for units in ({}, {"launch_us": 3.0, "read_gbs": 3000.0, "l2_loads": 0.5}):
-        monkeypatch.setattr(rounds, "measured_units", lambda _, units=units: units)
+    for measured in ({}, {"launch_us": 3.0, "read_gbs": 3000.0, "l2_loads": 0.5}):
+        monkeypatch.setattr(rounds, "measured_units", lambda _, found=measured: found)
         for kernel in (COPY, "_attn_fwd", "split_k_kernel"):
             found = predicted(launch_of(kernel), gpu)
             assert found is not None
