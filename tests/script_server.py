@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from occupancy_lab.compiling import script_process
+from occupancy_lab.compiling.compile import hash_triton
 from occupancy_lab.workers.forked import _serve
 
 MOST = 1 << 17
@@ -26,6 +27,7 @@ def main() -> None:
     import torch  # noqa: F401
     import triton  # noqa: F401
 
+    hash_triton()
     asked = socket.socket(fileno=os.dup(0))
     while True:
         line, streams, *_ = socket.recv_fds(asked, MOST, 3)

@@ -806,19 +806,19 @@ assert model[0].weight.grad.shape == (256, 256)
 def test_kernels_of_torch_compile_are_seen(tmp_path: Path) -> None:
     """Inductor's kernels, forward and backward, and an operation's, are noted and compile.
 
-    Their launch lines are the program's, none of torch or of what Inductor wrote.
+    Their launch lines are the program's, none of torch or of what Inductor wrote. This is AMD's
+    way; what Inductor makes for NVIDIA is in tests/scanning/test_launched.py.
     """
     path = tmp_path / "program.py"
     path.write_text(KERNELS + COMPILED, encoding="utf-8")
-    for gpu in ("h100", "mi300x"):
-        with Script(str(path), find_gpu(gpu), None, arguments=()) as script:
-            assert script.ran.failure is None, script.ran.failure
-            bound = [one.bound for one in script.launches]
-            assert any("softmax" in one.kernel for one in bound)
-            assert any("backward" in one.kernel for one in bound)
-            assert ("add", (1, 1, 1)) in [(one.kernel, one.launch.grid) for one in bound]
-            assert all(one.place.startswith(f"{path}:") for one in script.launches)
-            assert all(script.resources(index).n_regs > 0 for index in range(len(bound)))
+    with Script(str(path), find_gpu("mi300x"), None, arguments=()) as script:
+        assert script.ran.failure is None, script.ran.failure
+        bound = [one.bound for one in script.launches]
+        assert any("softmax" in one.kernel for one in bound)
+        assert any("backward" in one.kernel for one in bound)
+        assert ("add", (1, 1, 1)) in [(one.kernel, one.launch.grid) for one in bound]
+        assert all(one.place.startswith(f"{path}:") for one in script.launches)
+        assert all(script.resources(index).n_regs > 0 for index in range(len(bound)))
 
 
 SUBCLASSES = """
