@@ -11,12 +11,30 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class Quotient:
+    """The arithmetic behind a time: an amount, over a rate."""
+
+    amount: float
+    unit: str
+    """B, cycles, program or launch."""
+    rate: float
+    """Of that unit, a microsecond."""
+    source: str
+    """Where the rate is from, in words."""
+    each: float | None = None
+    """The amount of one program, of those that the mean multiprocessor has; None where it is none
+    of single programs."""
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """One of the things that take time in a launch."""
 
     name: str
     us: float
     """The time that it would take if nothing else took any; parts overlap."""
+    quotient: Quotient | None = None
+    """What comes to that time; None of one that is a rest of others, or measured as a whole."""
 
 
 PARTS = {
@@ -130,6 +148,11 @@ class Prediction:
             "share_of_copy": self.share_of_copy,
             "bound": self.bound,
             "parts": {part.name: part.us for part in self.parts},
+            "arithmetic": {
+                part.name: dataclasses.asdict(part.quotient)
+                for part in self.parts
+                if part.quotient is not None
+            },
             "busiest": None if self.busiest is None else self.busiest.name,
             "busiest_us": None if self.busiest is None else self.busiest.us,
             "basis": self.basis,

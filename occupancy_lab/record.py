@@ -377,6 +377,12 @@ class Record(_Named):
         )
         return predict_launch(doing)
 
+    @property
+    def as_chosen(self) -> Record:
+        """It with the range of the fastest of several launches."""
+        found = self.prediction
+        return self if found is None else dataclasses.replace(self, prediction=found.as_chosen)
+
     def again(self) -> Record:
         """Return the record of the launch right after itself, which left in the cache what fits."""
         launch = dataclasses.replace(self.launch, warm=True)

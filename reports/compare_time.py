@@ -66,6 +66,8 @@ class Compared:
     low_us: float | None
     high_us: float | None
     bound: str | None
+    busiest: str | None
+    """The unit that works for longest in the launch itself, as a profiler sees it."""
     counted_us: float | None
     """The prediction without a replay of the binary, as where that cannot be followed."""
     counted_low_us: float | None
@@ -138,24 +140,25 @@ def compared(launch: RecordedLaunch) -> Compared | None:
 
     def times(
         executed: Executed | None, memory: Memory = cold, *, in_program: bool = False
-    ) -> tuple[tuple[float | None, ...], str | None]:
+    ) -> tuple[tuple[float | None, ...], tuple[str | None, str | None]]:
         asked = (counts, executed, memory, resources, fit, gpu)
         found = predict_launch(Doing(*asked, num_stages=stages, in_program=in_program))
         if found is None:
-            return (None, None, None), None
+            return (None, None, None), (None, None)
         late = 0.0 if in_program else RECORDED_US
         known = (found.us + late, (found.low_us or 0.0) + late, (found.high_us or 0.0) + late)
-        return tuple(round(one, 3) for one in known), found.bound
+        unit = None if found.busiest is None else found.busiest.name
+        return tuple(round(one, 3) for one in known), (found.bound, unit)
 
     kind = _kind(launch.kernel) if dots else "memory"
-    predicted, bound = times(executed)
+    predicted, (bound, _) = times(executed)
+    own, (_, busiest) = times(executed, in_program=True)
     warm, _ = times(executed, repeated(cold, counts, gpu))
     light = speed_of_light(counts, cold, gpu).us
     least = None if light is None else round(light, 3)
-    found = (us, *predicted, bound, *times(None)[0], least, warm_us, *warm)
+    found = (us, *predicted, bound, busiest, *times(None)[0], least, warm_us, *warm)
     ns = launch.number("gpu__time_duration.sum")
-    own = (None, None, None) if ns is None else times(executed, in_program=True)[0]
-    profiled = (None if ns is None else ns / 1000, *own)
+    profiled = (None, None, None, None) if ns is None else (ns / 1000, *own)
     return Compared(*named, kind, unknown, *found, *profiled)
 
 
@@ -183,6 +186,7 @@ def _from_row(row: dict[str, str]) -> Compared:
         **numbers,  # type: ignore[arg-type] # us is always there
         unknown=row["unknown"] == "True",
         bound=row["bound"] or None,
+        busiest=row["busiest"] or None,
     )
 
 
@@ -277,6 +281,16 @@ def advised(rows: Iterable[Compared]) -> list[Advised]:
     return found
 
 
+def units(gpu: str) -> list[tuple[str | None, str]]:
+    """Return the busiest unit of longer launches: the lab's, and Nsight Compute's."""
+    found = {one.id: one for one in read(gpu) if one.us >= LEAST_US}
+    return [
+        (found[one.id].busiest, unit)
+        for one in recorded_launches(gpu)
+        if one.id in found and (unit := one.row.get("ncu_busiest"))
+    ]
+
+
 def summary(rows: Sequence[Compared]) -> Iterator[str]:
     """Return a line for each use and kind."""
     uses = ("tuning", "held out", "fresh")
@@ -340,6 +354,10 @@ def main() -> None:
         launches = recorded_launches(asked.gpu)
         write(asked.gpu, (row for launch in launches if (row := compared(launch)) is not None))
     rows = read(asked.gpu)
+    named = units(asked.gpu)
+    print(
+        f"the busiest unit is Nsight Compute's in {sum(a == b for a, b in named)} of {len(named)}"
+    )
     print(*summary(rows), sep="\n")
     for one in sorted(rows, key=lambda one: -abs(one.error or 0.0))[:20]:
         print(asdict(one))

@@ -152,6 +152,37 @@ def sum_in_parts(x_ptr, parts_ptr, n_rows, n_cols, rows_per_program, BLOCK: tl.c
 
 
 @triton.jit
+def split_k(
+    a_ptr,
+    b_ptr,
+    c_ptr,
+    N,
+    K,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    SPLIT_K: tl.constexpr,
+    ADDS: tl.constexpr,
+):
+    """Add a part of K to a tile of a matrix product; one that is all of it is stored, unless."""
+    tiles = tl.cdiv(N, BLOCK_N)
+    row = tl.program_id(0) // tiles * BLOCK_M + tl.arange(0, BLOCK_M)
+    col = tl.program_id(0) % tiles * BLOCK_N + tl.arange(0, BLOCK_N)
+    k = tl.program_id(1) * BLOCK_K + tl.arange(0, BLOCK_K)
+    total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for _ in range(tl.cdiv(K, BLOCK_K * SPLIT_K)):
+        a = tl.load(a_ptr + row[:, None] * K + k[None, :], mask=k[None, :] < K, other=0.0)
+        b = tl.load(b_ptr + k[:, None] * N + col[None, :], mask=k[:, None] < K, other=0.0)
+        total = tl.dot(a, b, total)
+        k += BLOCK_K * SPLIT_K
+    at = c_ptr + row[:, None] * N + col[None, :]
+    if ADDS or SPLIT_K > 1:
+        tl.atomic_add(at, total.to(tl.float16), sem="relaxed")
+    else:
+        tl.store(at, total.to(tl.float16))
+
+
+@triton.jit
 def scale_in_turns(x_ptr, y_ptr, n_rows, n_cols, BLOCK: tl.constexpr):
     """Double rows, of which each program takes every so many-th."""
     cols = tl.arange(0, BLOCK)

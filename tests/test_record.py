@@ -140,6 +140,11 @@ def test_a_prediction_is_in_the_row_and_in_json() -> None:
         "share_of_copy": predicted.gbs / predicted.copy_gbs,
         "bound": max(plain["prediction"]["parts"], key=plain["prediction"]["parts"].get),
         "parts": {part.name: part.us for part in predicted.parts},
+        "arithmetic": {
+            part.name: dataclasses.asdict(part.quotient)
+            for part in predicted.parts
+            if part.quotient is not None
+        },
         "busiest": predicted.busiest.name,
         "busiest_us": predicted.busiest.us,
         "basis": predicted.basis,

@@ -365,12 +365,12 @@ def scanned(*folders: str, gpu: AskedGpus | None = None) -> list[Row]:
 
 def _of_runs(found: Any) -> list[Row]:
     source = _source(found.asked[0].function) if found.asked else None
-    rows = make_rows([{"source": source, **run.to_dict()} for run in found.runs], "the launch")
+    rows = make_rows([{"source": source, **run.to_dict()} for run in found.ranked], "the launch")
     return [
         dataclasses.replace(row, record=run, maker=(asked, found))
         if hasattr(run, "calculation")
         else row
-        for row, run, asked in zip(rows, found.runs, found.asked, strict=True)
+        for row, run, asked in zip(rows, found.ranked, found.asked, strict=True)
     ]
 
 

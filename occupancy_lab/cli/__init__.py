@@ -145,11 +145,6 @@ def _print_words(context: click.Context, _option: click.Parameter, asked: bool) 
 @click.option(
     "--measure", is_flag=True, help="Launch and time it too, of a matrix; needs the GPU here."
 )
-@click.option(
-    "--warm",
-    is_flag=True,
-    help="Predict the time right after the same launch, not with an empty L2 cache; of a FILE.",
-)
 @options.full_option
 @click.option(
     "--words",
@@ -199,9 +194,9 @@ def explain(
         check_picture(plot)
         check_one_gpu([gpu.key for gpu, _ in chosen_gpus(asked["gpus"] or None)])
     if launch is None:
-        given = options.of_matrix(asked, ("num_warps", "num_stages"), (*options.OF_LAUNCH, "warm"))
+        given = options.of_matrix(asked, ("num_warps", "num_stages"))
     else:
-        given = options.of_launch(launch, asked, "plot", "warm")
+        given = options.of_launch(launch, asked, "plot")
     explanation = explain_kernel(**given, progress=show_status)
     if source:
         print_answer(explanation.source, form)

@@ -312,6 +312,11 @@ described_options = together(
         help="What a tensor, or an argument without a value, holds: 64, or 64*i at index i."
         " To explain FILE.py:main also what its program asks for: int=64, float=0.5, bool=true.",
     ),
+    click.option(
+        "--warm",
+        is_flag=True,
+        help="Predict times right after the same launch, not with an empty L2 cache; of a FILE.",
+    ),
 )
 any_launch_options = together(
     click.argument("launch", required=False, metavar="[FILE.py:FUNCTION]"), described_options
@@ -338,7 +343,18 @@ view_options = together(
     click.option("--export-markdown", type=File(), help="Write markdown too."),
 )
 
-DESCRIBED = ("signature", "constexprs", "options", "grid", "bytes_read", "bytes_written", "assume")
+DESCRIBED = (
+    *(
+        "signature",
+        "constexprs",
+        "options",
+        "grid",
+        "bytes_read",
+        "bytes_written",
+        "assume",
+        "warm",
+    ),
+)
 """What `described_options` give."""
 OF_LAUNCH = tuple(name for name in DESCRIBED if name != "options")
 """Those of them that a matrix has no use for."""

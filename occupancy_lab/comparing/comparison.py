@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ from occupancy_lab.explaining.facts import compared_facts, setting, setting_word
 from occupancy_lab.explaining.grids import whole_work
 from occupancy_lab.explaining.launch import plan_sentence
 from occupancy_lab.explaining.limits import answer_in_short, tutorial_sentences
-from occupancy_lab.explaining.neighbours import changed, have_times
+from occupancy_lab.explaining.neighbours import changed, have_times, with_chosen
 from occupancy_lab.explaining.tried import why_faster
 from occupancy_lab.explaining.variants import less_work_sentences
 from occupancy_lab.inputs import (
@@ -46,6 +47,7 @@ from occupancy_lab.inputs import (
     several,
     whole_numbers,
 )
+from occupancy_lab.record import Record
 from occupancy_lab.signature import read_options
 from occupancy_lab.text.document import Document, Section, Table, literal
 from occupancy_lab.text.words import (
@@ -74,7 +76,7 @@ if TYPE_CHECKING:
         NamedKernel,
     )
     from occupancy_lab.prediction import Prediction
-    from occupancy_lab.record import Failed, Record
+    from occupancy_lab.record import Failed
     from occupancy_lab.signature import Words
     from occupancy_lab.values import Problem
 
@@ -89,6 +91,11 @@ class Comparison(Explanation):
     """The records that are compared, and what differs between them in words."""
 
     compared: tuple[Case, ...] = ()
+
+    @property
+    def ranked(self) -> tuple[Record | Failed, ...]:
+        """`runs`, of which not all do the same work."""
+        return self.runs
 
     @property
     def cases(self) -> tuple[Case, ...]:
@@ -177,7 +184,8 @@ def compare_launches(**asked: Any) -> Comparison:
     found = explain_launch(**asked)
     _check_number(len(found.runs))
     name = asked["kernel"] if isinstance(asked["kernel"], str) else None
-    cases = [Case(record, asked_kernel=name) for record in found.records]
+    records = [run for run in found.runs if isinstance(run, Record)]
+    cases = [Case(record, asked_kernel=name) for record in records]
     return comparison_of(cases, found.compiler, found.failures)
 
 
@@ -185,10 +193,10 @@ def comparison_of(
     cases: Sequence[Case], compiler: Compiler, failures: Sequence[Failed] = ()
 ) -> Comparison:
     """Return what differs between the launches of *cases*; *failures* have no record."""
-    entries = make_entries(cases)
-    runs: tuple[Record | Failed, ...] = (*(case.record for case in cases), *failures)
+    entries = _with_chosen(make_entries(cases))
+    runs: tuple[Record | Failed, ...] = (*(entry.record for entry in entries), *failures)
     page = write_comparison(entries, failures)
-    return Comparison(runs, (), compiler, page=page, compared=tuple(cases))
+    return Comparison(runs, (), compiler, page=page, compared=entries)
 
 
 def _asked(
@@ -342,28 +350,45 @@ LEAST = 2
 """Launches of which one is the fastest."""
 
 
+def _with_chosen(entries: Sequence[Entry]) -> tuple[Entry, ...]:
+    """Return *entries*, of which the fastest on each GPU has the range of what is chosen."""
+    found: dict[int, Any] = {}
+    for group in _of_gpus(entries):
+        records = [entry.record for entry in group]
+        chosen = records if _differ_in_work(group) else with_chosen(records)
+        found |= zip(map(id, group), chosen, strict=True)
+    return tuple(dataclasses.replace(one, record=found[id(one)]) for one in entries)
+
+
+def _differ_in_work(entries: Sequence[Entry]) -> bool:
+    return len({(one.record.traffic, one.names["matrix"]) for one in entries}) > 1
+
+
+def _of_gpus(entries: Sequence[Entry]) -> list[list[Entry]]:
+    groups: dict[str, list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault(entry.record.gpu.key, []).append(entry)
+    return [*groups.values()]
+
+
 def fastest_sentences(entries: Sequence[Entry]) -> Iterator[str]:
     """Say which of *entries* is the fastest, on each GPU where one has several.
 
     Nothing is said where they do different work, or no predicted times set them apart.
     """
-    groups: dict[str, list[Entry]] = {}
-    for entry in entries:
-        groups.setdefault(entry.record.gpu.key, []).append(entry)
-    alone = all(len(group) == 1 for group in groups.values())
-    for group in [list(entries)] if alone else groups.values():
+    groups = _of_gpus(entries)
+    alone = all(len(group) == 1 for group in groups)
+    for group in [list(entries)] if alone else groups:
         if sentence := _fastest(group, len(entries)):
             yield sentence
 
 
 def _fastest(entries: Sequence[Entry], number: int) -> str:
     """Return the sentence on *entries*, of *number* that are compared; "" where there is none."""
-    records = [entry.record for entry in entries]
-    of_one_gpu = len({record.gpu.key for record in records}) == 1
-    different_work = len({(one.record.traffic, one.names["matrix"]) for one in entries}) > 1
-    if different_work or (of_one_gpu and not have_times(records)):
+    records, is_one_gpu = [entry.record for entry in entries], len(_of_gpus(entries)) == 1
+    if _differ_in_work(entries) or (is_one_gpu and not have_times(records)):
         return ""
-    whole = whole_work(records) if of_one_gpu else records
+    whole = whole_work(records) if is_one_gpu else records
     timed = [
         (entry, entry.record.prediction)
         for entry in entries
@@ -376,7 +401,7 @@ def _fastest(entries: Sequence[Entry], number: int) -> str:
         who = "All" if len(timed) == number else names
         return f"{who} are predicted to take {prediction_words(timed[0][1])}."
     timed.sort(key=lambda pair: pair[1].us)
-    if not of_one_gpu:
+    if not is_one_gpu:
         return _fastest_gpu(timed)
     (first, own), *others = timed
     slower = [

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.asked import Asked
     from occupancy_lab.explaining.case import Case
+    from occupancy_lab.explaining.neighbours import Neighbour
     from occupancy_lab.record import Record
     from occupancy_lab.sweeping.recorded import RecordedLaunch
     from occupancy_lab.values import Config, Problem
@@ -197,25 +198,37 @@ def _predicted_change(case: Case, us: float | None) -> Change | None:
     return Change(us, own.us, "predicted", own.noticeable)
 
 
-def what_instead(case: Case) -> Iterator[str]:
-    """Say what to launch instead, and what that brings, or what finds it.
-
-    What else was recorded to be faster comes first.
-    """
-    from occupancy_lab.sweeping.recorded import rival_sentences
-
-    yield from rival_sentences(case.recorded.faster)
-    found, instead = case.alternatives, launch_instead(case)
-    if instead is not None:
-        yield _instead(case, *instead)
-    elif found.fastest is not None:
-        if _change(case, found.fastest) is None or not advice(case):
-            yield _as_it_is(case, found.fastest)
-    elif found.tuned > 1:
+def what_finds_it(case: Case) -> Iterator[str]:
+    """Say what finds the fastest launch of a matrix, where the first sentence does not."""
+    tuned = case.alternatives.tuned
+    if tuned > 1 and not _ways_on(case):
         yield (
-            f"To find the fastest, {tune_command(case)} compiles {found.tuned} configurations for"
+            f"To find the fastest, {tune_command(case)} compiles {tuned} configurations for"
             " this matrix and ranks them by predicted time."
         )
+
+
+def by_recorded(case: Case) -> str:
+    """Say what to launch by what was recorded of the matrix; "" where that says nothing."""
+    fastest, instead = case.alternatives.fastest, launch_instead(case)
+    if instead is not None:
+        return _instead(case, *instead)
+    if fastest is None:
+        return ""
+    known = is_recorded_best(case) or _change(case, fastest) is None
+    better = advice(case) or _best(case)
+    return _as_it_is(case, fastest) if known or not better else ""
+
+
+def is_recorded_best(case: Case) -> bool:
+    """Tell whether a launch was recorded, and none of its matrix to be noticeably faster."""
+    if case.alternatives.fastest is None or case.recorded.us is None:
+        return False
+    return launch_instead(case) is None and not advice(case)
+
+
+def _best(case: Case) -> Neighbour | None:
+    return best_of(case.record, case.neighbours)
 
 
 def _as_it_is(case: Case, fastest: Alternative) -> str:
@@ -326,15 +339,43 @@ def advice(case: Case) -> tuple[Advice, ...]:
 
 
 def first_advice(case: Case) -> Iterator[str]:
-    """Say first what brings most to a launch of any kernel, and then what else brings something.
+    """Say first what brings most to a launch, and then what else brings something.
 
-    Nothing of a matrix, whose other kernels `what_instead` names.
+    Of a matrix what was recorded of it comes before what is predicted, and the rest is below, in
+    `what_to_try`.
     """
+    from occupancy_lab.sweeping.recorded import rival_sentences
+
+    action, own = best_action(case), in_one_sentence(case)
+    said = ["" if action is None else action.sentence, own]
     if case.record.matrix is None:
-        action = best_action(case)
-        first = "" if action is None else action.sentence
-        said = (first, in_one_sentence(case), *(one.sentence for one in advice(case)))
-        yield from (f"**{case.title}**: {one}" for one in dict.fromkeys(said) if one)
+        said += [one.sentence for one in advice(case)]
+    else:
+        own = "" if is_recorded_best(case) else f"{own}{_command_of_best(case)}"
+        own = f"{own[:-1]}: {ways}" if (ways := _ways_on(case)) else own
+        said = [*rival_sentences(case.recorded.faster), by_recorded(case), own]
+    yield from (f"**{case.title}**: {one}" for one in dict.fromkeys(said) if one)
+
+
+def _ways_on(case: Case) -> str:
+    """Say what finds the fastest launch of a matrix where none near it is; "" elsewhere."""
+    tuned = case.alternatives.tuned
+    if tuned < 2 or _best(case) is not None or not in_one_sentence(case):  # noqa: PLR2004 - several
+        return ""
+    return f"{tune_command(case)} ranks all {tuned}."
+
+
+def _command_of_best(case: Case) -> str:
+    """Return the command that explains the fastest neighbour of a matrix's launch, as a sentence.
+
+    "" where there is none, or no option of the command line asks for it.
+    """
+    best = _best(case)
+    if best is None or best.record is None or best.record.matrix is None:
+        return ""
+    made = best.record.matrix
+    command = explain_command(case, **dataclasses.asdict(made.config))
+    return "" if made.options else f" {command}"
 
 
 def _others(case: Case) -> Sequence[Advice]:
@@ -412,7 +453,7 @@ def best_action(case: Case) -> Action | None:
     if own is None or not sentence:
         return None
     found: list[tuple[Record, str, str, Mapping[str, Any]]] = []
-    best = best_of(case.record, case.neighbours)
+    best = _best(case)
     if best is not None and best.record is not None and best.record.prediction is not None:
         found.append((best.record, change_if(best, case.record), sentence, best.changes))
     if (wider := case.padded) is not None and wider.prediction is not None:

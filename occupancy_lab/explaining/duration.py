@@ -9,9 +9,10 @@ from occupancy_lab.explaining.facts import time_words
 from occupancy_lab.explaining.neighbours import predicted_us
 from occupancy_lab.occupancy.calculator import limiter_words
 from occupancy_lab.prediction import NOTICEABLE, PARTS
-from occupancy_lab.text.document import Section, literal, side_by_side
+from occupancy_lab.text.document import Section, Table, literal, side_by_side
 from occupancy_lab.text.words import (
     article,
+    byte_words,
     change,
     conditions_words,
     count,
@@ -20,6 +21,7 @@ from occupancy_lab.text.words import (
     place_words,
     range_sentence,
     said_of_each,
+    scaled,
 )
 from occupancy_lab.throughput.launch_time import is_open
 
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from occupancy_lab.explaining.case import Case
-    from occupancy_lab.prediction import Prediction
+    from occupancy_lab.prediction import Prediction, Quotient
     from occupancy_lab.record import Record
     from occupancy_lab.values import Measurement
     from occupancy_lab.work.counts import Counts
@@ -71,11 +73,9 @@ def the_duration(cases: Sequence[Case]) -> Section:
 
     timed = [case for case in cases if case.record.prediction is not None]
     tables = (
-        side_by_side(
-            timed,
-            ((words, partial(_part_words, name)) for name, words in PARTS.items()),
-            caption="Each part if nothing else took any time; parts overlap, so they add up to"
-            " more:",
+        *(
+            _parts_table(case, ":" if place else f": {PARTS_OVERLAP}")
+            for place, case in enumerate(timed)
         ),
         side_by_side(
             [case for case in timed if case.record.matrix is not None],
@@ -85,6 +85,39 @@ def the_duration(cases: Sequence[Case]) -> Section:
     )
     shown = tuple(table for table in tables if table.rows)
     return Section("How long it takes", shown, said_of_each(cases, sentences))
+
+
+PARTS_OVERLAP = (
+    "each part if nothing else took any time; parts overlap, so they add up to more. Cycles are"
+    " those of the mean multiprocessor, of its programs one after another, and bytes of device"
+    " memory those that would be read in the time:"
+)
+
+
+def _parts_table(case: Case, caption: str) -> Table:
+    """Return the time of each part by itself, and what comes to it."""
+    found = case.record.prediction
+    rows = tuple(
+        (PARTS[part.name], microseconds(part.us), *_quotient_words(part.quotient))
+        for part in (() if found is None else found.parts)
+    )
+    headers = ("", "time", "amount", "at", "from")
+    return Table(headers, rows, f"{case.title}{caption}", prose=True)
+
+
+def _quotient_words(one: Quotient | None) -> tuple[str, str, str]:
+    if one is None:
+        return "-", "-", "-"
+    if one.unit == "B":
+        rate = f"{byte_words(round(one.rate * 1e6))}/s"
+        return byte_words(round(one.amount)), rate, one.source
+    if one.unit != "cycles":
+        words = count(round(one.amount), one.unit)
+        return words, f"{one.rate:.0f} a us" if one.amount > 1 else "-", one.source
+    amount = f"{scaled(one.amount)} cycles"
+    if one.each:
+        amount = f"{one.amount / one.each:.3g} x {scaled(one.each)} cycles"
+    return amount, f"{one.rate:.0f} MHz", one.source
 
 
 def time_sentence(record: Record) -> str:
@@ -155,12 +188,6 @@ def _unknown(record: Record) -> str:
     if record.resources.instructions is None:
         return "the instructions of its binary could not be counted"
     return ""
-
-
-def _part_words(part: str, case: Case) -> str:
-    """Return the time of a part by itself; "-" where the launch has none of that name."""
-    parts = case.record.prediction.parts if case.record.prediction else ()
-    return next((microseconds(one.us) for one in parts if one.name == part), "-")
 
 
 def measured_sentences(case: Case) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from contextlib import closing
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -26,6 +27,7 @@ from occupancy_lab.explaining.grids import (
     has_idle_programs,
     same_input,
     same_work,
+    split_changes,
 )
 from occupancy_lab.explaining.launch import the_launch, the_memory
 from occupancy_lab.explaining.limits import answer_in_short, the_limits, the_next_step, the_tutorial
@@ -38,7 +40,9 @@ from occupancy_lab.explaining.neighbours import (
     fastest_grids,
     fewest_aligned,
     first_of,
+    have_times,
     onward,
+    with_chosen,
 )
 from occupancy_lab.explaining.short import launch_page, the_launch_in_short, write_short
 from occupancy_lab.explaining.source import SourceView
@@ -78,10 +82,15 @@ class Explanation(Answer):
     assume: Mapping[str, Assumption] = field(default_factory=dict, repr=False)
     """What is assumed of what launches do, as `count_launch` takes it."""
 
+    @functools.cached_property
+    def ranked(self) -> tuple[Record | Failed, ...]:
+        """`runs`, with the range of a launch that is chosen in the fastest on each GPU."""
+        return with_chosen(self.runs)
+
     @property
     def records(self) -> tuple[Record, ...]:
         """What compiled and fits."""
-        return tuple(run for run in self.runs if isinstance(run, Record))
+        return tuple(run for run in self.ranked if isinstance(run, Record))
 
     @property
     def failures(self) -> tuple[Failed, ...]:
@@ -109,7 +118,7 @@ class Explanation(Answer):
         return self._cases_of(self.records)
 
     def _cases_of(self, records: Sequence[Record]) -> tuple[Case, ...]:
-        made = {id(run): one for one, run in zip(self.asked, self.runs, strict=True)}
+        made = {id(run): one for one, run in zip(self.asked, self.ranked, strict=True)}
         asked = [made[id(record)] for record in records]
         others: dict[str, Any] = {"triton": self.triton, "assume": self.assume}
         return make_cases(asked, records, self.compiler, **others)
@@ -122,6 +131,23 @@ class Explanation(Answer):
         if "cases" in vars(self) and self.cases:
             return next(case for case in self.cases if case.record is record)
         return self._cases_of([record])[0]
+
+    @functools.cached_property
+    def chosen(self) -> tuple[Case, ...]:
+        """The fastest launch on each GPU of several, as `cases`, without those of the others.
+
+        There is none where no time is known.
+        """
+        found = [first_of(records) for records in by_gpu(self.records) if have_times(records)]
+        settings = [run.settings for run in self.runs]
+
+        def is_other(one: Neighbour) -> bool:
+            return one.record is None or one.record.settings not in settings
+
+        return tuple(
+            dataclasses.replace(case, neighbours=tuple(filter(is_other, case.neighbours)))
+            for case in self._cases_of(found)
+        )
 
     @property
     def short(self) -> Document | None:
@@ -138,7 +164,7 @@ class Explanation(Answer):
         if self.page is not None:
             return self.page
         if not self.is_one_launch:
-            return write_variants(self.runs, full=full)
+            return write_variants(self.ranked, self.chosen, full=full)
         return (write_full if full else write_short)(self.cases, self.failures)
 
     @property
@@ -167,7 +193,7 @@ class Explanation(Answer):
         """Return records and words, the short and the full, as plain values."""
         short = self.short
         return {
-            "records": [run.to_dict() for run in self.runs],
+            "records": [run.to_dict() for run in self.ranked],
             "recorded": [one.to_dict() for one in self.recorded],
             "short": None if short is None else short.to_dict(),
             "document": self.document.to_dict(),
@@ -230,7 +256,8 @@ def make_cases(
     ]
     wanted: list[tuple[int, Any, Asked]] = []
     for place, (one, case) in enumerate(zip(asked, made, strict=True)):
-        tried = (*changes(case.record), *block_changes(case.record), *grid_changes(case.record))
+        kinds = (changes, block_changes, split_changes, grid_changes)
+        tried = itertools.chain(*(proposed(case.record) for proposed in kinds))
         launches = [one]
         for change in tried:
             other = changed(one, change)
@@ -296,16 +323,21 @@ def _completed(case: Case, found: Mapping[Any, Record | Failed]) -> Case:
         for change in changes(record)
         if (run := besides.pop(_key(change), None)) is not None
     ]
-    shapes, grids = (
+    shapes, splits, grids = (
         [
             Neighbour.of(record, change, run)
             for change in proposed(record)
             if isinstance(run := besides.pop(_key(change), None), Record)
             and is_the_same(record, run)
         ]
-        for proposed, is_the_same in ((block_changes, same_work), (grid_changes, same_input))
+        for proposed, is_the_same in (
+            (block_changes, same_work),
+            (split_changes, _is_split),
+            (grid_changes, same_input),
+        )
     )
-    neighbours += [*fastest_grids(shapes), *(one for one in grids if not _is_idle(record, one))]
+    neighbours += [*fastest_grids(shapes), *fastest_grids(splits)]
+    neighbours += [*(one for one in grids if not _is_idle(record, one))]
     single = found.get(_key({"num_stages": 1})) if record.num_stages > 1 else record
     case = dataclasses.replace(
         case,
@@ -314,6 +346,11 @@ def _completed(case: Case, found: Mapping[Any, Record | Failed]) -> Case:
     )
     compiled = {named: run for named, run in besides.items() if isinstance(run, Record)}
     return with_alternatives(with_recorded(case), compiled)
+
+
+def _is_split(record: Record, other: Record) -> bool:
+    """Tell whether a launch does the same with what is added up split among more or fewer."""
+    return record.num_programs != other.num_programs and same_work(record, other)
 
 
 def _is_idle(record: Record, larger: Neighbour) -> bool:

@@ -87,6 +87,7 @@ def launch_facts(cases: Sequence[Case]) -> tuple[Fact, ...]:
         ("tensor cores", _tensor_cores),
         ("tensor memory", _tensor_memory),
         *((name, partial(_does, words)) for name, words in WORDS.items()),
+        ("L2 cache before it", _before),
         ("predicted time", _predicted),
         ("bound by", bound_words),
         ("busiest unit", busiest_words),
@@ -123,6 +124,10 @@ def _set(name: str, case: Case) -> str:
 
 def _does(words: Callable[[Record], str], case: Case) -> str:
     return words(case.record)
+
+
+def _before(case: Case) -> str:
+    return "what the same launch left" if case.record.launch.warm else "-"
 
 
 def _origin(case: Case, knob: str) -> str:

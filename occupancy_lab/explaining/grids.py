@@ -95,6 +95,38 @@ def grids_of_blocks(record: Record, changes: Mapping[str, Any]) -> Iterator[dict
     yield from ({**changes, GRID: grid} for grid in sorted(found - {plan.grid}))
 
 
+def splits_of(record: Record) -> dict[str, int]:
+    """Return the constexprs that say among how many programs a sum is split, by their names."""
+    found = ((name, record.arguments[name]) for name in record.constexprs)
+    return {
+        name: one
+        for name, one in found
+        if "split" in name.lower() and name not in record.tiles and type(one) is int and one > 0
+    }
+
+
+def split_changes(record: Record) -> Iterator[dict[str, Any]]:
+    """Return other splits of what programs add up: half as many parts, twice and four times.
+
+    Each is over the grid that it has then, which is not known of a launch with sizes for a grid: a
+    dimension is as many times larger. Whether it does the same work, `same_work` tells.
+    """
+    own, plan = record.prediction, record.plan
+    if own is None or record.counts is None or record.matrix is not None:
+        return
+    if plan is None or plan.grid is None or GRID in record.arguments:
+        return
+    for name, split in splits_of(record).items():
+        for other in (split // 2, split * 2, split * 4):
+            if other == 0:
+                continue
+            yield {name: other}
+            for place, size in enumerate(plan.grid):
+                if size % split == 0:
+                    sizes = (*plan.grid[:place], size // split * other, *plan.grid[place + 1 :])
+                    yield {name: other, GRID: sizes}
+
+
 SAMPLED = 0.02
 """How far amounts may be apart that were counted of some of the programs for all."""
 MOST_MOVED = 1.25
@@ -106,12 +138,14 @@ def same_work(record: Record, other: Record) -> bool:
     """Tell whether two launches read and write the same bytes of each tensor, as they count.
 
     As many, between the same two: more programs of a smaller block may go beyond a tensor's end.
+    What one stores the other may add by atomic operations, which read it.
     """
     if record.counts is None or other.counts is None:
         return False
     tensors, most = _tensors(record.counts, other.counts), _sampled(record.counts, other.counts)
+    added = {*added_tensors(record, other), *added_tensors(other, record)}
     return tensors is not None and all(
-        _alike(mine.read, its.read, most)
+        (its.tensor in added or _alike(mine.read, its.read, most))
         and _alike(mine.written, its.written, most)
         and _in_one_place(mine, its, most)
         for mine, its in tensors
@@ -217,6 +251,19 @@ def same_input(record: Record, other: Record) -> bool:
         and _no_less(one.flops, two.flops, most)
         and _no_more(one.read_bytes + one.written_bytes, two.read_bytes + two.written_bytes)
     )
+
+
+def added_tensors(record: Record, other: Record) -> list[str]:
+    """Return the tensors to which *other* adds by atomic operations, and *record* does not."""
+    own, its = (
+        dict.fromkeys(
+            access.tensor
+            for access in (() if one.counts is None else one.counts.accesses)
+            if access.operation == "atomic" and access.tensor is not None
+        )
+        for one in (record, other)
+    )
+    return [name for name in its if name not in own]
 
 
 def grown_tensors(record: Record, other: Record) -> list[str]:

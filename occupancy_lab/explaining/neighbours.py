@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,11 +11,18 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.arguments import ALIGNMENT, Descriptor, Pointer
 from occupancy_lab.asked import Asked, ask
 from occupancy_lab.errors import InputError
-from occupancy_lab.explaining.grids import GRID, grids_of_blocks, has_idle_programs, whole_work
+from occupancy_lab.explaining.grids import (
+    GRID,
+    grids_of_blocks,
+    has_idle_programs,
+    split_changes,
+    splits_of,
+    whole_work,
+)
 from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.occupancy.exact import next_steps, stepped_amounts
 from occupancy_lab.options import CAPS, KNOBS, NAMES
-from occupancy_lab.record import Record
+from occupancy_lab.record import Record, by_gpu
 from occupancy_lab.text.words import listed
 
 if TYPE_CHECKING:
@@ -109,6 +117,21 @@ def first_of(records: Sequence[Record]) -> Record:
     if have_times(records):
         return min(records, key=predicted_us)
     return max(records, key=rank)
+
+
+def with_chosen(runs: Sequence[Record | Failed]) -> tuple[Record | Failed, ...]:
+    """Return *runs* with the range of what is chosen in those that are the fastest on their GPU.
+
+    None is where all take as long.
+    """
+    chosen: set[int] = set()
+    for found in by_gpu([run for run in runs if isinstance(run, Record)]):
+        if len({*map(predicted_us, found)}) > 1:
+            least = predicted_us(first_of(found))
+            chosen |= {id(one) for one in whole_work(found) if predicted_us(one) == least}
+    return tuple(
+        run.as_chosen if isinstance(run, Record) and id(run) in chosen else run for run in runs
+    )
 
 
 def best_of(record: Record, neighbours: Sequence[Neighbour]) -> Neighbour | None:
@@ -293,11 +316,12 @@ def onward(record: Record, neighbours: Sequence[Neighbour]) -> Iterator[dict[str
     if best is None or best.record is None or best.record.prediction is None or record.matrix:
         return
     there = [one.changes for one in neighbours]
-    blocks = [_without_grid(one) for one in there if {*record.tiles} & one.keys()]
-    for change in (*changes(best.record), *block_changes(best.record)):
+    sized = {*record.tiles, *splits_of(record)}  # a grid goes with them
+    blocks = [_without_grid(one) for one in there if sized & one.keys()]
+    kinds = (changes, block_changes, split_changes)
+    for change in itertools.chain(*(proposed(best.record) for proposed in kinds)):
         named = [name for name in change if name != GRID]
-        # A grid goes with its blocks.
-        stale = {GRID} if any(name in record.tiles for name in named) else set()
+        stale = {GRID} if sized.intersection(named) else set()
         kept = {name: value for name, value in best.changes.items() if name not in stale}
         whole = {
             name: value

@@ -232,7 +232,7 @@ class ScriptExplanation(Answer):
 
         def outcome(run: Explanation | LaunchError) -> dict[str, Any]:
             if isinstance(run, Explanation):
-                rows = [one.to_dict() for one in run.runs]
+                rows = [one.to_dict() for one in run.ranked]
                 return {"rows": rows, "reason": None, "document": run.to_document().to_dict()}
             return {"rows": [], "reason": str(run), "document": None}
 

@@ -6,7 +6,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from occupancy_lab.explaining.advice import first_advice, what_instead, what_to_try
+from occupancy_lab.explaining.advice import first_advice, what_finds_it, what_to_try
 from occupancy_lab.explaining.compiled import register_sentences
 from occupancy_lab.explaining.duration import NO_GRID, time_sentence
 from occupancy_lab.explaining.facts import launch_facts, launched_words, resource_words
@@ -213,7 +213,7 @@ def _sentences(case: Case) -> Iterator[str]:
         whole = "; ".join(found.steps) or found.source
         yield f"A program is a cluster of {found.num_ctas} CTAs, and only whole ones fit: {whole}."
     if case.record.matrix is not None and case.record.prediction is not None:
-        yield from what_instead(case)
+        yield from what_finds_it(case)
     yield from register_sentences(case)
     yield from work_sentences(case.record)
     prediction = case.record.prediction

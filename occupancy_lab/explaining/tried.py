@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.arguments import Descriptor
 from occupancy_lab.explaining.facts import number_headers, numbers
-from occupancy_lab.explaining.grids import GRID, grown_tensors
+from occupancy_lab.explaining.grids import GRID, added_tensors, grown_tensors, splits_of
 from occupancy_lab.explaining.neighbours import (
     FIXED,
     MOST_ELEMENTS,
@@ -154,13 +154,17 @@ def change_if(best: Neighbour, record: Record) -> str:
     grown = grown_tensors(record, best.record) if GRID in best.changes else []
     grow = "grows" if len(grown) == 1 else "grow"
     room = f", and {listed(grown)} {grow} with the grid" if grown else ""
-    return f"{words} (if the kernel allows it{room})"
+    added = added_tensors(record, best.record)
+    zero = f", and {listed(added)} {'is' if len(added) == 1 else 'are'} 0 before" if added else ""
+    return f"{words} (if the kernel allows it{room}{zero})"
 
 
 def _few_programs(record: Record, best: Neighbour) -> str:
     """Say how few of the places for programs are taken, where a larger grid takes more."""
-    plan = record.plan
-    if GRID not in best.changes or plan is None or plan.waves is None or plan.waves > 1:
+    plan, more = record.plan, None if best.record is None else best.record.num_programs
+    if plan is None or plan.waves is None or plan.waves >= 1:
+        return ""
+    if not more or not plan.num_programs or more <= plan.num_programs:
         return ""
     return f", as {plan.num_programs} programs take {percent(plan.waves)} of the places for them"
 
@@ -218,36 +222,18 @@ def _numbers_table(case: Case, *, title: bool) -> Table:
 
 
 def of_neighbours(case: Case) -> Iterator[str]:
-    """Say which changes have no effect, which is better, and what the table leaves out."""
+    """Say which changes have no effect, and what the table leaves out.
+
+    Which one is better is said first of all, where times are known, and else here.
+    """
     yield from _without_effect(case)
-    best, own = best_of(case.record, case.neighbours), case.record.prediction
-    if own is not None and case.record.matrix is None and in_one_sentence(case):
-        rows = worth_showing(case)
-        shapes = sum(map(_is_of_blocks, case.neighbours)) - sum(map(_is_of_blocks, rows))
-        grids = len(case.neighbours) - len(rows) - shapes
-        where = "" if _has_other_grids(case) else " over the same grid"
-        left = [f"{count(shapes, 'other shape')} of its blocks{where}"] if shapes else []
-        left += [count(grids, "larger grid")] if grids else []
-        if left:
-            yield (
-                f"{listed(left)} {'was' if shapes + grids == 1 else 'were'} compiled too;"
-                f" {'it is not' if shapes + grids == 1 else 'none is'} predicted to be faster by"
-                f" {own.noticeable:.0%} or more."
-            )
-        yield from without_blocks(case)
-        yield from _many_programs(case.record)
-        if best is None:
-            yield from further_away(case)
+    if case.record.prediction is not None:
+        if case.record.matrix is None and in_one_sentence(case):
+            yield from _left_out(case, case.record.prediction)
         return
+    best = best_of(case.record, case.neighbours)
     if best is not None and best.record is not None:
-        yield _better(case, best.record) if own is None else _faster(case, best, best.record)
-        return
-    if own is not None:
-        if case.neighbours:
-            yield (
-                f"None of these is predicted to be faster by {own.noticeable:.0%} or more"
-                f"{_but_spills(case)}."
-            )
+        yield _better(case, best.record)
         return
     warps = f"{case.architecture.warp_word}s"
     shown = [rank(one.record) for one in case.neighbours if one.record and not one.reason]
@@ -255,6 +241,30 @@ def of_neighbours(case: Case) -> Iterator[str]:
         yield f"None of these spills less, and what keeps more {warps} resident spills more."
     elif shown:
         yield f"None of these keeps more {warps} resident or spills less."
+
+
+def _left_out(case: Case, own: Prediction) -> Iterator[str]:
+    """Say which other blocks and grids were tried, or why none was, and what tries more."""
+    shown = {*map(id, worth_showing(case))}
+    hidden = [one for one in case.neighbours if id(one) not in shown]
+    shapes, splits = sum(map(_is_of_blocks, hidden)), sum(map(_is_of_splits, hidden))
+    where = "" if _has_other_grids(case) else " over the same grid"
+    kinds = {
+        f"{count(shapes, 'other shape')} of its blocks{where}": shapes,
+        f"{count(splits, 'other split')} of what is added up": splits,
+        count(len(hidden) - shapes - splits, "larger grid"): len(hidden) - shapes - splits,
+    }
+    if hidden:
+        yield (
+            f"{listed([words for words, number in kinds.items() if number])}"
+            f" {'was' if len(hidden) == 1 else 'were'} compiled too;"
+            f" {'it is not' if len(hidden) == 1 else 'none is'} predicted to be faster by"
+            f" {own.noticeable:.0%} or more."
+        )
+    yield from without_blocks(case)
+    yield from _many_programs(case.record)
+    if best_of(case.record, case.neighbours) is None:
+        yield from further_away(case)
 
 
 def _many_programs(record: Record) -> Iterator[str]:
@@ -301,6 +311,12 @@ def _is_of_blocks(one: Neighbour) -> bool:
     return one.record is not None and not one.changes.keys().isdisjoint(one.record.tiles)
 
 
+def _is_of_splits(one: Neighbour) -> bool:
+    if one.record is None or _is_of_blocks(one):
+        return False
+    return not one.changes.keys().isdisjoint(splits_of(one.record))
+
+
 def _has_other_grids(case: Case) -> bool:
     """Tell whether a launch was tried with other blocks over the grid that these have."""
     own = case.record.launch.grid
@@ -342,18 +358,6 @@ def _but_spills(case: Case) -> str:
         and predicted_us(one.record) / own.us - 1 <= -own.noticeable
     ]
     return f" without more local memory than now, which {listed(faster)} takes" if faster else ""
-
-
-def _faster(case: Case, best: Neighbour, record: Record) -> str:
-    own, other = predicted_us(case.record), predicted_us(record)
-    command = ""
-    if record.matrix is not None and not record.matrix.options:
-        config = dataclasses.asdict(record.matrix.config)
-        command = f": {explain_command(case, **config)}"
-    return (
-        f"{best.words} is predicted to be faster: {microseconds(other)} against"
-        f" {microseconds(own)} ({change(other / own - 1)}){command or '.'}"
-    )
 
 
 def _better(case: Case, record: Record) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.explaining.advice import first_advice, what_to_try
 from occupancy_lab.explaining.duration import time_sentence
 from occupancy_lab.explaining.facts import (
     NUMBERS,
@@ -28,9 +29,9 @@ from occupancy_lab.text.words import (
     count,
     known,
     listed,
-    microseconds,
     multiprocessor_words,
     percent,
+    prediction_words,
     said_of_each,
 )
 from occupancy_lab.values import Status
@@ -38,14 +39,19 @@ from occupancy_lab.values import Status
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from occupancy_lab.explaining.case import Case
+
 MOST_REASONS = 3
 """Reasons why configurations have no record that a page has."""
 
 
-def write_variants(runs: Sequence[Record | Failed], *, full: bool = False) -> Document:
+def write_variants(
+    runs: Sequence[Record | Failed], chosen: Sequence[Case] = (), *, full: bool = False
+) -> Document:
     """Return the configurations of one launch line on one or several GPUs as one table.
 
-    With *full* each limit of the first of them, as `first_of` chooses it, follows.
+    What to try beyond them is said of those that are *chosen*. With *full* each limit of the first
+    of them, as `first_of` chooses it, follows.
     """
     records = [run for run in runs if isinstance(run, Record)]
     knobs = varying([run.settings for run in runs])
@@ -68,18 +74,22 @@ def write_variants(runs: Sequence[Record | Failed], *, full: bool = False) -> Do
         "limited by",
     )
     of_each = by_gpu(records)
-    chosen = tuple(map(first_of, of_each))
-    sentences = [first_sentence(found, knobs) for found in of_each]
-    sentences += less_work_sentences(runs)
-    sentences += said_of_each(chosen, lambda record: _time_sentences(record, timed=timed))
+    first = tuple(map(first_of, of_each))
+    which = [first_sentence(found, knobs) for found in of_each]
+    answer = [*which, *(one for case in chosen for one in first_advice(case))] if chosen else []
+    sentences = [*([] if chosen else which), *less_work_sentences(runs)]
+    sentences += said_of_each(first, lambda record: _time_sentences(record, timed=timed))
     sections = [Section("", (Table(headers, rows),), (*sentences, *_reasons(runs)))]
-    if full and chosen:
-        sections.append(the_limits(tuple(record.calculation for record in chosen)))
+    if full and first:
+        sections.append(the_limits(tuple(record.calculation for record in first)))
+    if chosen:
+        sections.append(what_to_try(chosen))
     titles = listed(list(dict.fromkeys(run.gpu.title for run in runs)))
     multiprocessors = multiprocessor_words(run.gpu for run in runs)
     return Document(
         f"{all_launched_words(runs)}, on {titles}",
         (
+            *answer,
             f"{len(records)} of {len(runs)} configurations compile and fit.",
             f"Programs are per {multiprocessors}, with the occupancy beside them.",
         ),
@@ -200,4 +210,4 @@ def _takes_least(first: Record, records: Sequence[Record]) -> str:
         others = f"; {count(len(close), 'other')} {are} within {least.noticeable:.0%} of that"
     if unknown:
         others += f"; no time is predicted of {count(unknown, 'other')}"
-    return f"is predicted to take least, {microseconds(least.us)}{others}"
+    return f"is predicted to take least, {prediction_words(least)}{others}"

@@ -107,6 +107,10 @@ class CudaArchitecture(_Limits):
     """Equal parts of the register file; all registers of a warp are in one."""
     reserved_shared: int
     """Shared memory that the system takes for itself in each program, bytes."""
+    fp32_results: int
+    """FP32 multiply-adds per SM and cycle."""
+    fp64_results: int
+    """FP64 multiply-adds per SM and cycle."""
     max_barriers: int | None = None
     """Named barriers per SM; None where they do not limit the occupancy."""
     tensor_memory: int | None = None

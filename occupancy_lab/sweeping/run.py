@@ -27,6 +27,7 @@ from occupancy_lab.inputs import (
 )
 from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices
 from occupancy_lab.occupancy.calculator import calculate
+from occupancy_lab.prediction import ratio_error
 from occupancy_lab.signature import read_options
 from occupancy_lab.sweeping.grid import add_columns, expand, measure_table, run_tasks
 from occupancy_lab.sweeping.recorded import row_conditions, row_resources
@@ -349,6 +350,8 @@ _UNTOLD = ("target", "status", "reason", "triton_version", "num_ctas")
 """The naming columns that a screen leaves out."""
 
 
+ALIKE = "="
+"""The mark of a predicted time that is as good as the shortest."""
 LIMITS = "predicted_low_us and predicted_high_us, which exports have"
 """Between what most launches took, of times on a screen that has no room for it."""
 UNMEASURED = dict.fromkeys(MEASURED_COLUMNS, "--measure gives it")
@@ -356,12 +359,31 @@ UNMEASURED = dict.fromkeys(MEASURED_COLUMNS, "--measure gives it")
 
 
 def choose(table: pd.DataFrame, view: View) -> pd.DataFrame:
-    """Return the rows of a sweep that *view* shows; InputError where it makes no sense of them."""
+    """Return the rows of a sweep that *view* shows; InputError where it makes no sense of them.
+
+    Where it does not say in which order, the fastest of each GPU and matrix come first.
+    """
+    table = table if view.sort else _fastest_first(table)
     rows = plain_rows(table)
     kinds = kinds_of(rows)
     kinds |= {str(name): COLUMNS[str(name)].kind for name in table if str(name) in COLUMNS}
     view.check(kinds, UNMEASURED)
     return table.iloc[view.places(rows, kinds)]
+
+
+def _fastest_first(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of each GPU and matrix together, those without a time last."""
+    us = table["predicted_us"]
+    if "us" in table:
+        us = table["us"].where(table["measured"].notna(), us)
+    order = table.assign(group=_groups(table), time=us).sort_values(["group", "time"])
+    return table.loc[order.index]
+
+
+def _groups(table: pd.DataFrame) -> pd.Series[int]:
+    """Return for each row the number of its GPU and matrix, whose rows do the same."""
+    same = [name for name in ("gpu", "rows", "cols", "dtype") if name in table]
+    return table.groupby(same, sort=False, dropna=False).ngroup()
 
 
 def to_screen(
@@ -392,7 +414,7 @@ def to_screen(
         spared = [str(name) for name in wide if name not in shown]
         parts.append(_table(shown))
     parts += [_table(rows) for rows in _failures(table, varying) if len(rows)]
-    legend = _legend(shown.columns, spared) if len(fine) else ""
+    legend = _legend(shown, spared) if len(fine) else ""
     parts.append(f"{_summary(table, of)}.{legend}")
     return (*parts, *_time_sentences(fine, gpus or {}))
 
@@ -419,7 +441,8 @@ def _shown(fine: pd.DataFrame, gpus: Mapping[str, Gpu]) -> pd.DataFrame:
     shown = fine.assign(
         occupancy=(fine["occupancy"] * 100).round().astype("Int64"),
         limiter=[", ".join(limiter_list(vendors[key], names)) for key, names in limiters],
-        predicted_us=fine["predicted_us"].map(cell, na_action="ignore"),
+        predicted_us=fine["predicted_us"].map(cell, na_action="ignore").astype("string")
+        + _alike(fine),
         speed_of_light_us=fine["speed_of_light_us"].map(cell, na_action="ignore"),
     )
     if "us" not in fine:
@@ -429,6 +452,17 @@ def _shown(fine: pd.DataFrame, gpus: Mapping[str, Gpu]) -> pd.DataFrame:
         us=fine["us"].map(cell, na_action="ignore"),
         difference=off.map(change, na_action="ignore"),
     )
+
+
+def _alike(fine: pd.DataFrame) -> pd.Series[str]:
+    """Return a mark for each row that predictions do not tell from the fastest of its group."""
+    marks = fine["gpu"].map(lambda _gpu: "")
+    for _, rows in fine[fine["predicted_us"].notna()].groupby(_groups(fine)):
+        first = rows.sort_values("predicted_us").iloc[0]
+        most = first["predicted_us"] * (1 + ratio_error(first["basis"], first["bound"]))
+        alike = rows.index[rows["predicted_us"] < most]
+        marks[alike] = f" {ALIKE}" if len(alike) > 1 else ""
+    return marks
 
 
 def _narrowed(shown: pd.DataFrame) -> pd.DataFrame:
@@ -446,15 +480,17 @@ def _longest_word(column: pd.Series[Any]) -> int:
     return max(len(word) for text in texts for word in text.split())
 
 
-def _legend(columns: Iterable[str], spared: list[str]) -> str:
-    """Say what the columns mean whose names do not say it, and which there was no room for."""
+def _legend(shown: pd.DataFrame, spared: list[str]) -> str:
+    """Say what columns and marks mean that do not say it, and which there was no room for."""
     meanings = {
         "%": "the occupancy",
         "tutorial": "what the tutorial says",
         "least us": "the speed of light by the data sheet",
         "off": "how far the predicted time is off the measured one",
     }
-    told = [f"{name} is {meaning}" for name, meaning in meanings.items() if name in columns]
+    told = [f"{name} is {meaning}" for name, meaning in meanings.items() if name in shown]
+    if shown[SHOWN["predicted_us"]].str.endswith(ALIKE).any():
+        told.append(f"{ALIKE} is as fast as the fastest, as far as predictions tell")
     words = [", ".join(told), f"a wider terminal shows {listed(spared)}" if spared else ""]
     return "".join(f" {as_sentence(one)}" for one in words if one)
 

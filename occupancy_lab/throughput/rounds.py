@@ -14,7 +14,7 @@ import math
 from typing import TYPE_CHECKING
 
 from occupancy_lab.gpus import devices
-from occupancy_lab.prediction import BESIDE_UNITS, PARTS, Part
+from occupancy_lab.prediction import BESIDE_UNITS, PARTS, Part, Quotient
 from occupancy_lab.throughput.calibrations import FITTED_TO, FITTED_UNITS, measured_units
 from occupancy_lab.throughput.demand import (
     L2_CYCLES,
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.throughput.demand import Demand
 
+CALIBRATE, LAUNCHES = "calibrate here", "launches on an H100"
+"""Where rates are from that no data sheet has."""
 LAUNCH_US = 3.0
 """A launch that does nothing, as the lab's timer sees it."""
 RAMP_US = 1.9
@@ -74,7 +76,7 @@ have it, nor those right after the same launch, nor what Nsight Compute sees of 
 TENSOR_CLOCK = 0.886
 """The part of its clock that the GPU keeps where tensor cores are used, however little: 1755 of
 1980 MHz. By the cycles and the times that Nsight Compute recorded on an H100 and an H200 it is less
-than 1.78 GHz in 62 of 63 long launches that multiply matrices, and more in 51 of 52 others. Device
+than 1.78 GHz in 79 of 80 long launches that multiply matrices, and more in 61 of 63 others. Device
 memory keeps its own."""
 OVERLAP = 3.5
 """The exponent of the norm."""
@@ -132,11 +134,14 @@ class Rounds:
 
         Slices serve requests side by side.
         """
+        return max(self._l2_limits()) / self.slices
+
+    def _l2_limits(self) -> tuple[float, float]:
+        """Return the cycles for its requests, and for its bytes, with a part as an H100's."""
         demand, program = self.demand, self.demand.program
         seen = 1.0 / (1.0 + MERGED / self.at_once) if self.tensor and demand.is_followed else 1.0
         lines = seen * program.loaded_lines / LOADED_LINES + program.stored_lines / STORED_LINES
-        moved = seen * demand.l2_bytes / demand.programs / L2_BYTES
-        return max(lines, moved) / self.slices
+        return lines, seen * demand.l2_bytes / demand.programs / L2_BYTES
 
     def stored_cycles(self) -> float:
         """Return for how many of these cycles it takes what the program stores."""
@@ -251,7 +256,64 @@ class Rounds:
             **{name: one / self.mhz for name, one in outside.items()},
             "tail": self.rounds_us - even * self.round_us(self.at_once, active, self.at_once),
         }
-        return tuple(Part(name, found[name]) for name in PARTS if found.get(name, 0.0) > 0)
+        programs = {**dict.fromkeys(own, each), "latency": turns}
+        return tuple(
+            Part(name, found[name], self._quotient(name, found[name], programs.get(name)))
+            for name in PARTS
+            if found.get(name, 0.0) > 0
+        )
+
+    def _quotient(self, name: str, us: float, programs: float | None) -> Quotient | None:
+        """Return the arithmetic behind the time of a part, *us*; None of the tail, a difference.
+
+        So many *programs* of a multiprocessor take it one after the other; None where it is not
+        that of single programs.
+        """
+        amounts = {
+            "launch": (1.0, "launch"),
+            "dispatch": (float(self.demand.programs), "program"),
+            "l2": (self.demand.l2_bytes, "B"),
+            "bandwidth": (self.demand.moved, "B"),
+        }
+        if name == "tail":
+            return None
+        amount, unit = amounts.get(name, (us * self.mhz, "cycles"))
+        return Quotient(
+            amount, unit, amount / us, self._source(name), programs and amount / programs
+        )
+
+    def _source(self, name: str) -> str:
+        """Return what the rate of a part is from."""
+        units = measured_units(self.gpu)
+        if name == "launch" and "launch_us" in units:
+            return CALIBRATE
+        if name in {"launch", "dispatch", "local", "atomics"}:
+            return LAUNCHES
+        if name == "bandwidth":
+            return self._bandwidth_source()
+        if name == "l2":
+            return f"{self._l2_limit()}: {CALIBRATE if 'l2_loads' in units else LAUNCHES}"
+        return "latencies of an H100" if name in {"latency", "code"} else "the architecture's rates"
+
+    def _bandwidth_source(self) -> str:
+        active, peak = min(self.demand.programs, self.size), self.gpu.bandwidth_gbs or 1.0
+        if self.bandwidth / self.mhz > active * MEMORY_PORT_BYTES:
+            return f"{MEMORY_PORT_BYTES:g} B a cycle of {active} multiprocessors: {LAUNCHES}"
+        whose = CALIBRATE if "read_gbs" in measured_units(self.gpu) else "the data sheet"
+        return f"{self.bandwidth / 1e3 / peak:.3g} of {peak:.4g} GB/s: {whose}"
+
+    def _l2_limit(self) -> str:
+        """Return what limits the rate at which the L2 cache serves the launch."""
+        demand, active = self.demand, min(self.demand.programs, self.size)
+        port = demand.l2_bytes / demand.programs / PORT_BYTES * self.size / active
+        lines, moved = self._l2_limits()
+        limits = {
+            f"{PORT_BYTES:g} B a cycle of {active} multiprocessors": port,
+            f"{LOADED_LINES:g} requests a cycle and multiprocessor": lines / self.slices,
+            f"{L2_BYTES:g} B a cycle and multiprocessor": moved / self.slices,
+            f"{STORED_BYTES:g} B a cycle and multiprocessor of stores": self.stored_cycles(),
+        }
+        return max(limits, key=limits.__getitem__)
 
     def busiest(self) -> Part | None:
         """Return the unit that works for longest, with its time at its peak rate.

@@ -50,6 +50,10 @@ class Choice:
     predicted_us: float
     bound: str
     """The part of the predicted time that would take longest alone."""
+    predicted_low_us: float | None = None
+    """The time that eight in ten such launches stay above, us; None where none is predicted."""
+    predicted_high_us: float | None = None
+    """The time that they stay below, us."""
     us: float | None = None
     """Median measured time, us; None where it was not measured."""
     recorded_us: float | None = None
@@ -82,6 +86,8 @@ def choice_of(row: Mapping[Any, Any]) -> Choice:
         num_programs=int(row["num_programs"]),
         predicted_us=float(row["predicted_us"]),
         bound=str(row["bound"]),
+        predicted_low_us=float(row["predicted_low_us"]),
+        predicted_high_us=float(row["predicted_high_us"]),
         us=None if pd.isna(us) else float(us),
         recorded_us=None if pd.isna(recorded_us) else float(recorded_us),
         ranked=bool(row.get("ranked", True)),
@@ -90,7 +96,7 @@ def choice_of(row: Mapping[Any, Any]) -> Choice:
 
 NOT_SETTINGS = {
     *("gpu", "target", "kernel", "rows", "cols", "dtype"),
-    *("ranked", "whole_work", "num_ctas", "recorded_us"),
+    *("ranked", "whole_work", "num_ctas", "recorded_us", "warm"),
 }
 """The columns that name a row and set nothing."""
 
@@ -206,6 +212,8 @@ def _best_sentences(tuning: Tuning, top: int) -> Iterator[str]:
     versions = listed([str(one) for one in tuning.table["triton_version"].unique()])
     yield f"Compiled with Triton {versions}."
     yield range_sentence(tuning.gpu, tuning.basis, calibrated=tuning.calibrated)
+    if "warm" in tuning.table:
+        yield "Each time is that right after the same launch, which left in the L2 cache what fits."
     if tuning.best_recorded is not None:
         yield (
             f"Recorded times were taken elsewhere on {tuning.gpu.title}, of the same launches"
@@ -236,7 +244,7 @@ def recorded_choice(found: RecordedLaunch) -> Choice:
 
 
 def _answer(tuning: Tuning) -> Iterator[str]:
-    best, predicted, first = tuning.best, tuning.best_predicted, tuning.table.iloc[0]
+    best, predicted = tuning.best, tuning.best_predicted
     yield from rival_sentences(tuning.faster)
     if best.us is not None:
         off = difference_cell(best.predicted_us, best.us)
@@ -246,7 +254,7 @@ def _answer(tuning: Tuning) -> Iterator[str]:
         )
     yield (
         f"Best predicted: {_named(predicted)}: {cell(predicted.predicted_us)} us"
-        f" ({cell(first['predicted_low_us'])} to {cell(first['predicted_high_us'])});"
+        f" ({cell(predicted.predicted_low_us)} to {cell(predicted.predicted_high_us)});"
         f" what takes longest is {PARTS[predicted.bound]}."
     )
     yield from _close(tuning)

@@ -28,6 +28,7 @@ from occupancy_lab.inputs import (
 )
 from occupancy_lab.kernel import kernel_names, own_kernel
 from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices
+from occupancy_lab.prediction import CHOSEN
 from occupancy_lab.record import matrix_of
 from occupancy_lab.signature import read_options
 from occupancy_lab.sweeping.grid import grid_tasks, measure_table, run_tasks
@@ -205,11 +206,15 @@ def _ranked(table: pd.DataFrame) -> pd.DataFrame:
     """Return *table* with the best predicted first, and what has no time last.
 
     The column `ranked` says which predicted times are set against each other; the others follow.
+    The best has the range of a launch that is chosen.
     """
     ranked: Any = table.get("whole_work", default=True)
     table = table.assign(ranked=ranked)
     timed = table[table["predicted_us"].notna()].sort_values("predicted_us", kind="stable")
     timed = timed.sort_values("ranked", ascending=False, kind="stable")
+    if len(timed) and timed["predicted_us"].max() > (least := timed["predicted_us"].iloc[0]):
+        best = timed.index[timed["predicted_us"] == least]
+        table.loc[best, "predicted_high_us"] *= CHOSEN
     return table.loc[[*timed.index, *table.index.difference(timed.index)]]
 
 
@@ -294,6 +299,8 @@ def _compared(
                     num_programs=plan.num_programs,
                     predicted_us=prediction.us,
                     bound=prediction.bound,
+                    predicted_low_us=prediction.low_us,
+                    predicted_high_us=prediction.high_us,
                     us=default.us if same else None,
                     recorded_us=default.recorded_us if same else None,
                 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from occupancy_lab.compiling.cubin import (
     EM_CUDA,
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.arguments import Plain
     from occupancy_lab.compiling.texts import Texts
+    from occupancy_lab.gpus import CudaArchitecture
     from occupancy_lab.work.asked import Asking
     from occupancy_lab.work.counts import Amount, Executed
     from occupancy_lab.work.threads import Launched
@@ -132,7 +133,7 @@ class SassRun(Run):
             self.typical,
             found.accesses,
             shared,
-            architecture=architectures()[f"sm_{self.arch}"],
+            architecture=cast("CudaArchitecture", architectures()[f"sm_{self.arch}"]),
             threads=self.threads,
             programs=self.programs,
             resident=None if resident is None else resident * self.ctas,

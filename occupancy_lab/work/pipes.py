@@ -18,7 +18,7 @@ from occupancy_lab.work.operations import access_bytes
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from occupancy_lab.gpus import Architecture
+    from occupancy_lab.gpus import CudaArchitecture
 
 ISSUE, FMA, FMA_HEAVY, ALU, XU, FP64, UNIFORM, TENSOR, LSU = (
     *("issue", "fma", "fmaheavy", "alu", "xu", "fp64", "uniform", "tensor", "lsu"),
@@ -31,8 +31,8 @@ sectors."""
 LANES = 32
 HMMA, IMMA, DMMA = 0x03C, 0x037, 0x03F
 
-FMA_CYCLES, OTHER_CYCLES, WIDE_CYCLES, XU_CYCLES = 1.0, 2.0, 4.0, 8.0
-"""A warp's 32 results at 32, 16, 8 and 4 a cycle and scheduler; wide are products of integers of
+OTHER_CYCLES, WIDE_CYCLES, XU_CYCLES = 2.0, 4.0, 8.0
+"""A warp's 32 results at 16, 8 and 4 a cycle and scheduler; wide are products of integers of
 which the upper half is wanted, by Nsight Compute's sm__pipe_fmaheavy_cycles_active of 75 launches
 on an H200: 4.1 and 3.9 cycles for IMAD.WIDE and IMAD.HI, 2.1 for IMAD and 1.9 for HADD2 and HMUL2.
 """
@@ -43,17 +43,17 @@ _LSU = (
 )
 _FIXED: Mapping[int, tuple[str | None, float]] = MappingProxyType(
     {
-        **dict.fromkeys((0x020, 0x021, 0x023, *range(0x030, 0x036)), (FMA, FMA_CYCLES)),
         **dict.fromkeys((0x024, 0x030, 0x032), (FMA_HEAVY, OTHER_CYCLES)),
         **dict.fromkeys((0x025, 0x027), (FMA_HEAVY, WIDE_CYCLES)),
         **dict.fromkeys((0x0BD, 0x0BF, 0x100, 0x104, 0x105, 0x106, 0x108, 0x109), (XU, XU_CYCLES)),
         **dict.fromkeys(range(0x110, 0x114), (XU, XU_CYCLES)),
-        **dict.fromkeys((0x028, 0x029, 0x02A, 0x02B), (FP64, OTHER_CYCLES)),
         **dict.fromkeys((0x02F, 0x118, 0x11A, 0x11D, *range(0x140, 0x15F)), (None, 0.0)),
         **dict.fromkeys((0x192, 0x1AF, 0x1C5, 0x1C6), (None, 0.0)),
     }
 )
 """The pipes of what always takes equally long; jumps, barriers and waits need none."""
+_FP32 = frozenset({0x020, 0x021, 0x023, 0x031, 0x033, 0x034, 0x035})
+_FP64 = range(0x028, 0x02C)
 _UNIFORM = range(0x080, 0x0C0)
 
 HMMA_SIZE, GROUP_ROWS, GROUP_DEPTH = 16 * 8 * 16, 64, 16
@@ -62,7 +62,7 @@ rows and how deep it is in FP16: of other types as many bytes."""
 LEAST_GROUP_CYCLES = 16.0
 
 
-def pipe_of(word: int, architecture: Architecture) -> tuple[str | None, float]:
+def pipe_of(word: int, architecture: CudaArchitecture) -> tuple[str | None, float]:
     """Return the pipe of an instruction and the cycles for which a warp keeps it busy.
 
     Those of lsu are the multiprocessor's, without bank conflicts; those of others a scheduler's.
@@ -75,7 +75,20 @@ def pipe_of(word: int, architecture: Architecture) -> tuple[str | None, float]:
         return TENSOR, tensor_cycles(word, architecture)
     if opcode in _UNIFORM and opcode not in _FIXED:
         return UNIFORM, OTHER_CYCLES
+    if opcode in _FP32:
+        return FMA, LANES * SCHEDULERS / architecture.fp32_results
+    if opcode in _FP64:
+        return FP64, LANES * SCHEDULERS / architecture.fp64_results
     return _FIXED.get(opcode, (ALU, OTHER_CYCLES))
+
+
+def fma_cycles(either: float, heavy: float, architecture: CudaArchitecture) -> float:
+    """Return the cycles of the fma pipe for what *either* half does, and for what fmaheavy does.
+
+    There is one half alone where 16 FP32 results are all that a scheduler has a cycle.
+    """
+    halves = architecture.fp32_results / (LANES // 2 * SCHEDULERS)
+    return max(either + heavy / halves, heavy)
 
 
 def wavefronts(word: int) -> float:
@@ -88,7 +101,7 @@ def wavefronts(word: int) -> float:
     return max(access_bytes(word) * LANES / WAVEFRONT, 1.0)
 
 
-def tensor_cycles(word: int, architecture: Architecture) -> float:
+def tensor_cycles(word: int, architecture: CudaArchitecture) -> float:
     """Return the cycles that a tensor core works on a warp's part of a product of matrices.
 
     0 where the rate of the tensor cores is not known.

@@ -32,14 +32,14 @@ from occupancy_lab.work.operations import (
     local_bytes,
     shared_offset,
 )
-from occupancy_lab.work.pipes import FMA, FMA_HEAVY, ISSUE, LSU, SCHEDULERS, pipe_of
+from occupancy_lab.work.pipes import FMA, FMA_HEAVY, ISSUE, LSU, SCHEDULERS, fma_cycles, pipe_of
 from occupancy_lab.work.replay import CODE_CYCLES, Replay
 from occupancy_lab.work.warps import WARP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from occupancy_lab.gpus import Architecture
+    from occupancy_lab.gpus import CudaArchitecture
     from occupancy_lab.work.counts import GlobalAccess, SharedAccess
     from occupancy_lab.work.slices import Code
     from occupancy_lab.work.warps import Followed
@@ -72,7 +72,7 @@ def program_of(  # noqa: PLR0913 - what it is made of
     accesses: Sequence[GlobalAccess],
     shared: Iterable[SharedAccess],
     *,
-    architecture: Architecture,
+    architecture: CudaArchitecture,
     threads: int,
     programs: int,
     resident: int | None,
@@ -242,7 +242,7 @@ def _pipes(  # noqa: PLR0913 - what it is made of
     cycles: Mapping[int, float],
     shared: Iterable[SharedAccess],
     *,
-    architecture: Architecture,
+    architecture: CudaArchitecture,
     programs: int,
 ) -> dict[str, float]:
     """Return the cycles of a multiprocessor for which a program keeps each pipe busy."""
@@ -254,12 +254,10 @@ def _pipes(  # noqa: PLR0913 - what it is made of
             found[LSU] += times * cycles.get(number, busy)
         elif pipe is not None:
             found[pipe] += times * busy / SCHEDULERS
-    heavy = found.pop(FMA_HEAVY, 0.0)
-    if heavy:
-        found[FMA] = max(found[FMA] + heavy / 2, heavy)
+    found[FMA] = fma_cycles(found[FMA], found.pop(FMA_HEAVY, 0.0), architecture)
     operands = sum(one.wavefronts.middle for one in shared if one.operation == "product")
     found[LSU] += OPERAND_SHARE * operands / programs
-    return dict(found)
+    return {name: one for name, one in found.items() if one}
 
 
 def _weights(code: Code, way: Followed) -> Any:

@@ -38,7 +38,7 @@ from occupancy_lab.work.waits import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from occupancy_lab.gpus import Architecture
+    from occupancy_lab.gpus import CudaArchitecture
     from occupancy_lab.work.slices import Block, Code
 
 NO_SCOREBOARD = 7
@@ -103,7 +103,7 @@ class Step:
     """Of the code, in which it lies."""
 
 
-def step_of(word: int, architecture: Architecture) -> Step:
+def step_of(word: int, architecture: CudaArchitecture) -> Step:
     """Return an instruction as it is replayed."""
     opcode = word & 0x1FF
     pipe, cycles = pipe_of(word, architecture)
@@ -160,7 +160,7 @@ class Replay:
         cached: Mapping[int, float],
         *,
         num_warps: int,
-        architecture: Architecture,
+        architecture: CudaArchitecture,
     ) -> None:
         """Take how often a warp executes each block of *code*, and how often it comes to each loop.
 
@@ -203,7 +203,7 @@ class Replay:
             for other in code.blocks[start].successors:
                 self._ways_in[other] += 1
 
-    def _fetches(self, architecture: Architecture) -> tuple[dict[int, float], float]:
+    def _fetches(self, architecture: CudaArchitecture) -> tuple[dict[int, float], float]:
         """Return the cycles from one line of code to the next where it is fetched again, by block.
 
         That hangs on all that is executed before it comes again: a loop, or the whole program. And

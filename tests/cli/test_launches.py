@@ -74,7 +74,15 @@ def test_the_time_right_after_the_same_launch_is_asked_for() -> None:
     near = [one.record for one in found.cases[0].neighbours if one.record is not None]
     assert near
     assert all(record.launch.warm for record in near)
-    assert run("explain", "--cols", "781", "--warm").returncode == 2
+    for command in ("explain", "sweep", "compare", "tune"):
+        done = run(command, "--cols", "781", "--warm")
+        assert done.returncode == 2
+        assert "--warm describes the launch of a function" in done.stderr
+    both = (*LAUNCH, *MOVED, "--num-warps", "4,8", "--warm")
+    rows = values_of(run("sweep", *both, "--json").stdout)
+    assert [row["warm"] for row in rows] == [True, True]
+    page = " ".join(run("compare", *both).stdout.split())
+    assert "L2 cache before it what the same launch left" in page
 
 
 @pytest.mark.parametrize("command", ["explain", "sweep", "compare"])

@@ -16,7 +16,9 @@ from occupancy_lab.compiling import triton_version
 from occupancy_lab.compiling.environment import Environment
 from occupancy_lab.compiling.process import CompileProcess
 from occupancy_lab.errors import CompileError, InputError
+from occupancy_lab.explaining import explain
 from occupancy_lab.kernel import load_kernel
+from occupancy_lab.text.words import prediction_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,6 +48,19 @@ def test_gpus_of_one_architecture_differ_in_speed() -> None:
     assert "bound by" in bound
     *_, last = compare(cols=781, gpu="sm_90", num_stages=[1, 2], kernel="softmax").document.sections
     assert last.sentences
+
+
+def test_the_fastest_has_the_range_of_what_is_chosen() -> None:
+    """Of what does the same on one GPU the fastest may take longer, in the table as in words."""
+    kernels = ("softmax", "softmax_row")
+    alone = [explain(781, gpu="h100", kernel=name).records[0].prediction for name in kernels]
+    found = compare(781, gpu="h100", kernel=kernels)
+    both = [record.prediction for record in found.records]
+    slower, faster = sorted(filter(None, alone), key=lambda one: -one.us)
+    assert slower in both
+    assert faster.as_chosen in both
+    assert found.to_markdown().count(prediction_words(faster.as_chosen)) == len(both)
+    assert prediction_words(faster) not in found.to_markdown()
 
 
 def test_matrices_are_compared() -> None:

@@ -13,9 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from stand_ins import dry
 
+from occupancy_lab import dry_run, tensor
 from occupancy_lab.explaining.neighbours import predicted_us
 from occupancy_lab.explaining.variants import write_variants
-from occupancy_lab.text.words import microseconds
+from occupancy_lab.prediction import CHOSEN
+from occupancy_lab.text.words import microseconds, prediction_words
 from occupancy_lab.values import Resources
 
 if TYPE_CHECKING:
@@ -172,4 +174,26 @@ def test_where_times_are_known_the_fastest_comes_first(
     block, warps = first.arguments["BLOCK"], first.options["num_warps"]
     time = microseconds(predicted_us(first))
     assert f"BLOCK {block}, num_warps {warps} is predicted to take least, {time}" in page
-    assert "resident" not in page
+    assert "resident" not in page.partition("## What to try")[0]
+
+
+@pytest.mark.slow
+def test_a_tuned_launch_has_what_to_try_beyond_its_configurations() -> None:
+    """Its fastest configuration is named first with the range of a choice, then what is near it."""
+    lab, added = dry_run(launched_kernels.tuned_add, "h100"), tensor((1 << 22,), "float32")
+    grid = lambda named: (-(-(1 << 22) // named["BLOCK"]),)  # noqa: E731 - a launch line's
+    found = lab[grid](added, added, 1 << 22)
+    page = found.to_document()
+    first = min(found.records, key=predicted_us)
+    assert first.prediction is not None
+    raw = min(run.prediction.high_us for run in found.runs if run.prediction is not None)
+    assert first.prediction.high_us == pytest.approx(raw * CHOSEN)
+    words = prediction_words(first.prediction)
+    assert f"is predicted to take least, {words}" in page.answer[0]
+    assert words in str(page.sections[0].tables)
+    assert " tried" in page.answer[1] or "instead of" in page.answer[1]
+    (case,) = found.chosen
+    assert page.sections[-1].title == "What to try"
+    settings = [run.settings for run in found.runs]
+    assert case.neighbours
+    assert all(one.record is None or one.record.settings not in settings for one in case.neighbours)

@@ -30,7 +30,7 @@ from occupancy_lab.explaining.short import the_launch_in_short
 from occupancy_lab.gpus import devices, find_gpu
 from occupancy_lab.inputs import chosen_kernel
 from occupancy_lab.prediction import PARTS as UNITS
-from occupancy_lab.prediction import Part
+from occupancy_lab.prediction import Part, Quotient
 from occupancy_lab.text.words import change, microseconds
 from occupancy_lab.values import Config, Measurement, Problem
 
@@ -71,6 +71,29 @@ def test_the_longest_part_is_said_first(bound: str, timed: Case) -> None:
     parts = tuple(Part(name, 123.0 if name == bound else 1.0) for name in PARTS)
     sentence = part_sentence(dataclasses.replace(timed.record.prediction, parts=parts))
     assert sentence.startswith(f"What takes longest by itself: {UNITS[bound]}, 123 us; then ")
+
+
+def test_each_part_has_its_arithmetic(timed: Case) -> None:
+    """The whole page says of a part how much at which rate it is, and where the rate is from."""
+    quotients = {
+        "launch": Quotient(1.0, "launch", 0.5, "calibrate here"),
+        "dispatch": Quotient(4096.0, "program", 1667.0, "launches on an H100"),
+        "tensor": Quotient(31e3, "cycles", 1754.0, "the architecture's rates", 1e3),
+        "bandwidth": Quotient(268e6, "B", 4.4e6, "0.92 of 4814 GB/s: the data sheet"),
+        "tail": None,
+    }
+    parts = tuple(Part(name, 10.0, one) for name, one in quotients.items())
+    prediction = dataclasses.replace(timed.record.prediction, parts=parts)
+    record = dataclasses.replace(timed.record, prediction=prediction)
+    table, *_ = the_duration((dataclasses.replace(timed, record=record),)).tables
+    assert [row[2:] for row in table.rows] == [
+        ("1 launch", "-", "calibrate here"),
+        ("4096 programs", "1667 a us", "launches on an H100"),
+        ("31 x 1.00 k cycles", "1754 MHz", "the architecture's rates"),
+        ("268 MB", "4.40 TB/s", "0.92 of 4814 GB/s: the data sheet"),
+        ("-", "-", "-"),
+    ]
+    assert {row[1] for row in table.rows} == {"10.0 us"}
 
 
 @pytest.mark.parametrize(

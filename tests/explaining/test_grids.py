@@ -77,6 +77,36 @@ def test_the_share_of_a_program_shrinks_as_the_grid_grows() -> None:
     assert "as 132 programs take" in first
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("adds", "split"), [(True, 1), (True, 4), (False, 1)])
+def test_a_sum_is_split_among_more_programs(split: int, *, adds: bool) -> None:
+    """Where too few have all of it to add up; what is then no longer stored has to be 0 before."""
+    a, b, c = (tensor(one, "float16") for one in ((64, 8192), (8192, 2048), (64, 2048)))
+    blocks = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64}
+    lab = dry_run(launched_kernels.split_k, "h100")
+    grid = lambda named: (32, named["SPLIT_K"])  # noqa: E731 - as a launch line has it
+    run = lab[grid](a, b, c, 2048, 8192, **blocks, SPLIT_K=split, ADDS=adds)
+    (case,) = run.cases
+    splits = [one for one in case.neighbours if [*one.changes] == ["SPLIT_K"]]
+    found = {one.changes["SPLIT_K"]: one for one in splits}
+    assert {split * 2, split * 4} <= found.keys()
+    for parts, one in found.items():
+        assert one.record is not None
+        assert one.record.launch.grid == (32, parts)
+    first = run.to_document().answer[0]
+    zero = "" if adds else ", and c_ptr is 0 before"
+    assert f"SPLIT_K 8 instead of {split} (if the kernel allows it{zero}): " in first
+    assert f"as {32 * split} programs take" in first
+
+
+def test_a_split_that_leaves_work_undone_is_none() -> None:
+    """Over a grid that does not grow with it a program adds up less, and the others are missing."""
+    described = {"signature": "*fp16,*fp16,*fp16,2048,8192", "grid": "32,3", "gpu": "h100"}
+    constexprs = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64, "SPLIT_K": 2, "ADDS": True}
+    run = explain_launch(launched_kernels.split_k, constexprs=constexprs, **described)
+    assert not any("SPLIT_K" in one.changes for one in run.cases[0].neighbours)
+
+
 def test_no_program_of_a_larger_grid_is_without_work() -> None:
     """As many places as fit would be 576 programs of 8 rows, and 4096 rows take 512 of them."""
     shape = {"arguments": {"n_rows": 4096, "rows": 64}, "tiles": ()}
@@ -103,6 +133,7 @@ def test_all_that_grows_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     for grown, words in (([], ""), (["DW"], ", and DW grows with the grid")):
         monkeypatch.setattr(tried, "grown_tensors", lambda *_, grown=grown: grown)
+        monkeypatch.setattr(tried, "added_tensors", lambda *_: [])
         found = change_if(Neighbour({"grid": (512,)}, record), record)
         assert found == f"grid 512 instead of 64 (if the kernel allows it{words})"
     monkeypatch.setattr(tried, "grown_tensors", lambda *_: ["DW", "DB"])

@@ -19,15 +19,16 @@ from occupancy_lab.compiling.process import CompileProcess
 from occupancy_lab.explaining import write_full
 from occupancy_lab.explaining.advice import (
     advice,
+    by_recorded,
     explain_command,
     launch_instead,
     tune_command,
     wanted_besides,
-    what_instead,
     with_alternatives,
 )
 from occupancy_lab.explaining.case import Alternative, Alternatives, Recorded, with_recorded
 from occupancy_lab.explaining.duration import otherwise
+from occupancy_lab.explaining.neighbours import Neighbour
 from occupancy_lab.explaining.short import write_short
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import chosen_kernels
@@ -227,8 +228,34 @@ def test_two_launches_are_compared_on_one_basis(make_case: Callable[..., Case]) 
     ):
         fastest = Alternative("softmax_row", Config(1024, 4, 1), us, recorded_us)
         found = dataclasses.replace(case, alternatives=Alternatives(fastest, 30))
-        (sentence,) = what_instead(found)
+        sentence = by_recorded(found)
         assert words.format("softmax_row, num_warps 4, num_stages 1") in sentence
+
+
+def test_a_matrix_has_the_advice_of_any_launch_first(make_case: Callable[..., Case]) -> None:
+    """Its fastest neighbour comes first, with its time and command, and is said once.
+
+    What was recorded is said in its place where it says that nothing is faster.
+    """
+    case = full_of_numbers(make_case, "h100")
+    own = case.record.prediction
+    assert own is not None
+    quick = dataclasses.replace(own, us=own.us * 0.7, low_us=own.low_us * 0.7)
+    config = dataclasses.replace(case.config, num_warps=4)
+    record = dataclasses.replace(
+        case.record, prediction=quick, matrix=dataclasses.replace(case.matrix, config=config)
+    )
+    faster = Neighbour({"num_warps": 4}, record)
+    plain = dataclasses.replace(case, neighbours=(faster,), alternatives=Alternatives())
+    said = write_short((plain,)).answer[0]
+    assert said.startswith("**H100 SXM**: num_warps 4 instead of 8: ")
+    assert f"predicted instead of {microseconds(own.us)}" in said
+    assert said.endswith("`occupancy-lab explain --cols 781 --gpu h100 --num-warps 4`")
+    assert write_short((plain,)).to_markdown().count("--num-warps 4") == 1
+    best = Alternatives(Alternative("softmax_row", Config(1024, 8, 1), own.us, 12.3), 30)
+    known = dataclasses.replace(plain, recorded=Recorded(MEASURED), alternatives=best)
+    assert "Launch it as it is" in write_short((known,)).answer[0]
+    assert "num_warps 4 instead of 8" not in write_short((known,)).to_markdown()
 
 
 def with_compiled(case: Case, *failing: str, n_regs: int = 32, **others: int) -> Case:
@@ -317,7 +344,7 @@ def test_another_number_of_programs_is_another_launch(make_case: Callable[..., C
     case = make_case("h200", H100.replace(**COUNTED), problem=problem, config=Config(1024, 8, 4))
     fastest = recorded_ranking("h200", problem, ALIKE)[0]
     assert (fastest.kernel, fastest.config) == ("softmax", Config(1024, 2, 1))
-    (sentence,) = what_instead(with_compiled(case, n_regs=255))
+    sentence = by_recorded(with_compiled(case, n_regs=255))
     launch = f"softmax, num_warps 2, num_stages 1, {fastest.num_programs} programs: 11.5 us."
     assert f"The fastest of 38 launches recorded of this matrix is {launch}" in sentence
     recorded = Recorded(as_compiled=(fastest.num_programs, MEASURED), single_stage=MEASURED)
@@ -348,7 +375,7 @@ def test_what_else_is_faster_is_said_first(monkeypatch: pytest.MonkeyPatch, tmp_
         f"Recorded to be faster than any launch here: torch.softmax ({microseconds(own_us - 0.5)})."
     )
     assert tuned.to_document().answer[0] == sentence
-    assert explained.to_document().sections[0].sentences[0] == sentence
+    assert explained.to_document().answer[0] == f"**H200 SXM**: {sentence}"
     full = explained.to_markdown(full=True)
     assert 0 < full.index(sentence) < full.index("Launch ")
     (found,) = explained.to_dict()["recorded"]

@@ -60,6 +60,31 @@ def test_where_sort_and_top(table: pd.DataFrame) -> None:
     assert f"3 of {len(table)} configurations: 3 ok." in said
 
 
+def test_fastest_comes_first(table: pd.DataFrame) -> None:
+    """Unless another order is asked for, each GPU's rows stand by time, those without one last."""
+    chosen = choose(table, View())
+    assert [*chosen["gpu"]] == [*table["gpu"]]
+    for gpu in ("h100", "mi300x"):
+        times = chosen[chosen["gpu"] == gpu]["predicted_us"]
+        known = times.dropna()
+        assert known.is_monotonic_increasing
+        assert len(known) < len(times) or gpu == "h100"
+        assert times.head(len(known)).notna().all()
+    slowest = table["predicted_us"].idxmax()
+    quick = add_columns(table, {slowest: (8, Measurement("measured", CONDITIONS, us=1.0))})
+    own = quick[quick["gpu"] == table.loc[slowest, "gpu"]]
+    assert choose(own, View()).index[0] == slowest
+
+
+def test_times_that_predictions_do_not_tell_apart_are_marked(table: pd.DataFrame) -> None:
+    """A time within the error of the fastest is marked alike, and none where nothing is near it."""
+    fine = table[table["status"] == "ok"].head(3)
+    near = on_screen(fine.assign(predicted_us=[10.0, 10.1, 20.0]))
+    assert near.count(" =") == 3
+    assert "= is as fast as the fastest, as far as predictions tell" in near
+    assert "=" not in on_screen(fine.assign(predicted_us=[10.0, 15.0, 20.0]))
+
+
 def test_limiters_have_their_vendors_names(table: pd.DataFrame) -> None:
     """A screen calls a limiter as explain does: waves and VGPRs of AMD, warps of NVIDIA."""
     strange = table.assign(limiter="warps+registers+shared+programs")

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING
 import launched_kernels
 import pytest
 import torch
-from compare_time import LEAST_US, advised, compared, errors, first_choices, read, with_events
+from compare_time import (
+    LEAST_US,
+    advised,
+    compared,
+    errors,
+    first_choices,
+    read,
+    units,
+    with_events,
+)
 from compare_work import counts_of, executed_of, memory_of, resources_of
 from recorded_work import DATA, RecordedLaunch, recorded_launches
 
@@ -173,10 +182,10 @@ def test_the_clock_is_that_of_recorded_cycles_and_times() -> None:
             waves = launch.number("launch__waves_per_multiprocessor") or 0.0
             if launch.id in kinds and cycles and ns >= 60e3 and waves >= 2:
                 clocks[kinds[launch.id] != "memory"].append(cycles / ns)
-    assert len(clocks[True]) == 63
-    assert sum(one < 1.78 for one in clocks[True]) == 62
-    assert len(clocks[False]) == 52
-    assert sum(one > 1.78 for one in clocks[False]) == 51
+    assert len(clocks[True]) == 80
+    assert sum(one < 1.78 for one in clocks[True]) == 79
+    assert len(clocks[False]) == 63
+    assert sum(one > 1.78 for one in clocks[False]) == 61
     assert find_gpu("h100").boost_mhz == pytest.approx(1755 / TENSOR_CLOCK, rel=1e-3)
 
 
@@ -302,6 +311,13 @@ def test_the_rows_of_the_recording_are_what_the_lab_predicts(gpu: str) -> None:
         assert found == (None if found is None else rows[launch.id])
 
 
+def test_the_busiest_unit_is_that_of_nsight_compute() -> None:
+    """Of launches above 10 us on an H200 the unit at the highest share of its peak is named."""
+    named = units("h200")
+    assert len(named) > 50
+    assert sum(one == other for one, other in named) > 0.9 * len(named)
+
+
 def test_the_busiest_unit_is_a_mean_of_all_multiprocessors() -> None:
     """Few programs keep few multiprocessors busy; device memory is that of all of them."""
     launch = launch_of(COPY)
@@ -331,6 +347,30 @@ def test_the_busiest_unit_is_a_mean_of_all_multiprocessors() -> None:
     assert one.busiest.us == pytest.approx(unit.us / (gpu.multiprocessors or 1))
     units = [part.us for part in one.parts if part.name not in BESIDE_UNITS]
     assert unit.us == max(units)
+
+
+@pytest.mark.parametrize("gpu", ["h100", "h200", "b200", "mi300x"])
+def test_every_part_but_the_tail_is_an_amount_at_a_rate(
+    gpu: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one over the other is its time; where the rate is from, what calibrate measured told."""
+    sources = []
+    for measured in ({}, {"launch_us": 3.0, "read_gbs": 3000.0, "l2_loads": 0.5}):
+        monkeypatch.setattr(rounds, "measured_units", lambda _, found=measured: found)
+        for kernel in (COPY, "_attn_fwd", "split_k_kernel"):
+            found = predicted(launch_of(kernel), gpu)
+            assert found is not None
+            for part in found.parts:
+                assert (part.quotient is None) is (part.name == "tail")
+                if (one := part.quotient) is not None:
+                    assert one.amount / one.rate == pytest.approx(part.us)
+                    assert one.unit in {"B", "cycles", "program", "launch"}
+            sources.append({one.name: one.quotient.source for one in found.parts if one.quotient})
+    sheet, measured = sources[0], sources[3]
+    assert "the data sheet" in sheet["bandwidth"]
+    for name in ("launch", "l2", "bandwidth"):
+        assert "calibrate" not in sheet[name]
+        assert "calibrate" in measured[name]
 
 
 @pytest.mark.parametrize("name", ["fill", "copy", "read"])

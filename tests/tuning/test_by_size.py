@@ -61,6 +61,23 @@ def test_the_fastest_of_each_size_is_chosen() -> None:
     assert left.reason == "sm_90 is an architecture, not a GPU; name a GPU, such as h100"
 
 
+def test_times_right_after_the_same_launch_are_compared() -> None:
+    """With warm both kinds of tuning choose by those, no longer than with an empty L2 cache."""
+    small = [{"M": 512, "N": 512, "K": 512}]
+    one = {**MATMUL, "gpu": "h100", "signature": "*fp16,*fp16,*fp16,512,512,512,512,512,512"}
+    sizes = [
+        occupancy_lab.tune_sizes(sizes=small, gpu="h100", warm=warm, **MATMUL)
+        for warm in (False, True)
+    ]
+    alone = [occupancy_lab.tune_launches(**one, warm=warm)[0] for warm in (False, True)]
+    times = [found.gpus["h100"][0].predicted_us for found in sizes]
+    assert times == pytest.approx([found.best.predicted_us for found in alone], abs=1e-3)
+    assert times[1] < times[0]
+    for found in (sizes[1], alone[1]):
+        assert "right after the same launch" in found.to_markdown()
+    assert "warm" not in dict(alone[1].best.settings)
+
+
 def test_where_no_gpu_has_a_time_it_is_an_error() -> None:
     """Nothing is written of GPUs that no time is predicted for; each is named with its reason."""
     with pytest.raises(InputError, match=r"h100: No time is predicted.*; sm_90: sm_90 is an"):

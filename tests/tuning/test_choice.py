@@ -80,6 +80,8 @@ BEST = Choice(
     num_programs=2112,
     predicted_us=9.81,
     bound="bandwidth",
+    predicted_low_us=8.83,
+    predicted_high_us=11.8,
 )
 DEFAULT = Choice(
     "softmax",

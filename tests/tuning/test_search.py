@@ -15,6 +15,7 @@ from occupancy_lab.gpus import find_gpu, present_gpus
 from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.kernels.softmax import ALIKE
+from occupancy_lab.prediction import CHOSEN
 from occupancy_lab.sweeping.grid import grid_tasks
 from occupancy_lab.sweeping.recorded import recorded_launches, recorded_ranking
 from occupancy_lab.tuning import tune
@@ -44,6 +45,15 @@ def test_everything_is_ranked_by_prediction(launches: Launches) -> None:
     assert launches.asked == []
     assert tuning.best == tuning.best_predicted
     assert (tuning.best.predicted_us, tuning.best.us) == (table["predicted_us"].iloc[0], None)
+    config = tuning.best.config
+    alone = occupancy_lab.explain(
+        781, gpu="h200", kernel=tuning.best.kernel, **dataclasses.asdict(config)
+    )
+    own = alone.records[0].prediction
+    assert own is not None
+    assert tuning.best.predicted_low_us == table["predicted_low_us"].iloc[0] == own.low_us
+    assert tuning.best.predicted_high_us == table["predicted_high_us"].iloc[0]
+    assert tuning.best.predicted_high_us == pytest.approx(own.high_us * CHOSEN)
 
 
 def test_only_the_best_predicted_are_launched(launches: Launches) -> None:

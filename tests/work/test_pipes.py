@@ -6,8 +6,8 @@ import pytest
 from compare_work import executed_of
 from recorded_work import RecordedLaunch, recorded_launches
 
-from occupancy_lab.gpus import architectures
-from occupancy_lab.work.pipes import SCHEDULERS, TENSOR, XU, XU_CYCLES, pipe_of
+from occupancy_lab.gpus import CudaArchitecture, architectures, devices
+from occupancy_lab.work.pipes import SCHEDULERS, TENSOR, XU, XU_CYCLES, fma_cycles, pipe_of
 
 HOPPER = architectures()["sm_90"]
 XU_COUNTER = "smsp__inst_executed_pipe_xu.sum"
@@ -28,6 +28,28 @@ def test_special_functions_are_those_that_were_counted(launch: RecordedLaunch) -
         pytest.skip("what it executes is not known")
     cycles = executed.program.pipes.get(XU, 0.0) * executed.programs * SCHEDULERS
     assert cycles / XU_CYCLES == pytest.approx(launch.number(XU_COUNTER), rel=0.02)
+
+
+def test_results_a_cycle_are_those_of_data_sheets() -> None:
+    """FP32 and FP64 multiply-adds a cycle and SM are the data sheet's TFLOPS within 5%."""
+    known = 0
+    for gpu in devices().values():
+        cycles, limits = (gpu.multiprocessors or 0) * (gpu.boost_mhz or 0) * 2e-6, gpu.architecture
+        if cycles and isinstance(limits, CudaArchitecture):
+            known += 1
+            assert limits.fp32_results * cycles == pytest.approx(gpu.fp32_tflops, rel=0.05)
+            if gpu.fp64_tflops:
+                assert limits.fp64_results * cycles == pytest.approx(gpu.fp64_tflops, rel=0.05)
+    assert known > 20
+
+
+def test_one_half_of_the_fma_pipe_does_integers_alone() -> None:
+    """Both halves of a Hopper's share FP32; an A100's schedulers have no second one."""
+    ampere = architectures()["sm_80"]
+    assert isinstance(HOPPER, CudaArchitecture)
+    assert isinstance(ampere, CudaArchitecture)
+    assert [fma_cycles(8, heavy, HOPPER) for heavy in (0, 4, 20)] == [8, 10, 20]
+    assert fma_cycles(16, 4, ampere) == 20
 
 
 @pytest.mark.parametrize(("columns", "cycles"), [(256, 128.0), (128, 64.0), (64, 32.0), (8, 16.0)])
