@@ -44,8 +44,8 @@ class WarmScripts:
 
     def _can_fork(self, child: Child) -> bool:
         """Tell whether a process of its own would be as a fork is."""
-        alike = child._python == sys.executable and heard(LATER) == self._variables
-        return self.warm and child._server == SCRIPTS and alike
+        alike = child._python == sys.executable and not child._environment
+        return self.warm and alike and child._server == SCRIPTS and heard(LATER) == self._variables
 
     def ask(self, question: dict[str, Any], *streams: int) -> Any:
         """Return what the server answers."""
