@@ -262,13 +262,9 @@ def run(source: str, names: dict[str, Any]) -> Any:
 
 
 def results() -> tuple[list[Any], dict[str, Any]]:
-    """Return what the cells show, run from the top, and the names that they leave.
-
-    They run with nothing compiled before and no calibration, as at a newcomer's.
-    """
+    """Return what the cells show, run from the top, and the names that they leave."""
     names: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as store, mock.patch.dict(os.environ, {STORE: store}):
-        return [run(code, names) for _, code in STEPS], names
+    return [run(code, names) for _, code in STEPS], names
 
 
 def output(shown: Any) -> dict[str, Any]:
@@ -323,4 +319,6 @@ def made_with() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    NOTEBOOK.write_text(notebook(results()[0]), encoding="utf-8")
+    # With nothing compiled before and no calibration, as at a newcomer's.
+    with tempfile.TemporaryDirectory() as store, mock.patch.dict(os.environ, {STORE: store}):
+        NOTEBOOK.write_text(notebook(results()[0]), encoding="utf-8")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from shared_compilers import SharedCompilers
+    from warm_scripts import WarmScripts
 
 # Other tests run beside each, so that how long a draw takes says nothing about it.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -145,6 +146,25 @@ def shared_compilers() -> Iterator[SharedCompilers]:
         shared = SharedCompilers(patch)
         yield shared
         shared.end()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm_scripts() -> Iterator[WarmScripts]:
+    """Have the processes of scripts be forks of one in which torch is imported."""
+    from warm_scripts import WarmScripts
+
+    with pytest.MonkeyPatch.context() as patch:
+        warm = WarmScripts(patch)
+        yield warm
+        warm.end()
+
+
+@pytest.fixture
+def cold_scripts(warm_scripts: WarmScripts) -> Iterator[None]:
+    """Have the processes of scripts start from nothing in a test."""
+    warm_scripts.warm = False
+    yield
+    warm_scripts.warm = True
 
 
 @pytest.fixture(autouse=True)

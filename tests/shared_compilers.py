@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.workers.child import Child
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Collection, Hashable
 
     import pytest
 
@@ -70,6 +70,10 @@ class SharedCompilers:
 
 def _conditions(child: Child) -> Hashable:
     """Return what a process of *child* would be started with."""
-    heard = {name: value for name, value in os.environ.items() if name not in UNHEARD}
-    variables = frozenset((heard | dict(child._environment)).items())
+    variables = frozenset((heard() | dict(child._environment)).items())
     return child._server, child._python, Path.cwd(), tempfile.gettempdir(), variables
+
+
+def heard(more: Collection[str] = ()) -> dict[str, str]:
+    """Return the variables on which a process may depend that is started, without *more*."""
+    return {name: value for name, value in os.environ.items() if name not in UNHEARD.union(more)}

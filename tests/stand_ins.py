@@ -82,10 +82,10 @@ def put_here(patch: pytest.MonkeyPatch, *names: str | Gpu) -> None:
 
 
 def put_calibration(patch: pytest.MonkeyPatch, directory: Path) -> None:
-    """Keep CALIBRATION in a store of the test's own; what is compiled there is the whole run's."""
+    """Keep CALIBRATION in a store of the test's own; what is compiled and counted is the run's."""
     patch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(directory))
     CALIBRATION.write(calibrations.calibration_path(CALIBRATION.gpu))
-    for kind in ("resources", "texts"):
+    for kind in ("resources", "texts", "counted"):
         shared = Path.home() / "store" / kind
         shared.mkdir(parents=True, exist_ok=True)
         (directory / kind).symlink_to(shared)

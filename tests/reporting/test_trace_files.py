@@ -27,22 +27,31 @@ STEP = Path(__file__).parents[2] / "examples" / "step.py"
 
 @pytest.mark.slow
 def test_a_dry_run_writes_its_files(tmp_path: Path) -> None:
-    """Each file is there beside the page, which is what it is without them."""
+    """Each file is there beside the page, which is what it is without them.
+
+    In the timeline an autotuned kernel is in the configuration predicted fastest.
+    """
     words = ("trace", "--dry-run", "--gpu", "h100")
     program = ("--", sys.executable, str(STEP), "3")
     plain = run(*words, *program)
-    files = ("--plot", str(tmp_path / "roofline.svg"), "--report", str(tmp_path / "page.md"))
-    done = run(*words, *files, *program)
+    files = {"--plot": "roofline.svg", "--report": "page.md", "--timeline": "step.json"}
+    named = [word for option, name in files.items() for word in (option, str(tmp_path / name))]
+    done = run(*words, *named, *program)
     assert done.returncode == 0, done.stderr
     assert done.stdout == plain.stdout
-    drawn = (tmp_path / "roofline.svg").read_text("utf-8")
-    assert "<title>matmul: 51.9 us predicted" in drawn
-    assert "<title>layer_norm: 11.2 us predicted" in drawn
+    picture = (tmp_path / "roofline.svg").read_text("utf-8")
+    assert "<title>matmul: 51.9 us predicted" in picture
+    assert "<title>layer_norm: 11.2 us predicted" in picture
     page = (tmp_path / "page.md").read_text("utf-8")
     assert "## 1 matmul" in page
     assert "total = tl.dot(a, b, total)" in page
     assert "](page/roofline.svg)" in page
-    assert (tmp_path / "page" / "roofline.svg").read_text("utf-8") == drawn
+    assert (tmp_path / "page" / "roofline.svg").read_text("utf-8") == picture
+    found = json.loads((tmp_path / "step.json").read_text("utf-8"))
+    launches = [one for one in found["traceEvents"] if one["ph"] == "X"]
+    assert [one["name"] for one in launches] == ["layer_norm", "matmul"] * 3
+    assert launches[1]["dur"] == pytest.approx(51.9, abs=0.05)
+    check_one_after_another(drawn(found))
 
 
 @pytest.mark.parametrize(
@@ -181,17 +190,3 @@ def test_a_program_that_launches_has_a_timeline(tmp_path: Path) -> None:
     events = json.loads(path.read_text("utf-8"))["traceEvents"]
     grids = [one["args"]["grid"] for one in events if one["ph"] == "X"]
     assert grids == ["528"] * 5 + ["4"] * 2 + ["1"]
-
-
-@pytest.mark.slow
-def test_a_dry_run_has_a_timeline(tmp_path: Path) -> None:
-    """Its steps follow each other, an autotuned kernel in the configuration predicted fastest."""
-    path = tmp_path / "step.json"
-    words = ("trace", "--dry-run", "--gpu", "h100", "--timeline", str(path))
-    done = run(*words, "--", sys.executable, str(STEP), "2")
-    assert done.returncode == 0
-    found = json.loads(path.read_text("utf-8"))
-    launches = [one for one in found["traceEvents"] if one["ph"] == "X"]
-    assert [one["name"] for one in launches] == ["layer_norm", "matmul"] * 2
-    assert launches[1]["dur"] == pytest.approx(51.9, abs=0.05)
-    check_one_after_another(drawn(found))

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import explore
 
 from occupancy_lab.exploring.page import make_page
-
-if TYPE_CHECKING:
-    import pytest
 
 REPORTS = Path(__file__).parent.parent.parent / "reports"
 
@@ -21,9 +17,6 @@ def test_page_is_what_the_command_writes() -> None:
     assert make_page() == (REPORTS / "explore.html").read_text(encoding="utf-8")
 
 
-def test_kernels_are_what_the_recorded_rows_make(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_kernels_are_what_the_recorded_rows_make() -> None:
     """Predicted and recorded times are those of the compiled rows, where nobody has calibrated."""
-    monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path))
     assert explore.kernels() == json.loads(explore.KNOWN.read_text(encoding="utf-8"))

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import json
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +15,7 @@ from occupancy_lab.scanning.cache import CachedKernel, find_entries, read_entry
 from occupancy_lab.scanning.launched import Described, launch_of
 from occupancy_lab.scanning.page import LAUNCH_COLUMNS
 from occupancy_lab.scanning.recorded import Parameter, Recorded
+from occupancy_lab.tracing.dry import dry_trace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -177,9 +175,7 @@ def test_launches_of_torch_compile_are_as_a_dry_run_has_them(
     program.write_text(COMPILED, encoding="utf-8")
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
-    command = ("-m", "occupancy_lab", "trace", "--dry-run", "--gpu", "h100", "--json", str(program))
-    run = subprocess.run([sys.executable, *command], check=True, capture_output=True, text=True)
-    traced = json.loads(run.stdout)["rows"]
+    traced = dry_trace(["python", str(program)], gpu="h100").rows()
     rows = scan(tmp_path / "triton", gpu="h100").rows()
     assert len(traced) > 1
     for kernel in traced:

@@ -10,6 +10,7 @@ import time
 import venv
 from pathlib import Path
 
+import in_process
 import pytest
 import torch
 from run_trace import TOOL, grids, run
@@ -39,14 +40,18 @@ if __name__ == "__main__":
 """
 
 
+def dry_run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a program dry by the tool, which is in this process."""
+    return in_process.run("trace", "--dry-run", "--gpu", "h100", *words, **environment)
+
+
 @pytest.mark.slow
 def test_a_dry_run_tells_what_a_program_would_launch(tmp_path: Path) -> None:
     """A file is run as a program with its arguments, for a GPU that is not here."""
     script = tmp_path / "train.py"
     script.write_text(SCRIPT.replace("{end}", "sys.exit()"), encoding="utf-8")
-    asked = ["--dry-run", "--gpu", "h100", "--json"]
-    found = run(["python", str(script), "1024000"], asked)
-    assert (found.returncode, found.stderr) == (0, b"")
+    found = dry_run("--json", "--", "python", str(script), "1024000")
+    assert (found.returncode, found.stderr) == (0, "")
     told = json.loads(found.stdout)
     (kernel,) = told["kernels"]
     assert (kernel["grid"], kernel["launches"], kernel["gpu"]) == ("2000", 3, "h100")
@@ -83,76 +88,47 @@ def launch(blocks):
 
 """
 )
-WHEREVER = {
-    "threads": """
-import threading, time
+WHEREVER = """
+import atexit
+import multiprocessing
+import os
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
-thread = threading.Thread(target=launch, args=(1,))
-thread.start()
-threading.Thread(target=lambda: (time.sleep(0.3), launch(2))).start()
-ThreadPoolExecutor(1).submit(launch, 3)
-""",
-    "forks": """
-import os
-
-launch(1)
-if os.fork() == 0:
-    launch(2)
-    sys.exit()
-if os.fork() == 0:
-    launch(3)
-    os._exit(0)
-""",
-    "fork": """
-import multiprocessing
-
-context = multiprocessing.get_context("fork")
-context.Process(target=launch, args=(1,)).start()
-with context.Pool(2) as pool:  # which kills its processes
-    pool.map(launch, [2, 3])
-""",
-    "spawn": """
-import multiprocessing
-
 if __name__ == "__main__":
-    context = multiprocessing.get_context("spawn")
-    context.Process(target=launch, args=(1,)).start()
-    with context.Pool(1) as pool:
-        pool.map(launch, [2, 3])
-""",
-    "forkserver": """
-import multiprocessing
-
-if __name__ == "__main__":
-    context = multiprocessing.get_context("forkserver")
-    with context.Pool(1) as pool:
-        pool.map(launch, [1, 2, 3])
-""",
-    "atexit": """
-import atexit
-
-atexit.register(launch, 2)
-atexit.register(launch, blocks=1)
-never = atexit.register(lambda: launch(9))
-atexit.unregister(never)
-launch(3)
-""",
-}
+    launch(1)
+    if os.fork() == 0:
+        launch(2)
+        sys.exit()
+    if os.fork() == 0:
+        launch(3)
+        os._exit(0)
+    context = multiprocessing.get_context("fork")
+    context.Process(target=launch, args=(4,)).start()
+    with context.Pool(2) as pool:  # which kills its processes
+        pool.map(launch, [5, 6])
+    multiprocessing.get_context("spawn").Process(target=launch, args=(7,)).start()
+    with multiprocessing.get_context("forkserver").Pool(1) as pool:
+        pool.map(launch, [8, 9])
+    threading.Thread(target=launch, args=(10,)).start()
+    threading.Thread(target=lambda: (time.sleep(0.3), launch(11))).start()
+    ThreadPoolExecutor(1).submit(launch, 12)
+    atexit.register(launch, 13)
+    atexit.register(launch, blocks=14)
+    never = atexit.register(lambda: launch(99))
+    atexit.unregister(never)
+"""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("where", WHEREVER)
-def test_a_dry_run_has_launches_wherever_they_are_made(tmp_path: Path, where: str) -> None:
+def test_a_dry_run_has_launches_wherever_they_are_made(tmp_path: Path) -> None:
     """In threads, forks, processes of multiprocessing and at the program's end."""
     script = tmp_path / "train.py"
-    script.write_text(KERNEL + WHEREVER[where], encoding="utf-8")
+    script.write_text(KERNEL + WHEREVER, encoding="utf-8")
     found = dry_trace(["python", str(script)], gpu="h100")
-    assert {grid: one for kernel in found.kernels for grid, one in grids(kernel).items()} == {
-        (1,): 1,
-        (2,): 1,
-        (3,): 1,
-    }
+    launched = {grid: one for kernel in found.kernels for grid, one in grids(kernel).items()}
+    assert launched == {(blocks,): 1 for blocks in range(1, 15)}
     assert all(one.calculation is not None for one in found.kernels)
     assert "Launches may be missing" not in str(found)
     assert found.outcome is not None
@@ -165,7 +141,9 @@ def test_a_dry_run_says_what_ended_early_or_not_at_all(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     text = """
 import os, subprocess, threading, time
+from occupancy_lab.compiling import notes
 
+notes.ENDING = 1.0  # seconds that are waited for a process
 if os.fork() == 0:
     launch(2)
     time.sleep(60)
@@ -198,11 +176,10 @@ def test_the_status_of_a_dry_run_is_the_programs(
     """What it exits with, and 1 after an error, whether anything was launched before or not."""
     script = tmp_path / "train.py"
     script.write_text(f"{KERNEL}{before}\n{end}\n", encoding="utf-8")
-    found = run(["python", str(script)], ["--dry-run", "--gpu", "h100"], COLUMNS="200")
-    assert (found.returncode, found.stderr) == (status, b"")
-    page = found.stdout.decode()
-    assert said in page
-    assert ("1 launch of 1 kernel" if before else "no kernel of Triton") in page
+    found = dry_run("--", "python", str(script), COLUMNS="200")
+    assert (found.returncode, found.stderr) == (status, "")
+    assert said in found.stdout
+    assert ("1 launch of 1 kernel" if before else "no kernel of Triton") in found.stdout
 
 
 @pytest.mark.slow
@@ -230,11 +207,11 @@ def test_a_dry_run_has_a_time_limit(tmp_path: Path) -> None:
     """A program that takes longer is stopped where it is: its launches until then are listed."""
     script = tmp_path / "train.py"
     script.write_text(f"{KERNEL}launch(1)\nwhile True:\n    pass\n", encoding="utf-8")
-    found = run(["python", str(script)], ["--dry-run", "--gpu", "h100", "--timeout", "5"])
+    found = dry_run("--timeout", "3", "--", "python", str(script))
     assert found.returncode == 1
-    page = b" ".join(found.stdout.split())
-    assert b"1 launch of 1 kernel" in page
-    assert b"it takes longer than 5 s; --timeout gives it more" in page
+    page = " ".join(found.stdout.split())
+    assert "1 launch of 1 kernel" in page
+    assert "it takes longer than 3 s; --timeout gives it more" in page
 
 
 MISSING = """
@@ -255,8 +232,7 @@ def test_a_dry_run_says_what_is_missing_and_what_it_assumed(tmp_path: Path) -> N
     """An operation without a kernel for a GPU is named and the status is 1; so are assumptions."""
     script = tmp_path / "train.py"
     script.write_text(KERNEL + MISSING, encoding="utf-8")
-    words = ["--dry-run", "--gpu", "h100", "--json", "--assume", "float=0.5"]
-    found = run(["python", str(script)], words)
+    found = dry_run("--json", "--assume", "float=0.5", "--", "python", str(script))
     told = json.loads(found.stdout)
     assert (found.returncode, told["missing"]) == (1, ["dry::host"])
     line = KERNEL.count("\n") + MISSING.partition(".item()")[0].count("\n") + 1
@@ -398,18 +374,16 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("cold_scripts")  # forks of one process might draw alike anyway
 def test_what_a_program_draws_is_the_same_in_each_run(tmp_path: Path) -> None:
     """For each GPU too, in all ways, of further processes, and what it seeds itself is its own."""
     script = tmp_path / "train.py"
     script.write_text(KERNEL + DRAWING, encoding="utf-8")
-    command = ["python", str(script)]
-    runs = [dry_trace(command, gpu="h100"), *dry_traces(command, gpu="h100,a100").traces]
-    traces = [getattr(one, "trace", one) for one in runs]
     found = [
-        {grid: times for kernel in one.kernels for grid, times in grids(kernel).items()}
-        for one in traces
+        {grid: times for kernel in one.trace.kernels for grid, times in grids(kernel).items()}
+        for one in dry_traces(["python", str(script)], gpu="h100,a100").traces
     ]
-    assert found[0] == found[1] == found[2]
+    assert found[0] == found[1]
     assert sum(found[0].values()) == 15
     own = torch.Generator().manual_seed(7)
     assert (int(torch.randint(1, 1000, (1,), generator=own)),) in found[0]
