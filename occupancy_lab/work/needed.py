@@ -36,7 +36,8 @@ ACCESSES = {
 """What each operation that moves anything is called, and whether it reads and writes."""
 MOVES_NOTHING = re.compile(
     r"(scf|cf|arith|ub)\..*|tt\.(addptr|advance|make_tensor_\w+|splat|unsplat|broadcast|expand_dims"
-    r"|trans|reshape|cat|join|split|gather|bitcast|ptr_to_int|int_to_ptr|print|return)"
+    r"|trans|reshape|cat|join|split|gather|bitcast|ptr_to_int|int_to_ptr|print|return"
+    r"|elementwise_inline_asm)"
 )
 """What may be given an address, and touches no memory there."""
 LOADS = {"tt.load", "tt.descriptor_load", "tt.descriptor_gather", "tt.atomic_rmw", "tt.atomic_cas"}
@@ -125,7 +126,10 @@ def _sources(
 
 
 def touched_unknown(operation: Operation) -> list[Value]:
-    """Return the addresses that are given to an operation of which nobody knows what it moves."""
+    """Return the addresses that are given to an operation of which nobody knows what it moves.
+
+    What inline assembly does with one, its machine code says.
+    """
     name, given = operation.name, [one for one in operation.operands if one.type.is_address]
     if not given or operation.regions or name in ACCESSES or MOVES_NOTHING.fullmatch(name):
         return []

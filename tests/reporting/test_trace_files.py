@@ -40,7 +40,7 @@ def test_a_dry_run_writes_its_files(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout == plain.stdout
     picture = (tmp_path / "roofline.svg").read_text("utf-8")
-    assert "<title>matmul: 51.9 us predicted" in picture
+    assert "<title>matmul: 52.0 us predicted" in picture
     assert "<title>layer_norm: 11.2 us predicted" in picture
     page = (tmp_path / "page.md").read_text("utf-8")
     assert "## 1 matmul" in page
@@ -50,7 +50,7 @@ def test_a_dry_run_writes_its_files(tmp_path: Path) -> None:
     found = json.loads((tmp_path / "step.json").read_text("utf-8"))
     launches = [one for one in found["traceEvents"] if one["ph"] == "X"]
     assert [one["name"] for one in launches] == ["layer_norm", "matmul"] * 3
-    assert launches[1]["dur"] == pytest.approx(51.9, abs=0.05)
+    assert launches[1]["dur"] == pytest.approx(52.0, abs=0.05)
     check_one_after_another(drawn(found))
 
 

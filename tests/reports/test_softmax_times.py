@@ -66,7 +66,7 @@ def test_softmaxes_are_met(gpu: str) -> None:
     assert found.median <= 0.04
     assert found.p90 <= 0.14
     assert without.median <= 0.032
-    assert without.p90 <= 0.105
+    assert without.p90 <= 0.11
 
 
 @pytest.fixture

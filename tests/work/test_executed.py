@@ -166,7 +166,8 @@ def test_copies_from_where_nobody_knows_fill_shared_memory() -> None:
 
 def test_rows_whose_numbers_are_in_memory_are_as_many_sectors_as_nsight_compute_counts() -> None:
     """All threads of a warp read one row, wherever it is: its sectors are known within one."""
-    (launch,) = (one for one in recorded_launches("h200") if one.kernel == "embedding_kernel")
+    some = [one for one in recorded_launches("h200") if one.kernel == "embedding_kernel"]
+    (launch,) = (one for one in some if one.row["num_ctas"] == "1")
     found, counted = executed_of(launch), launch.number("load_sectors")
     assert found is not None
     assert any(one.steers == "address" for one in found.unknowns)
@@ -214,7 +215,7 @@ def test_ctas_of_a_cluster_do_what_its_source_says(num_ctas: int) -> None:
     arguments = dict(zip(matmul.arg_names, launch.arguments, strict=False))
     found = execute(texts, arguments, (4,))
     counts = count(read_ttir(texts.ttir), arguments, (4,))
-    assert found.program is None
+    assert found.program is not None
     assert not found.unknowns
     assert not doubts(counts, found)
     moved = {"load": 0, "store": 0}

@@ -136,11 +136,15 @@ def test_tensors_that_take_each_others_names_are_told_apart() -> None:
 
 
 def test_what_is_given_an_address_and_is_not_known_may_touch_all_of_it() -> None:
-    """Inline assembly that gets a pointer is named, and its tensor's bytes have no exact number."""
+    """It is named, and its tensor's bytes have no exact number; inline assembly is named alone."""
     arguments = {"x": WHOLE, "flags": INDEX, "y": WHOLE, "B": 64}
-    counts = counts_of(waiting, (2,), arguments)
-    assert counts.not_counted == {"tt.elementwise_inline_asm": 1}
-    assert [one.name for one in counts.unknowns] == ["inline assembly"]
+    text, name = first_text(waiting, arguments), "tt.elementwise_inline_asm"
+    named = count(read_ttir(text), arguments, (2,))
+    assert named.not_counted == {name: 1}
+    assert named.read_bytes == Amount(512, 512)
+    counts = count(read_ttir(text.replace(name, "tt.fetch")), arguments, (2,))
+    assert counts.not_counted == {"tt.fetch": 1}
+    assert len(counts.unknowns) == 1
     (flags,) = (one for one in counts.footprints if one.tensor == "flags")
     assert flags.read == flags.written == Amount(0, INDEX.storage_bytes)
     assert counts.read_bytes == Amount(512, None)
