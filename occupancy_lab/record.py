@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from occupancy_lab.arguments import Dtype
 from occupancy_lab.launch import BoundLaunch
@@ -466,7 +466,15 @@ def matrix_of(launch: Asked | Record) -> Matrix:
     return launch.matrix
 
 
-Run = TypeVar("Run", bound=_Named)
+class OnGpu(Protocol):
+    """A launch, or what is known of one."""
+
+    @property
+    def gpu(self) -> Gpu:
+        """The GPU that it is on."""
+
+
+Run = TypeVar("Run", bound=OnGpu)
 
 
 def by_gpu(runs: Iterable[Run]) -> list[list[Run]]:

@@ -11,6 +11,7 @@ import functools
 import itertools
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import foreign_kernels as small
 import torch
@@ -551,11 +552,10 @@ def clusters(ctas: int, names: Sequence[str]) -> Callable[[], Trials]:
     run = JITFunction.run
 
     def launched(call: Callable[[], Any]) -> None:
-        JITFunction.run = lambda *args, **options: run(*args, **options | {"num_ctas": ctas})
-        try:
+        with mock.patch.object(
+            JITFunction, "run", lambda *args, **options: run(*args, **options | {"num_ctas": ctas})
+        ):
             call()
-        finally:
-            JITFunction.run = run
 
     def group() -> Trials:
         of_all = (own_memory(), own_reductions(), matmul_half(), simple_tutorials())

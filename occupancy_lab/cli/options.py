@@ -344,16 +344,14 @@ view_options = together(
 )
 
 DESCRIBED = (
-    *(
-        "signature",
-        "constexprs",
-        "options",
-        "grid",
-        "bytes_read",
-        "bytes_written",
-        "assume",
-        "warm",
-    ),
+    "signature",
+    "constexprs",
+    "options",
+    "grid",
+    "bytes_read",
+    "bytes_written",
+    "assume",
+    "warm",
 )
 """What `described_options` give."""
 OF_LAUNCH = tuple(name for name in DESCRIBED if name != "options")

@@ -47,7 +47,7 @@ from occupancy_lab.inputs import (
     several,
     whole_numbers,
 )
-from occupancy_lab.record import Record
+from occupancy_lab.record import Record, by_gpu
 from occupancy_lab.signature import read_options
 from occupancy_lab.text.document import Document, Section, Table, literal
 from occupancy_lab.text.words import (
@@ -353,7 +353,7 @@ LEAST = 2
 def _with_chosen(entries: Sequence[Entry]) -> tuple[Entry, ...]:
     """Return *entries*, of which the fastest on each GPU has the range of what is chosen."""
     found: dict[int, Any] = {}
-    for group in _of_gpus(entries):
+    for group in by_gpu(entries):
         records = [entry.record for entry in group]
         chosen = records if _differ_in_work(group) else with_chosen(records)
         found |= zip(map(id, group), chosen, strict=True)
@@ -364,19 +364,12 @@ def _differ_in_work(entries: Sequence[Entry]) -> bool:
     return len({(one.record.traffic, one.names["matrix"]) for one in entries}) > 1
 
 
-def _of_gpus(entries: Sequence[Entry]) -> list[list[Entry]]:
-    groups: dict[str, list[Entry]] = {}
-    for entry in entries:
-        groups.setdefault(entry.record.gpu.key, []).append(entry)
-    return [*groups.values()]
-
-
 def fastest_sentences(entries: Sequence[Entry]) -> Iterator[str]:
     """Say which of *entries* is the fastest, on each GPU where one has several.
 
     Nothing is said where they do different work, or no predicted times set them apart.
     """
-    groups = _of_gpus(entries)
+    groups = by_gpu(entries)
     alone = all(len(group) == 1 for group in groups)
     for group in [list(entries)] if alone else groups:
         if sentence := _fastest(group, len(entries)):
@@ -385,7 +378,7 @@ def fastest_sentences(entries: Sequence[Entry]) -> Iterator[str]:
 
 def _fastest(entries: Sequence[Entry], number: int) -> str:
     """Return the sentence on *entries*, of *number* that are compared; "" where there is none."""
-    records, is_one_gpu = [entry.record for entry in entries], len(_of_gpus(entries)) == 1
+    records, is_one_gpu = [entry.record for entry in entries], len(by_gpu(entries)) == 1
     if _differ_in_work(entries) or (is_one_gpu and not have_times(records)):
         return ""
     whole = whole_work(records) if is_one_gpu else records

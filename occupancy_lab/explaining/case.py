@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.asked import Matrix
     from occupancy_lab.explaining.neighbours import Neighbour
-    from occupancy_lab.gpus import Architecture
+    from occupancy_lab.gpus import Architecture, Gpu
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.record import Record
@@ -170,14 +170,19 @@ class Case:
         return self.record.calculation
 
     @property
+    def gpu(self) -> Gpu:
+        """The GPU that it is on."""
+        return self.record.gpu
+
+    @property
     def architecture(self) -> Architecture:
         """The limits of the GPU."""
-        return self.record.gpu.architecture
+        return self.gpu.architecture
 
     @property
     def title(self) -> str:
         """What the GPU is called."""
-        return self.record.gpu.title
+        return self.gpu.title
 
     @property
     def threads(self) -> int:

@@ -127,8 +127,9 @@ def with_chosen(runs: Sequence[Record | Failed]) -> tuple[Record | Failed, ...]:
     chosen: set[int] = set()
     for found in by_gpu([run for run in runs if isinstance(run, Record)]):
         if len({*map(predicted_us, found)}) > 1:
-            least = predicted_us(first_of(found))
-            chosen |= {id(one) for one in whole_work(found) if predicted_us(one) == least}
+            whole = whole_work(found)
+            least = min(map(predicted_us, whole))
+            chosen |= {id(one) for one in whole if predicted_us(one) == least}
     return tuple(
         run.as_chosen if isinstance(run, Record) and id(run) in chosen else run for run in runs
     )

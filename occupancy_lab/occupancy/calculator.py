@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from occupancy_lab.values import Occupancy, TutorialOccupancy, Work
 
 
-def _ctas_per_sm(programs: Any, gpu: Gpu, where: Where) -> Any:
+def ctas_per_sm(programs: Any, gpu: Gpu, where: Where = scalar_where) -> Any:
     """Return how many CTAs per SM run of a launch with clusters, where *programs* would fit."""
     most = gpu.architecture.max_cluster_programs or UNLIMITED
     return where(programs > most, most, programs)
@@ -46,7 +46,7 @@ def whole_clusters(
     """
     if gpu.gpcs is None:
         return None
-    ctas = _ctas_per_sm(programs_per_multiprocessor, gpu, where)
+    ctas = ctas_per_sm(programs_per_multiprocessor, gpu, where)
     return sum(where(num_ctas > sms, 0, sms * ctas // num_ctas) for sms in gpu.gpcs)
 
 
@@ -75,7 +75,7 @@ def clusters(num_ctas: int, programs_per_multiprocessor: int, gpu: Gpu) -> Clust
 
 
 def _steps(num_ctas: int, programs: int, resident: int, gpu: Gpu) -> list[str]:
-    ctas = _ctas_per_sm(programs, gpu, scalar_where)
+    ctas = ctas_per_sm(programs, gpu)
     steps = []
     if ctas < programs:
         steps.append(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from occupancy_lab.gpus import CudaArchitecture
+from occupancy_lab.occupancy.calculator import ctas_per_sm
 from occupancy_lab.throughput.counted_program import counted_program, working_programs
 from occupancy_lab.work.counts import (
     CACHED_CYCLES,
@@ -201,7 +202,7 @@ def demand_of(doing: Doing) -> Demand | None:
     counts, executed, memory = doing.counts, doing.executed, doing.memory
     resources, fit, gpu = doing.resources, doing.fit, doing.gpu
     if resources.num_ctas > 1:
-        fit = min(fit, gpu.architecture.max_cluster_programs or fit)
+        fit = ctas_per_sm(fit, gpu)
     program = followed_program(executed, gpu)
     is_followed = program is not None
     if program is None:

@@ -205,8 +205,8 @@ class Rounds:
         """
         demand, rounds = self.demand, self.rounds_us
         busy = max(demand.read_bytes / self.bandwidth, self.of_all(self.l2_cycles())) / rounds
-        last = demand.alone(0.0, demand.missing(self.gpu, self.at_once)) / self.mhz
-        found = max(rounds + RAMP_US * min(busy, 1.0), demand.programs * DISPATCH_US + last)
+        last = demand.programs * DISPATCH_US + self.alone / self.mhz
+        found = max(rounds + RAMP_US * min(busy, 1.0), last)
         return self.launch_us + self.code_us() + found
 
     def code_us(self) -> float:
@@ -219,6 +219,16 @@ class Rounds:
         if again:
             return cycles * L2_CYCLES / MEMORY_CYCLES / self.mhz
         return (cycles + program.memory_code_cycles) / self.mhz
+
+    @functools.cached_property
+    def missing(self) -> float:
+        """The share of its local memory that the L1 cache lacks where most programs share it."""
+        return self.demand.missing(self.gpu, self.at_once)
+
+    @functools.cached_property
+    def alone(self) -> float:
+        """The cycles that a program takes by itself, with nothing that is shared busy."""
+        return self.demand.alone(0.0, self.missing)
 
     @functools.cached_property
     def rounds_us(self) -> float:
@@ -241,8 +251,7 @@ class Rounds:
         demand = self.demand
         active = min(demand.programs, self.size)
         each = demand.programs / active
-        missing = demand.missing(self.gpu, self.at_once)
-        own = {**self.own, "local": self.spilled(missing, active)}
+        own = {**self.own, "local": self.spilled(self.missing, active)}
         even = each / self.at_once
         busiest, refetched = max(self.own.values(), default=0.0), demand.program.refetch_cycles
         turns = max(even, 1.0)
@@ -251,7 +260,7 @@ class Rounds:
         found = {
             "launch": self.launch_us,
             "code": self.code_us() + turns * refetched / self.mhz,
-            "latency": turns * (demand.alone(0.0, missing) - busiest - refetched) / self.mhz,
+            "latency": turns * (self.alone - busiest - refetched) / self.mhz,
             **{name: each * cycles / self.mhz for name, cycles in own.items()},
             **{name: one / self.mhz for name, one in outside.items()},
             "tail": self.rounds_us - even * self.round_us(self.at_once, active, self.at_once),
@@ -323,21 +332,18 @@ class Rounds:
         """
         demand = self.demand
         share = min(demand.programs, self.size) / self.size
-        spilled = next((one.us * share for one in self.parts if one.name == "local"), 0.0)
+        units = {one.name: one.us * share for one in self.parts if one.name not in BESIDE_UNITS}
+        spilled = units.pop("local", 0.0)
         peaks = {
             "bandwidth": (demand.read_bytes + demand.written_bytes)
             / (self.gpu.bandwidth_gbs or 1)
             / 1e3,
             "l2": self.of_all(max(self.l2_cycles(), self.stored_cycles())) + spilled,
-            "local": 0.0,
             "atomics": demand.atomics / self.mhz,
         }
-        units = [
-            Part(one.name, peaks.get(one.name, one.us * share))
-            for one in self.parts
-            if one.name not in BESIDE_UNITS
-        ]
-        return max(units, key=lambda one: one.us, default=None)
+        units |= {name: us for name, us in peaks.items() if name in units}
+        name = max(units, key=units.__getitem__, default=None)
+        return None if name is None else Part(name, units[name])
 
 
 def launch_us(gpu: Gpu) -> float:

@@ -39,7 +39,7 @@ MOVES_NOTHING = re.compile(
     r"|trans|reshape|cat|join|split|gather|bitcast|ptr_to_int|int_to_ptr|print|return"
     r"|elementwise_inline_asm)"
 )
-"""What may be given an address, and touches no memory there."""
+"""What may be given an address, and touches no memory there; or its machine code says what."""
 LOADS = {"tt.load", "tt.descriptor_load", "tt.descriptor_gather", "tt.atomic_rmw", "tt.atomic_cas"}
 ADDS = {"tt.atomic_rmw", "tt.descriptor_reduce"}
 """Stores that add to what is there."""

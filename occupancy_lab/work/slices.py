@@ -7,6 +7,7 @@ else needs to be computed to count what a launch executes: a tenth of a matrix m
 
 from __future__ import annotations
 
+import functools
 import struct
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -78,7 +79,7 @@ class Block:
     successors: list[int] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Code:
     """A kernel's instructions."""
 
@@ -92,11 +93,6 @@ class Code:
     """The registers that each instruction writes, a bit each."""
     syncs: frozenset[int] = field(init=False)
     """The blocks in which the threads of a warp wait for each other."""
-    usual: Mapping[int, bool] = field(init=False)
-    """Whether a jump is taken as a rule, by its number, of those behind one of whose ways alone a
-    thread looks up a place of local memory that it computes. Triton keeps spilled registers at
-    fixed places; arrays there are of the slow ways that functions of CUDA's library have for large
-    numbers, as those of sin and cos beyond 105615 (Payne and Hanek's reduction)."""
     lanes: int = WARP
 
     def __post_init__(self) -> None:
@@ -104,7 +100,16 @@ class Code:
         object.__setattr__(self, "written", [self.decoder.writes(one) for one in self.words])
         syncs = frozenset(one for one in self.blocks if self.words[one] & 0x1FF == BSYNC)
         object.__setattr__(self, "syncs", syncs)
-        object.__setattr__(self, "usual", _usual(self.blocks, self.words))
+
+    @functools.cached_property
+    def usual(self) -> Mapping[int, bool]:
+        """Whether a jump is taken as a rule, by its number, where one way alone leads to an array.
+
+        A thread looks up a place of local memory there that it computes. Triton keeps spilled
+        registers at fixed places; arrays are of the slow ways that functions of CUDA's library have
+        for large numbers, as those of sin and cos beyond 105615 (Payne and Hanek's reduction).
+        """
+        return _usual(self.blocks, self.words)
 
     @property
     def slots(self) -> int:
