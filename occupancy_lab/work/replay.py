@@ -10,7 +10,8 @@ are taken to do the same at the same time, on the same pipes.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from occupancy_lab.compiling.sass import BULK_COPIES
@@ -70,6 +71,8 @@ waits for copies by the TMA unit."""
 STALL_BIT = 105
 MOST_STEPS = 200_000
 """Instructions that are replayed before what is left is taken to go on as fast."""
+WAITED = [tuple(one for one in range(SCOREBOARDS) if bits >> one & 1) for bits in range(64)]
+"""The scoreboards by the bits of a wait."""
 SETTLED, LEAST_PASSES, MOST_PASSES = 3, 2, 12
 """Passes of a loop, after which the next ones take as long as these last ones in the mean: as many
 as its loads run ahead, since where it waits for memory one of so many waits for all."""
@@ -82,7 +85,8 @@ BULK, EXPECT, WAIT_BULK, SYNCHRONIZE, LOCAL = range(8, 13)
 class Step:
     """An instruction as it is replayed."""
 
-    stall: int
+    stall: float
+    """Cycles until the next one, at the least."""
     waits: tuple[int, ...]
     """The scoreboards that it waits for."""
     result: int
@@ -95,35 +99,40 @@ class Step:
     pipe: str | None
     cycles: float
     """For which a warp keeps the pipe busy."""
+    busy: float
+    """For which all warps of the program that share it do."""
     latency: float
     """Cycles from then until its result is there; of memory they are the replay's."""
-    cached: float = 0.0
+    cached: float
     """The share of what it loads that the L1 cache has."""
-    line: int = 0
+    line: int
     """Of the code, in which it lies."""
 
 
-def step_of(word: int, architecture: CudaArchitecture) -> Step:
-    """Return an instruction as it is replayed."""
-    opcode = word & 0x1FF
-    pipe, cycles = pipe_of(word, architecture)
-    result = word >> RESULT_BIT & 7
-    kind, left = _kind(word)
-    latency = {
+_LATENCIES: Mapping[int, float] = MappingProxyType(
+    {
         **dict.fromkeys((operations.LDS, operations.LDSM, operations.ATOMS), SHARED_CYCLES),
         operations.SHFL: SHUFFLE_CYCLES,
-    }.get(opcode, OTHER_CYCLES if result != NO_SCOREBOARD else 0.0)
-    return Step(
-        stall=max(word >> STALL_BIT & 15, 1),
-        waits=tuple(one for one in range(SCOREBOARDS) if word >> WAITED_BIT + one & 1),
-        result=result,
-        operands=word >> OPERANDS_BIT & 7,
-        kind=kind,
-        left=left,
-        pipe=pipe,
-        cycles=cycles,
-        latency={TENSOR: TENSOR_CYCLES, XU: SPECIAL_CYCLES}.get(pipe or "", latency),
-    )
+    }
+)
+_KINDS: Mapping[int, int] = MappingProxyType(
+    {
+        **dict.fromkeys(operations.LOADS | operations.ATOMICS, LOAD),
+        **dict.fromkeys(BULK_COPIES, BULK),
+        operations.LDGSTS: COPY,
+        LDGDEPBAR: END_COPIES,
+        BARRIER: SYNCHRONIZE,
+        operations.LDL: LOCAL,
+    }
+)
+
+
+def _latency(word: int, pipe: str | None) -> float:
+    """Return the cycles from an instruction's turn until its result is there, but of memory."""
+    if pipe in {TENSOR, XU}:
+        return TENSOR_CYCLES if pipe == TENSOR else SPECIAL_CYCLES
+    is_late = word >> RESULT_BIT & 7 != NO_SCOREBOARD
+    return _LATENCIES.get(word & 0x1FF, OTHER_CYCLES if is_late else 0.0)
 
 
 def _kind(word: int) -> tuple[int, int]:
@@ -137,15 +146,7 @@ def _kind(word: int) -> tuple[int, int]:
         return WAIT_PRODUCTS, word >> PRODUCTS_LEFT_BIT & 63
     if opcode == operations.SYNCS_WAIT:
         return WAIT_BULK if word >> 9 & 7 == TRY_WAIT else EXPECT, 0
-    kinds = {
-        **dict.fromkeys(operations.LOADS | operations.ATOMICS, LOAD),
-        **dict.fromkeys(BULK_COPIES, BULK),
-        operations.LDGSTS: COPY,
-        LDGDEPBAR: END_COPIES,
-        BARRIER: SYNCHRONIZE,
-        operations.LDL: LOCAL,
-    }
-    return kinds.get(opcode, PLAIN), 0
+    return _KINDS.get(opcode, PLAIN), 0
 
 
 class Replay:
@@ -168,26 +169,38 @@ class Replay:
         and *cached* what share of a load the L1 cache has.
         """
         self._code, self._executions, self._entered = code, executions, entered
+        self._share = max(num_warps / SCHEDULERS, 1.0)
+        self._num_warps = num_warps
         a_line = CODE_BYTES // architecture.instruction_bytes
+
+        def step(number: int) -> Step:
+            word = code.words[number]
+            pipe, least = pipe_of(word, architecture)
+            kind, left = _kind(word)
+            taken = cycles.get(number, least)
+            return Step(
+                stall=max(word >> STALL_BIT & 15, self._share),
+                waits=WAITED[word >> WAITED_BIT & 0x3F],
+                result=word >> RESULT_BIT & 7,
+                operands=word >> OPERANDS_BIT & 7,
+                kind=kind,
+                left=left,
+                pipe=pipe,
+                cycles=taken,
+                busy=taken * (num_warps if pipe == LSU else self._share),
+                latency=_latency(word, pipe),
+                cached=cached.get(number, 0.0),
+                line=number // a_line,
+            )
+
         self._steps = {
-            start: [
-                replace(
-                    one,
-                    cycles=cycles.get(number, one.cycles),
-                    cached=cached.get(number, 0.0),
-                    line=number // a_line,
-                )
-                for number in range(start, block.stop)
-                for one in (step_of(code.words[number], architecture),)
-            ]
+            start: [step(number) for number in range(start, block.stop)]
             for start, block in code.blocks.items()
             if executions.get(start)
         }
         steps = [one for some in self._steps.values() for one in some]
         ahead = any(one.kind == WAIT_COPIES and one.left for one in steps)
         self._in_turn = {LOAD} if ahead else {LOAD, COPY}
-        self._share = max(num_warps / SCHEDULERS, 1.0)
-        self._num_warps = num_warps
         self._around: dict[int, list[int]] = {start: [] for start in code.blocks}
         for header, inside in code.loops.items():
             for start in inside:
@@ -358,23 +371,36 @@ class Replay:
         return first
 
     def _run(self, start: int) -> None:
-        line = None
+        """Replay a block: what each instruction waits for, its turn on its pipe, what it sets."""
+        ready, free, line = self._ready, self._free, None
         for one in self._steps[start]:
             if one.line != line:
                 line = one.line
                 self._come_to(line, self._fetch[start])
+            now = self._now
             for place in one.waits:
-                self._now = max(self._now, self._ready[place])
-            done = self._begin(one)
+                if ready[place] > now:
+                    now = ready[place]
+            done, pipe = now, one.pipe
+            if pipe is not None:
+                done = free[pipe] if free[pipe] > now else now
+                free[pipe] = done + one.busy
+                if pipe == LSU:  # it has a queue: the warp goes on, and what it asked for is first
+                    done += one.cycles
+                elif pipe == TENSOR:
+                    done += one.busy
+                else:
+                    now = done
+            self._now = now
             read = done + READ_CYCLES
             done += one.latency
             if one.kind != PLAIN:
                 done = self._beside(one, done)
-            if one.result != NO_SCOREBOARD:
-                self._ready[one.result] = max(self._ready[one.result], done)
-            if one.operands != NO_SCOREBOARD:
-                self._ready[one.operands] = max(self._ready[one.operands], read)
-            self._now += max(one.stall, self._share)
+            if one.result != NO_SCOREBOARD and done > ready[one.result]:
+                ready[one.result] = done
+            if one.operands != NO_SCOREBOARD and read > ready[one.operands]:
+                ready[one.operands] = read
+            self._now += one.stall
 
     def _come_to(self, line: int, fetch: float) -> None:
         """Wait until a line of code is there, which takes *fetch* cycles where it was lost."""
@@ -390,21 +416,6 @@ class Replay:
         if cycles:
             self._now = max(self._now, self._line_there)
             self._line_there = self._now + cycles
-
-    def _begin(self, one: Step) -> float:
-        """Return when the pipe of an instruction is done with what all warps want of it."""
-        pipe = one.pipe
-        if pipe is None:
-            return self._now
-        busy = one.cycles * (self._num_warps if pipe == LSU else self._share)
-        begin = max(self._now, self._free[pipe])
-        self._free[pipe] = begin + busy
-        if pipe == LSU:  # this has a queue: the warp goes on, and what it asked for is there first
-            return begin + one.cycles
-        if pipe == TENSOR:
-            return begin + busy
-        self._now = begin
-        return begin
 
     def _beside(self, one: Step, done: float) -> float:
         """Do what an instruction does besides, and return when its result is there."""
