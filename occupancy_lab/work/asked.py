@@ -271,11 +271,14 @@ def _sectors(address: Any, mask: Any, lanes: int) -> Any:
 
 def _passes_of_tags(lines: Any, counts: Any) -> Any:
     """Return how many of the *lines* of each warp that count are in the fullest bank of tags."""
-    bank = 0
+    of_warp, _ = counts.nonzero()
+    some = lines[counts]
+    bank = of_warp << len(TAG_BANKS)
     for place, bits in enumerate(TAG_BANKS):
-        parity = lines & bits
+        parity = some & bits
         for shift in (16, 8, 4, 2, 1):
             parity = parity ^ parity >> shift
         bank = bank | (parity & 1) << place
-    of_bank = [(counts & (bank == one)).sum(axis=1) for one in range(1 << len(TAG_BANKS))]
-    return np.maximum.reduce(of_bank)
+    banks = 1 << len(TAG_BANKS)
+    of_bank = np.bincount(bank, minlength=len(lines) * banks)
+    return of_bank.reshape(-1, banks).max(axis=1)

@@ -19,6 +19,8 @@ from occupancy_lab.work.counts import LINE
 from occupancy_lab.work.threads import WARP
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from occupancy_lab.work.operations import Decoder
     from occupancy_lab.work.threads import Step
 
@@ -188,7 +190,7 @@ class Serving:
         self._programs = programs
         self._threads = threads
         self._decoder = decoder
-        self._known: dict[tuple[bytes, bytes, int, bool], int] = {}
+        self._known: dict[tuple[Any, ...], int] = {}
         self._last: dict[int, tuple[tuple[float, ...], int]] = {}
 
     def means(self) -> dict[int, Served]:
@@ -228,9 +230,10 @@ class Serving:
             source, copying = (one[: -(-MOST_COPYING // self._threads)] for one in copied)
             copying = np.broadcast_to(copying, (len(copying), self._threads))
             share = self._programs / max(len(source), len(copying))
+            moved, place = _moved(source, LINE), _moved(address[: len(source)], PASS)
             if size < operations.BYPASSING_BYTES:
-                taken = share * passes_of_copies(source, address[: len(source)], copying, size)
-            passes = max(passes, share * lines_of_copies(source, copying, size))
+                taken = share * self._once(passes_of_copies, moved, place, copying, size)
+            passes = max(passes, share * self._once(lines_of_copies, moved, copying, size))
         served.written += 0.0 if copied is None else repeat * taken
         times = self._warps(executing)
         served.times += repeat * times
@@ -252,10 +255,19 @@ class Serving:
         return found * self._programs // len(mask)
 
     def _passes(self, address: Any, mask: Any, size: int, *, is_load: bool) -> int:
-        """Return `wavefronts` of all programs, looked up where all addresses have moved on."""
-        moved = address - address[:, :1] // PASS * PASS
-        key = (moved.tobytes(), mask.tobytes(), size, is_load)
+        """Return `wavefronts` of all programs."""
+        found = self._once(wavefronts, _moved(address, PASS), mask, size, is_load=is_load)
+        return found * self._programs // max(len(address), len(mask))
+
+    def _once(self, count: Callable[..., int], *asked: Any, **how: bool) -> int:
+        """Return what *count* makes of arrays and numbers, looked up where it did so before."""
+        known = ((one.shape, one.tobytes()) if np.ndim(one) else one for one in asked)
+        key = (count, *known, *how.items())
         if key not in self._known:
-            found = wavefronts(moved, mask, size, is_load=is_load)
-            self._known[key] = found * self._programs // max(len(address), len(mask))
+            self._known[key] = count(*asked, **how)
         return self._known[key]
+
+
+def _moved(address: Any, unit: int) -> Any:
+    """Return addresses moved by whole units, to where those of a program's first thread are 0."""
+    return address - address[:, :1] // unit * unit

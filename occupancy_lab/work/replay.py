@@ -379,11 +379,10 @@ class Replay:
                 self._come_to(line, self._fetch[start])
             now = self._now
             for place in one.waits:
-                if ready[place] > now:
-                    now = ready[place]
+                now = max(now, ready[place])
             done, pipe = now, one.pipe
             if pipe is not None:
-                done = free[pipe] if free[pipe] > now else now
+                done = max(now, free[pipe])
                 free[pipe] = done + one.busy
                 if pipe == LSU:  # it has a queue: the warp goes on, and what it asked for is first
                     done += one.cycles

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from occupancy_lab.work.counts import SECTOR
-from occupancy_lab.work.operations import PREDICATES, SHARED
+from occupancy_lab.work.operations import NEVER_WRITTEN, PREDICATES, R2UR, R2UR_BEFORE, SHARED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -35,6 +35,8 @@ PRODUCTS = frozenset({"imad", "imad_wide"})
 SIGN, SHIFT = 31, "shf"
 """A shift to the right by so much leaves the sign."""
 COMPARISON, EXTENDED_BIT, SIGNED_BIT = "isetp", 72, 73
+LOGIC = "lop3"
+MOVES = frozenset({R2UR, R2UR_BEFORE})
 
 
 @dataclass(slots=True)
@@ -179,10 +181,37 @@ def _alike(
         return 0
     if step.name == COMPARISON:
         return _until_turned(step.word, before, sources)
+    return NEVER if _is_even(step, before, sources, changed) else 0
+
+
+def _is_even(
+    step: Step, before: Sequence[Any], sources: Sequence[Any], changed: Sequence[bool]
+) -> bool:
+    """Tell whether results grow equally with sources that do, or not at all."""
     if step.name == SHIFT:
-        return NEVER if not changed[1] and (sources[1] == SIGN).all() else 0
+        return not changed[1] and bool((sources[1] == SIGN).all())
+    if step.name == LOGIC:
+        return _is_apart(step, before, sources, changed)
     is_square = step.name in PRODUCTS and changed[0] and changed[1]
-    return NEVER if step.name in LINEAR and not is_square else 0
+    return step.word & 0x1FF in MOVES or (step.name in LINEAR and not is_square)
+
+
+def _is_apart(
+    step: Step, before: Sequence[Any], sources: Sequence[Any], changed: Sequence[bool]
+) -> bool:
+    """Tell whether LOP3 combines no bit of a number that grows with one that the others have.
+
+    Above the lowest bit that the growth changes all others have only zeros, or only ones: there the
+    result has nothing of the number, or grows as it does, up or down.
+    """
+    written = [one for one in step.results if not NEVER_WRITTEN >> one & 1]
+    if sum(changed) != 1 or any(one >= PREDICATES for one in written):
+        return False
+    growing = changed.index(True)
+    growth = int(np.bitwise_or.reduce(sources[growing] - before[growing], axis=None))
+    kept = np.uint32((growth & -growth) - 1)
+    others = (one | kept for number, one in enumerate(sources[:3]) if number != growing)
+    return all(((one == kept) | (one == WORDS - 1)).all() for one in others)
 
 
 def _until_turned(word: int, before: Sequence[Any], sources: Sequence[Any]) -> int:

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from occupancy_lab.work import arithmetic, operations
-from occupancy_lab.work.operations import TRUE
+from occupancy_lab.work.operations import TRUE, ZERO
 from occupancy_lab.work.registers import Registers
 from occupancy_lab.work.skipping import Skipping
 from occupancy_lab.work.threads import Step
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 WORD = 1 << 32
-COUNTER, LIMIT, GROWTH, ADDRESS, STRIDE = range(5)
+COUNTER, LIMIT, GROWTH, ADDRESS, STRIDE, OTHER, PLACE = range(7)
 HEADER, THREADS, MOST = 7, 32, 400
 LESS, LESS_OR_EQUAL, GREATER, NOT_EQUAL = 1, 3, 4, 5
 near_zero = st.integers(-40, 40)
@@ -34,30 +34,29 @@ class Loop(NamedTuple):
     limit: int
     how: int
     signed: int
+    table: int = 0xF0
+    """Of LOP3, of the counter and another number: what is compared; the counter itself."""
+    other: int = 0
 
     @property
     def word(self) -> int:
         """The encoding of the comparison (Mesa's sm70_encode.rs)."""
         return 0x00C | 1 << 9 | self.how << 76 | self.signed << 73 | 7 << 87 | 7 << 68
 
-    def goes_on(self, counter: int) -> bool:
-        """Compare two numbers of 32 bits."""
-        left, right = counter % WORD, self.limit % WORD
-        if self.signed:
-            left, right = ((one + WORD // 2) % WORD - WORD // 2 for one in (left, right))
-        return {
+    def passes(self, start: int) -> int:
+        """Return how many passes a thread makes, at most so many."""
+        counters = (start + self.growth * np.arange(1, MOST)) % WORD
+        numbers = (np.asarray(one % WORD, np.uint32) for one in (counters, self.other, 0))
+        kind = np.int32 if self.signed else np.uint32
+        left = arithmetic.looked_up(self.table, *numbers).astype(np.uint32).view(kind)
+        right = np.asarray(self.limit % WORD, np.uint32).view(kind)
+        goes_on = {
             LESS: left < right,
             LESS_OR_EQUAL: left <= right,
             GREATER: left > right,
             NOT_EQUAL: left != right,
-        }[self.how]
-
-    def passes(self, start: int) -> int:
-        """Return how many passes a thread makes, at most so many."""
-        number = 1
-        while number < MOST and self.goes_on(start + number * self.growth):
-            number += 1
-        return number
+        }[self.how].reshape(-1)
+        return MOST if goes_on.all() else 1 + int(goes_on.argmin())
 
 
 def followed(loop: Loop, stride: int = 12, *, loads: bool = False) -> tuple[list[int], Any, int]:
@@ -72,15 +71,24 @@ def followed(loop: Loop, stride: int = 12, *, loads: bool = False) -> tuple[list
         GROWTH: np.full((1, 1), loop.growth),
         ADDRESS: np.zeros((1, THREADS)),
         STRIDE: np.full((1, 1), stride),
+        OTHER: np.full((1, 1), loop.other),
+        PLACE: np.array([loop.starts]),
     }
     for register, value in values.items():
         registers.write(register, value.astype(np.int64).astype(np.uint32), None, None)
+    logic = loop.table << 72 | 7 << 81
+    combines = partial(arithmetic.lop3, logic)
     plus, compares = partial(arithmetic.viadd, 0), partial(arithmetic.isetp, loop.word)
     steps = [
         Step(1, 0, plus, (COUNTER, GROWTH), (COUNTER,), None, negated=False, name="viadd"),
         Step(2, 0, plus, (ADDRESS, STRIDE), (ADDRESS,), None, negated=False, name="viadd"),
         Step(
-            *(3, loop.word, compares, (COUNTER, LIMIT, TRUE, TRUE), (), None),
+            *(5, logic, combines, (COUNTER, OTHER, ZERO, TRUE), (PLACE,), None),
+            negated=False,
+            name="lop3",
+        ),
+        Step(
+            *(3, loop.word, compares, (PLACE, LIMIT, TRUE, TRUE), (), None),
             negated=False,
             name="isetp",
         ),
@@ -125,6 +133,29 @@ def test_each_thread_makes_as_many_passes(
     found, addresses, _ = followed(loop)
     assert found == expected
     assert addresses == [12 * one for one in expected]
+
+
+@given(
+    st.integers(0, 255),
+    st.integers(0, WORD - 1) | st.integers(0, 255) | st.integers(-256, -1),
+    st.integers(0, 8).map(lambda one: 1 << one) | st.integers(-96, 96).filter(bool),
+    st.integers(-300, 300),
+    st.sampled_from((LESS, LESS_OR_EQUAL, GREATER, NOT_EQUAL)),
+)
+def test_bits_of_a_counter_are_looked_up_as_in_each_pass(
+    table: int, other: int, growth: int, limit: int, how: int
+) -> None:
+    """Where a loop ends by bits of its counter and of another number, it does after as many."""
+    loop = Loop([64 * thread for thread in range(THREADS)], growth, limit, how, 1, table, other)
+    expected = [loop.passes(one) for one in loop.starts]
+    assume(max(expected) < MOST)
+    assert followed(loop)[0] == expected
+
+
+def test_bits_apart_are_left_out() -> None:
+    """Of passes of `counter | 3`, whose counter grows by 4, most are left out; by 2 none are."""
+    assert followed(Loop([0] * THREADS, 4, 1200, LESS, 1, 0xFC, 3))[2] < 20
+    assert followed(Loop([0] * THREADS, 2, 600, LESS, 1, 0xFC, 3))[2] == 300
 
 
 def test_most_passes_are_left_out() -> None:
