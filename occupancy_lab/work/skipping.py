@@ -13,8 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from occupancy_lab.work.arithmetic import HIGH_BIT, RIGHT_BIT, looked_up
 from occupancy_lab.work.counts import SECTOR
-from occupancy_lab.work.operations import NEVER_WRITTEN, PREDICATES, R2UR, R2UR_BEFORE, SHARED
+from occupancy_lab.work.operations import (
+    LDL,
+    NEVER_WRITTEN,
+    PREDICATES,
+    R2UR,
+    R2UR_BEFORE,
+    SHARED,
+    STL,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -28,15 +37,15 @@ LEAST = 4
 """Passes that are left out at the least."""
 NEVER = 1 << 31
 """More passes than any loop has."""
-WORDS = 1 << 32
+WORD_BITS = 32
+WORDS = 1 << WORD_BITS
 LINEAR = frozenset({"move", "iadd3", "add64", "viadd", "imad", "imad_wide", "lea", "select"})
 """What makes equally growing results of equally growing sources, predicates staying the same."""
 PRODUCTS = frozenset({"imad", "imad_wide"})
-SIGN, SHIFT = 31, "shf"
-"""A shift to the right by so much leaves the sign."""
+SHIFT = "shf"
 COMPARISON, EXTENDED_BIT, SIGNED_BIT = "isetp", 72, 73
 LOGIC = "lop3"
-MOVES = frozenset({R2UR, R2UR_BEFORE})
+MOVES = frozenset({R2UR, R2UR_BEFORE, LDL, STL})
 
 
 @dataclass(slots=True)
@@ -149,16 +158,13 @@ class Skipping:
             if _same(before, between) and _same(between, now):
                 continue
             are_masks = bool in {before.dtype, between.dtype, now.dtype}
-            if register >= PREDICATES or are_masks or before.shape != between.shape != now.shape:
+            if are_masks or before.shape != between.shape != now.shape:
                 return 0
             growth = now - between
             if not np.array_equal(growth, between - before):
                 return 0
             self._growth[register] = growth
-            up = growth.view(np.int32) if growth.flags.c_contiguous else growth.astype(np.int32)
-            room = np.where(up >= 0, WORDS - 1 - now.astype(np.int64), now.astype(np.int64))
-            steps = np.abs(up.astype(np.int64))
-            most = min(most, int((room[steps > 0] // steps[steps > 0]).min(initial=NEVER)) - 1)
+            most = min(most, _until_carried(growth, now, WORD_BITS) - 1)
         return most
 
 
@@ -181,15 +187,46 @@ def _alike(
         return 0
     if step.name == COMPARISON:
         return _until_turned(step.word, before, sources)
+    if step.name == SHIFT:
+        return _until_shifted(step.word, before, sources, changed)
     return NEVER if _is_even(step, before, sources, changed) else 0
+
+
+def _until_carried(growth: Any, now: Any, low_bits: Any) -> int:
+    """Return for how many passes the bits above the lowest *low_bits* of a number stay."""
+    up = growth.astype(np.int32).astype(np.int64)
+    above = np.int64(1) << low_bits
+    place = now.astype(np.int64) % above
+    room = np.where(up > 0, above - 1 - place, place)
+    return int(
+        (room // np.maximum(np.abs(up), 1))[np.broadcast_to(up != 0, room.shape)].min(initial=NEVER)
+    )
+
+
+def _until_shifted(
+    word: int, before: Sequence[Any], sources: Sequence[Any], changed: Sequence[bool]
+) -> int:
+    """Return for how many passes what SHF makes of a pair of numbers stays, or grows equally.
+
+    What is shifted out at the lower end does not matter, if it is always the same.
+    """
+    is_right, is_high = word >> RIGHT_BIT & 1, word >> HIGH_BIT & 1
+    shifted = 2 if is_high and is_right else 0
+    amount = sources[1].astype(np.int64)
+    if changed[1] or (amount >= WORD_BITS).any():
+        return 0
+    if not changed[shifted] or not (is_right or is_high):
+        return NEVER
+    now, growth = sources[shifted], sources[shifted] - before[shifted]
+    out = amount if is_right else WORD_BITS - amount
+    whole = (growth & (np.int64(1) << out) - 1 == 0).all()
+    return _until_carried(growth, now, WORD_BITS - 1 if whole else out)
 
 
 def _is_even(
     step: Step, before: Sequence[Any], sources: Sequence[Any], changed: Sequence[bool]
 ) -> bool:
     """Tell whether results grow equally with sources that do, or not at all."""
-    if step.name == SHIFT:
-        return not changed[1] and bool((sources[1] == SIGN).all())
     if step.name == LOGIC:
         return _is_apart(step, before, sources, changed)
     is_square = step.name in PRODUCTS and changed[0] and changed[1]
@@ -201,8 +238,8 @@ def _is_apart(
 ) -> bool:
     """Tell whether LOP3 combines no bit of a number that grows with one that the others have.
 
-    Above the lowest bit that the growth changes all others have only zeros, or only ones: there the
-    result has nothing of the number, or grows as it does, up or down.
+    Above the lowest bit that the growth changes the result is then all zeros, all ones, or what is
+    there of the number, or the opposite: it grows as the number does, up or down, or not at all.
     """
     written = [one for one in step.results if not NEVER_WRITTEN >> one & 1]
     if sum(changed) != 1 or any(one >= PREDICATES for one in written):
@@ -210,8 +247,12 @@ def _is_apart(
     growing = changed.index(True)
     growth = int(np.bitwise_or.reduce(sources[growing] - before[growing], axis=None))
     kept = np.uint32((growth & -growth) - 1)
-    others = (one | kept for number, one in enumerate(sources[:3]) if number != growing)
-    return all(((one == kept) | (one == WORDS - 1)).all() for one in others)
+    numbers = list(sources[:3])
+    for numbers[growing] in (np.zeros((1, 1), np.uint32), np.full((1, 1), WORDS - 1, np.uint32)):
+        above = looked_up(step.word >> 72 & 255, *numbers) | kept
+        if ((above != kept) & (above != WORDS - 1)).any():
+            return False
+    return True
 
 
 def _until_turned(word: int, before: Sequence[Any], sources: Sequence[Any]) -> int:

@@ -34,9 +34,15 @@ class Loop(NamedTuple):
     limit: int
     how: int
     signed: int
-    table: int = 0xF0
-    """Of LOP3, of the counter and another number: what is compared; the counter itself."""
+    name: str = "lop3"
+    makes: int = 0xF0 << 72 | 7 << 81
+    """What makes of the counter and *other* what is compared: the counter itself."""
     other: int = 0
+
+    def made(self, sources: Sequence[Any]) -> Any:
+        """Return what is compared, of the counter, *other*, 0 and a predicate that is true."""
+        made = getattr(arithmetic, self.name)(self.makes, sources[: 3 + (self.name == "lop3")])
+        return made[0]
 
     @property
     def word(self) -> int:
@@ -46,9 +52,9 @@ class Loop(NamedTuple):
     def passes(self, start: int) -> int:
         """Return how many passes a thread makes, at most so many."""
         counters = (start + self.growth * np.arange(1, MOST)) % WORD
-        numbers = (np.asarray(one % WORD, np.uint32) for one in (counters, self.other, 0))
+        numbers = [np.atleast_2d(one % WORD).astype(np.uint32) for one in (counters, self.other, 0)]
         kind = np.int32 if self.signed else np.uint32
-        left = arithmetic.looked_up(self.table, *numbers).astype(np.uint32).view(kind)
+        left = self.made([*numbers, np.ones((1, 1), bool)]).astype(np.uint32).view(kind)
         right = np.asarray(self.limit % WORD, np.uint32).view(kind)
         goes_on = {
             LESS: left < right,
@@ -76,16 +82,15 @@ def followed(loop: Loop, stride: int = 12, *, loads: bool = False) -> tuple[list
     }
     for register, value in values.items():
         registers.write(register, value.astype(np.int64).astype(np.uint32), None, None)
-    logic = loop.table << 72 | 7 << 81
-    combines = partial(arithmetic.lop3, logic)
     plus, compares = partial(arithmetic.viadd, 0), partial(arithmetic.isetp, loop.word)
     steps = [
         Step(1, 0, plus, (COUNTER, GROWTH), (COUNTER,), None, negated=False, name="viadd"),
         Step(2, 0, plus, (ADDRESS, STRIDE), (ADDRESS,), None, negated=False, name="viadd"),
         Step(
-            *(5, logic, combines, (COUNTER, OTHER, ZERO, TRUE), (PLACE,), None),
+            *(5, loop.makes, lambda sources: [loop.made(sources)]),
+            *((COUNTER, OTHER, ZERO, TRUE), (PLACE,), None),
             negated=False,
-            name="lop3",
+            name=loop.name,
         ),
         Step(
             *(3, loop.word, compares, (PLACE, LIMIT, TRUE, TRUE), (), None),
@@ -146,7 +151,27 @@ def test_bits_of_a_counter_are_looked_up_as_in_each_pass(
     table: int, other: int, growth: int, limit: int, how: int
 ) -> None:
     """Where a loop ends by bits of its counter and of another number, it does after as many."""
-    loop = Loop([64 * thread for thread in range(THREADS)], growth, limit, how, 1, table, other)
+    word = table << 72 | 7 << 81
+    loop = Loop([64 * one for one in range(THREADS)], growth, limit, how, 1, "lop3", word, other)
+    expected = [loop.passes(one) for one in loop.starts]
+    assume(max(expected) < MOST)
+    assert followed(loop)[0] == expected
+
+
+@given(
+    st.integers(0, 31),
+    st.tuples(st.integers(0, 3), st.booleans(), st.booleans()),
+    st.integers(0, 8).map(lambda one: 1 << one) | st.integers(-96, 96).filter(bool),
+    st.integers(-300, 300),
+    st.sampled_from((LESS, LESS_OR_EQUAL, GREATER, NOT_EQUAL)),
+)
+def test_a_shifted_counter_is_compared_as_in_each_pass(
+    amount: int, kind: tuple[int, bool, bool], growth: int, limit: int, how: int
+) -> None:
+    """Where a loop ends by its counter shifted either way, it does after as many passes."""
+    word = kind[0] << 73 | kind[1] << 76 | kind[2] << 80
+    starts = [4096 + 64 * one for one in range(THREADS)]
+    loop = Loop(starts, growth, limit, how, 1, "shf", word, amount)
     expected = [loop.passes(one) for one in loop.starts]
     assume(max(expected) < MOST)
     assert followed(loop)[0] == expected
@@ -154,8 +179,9 @@ def test_bits_of_a_counter_are_looked_up_as_in_each_pass(
 
 def test_bits_apart_are_left_out() -> None:
     """Of passes of `counter | 3`, whose counter grows by 4, most are left out; by 2 none are."""
-    assert followed(Loop([0] * THREADS, 4, 1200, LESS, 1, 0xFC, 3))[2] < 20
-    assert followed(Loop([0] * THREADS, 2, 600, LESS, 1, 0xFC, 3))[2] == 300
+    either = 0xFC << 72 | 7 << 81
+    assert followed(Loop([0] * THREADS, 4, 1200, LESS, 1, "lop3", either, 3))[2] < 20
+    assert followed(Loop([0] * THREADS, 2, 600, LESS, 1, "lop3", either, 3))[2] == 300
 
 
 def test_most_passes_are_left_out() -> None:
