@@ -386,49 +386,77 @@ def from_line(kind: Any, line: str) -> Any:
     Raises ValueError where the line is no JSON or of another shape.
     """
     try:
-        return _value(kind, json.loads(line))
+        return _reader(kind)(json.loads(line))
     except RecursionError as error:
         msg = "the JSON is nested too deep"
         raise ValueError(msg) from error
 
 
-def _value(kind: Any, plain: Any) -> Any:
-    """Return what *plain* is as a *kind*: a dataclass, tuple, union, number, text or None."""
-    if kind is bytes and isinstance(plain, str):
-        plain = base64.b64decode(plain, validate=True)
+@functools.cache
+def _reader(kind: Any) -> Callable[[Any], Any]:
+    """Return what makes a *kind* of plain JSON: a dataclass, tuple, union, number, text or None."""
     of = typing.get_args(kind)
     if typing.get_origin(kind) in {typing.Union, types.UnionType}:
-        for member in of:
-            with contextlib.suppress(ValueError):
-                return _value(member, plain)
-    elif typing.get_origin(kind) is tuple and isinstance(plain, list):
-        return tuple(_value(of[0], item) for item in plain)
-    elif typing.get_origin(kind) is Mapping and isinstance(plain, dict):
-        return {str(name): _value(of[1], item) for name, item in plain.items()}
-    elif dataclasses.is_dataclass(kind) and isinstance(plain, dict):
-        return _dataclass(kind, plain)
-    elif (kind is float and type(plain) is int) or (
+        return functools.partial(_one_of, [_reader(one) for one in of])
+    if typing.get_origin(kind) is tuple:
+        return functools.partial(_items, of[0])
+    if typing.get_origin(kind) is Mapping:
+        return functools.partial(_named_items, of[1])
+    if dataclasses.is_dataclass(kind):
+        return functools.partial(_dataclass, kind)
+    return functools.partial(_single, kind)
+
+
+def _one_of(readers: Sequence[Callable[[Any], Any]], plain: Any) -> Any:
+    for reader in readers:
+        with contextlib.suppress(ValueError):
+            return reader(plain)
+    raise _no(plain, "what it may be")
+
+
+def _items(kind: Any, plain: Any) -> tuple[Any, ...]:
+    if type(plain) is not list:
+        raise _no(plain, "tuple")
+    return tuple(map(_reader(kind), plain))
+
+
+def _named_items(kind: Any, plain: Any) -> dict[str, Any]:
+    if type(plain) is not dict:
+        raise _no(plain, "mapping")
+    read = _reader(kind)
+    return {name: read(item) for name, item in plain.items()}
+
+
+def _single(kind: Any, plain: Any) -> Any:
+    if type(plain) is kind:
+        return plain
+    if kind is bytes and isinstance(plain, str):
+        return base64.b64decode(plain, validate=True)
+    if (kind is float and type(plain) is int) or (
         isinstance(kind, type) and issubclass(kind, Enum)
     ):
         return kind(plain)
-    elif isinstance(kind, type) and type(plain) is kind:
-        return plain
-    msg = f"{str(plain)[:40]!r} is no {getattr(kind, '__name__', kind)}"
-    raise ValueError(msg)
+    raise _no(plain, getattr(kind, "__name__", str(kind)))
 
 
 @functools.cache
-def _hints(kind: Any) -> dict[str, Any]:
+def _fields(kind: Any) -> dict[str, Callable[[Any], Any]]:
     hints = typing.get_type_hints(kind)
-    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+    return {field.name: _reader(hints[field.name]) for field in dataclasses.fields(kind)}
 
 
-def _dataclass(kind: Any, plain: dict[str, Any]) -> Any:
-    hints = _hints(kind)
-    if plain.keys() != hints.keys():
-        msg = f"{kind.__name__} has the fields {', '.join(hints)}, not {', '.join(plain)}"
+def _dataclass(kind: Any, plain: Any) -> Any:
+    if type(plain) is not dict:
+        raise _no(plain, kind.__name__)
+    fields = _fields(kind)
+    if plain.keys() != fields.keys():
+        msg = f"{kind.__name__} has the fields {', '.join(fields)}, not {', '.join(plain)}"
         raise ValueError(msg)
-    return kind(**{name: _value(hints[name], value) for name, value in plain.items()})
+    return kind(**{name: read(plain[name]) for name, read in fields.items()})
+
+
+def _no(plain: Any, kind: str) -> ValueError:
+    return ValueError(f"{str(plain)[:40]!r} is no {kind}")
 
 
 class Printed:
