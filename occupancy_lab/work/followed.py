@@ -200,16 +200,18 @@ class Run(ABC):
             chosen = (
                 np.arange(self.programs) if self.programs <= most else spread(self.programs, most)
             )
+            ways: list[Followed] = []
             try:
-                ways = [self._followed(needed, chosen, assume=True)]
-                if ways[0].unknown:
-                    ways += [self._followed(needed, chosen, assume=one) for one in (False, None)]
+                for assume in (True, False, None):
+                    ways.append(self._followed(needed, chosen, assume=assume))
+                    if not ways[-1].is_whole:
+                        message = "It takes too long to follow its warps."
+                        raise BinaryError(message)
+                    if not ways[0].unknown:
+                        break
             except TooWideError:
                 most = min(most // 2, ADDRESSES // self.threads)
                 continue
-            if not all(way.is_whole for way in ways):
-                message = "It takes too long to follow its warps."
-                raise BinaryError(message)
             return chosen, ways
 
     def _followed(

@@ -146,6 +146,11 @@ class GcnCode:
     usual: Mapping[int, bool] = field(default_factory=dict)
     """As that of a `Code`: nothing of AMD's library keeps arrays in local memory."""
 
+    @property
+    def working_loops(self) -> Mapping[int, set[int]]:
+        """The loops: none tries again whether a copy is there."""
+        return self.loops
+
     @cached_property
     def accesses(self) -> Mapping[int, tuple[str, int]]:
         """What instructions do to global memory, and the bytes of a lane, by their numbers."""

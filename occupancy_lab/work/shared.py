@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 WORD = 4
 MOST_BYTES = 1 << 25
 """Bytes of shared memory of all programs together, 64 of each thread at least."""
+MOST_OF_THREAD = 16
+"""Bytes that a thread moves at once, at an address that is a multiple of their number."""
 
 
 class SharedMemory:
@@ -19,12 +21,17 @@ class SharedMemory:
 
     def __init__(self, programs: int, size: int) -> None:
         """Take the number of programs, and the bytes of each."""
-        self._content = np.zeros((programs, size), np.uint8)
-        self._known = np.zeros((programs, size), bool)
+        shape = programs, -(-size // MOST_OF_THREAD) * MOST_OF_THREAD
+        self._content = np.zeros(shape, np.uint8)
+        self._known = np.zeros(shape, np.uint8)
+        """1 of each byte that is known."""
+        self._is_blank = True
+        """Whether none is."""
 
     def forget(self) -> None:
         """Take all of it for unknown."""
-        self._known[:] = False
+        self._known[:] = 0
+        self._is_blank = True
 
     def store(
         self, address: Any, values: Sequence[Any], size: int, mask: Any, unknown: Any
@@ -37,17 +44,20 @@ class SharedMemory:
         if address is None:
             self.forget()
             return
-        programs, threads, offset = self._chosen(address, mask)
+        if self._is_blank and all(value is None for value in values):
+            return
+        self._is_blank = False
+        programs, threads, places = self._chosen(address, mask, size)
         shape = (len(self._content), mask.shape[1])
-        known: Any = True
+        content, known, ones = self._units(size)
+        are_known = ones
         if unknown is not None:
-            known = ~np.broadcast_to(unknown, shape)[programs, threads]
-        for one in range(size):
-            value = values[one // WORD]
-            self._known[programs, offset + one] = known if value is not None else False
+            are_known = np.where(np.broadcast_to(unknown, shape)[programs, threads], 0, ones)
+        for one in range(max(size // WORD, 1)):
+            value = values[one]
+            known[programs, places + one] = are_known if value is not None else 0
             if value is not None:
-                chosen = np.broadcast_to(value, shape)[programs, threads]
-                self._content[programs, offset + one] = chosen >> np.uint32(8 * (one % WORD))
+                content[programs, places + one] = np.broadcast_to(value, shape)[programs, threads]
 
     def load(
         self, address: Any, size: int, mask: Any, *, signed: bool
@@ -58,30 +68,43 @@ class SharedMemory:
         all.
         """
         registers = max(size // WORD, 1)
-        if address is None:
+        if address is None or self._is_blank:
             return [None] * registers, None
-        programs, threads, offset = self._chosen(address, mask)
+        programs, threads, places = self._chosen(address, mask, size)
         shape = (len(self._content), mask.shape[1])
+        content, known, ones = self._units(size)
         found: list[Any] = [np.zeros(shape, np.uint32) for _ in range(registers)]
-        known = np.ones(len(offset), bool)
-        for one in range(size):
-            known &= self._known[programs, offset + one]
-            byte = self._content[programs, offset + one].astype(np.uint32)
-            found[one // WORD][programs, threads] |= byte << np.uint32(8 * (one % WORD))
+        are_known = np.ones(len(places), bool)
+        for one in range(registers):
+            are_known &= known[programs, places + one] == ones
+            found[one][programs, threads] = content[programs, places + one]
         if signed:
             shift = 32 - 8 * size
             found = [((found[0] << np.uint32(shift)).view(np.int32) >> shift).view(np.uint32)]
-        if known.all():
+        if are_known.all():
             return found, None
-        if not known.any():
+        if not are_known.any():
             return [None] * registers, None
         unknown = np.zeros(shape, bool)
-        unknown[programs, threads] = ~known
+        unknown[programs, threads] = ~are_known
         return found, unknown
 
-    def _chosen(self, address: Any, mask: Any) -> tuple[Any, Any, Any]:
-        """Return the programs and threads of *mask*, and where each asks for."""
+    def _units(self, size: int) -> tuple[Any, Any, Any]:
+        """Return content, and what is known of it, by words, or what is moved if that is less.
+
+        And what stands for a unit of which all bytes are known.
+        """
+        unit: Any = {1: np.uint8, 2: np.uint16}.get(size, np.uint32)
+        return (
+            self._content.view(unit),
+            self._known.view(unit),
+            np.ones(WORD, np.uint8).view(unit)[0],
+        )
+
+    def _chosen(self, address: Any, mask: Any, size: int) -> tuple[Any, Any, Any]:
+        """Return the programs and threads of *mask*, and at which unit each asks."""
         shape = (len(self._content), mask.shape[1])
         programs, threads = np.nonzero(np.broadcast_to(mask, shape))
         offset = np.broadcast_to(address, shape)[programs, threads]
-        return programs, threads, np.clip(offset, 0, self._content.shape[1] - 2 * 16)
+        most = self._content.shape[1] - MOST_OF_THREAD
+        return programs, threads, np.clip(offset, 0, most) // min(size, WORD)

@@ -54,6 +54,8 @@ class _Pass:
 
     registers: list[Any]
     """At its begin."""
+    unknown: Mapping[int, Any]
+    """The threads of which registers are not known then."""
     mask: Any
     path: list[int] = field(default_factory=list)
     read: dict[int, tuple[Step, Sequence[Any]]] = field(default_factory=dict)
@@ -111,12 +113,11 @@ class Skipping:
             self.repeat, self._next = 1, self._arrivals + 1
         if self._arrivals < self._next:
             return
-        unknown = any(self._live[start] >> one & 1 for one in registers.unknown)
-        if unknown or any(other in self._loops[start] for other in pending):
+        if any(other in self._loops[start] for other in pending):
             self._passes = []
             return
         if len(self._passes) < NOTED:
-            self._passes.append(_Pass(list(registers.values), mask))
+            self._passes.append(_Pass(list(registers.values), dict(registers.unknown), mask))
             return
         passes = self._left_out(start, registers, mask)
         self.repeat = 1 + passes if passes >= LEAST else 1
@@ -144,15 +145,25 @@ class Skipping:
         first, second = self._passes
         live, most = self._live[start], NEVER
         self._growth = {}
+        unknown = [
+            {one: lanes for one, lanes in then.items() if live >> one & 1}
+            for then in (first.unknown, second.unknown, registers.unknown)
+        ]
+        if any(unknown) and not all(
+            one.keys() == unknown[0].keys()
+            and all(np.array_equal(lanes, unknown[0][place]) for place, lanes in one.items())
+            for one in unknown[1:]
+        ):
+            return 0
         for register in range(live.bit_length()):
             states = (
                 first.registers[register],
                 second.registers[register],
                 registers.values[register],
             )
-            if not live >> register & 1 or all(one is None for one in states):
+            if register == SHARED or not live >> register & 1 or all(one is None for one in states):
                 continue
-            if register == SHARED or any(one is None for one in states):
+            if any(one is None for one in states):
                 return 0
             before, between, now = states
             if _same(before, between) and _same(between, now):

@@ -111,6 +111,20 @@ class Code:
         """
         return _usual(self.blocks, self.words)
 
+    @functools.cached_property
+    def working_loops(self) -> Mapping[int, set[int]]:
+        """The loops but those of a block in which a warp tries again whether a copy is there."""
+        waiting = {
+            start
+            for start, block in self.blocks.items()
+            if any(one & 0x1FF == operations.SYNCS_WAIT for one in self.words[start : block.stop])
+        }
+        return {
+            header: inside
+            for header, inside in self.loops.items()
+            if len(inside) > 1 or header not in waiting
+        }
+
     @property
     def slots(self) -> int:
         """Registers behind those of `operations`: places of local memory."""

@@ -127,7 +127,7 @@ class Warps:
         alike, so that they ask for as many sectors wherever it is; what a condition makes of it is
         not known."""
         self._shared: SharedMemory | None = None
-        self._skipping = Skipping(code.loops, chosen.live)
+        self._skipping = Skipping(code.working_loops, chosen.live)
         self._constants: dict[Constant, int] = {}
         self._settled: set[int] = set()
         """Accesses to shared memory of which enough was told."""
@@ -269,7 +269,7 @@ class Warps:
             if lanes is not None:
                 unknown = lanes if unknown is None else unknown | lanes
         if self._skipping.notes and not step.beside:
-            self._skipping.note(step, sources)
+            self._skipping.note(step, [*sources, unknown] if step.shared else sources)
         values: Sequence[Any]
         is_alike = self._is_alike(step.sources, mask)
         if step.compute is None:
