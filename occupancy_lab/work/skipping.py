@@ -168,7 +168,7 @@ class Skipping:
             before, between, now = states
             if _same(before, between) and _same(between, now):
                 continue
-            are_masks = bool in {before.dtype, between.dtype, now.dtype}
+            are_masks = any(one.dtype == bool for one in states)
             if are_masks or before.shape != between.shape != now.shape:
                 return 0
             growth = now - between

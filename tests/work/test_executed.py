@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from compare_work import executed_of
@@ -20,7 +20,7 @@ from occupancy_lab.values import Target
 from occupancy_lab.work import followed, skipping
 from occupancy_lab.work.counting import doubts
 from occupancy_lab.work.counts import NO_WAIT, Executed, total
-from occupancy_lab.work.executed import execute
+from occupancy_lab.work.executed import SassRun, execute
 from occupancy_lab.work.ttir import read_ttir
 from occupancy_lab.work.walk import count
 
@@ -133,7 +133,8 @@ def test_passes_that_are_left_out_change_nothing(
 ) -> None:
     """A launch is counted as when each pass of its loops is followed, but for what L1 keeps.
 
-    A pass that stands for many may load what another loop did, and then counts as distinct.
+    A pass that stands for many may load what another loop did, and then counts as distinct; in
+    which banks of tags its lines are stands for the others too.
     """
     texts, launch = compiled("90", columns)
     names = ("X", "Y", "W", "B", "Mean", "Rstd", "stride", "N", "eps")
@@ -143,11 +144,12 @@ def test_passes_that_are_left_out_change_nothing(
     monkeypatch.setattr(followed, "MOST_BLOCKS_OF_ADDRESSES", 1 << 20)
     every = execute(texts, arguments, (5,))
     for one, other in zip(found.accesses, every.accesses, strict=True):
-        kept = {name: getattr(other, name) for name in ("cached", "merged", "distinct")}
+        kept = {name: getattr(other, name) for name in ("cached", "merged", "distinct", "passes")}
         assert dataclasses.replace(one, **kept) == other
         assert one.merged == pytest.approx(other.merged, abs=0.001)
         assert one.distinct >= other.distinct - 0.001
         assert one.cached == pytest.approx(other.cached, abs=0.1)
+        assert one.passes.middle == pytest.approx(other.passes.middle, rel=0.1)
     same = {"accesses": (), "program": None}
     assert dataclasses.replace(found, **same) == dataclasses.replace(every, **same)
 
@@ -195,24 +197,28 @@ def test_many_programs_are_counted_from_some() -> None:
     assert many.store_sectors.low == pytest.approx(few.store_sectors.low * 10_000, rel=0.001)
 
 
+def multiplied(arch: str, size: int, inner: int, **options: int) -> tuple[Texts, dict[str, Any]]:
+    """Return the texts of a product of square matrices in blocks of 128, and its arguments."""
+    half, numbers_of = Pointer("float16", 1 << 30), (size,) * 3 + (size, 1) * 3
+    block = {"BLOCK_SIZE_M": 128, "BLOCK_SIZE_N": 128, "BLOCK_SIZE_K": inner}
+    constexprs = {**block, "GROUP_SIZE_M": 8, "ACTIVATION": ""}
+    launch = Launch((half, half, half, *numbers_of), {**constexprs, "num_warps": 4, **options})
+    with offline(Target("cuda", arch, 32)):
+        made = launch.warm_up(matmul)
+    texts = texts_of(made.asm, made.metadata, "cuda")
+    assert texts is not None
+    return texts, dict(zip(matmul.arg_names, launch.arguments, strict=False))
+
+
 @pytest.mark.parametrize("num_ctas", [2, 4])
 def test_ctas_of_a_cluster_do_what_its_source_says(num_ctas: int) -> None:
     """A product of matrices is stored once, and multiplied as often, by all CTAs of its clusters.
 
     They load what the source says or more: CTAs that share a block of a matrix each load it.
     """
-    size, block = 256, {"BLOCK_SIZE_M": 128, "BLOCK_SIZE_N": 128, "BLOCK_SIZE_K": 64}
-    half, numbers_of = Pointer("float16", 1 << 24), (size,) * 3 + (size, 1) * 3
-    constexprs = {**block, "GROUP_SIZE_M": 8, "ACTIVATION": ""}
-    launch = Launch(
-        (half, half, half, *numbers_of), {**constexprs, "num_warps": 4, "num_ctas": num_ctas}
-    )
-    with offline(Target("cuda", "90", 32)):
-        made = launch.warm_up(matmul)
-    texts = texts_of(made.asm, made.metadata, "cuda")
-    assert texts is not None
+    size = 256
+    texts, arguments = multiplied("90", size, 64, num_ctas=num_ctas)
     assert texts.num_ctas == num_ctas
-    arguments = dict(zip(matmul.arg_names, launch.arguments, strict=False))
     found = execute(texts, arguments, (4,))
     counts = count(read_ttir(texts.ttir), arguments, (4,))
     assert found.program is not None
@@ -224,6 +230,22 @@ def test_ctas_of_a_cluster_do_what_its_source_says(num_ctas: int) -> None:
         moved[name] += (one.threads.exact or 0) * one.thread_bytes
     assert moved["store"] == size * size * 2
     assert moved["load"] >= 2 * 2 * size * size * 2
+
+
+@pytest.mark.parametrize("num_stages", [1, 3])
+def test_most_passes_of_blackwells_products_are_left_out(
+    num_stages: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """80 blocks are enough for 64 passes, in each of which a warp may try again to go on."""
+    monkeypatch.setattr(SassRun, "most_blocks", 80)
+    texts, arguments = multiplied("100", 4096, 64, num_stages=num_stages)
+    found = execute(texts, arguments, (1024,))
+    loop = max(found.loops, key=lambda one: one.instructions)
+    passes = 64 if num_stages == 1 else 63  # the last is behind the loop
+    assert loop.trips.high == loop.entered.high * passes == 1024 * texts.num_warps * passes
+    loaded = [one for one in found.accesses if one.operation in {"load", "copy"}]
+    moved = sum((one.threads.high or 0) * one.thread_bytes for one in loaded)
+    assert moved == 2 * 1024 * 64 * 128 * 64 * 2
 
 
 def test_what_cannot_be_followed_is_refused() -> None:
