@@ -111,11 +111,14 @@ class L1Cache:
             self.in_pass.clear()
         self.in_pass.add(number)
 
-    def load(self, address: Any, threads: Any) -> tuple[float, float, float]:
+    def load(
+        self, address: Any, threads: Any, part: float | None = None
+    ) -> tuple[float, float, float]:
         """Return the share of the sectors of a load that the program loaded shortly before.
 
         The second is of those that it did not, but that another of its warps asks for too, and the
-        third of those that it never loaded.
+        third of those that it never loaded. A load that stands for those of places a *part* of a
+        sector apart lacks each sector once.
         """
         wanted = np.unique((address if len(address) == 1 else address[threads]) // SECTOR).tolist()
         oldest = self.lines - KEPT_LINES
@@ -128,6 +131,9 @@ class L1Cache:
         self.loaded |= dict.fromkeys(wanted, self.lines)
         self.present |= dict.fromkeys(asked_lines, self.lines)
         by_warps = int(firsts(_sectors(address[np.newaxis], threads[np.newaxis], self.lanes)).sum())
+        if part is not None:
+            share = part * len(wanted) / by_warps
+            return 1 - part, part - share, share
         cached, asked = 1 - len(missed) / len(wanted), len(missed) / by_warps
         return cached, 1 - cached - asked, first / by_warps
 
@@ -171,10 +177,19 @@ class Asking:
         self._caches: dict[int, L1Cache] = defaultdict(lambda: L1Cache(lanes))
         """Of the programs that stand for others, by their places."""
 
-    def visit(
-        self, step: Step, address: Any, mask: Any, repeat: int, *, is_known: bool = True
+    def visit(  # noqa: PLR0913 - what an access depends on
+        self,
+        step: Step,
+        address: Any,
+        mask: Any,
+        repeat: int,
+        *,
+        is_known: bool = True,
+        part: float | None = None,
     ) -> None:
         """Note *repeat* accesses to *address*, None where it is not known, by threads of *mask*.
+
+        Each moves on by a *part* of a sector to the next; None is that they do not, or by more.
 
         A thread asks for one sector: its bytes are aligned to their number, which is 32 at most.
         An address that is there and not known is that of all threads of a warp moved elsewhere: to
@@ -206,10 +221,16 @@ class Asking:
             places = by_warp(np.where(mask, address, NOWHERE), self._lanes)
             asked.places += same * int(firsts(in_order(places)).sum())
         if is_known:
-            self._note_cached(step, address, mask, repeat, found[0])
+            self._note_cached(step, address, mask, repeat, found[0], part)
 
-    def _note_cached(
-        self, step: Step, address: Any, mask: Any, repeat: int, sectors: float
+    def _note_cached(  # noqa: PLR0913, PLR0917 - what an access depends on
+        self,
+        step: Step,
+        address: Any,
+        mask: Any,
+        repeat: int,
+        sectors: float,
+        part: float | None,
     ) -> None:
         """Note what of so many *sectors* the L1 cache serves, by a program that stands for all."""
         opcode, asked = step.word & 0x1FF, self.by_instruction[step.number]
@@ -222,7 +243,7 @@ class Asking:
         cache = self._caches[place]
         if opcode in operations.LOADS or is_copy:
             cache.begin(step.number, repeat)
-            cached, merged, first = cache.load(own, threads)
+            cached, merged, first = cache.load(own, threads, part)
             if is_copy:  # it is waited for with all others
                 cached, merged = 0.0, cached + merged
             elif self._programs > 1 and (address == address[:1]).all():

@@ -80,6 +80,8 @@ class Skipping:
         self._passes: list[_Pass] = []
         self.repeat = 1
         """How many passes the one that is followed stands for."""
+        self.parts: dict[int, float] = {}
+        """By which part of a sector an access to one place moves on in each of them, if by less."""
 
     @property
     def notes(self) -> bool:
@@ -131,14 +133,23 @@ class Skipping:
         ):
             return 0
         most = self._grown(start, registers)
+        self.parts = {}
         for number, (step, sources) in second.read.items():
             if most < LEAST or number not in first.read:
                 return 0
             before = first.read[number][1]
             changed = [not _same(one, other) for one, other in zip(before, sources, strict=True)]
+            if any(changed) and step.compute is None and not step.shared:
+                self._note_part(step, sources[0], before[0])
             if any(changed):
                 most = min(most, _alike(step, before, sources, changed) - 1)
         return most
+
+    def _note_part(self, step: Step, now: Any, before: Any) -> None:
+        if now is not None and before is not None:
+            moved = int(np.abs((now - before).astype(np.int32).astype(np.int64)).max())
+            if 0 < moved < SECTOR:
+                self.parts[step.number] = moved / SECTOR
 
     def _grown(self, start: int, registers: Registers) -> int:
         """Return for how many passes no needed register wraps around, and note how each grows."""
@@ -192,8 +203,9 @@ def _alike(
         return 0
     if step.compute is None:
         moved = sources[0] - before[0]
-        # An address that moves on by part of a sector asks for other sectors in each pass.
-        return 0 if (moved & np.uint32(SECTOR - 1)).any() else NEVER
+        # By part of a sector addresses move on to other numbers of sectors, but for a single one.
+        is_one = all(one.shape[1] == 1 for one in sources)
+        return NEVER if is_one or not (moved & np.uint32(SECTOR - 1)).any() else 0
     if any(one and value.dtype == bool for one, value in zip(changed, sources, strict=True)):
         return 0
     if step.name == COMPARISON:

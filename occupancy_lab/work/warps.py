@@ -86,7 +86,8 @@ class Visits:
     """
 
     of_global: Callable[..., None]
-    """With `is_known` false, its addresses are those of `Warps.alike`."""
+    """With `is_known` false, its addresses are those of `Warps.alike`; *part* is the part of a
+    sector by which it moves on to the next access for which it stands, if by less than one."""
     of_shared: Callable[[Step, Any, Any, int, Any, Copied | None], bool] | None = None
     """Besides the threads that execute it, whatever its guard; and of a copy to shared memory the
     addresses that it reads, and for which threads it does: for the others it writes zeros. Returns
@@ -411,7 +412,9 @@ class Warps:
                 raise TooWideError
         is_known = address is not None and not self._is_alike(step.sources, mask)
         if self.visits is not None:
-            self.visits.of_global(step, address, mask, self._skipping.repeat, is_known=is_known)
+            repeat = self._skipping.repeat
+            part = self._skipping.parts.get(step.number) if repeat > 1 else None
+            self.visits.of_global(step, address, mask, repeat, is_known=is_known, part=part)
             if step.word & 0x1FF == operations.LDGSTS:
                 self._tell(step, place, filling, (address, mask))
         if is_known and operations.adds(step.word) and step.results:

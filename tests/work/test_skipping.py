@@ -65,7 +65,9 @@ class Loop(NamedTuple):
         return MOST if goes_on.all() else 1 + int(goes_on.argmin())
 
 
-def followed(loop: Loop, stride: int = 12, *, loads: bool = False) -> tuple[list[int], Any, int]:
+def followed(
+    loop: Loop, stride: int = 12, *, loads: bool = False, threads: int = THREADS
+) -> tuple[list[int], Any, int]:
     """Return each thread's passes and the sum of its strides, and how many were followed.
 
     Where it *loads* that sum is an address in global memory.
@@ -75,7 +77,7 @@ def followed(loop: Loop, stride: int = 12, *, loads: bool = False) -> tuple[list
         COUNTER: np.array([loop.starts]),
         LIMIT: np.full((1, 1), loop.limit),
         GROWTH: np.full((1, 1), loop.growth),
-        ADDRESS: np.zeros((1, THREADS)),
+        ADDRESS: np.zeros((1, threads)),
         STRIDE: np.full((1, 1), stride),
         OTHER: np.full((1, 1), loop.other),
         PLACE: np.array([loop.starts]),
@@ -101,8 +103,8 @@ def followed(loop: Loop, stride: int = 12, *, loads: bool = False) -> tuple[list
     if loads:
         steps.append(Step(4, operations.LDG, None, (ADDRESS,), (), None, negated=False))
     skipping = Skipping({HEADER: {HEADER}}, {HEADER: sum(1 << one for one in values)})
-    mask: Any = np.ones((1, THREADS), bool)
-    found, times = np.zeros(THREADS, int), 0
+    mask: Any = np.ones((1, threads), bool)
+    found, times = np.zeros(threads, int), 0
     while mask.any():
         skipping.arrive(HEADER, registers, mask, ())
         times += 1
@@ -196,3 +198,9 @@ def test_passes_that_ask_for_other_sectors_are_followed() -> None:
     loop = Loop([0] * THREADS, 1, 300, LESS, 1)
     assert followed(loop, 64, loads=True)[2] < 20
     assert followed(loop, 12, loads=True)[2] == 300
+
+
+def test_passes_at_one_place_are_left_out_however_it_moves() -> None:
+    """One place is in one sector wherever it is, and of threads each has another."""
+    loop = Loop([0], 1, 300, LESS, 1)
+    assert followed(loop, 12, loads=True, threads=1)[2] < 20
