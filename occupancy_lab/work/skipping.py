@@ -282,7 +282,12 @@ def _until_turned(word: int, before: Sequence[Any], sources: Sequence[Any]) -> i
     """Return for how many passes a comparison turns out as it did."""
     if word >> EXTENDED_BIT & 1:
         return 0
-    kind = np.int32 if word >> SIGNED_BIT & 1 else np.uint32
+    signed = word >> SIGNED_BIT & 1
+    kind, turn = (np.int32, np.uint32(1 << WORD_BITS - 1)) if signed else (np.uint32, np.uint32(0))
+    stays = min(
+        _until_carried(now - then, now ^ turn, WORD_BITS)
+        for then, now in zip(before[:2], sources[:2], strict=True)
+    )
     then, now = (
         one[0].astype(kind).astype(np.int64) - one[1].astype(kind).astype(np.int64)
         for one in (before, sources)
@@ -295,4 +300,4 @@ def _until_turned(word: int, before: Sequence[Any], sources: Sequence[Any]) -> i
         return 0
     nears = np.sign(now) != np.sign(growth)
     left = np.where(nears, (np.abs(now) - 1) // np.abs(growth), NEVER // np.abs(growth))
-    return int(left.min(initial=NEVER))
+    return min(int(left.min(initial=NEVER)), stays)
