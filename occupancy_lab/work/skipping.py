@@ -74,8 +74,6 @@ class Skipping:
         }
         self._live = live
         self._header: int | None = None
-        self._arrivals = 0
-        self._next = 1
         self._growth: dict[int, Any] = {}
         self._passes: list[_Pass] = []
         self.repeat = 1
@@ -100,30 +98,29 @@ class Skipping:
         if self._header is not None and start not in self._loops[self._header]:
             self._header, self.repeat, self._passes = None, 1, []
         if start in self._loops:
-            if start != self._header:
-                self._header, self._arrivals, self._next = start, 0, 2
-                self.repeat, self._passes = 1, []
-            self._begin(start, registers, mask, pending)
+            if start == self._header:
+                self._begin(start, registers, mask, pending)
+            else:
+                self._header, self.repeat, self._passes = start, 1, []
         if self._passes:
             self._passes[-1].path.append(start)
 
     def _begin(self, start: int, registers: Registers, mask: Any, pending: Iterable[int]) -> None:
-        self._arrivals += 1
         if self.repeat > 1:
             for register, growth in self._growth.items():
                 registers.values[register] += np.uint32(self.repeat - 1) * growth
-            self.repeat, self._next = 1, self._arrivals + 1
-        if self._arrivals < self._next:
+            self.repeat = 1
             return
         if any(other in self._loops[start] for other in pending):
             self._passes = []
             return
-        if len(self._passes) < NOTED:
-            self._passes.append(_Pass(list(registers.values), dict(registers.unknown), mask))
-            return
-        passes = self._left_out(start, registers, mask)
-        self.repeat = 1 + passes if passes >= LEAST else 1
-        self._passes, self._next = [], 2 * self._arrivals
+        if len(self._passes) == NOTED:
+            passes = self._left_out(start, registers, mask)
+            if passes >= LEAST:
+                self.repeat, self._passes = 1 + passes, []
+                return
+            del self._passes[0]
+        self._passes.append(_Pass(list(registers.values), dict(registers.unknown), mask))
 
     def _left_out(self, start: int, registers: Registers, mask: Any) -> int:
         """Return how many passes behind the one that begins are like the two that were noted."""
@@ -157,14 +154,10 @@ class Skipping:
         live, most = self._live[start], NEVER
         self._growth = {}
         unknown = [
-            {one: lanes for one, lanes in then.items() if live >> one & 1}
+            {one: lanes.tobytes() for one, lanes in then.items() if live >> one & 1}
             for then in (first.unknown, second.unknown, registers.unknown)
         ]
-        if any(unknown) and not all(
-            one.keys() == unknown[0].keys()
-            and all(np.array_equal(lanes, unknown[0][place]) for place, lanes in one.items())
-            for one in unknown[1:]
-        ):
+        if not unknown[0] == unknown[1] == unknown[2]:
             return 0
         for register in range(live.bit_length()):
             states = (
