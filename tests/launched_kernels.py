@@ -319,3 +319,18 @@ def sines(x, y, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     value = tl.load(x + at, at < n)
     tl.store(y + at, tl.sin(value) + tl.cos(value), at < n)
+
+
+@triton.jit
+def sum_up_chunks(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    """Replace each chunk of BLOCK numbers by its running sum."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, tl.cumsum(tl.load(x_ptr + at, mask=at < n, other=0.0), 0), mask=at < n)
+
+
+@triton.jit
+def sum_up_chunks_in_turns(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    """Do the same in programs that take one chunk after the other."""
+    for chunk in range(tl.program_id(0), tl.cdiv(n, BLOCK), tl.num_programs(0)):
+        at = chunk * BLOCK + tl.arange(0, BLOCK)
+        tl.store(y_ptr + at, tl.cumsum(tl.load(x_ptr + at, mask=at < n, other=0.0), 0), mask=at < n)

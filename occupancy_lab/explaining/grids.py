@@ -138,9 +138,12 @@ def same_work(record: Record, other: Record) -> bool:
     """Tell whether two launches read and write the same bytes of each tensor, as they count.
 
     As many, between the same two: more programs of a smaller block may go beyond a tensor's end.
-    What one stores the other may add by atomic operations, which read it.
+    What one stores the other may add by atomic operations, which read it. And what they store of
+    reductions and scans is of as many elements.
     """
     if record.counts is None or other.counts is None:
+        return False
+    if reduces_otherwise(record.counts, other.counts):
         return False
     tensors, most = _tensors(record.counts, other.counts), _sampled(record.counts, other.counts)
     added = {*added_tensors(record, other), *added_tensors(other, record)}
@@ -150,6 +153,20 @@ def same_work(record: Record, other: Record) -> bool:
         and _in_one_place(mine, its, most)
         for mine, its in tensors
     )
+
+
+def reduces_otherwise(one: Counts, other: Counts) -> bool:
+    """Tell whether two launches may store sums, means or scans of other parts of their input.
+
+    Of each group of 64 channels a mean is another one than of 16, and their bytes are the same.
+    A longer tile alone says nothing: it may be masked, or make fewer passes of a loop that goes on
+    adding. With other programs, or other passes of a loop that stores each, it is other parts.
+    """
+    if one.reduced_lengths == other.reduced_lengths:
+        return False
+    passes = [[loop.trips for loop in each.loops] for each in (one, other)]
+    is_of_programs = bool(one.reduced) and one.programs != other.programs
+    return is_of_programs or (one.stores_each_pass and passes[0] != passes[1])
 
 
 def has_idle_programs(record: Record, other: Record) -> bool:

@@ -16,7 +16,7 @@ from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.errors import GridError, InputError, after, few_of, quoted, refuse, shortened
 from occupancy_lab.explaining.dry_run import asked_of, opened, variants_of
 from occupancy_lab.explaining.duration import why_no_time
-from occupancy_lab.explaining.grids import GRID, doing_less, moved_bytes
+from occupancy_lab.explaining.grids import GRID, doing_less, moved_bytes, reduces_otherwise
 from occupancy_lab.expressions import Kind, parse
 from occupancy_lab.files import read_given
 from occupancy_lab.kernel import Variant, innermost, variants
@@ -286,7 +286,7 @@ class _Tuner:
             tried |= {(_text(size), _key(config)) for config, size, _ in places}
             found = self._predicted([self._at(size, config) for config, size, _ in places], gpu)
             for (candidate, run), (_, _, record) in zip(found, places, strict=True):
-                if _moved(run) == _moved(record):
+                if _does_as(record, run):
                     runs.append((candidate, run))
 
 
@@ -394,6 +394,14 @@ def _why_not(runs: Sequence[Record | Failed], gpu: Gpu) -> str:
         return why_no_time(records[0]).replace("`", "").rstrip(".")
     failed = next(run for run in runs if isinstance(run, Failed))
     return f"not one configuration compiles and fits; the first: {failed.failure.reason}"
+
+
+def _does_as(one: Record | Failed, other: Record | Failed) -> bool:
+    """Tell whether two launches read and write the same bytes, and reduce as much."""
+    mine, its = (None if isinstance(run, Failed) else run.counts for run in (one, other))
+    if mine is not None and its is not None and reduces_otherwise(mine, its):
+        return False
+    return _moved(one) == _moved(other)
 
 
 def _moved(run: Record | Failed) -> dict[str, tuple[int, int]] | None:

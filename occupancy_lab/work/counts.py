@@ -246,6 +246,10 @@ class Counts:
     reduced: tuple[str, ...] = ()
     """Tensors to which a program stores what it makes of all that it goes through, such as a mean:
     programs that go through less store other results."""
+    reduced_lengths: tuple[int, ...] = ()
+    """Over how many elements of a tile each reduction and scan goes."""
+    stores_each_pass: bool = False
+    """Whether a loop stores what it makes of a reduction or a scan of the same pass."""
 
     @property
     def read_bytes(self) -> Amount:

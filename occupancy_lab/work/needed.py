@@ -43,7 +43,8 @@ MOVES_NOTHING = re.compile(
 LOADS = {"tt.load", "tt.descriptor_load", "tt.descriptor_gather", "tt.atomic_rmw", "tt.atomic_cas"}
 ADDS = {"tt.atomic_rmw", "tt.descriptor_reduce"}
 """Stores that add to what is there."""
-REDUCES = {"tt.reduce", "tt.scan", "tt.dot", "tt.dot_scaled"}
+AXIS_WISE = {"tt.reduce", "tt.scan"}
+REDUCES = AXIS_WISE | {"tt.dot", "tt.dot_scaled"}
 LOOPS = {"scf.for", "scf.while"}
 
 Branches = Mapping[str, list[tuple[Operation, int]]]
@@ -74,6 +75,42 @@ def reduced_tensors(module: Module, names: Mapping[Value, str]) -> tuple[str, ..
             pointers = (one for one in addresses if one in names and one.type.pointee)
             found.update((names[one], None) for one in pointers)
     return tuple(found)
+
+
+def reduced_lengths(module: Module) -> tuple[int, ...]:
+    """Return over how many elements each reduction and scan of a tile goes, in their order."""
+    return tuple(
+        shape[axis] if axis < len(shape) else 1
+        for operation in operations_of(module.kernel.body)
+        if operation.name in AXIS_WISE
+        for shape, axis in ((operation.operands[0].type.shape, operation.number("axis")),)
+    )
+
+
+def stores_each_pass(module: Module) -> bool:
+    """Tell whether a loop stores what it makes of a reduction or a scan of the same pass.
+
+    With other blocks it makes other passes, and then stores other numbers.
+    """
+    return any(
+        one.name in AXIS_WISE and _is_in_loop(one.block)
+        for operation in operations_of(module.kernel.body)
+        if operation.name in STORED and operation.name not in ADDS and _is_in_loop(operation.block)
+        for one in _of_pass(operation.operands[STORED[operation.name]])
+    )
+
+
+def _of_pass(value: Value) -> Iterator[Operation]:
+    """Yield the operations that make a value, up to what is loaded and what loops carry."""
+    todo, found = [value], set[Value]()
+    while todo:
+        one = todo.pop()
+        made = one.operation
+        if one in found or made is None or made.name in LOOPS | LOADS:
+            continue
+        found.add(one)
+        yield made
+        todo += _made_of(one)
 
 
 def _is_reduced(value: Value) -> bool:

@@ -44,7 +44,9 @@ from occupancy_lab.work.module import UNKNOWN_PLACE, Operation, Value, targets
 from occupancy_lab.work.needed import (
     ACCESSES,
     needed_values,
+    reduced_lengths,
     reduced_tensors,
+    stores_each_pass,
     touched_unknown,
 )
 from occupancy_lab.work.samples import sampled
@@ -187,6 +189,8 @@ class Walk:
             tuple(self.unknowns.values()),
             self.not_counted,
             reduced_tensors(self.module, self.names),
+            reduced_lengths(self.module),
+            stores_each_pass(self.module),
         )
 
     # Regions

@@ -173,6 +173,29 @@ def test_smaller_groups_are_other_work() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["sum_up_chunks", "sum_up_chunks_in_turns"])
+def test_chunks_of_another_size_are_other_work(name: str) -> None:
+    """A running sum of a longer chunk is another one, although its programs move the same bytes."""
+    numbers = 1 << 24
+    x = tensor((numbers,), "float32")
+    lab = dry_run(getattr(launched_kernels, name), "h100")
+    grid = (lambda named: (numbers // named["BLOCK"],)) if name == "sum_up_chunks" else (528,)
+    (case,) = lab[grid](x, x, numbers, BLOCK=128).cases
+    assert case.neighbours
+    assert not any("BLOCK" in one.changes for one in case.neighbours)
+
+
+@pytest.mark.slow
+def test_a_longer_tile_of_a_loop_is_the_same_work() -> None:
+    """A mean of a row stays what it is with more of its columns at once."""
+    wide, row = tensor((256, 65536), "float16"), tensor((65536,), "float16")
+    mean = tensor((256,), "float32")
+    arguments = (wide, wide, row, row, mean, mean, 65536, 65536, 1e-5)
+    (case,) = dry_run(launched_kernels.layer_norm, "h100")[(256,)](*arguments, BLOCK_SIZE=256).cases
+    assert any("BLOCK_SIZE" in one.changes for one in case.neighbours)
+
+
+@pytest.mark.slow
 def test_rows_that_would_be_left_out_are_no_larger_grid() -> None:
     """Where the share of a program has nothing to do with the grid, both cannot change at once."""
     run = summed(rows=70)
