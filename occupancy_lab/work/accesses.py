@@ -16,7 +16,7 @@ import numpy as np
 
 from occupancy_lab.work.counts import LINE, NOTHING, SECTOR, Amount
 from occupancy_lab.work.tiles import MOST_CELLS, Mask, Number, TooLargeError, axes_of, fits
-from occupancy_lab.work.tilewise import classes
+from occupancy_lab.work.tilewise import classes, numbered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -204,11 +204,12 @@ def distinct_rows(rows: Any) -> tuple[Any, Any]:
     """Return where each distinct row of whole numbers is first, and which of them each row is."""
     number = np.zeros(len(rows), "int64")
     for column in rows.T if len(rows) else ():
-        low = column.min()
-        number = number * (int(column.max()) - low + 1) + (column - low)
-        _, number = np.unique(number, return_inverse=True)
-    _, first, place = np.unique(number, return_index=True, return_inverse=True)
-    return first, place.ravel()
+        low, high = int(column.min()), int(column.max())
+        if low < high:
+            number, _ = numbered(number * (high - low + 1) + (column - low))
+    first = np.zeros(number.max(initial=-1) + 1, "int64")
+    first[number[::-1]] = np.arange(len(rows))[::-1]
+    return first, number
 
 
 def tile_offsets(touch: Touch, codes: Any) -> Any:

@@ -75,7 +75,7 @@ class Bytes:
 
         Raises TooManyRunsError where they lie in other ones behind some steps.
         """
-        if not len(self.starts):
+        if unit == 1 or not len(self.starts):
             return self
         if any((each % unit).any() for each in self.steps):
             raise TooManyRunsError
