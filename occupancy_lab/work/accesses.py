@@ -175,7 +175,7 @@ def counted_values(numbers: Any) -> tuple[Any, Any]:
         there = np.flatnonzero(counts)
         return there + low, counts[there]
     if (numbers[1:] < numbers[:-1]).any():
-        numbers = np.sort(numbers)
+        numbers = np.sort(numbers, kind="stable")
     first = np.flatnonzero(np.concatenate([[True], numbers[1:] != numbers[:-1]]))
     return numbers[first], np.diff(first, append=len(numbers))
 
@@ -241,6 +241,8 @@ def tile_runs(touch: Touch, codes: Any) -> Runs:
     return touch.runs[key]
 
 
+AT_ONCE = 2**16
+"""Runs that are looked at together: more are slower, as they leave the L2 cache."""
 MASKED = np.iinfo("int64").max
 """Where elements are put that are masked: behind all others."""
 
@@ -250,7 +252,7 @@ def runs_of(offsets: Any, active: Any, item: int) -> Runs:
     if active is not None:
         offsets = np.where(active, offsets, MASKED)
     if (offsets[:, 1:] < offsets[:, :-1]).any():
-        offsets = np.sort(offsets, axis=1)
+        offsets = np.sort(offsets, axis=1, kind="stable")
     width, flat = offsets.shape[1], offsets.reshape(-1)
     if active is None:
         rows = None
@@ -273,17 +275,22 @@ def pieces(runs: Runs, starts: Any, rows: Any, size: int) -> Any:
     """
     bits = size.bit_length() - 1
     before, behind = _of_rows(runs, rows)
-    several = np.unique(starts)
+    places, several = numbered(starts % size)
     if len(several) * len(runs.rows) > (behind - before).sum():
         return _pieces(runs, starts, rows, bits)
     found = np.zeros(len(starts), "int64")
-    for start in several:
-        here = np.flatnonzero(starts == start)
-        first, last = (runs.starts + start) >> bits, (runs.ends + start - 1) >> bits
-        again = np.zeros(len(first), "int64")
-        again[1:] = (first[1:] <= last[:-1]) & (runs.rows[1:] == runs.rows[:-1])
-        sums = np.concatenate([[0], np.cumsum(last - first + 1 - again)])
-        found[here] = sums[behind[here]] - sums[before[here]]
+    same_row = runs.rows[1:] == runs.rows[:-1]
+    at_once = max(AT_ONCE // max(len(runs.rows), 1), 1)
+    for begin in range(0, len(several), at_once):
+        some = several[begin : begin + at_once, None]
+        first, last = (runs.starts + some) >> bits, (runs.ends + some - 1) >> bits
+        number = last - first + 1
+        number[:, 1:] -= (first[:, 1:] <= last[:, :-1]) & same_row
+        sums = np.zeros((len(some), len(runs.rows) + 1), "int64")
+        np.cumsum(number, axis=1, out=sums[:, 1:])
+        here = np.flatnonzero(places // at_once == begin // at_once)
+        row = places[here] - begin
+        found[here] = sums[row, behind[here]] - sums[row, before[here]]
     return found
 
 
@@ -347,15 +354,14 @@ def _counted_pieces(
     touch: Touch, cells: Cells, place: Any, runs: Runs, choose: Callable[..., Any]
 ) -> tuple[int, int]:
     """Return the sectors and the lines, *choose* of those at each place of what is unknown."""
-    places: Sequence[int] = (0,)
-    if touch.offset.hidden:
-        step = math.gcd(LINE, *(one.scale for one in touch.offset.hidden))
-        places = range(0, LINE, max(step, 1))
+    step = math.gcd(LINE, *(one.scale for one in touch.offset.hidden))
     better = np.maximum if choose is max else np.minimum
     found = []
     for size in (SECTOR, LINE):
-        by_place = [pieces(runs, (cells.starts + shift) % LINE, place, size) for shift in places]
-        found.append(int((functools.reduce(better, by_place) * cells.weights).sum()))
+        shifts = np.arange(0, size, step)
+        starts = (cells.starts + shifts[:, None]).reshape(-1)
+        each = pieces(runs, starts, np.tile(place, len(shifts)), size).reshape(len(shifts), -1)
+        found.append(int((better.reduce(each) * cells.weights).sum()))
     return found[0], found[1]
 
 

@@ -157,9 +157,12 @@ def spread(one: Bytes, steps: Sequence[Any]) -> Bytes:
     for each in sorted(steps, key=_least_step):
         if len(one.starts) * len(each) > MOST_MERGED:
             raise TooManyRunsError
+        sizes, moved, ends = one.ends - one.starts, Bytes(each, each), one.ends
+        if (sizes == sizes[:1]).all() and len(sizes):  # each run becomes the same longer ones
+            moved, ends = merged(each, each + sizes[0]), one.starts
         one = merged(
-            (each[:, None] + one.starts[None]).reshape(-1),
-            (each[:, None] + one.ends[None]).reshape(-1),
+            (moved.starts[:, None] + one.starts[None]).reshape(-1),
+            (moved.ends[:, None] + ends[None]).reshape(-1),
         )
     return one
 

@@ -109,7 +109,7 @@ def numbered(array: Any) -> tuple[Any, Any]:
             return array - low, values + low
         places = np.cumsum(there) - 1
         return places[array - low], values + low
-    values, places = np.unique(array, return_inverse=True)
+    values, _, places = np.unique(array, return_index=True, return_inverse=True)
     return places.reshape(array.shape), values
 
 
