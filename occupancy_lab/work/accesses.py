@@ -56,6 +56,13 @@ class Runs:
     starts: Any
     ends: Any
 
+    def whole(self, unit: int) -> Runs:
+        """Return all bytes of the units of so many in which they lie."""
+        starts, ends = self.starts // unit * unit, -(-self.ends // unit) * unit
+        apart = (starts[1:] > ends[:-1]) | (self.rows[1:] != self.rows[:-1])
+        first, last = (np.concatenate(one) for one in (([True], apart), (apart, [True])))
+        return Runs(self.rows[first], starts[first], ends[last])
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Touch:

@@ -13,6 +13,7 @@ import numpy as np
 
 from occupancy_lab.work.accesses import (
     Cells,
+    Runs,
     Touch,
     combined,
     counted_values,
@@ -224,12 +225,14 @@ def touched(touch: Touch, unit: int = 1) -> tuple[Bytes, ...]:
     first, place = distinct_rows(rows)
     runs = tile_runs(touch, rows[first])
     bounds = np.searchsorted(runs.rows, np.arange(len(first) + 1))
-    several = []
+    several, number = [], 0
     for (_, shift, steps), row in zip(kinds, place, strict=True):
         part = slice(bounds[row], bounds[row + 1])
-        one = Bytes(runs.starts[part] + shift, runs.ends[part] + shift)
-        several.append((one.whole(unit), steps))
-    number = sum(least_runs(*one) for one in several)
+        one = Bytes(runs.starts[part] + shift, runs.ends[part] + shift).whole(unit)
+        several.append((one, steps))
+        number += least_runs(one, steps)
+        if number > MOST_RUNS and len(kinds) > FEW_KINDS:
+            raise TooManyRunsError
     if number > QUICK_RUNS and len(several) <= FEW_KINDS:
         with contextlib.suppress(TooManyRunsError):
             return union([_far_spread(*one) for one in several])
@@ -241,12 +244,22 @@ def touched(touch: Touch, unit: int = 1) -> tuple[Bytes, ...]:
 def _one_by_one(touch: Touch, cells: Cells, unit: int) -> Bytes | None:
     """Return the same, of all programs and iterations each; None where that takes longer."""
     first, place = distinct_rows(cells.codes)
-    runs = tile_runs(touch, cells.codes[first])
-    if len(runs.rows) / len(first) * len(place) > max(FEW_RUNS, RUNS_A_KIND * len(first)):
-        return None
-    index, shift = runs_at(runs, cells.starts, place)
-    starts, ends = runs.starts[index] + shift, runs.ends[index] + shift
-    return merged(starts // unit * unit, -(-ends // unit) * unit)
+    runs, starts = tile_runs(touch, cells.codes[first]), cells.starts
+    each = len(runs.rows) / len(first)
+    if each * len(place) > max(FEW_RUNS, RUNS_A_KIND * len(first)):
+        rests = starts % unit
+        kinds, places = distinct_rows(np.column_stack([place, rests]))
+        if unit == 1 or each * len(kinds) > MOST_MERGED:
+            return None
+        index, rows = runs_at(runs, np.arange(len(kinds)), place[kinds])
+        shift = rests[kinds][rows]
+        runs = Runs(rows, runs.starts[index] + shift, runs.ends[index] + shift).whole(unit)
+        place, starts = places, starts - rests
+        if np.bincount(runs.rows, minlength=len(kinds))[place].sum() > FEW_RUNS:
+            return None
+    index, shift = runs_at(runs, starts, place)
+    begins, ends = runs.starts[index] + shift, runs.ends[index] + shift
+    return merged(begins // unit * unit, -(-ends // unit) * unit)
 
 
 def by_rest(starts: Any, unit: int) -> list[tuple[int, list[Any]]]:
