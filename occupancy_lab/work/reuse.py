@@ -17,7 +17,7 @@ import numpy as np
 
 from occupancy_lab.work.accesses import Touch, restricted, tile_runs
 from occupancy_lab.work.counts import Reuse
-from occupancy_lab.work.tilewise import classes
+from occupancy_lab.work.tilewise import classes, numbered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -234,27 +234,29 @@ def steps_of(several: Sequence[Blocks], distinct: int, schedule: Schedule) -> St
                 sizes.append(size)
             numbers.append(number)
         kinds.append(np.array(numbers)[one.kinds])
-    kind = np.concatenate(kinds)
     start = np.concatenate([one.starts for one in several])
-    index, rows = classes([start, kind])
-    if index is None:
-        index = np.zeros(len(start), "int64")
-    weights = np.array(sizes)[rows[1]]
-    if schedule.share == 1 and weights.sum() > distinct:
-        weights = weights * (distinct / weights.sum())  # some overlap
-    key = index * steps + np.concatenate([one.steps for one in several])
-    reads = np.concatenate([np.full(len(one.starts), one.reads) for one in several])
-    order = np.argsort(key, kind="stable")
-    key = key[order]
-    first = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
-    reads = np.logical_or.reduceat(reads[order], first)
-    block, step = np.divmod(key[first], steps)
+    start -= start.min()
+    if int(start.max() + 1) * len(sizes) * steps * 2 > np.iinfo("int64").max:
+        start, _ = numbered(start)
+    block = start * len(sizes) + np.concatenate(kinds)
+    unread = np.concatenate([np.full(len(one.starts), not one.reads) for one in several])
+    key = (block * steps + np.concatenate([one.steps for one in several])) * 2 + unread
+    key.sort(kind="stable")
+    touch = key >> 1
+    key = key[np.flatnonzero(np.concatenate([[True], touch[1:] != touch[:-1]]))]
+    reads = key % 2 == 0
+    block, step = np.divmod(key >> 1, steps)
+    is_first = np.concatenate([[True], block[1:] != block[:-1]])
+    weights = np.array(sizes)[block % len(sizes)]
+    whole = weights[is_first].sum()
+    if schedule.share == 1 and whole > distinct:
+        weights = weights * (distinct / whole)  # some overlap
     before = np.zeros(len(step), "int64")
-    before[1:] = np.where(block[1:] == block[:-1], step[:-1] + 1, 0)
+    before[1:] = np.where(is_first[1:], 0, step[:-1] + 1)
     size, shape = (steps + 1) * steps, (steps + 1, steps)
-    cells, moved = before * steps + step, weights[block]
-    touched = np.bincount(cells, moved, size).reshape(shape)
-    again = np.bincount(cells, np.where(reads & (before > 0), moved, 0), size).reshape(shape)
+    cells = before * steps + step
+    touched = np.bincount(cells, weights, size).reshape(shape)
+    again = np.bincount(cells, np.where(reads & (before > 0), weights, 0), size).reshape(shape)
     return Steps(touched, again)
 
 
