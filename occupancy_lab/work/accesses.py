@@ -256,17 +256,18 @@ MASKED = np.iinfo("int64").max
 
 def runs_of(offsets: Any, active: Any, item: int) -> Runs:
     """Return the runs of bytes that are touched of each row of *offsets*."""
-    if active is not None:
-        offsets = np.where(active, offsets, MASKED)
     if (offsets[:, 1:] < offsets[:, :-1]).any():
+        if active is not None:
+            offsets = np.where(active, offsets, MASKED)
         offsets = np.sort(offsets, axis=1, kind="stable")
+        active = None if active is None else offsets < MASKED
     width, flat = offsets.shape[1], offsets.reshape(-1)
     if active is None:
         rows = None
         apart = flat[1:] > flat[:-1] + item
         apart[width - 1 :: width] = True
     else:
-        there = np.flatnonzero(flat < MASKED)
+        there = np.flatnonzero(active)
         flat, rows = flat[there], there // width
         apart = (flat[1:] > flat[:-1] + item) | (rows[1:] != rows[:-1])
     breaks = np.flatnonzero(apart)

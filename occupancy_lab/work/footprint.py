@@ -204,7 +204,7 @@ def touched(touch: Touch, unit: int = 1) -> tuple[Bytes, ...]:
     if not all(len(one.starts) for one in groups):
         return ()
     if math.prod(len(one.starts) for one in groups) <= MOST_CELLS:
-        found = _one_by_one(touch, combined(groups, None), unit)
+        found = _one_by_one(touch, groups, unit)
         if found is not None:
             return (found,)
     kinds: list[tuple[Any, int, list[Any]]] = [(0, 0, [])]
@@ -241,15 +241,21 @@ def touched(touch: Touch, unit: int = 1) -> tuple[Bytes, ...]:
     return union([spread(*one) for one in several])
 
 
-def _one_by_one(touch: Touch, cells: Cells, unit: int) -> Bytes | None:
+def _one_by_one(touch: Touch, groups: Sequence[Cells], unit: int) -> Bytes | None:
     """Return the same, of all programs and iterations each; None where that takes longer."""
-    first, place = distinct_rows(cells.codes)
-    runs, starts = tile_runs(touch, cells.codes[first]), cells.starts
-    each = len(runs.rows) / len(first)
-    if each * len(place) > max(FEW_RUNS, RUNS_A_KIND * len(first)):
+    tiles = combined([_first_of_codes(one) for one in groups], None).codes
+    tiles = tiles[distinct_rows(tiles)[0]]
+    runs, number = tile_runs(touch, tiles), math.prod(len(one.starts) for one in groups)
+    each = len(runs.rows) / len(tiles)
+    are_many = each * number > max(FEW_RUNS, RUNS_A_KIND * len(tiles))
+    if are_many and unit == 1:
+        return None
+    cells = combined(groups, None)
+    starts, place = cells.starts, distinct_rows(cells.codes)[1]
+    if are_many:
         rests = starts % unit
         kinds, places = distinct_rows(np.column_stack([place, rests]))
-        if unit == 1 or each * len(kinds) > MOST_MERGED:
+        if each * len(kinds) > MOST_MERGED:
             return None
         index, rows = runs_at(runs, np.arange(len(kinds)), place[kinds])
         shift = rests[kinds][rows]
@@ -260,6 +266,11 @@ def _one_by_one(touch: Touch, cells: Cells, unit: int) -> Bytes | None:
     index, shift = runs_at(runs, starts, place)
     begins, ends = runs.starts[index] + shift, runs.ends[index] + shift
     return merged(begins // unit * unit, -(-ends // unit) * unit)
+
+
+def _first_of_codes(cells: Cells) -> Cells:
+    first, _ = distinct_rows(cells.codes)
+    return Cells(cells.codes[first], cells.starts[first], cells.weights[first])
 
 
 def by_rest(starts: Any, unit: int) -> list[tuple[int, list[Any]]]:

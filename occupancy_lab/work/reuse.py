@@ -145,8 +145,10 @@ def blocks_of(touch: Touch, moment: Moment, schedule: Schedule) -> Blocks:
     for part in whole.offset.outer:
         starts = starts + part.array
     shape = np.broadcast_shapes(starts.shape, keep.shape, times.shape)
-    chosen = np.broadcast_to(keep, shape)
-    starts, kinds, times = (np.broadcast_to(one, shape)[chosen] for one in (starts, kinds, times))
+    chosen = ... if keep.all() else np.broadcast_to(keep, shape)
+    starts, kinds, times = (
+        np.broadcast_to(one, shape)[chosen].reshape(-1) for one in (starts, kinds, times)
+    )
     ratio = math.prod(touch.reach.sizes[GRID_AXES:]) / max(math.prod(sizes[GRID_AXES:]), 1)
     scaled = tuple((name, size * ratio) for name, size in shapes)
     return Blocks(starts, kinds, schedule.steps_of(times), scaled, touch.reads)
@@ -268,7 +270,8 @@ def distances(touched: Any, schedule: Schedule) -> Any:
     """
     steps, before = schedule.steps, np.arange(schedule.steps)
     sums = np.zeros((steps + 1, steps + 1))  # by steps that touched last, of the steps before each
-    sums[:, 1:] = touched.cumsum(0).cumsum(1)
+    np.cumsum(touched, axis=0, out=sums[:, 1:])
+    np.cumsum(sums, axis=1, out=sums)
     each = touched.sum(0)
     found = sums[1:, :-1] - sums[1 + before, 1 + before][:, None] + (each[:, None] + each[None]) / 2
     if schedule.waves > 1:
