@@ -245,13 +245,13 @@ def _one_by_one(touch: Touch, groups: Sequence[Cells], unit: int) -> Bytes | Non
     """Return the same, of all programs and iterations each; None where that takes longer."""
     tiles = combined([_first_of_codes(one) for one in groups], None).codes
     tiles = tiles[distinct_rows(tiles)[0]]
-    runs, number = tile_runs(touch, tiles), math.prod(len(one.starts) for one in groups)
-    each = len(runs.rows) / len(tiles)
+    runs = tile_runs(touch, tiles)
+    each, number = len(runs.rows) / len(tiles), math.prod(len(one.starts) for one in groups)
     are_many = each * number > max(FEW_RUNS, RUNS_A_KIND * len(tiles))
     if are_many and unit == 1:
         return None
     cells = combined(groups, None)
-    starts, place = cells.starts, distinct_rows(cells.codes)[1]
+    starts, (_, place) = cells.starts, distinct_rows(cells.codes)
     if are_many:
         rests = starts % unit
         kinds, places = distinct_rows(np.column_stack([place, rests]))

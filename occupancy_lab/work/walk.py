@@ -310,7 +310,7 @@ class Walk:
             case name if name.startswith(UNCOUNTED) or touched_unknown(operation):
                 self.uncounted(operation, reach)
         if operation.results and operation.name not in CONTROL:
-            if any(one in self.needed for one in operation.results):
+            if not self.needed.isdisjoint(operation.results):
                 operands = [self.value(one) for one in operation.operands]
                 ticket = self.ticket(operation, operands, reach, depth)
                 made = [ticket] if ticket else self.evaluator.results(operation, operands)
