@@ -76,10 +76,10 @@ class Bytes:
 
         Raises TooManyRunsError where they lie in other ones behind some steps.
         """
-        if unit == 1 or not len(self.starts):
-            return self
         if any((each % unit).any() for each in self.steps):
             raise TooManyRunsError
+        if not ((self.starts | self.ends) % unit).any():
+            return self
         found = merged(self.starts // unit * unit, -(-self.ends // unit) * unit)
         return repeated(found, self.steps)
 
@@ -108,7 +108,7 @@ def merged(starts: Any, ends: Any) -> Bytes:
     if (starts[1:] < starts[:-1]).any():
         order = np.argsort(starts, kind="stable")
         starts, ends = starts[order], ends[order]
-    reached = np.maximum.accumulate(ends)
+    reached = ends if (ends[1:] >= ends[:-1]).all() else np.maximum.accumulate(ends)
     breaks = np.flatnonzero(starts[1:] > reached[:-1])
     first, last = np.concatenate([[0], breaks + 1]), np.concatenate([breaks, [len(starts) - 1]])
     return Bytes(starts[first], reached[last])
@@ -316,6 +316,11 @@ class Accessed:
     """The bytes of whole sectors."""
 
     @property
+    def is_whole(self) -> bool:
+        """Whether it is known to touch whole sectors alone."""
+        return is_certain(self.touch) and self.bytes is not None and self.bytes == self.sectors
+
+    @property
     def least(self) -> int:
         """As many bytes as it touches at the least: an element in each sector."""
         sectors = size_of(self.sectors or ()) // SECTOR
@@ -385,7 +390,9 @@ def footprints(
         limit = sizes.get(tensor or "")
         reads, writes = ([x for x in mine if x.touch.reads], [x for x in mine if x.touch.writes])
         each = distinct(reads, limit), distinct(writes, limit)
-        read, written = distinct(reads, limit, SECTOR), distinct(writes, limit, SECTOR)
+        read, written = each
+        if not all(one.is_whole for one in mine):
+            read, written = distinct(reads, limit, SECTOR), distinct(writes, limit, SECTOR)
         found.append(Footprint(tensor, *each, read, written, bounds=_bounds(mine)))
         both = reads and writes
         whole = distinct(mine, limit, SECTOR) if both else read if reads else written
