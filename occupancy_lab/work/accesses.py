@@ -16,7 +16,7 @@ import numpy as np
 
 from occupancy_lab.work.counts import LINE, NOTHING, SECTOR, Amount
 from occupancy_lab.work.tiles import MOST_CELLS, Mask, Number, TooLargeError, axes_of, fits
-from occupancy_lab.work.tilewise import classes
+from occupancy_lab.work.tilewise import classes, numbered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -55,6 +55,13 @@ class Runs:
     rows: Any
     starts: Any
     ends: Any
+
+    def whole(self, unit: int) -> Runs:
+        """Return all bytes of the units of so many in which they lie."""
+        starts, ends = self.starts // unit * unit, -(-self.ends // unit) * unit
+        apart = (starts[1:] > ends[:-1]) | (self.rows[1:] != self.rows[:-1])
+        first, last = (np.concatenate(one) for one in (([True], apart), (apart, [True])))
+        return Runs(self.rows[first], starts[first], ends[last])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -175,7 +182,7 @@ def counted_values(numbers: Any) -> tuple[Any, Any]:
         there = np.flatnonzero(counts)
         return there + low, counts[there]
     if (numbers[1:] < numbers[:-1]).any():
-        numbers = np.sort(numbers)
+        numbers = np.sort(numbers, kind="stable")
     first = np.flatnonzero(np.concatenate([[True], numbers[1:] != numbers[:-1]]))
     return numbers[first], np.diff(first, append=len(numbers))
 
@@ -204,11 +211,12 @@ def distinct_rows(rows: Any) -> tuple[Any, Any]:
     """Return where each distinct row of whole numbers is first, and which of them each row is."""
     number = np.zeros(len(rows), "int64")
     for column in rows.T if len(rows) else ():
-        low = column.min()
-        number = number * (int(column.max()) - low + 1) + (column - low)
-        _, number = np.unique(number, return_inverse=True)
-    _, first, place = np.unique(number, return_index=True, return_inverse=True)
-    return first, place.ravel()
+        low, high = int(column.min()), int(column.max())
+        if low < high:
+            number, _ = numbered(number * (high - low + 1) + (column - low))
+    first = np.zeros(number.max(initial=-1) + 1, "int64")
+    first[number[::-1]] = np.arange(len(rows))[::-1]
+    return first, number
 
 
 def tile_offsets(touch: Touch, codes: Any) -> Any:
@@ -240,23 +248,26 @@ def tile_runs(touch: Touch, codes: Any) -> Runs:
     return touch.runs[key]
 
 
+AT_ONCE = 2**14
+"""Runs that are looked at together: of 2**18, which leave the caches, each takes thrice as long."""
 MASKED = np.iinfo("int64").max
 """Where elements are put that are masked: behind all others."""
 
 
 def runs_of(offsets: Any, active: Any, item: int) -> Runs:
     """Return the runs of bytes that are touched of each row of *offsets*."""
-    if active is not None:
-        offsets = np.where(active, offsets, MASKED)
     if (offsets[:, 1:] < offsets[:, :-1]).any():
-        offsets = np.sort(offsets, axis=1)
+        if active is not None:
+            offsets = np.where(active, offsets, MASKED)
+        offsets = np.sort(offsets, axis=1, kind="stable")
+        active = None if active is None else offsets < MASKED
     width, flat = offsets.shape[1], offsets.reshape(-1)
     if active is None:
         rows = None
         apart = flat[1:] > flat[:-1] + item
         apart[width - 1 :: width] = True
     else:
-        there = np.flatnonzero(flat < MASKED)
+        there = np.flatnonzero(active)
         flat, rows = flat[there], there // width
         apart = (flat[1:] > flat[:-1] + item) | (rows[1:] != rows[:-1])
     breaks = np.flatnonzero(apart)
@@ -272,17 +283,22 @@ def pieces(runs: Runs, starts: Any, rows: Any, size: int) -> Any:
     """
     bits = size.bit_length() - 1
     before, behind = _of_rows(runs, rows)
-    several = np.unique(starts)
+    places, several = numbered(starts % size)
     if len(several) * len(runs.rows) > (behind - before).sum():
         return _pieces(runs, starts, rows, bits)
     found = np.zeros(len(starts), "int64")
-    for start in several:
-        here = np.flatnonzero(starts == start)
-        first, last = (runs.starts + start) >> bits, (runs.ends + start - 1) >> bits
-        again = np.zeros(len(first), "int64")
-        again[1:] = (first[1:] <= last[:-1]) & (runs.rows[1:] == runs.rows[:-1])
-        sums = np.concatenate([[0], np.cumsum(last - first + 1 - again)])
-        found[here] = sums[behind[here]] - sums[before[here]]
+    same_row = runs.rows[1:] == runs.rows[:-1]
+    at_once = max(AT_ONCE // max(len(runs.rows), 1), 1)
+    for begin in range(0, len(several), at_once):
+        some = several[begin : begin + at_once, None]
+        first, last = (runs.starts + some) >> bits, (runs.ends + some - 1) >> bits
+        number = last - first + 1
+        number[:, 1:] -= (first[:, 1:] <= last[:, :-1]) & same_row
+        sums = np.zeros((len(some), len(runs.rows) + 1), "int64")
+        np.cumsum(number, axis=1, out=sums[:, 1:])
+        here = np.flatnonzero(places // at_once == begin // at_once)
+        row = places[here] - begin
+        found[here] = sums[row, behind[here]] - sums[row, before[here]]
     return found
 
 
@@ -346,15 +362,14 @@ def _counted_pieces(
     touch: Touch, cells: Cells, place: Any, runs: Runs, choose: Callable[..., Any]
 ) -> tuple[int, int]:
     """Return the sectors and the lines, *choose* of those at each place of what is unknown."""
-    places: Sequence[int] = (0,)
-    if touch.offset.hidden:
-        step = math.gcd(LINE, *(one.scale for one in touch.offset.hidden))
-        places = range(0, LINE, max(step, 1))
+    step = math.gcd(LINE, *(one.scale for one in touch.offset.hidden))
     better = np.maximum if choose is max else np.minimum
     found = []
     for size in (SECTOR, LINE):
-        by_place = [pieces(runs, (cells.starts + shift) % LINE, place, size) for shift in places]
-        found.append(int((functools.reduce(better, by_place) * cells.weights).sum()))
+        shifts = np.arange(0, size, step)
+        starts = (cells.starts + shifts[:, None]).reshape(-1)
+        each = pieces(runs, starts, np.tile(place, len(shifts)), size).reshape(len(shifts), -1)
+        found.append(int((better.reduce(each) * cells.weights).sum()))
     return found[0], found[1]
 
 

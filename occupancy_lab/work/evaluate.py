@@ -91,9 +91,9 @@ class Evaluator:
         """Return what *operation* makes of *operands*, a value for each of its results."""
         if operation.name == "tt.split":
             return [self._part(operands[0], place) for place in range(2)]
-        found = self._result(operation, operands)
-        rest = [self.unknown(operation, operands, place) for place in range(len(operation.results))]
-        return [found, *rest[1:]]
+        others = range(1, len(operation.results))
+        rest = [self.unknown(operation, operands, place) for place in others]
+        return [self._result(operation, operands), *rest]
 
     def _result(  # noqa: PLR0911 - a line for each kind
         self, operation: Operation, operands: Sequence[Made]

@@ -73,7 +73,6 @@ def of(operation: Operation, module: Module, reach: Reach) -> Arithmetic | None:
     kind = operation.results[0].type
     if name in DOTS:
         return _dot(operation, module, reach)
-    executions = reach.executions()
     if name in {"tt.reduce", "tt.scan"}:
         each = _combined(operation)
         first = operation.operands[0].type
@@ -82,6 +81,7 @@ def of(operation: Operation, module: Module, reach: Reach) -> Arithmetic | None:
         flops = math.prod(first.shape) // max(length, 1) * max(length - 1, 0) * each
         if not flops:
             return None
+        executions = reach.executions()
         return Arithmetic(
             module.place(operation),
             name[3:],
@@ -93,6 +93,7 @@ def of(operation: Operation, module: Module, reach: Reach) -> Arithmetic | None:
     each = ELEMENTWISE.get(name, 0)
     if not each or not kind.is_float:
         return None
+    executions = reach.executions()
     return Arithmetic(
         module.place(operation),
         name.rpartition(".")[2],

@@ -13,6 +13,7 @@ import numpy as np
 
 from occupancy_lab.work.accesses import (
     Cells,
+    Runs,
     Touch,
     combined,
     counted_values,
@@ -75,10 +76,10 @@ class Bytes:
 
         Raises TooManyRunsError where they lie in other ones behind some steps.
         """
-        if not len(self.starts):
-            return self
         if any((each % unit).any() for each in self.steps):
             raise TooManyRunsError
+        if not ((self.starts | self.ends) % unit).any():
+            return self
         found = merged(self.starts // unit * unit, -(-self.ends // unit) * unit)
         return repeated(found, self.steps)
 
@@ -107,7 +108,7 @@ def merged(starts: Any, ends: Any) -> Bytes:
     if (starts[1:] < starts[:-1]).any():
         order = np.argsort(starts, kind="stable")
         starts, ends = starts[order], ends[order]
-    reached = np.maximum.accumulate(ends)
+    reached = ends if (ends[1:] >= ends[:-1]).all() else np.maximum.accumulate(ends)
     breaks = np.flatnonzero(starts[1:] > reached[:-1])
     first, last = np.concatenate([[0], breaks + 1]), np.concatenate([breaks, [len(starts) - 1]])
     return Bytes(starts[first], reached[last])
@@ -157,9 +158,12 @@ def spread(one: Bytes, steps: Sequence[Any]) -> Bytes:
     for each in sorted(steps, key=_least_step):
         if len(one.starts) * len(each) > MOST_MERGED:
             raise TooManyRunsError
+        sizes, moved, ends = one.ends - one.starts, Bytes(each, each), one.ends
+        if (sizes == sizes[:1]).all() and len(sizes):  # each run becomes the same longer ones
+            moved, ends = merged(each, each + sizes[0]), one.starts
         one = merged(
-            (each[:, None] + one.starts[None]).reshape(-1),
-            (each[:, None] + one.ends[None]).reshape(-1),
+            (moved.starts[:, None] + one.starts[None]).reshape(-1),
+            (moved.ends[:, None] + ends[None]).reshape(-1),
         )
     return one
 
@@ -200,7 +204,7 @@ def touched(touch: Touch, unit: int = 1) -> tuple[Bytes, ...]:
     if not all(len(one.starts) for one in groups):
         return ()
     if math.prod(len(one.starts) for one in groups) <= MOST_CELLS:
-        found = _one_by_one(touch, combined(groups, None), unit)
+        found = _one_by_one(touch, groups, unit)
         if found is not None:
             return (found,)
     kinds: list[tuple[Any, int, list[Any]]] = [(0, 0, [])]
@@ -221,12 +225,14 @@ def touched(touch: Touch, unit: int = 1) -> tuple[Bytes, ...]:
     first, place = distinct_rows(rows)
     runs = tile_runs(touch, rows[first])
     bounds = np.searchsorted(runs.rows, np.arange(len(first) + 1))
-    several = []
+    several, number = [], 0
     for (_, shift, steps), row in zip(kinds, place, strict=True):
         part = slice(bounds[row], bounds[row + 1])
-        one = Bytes(runs.starts[part] + shift, runs.ends[part] + shift)
-        several.append((one.whole(unit), steps))
-    number = sum(least_runs(*one) for one in several)
+        one = Bytes(runs.starts[part] + shift, runs.ends[part] + shift).whole(unit)
+        several.append((one, steps))
+        number += least_runs(one, steps)
+        if number > MOST_RUNS and len(kinds) > FEW_KINDS:
+            raise TooManyRunsError
     if number > QUICK_RUNS and len(several) <= FEW_KINDS:
         with contextlib.suppress(TooManyRunsError):
             return union([_far_spread(*one) for one in several])
@@ -235,15 +241,36 @@ def touched(touch: Touch, unit: int = 1) -> tuple[Bytes, ...]:
     return union([spread(*one) for one in several])
 
 
-def _one_by_one(touch: Touch, cells: Cells, unit: int) -> Bytes | None:
+def _one_by_one(touch: Touch, groups: Sequence[Cells], unit: int) -> Bytes | None:
     """Return the same, of all programs and iterations each; None where that takes longer."""
-    first, place = distinct_rows(cells.codes)
-    runs = tile_runs(touch, cells.codes[first])
-    if len(runs.rows) / len(first) * len(place) > max(FEW_RUNS, RUNS_A_KIND * len(first)):
+    tiles = combined([_first_of_codes(one) for one in groups], None).codes
+    tiles = tiles[distinct_rows(tiles)[0]]
+    runs = tile_runs(touch, tiles)
+    each, number = len(runs.rows) / len(tiles), math.prod(len(one.starts) for one in groups)
+    are_many = each * number > max(FEW_RUNS, RUNS_A_KIND * len(tiles))
+    if are_many and unit == 1:
         return None
-    index, shift = runs_at(runs, cells.starts, place)
-    starts, ends = runs.starts[index] + shift, runs.ends[index] + shift
-    return merged(starts // unit * unit, -(-ends // unit) * unit)
+    cells = combined(groups, None)
+    starts, (_, place) = cells.starts, distinct_rows(cells.codes)
+    if are_many:
+        rests = starts % unit
+        kinds, places = distinct_rows(np.column_stack([place, rests]))
+        if each * len(kinds) > MOST_MERGED:
+            return None
+        index, rows = runs_at(runs, np.arange(len(kinds)), place[kinds])
+        shift = rests[kinds][rows]
+        runs = Runs(rows, runs.starts[index] + shift, runs.ends[index] + shift).whole(unit)
+        place, starts = places, starts - rests
+        if np.bincount(runs.rows, minlength=len(kinds))[place].sum() > FEW_RUNS:
+            return None
+    index, shift = runs_at(runs, starts, place)
+    begins, ends = runs.starts[index] + shift, runs.ends[index] + shift
+    return merged(begins // unit * unit, -(-ends // unit) * unit)
+
+
+def _first_of_codes(cells: Cells) -> Cells:
+    first, _ = distinct_rows(cells.codes)
+    return Cells(cells.codes[first], cells.starts[first], cells.weights[first])
 
 
 def by_rest(starts: Any, unit: int) -> list[tuple[int, list[Any]]]:
@@ -287,6 +314,11 @@ class Accessed:
     bytes: tuple[Bytes, ...] | None
     sectors: tuple[Bytes, ...] | None
     """The bytes of whole sectors."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is known to touch whole sectors alone."""
+        return is_certain(self.touch) and self.bytes is not None and self.bytes == self.sectors
 
     @property
     def least(self) -> int:
@@ -358,7 +390,9 @@ def footprints(
         limit = sizes.get(tensor or "")
         reads, writes = ([x for x in mine if x.touch.reads], [x for x in mine if x.touch.writes])
         each = distinct(reads, limit), distinct(writes, limit)
-        read, written = distinct(reads, limit, SECTOR), distinct(writes, limit, SECTOR)
+        read, written = each
+        if not all(one.is_whole for one in mine):
+            read, written = distinct(reads, limit, SECTOR), distinct(writes, limit, SECTOR)
         found.append(Footprint(tensor, *each, read, written, bounds=_bounds(mine)))
         both = reads and writes
         whole = distinct(mine, limit, SECTOR) if both else read if reads else written

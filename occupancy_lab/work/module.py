@@ -327,18 +327,16 @@ def closing(text: str, start: int) -> int:
 
 def operations_of(region: Region) -> Iterator[Operation]:
     """Yield the operations of *region* and of what is in it."""
-    stack = [iter([one for block in region.blocks for one in block.operations])]
+    stack = [iter(one.operations) for one in reversed(region.blocks)]
     while stack:
-        operation = next(stack[-1], None)
-        if operation is None:
+        for operation in stack[-1]:
+            yield operation
+            if operation.regions:
+                blocks = [block for each in operation.regions for block in each.blocks]
+                stack += [iter(one.operations) for one in reversed(blocks)]
+                break
+        else:
             stack.pop()
-            continue
-        yield operation
-        inner = [
-            one for each in operation.regions for block in each.blocks for one in block.operations
-        ]
-        if inner:
-            stack.append(iter(inner))
 
 
 def targets(operation: Operation) -> list[tuple[str, int, int]]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from occupancy_lab.work.accesses import Touch, restricted, tile_runs
 from occupancy_lab.work.counts import Reuse
-from occupancy_lab.work.tilewise import classes
+from occupancy_lab.work.tilewise import classes, numbered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -145,8 +145,10 @@ def blocks_of(touch: Touch, moment: Moment, schedule: Schedule) -> Blocks:
     for part in whole.offset.outer:
         starts = starts + part.array
     shape = np.broadcast_shapes(starts.shape, keep.shape, times.shape)
-    chosen = np.broadcast_to(keep, shape)
-    starts, kinds, times = (np.broadcast_to(one, shape)[chosen] for one in (starts, kinds, times))
+    chosen = ... if keep.all() else np.broadcast_to(keep, shape)
+    starts, kinds, times = (
+        np.broadcast_to(one, shape)[chosen].reshape(-1) for one in (starts, kinds, times)
+    )
     ratio = math.prod(touch.reach.sizes[GRID_AXES:]) / max(math.prod(sizes[GRID_AXES:]), 1)
     scaled = tuple((name, size * ratio) for name, size in shapes)
     return Blocks(starts, kinds, schedule.steps_of(times), scaled, touch.reads)
@@ -234,27 +236,29 @@ def steps_of(several: Sequence[Blocks], distinct: int, schedule: Schedule) -> St
                 sizes.append(size)
             numbers.append(number)
         kinds.append(np.array(numbers)[one.kinds])
-    kind = np.concatenate(kinds)
     start = np.concatenate([one.starts for one in several])
-    index, rows = classes([start, kind])
-    if index is None:
-        index = np.zeros(len(start), "int64")
-    weights = np.array(sizes)[rows[1]]
-    if schedule.share == 1 and weights.sum() > distinct:
-        weights = weights * (distinct / weights.sum())  # some overlap
-    key = index * steps + np.concatenate([one.steps for one in several])
-    reads = np.concatenate([np.full(len(one.starts), one.reads) for one in several])
-    order = np.argsort(key, kind="stable")
-    key = key[order]
-    first = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
-    reads = np.logical_or.reduceat(reads[order], first)
-    block, step = np.divmod(key[first], steps)
+    start -= start.min()
+    if int(start.max() + 1) * len(sizes) * steps * 2 > np.iinfo("int64").max:
+        start, _ = numbered(start)
+    block = start * len(sizes) + np.concatenate(kinds)
+    unread = np.concatenate([np.full(len(one.starts), not one.reads) for one in several])
+    key = (block * steps + np.concatenate([one.steps for one in several])) * 2 + unread
+    key.sort(kind="stable")
+    touch = key >> 1
+    key = key[np.flatnonzero(np.concatenate([[True], touch[1:] != touch[:-1]]))]
+    reads = key % 2 == 0
+    block, step = np.divmod(key >> 1, steps)
+    is_first = np.concatenate([[True], block[1:] != block[:-1]])
+    weights = np.array(sizes)[block % len(sizes)]
+    whole = weights[is_first].sum()
+    if schedule.share == 1 and whole > distinct:
+        weights = weights * (distinct / whole)  # some overlap
     before = np.zeros(len(step), "int64")
-    before[1:] = np.where(block[1:] == block[:-1], step[:-1] + 1, 0)
+    before[1:] = np.where(is_first[1:], 0, step[:-1] + 1)
     size, shape = (steps + 1) * steps, (steps + 1, steps)
-    cells, moved = before * steps + step, weights[block]
-    touched = np.bincount(cells, moved, size).reshape(shape)
-    again = np.bincount(cells, np.where(reads & (before > 0), moved, 0), size).reshape(shape)
+    cells = before * steps + step
+    touched = np.bincount(cells, weights, size).reshape(shape)
+    again = np.bincount(cells, np.where(reads & (before > 0), weights, 0), size).reshape(shape)
     return Steps(touched, again)
 
 
@@ -266,7 +270,8 @@ def distances(touched: Any, schedule: Schedule) -> Any:
     """
     steps, before = schedule.steps, np.arange(schedule.steps)
     sums = np.zeros((steps + 1, steps + 1))  # by steps that touched last, of the steps before each
-    sums[:, 1:] = touched.cumsum(0).cumsum(1)
+    np.cumsum(touched, axis=0, out=sums[:, 1:])
+    np.cumsum(sums, axis=1, out=sums)
     each = touched.sum(0)
     found = sums[1:, :-1] - sums[1 + before, 1 + before][:, None] + (each[:, None] + each[None]) / 2
     if schedule.waves > 1:

@@ -52,7 +52,7 @@ class Counters:
         *turns* counts the passes, an array over the outer axes. None where it is no addition of one
         known number to one counter of all programs, and where that is in several loops.
         """
-        if operation.name != "tt.atomic_rmw" or not operation.text.strip().startswith("add"):
+        if not operation.text.strip().startswith("add"):
             return None
         pointer, added, *others = operands
         if not isinstance(pointer, Pointer) or not isinstance(added, Number):

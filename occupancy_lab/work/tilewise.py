@@ -82,12 +82,12 @@ def classes(codes: Sequence[Any]) -> tuple[Any, list[Any]]:
     arrays = [one for one in codes if one.size > 1]
     if not arrays:
         return None, [one.reshape(-1) for one in codes]
-    combined, sizes = _small(arrays[0])
+    combined, sizes = numbered(arrays[0])
     kept = [sizes]
     for one in arrays[1:]:
         fits(combined, one)
-        other, values = _small(one)
-        combined, pairs = _small(combined * len(values) + other)
+        other, values = numbered(one)
+        combined, pairs = numbered(combined * len(values) + other)
         kept = [each[pairs // len(values)] for each in kept] + [values[pairs % len(values)]]
     rows = iter(kept)
     count = len(kept[0])
@@ -97,7 +97,7 @@ def classes(codes: Sequence[Any]) -> tuple[Any, list[Any]]:
     return (combined if count > 1 else None), found
 
 
-def _small(array: Any) -> tuple[Any, Any]:
+def numbered(array: Any) -> tuple[Any, Any]:
     """Return *array* with its values numbered from 0, and the values."""
     low, high = int(array.min()), int(array.max())
     span = high - low + 1
@@ -109,7 +109,7 @@ def _small(array: Any) -> tuple[Any, Any]:
             return array - low, values + low
         places = np.cumsum(there) - 1
         return places[array - low], values + low
-    values, places = np.unique(array, return_inverse=True)
+    values, _, places = np.unique(array, return_index=True, return_inverse=True)
     return places.reshape(array.shape), values
 
 

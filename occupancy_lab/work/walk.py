@@ -314,7 +314,7 @@ class Walk:
             case name if name.startswith(UNCOUNTED) or touched_unknown(operation):
                 self.uncounted(operation, reach)
         if operation.results and operation.name not in CONTROL:
-            if any(one in self.needed for one in operation.results):
+            if not self.needed.isdisjoint(operation.results):
                 operands = [self.value(one) for one in operation.operands]
                 ticket = self.ticket(operation, operands, reach, depth)
                 made = [ticket] if ticket else self.evaluator.results(operation, operands)
@@ -328,7 +328,8 @@ class Walk:
         self, operation: Operation, operands: Sequence[Made], reach: Reach, depth: int
     ) -> Made | None:
         """Return what an addition to a counter of all programs gives back, and note that."""
-        if self.follows_turns or (not depth and reach.where):
+        is_atomic = operation.name == "tt.atomic_rmw"
+        if not is_atomic or self.follows_turns or (not depth and reach.where):
             return None
         turns = self.axis_array(GRID_AXES if depth else 0, reach.sizes[GRID_AXES] if depth else 1)
         found = self.counters.ticket(operation, operands, turns, depth)
