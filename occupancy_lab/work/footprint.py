@@ -93,6 +93,8 @@ def repeated(one: Bytes, steps: Sequence[Any]) -> Bytes:
 
     Raises TooManyRunsError where some may overlap.
     """
+    if not len(one.starts):
+        return one
     extent = int(one.ends[-1] - one.starts[0])
     for each in steps:
         if len(each) > 1 and _least_step(each) < extent:

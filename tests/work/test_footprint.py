@@ -129,9 +129,13 @@ def test_too_many_runs_are_refused() -> None:
 def test_sets_that_repeat_have_the_bytes_of_all_their_runs(
     runs: list[tuple[int, int]], step: int, times: int, tail: int
 ) -> None:
-    """A union of sets with regular steps is that of their runs, or is refused where they meet."""
-    steps = (np.arange(times, dtype="int64") * step,)
+    """A union of sets with regular steps is that of their runs, or is refused where they meet.
+
+    One of them has none, as of a load whose threads are all masked.
+    """
+    steps, nothing = (np.arange(times, dtype="int64") * step,), np.array([], dtype="int64")
     ones = [merged(np.array([start]), np.array([start + length])) for start, length in runs]
+    ones.append(merged(nothing, nothing))
     last = Bytes(np.array([2000]), np.array([2010]))
     expected = {
         start + at + by * step
