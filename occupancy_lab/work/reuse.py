@@ -244,8 +244,7 @@ def steps_of(several: Sequence[Blocks], distinct: int, schedule: Schedule) -> St
     unread = np.concatenate([np.full(len(one.starts), not one.reads) for one in several])
     key = (block * steps + np.concatenate([one.steps for one in several])) * 2 + unread
     key.sort(kind="stable")
-    touch = key >> 1
-    key = key[np.flatnonzero(np.concatenate([[True], touch[1:] != touch[:-1]]))]
+    key = key[np.concatenate([[True], key[1:] >> 1 != key[:-1] >> 1])]
     reads = key % 2 == 0
     block, step = np.divmod(key >> 1, steps)
     is_first = np.concatenate([[True], block[1:] != block[:-1]])
