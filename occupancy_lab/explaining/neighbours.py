@@ -279,8 +279,8 @@ def _shapes(record: Record) -> Iterator[dict[str, Any]]:
     bounds it, and none without a time, as what it does is then not known either; whether another
     one does the same, `same_work` tells. There is none without values from memory: larger blocks
     of an embedding bag on an H200 were slower for rows at random, and faster for one row again and
-    again. Where registers are full, no tile is larger with as many warps; BLOCK_K is not one, as
-    what is added up over it stays as large.
+    again. Where registers are full, no tile of several blocks is larger with as many warps; BLOCK_K
+    is not one, as what is added up over it stays as large.
     """
     own, counts = record.prediction, record.counts
     if own is None or counts is None or own.bound in FIXED or record.matrix is not None:
@@ -300,7 +300,7 @@ def _shapes(record: Record) -> Iterator[dict[str, Any]]:
             sizes = sorted({**blocks, name: int(block * times)}.values())
             if times > 1 and math.prod(sizes[-2:]) > MOST_ELEMENTS:
                 continue
-            if times < 1 or name.endswith("K") or not _is_crowded(record):
+            if times < 1 or is_alone or name.endswith("K") or not _is_crowded(record):
                 yield {name: int(block * times)}
             if times > 1 and warps <= most and "num_warps" not in fixed:
                 yield {name: int(block * times), "num_warps": warps}
@@ -497,15 +497,21 @@ def no_effect(record: Record, other: Record, name: str) -> str:
 
 
 def _reason(record: Record, name: str) -> str:
-    target = record.gpu.target
     if name in CAPS:
         return "the compiler stays below that limit by itself"
     if name != "num_stages":
         return "the compiler makes the same of the kernel with another one"
+    return _why_not_pipelined(record)
+
+
+def _why_not_pipelined(record: Record) -> str:
+    target, loops = record.gpu.target, () if record.counts is None else record.counts.loops
     if record.resources.loop_instructions is None:
         return "no loop is left to pipeline"
     if target.backend == "cuda" and not target.copies_ahead:
         return f"{target.name} cannot copy ahead into shared memory"
+    if loops and all(one.step is None for one in loops):
+        return "Triton pipelines `for` loops alone, and each loop of this kernel is a `while`"
     if record.resources.async_copies:
         return "the loop itself says how many stages it has, as `tl.range(..., num_stages=)` does"
     wide = " and are 4 B a thread or wider" if target.backend == "cuda" else ""

@@ -313,6 +313,8 @@ class Line:
     read: Amount
     """Bytes that loads and atomic operations of the line ask for."""
     written: Amount
+    bytes: Amount
+    """Bytes of both, those of an atomic operation once, as they go through the L2 cache."""
     flops: Amount
     trips: Amount | None
     """Iterations of the loop that the line begins; None where it begins none."""
@@ -330,11 +332,6 @@ class Line:
     """Registers of a thread that hold a value still needed there, at most; None for not known."""
     helpers: tuple[str, ...] = ()
     """The lines of helpers that it calls and that do something, as "file.py:12"."""
-
-    @property
-    def bytes(self) -> Amount:
-        """Bytes that the line asks for and writes."""
-        return self.read + self.written
 
     @property
     def cost(self) -> float:
@@ -398,6 +395,7 @@ def by_line(
                 number,
                 total(one.bytes for one in accesses if one.reads),
                 total(one.bytes for one in accesses if one.writes),
+                total(one.bytes for one in accesses),
                 total(one.flops for one in arithmetic),
                 sum(loops[1:], loops[0]) if loops else None,
                 max(moving, computing),

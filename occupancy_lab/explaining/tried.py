@@ -327,10 +327,11 @@ def _has_other_grids(case: Case) -> bool:
 def further_away(case: Case) -> Iterator[str]:
     """Say how blocks are ranked that are further from a launch than its neighbours.
 
-    Not of one that spills, as larger ones spill more, nor of one whose blocks an autotuner sets.
+    Not of one that spills, as larger ones spill more, nor of one whose blocks an autotuner sets, or
+    whose work hangs on numbers that a program had in its tensors: no command line has those.
     """
     record = case.record
-    if record.resources.local_bytes or case.is_tuned:
+    if record.resources.local_bytes or case.is_tuned or (not case.typed and record.launch.values):
         return
     for name in blocks_of(record):
         grid, several = grid_by(case, name), further_blocks(case, name)

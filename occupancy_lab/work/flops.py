@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING
 
 from occupancy_lab.work.counts import Arithmetic
@@ -63,6 +64,8 @@ ELEMENTWISE = {
 ELEMENTWISE |= {"math.fma": 2, "tt.precise_sqrt": 1, "tt.precise_divf": 1, "tt.clampf": 2}
 ELEMENTWISE["tt.extern_elementwise"] = 1
 DOTS = {"tt.dot", "tt.dot_scaled"}
+PRECISION = re.compile(r"inputPrecision = (\w+)")
+"""How numbers in FP32 are multiplied: ieee, tf32, tf32x3, bf16x3 or bf16x6."""
 MINIFLOATS = {"e2m1": "fp4e2m1", "e4m3": "fp8e4nv", "e5m2": "fp8e5", "bf16": "bf16", "fp16": "fp16"}
 """What dot_scaled multiplies, as Triton names it."""
 
@@ -125,8 +128,8 @@ def _dot(operation: Operation, module: Module, reach: Reach) -> Arithmetic:
         dtype = MINIFLOATS.get(how, dtype)
         if how == "e2m1" and one.element == "i8":
             k *= 2
-    elif dtype == "fp32" and "inputPrecision = tf32" in operation.text:
-        dtype = "tf32"
+    elif dtype == "fp32" and (precision := PRECISION.search(operation.text)) is not None:
+        dtype = dtype if precision[1] == "ieee" else precision[1]
     executions = reach.executions()
     flops = executions * (2 * batch * m * n * k)
     return Arithmetic(module.place(operation), "dot", dtype, flops, executions, (m, n, k))

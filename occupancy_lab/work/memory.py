@@ -432,9 +432,14 @@ def _demands(
     yield MEMORY, moved.once_bytes, gpu.bandwidth_gbs
     if counts is None:
         return
+    others = dict(counts.other_flops)
     for dtype, flops in counts.dot_flops.items():
-        yield f"{dtype} {TENSOR}", flops, _giga(dot_tflops(gpu, dtype))
-    for dtype, flops in counts.other_flops.items():
+        own = {"fp32": gpu.tensor_fp32_tflops, "fp64": gpu.tensor_fp64_tflops}
+        if own.get(dtype, 0.0) is None:  # no tensor core multiplies them
+            others[dtype] = flops + others.get(dtype, NOTHING)
+        else:
+            yield f"{dtype} {TENSOR}", flops, _giga(dot_tflops(gpu, dtype))
+    for dtype, flops in others.items():
         yield dtype, flops, _giga(other_tflops(gpu, dtype))
 
 
@@ -442,12 +447,20 @@ def _giga(tera: float | None) -> float | None:
     return None if tera is None else tera * 1e3
 
 
+SEVERAL = {"tf32x3": ("tf32", 3), "bf16x3": ("bf16", 3), "bf16x6": ("bf16", 6)}
+"""Ways to multiply FP32 more exactly: of which numbers, and how many products each is."""
+
+
 def dot_tflops(gpu: Gpu, dtype: str) -> float | None:
     """Return the rate at which *gpu* multiplies matrices of *dtype*, as Triton's language names it.
 
     1e12 operations a second; None where it is not known. FP32 that is not rounded to TF32 is
-    multiplied without tensor cores on NVIDIA.
+    multiplied without tensor cores on NVIDIA; of tf32x3 each product is three of TF32.
     """
+    if dtype in SEVERAL:
+        rounded, products = SEVERAL[dtype]
+        whole = dot_tflops(gpu, rounded)
+        return None if whole is None else whole / products
     if dtype.startswith("fp8"):
         return gpu.tensor_fp8_tflops
     own: dict[str, float | None] = {

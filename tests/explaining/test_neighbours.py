@@ -22,6 +22,7 @@ from occupancy_lab.explaining.neighbours import (
     changed,
     changes,
     fewest_aligned,
+    no_effect,
     predicted_us,
     rank,
 )
@@ -32,7 +33,7 @@ from occupancy_lab.launch import BoundLaunch
 from occupancy_lab.prediction import Part, Prediction
 from occupancy_lab.text.words import listed
 from occupancy_lab.values import Resources
-from occupancy_lab.work.counts import NOTHING, Amount, Counts, Footprint, Place, Unknown
+from occupancy_lab.work.counts import NOTHING, Amount, Counts, Footprint, Loop, Place, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -368,6 +369,18 @@ def test_no_effect_has_its_reason(gpu: str, changed: dict[str, Any], reason: str
     reasons = {one.reason for one in tried(constant(**changed), gpu).neighbours if one.reason}
     assert len(reasons) == 1
     assert reason in reasons.pop()
+
+
+def test_a_while_loop_is_not_pipelined() -> None:
+    """Triton pipelines no `while` loop, whatever its loads feed: the reason says that, and why."""
+    record = tried(constant(loop_instructions=9)).record
+    loops = (
+        Loop(Place("k.py", 1), 0, Amount.of(1), Amount.of(9), 9, 9, None),
+        Loop(*(Place("k.py", 2), 0, Amount.of(1), Amount.of(9), 9, 9, 1)),
+    )
+    for chosen, is_while in ((loops[:1], True), (loops, False), ((), False)):
+        other = dataclasses.replace(record, counts=Counts(1, 1, loops=chosen))
+        assert ("is a `while`" in no_effect(other, record, "num_stages")) == is_while
 
 
 MOVED = {"grid": (4096,), "read": 2**25, "written": 2**25}

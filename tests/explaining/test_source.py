@@ -13,7 +13,8 @@ from dry_lines import matmul
 from hand_made import executed
 from hand_made import matmul as matmul_counts
 
-from occupancy_lab.explaining.source import SourceView, SourceViews
+from occupancy_lab import dry_run, tensor
+from occupancy_lab.explaining.source import SourceView, SourceViews, lines_of
 from occupancy_lab.text.document import html_page
 from occupancy_lab.text.printing import print_answer
 from occupancy_lab.work.counts import Amount
@@ -127,6 +128,16 @@ def test_what_is_not_counted_is_said() -> None:
     """A launch whose work is not known has a page that says so."""
     page = matmul("h100", counts=None, grid=(512,)).source.to_markdown()
     assert "what its lines do is not known: its kernel's TTIR is not at hand" in page
+
+
+def test_an_atomic_operation_moves_its_bytes_once() -> None:
+    """A line that adds a number for each program reads and writes it, and moves it once."""
+    numbers = tensor((1 << 17,), "float32")
+    lab = dry_run(launched_kernels.sum_to_one, "h100")
+    (record,) = lab[(128,)](numbers, tensor((1,), "float32"), 1 << 17, BLOCK=1024).records
+    (line,) = (one for one in lines_of(record) if one.written.low)
+    assert line.written.low == 128 * 4
+    assert line.read.low == line.bytes.low == (1 << 17) * 4 + 128 * 4
 
 
 def test_lines_of_a_binary_have_widths_and_stalls() -> None:

@@ -227,6 +227,30 @@ def test_a_rate_that_is_not_known_is_named() -> None:
         assert (light.binds == "memory") == us
 
 
+@pytest.mark.parametrize(
+    ("dtype", "gpu", "name", "us"),
+    [
+        ("fp32", "h100", "fp32", 4e12 / 66.9e6),
+        ("fp32", "mi300x", "fp32 tensor cores", 2e12 / 163.4e6),
+        ("tf32", "h100", "tf32 tensor cores", 2e12 / 494.7e6),
+        ("tf32x3", "h100", "tf32x3 tensor cores", 6e12 / 494.7e6),
+        ("bf16x6", "h100", "bf16x6 tensor cores", 12e12 / 989.4e6),
+    ],
+)
+def test_products_of_fp32_are_made_where_their_precision_lets_them(
+    dtype: str, gpu: str, name: str, us: float
+) -> None:
+    """Exact ones share an H100's FP32 units with all else; tf32x3 takes three of tf32."""
+    flops, once, place = Amount.of(2 * 10**12), Amount.of(1), Place("k.py", 1)
+    both = (
+        Arithmetic(place, "dot", dtype, flops, once),
+        Arithmetic(place, "addf", "fp32", flops, once),
+    )
+    counts = dataclasses.replace(rows(64, 64, 8), arithmetic=both)
+    light = speed_of_light(counts, memory(counts, find_gpu(gpu)), find_gpu(gpu))
+    assert light.part_us(name) == pytest.approx(us, rel=1e-3)
+
+
 def test_every_gpu_multiplies_fp16() -> None:
     """Each GPU of the table has a rate for products of fp16 above that of FP32, and of the rest."""
     for gpu in devices().values():
