@@ -87,6 +87,17 @@ DONE: dict[str, Counts] = {
 }
 
 
+def test_what_is_not_known_is_said_once() -> None:
+    """A value on which a loop and an address depend is one sentence."""
+    unknowns = tuple(Unknown(HERE, "values of row", one) for one in ("loop", "address", "mask"))
+    (record,) = norm("h100", counts=dataclasses.replace(PLAIN, unknowns=unknowns)).records
+    (said,) = (one for one in work_sentences(record) if "Not known" in one)
+    assert said == (
+        "Not known: values of row at kernel.py:12, on which a loop, an address and a mask depend;"
+        " amounts are from the least to the most."
+    )
+
+
 def test_what_a_launch_does_is_said(check_golden: Callable[[str, str], None]) -> None:
     """The golden file has the numbers of some launches, and sentences on what is worth one.
 
