@@ -12,7 +12,8 @@
     ├── TtirError                  a text that is no TTIR, or larger than any compiler's
     └── DriverError                the GPU at hand or its driver refused
 
-Each message is one sentence that says what was found, what was expected and what would do.
+Each message is one sentence that says what was found, what was expected and what would do. The
+command line exits with 1 for DoesNotFitError and CompileError: it was asked well, and nothing runs.
 """
 
 import contextlib

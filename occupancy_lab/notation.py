@@ -18,6 +18,7 @@ here, and a value makes a constexpr of an argument that is none.
 from __future__ import annotations
 
 import ast
+import contextlib
 import difflib
 import functools
 import inspect
@@ -39,7 +40,8 @@ from occupancy_lab.arguments import (
     dtype_name,
     plain,
 )
-from occupancy_lab.errors import few_of, quoted, refuse, shortened
+from occupancy_lab.errors import InputError, few_of, quoted, refuse, shortened
+from occupancy_lab.expressions import Kind, parse
 from occupancy_lab.kernel import is_triton_function, triton_class
 from occupancy_lab.options import KNOBS
 from occupancy_lab.values import INT32_MAX, INT64_MAX
@@ -171,13 +173,26 @@ def read_argument(name: str, text: str, annotated: str = "", depth: int = DEEPES
     try:
         value = literal(text)
     except ValueError:
-        return _number(name, text, annotated)
+        value = _worked_out(text)
+        if value is None:
+            return _number(name, text, annotated)
     if not is_constant(value) or isinstance(value, str | tuple):
         refuse(
             f"{_shown(name, text)} is no argument of a launch; give {shortened(name)} a type, such"
             " as *fp16 or i32, or a number of at most 64 bits"
         )
     return value
+
+
+def _worked_out(text: str) -> float | None:
+    """Return what the arithmetic *text* comes to, such as 4*32*56; None where it is none."""
+    with contextlib.suppress(InputError):
+        expression = parse(text)
+        if not expression.names:
+            expression.check({}, Kind.NUMBER)
+            value: Any = expression.evaluate({})
+            return int(value) if isinstance(value, float) and value.is_integer() else value
+    return None
 
 
 def _shown(name: str, text: str) -> str:

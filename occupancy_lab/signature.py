@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from occupancy_lab.arguments import plain
 from occupancy_lab.assumed import read_progression
-from occupancy_lab.errors import few_of, quoted, refuse, shortened
+from occupancy_lab.errors import InputError, few_of, quoted, refuse, shortened
 from occupancy_lab.expressions import Kind, parse
 from occupancy_lab.launch import checked_grid, constant_text
 from occupancy_lab.notation import (
@@ -254,7 +254,10 @@ def read_assumed(assume: Words, parameters: Collection[str]) -> dict[str, Assump
             )
         text = given[0] if isinstance(given, list) and len(given) == 1 else given
         progression = read_progression(text) if isinstance(text, str) else None
-        values = _several(name, given) if progression is None else (progression,)
+        try:
+            values = _several(name, given) if progression is None else (progression,)
+        except InputError:
+            values = (text,)  # what is no value of a constexpr is none here
         if len(values) > 1 or name in found:
             refuse(f"{option} {shortened(name)} has several values; give one")
         (value,) = values

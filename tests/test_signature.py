@@ -69,8 +69,23 @@ def test_what_a_tensor_holds_may_grow_with_the_index(
 
 def test_an_assumption_that_is_neither_is_refused_in_a_sentence() -> None:
     """What is no whole number and none for each index says what may be given."""
-    with pytest.raises(InputError, match=r"one for each index i, such as 36\*i"):
-        read_assumed(["off=1.5"], ["off"])
+    for text in ("1.5", "604*j"):
+        with pytest.raises(InputError) as caught:
+            read_assumed([f"off={text}"], ["off"])
+        assert str(caught.value) == (
+            f"--assume off is '{text}'; give a whole number, or one for each index i, such as 36*i"
+        )
+
+
+def test_a_number_may_be_worked_out() -> None:
+    """Arithmetic of plain numbers is the number that a launch passes, whole where it is whole."""
+    eps = LAYER_NORM.replace("N=i32:16", "N=4*32*8*56").replace("eps=fp32", "eps=1/8")
+    signature = eps.replace("stride=i32:16", "stride=4096/2")
+    (line,) = launches("layer_norm", signature, constexprs="BLOCK_SIZE=1024")
+    names = KERNELS["layer_norm"].arg_names
+    passed = {**dict(zip(names, line.arguments, strict=False)), **line.keywords}
+    assert repr([passed[name] for name in ("stride", "N", "eps")]) == "[2048, 57344, 0.125]"
+    assert "nothing that a launch passes" in sentence("layer_norm", eps.replace("1/8", "1/0"))
 
 
 def launches(kernel: str, signature: str | None = None, **options: Any) -> tuple[LaunchLine, ...]:

@@ -15,7 +15,13 @@ import click
 from occupancy_lab import __version__
 from occupancy_lab.cli import check as checks
 from occupancy_lab.cli import commands, options
-from occupancy_lab.errors import OccupancyLabError, quoted, refuse
+from occupancy_lab.errors import (
+    CompileError,
+    DoesNotFitError,
+    OccupancyLabError,
+    quoted,
+    refuse,
+)
 from occupancy_lab.text.printing import (
     open_streams,
     print_answer,
@@ -40,7 +46,10 @@ _NEEDED = ("n_regs", "shared", "num_warps")
 
 
 class LabGroup(click.Group):
-    """Prints every error as one sentence on standard error and exits with 2; --debug raises it."""
+    """Prints every error as one sentence on standard error and exits with 2; --debug raises it.
+
+    It exits with 1 where what was asked for can be asked, and not one launch compiles and fits.
+    """
 
     command_class = options.Command
 
@@ -63,7 +72,7 @@ class LabGroup(click.Group):
         except Exception as error:
             if debug:
                 raise
-            _fail(_sentence(error), 2)
+            _fail(_sentence(error), 1 if isinstance(error, CompileError | DoesNotFitError) else 2)
         sys.exit(0)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -180,7 +189,7 @@ def explain(
     A kernel of the lab is launched on a matrix, as --cols says. FILE.py:FUNCTION is any function of
     Triton, launched as --signature, --constexpr and --grid say, or an ordinary function whose
     launches are explained. The file's code is run on import; nothing is launched. The exit status
-    is 1 where launches of it are missing or none compiles.
+    is 1 where launches of it are missing or none compiles and fits.
     """
     from occupancy_lab.explaining import explain as explain_kernel
     from occupancy_lab.explaining.script_runs import ScriptExplanation

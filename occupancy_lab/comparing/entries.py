@@ -29,7 +29,6 @@ from occupancy_lab.text.words import (
     known,
     listed,
     microseconds,
-    percent,
     resource_word,
 )
 
@@ -374,12 +373,14 @@ def _step(first: Entry, other: Entry) -> str:
 
 def _few_programs(first: Entry, other: Entry) -> str:
     """Say that occupancy limits neither, where both leave places for programs empty."""
-    plans = [one.record.plan for one in (first, other)]
-    taken = [(one.num_programs, one.waves) for one in plans if one is not None]
-    if len(taken) < len(plans) or any(waves is None or waves >= 1 for _, waves in taken):
+    before, after = first.record.plan, other.record.plan
+    if before is None or after is None:
         return ""
-    words = [f"{count(n or 0, 'program')} {percent(waves or 0.0)}" for n, waves in taken]
-    return f"Occupancy limits neither: of the places for programs {listed(words)} are taken."
+    if any(plan.waves is None or plan.waves >= 1 for plan in (before, after)):
+        return ""
+    own, others = (f"{one.num_programs} of the {one.resident_programs}" for one in (after, before))
+    against = "" if own == others else f", against {others}"
+    return f"Occupancy limits neither: {own} programs that could run at once are launched{against}."
 
 
 def _launched(first: Entry, other: Entry) -> str:

@@ -14,6 +14,8 @@ import re
 import subprocess
 import tempfile
 import threading
+import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling.offline import default_options, foreign_options, offline, whole_entries
@@ -69,6 +71,8 @@ PASSING = (OSError, MemoryError, subprocess.SubprocessError)
 """What a compile ends with for want of something that the machine may have the next time."""
 COMPLAINT = r"\berror *:|is not defined for option"
 """What ptxas prints of a kernel or a target that it does not take. It also fails without."""
+PLACED = re.compile(r"([^\s/]+\.py:\d+):\d+: error:")
+"""Where a later stage of Triton's compiler prints that a kernel is wrong."""
 USUAL_OPTIONS = {*OPTIONS, *KNOBS}
 """What every launch passes, and both vendors' compilers take."""
 CUT_OFF = (ValueError, KeyError)
@@ -177,7 +181,7 @@ def compile_together(
             ended = [_attempt(_finished, one) for one in begun]
         for (function, _), outcome in zip(launches, ended, strict=True):
             _forget_unfinished(function)
-            found.append(_read(outcome, function.__name__, target))
+            found.append(_read(outcome, function, target))
     return found
 
 
@@ -205,11 +209,11 @@ def _forget_unfinished(function: Any) -> None:
             del kernels[key]
 
 
-def _read(outcome: Any, name: str, target: Target) -> Compiled | Failure:
+def _read(outcome: Any, function: Any, target: Target) -> Compiled | Failure:
     if isinstance(outcome, InputError):
         raise outcome
     if isinstance(outcome, Exception):
-        return failure_of(_compile_error(name, target, outcome, ""))
+        return failure_of(_compile_error(function, function.__name__, target, outcome, ""))
     try:
         return Compiled(_resources_of(outcome, target), _packed_texts(outcome, target))
     except BinaryError as error:
@@ -322,17 +326,19 @@ def _compile(function: Any, launch: Launch, target: Target, name: str, *, presen
             return launch.warm_up(function)
     except Exception as error:
         error.add_note(printed.text)
-        raise _compile_error(name, target, error, printed.text) from error
+        raise _compile_error(function, name, target, error, printed.text) from error
 
 
-def _compile_error(name: str, target: Target, error: Exception, printed: str) -> CompileError:
+def _compile_error(
+    function: Any, name: str, target: Target, error: Exception, printed: str
+) -> CompileError:
     # What fails the probe for a moment tells nothing of the target.
     with contextlib.suppress(Exception):
         if _lasts(error) and not can_compile(target):
             return TargetError(f"Triton {triton_version()} has no compiler for {target.name}")
     return CompileError(
         f"Triton {triton_version()} cannot compile {name} for {target.name}:"
-        f" {_reason(error, printed)}"
+        f" {_reason(error, printed, function)}"
     )
 
 
@@ -387,15 +393,50 @@ def _lasts(error: BaseException) -> bool:
     return not isinstance(error, PASSING) and not str(error).startswith("Cannot find")
 
 
-def _reason(error: BaseException, printed: str) -> str:
+def _reason(error: BaseException, printed: str, function: Any) -> str:
     """Return in one line what the system refused, a compiler printed, or *error* came from."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.strerror}{f': {error.filename}' if error.filename else ''}"
-    # Triton's own errors begin with the source of the kernel; their message comes after it.
-    message = getattr(error, "error_message", None) or _line_with_caret(str(error)) or str(error)
-    return _telling_line(printed) or _telling_line(message) or type(error).__name__
+    chain = [error]
+    while (cause := chain[-1].__cause__) is not None:
+        chain.append(cause)
+    last = chain[-1]
+    if isinstance(last, OSError) and last.strerror:
+        return f"{last.strerror}{f': {last.filename}' if last.filename else ''}"
+    said = map(_telling_line, (printed, *map(_message, reversed(chain))))
+    reason = next(filter(None, said), "") or _failed_line(last)
+    places = (*(_place(one, function) for one in reversed(chain)), *PLACED.findall(printed))
+    place = next(filter(None, places), "")
+    return f"{reason} ({place})" if place else reason
+
+
+def _message(error: BaseException) -> str:
+    """Return what *error* says, without the source of the kernel with which Triton's own begin."""
+    return (error.error_message or "") if hasattr(error, "error_message") else str(error)
+
+
+def _failed_line(error: BaseException) -> str:
+    """Return the line that raised *error*, which says nothing itself."""
+    if line := _line_with_caret(str(error)):
+        return line
+    frames = traceback.extract_tb(error.__traceback__)[-1:]
+    return type(error).__name__ + "".join(f" at `{frame.line}`" for frame in frames if frame.line)
+
+
+def _place(error: BaseException, function: Any) -> str:
+    """Return the file and line at which Triton says *error* is, "" for none: "softmax.py:12".
+
+    That is a line of *function*, the kernel, or of another one that its file has by name.
+    """
+    from triton.runtime.jit import JITFunction
+
+    number = getattr(getattr(error, "node", None), "lineno", None)
+    near = [function, *getattr(getattr(function, "fn", None), "__globals__", {}).values()]
+    known = [one for one in near if isinstance(one, JITFunction)]
+    found = next((one for one in known if one.src == getattr(error, "src", None)), None)
+    if number is None or found is None:
+        return ""
+    starts = (line.lstrip().startswith("def ") for line in found.raw_src)
+    first = found.starting_line_number + [*starts].index(True)
+    return f"{Path(found.fn.__code__.co_filename).name}:{first + number - 1}"
 
 
 def _line_with_caret(text: str) -> str:

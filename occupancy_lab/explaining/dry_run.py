@@ -125,6 +125,7 @@ def explain_launch(  # noqa: PLR0913 - one argument per option of the command li
     compile_timeout: float | None = COMPILE_TIMEOUT,
     retry_failed: bool = False,
     progress: Callable[[str], None] = lambda _sentence: None,
+    all_may_fail: bool = False,
 ) -> Explanation:
     """Compile launches of *kernel* that are described in words, and explain them.
 
@@ -151,6 +152,8 @@ def explain_launch(  # noqa: PLR0913 - one argument per option of the command li
         compile_timeout: Seconds that a compile, or the import of a kernel's file, may take.
         retry_failed: Whether to compile again what the store says cannot be compiled.
         progress: Told what takes long before it is done, and "" after it.
+        all_may_fail: Whether launches that all fail are told like others, for a table of them,
+            instead of raising what they fail with.
 
     Raises:
         InputError: something is missing or wrong; the message names it and shows what would do.
@@ -174,7 +177,8 @@ def explain_launch(  # noqa: PLR0913 - one argument per option of the command li
     if name is not None:
         typed = {**described, "assume": assume}
         asked = [dataclasses.replace(one, typed=typed) for one in asked]
-    return explain_asked(asked, compiler, read_assumed(assume, innermost(kernel).arg_names))
+    assumed = read_assumed(assume, innermost(kernel).arg_names)
+    return explain_asked(asked, compiler, assumed, all_may_fail=all_may_fail)
 
 
 def opened(

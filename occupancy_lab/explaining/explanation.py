@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.asked import check_assumed
 from occupancy_lab.compiled_records import compile_record, compile_runs, with_counts
+from occupancy_lab.errors import CompileError, DoesNotFitError
 from occupancy_lab.explaining.advice import (
     PADDED,
     wanted_besides,
@@ -49,6 +50,7 @@ from occupancy_lab.explaining.source import SourceView
 from occupancy_lab.explaining.variants import less_work_sentences, write_variants
 from occupancy_lab.explaining.work import the_work
 from occupancy_lab.record import Failed, Record, by_gpu
+from occupancy_lab.table.columns import RESULTS, SWEEP_COLUMNS
 from occupancy_lab.text.document import Answer, Document
 
 if TYPE_CHECKING:
@@ -187,7 +189,11 @@ class Explanation(Answer):
         """Return a row for each launch on each GPU, with its constexprs and options."""
         import pandas as pd
 
-        return pd.DataFrame([run.row() for run in self.runs]).convert_dtypes()
+        table = pd.DataFrame([run.row() for run in self.runs])
+        if not self.records:
+            columns = (name for name in SWEEP_COLUMNS if name in RESULTS)
+            table = table.reindex(columns=[*dict.fromkeys([*table, *columns])])
+        return table.convert_dtypes()
 
     def to_dict(self) -> dict[str, Any]:
         """Return records and words, the short and the full, as plain values."""
@@ -212,21 +218,29 @@ def explain_asked(
     asked: Sequence[Asked],
     compiler: Compiler,
     assume: Mapping[str, Assumption] = MappingProxyType({}),
+    *,
+    all_may_fail: bool = False,
     **others: Any,
 ) -> Explanation:
     """Return what becomes of *asked*; *others* are further fields of an Explanation.
 
     *assume* is what is assumed of what launches do, as `count_launch` takes it.
 
-    Raises InputError where that is of a number that the launches pass, and what the first launch
-    fails with where all fail.
+    Raises InputError where that is of a number that the launches pass, and unless *all_may_fail*
+    what the first launch fails with where all fail, with what the first on each other GPU does.
     """
     check_assumed(asked, assume)
     runs = compile_runs(asked, compiler)
-    if not any(isinstance(run, Record) for run in runs):
+    if not all_may_fail and not any(isinstance(run, Record) for run in runs):
         asked[0].check()
-        with closing(compiler):
-            compile_record(asked[0], compiler)
+        try:
+            with closing(compiler):
+                compile_record(asked[0], compiler)
+        except (CompileError, DoesNotFitError) as error:
+            firsts = [run for run, *_ in by_gpu(runs)[1:]]
+            reasons = [run.failure.reason for run in firsts if isinstance(run, Failed)]
+            error.args = ("; ".join(dict.fromkeys([str(error), *reasons])),)
+            raise
     runs = with_counts(runs, asked, compiler, assume, besides=True)
     return Explanation(tuple(runs), tuple(asked), compiler, assume=assume, **others)
 

@@ -229,7 +229,16 @@ def _accesses(case: Case) -> str:
     widest = (resources.load_bytes, resources.store_bytes)
     if resources.instructions is None and None in widest:
         return "-"
-    words = ("none" if width is None else f"{width} B" for width in widest)
+    counts = case.record.counts
+    done = () if counts is None else counts.accesses
+    copied = [one for one in done if one.operation.startswith("descriptor")]
+    copies = any(one.reads for one in copied), any(one.writes for one in copied)
+    words = [
+        f"{width} B" if width is not None else "by TMA" if copy else "none"
+        for width, copy in zip(widest, copies, strict=True)
+    ]
+    if widest == (None, None):
+        return "both by TMA" if all(copies) else f"{', '.join(words)} by a thread"
     return f"{', '.join(words)} a thread at most"
 
 

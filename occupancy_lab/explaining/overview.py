@@ -72,8 +72,8 @@ class ScriptLine:
         for name, value in bound.arguments.items():
             is_plain = name in bound.constexprs or value is None or isinstance(value, int | float)
             found[name] = str(value) if is_plain else classes.get(name, "")
-            if type(value) is int and classes.get(name) == "multiple of 16":
-                found[name] += " (multiple of 16)"
+            if type(value) is int and classes.get(name) == MULTIPLE:
+                found[name] += f" ({MULTIPLE})"
         found |= {name: str(value) for name, value in bound.options.items()}
         return {name: said for name, said in found.items() if said and name not in self.first.tuned}
 
@@ -300,6 +300,10 @@ class KernelTime:
         return cls(**{**summed, "measured": known[0].measured})
 
 
+MULTIPLE, NO_MULTIPLE = "multiple of 16", "no multiple of 16"
+"""What Triton distinguishes of a whole number that is not 1; 0 is a multiple."""
+
+
 def argument_classes(bound: BoundLaunch) -> dict[str, str]:
     """Return the dtype of each tensor, and of each integer whether it is 1 or a multiple of 16."""
     found = {}
@@ -309,8 +313,18 @@ def argument_classes(bound: BoundLaunch) -> dict[str, str]:
         if isinstance(value, Pointer):
             found[name] = f"{value.dtype}{'' if value.aligned else ' unaligned'}"
         elif type(value) is int:  # of a bool nothing is distinguished
-            found[name] = "1" if value == 1 else "any" if value % 16 else "multiple of 16"
+            found[name] = "1" if value == 1 else NO_MULTIPLE if value % 16 else MULTIPLE
     return found
+
+
+def together(classes: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """Return what each argument is in launches that compile to one kernel: "not 1"."""
+    found = {name: {one.get(name, said) for one in classes} for name, said in classes[0].items()}
+    numbers = {frozenset({MULTIPLE, NO_MULTIPLE}): "not 1"}
+    return {
+        name: numbers.get(frozenset(said), " or ".join(sorted(said)))
+        for name, said in found.items()
+    }
 
 
 def apart(own: Mapping[str, str], others: Iterable[Mapping[str, str]]) -> str:

@@ -83,6 +83,7 @@ WORDS = {
     ),
     "named barriers": "numbers at which an SM lets warps of a program wait for each other.",
     "tensor memory": "memory of an SM from Blackwell on that tensor cores compute in.",
+    "TMA": "a unit of an SM from sm_90 on that copies whole blocks of a tensor for its threads.",
     "masked lanes": (
         "lanes of a block past the end of the row: they move no memory, but take registers and"
         " instructions."

@@ -106,6 +106,7 @@ class SourceView(Answer):
             if one.counts is None
             else f"**{one.title}**: the speed of light is {light_words(one)}."
             for one in self.records
+            if one.counts is None or light_words(one) != "-"
         ]
         return Document(title, tuple(answer), tuple(self._sections()))
 
@@ -388,7 +389,7 @@ def by_line(
         ran = [one for one in run if _is_at(one.place, file, number)]
         stalled = sum(one.cycles for one in ran)
         widths = {one.thread_bytes for one in asked if _is_at(one.place, file, number)}
-        inside = dict.fromkeys(one for one in here if one.called_from)
+        inside = sorted({(one.file, one.line) for one in here if one.called_from})
         found.append(
             Line(
                 file,
@@ -404,7 +405,7 @@ def by_line(
                 tuple(sorted(widths)),
                 None if executed is None else total(one.local_bytes for one in ran),
                 max((one.live for one in ran), default=None),
-                tuple({f"{one.file.rpartition('/')[2]}:{one.line}": None for one in inside}),
+                tuple(f"{file.rpartition('/')[2]}:{line}" for file, line in inside),
             )
         )
     return tuple(

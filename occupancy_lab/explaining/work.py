@@ -285,18 +285,21 @@ def _beyond(record: Record, counts: Counts) -> Iterator[str]:
 
 
 def _unknown(counts: Counts) -> Iterator[str]:
-    found: dict[tuple[str, str, str | None], Unknown] = {}
+    first: dict[tuple[str, str, str | None], Unknown] = {}
     for one in counts.unknowns:
-        found.setdefault((one.name, one.steers, one.assumed), one)
-    for one in [*found.values()][:MOST_UNKNOWN]:
+        first.setdefault((one.name, one.steers, one.assumed), one)
+    found: dict[tuple[str, str, str | None], list[Unknown]] = {}
+    for one in first.values():
+        found.setdefault((one.name, _line(one.place), one.assumed), []).append(one)
+    for one, *others in [*found.values()][:MOST_UNKNOWN]:
         taken = "amounts are from the least to the most"
         if one.assumed is not None:
             taken = f"{one.assumed} is assumed{'' if one.tensor is None else ' of each'}"
         where = f" at {_line(one.place)}" if one.place.line else ""
+        steered = listed([_with_article(each.steers) for each in (one, *others)])
         yield (
-            f"Not known: {literal(one.name)}{where}, on which"
-            f" {ARTICLES.get(one.steers.partition(',')[0], 'a')} {literal(one.steers)} depends;"
-            f" {literal(taken)}."
+            f"Not known: {literal(one.name)}{where}, on which {literal(steered)}"
+            f" {'depend' if others else 'depends'}; {literal(taken)}."
         )
     if len(found) > MOST_UNKNOWN:
         more = count(len(found) - MOST_UNKNOWN, "further unknown")
@@ -305,6 +308,10 @@ def _unknown(counts: Counts) -> Iterator[str]:
     if counts.not_counted:
         names = [f"{literal(name)} ({number})" for name, number in counts.not_counted.items()]
         yield f"Not counted: {listed(names)}."
+
+
+def _with_article(steers: str) -> str:
+    return f"{ARTICLES.get(steers.partition(',')[0], 'a')} {steers}"
 
 
 def _empty_loops(counts: Counts) -> Iterator[str]:

@@ -272,7 +272,7 @@ def run(
     else:
         if not grid.pop("quiet", False):
             grid["progress"] = show_status
-        launched = launches(**grid)
+        launched = launches(**grid, all_may_fail=True)
         table, said = launched.table(), launched.less_work
     chosen = choose(table, view)
     rows = plain_rows(chosen)

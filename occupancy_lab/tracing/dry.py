@@ -16,7 +16,7 @@ from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.compiling.script import Changed
 from occupancy_lab.compiling.store import store_directory
 from occupancy_lab.errors import DoesNotFitError, InputError, quoted, refuse
-from occupancy_lab.explaining.overview import KernelTime, argument_classes
+from occupancy_lab.explaining.overview import KernelTime, argument_classes, together
 from occupancy_lab.explaining.script_runs import explain_launches
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import asked_gpus, chosen_gpus
@@ -183,7 +183,9 @@ def dry_kernels(script: Script, effort: Effort = NO_EFFORT) -> Traced:
             some = [one for one in indices if (one in expectations) == expected]
             if some:
                 grids = merged(grid for one in some for grid in kernels[one].grids)
-                kernel = dataclasses.replace(kernels[some[0]], grids=grids, expected=expected)
+                told = together([kernels[one].arguments for one in some])
+                kernel = dataclasses.replace(kernels[some[0]], grids=grids, arguments=told)
+                kernel = dataclasses.replace(kernel, expected=expected)
                 found |= dict.fromkeys(some, kernel)
     rows = {id(one): one for one in found.values()}
 
@@ -302,7 +304,7 @@ def _sizes(launch: ScriptLaunch) -> str:
     """Return the whole numbers that a launch passes, but those that an autotuner chose."""
     others = launch.bound.arguments.keys() - launch.tuned.keys()
     numbers = {name: launch.bound.arguments[name] for name in sorted(others)}
-    return repr([one for one in numbers.values() if type(one) is int])
+    return ", ".join(f"{name} {one}" for name, one in numbers.items() if type(one) is int)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -511,18 +511,26 @@ def _grid_sentences(found: Traced) -> Iterator[str]:
     ]
     if words:
         yield (
-            "A kernel with several grids or sizes is described by that which takes most of its"
-            f" time, and what brings most is for that: {'; '.join(some_of(words, MOST_NAMED))}."
-            " --json has all grids."
+            "A kernel with several grids or numbers is described by the launches that take most of"
+            " its time, and what brings most is for these:"
+            f" {'; '.join(some_of(words, MOST_NAMED))}. --json has all of them."
         )
 
 
 def main_grid_words(kernel: TracedKernel) -> str:
-    """Return which of a kernel's grids is described, and what share of its launches and time."""
+    """Return which of a kernel's grids is described, and what share of its launches and time.
+
+    Of several launches over it that pass other numbers it has those: "3907 at seed 2".
+    """
     longest, time = kernel.longest, kernel.time
     if longest is None or longest.grid is None:
         return "a grid that was not noted"
-    words = f"{' x '.join(map(str, longest.grid))}, one of {len(kernel.grids)}"
+    words = " x ".join(map(str, longest.grid))
+    over_it = [one.numbers for one in kernel.grids if one.grid == longest.grid]
+    if own_numbers := [one for one in longest.numbers if not all(one in some for some in over_it)]:
+        words += f" at {', '.join(own_numbers)}"
+    if len(over_it) < len(kernel.grids):
+        words += f", one of {len(kernel.grids)}"
     words += f", with {longest.launches} of {count(kernel.launches, 'launch')}"
     own = longest.measured or longest.predicted
     if time is None or own is None or own.measured != time.measured or not time.us:

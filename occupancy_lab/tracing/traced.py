@@ -64,12 +64,18 @@ class GridLaunches:
     record: Record | None = None
     """The first of them, with what it does; None where that is not known."""
     sizes: str = ""
-    """The whole numbers that they pass, by which a dry run tells them from others over the grid."""
+    """The whole numbers that they pass, by which a dry run tells them from others over the grid:
+    "n 4096, seed 2"."""
 
     @property
     def key(self) -> tuple[tuple[int, ...] | None, str]:
         """The grid and the sizes, by which launches of a kernel are told apart."""
         return self.grid, self.sizes
+
+    @property
+    def numbers(self) -> list[str]:
+        """Each of `sizes`."""
+        return self.sizes.split(", ") if self.sizes else []
 
     @property
     def total_us(self) -> float | None:

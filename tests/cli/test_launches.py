@@ -27,11 +27,13 @@ LAUNCH = (f"{FILE}:transpose", "--signature", TYPES, "--constexpr", "BLOCK=64", 
 MOVED = ("--grid", "64x32", "--bytes-read", "16MiB", "--bytes-written", "M * BLOCK")
 
 
-def outcome(keywords: Mapping[str, Any], _target: Target) -> Resources | str:
-    """Return what a launch takes: nothing compiles with 16 warps."""
+def outcome(keywords: Mapping[str, Any], target: Target) -> Resources | str:
+    """Return what a launch takes: nothing compiles with 16 or 32 warps."""
     warps = keywords.get("num_warps", 4)
     if warps == 16:
         return "no luck"
+    if warps == 32:
+        return f"no luck on {target.name}"
     return Resources(8 * warps, warps, 0, local_bytes=0, instructions=90, binary=warps)
 
 
@@ -85,12 +87,31 @@ def test_the_time_right_after_the_same_launch_is_asked_for() -> None:
     assert "L2 cache before it what the same launch left" in page
 
 
-@pytest.mark.parametrize("command", ["explain", "sweep", "compare"])
-def test_what_never_compiles_is_one_sentence(command: str) -> None:
-    """Where not one launch compiles, the reason is all that there is."""
+@pytest.mark.parametrize("command", ["explain", "compare"])
+def test_what_never_compiles_is_one_sentence_a_gpu(command: str) -> None:
+    """Where not one launch compiles, the reason on each GPU is all that there is."""
     done = run(command, *LAUNCH, "--num-warps", "16")
-    assert (done.returncode, done.stdout) == (2, "")
+    assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "occupancy-lab: no luck\n"
+    done = run(command, *LAUNCH[:-1], "h100,a100,h200", "--num-warps", "32")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "occupancy-lab: no luck on sm_90; no luck on sm_80\n"
+
+
+def test_a_sweep_of_which_nothing_compiles_has_its_rows() -> None:
+    """Each launch is a row with its reason, and the columns are those that others have."""
+    asked = ("sweep", *LAUNCH[:-1], "h100,a100", "--num-warps", "16,32", "--quiet")
+    shown = run(*asked)
+    assert (shown.returncode, shown.stderr) == (1, "")
+    assert "4 configurations: 4 compile failed." in shown.stdout
+    assert "no luck on sm_80" in shown.stdout
+    done = run(*asked, "--json")
+    rows = values_of(done.stdout)
+    assert (done.returncode, len(rows)) == (1, 4)
+    assert {(row["status"], row["occupancy"]) for row in rows} == {("compile failed", None)}
+    chosen = run(*asked, "--where", "occupancy > 0.5", "--sort", "predicted_us")
+    assert (chosen.returncode, chosen.stderr) == (1, "")
+    assert "none meets --where" in chosen.stdout
 
 
 def test_sweep_prints_csv() -> None:

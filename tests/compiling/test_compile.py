@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -34,8 +35,6 @@ from occupancy_lab.launch import Launch
 from occupancy_lab.values import Config, Failure, Problem, Resources, Target
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from occupancy_lab.gpus import Gpu
 
 SOFTMAX = load_kernel("softmax")
@@ -127,6 +126,21 @@ def helper(x_ptr, n_cols):  # noqa: ANN001, ANN201
 def calling(x_ptr, n_cols, BLOCK_SIZE: tl.constexpr):  # noqa: ANN001, ANN201, ARG001, N803
     """Calls what fails."""
     tl.store(x_ptr, helper(x_ptr, n_cols))
+
+
+@triton.jit
+def asserting(x_ptr, n_cols, BLOCK_SIZE: tl.constexpr):  # noqa: ANN001, ANN201, ARG001, N803
+    """Fails in an assertion of Triton's that says nothing."""
+    a = tl.full((32, 32), 1, tl.int8)
+    tl.store(x_ptr, tl.dot(a, a, tl.zeros((32, 32), tl.int32)))
+
+
+@triton.jit
+def packed(x_ptr, n_cols, BLOCK_SIZE: tl.constexpr):  # noqa: ANN001, ANN201, ARG001, N803
+    """Fails in a later stage, which prints why."""
+    x = tl.load(x_ptr + tl.arange(0, 64))
+    y = tl.inline_asm_elementwise("", "=f,f,f,f", [x], tl.float32, True, 3)  # noqa: FBT003
+    tl.store(x_ptr + tl.arange(0, 64), y)
 
 
 @triton.jit
@@ -232,25 +246,38 @@ def test_targets_without_a_compiler(target: Target, capfd: pytest.CaptureFixture
 
 @pytest.mark.parametrize("target", [SM_90, GFX942], ids=lambda target: target.name)
 @pytest.mark.parametrize(
-    ("function", "reason"),
+    ("function", "reason", "line"),
     [
-        (unknown_name, "nonsense is not defined"),
-        (failed_assertion, "rows are too short"),
-        (too_large, "exceeds triton maximum tensor numel (1048576)"),
-        (calling, "no attribute 'no_such_method'"),
+        (unknown_name, "nonsense is not defined", "tl.store(x_ptr, nonsense)"),
+        (failed_assertion, "rows are too short", "tl.static_assert(BLOCK_SIZE > 99_999"),
+        (
+            too_large,
+            "exceeds triton maximum tensor numel (1048576)",
+            "tl.store(x_ptr + tl.arange(0, 20",
+        ),
+        (calling, "no attribute 'no_such_method'", "return x_ptr.no_such_method"),
+        (asserting, "AssertionError at `assert acc.type", "tl.store(x_ptr, tl.dot(a, a"),
+        (
+            packed,
+            "must be a multiple of the op's packed_element",
+            'y = tl.inline_asm_elementwise(""',
+        ),
     ],
     ids=lambda one: getattr(one, "__name__", ""),
 )
 def test_kernels_with_errors(
-    function: Any, reason: str, target: Target, capfd: pytest.CaptureFixture[str]
+    function: Any, reason: str, line: str, target: Target, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A kernel that Triton refuses is a CompileError with Triton's reason in a line, silently."""
+    """A kernel that Triton refuses is a CompileError with Triton's reason and line, silently."""
     with pytest.raises(CompileError) as caught:
         resources(target, kernel=kernel_of(function))
     message = str(caught.value)
     assert not isinstance(caught.value, TargetError)
     assert message.startswith(f"Triton {triton_version()} cannot compile own for {target.name}: ")
     assert reason in message
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    (number,) = (n for n, text in enumerate(lines, 1) if text.strip().startswith(line))
+    assert message.endswith(f" (test_compile.py:{number})")
     assert "\n" not in message
     assert capfd.readouterr() == ("", "")
 

@@ -82,6 +82,15 @@ def test_launches_compared(check_golden: Callable[[str, str], None]) -> None:
     json.dumps(found.to_dict(), allow_nan=False)
 
 
+def test_a_comparison_of_few_programs_says_how_few_they_are() -> None:
+    """Where neither launch fills the GPU, both have what they launch of what could run at once."""
+    page = compare_launches(**TRANSPOSE, num_warps="4,8", gpu="h100", grid="64x8").to_markdown()
+    assert (
+        "Occupancy limits neither: 512 of the 528 programs that could run at once are launched,"
+        " against 512 of the 2112." in page
+    )
+
+
 def test_a_failure_does_not_make_triton_differ() -> None:
     """Beside a launch that does not compile, only what was asked differs, and the rest stays."""
     page = compare_launches(**TRANSPOSE, num_warps="4,8,16", gpu="h100").to_markdown()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from occupancy_lab.arguments import Pointer
-from occupancy_lab.explaining.overview import apart, argument_classes
+from occupancy_lab.explaining.overview import apart, argument_classes, together
 from occupancy_lab.launch import BoundLaunch, Launch
 
 
@@ -18,7 +18,7 @@ def test_numbers_are_told_apart_by_whether_16_divides_them() -> None:
     assert classes(x=x, y=y, n=1000, m=1024, one=1, flag=False, eps=1e-5, BLOCK=64) == {
         "x": "float16",
         "y": "float32 unaligned",
-        "n": "any",
+        "n": "no multiple of 16",
         "m": "multiple of 16",
         "one": "1",
     }
@@ -29,3 +29,11 @@ def test_what_differs_is_what_any_other_has_otherwise() -> None:
     one, other = {"x": "float16", "n": "any"}, {"x": "float16", "n": "1"}
     assert apart(one, [one, other]) == "n any"
     assert apart(one, [one]) == ""
+
+
+def test_launches_of_one_kernel_have_what_is_so_of_each() -> None:
+    """A kernel that numbers with and without the factor 16 share is that of all but 1."""
+    several = [classes(seed=seed, n=1024) for seed in (0, 2)]
+    assert together(several) == {"seed": "not 1", "n": "multiple of 16"}
+    assert together([*several, classes(seed=1, n=1024)])["seed"].startswith("1 or ")
+    assert apart(together(several), [classes(seed=1, n=1024)]) == "seed not 1"

@@ -140,6 +140,13 @@ def test_an_atomic_operation_moves_its_bytes_once() -> None:
     assert line.read.low == line.bytes.low == (1 << 17) * 4 + 128 * 4
 
 
+def test_a_speed_of_light_that_is_not_known_is_left_out() -> None:
+    """Of an architecture, which has no rates, the page has the lines and no such sentence."""
+    page = matmul("sm_90", counts=placed("mine.py", KERNEL.raw_src, 4), grid=(512,)).source
+    assert "speed of light" not in page.to_markdown()
+    assert "The lines that cost most" in page.to_markdown()
+
+
 def test_lines_of_a_binary_have_widths_and_stalls() -> None:
     """Where the binary is followed its lines are in the order of their stalls, as it says."""
     page = view("h100")

@@ -44,6 +44,14 @@ def page(counts: Counts, **asked: Any) -> str:
     return norm("h100", counts=counts, **asked).to_markdown()
 
 
+def test_what_no_thread_loads_is_copied_by_tma() -> None:
+    """Whole blocks that a descriptor has are not said to be neither loaded nor stored."""
+    asked: dict[str, Any] = {"signature": "*fp32,*fp32,4096,4096", "grid": 64, "gpu": "h100,a100"}
+    found = explain(kernel=f"{KERNELS}:copy_block", constexprs={"M": 64, "N": 64}, **asked)
+    facts = {row[0]: row[1:] for row in found.to_document().sections[0].tables[0].rows}
+    assert facts["loads, stores"] == ("both by TMA", "16 B, 16 B a thread at most")
+
+
 def with_first(**changes: Any) -> Counts:
     """Return the counts of a copy with its load changed."""
     load, *others = PLAIN.accesses
@@ -77,6 +85,17 @@ DONE: dict[str, Counts] = {
     ),
     "A loop runs by what is assumed": dataclasses.replace(PLAIN, unknowns=ALIKE, loops=(RUNNING,)),
 }
+
+
+def test_what_is_not_known_is_said_once() -> None:
+    """A value on which a loop and an address depend is one sentence."""
+    unknowns = tuple(Unknown(HERE, "values of row", one) for one in ("loop", "address", "mask"))
+    (record,) = norm("h100", counts=dataclasses.replace(PLAIN, unknowns=unknowns)).records
+    (said,) = (one for one in work_sentences(record) if "Not known" in one)
+    assert said == (
+        "Not known: values of row at kernel.py:12, on which a loop, an address and a mask depend;"
+        " amounts are from the least to the most."
+    )
 
 
 def test_what_a_launch_does_is_said(check_golden: Callable[[str, str], None]) -> None:

@@ -149,11 +149,18 @@ def test_a_page_says_which_grid_describes_a_kernel() -> None:
     page = written(traced_kernel("scale", (often, long)))
     assert page.sections[0].tables[2].rows[0][1].startswith("32768 of ")
     assert (
-        "A kernel with several grids or sizes is described by that which takes most of its time,"
-        " and what brings most is for that: scale over 64 x 512, one of 2, with 100 of 400"
-        " launches and 75% of the time. --json has all grids."
+        "A kernel with several grids or numbers is described by the launches that take most of its"
+        " time, and what brings most is for these: scale over 64 x 512, one of 2, with 100 of 400"
+        " launches and 75% of the time. --json has all of them."
     ) in page.sections[0].sentences
     assert "described by" not in str(written(traced_kernel("scale", (long,))))
+    seeds = [dataclasses.replace(long, sizes=f"n 4096, seed {seed}") for seed in (2, 3)]
+    of_seeds = written(traced_kernel("scale", tuple(seeds))).to_markdown()
+    assert "scale over 64 x 512 at seed 2, with 100 of 200 launches" in of_seeds
+    assert (
+        "scale over 64 x 512 at seed 2, one of 3"
+        in written(traced_kernel("scale", (*seeds, often))).to_markdown()
+    )
 
 
 @pytest.mark.parametrize(

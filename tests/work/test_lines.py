@@ -89,3 +89,17 @@ def test_a_helper_counts_where_it_is_called() -> None:
     assert line.helpers == ("helpers.py:12",)
     assert not {12, 45} & {one.number for one in lines}
     assert json.loads(json.dumps(line.to_dict()))["helpers"] == ["helpers.py:12"]
+
+
+def test_helpers_are_in_the_order_of_their_lines() -> None:
+    """Whatever the order in which they are executed, they are told by file and line."""
+    counts, call = rows(64, 64, 8), (Place(FILE, 9),)
+    places = (
+        Place("b.py", 9, called_from=call),
+        *(Place("a.py", n, called_from=call) for n in (10, 9)),
+    )
+    inside = tuple(dataclasses.replace(access("x", 1, 100, 200), place=one) for one in places)
+    counts = dataclasses.replace(counts, accesses=(*counts.accesses, *inside))
+    lines = by_line(counts, memory(counts, H100), H100)
+    (line,) = (one for one in lines if one.number == 9)
+    assert line.helpers == ("a.py:9", "a.py:10", "b.py:9")
