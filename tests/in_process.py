@@ -44,12 +44,13 @@ def run(*words: str, text: str = "", **environment: str) -> subprocess.Completed
 def check_answered(words: Sequence[str], done: subprocess.CompletedProcess[str]) -> None:
     """Hold a command line to an answer, or to exit 2 and one sentence that is no accident.
 
-    What is printed for --json is strict JSON.
+    So is exit 1 where nothing that was asked for compiles and fits. What is printed for --json is
+    strict JSON.
     """
     status, out, err = done.returncode, done.stdout, done.stderr
     assert status in {0, 1, 2}
     assert "Traceback" not in err
-    if status == 2:
+    if status == 2 or (status == 1 and err and not out):
         # The rows of a sweep come out although a file cannot be written.
         assert out == "" or (words[0] == "sweep" and "cannot be written" in err)
         assert err.startswith(f"{NAME}: ")

@@ -136,17 +136,13 @@ class Skipping:
                 return 0
             before = first.read[number][1]
             changed = [not _same(one, other) for one, other in zip(before, sources, strict=True)]
-            if any(changed) and step.compute is None and not step.shared:
-                self._note_part(step, sources[0], before[0])
             if any(changed):
                 most = min(most, _alike(step, before, sources, changed) - 1)
+            if any(changed) and most > 0 and step.compute is None:
+                moved = np.abs((sources[0] - before[0]).astype(np.int32).astype(np.int64)).max()
+                if 0 < moved < SECTOR:
+                    self.parts[number] = float(moved) / SECTOR
         return most
-
-    def _note_part(self, step: Step, now: Any, before: Any) -> None:
-        if now is not None and before is not None:
-            moved = int(np.abs((now - before).astype(np.int32).astype(np.int64)).max())
-            if 0 < moved < SECTOR:
-                self.parts[step.number] = moved / SECTOR
 
     def _grown(self, start: int, registers: Registers) -> int:
         """Return for how many passes no needed register wraps around, and note how each grows."""
@@ -165,6 +161,7 @@ class Skipping:
                 second.registers[register],
                 registers.values[register],
             )
+            # Of shared memory each access is noted: with other numbers there passes are not alike.
             if register == SHARED or not live >> register & 1 or all(one is None for one in states):
                 continue
             if any(one is None for one in states):
