@@ -281,7 +281,7 @@ class Rounds:
         amounts = {
             "launch": (1.0, "launch"),
             "dispatch": (float(self.demand.programs), "program"),
-            "l2": self._l2_limit()[1:],
+            "l2": self._l2_limit[1:],
             "bandwidth": (self.demand.moved, "B"),
         }
         if name == "tail":
@@ -301,7 +301,7 @@ class Rounds:
         if name == "bandwidth":
             return self._bandwidth_source()
         if name == "l2":
-            return f"{self._l2_limit()[0]}: {CALIBRATE if 'l2_loads' in units else LAUNCHES}"
+            return f"{self._l2_limit[0]}: {CALIBRATE if 'l2_loads' in units else LAUNCHES}"
         return "latencies of an H100" if name in {"latency", "code"} else "the architecture's rates"
 
     def _bandwidth_source(self) -> str:
@@ -311,35 +311,31 @@ class Rounds:
         whose = CALIBRATE if "read_gbs" in measured_units(self.gpu) else "the data sheet"
         return f"{self.bandwidth / 1e3 / peak:.3g} of {peak:.4g} GB/s: {whose}"
 
+    @functools.cached_property
     def _l2_limit(self) -> tuple[str, float, str]:
-        """Return what limits the rate of the L2 cache, how much there is of that, and its unit.
+        """What limits the rate of the L2 cache, how much there is of that, and its unit.
 
         It is what the launch asks for, less what the L1 cache has and what is asked for together.
         """
-        demand, program, active = (
-            self.demand,
-            self.demand.program,
-            min(self.demand.programs, self.size),
-        )
-        port = demand.l2_bytes / demand.programs / PORT_BYTES * self.size / active
+        demand, program = self.demand, self.demand.program
+        programs, active = demand.programs, min(demand.programs, self.size)
+        port = demand.l2_bytes / programs / PORT_BYTES * self.size / active
         lines, moved = self._l2_limits()
-        requests = (program.loaded_lines + program.stored_lines) * demand.programs
-        seen = moved * L2_BYTES * demand.programs
-        limits = {
-            port: (f"{PORT_BYTES:g} B a cycle of {active} multiprocessors", demand.l2_bytes, "B"),
-            lines / self.slices: (
-                f"{LOADED_LINES:g} requests a cycle and multiprocessor",
-                requests,
-                "request",
-            ),
-            moved / self.slices: (f"{L2_BYTES:g} B a cycle and multiprocessor", seen, "B"),
-            self.stored_cycles(): (
-                f"{STORED_BYTES:g} B a cycle and multiprocessor of stores",
+        requests = (program.loaded_lines + program.stored_lines) * programs
+        each = "a cycle and multiprocessor"
+        limits = (
+            (port, f"{PORT_BYTES:g} B a cycle of {active} multiprocessors", demand.l2_bytes, "B"),
+            (lines / self.slices, f"{LOADED_LINES:g} requests {each}", requests, "request"),
+            (moved / self.slices, f"{L2_BYTES:g} B {each}", moved * L2_BYTES * programs, "B"),
+            (
+                self.stored_cycles(),
+                f"{STORED_BYTES:g} B {each} of stores",
                 demand.stored_bytes,
                 "B",
             ),
-        }
-        return limits[max(limits)]
+        )
+        _, words, amount, unit = max(limits, key=lambda one: one[0])
+        return words, amount, unit
 
     def busiest(self) -> Part | None:
         """Return the unit that works for longest, with its time at its peak rate.

@@ -136,9 +136,10 @@ class Skipping:
                 return 0
             before = first.read[number][1]
             changed = [not _same(one, other) for one, other in zip(before, sources, strict=True)]
-            if any(changed):
-                most = min(most, _alike(step, before, sources, changed) - 1)
-            if any(changed) and most > 0 and step.compute is None:
+            if not any(changed):
+                continue
+            most = min(most, _alike(step, before, sources, changed) - 1)
+            if most >= LEAST and step.compute is None:
                 moved = np.abs((sources[0] - before[0]).astype(np.int32).astype(np.int64)).max()
                 if 0 < moved < SECTOR:
                     self.parts[number] = float(moved) / SECTOR
