@@ -464,6 +464,8 @@ def first_change(function: Any, arguments: Any, keywords: Any, grid: Any) -> dic
 
 
 def _bench(call: Callable[[], Any], quantiles: Sequence[float]) -> Any:
+    if DEVICE == "cpu":  # a dry run, in which the one that is left is as good as any
+        return [0.0 for _ in quantiles]
     import triton
 
     return triton.testing.do_bench(call, quantiles=quantiles, warmup=WARMUP_MS, rep=REP_MS)

@@ -280,7 +280,7 @@ def _of_programs(work: Pass, programs: int, ahead: Ahead) -> Gain:
     rounds = work.with_programs(programs)
     now = {part.name: part.us for part in rounds.parts if part.name not in BESIDE_UNITS}
     busiest, us = max(now, key=lambda part: now[part]), work.us(programs)
-    alone = rounds.demand.alone(0.0, 0.0) / rounds.mhz
+    alone = rounds.demand.alone(0.0, 0.0, rounds.awaited) / rounds.mhz
     if us <= ALIKE * work.us(programs + 1) and alone <= now[busiest]:
         return Gain(1.0, f"{PARTS[busiest]} takes longest", busiest)
     held, wanted = programs * work.moved, _in_flight(rounds)

@@ -100,6 +100,7 @@ class Rounds:
         self.size = gpu.multiprocessors or 1
         self.at_once = min(demand.fit, math.ceil(demand.programs / self.size))
         """Programs of the multiprocessor that has most."""
+        self.awaited = demand.awaited(self.size)
         units = measured_units(gpu)
         self.slices = _slices(gpu, units.get("l2_loads"))
         self.mhz = (gpu.boost_mhz or 1) * (TENSOR_CLOCK if self.tensor else 1.0)
@@ -189,7 +190,7 @@ class Rounds:
         cycles = math.inf
         for _ in range(PASSES):
             busy = min(max(outside["l2"], moving) / cycles, 1.0)
-            alone = max(self.demand.alone(busy, missing), *self.own.values(), 0.0)
+            alone = max(self.demand.alone(busy, missing, self.awaited), *self.own.values(), 0.0)
             free = 1.0 - self.tensor / max(alone, 1.0)
             local = spilled + moving * self.demand.local_share
             alone += LOCAL_WAITED * self.demand.local_left * local + turn
@@ -228,7 +229,7 @@ class Rounds:
     @functools.cached_property
     def alone(self) -> float:
         """The cycles that a program takes by itself, with nothing that is shared busy."""
-        return self.demand.alone(0.0, self.missing)
+        return self.demand.alone(0.0, self.missing, self.awaited)
 
     @functools.cached_property
     def rounds_us(self) -> float:

@@ -61,12 +61,16 @@ class Asked:
     """Sectors of the others that all programs ask for."""
     distinct: float = 0.0
     """Sectors that a program asks for the first time."""
+    shared: float = 0.0
+    """Sectors that another warp asks for too, beyond one each."""
     merged: float = 0.0
     """Sectors that another warp of the program asks for too, beyond one each; of a copy also those
     that the L1 cache has, and of a store those in lines that were just stored to."""
     places: float = 0.0
     """Of atomic operations the addresses, each counted once a warp; as many as threads where they
     are not known."""
+    programs: float = 0.0
+    """Programs of which a thread's condition is true."""
 
     def a_time(self, times: float) -> Asked:
         """Return the same of one of so many executions."""
@@ -113,12 +117,12 @@ class L1Cache:
 
     def load(
         self, address: Any, threads: Any, part: float | None = None
-    ) -> tuple[float, float, float]:
+    ) -> tuple[float, float, float, float]:
         """Return the share of the sectors of a load that the program loaded shortly before.
 
-        The second is of those that it did not, but that another of its warps asks for too, and the
-        third of those that it never loaded. A load that stands for those of places a *part* of a
-        sector apart lacks each sector once.
+        The second is of those that it did not, but that another of its warps asks for too, the
+        third of those that it never loaded, and the last of all that another warp asks for too. A
+        load that stands for those of places a *part* of a sector apart lacks each sector once.
         """
         wanted = np.unique((address if len(address) == 1 else address[threads]) // SECTOR).tolist()
         oldest = self.lines - KEPT_LINES
@@ -131,11 +135,11 @@ class L1Cache:
         self.loaded |= dict.fromkeys(wanted, self.lines)
         self.present |= dict.fromkeys(asked_lines, self.lines)
         by_warps = int(firsts(_sectors(address[np.newaxis], threads[np.newaxis], self.lanes)).sum())
+        shared = 1 - len(wanted) / by_warps
         if part is not None:
-            share = part * len(wanted) / by_warps
-            return 1 - part, part - share, share
+            return 1 - part, part * shared, part * (1 - shared), shared
         cached, asked = 1 - len(missed) / len(wanted), len(missed) / by_warps
-        return cached, 1 - cached - asked, first / by_warps
+        return cached, 1 - cached - asked, first / by_warps, shared
 
     def store(self, address: Any, threads: Any) -> float:
         """Return the share of its lines that a store asks for with those before it.
@@ -203,6 +207,7 @@ class Asking:
         if not threads:
             return
         warps = int(by_warp(mask, self._lanes).any(axis=2).sum()) * same
+        asked.programs += int(mask.any(axis=1).sum()) * same
         asked.is_known &= is_known and address is not None
         opcode, size = step.word & 0x1FF, self._bytes_of(step.number)
         if address is None:
@@ -243,7 +248,7 @@ class Asking:
         cache = self._caches[place]
         if opcode in operations.LOADS or is_copy:
             cache.begin(step.number, repeat)
-            cached, merged, first = cache.load(own, threads, part)
+            cached, merged, first, shared = cache.load(own, threads, part)
             if is_copy:  # it is waited for with all others
                 cached, merged = 0.0, cached + merged
             elif self._programs > 1 and (address == address[:1]).all():
@@ -251,6 +256,7 @@ class Asking:
             asked.cached += sectors * cached
             asked.merged += sectors * merged
             asked.distinct += sectors * first
+            asked.shared += sectors * shared
         elif opcode in {operations.STG, operations.ST}:
             asked.merged += sectors * cache.store(own, threads)
 

@@ -377,11 +377,15 @@ class GlobalAccess:
     """The share of its sectors, besides, that all programs ask for."""
     distinct: float = 0.0
     """The share of its sectors that its program asks for the first time."""
+    shared: float = 0.0
+    """The share of its sectors that another warp asks for too, beyond one each."""
     places: Amount = NOTHING
     """Of an atomic operation the addresses, each counted once a warp; as many as threads where they
     are not known."""
     adds_floats: bool = False
     """Whether it is an atomic operation on floats."""
+    asking: float = 1.0
+    """The share of its executions by programs in which a thread's condition is true."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -478,7 +482,7 @@ class Program:
     local_waits: float = 0.0
     """How many cycles longer it takes for each that a load from local memory takes longer."""
     cached: float = 0.0
-    """The share of the sectors that it loads which the L1 cache has."""
+    """The share of the sectors that it loads, each once for all warps, which the L1 cache has."""
     transferred: tuple[float, ...] = (0.0, 0.0)
     """The share of the time for its loads to come, 128 bytes in TRANSFERS cycles, for which it
     waits: the rest passes while it computes."""

@@ -333,6 +333,9 @@ class Run(ABC):
         def share(name: str) -> float:
             return min((getattr(one, name) / max(one.sectors, 1e-9) for one in known), default=0.0)
 
+        warps = self.threads // int(self.code.lanes)
+        asking = max((one.programs * warps for one in known), default=1.0)
+
         return GlobalAccess(
             place=self.places[number],
             instruction=number,
@@ -349,8 +352,10 @@ class Run(ABC):
             merged=share("merged"),
             common=share("common"),
             distinct=share("distinct"),
+            shared=share("shared"),
             places=amount("places", "places"),
             adds_floats=self.adds_floats(number),
+            asking=min(asking, 1.0),
         )
 
     def _lines(self, executions: Mapping[int, Amount]) -> tuple[ExecutedLine, ...]:

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 PARTITIONED = frozenset({"sm_80", "sm_90", "sm_100", "sm_103"})
 """Where the L2 cache is two halves, each of which caches what the multiprocessors beside it load,
 so that what all of them load takes its room twice (NVIDIA's A100 white paper)."""
+COPIES, OWN_COPIES = 2.0, 1.5
+"""How often that is so of what several programs load and of all that is written, and of what one
+program loads alone: half of its bytes belong to the other half of the cache, which has them too.
+With 2 for both, norms that go over rows of 32 KB three times read a third too much."""
 LOST, LOCAL_LOST = NormalDist(1.3, 0.25), NormalDist(1, 0.25)
 """The share of bytes that the last cache has lost when they are read again, by how many others lie
 in between: of tensors as a multiple of what it keeps of what all load, of local memory, which is
@@ -39,6 +43,8 @@ From what Nsight Compute counted on an H100 of launches that write 20 MB and mor
 FORGOTTEN = 2.0
 """How many times what the cache keeps a launch touches where the next finds nothing of it there: on
 GPUs with two partitions the whole L2 cache. From the times of repeated launches on an H100."""
+OWN = 1.1
+"""How many times its bytes programs ask for by an access where each has its own, edges included."""
 WIDEST = 16
 """Bytes that a thread loads or stores at once."""
 MEMORY = "memory"
@@ -256,7 +262,7 @@ def memory(counts: Counts, gpu: Gpu, local: LocalMemory | None = None) -> Memory
     once = _at_most(total(one.read_whole for one in counts.footprints), asked_read)
     written = total(one.written_whole for one in counts.footprints)
     written = once_written = _at_most(written, asked_write)
-    cache, room, touched = last_cache(gpu), capacity(gpu), (once + written).high
+    cache, room, touched = last_cache(gpu), _room(counts, gpu), (once + written).high
     frames = 0 if local is None else local.bytes
     if touched is not None and room is not None and touched + frames <= room:
         given = {one: one.read_whole for one in counts.footprints}
@@ -266,7 +272,7 @@ def memory(counts: Counts, gpu: Gpu, local: LocalMemory | None = None) -> Memory
     came = sum(_came(one, amount, counts, gpu) for one, amount in given.items())
     if local is not None:
         asked += local.loaded + local.stored
-        read, taken = local.read(cache), local.written(room)
+        read, taken = local.read(cache), local.written(capacity(gpu))
         reads += read
         written += taken
         came += read.low
@@ -303,6 +309,25 @@ def capacity(gpu: Gpu) -> int | None:
     """
     cache = last_cache(gpu)
     return cache if cache is None else cache // (2 if gpu.target.name in PARTITIONED else 1)
+
+
+def _copies(tensor: Footprint, counts: Counts, gpu: Gpu) -> float:
+    """Return how often the last cache has a byte of a tensor."""
+    if gpu.target.name not in PARTITIONED:
+        return 1.0
+    loads = [one for one in counts.accesses if one.reads and one.tensor == tensor.tensor]
+    is_own = all(one.sectors.low * SECTOR <= OWN * one.unique_bytes.low for one in loads)
+    return OWN_COPIES if loads and is_own else COPIES
+
+
+def _room(counts: Counts, gpu: Gpu) -> int | None:
+    """Return the bytes that the last cache keeps of what a launch touches."""
+    cache = last_cache(gpu)
+    sizes = [(one, _touched(one).low) for one in counts.footprints]
+    whole = sum(size for _, size in sizes)
+    if cache is None or not whole:
+        return cache
+    return round(cache * whole / sum(size * _copies(one, counts, gpu) for one, size in sizes))
 
 
 def repeated(moved: Memory, counts: Counts | None, gpu: Gpu, between: int = 0) -> Memory:
@@ -357,10 +382,9 @@ def _came(tensor: Footprint, given: Amount, counts: Counts, gpu: Gpu) -> int:
     """
     if tensor.written_whole.low >= tensor.read_whole.low:
         return 0
-    copies = 2 if gpu.target.name in PARTITIONED else 1
     accesses = [one for one in counts.accesses if one.reads and one.tensor == tensor.tensor]
     asked = total(one.sectors * SECTOR for one in accesses).low
-    return max(min(asked, copies * given.low), given.low)
+    return max(min(asked, round(_copies(tensor, counts, gpu) * given.low)), given.low)
 
 
 def _written_within(written: Amount, came: int, gpu: Gpu) -> Amount | None:

@@ -100,9 +100,9 @@ def program_of(  # noqa: PLR0913 - what it is made of
     entered = a_warp(way.entered, typical)
 
     def replay_of(some: Iterable[GlobalAccess]) -> Replay:
-        cached = {one.instruction: one.cached for one in some}
+        own = {one.instruction: one for one in some}
         known: dict[str, Any] = {"num_warps": num_warps, "architecture": architecture}
-        return Replay(code, executions, entered, cycles, cached, **known)
+        return Replay(code, executions, entered, cycles, own, **known)
 
     replay = replay_of(accesses)
     mean = {one: _mean(warps, slice(None)) for one, warps in way.executions.items()}
@@ -181,9 +181,16 @@ def _local_bytes(code: Code, mean: Mapping[int, float], opcode: int) -> float:
 
 
 def cached_share(accesses: Iterable[GlobalAccess]) -> float:
-    """Return the share of the sectors that are loaded or copied which the L1 cache has."""
-    sectors = [(one.sectors.middle, one.cached) for one in accesses if one.operation in LOADS]
-    return sum(one * share for one, share in sectors) / max(sum(one for one, _ in sectors), 1.0)
+    """Return the share of what is loaded or copied that the L1 cache has.
+
+    Sectors that several warps of a program ask for count once, as in what its source asks for.
+    """
+    loads = [
+        (one.sectors.middle * (1.0 - one.shared), one.cached)
+        for one in accesses
+        if one.operation in LOADS
+    ]
+    return sum(one * share for one, share in loads) / max(sum(one for one, _ in loads), 1.0)
 
 
 def asked_lines(accesses: Iterable[GlobalAccess], programs: int) -> tuple[float, float]:

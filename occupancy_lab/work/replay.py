@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from occupancy_lab.gpus import CudaArchitecture
+    from occupancy_lab.work.counts import GlobalAccess
     from occupancy_lab.work.slices import Block, Code
 
 NO_SCOREBOARD = 7
@@ -105,6 +106,9 @@ class Step:
     """Cycles from then until its result is there; of memory they are the replay's."""
     cached: float
     """The share of what it loads that the L1 cache has."""
+    asking: float
+    """The share of its executions in which it loads anything; 1 of a copy, which fills with zeros
+    what it does not copy."""
     line: int
     """Of the code, in which it lies."""
 
@@ -158,7 +162,7 @@ class Replay:
         executions: Mapping[int, float],
         entered: Mapping[int, float],
         cycles: Mapping[int, float],
-        cached: Mapping[int, float],
+        accesses: Mapping[int, GlobalAccess],
         *,
         num_warps: int,
         architecture: CudaArchitecture,
@@ -166,7 +170,7 @@ class Replay:
         """Take how often a warp executes each block of *code*, and how often it comes to each loop.
 
         By the instruction's number, *cycles* has for how long an access to memory keeps lsu busy,
-        and *cached* what share of a load the L1 cache has.
+        and *accesses* what it asks of global memory.
         """
         self._code, self._executions, self._entered = code, executions, entered
         self._share = max(num_warps / SCHEDULERS, 1.0)
@@ -178,6 +182,7 @@ class Replay:
             pipe, least = pipe_of(word, architecture)
             kind, left = _kind(word)
             taken = cycles.get(number, least)
+            access = accesses.get(number)
             return Step(
                 stall=max(word >> STALL_BIT & 15, self._share),
                 waits=WAITED[word >> WAITED_BIT & 0x3F],
@@ -189,7 +194,8 @@ class Replay:
                 cycles=taken,
                 busy=taken * (num_warps if pipe == LSU else self._share),
                 latency=_latency(word, pipe),
-                cached=cached.get(number, 0.0),
+                cached=0.0 if access is None else access.cached,
+                asking=1.0 if access is None or kind == COPY else access.asking,
                 line=number // a_line,
             )
 
@@ -421,6 +427,7 @@ class Replay:
         if one.kind == LOCAL:
             return done - one.latency + self._local
         latency = self._latency + one.cached * (CACHED_CYCLES - self._latency)
+        latency *= one.asking
         kind, asked = one.kind, done - one.latency + latency
         if self._transfer and kind in self._in_turn:
             moved = self._num_warps * one.cycles * (1.0 - one.cached)

@@ -41,6 +41,9 @@ UNKNOWN_JUMPS = frozenset({0x14A, 0x14B, 0x14C, 0x159})
 a launch with a message, returns at once here."""
 BRA_ONWARD, DIVERGENT_BIT = 0x947, 91
 """BRA.DIV, a BRA with a uniform register, jumps where a warp's threads are apart."""
+ALL_BIT = 32
+"""BRA.U, which skips what a part of a warp does where none of its threads has to: threads that
+jumped by themselves would not meet the others again."""
 WARP = 32
 UNIFORM_CONDITION = 2
 """The form of a BRA whose condition is a uniform predicate."""
@@ -67,6 +70,8 @@ class Jump:
     register: int | None = None
     """The register with a target, in bytes, to which `offset` is added."""
     offset: int = 0
+    of_all: bool = False
+    """Whether a warp's threads jump where all of them do, and else none does."""
 
 
 @dataclass(slots=True)
@@ -212,7 +217,8 @@ def _jump(number: int, word: int, decoder: Decoder, arch: int) -> Jump:
         return Jump(opcode, None, tuple(conditions), register, offset)
     if opcode == BRA and word >> 9 & 7 == UNIFORM_CONDITION:
         conditions.append((UNIFORM_PREDICATES + (word >> 24 & 7), bool(word >> 27 & 1)))
-    return Jump(opcode, offset // BYTES, tuple(conditions))
+    of_all = opcode == BRA and bool(word >> ALL_BIT & 1)
+    return Jump(opcode, offset // BYTES, tuple(conditions), of_all=of_all)
 
 
 def _blocks(

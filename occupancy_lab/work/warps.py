@@ -192,6 +192,9 @@ class Warps:
             holds = self._holds(block.stop - 1, jump)
             if holds is None:
                 return [(block.stop, mask), (jump.target or 0, mask)]
+            if jump.of_all and holds.shape[1] > 1:
+                of_warps = by_warp(holds | ~mask, self.code.lanes)
+                holds = np.repeat(of_warps.all(axis=2), self.code.lanes, axis=1)
             taken, stays = mask & holds, mask & ~holds
             if stays.any():
                 ways.append((block.stop, stays))

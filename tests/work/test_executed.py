@@ -144,7 +144,8 @@ def test_passes_that_are_left_out_change_nothing(
     monkeypatch.setattr(followed, "MOST_BLOCKS_OF_ADDRESSES", 1 << 20)
     every = execute(texts, arguments, (5,))
     for one, other in zip(found.accesses, every.accesses, strict=True):
-        kept = {name: getattr(other, name) for name in ("cached", "merged", "distinct", "passes")}
+        names = ("cached", "merged", "distinct", "shared", "passes")
+        kept = {name: getattr(other, name) for name in names}
         assert dataclasses.replace(one, **kept) == other
         assert one.merged == pytest.approx(other.merged, abs=0.001)
         assert one.distinct >= other.distinct - 0.001

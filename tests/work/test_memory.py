@@ -18,6 +18,7 @@ from occupancy_lab.work.counts import (
     Footprint,
     LocalReuse,
     Place,
+    Reuse,
     total,
 )
 from occupancy_lab.work.memory import (
@@ -200,6 +201,30 @@ def test_half_of_a_cache_in_two_parts_keeps_what_all_load() -> None:
     assert capacity(find_gpu("l4")) == 48 * MIB
     assert capacity(MI300X) == 256 * MIB
     assert capacity(bare_gpus()["sm_90"]) is None
+
+
+def test_what_one_program_loads_alone_takes_less_room() -> None:
+    """Rows that their programs read again are lost later than what several programs share.
+
+    An H100 has 50 MiB. Behind 34 MB half is lost of what is there twice, and a quarter else.
+    """
+    own = rows(1024, 8192, 1024, passes=3)
+    shared = dataclasses.replace(
+        own,
+        accesses=tuple(
+            dataclasses.replace(one, sectors=one.sectors * 2) if one.reads else one
+            for one in own.accesses
+        ),
+    )
+    once = own.unique_read_bytes.low
+    again = 34 * 10**6
+    for counts, share in ((own, 0.25), (shared, 0.5)):
+        footprints = tuple(
+            dataclasses.replace(one, again=(Reuse(again, once),)) if one.read.low else one
+            for one in counts.footprints
+        )
+        found = memory(dataclasses.replace(counts, footprints=footprints), H100)
+        assert found.dram_read_bytes.low / once - 1 == pytest.approx(share, abs=0.06)
 
 
 def test_what_values_steer_has_a_least_and_a_most() -> None:

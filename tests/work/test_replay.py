@@ -11,7 +11,7 @@ from recorded_work import RecordedLaunch, recorded_launches
 
 from occupancy_lab.gpus import architectures
 from occupancy_lab.work import operations, replay
-from occupancy_lab.work.counts import LATENCIES
+from occupancy_lab.work.counts import LATENCIES, Amount, GlobalAccess, Place
 from occupancy_lab.work.replay import Replay
 from occupancy_lab.work.slices import BRA, EXIT, read_code
 from occupancy_lab.work.waits import DEPBAR, LDGDEPBAR
@@ -45,7 +45,7 @@ def replayed(
     *words: int,
     num_warps: int = 4,
     latency: float = 500.0,
-    cached: Mapping[int, float] = MappingProxyType({}),
+    accesses: Mapping[int, GlobalAccess] = MappingProxyType({}),
     local: float = replay.CACHED_CYCLES,
     line: float = 0.0,
 ) -> float:
@@ -55,8 +55,15 @@ def replayed(
     """
     code = code_of(*words)
     once = dict.fromkeys(code.blocks, 1.0)
-    found = Replay(code, once, {}, {}, cached, num_warps=num_warps, architecture=HOPPER)
+    found = Replay(code, once, {}, {}, accesses, num_warps=num_warps, architecture=HOPPER)
     return found.cycles(latency, local=local, code=line)
+
+
+def access(*, cached: float = 0.0, asking: float = 1.0) -> GlobalAccess:
+    """Return an access of which the cache has a share, and in which a share asks for anything."""
+    amounts = [Amount.of(1)] * 5
+    known = {"is_known": True, "cached": cached, "asking": asking}
+    return GlobalAccess(Place("kernel.py", 1), 0, "load", "x", 4, *amounts, **known)
 
 
 LOAD = word(operations.LDG | 0x200, result=0)
@@ -176,7 +183,9 @@ def test_a_special_function_is_there_sooner_than_a_shuffle() -> None:
 def test_what_the_l1_cache_has_is_there_soon() -> None:
     """A load that it has takes a tenth of the latency of memory, one that it has half of half."""
     alone = replayed()
-    whole, half, none = (replayed(LOAD, USE, cached={0: share}) for share in (1.0, 0.5, 0.0))
+    whole, half, none = (
+        replayed(LOAD, USE, accesses={0: access(cached=share)}) for share in (1.0, 0.5, 0.0)
+    )
     assert whole - alone < 0.1 * (none - alone)
     assert half == pytest.approx((whole + none) / 2)
 
@@ -184,11 +193,26 @@ def test_what_the_l1_cache_has_is_there_soon() -> None:
 def test_what_the_l1_cache_has_does_not_overtake_what_it_lacks() -> None:
     """A load that the cache has is there a pass of all warps after one before that it lacks."""
     first = replayed(LOAD, USE)
-    behind = replayed(LOAD, word(operations.LDG | 0x200, result=1), USE, cached={1: 1.0})
+    other, cached = word(operations.LDG | 0x200, result=1), {1: access(cached=1.0)}
+    behind = replayed(LOAD, other, USE, accesses=cached)
     waiting = word(0x221, stall=4, waits=2)
-    both = replayed(LOAD, word(operations.LDG | 0x200, result=1), waiting, cached={1: 1.0})
+    both = replayed(LOAD, other, waiting, accesses=cached)
     assert behind == pytest.approx(first, abs=6)
     assert both == pytest.approx(first + 4, abs=2)
+
+
+def test_a_load_that_is_masked_altogether_is_not_waited_for() -> None:
+    """Where no thread of a program asks for anything memory takes no time; of half the loads half.
+
+    A copy fills with zeros what it does not copy, and is waited for.
+    """
+    copy, wait = word(operations.LDGSTS), word(DEPBAR | 0x800) | 1 << 47
+    for some in ((LOAD, USE), (copy, word(LDGDEPBAR), wait)):
+        none, half, whole = (
+            replayed(*some, accesses={0: access(asking=share)}) for share in (0.0, 0.5, 1.0)
+        )
+        assert half == pytest.approx((none + whole) / 2, abs=3)
+        assert whole - none == pytest.approx(500 if some[0] == LOAD else 0, abs=4)
 
 
 def test_a_load_comes_in_turn_where_memory_is_slow() -> None:

@@ -1,0 +1,72 @@
+"""What a program waits for, by what the others of a launch ask for at the same time."""
+
+from __future__ import annotations
+
+import pytest
+from hand_made import matmul, rows
+
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.throughput.demand import Demand, Doing, demand_of
+from occupancy_lab.values import Resources
+from occupancy_lab.work.counts import Program
+from occupancy_lab.work.memory import memory
+from occupancy_lab.work.pipes import TENSOR, XU
+
+AHEAD, WAITING = (0.0, 0.0), (0.5, 0.9)
+PRODUCTS, TURNS = {TENSOR: 100.0}, {TENSOR: 100.0, XU: 50.0}
+
+
+@pytest.mark.parametrize(
+    ("transferred", "pipes", "programs", "again", "share"),
+    [
+        (AHEAD, PRODUCTS, 200, False, 1.0),
+        (AHEAD, PRODUCTS, 800, False, 1.0),
+        (WAITING, PRODUCTS, 200, False, 1.0),
+        (WAITING, PRODUCTS, 400, False, 0.1 + 0.9 / 4),
+        (AHEAD, TURNS, 100, False, 1.0),
+        (AHEAD, TURNS, 101, False, 0.1),
+        (AHEAD, PRODUCTS, 200, True, 0.1),
+    ],
+)
+def test_what_several_ask_for_at_once_all_wait_for(
+    transferred: tuple[float, float],
+    pipes: dict[str, float],
+    programs: int,
+    share: float,
+    *,
+    again: bool,
+) -> None:
+    """Of 100 multiprocessors with two programs each those of the first round wait for memory.
+
+    So do all whose copies run ahead. Programs that take turns, and those of a launch right after
+    the same, wait by what each of them gets from there.
+    """
+    demand = Demand(
+        programs=programs,
+        fit=2,
+        program=Program(pipes, (1.0, 2.0, 3.0), None, 0.0, transferred=transferred),
+        resources=Resources(n_regs=32, num_warps=4, shared=0),
+        read_bytes=1e6,
+        written_bytes=0.0,
+        l2_bytes=1e7,
+        missed=0.1,
+        first=1.0,
+        again=again,
+    )
+    assert demand.awaited(100) == pytest.approx(share)
+
+
+def test_the_first_to_ask_gets_it_from_memory() -> None:
+    """Blocks that all programs of a product share are a small part of what they load, and new.
+
+    Rows that are read again later are not.
+    """
+    gpu, resources = find_gpu("h100"), Resources(n_regs=32, num_warps=4, shared=0)
+    product, again = matmul(1024, 128, 264), rows(64, 8192, 64, passes=3)
+    found = [
+        demand_of(Doing(one, None, memory(one, gpu), resources, 2, gpu)) for one in (product, again)
+    ]
+    shared, later = (one for one in found if one is not None)
+    assert shared.missed < 0.2
+    assert shared.first == pytest.approx(1.0)
+    assert later.first == pytest.approx(later.missed, rel=0.01)
