@@ -95,7 +95,7 @@ def test_a_sum_is_split_among_more_programs(split: int, *, adds: bool) -> None:
         assert one.record.launch.grid == (32, parts)
     first = run.to_document().answer[0]
     zero = "" if adds else ", and c_ptr is 0 before"
-    assert f"SPLIT_K 8 instead of {split} (if the kernel allows it{zero}): " in first
+    assert f"SPLIT_K 16 instead of {split} (if the kernel allows it{zero}): " in first
     assert f"as {32 * split} programs take" in first
 
 
