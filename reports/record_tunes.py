@@ -464,7 +464,7 @@ def first_change(function: Any, arguments: Any, keywords: Any, grid: Any) -> dic
 
 
 def _bench(call: Callable[[], Any], quantiles: Sequence[float]) -> Any:
-    if DEVICE == "cpu":  # a dry run, in which the one that is left is as good as any
+    if DEVICE == "cpu":  # a dry run launches nothing: all configurations take the same time
         return [0.0 for _ in quantiles]
     import triton
 

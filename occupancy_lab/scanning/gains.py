@@ -107,6 +107,7 @@ class Pass:
             written_bytes=0.0,
             l2_bytes=launched * self.moved,
             missed=1.0,
+            first=1.0,
             again=False,
         )
         return Rounds(demand, self.gpu)

@@ -214,6 +214,7 @@ def copy_us(total_bytes: int, gpu: Gpu) -> float | None:
         l2_bytes=total_bytes,
         stored_bytes=written,
         missed=1.0,
+        first=1.0,
         again=False,
     )
     uneven = written >= LARGE_BYTES and written % WHOLE_BYTES and gpu.target.backend == "cuda"

@@ -62,15 +62,16 @@ class Asked:
     distinct: float = 0.0
     """Sectors that a program asks for the first time."""
     shared: float = 0.0
-    """Sectors that another warp asks for too, beyond one each."""
+    """Of loads, what several warps of the program ask for, beyond the first request for each
+    sector, whether the L1 cache has it or not."""
     merged: float = 0.0
-    """Sectors that another warp of the program asks for too, beyond one each; of a copy also those
-    that the L1 cache has, and of a store those in lines that were just stored to."""
+    """Of a load those of `shared` that the L1 cache lacks; of a copy these and all that it has; of
+    a store those in lines that were just stored to."""
     places: float = 0.0
     """Of atomic operations the addresses, each counted once a warp; as many as threads where they
     are not known."""
     programs: float = 0.0
-    """Programs of which a thread's condition is true."""
+    """How often a program executes it with a thread whose condition is true."""
 
     def a_time(self, times: float) -> Asked:
         """Return the same of one of so many executions."""
@@ -117,12 +118,12 @@ class L1Cache:
 
     def load(
         self, address: Any, threads: Any, part: float | None = None
-    ) -> tuple[float, float, float, float]:
+    ) -> tuple[float, float, float]:
         """Return the share of the sectors of a load that the program loaded shortly before.
 
-        The second is of those that it did not, but that another of its warps asks for too, the
-        third of those that it never loaded, and the last of all that another warp asks for too. A
-        load that stands for those of places a *part* of a sector apart lacks each sector once.
+        The second is of those that it never loaded, and the third of requests beyond the first for
+        a sector. A load that stands for those of places a *part* of a sector apart lacks each
+        sector once.
         """
         wanted = np.unique((address if len(address) == 1 else address[threads]) // SECTOR).tolist()
         oldest = self.lines - KEPT_LINES
@@ -137,9 +138,8 @@ class L1Cache:
         by_warps = int(firsts(_sectors(address[np.newaxis], threads[np.newaxis], self.lanes)).sum())
         shared = 1 - len(wanted) / by_warps
         if part is not None:
-            return 1 - part, part * shared, part * (1 - shared), shared
-        cached, asked = 1 - len(missed) / len(wanted), len(missed) / by_warps
-        return cached, 1 - cached - asked, first / by_warps, shared
+            return 1 - part, part * (1 - shared), shared
+        return 1 - len(missed) / len(wanted), first / by_warps, shared
 
     def store(self, address: Any, threads: Any) -> float:
         """Return the share of its lines that a store asks for with those before it.
@@ -206,8 +206,9 @@ class Asking:
         asked.threads += threads
         if not threads:
             return
-        warps = int(by_warp(mask, self._lanes).any(axis=2).sum()) * same
-        asked.programs += int(mask.any(axis=1).sum()) * same
+        asking = by_warp(mask, self._lanes).any(axis=2)
+        warps = int(asking.sum()) * same
+        asked.programs += int(asking.any(axis=1).sum()) * same
         asked.is_known &= is_known and address is not None
         opcode, size = step.word & 0x1FF, self._bytes_of(step.number)
         if address is None:
@@ -248,7 +249,8 @@ class Asking:
         cache = self._caches[place]
         if opcode in operations.LOADS or is_copy:
             cache.begin(step.number, repeat)
-            cached, merged, first, shared = cache.load(own, threads, part)
+            cached, first, shared = cache.load(own, threads, part)
+            merged = (1.0 - cached) * shared
             if is_copy:  # it is waited for with all others
                 cached, merged = 0.0, cached + merged
             elif self._programs > 1 and (address == address[:1]).all():

@@ -342,6 +342,10 @@ class ExecutedLoop:
     """Passes, of all warps together."""
 
 
+LOADS = frozenset({"load", "copy"})
+"""Operations of a `GlobalAccess` that the L1 cache can serve."""
+
+
 @dataclass(frozen=True, slots=True)
 class GlobalAccess:
     """What one instruction asks of global memory in a launch."""
@@ -378,14 +382,15 @@ class GlobalAccess:
     distinct: float = 0.0
     """The share of its sectors that its program asks for the first time."""
     shared: float = 0.0
-    """The share of its sectors that another warp asks for too, beyond one each."""
+    """The share of its sectors that other warps of the program have asked for already."""
     places: Amount = NOTHING
     """Of an atomic operation the addresses, each counted once a warp; as many as threads where they
     are not known."""
     adds_floats: bool = False
     """Whether it is an atomic operation on floats."""
     asking: float = 1.0
-    """The share of its executions by programs in which a thread's condition is true."""
+    """The share of its executions in which a thread of the program asks for anything; 1 where that
+    is not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ import numpy as np
 from occupancy_lab.errors import BinaryError
 from occupancy_lab.work.asked import Asked, Asking
 from occupancy_lab.work.counts import (
+    LOADS,
     NO_WAIT,
     NOTHING,
     Amount,
@@ -31,7 +32,6 @@ from occupancy_lab.work.counts import (
     total,
 )
 from occupancy_lab.work.module import UNKNOWN_PLACE
-from occupancy_lab.work.program import LOADS
 from occupancy_lab.work.threads import Launched
 from occupancy_lab.work.tickets import Tickets
 from occupancy_lab.work.warps import MOST_NUMBERS, Followed, TooWideError, Visits, Warps

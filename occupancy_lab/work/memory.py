@@ -24,12 +24,13 @@ PARTITIONED = frozenset({"sm_80", "sm_90", "sm_100", "sm_103"})
 """Where the L2 cache is two halves, each of which caches what the multiprocessors beside it load,
 so that what all of them load takes its room twice (NVIDIA's A100 white paper)."""
 COPIES, OWN_COPIES = 2.0, 1.5
-"""How often that is so of what several programs load and of all that is written, and of what one
-program loads alone: half of its bytes belong to the other half of the cache, which has them too.
-With 2 for both, norms that go over rows of 32 KB three times read a third too much."""
+"""The copies of a byte that such a cache has: of what several programs load, or that is written;
+and of what one program alone loads. Each byte belongs to one half, and a multiprocessor beside the
+other half has a second copy there, which is so for half of the bytes. With 2 for both, norms that
+go over rows of 32 KB three times read a third too much."""
 LOST, LOCAL_LOST = NormalDist(1.3, 0.25), NormalDist(1, 0.25)
 """The share of bytes that the last cache has lost when they are read again, by how many others lie
-in between: of tensors as a multiple of what it keeps of what all load, of local memory, which is
+in between: of tensors as a multiple of what it keeps of the launch, of local memory, which is
 one multiprocessor's, of the whole cache. From what Nsight Compute counted on an H100 and an H200 of
 80 launches that read beyond it, most of them products of matrices."""
 LOCAL_FARTHEST = 2.25
@@ -44,7 +45,8 @@ FORGOTTEN = 2.0
 """How many times what the cache keeps a launch touches where the next finds nothing of it there: on
 GPUs with two partitions the whole L2 cache. From the times of repeated launches on an H100."""
 OWN = 1.1
-"""How many times its bytes programs ask for by an access where each has its own, edges included."""
+"""Programs load bytes of their own by an access if all together ask for at most so many times its
+distinct bytes: sectors at the ends of rows are asked for twice."""
 WIDEST = 16
 """Bytes that a thread loads or stores at once."""
 MEMORY = "memory"
@@ -308,25 +310,30 @@ def capacity(gpu: Gpu) -> int | None:
     On NVIDIA's GPUs with two partitions that is half of it. None where its size is not known.
     """
     cache = last_cache(gpu)
-    return cache if cache is None else cache // (2 if gpu.target.name in PARTITIONED else 1)
+    if cache is None or gpu.target.name not in PARTITIONED:
+        return cache
+    return int(cache / COPIES)
 
 
 def _copies(tensor: Footprint, counts: Counts, gpu: Gpu) -> float:
-    """Return how often the last cache has a byte of a tensor."""
+    """Return how many copies of each byte of a tensor the last cache has, in the mean."""
     if gpu.target.name not in PARTITIONED:
         return 1.0
     loads = [one for one in counts.accesses if one.reads and one.tensor == tensor.tensor]
-    is_own = all(one.sectors.low * SECTOR <= OWN * one.unique_bytes.low for one in loads)
-    return OWN_COPIES if loads and is_own else COPIES
+    is_own = bool(loads) and all(
+        one.sectors.is_exact and one.sectors.low * SECTOR <= OWN * one.unique_bytes.low
+        for one in loads
+    )
+    return OWN_COPIES if is_own and not tensor.written_whole.low else COPIES
 
 
 def _room(counts: Counts, gpu: Gpu) -> int | None:
-    """Return the bytes that the last cache keeps of what a launch touches."""
+    """Return how many distinct bytes of a launch the last cache keeps; None: not known."""
     cache = last_cache(gpu)
     sizes = [(one, _touched(one).low) for one in counts.footprints]
     whole = sum(size for _, size in sizes)
     if cache is None or not whole:
-        return cache
+        return capacity(gpu)
     return round(cache * whole / sum(size * _copies(one, counts, gpu) for one, size in sizes))
 
 
@@ -377,8 +384,7 @@ def _touched(tensor: Footprint) -> Amount:
 def _came(tensor: Footprint, given: Amount, counts: Counts, gpu: Gpu) -> int:
     """Return the bytes of a tensor that come into the L2 cache and stay apart from what is written.
 
-    What several programs load comes twice where the cache is two halves. What is written too takes
-    no room of its own.
+    It comes as often as the cache has copies of it. What is written too takes no room of its own.
     """
     if tensor.written_whole.low >= tensor.read_whole.low:
         return 0

@@ -15,6 +15,7 @@ from occupancy_lab.work.counts import (
     CACHED_CYCLES,
     DISTANCES,
     LATENCIES,
+    LOADS,
     SECTOR,
     TRANSFERS,
     Common,
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
 OPERAND_SHARE = 0.7
 """The part of the reads of a product's operands that others wait for: an H100, from products of
 matrices of FP16 and FP32 (TF32)."""
-LOADS = frozenset({"load", "copy"})
-"""Operations of a `GlobalAccess` that the L1 cache can serve."""
 COPY_CYCLES, COPY_MISS_CYCLES = 0.8, 1.0
 """Of lsu, which a copy through the L1 cache takes besides its passes, and for each line that the
 cache lacks (H100, copies of 4 and 8 bytes a thread of 12 strides)."""
@@ -153,11 +152,11 @@ def _common(
     if not any(one.common for one in accesses):
         return None
     there = [replace(one, cached=one.cached + one.common) for one in accesses]
-    replay = replay_of(there)
+    replay = replay_of([replace(one, cached=cached_with_common(one)) for one in accesses])
     distinct = sum(one.sectors.middle * one.distinct for one in accesses) / programs
     return Common(
         alone=tuple(replay.cycles(latency) / weight for latency in LATENCIES),
-        cached=cached_share(there),
+        cached=cached_share(replace(one, cached=cached_with_common(one)) for one in accesses),
         loaded_lines=asked_lines(there, programs)[0],
         distinct_bytes=distinct * SECTOR,
     )
@@ -178,6 +177,14 @@ def _local_bytes(code: Code, mean: Mapping[int, float], opcode: int) -> float:
         for word, times in executed
         if word & 0x1FF == opcode
     )
+
+
+def cached_with_common(access: GlobalAccess) -> float:
+    """Return the share that the L1 cache has of an access if it has what all programs load too.
+
+    Sectors that several warps of a program ask for count once.
+    """
+    return min(access.cached + access.common / (1.0 - access.shared), 1.0)
 
 
 def cached_share(accesses: Iterable[GlobalAccess]) -> float:

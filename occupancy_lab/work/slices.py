@@ -42,8 +42,9 @@ a launch with a message, returns at once here."""
 BRA_ONWARD, DIVERGENT_BIT = 0x947, 91
 """BRA.DIV, a BRA with a uniform register, jumps where a warp's threads are apart."""
 ALL_BIT = 32
-"""BRA.U, which skips what a part of a warp does where none of its threads has to: threads that
-jumped by themselves would not meet the others again."""
+"""What makes it BRA.U: a warp jumps if the condition holds for all of its threads that are there,
+and else none of them does. With it a launch of fla's that skips so executes the 4,449,280
+instructions that Nsight Compute counts on an H200, and twice as many without."""
 WARP = 32
 UNIFORM_CONDITION = 2
 """The form of a BRA whose condition is a uniform predicate."""
@@ -71,7 +72,7 @@ class Jump:
     """The register with a target, in bytes, to which `offset` is added."""
     offset: int = 0
     of_all: bool = False
-    """Whether a warp's threads jump where all of them do, and else none does."""
+    """Whether a warp's threads jump only if the condition holds for all of them."""
 
 
 @dataclass(slots=True)

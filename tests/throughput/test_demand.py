@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from hand_made import matmul, rows
+from hand_made import executed, matmul, rows
 
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.throughput.demand import Demand, Doing, demand_of
 from occupancy_lab.values import Resources
-from occupancy_lab.work.counts import Program
+from occupancy_lab.work.counts import Place, Program
 from occupancy_lab.work.memory import memory
 from occupancy_lab.work.pipes import TENSOR, XU
 
@@ -54,6 +56,7 @@ def test_what_several_ask_for_at_once_all_wait_for(
         again=again,
     )
     assert demand.awaited(100) == pytest.approx(share)
+    assert replace(demand, is_followed=False).awaited(100) == 0.1
 
 
 def test_the_first_to_ask_gets_it_from_memory() -> None:
@@ -70,3 +73,18 @@ def test_the_first_to_ask_gets_it_from_memory() -> None:
     assert shared.missed < 0.2
     assert shared.first == pytest.approx(1.0)
     assert later.first == pytest.approx(later.missed, rel=0.01)
+
+
+def test_what_a_program_loads_again_itself_is_not_waited_for_as_new() -> None:
+    """However near: of three loads of a row that the L1 cache does not keep two come later."""
+    gpu, resources = find_gpu("h100"), Resources(n_regs=32, num_warps=4, shared=0)
+    counts = rows(8, 8192, 8, passes=3)
+    near = replace(counts, footprints=tuple(replace(one, again=()) for one in counts.footprints))
+    ran = executed([Place("k.py", 1)], 8 * 4)
+    third = replace(ran, accesses=tuple(replace(one, distinct=1 / 3) for one in ran.accesses))
+    found = [
+        demand_of(Doing(near, one, memory(near, gpu), resources, 2, gpu)) for one in (ran, third)
+    ]
+    all_later, one_new = (one.first for one in found if one is not None)
+    assert one_new == pytest.approx(1 / 3, rel=0.01)
+    assert all_later == pytest.approx(1 / 3, rel=0.01)  # the share of each program by itself

@@ -14,8 +14,7 @@ from occupancy_lab.gpus import architectures, find_gpu
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.throughput.demand import behind_others, l1_missing, l1_room
 from occupancy_lab.values import Resources
-from occupancy_lab.work.counts import SECTOR, Common, Program, total
-from occupancy_lab.work.program import LOADS
+from occupancy_lab.work.counts import LOADS, SECTOR, Common, Program, total
 
 MANY = 1e5
 """Sectors of a launch, most of which it loads after its first programs."""
