@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.values import Resources, Work
-    from occupancy_lab.work.counts import Counts, Executed, Footprint
+    from occupancy_lab.work.counts import Access, Counts, Executed, Footprint
 
 PARTITIONED = frozenset({"sm_80", "sm_90", "sm_100", "sm_103"})
 """Where the L2 cache is two halves, each of which caches what the multiprocessors beside it load,
@@ -315,11 +315,16 @@ def capacity(gpu: Gpu) -> int | None:
     return int(cache / COPIES)
 
 
+def _loads(tensor: Footprint, counts: Counts) -> list[Access]:
+    """Return what reads a tensor."""
+    return [one for one in counts.accesses if one.reads and one.tensor == tensor.tensor]
+
+
 def _copies(tensor: Footprint, counts: Counts, gpu: Gpu) -> float:
     """Return how many copies of each byte of a tensor the last cache has, in the mean."""
     if gpu.target.name not in PARTITIONED:
         return 1.0
-    loads = [one for one in counts.accesses if one.reads and one.tensor == tensor.tensor]
+    loads = _loads(tensor, counts)
     is_own = bool(loads) and all(
         one.sectors.is_exact and one.sectors.low * SECTOR <= OWN * one.unique_bytes.low
         for one in loads
@@ -388,8 +393,7 @@ def _came(tensor: Footprint, given: Amount, counts: Counts, gpu: Gpu) -> int:
     """
     if tensor.written_whole.low >= tensor.read_whole.low:
         return 0
-    accesses = [one for one in counts.accesses if one.reads and one.tensor == tensor.tensor]
-    asked = total(one.sectors * SECTOR for one in accesses).low
+    asked = total(one.sectors * SECTOR for one in _loads(tensor, counts)).low
     return max(min(asked, round(_copies(tensor, counts, gpu) * given.low)), given.low)
 
 
@@ -417,8 +421,7 @@ def _given(tensor: Footprint, counts: Counts, room: int | None, frames: int) -> 
     touches as well.
     """
     if room is None or tensor.again is None:
-        accesses = [one for one in counts.accesses if one.reads and one.tensor == tensor.tensor]
-        asked = total(one.sectors * SECTOR for one in accesses).high
+        asked = total(one.sectors * SECTOR for one in _loads(tensor, counts)).high
         once = tensor.read_whole
         return Amount(once.low, None if asked is None else max(asked, once.high or once.low))
     late = sum(one.bytes * LOST.cdf((one.distance + frames) / room) for one in tensor.again)

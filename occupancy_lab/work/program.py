@@ -151,13 +151,14 @@ def _common(
     """
     if not any(one.common for one in accesses):
         return None
-    there = [replace(one, cached=one.cached + one.common) for one in accesses]
-    replay = replay_of([replace(one, cached=cached_with_common(one)) for one in accesses])
+    there = [replace(one, cached=cached_with_common(one)) for one in accesses]
+    asked = [replace(one, cached=one.cached + one.common) for one in accesses]
+    replay = replay_of(there)
     distinct = sum(one.sectors.middle * one.distinct for one in accesses) / programs
     return Common(
         alone=tuple(replay.cycles(latency) / weight for latency in LATENCIES),
-        cached=cached_share(replace(one, cached=cached_with_common(one)) for one in accesses),
-        loaded_lines=asked_lines(there, programs)[0],
+        cached=cached_share(there),
+        loaded_lines=asked_lines(asked, programs)[0],
         distinct_bytes=distinct * SECTOR,
     )
 

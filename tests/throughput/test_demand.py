@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 from hand_made import executed, matmul, rows
@@ -13,6 +14,9 @@ from occupancy_lab.values import Resources
 from occupancy_lab.work.counts import Place, Program
 from occupancy_lab.work.memory import memory
 from occupancy_lab.work.pipes import TENSOR, XU
+
+if TYPE_CHECKING:
+    from occupancy_lab.work.counts import Counts, Executed
 
 AHEAD, WAITING = (0.0, 0.0), (0.5, 0.9)
 PRODUCTS, TURNS = {TENSOR: 100.0}, {TENSOR: 100.0, XU: 50.0}
@@ -59,17 +63,20 @@ def test_what_several_ask_for_at_once_all_wait_for(
     assert replace(demand, is_followed=False).awaited(100) == 0.1
 
 
+def demanded(counts: Counts, ran: Executed | None = None) -> Demand:
+    """Return what a launch on an H100 asks for, of a small program."""
+    gpu, resources = find_gpu("h100"), Resources(n_regs=32, num_warps=4, shared=0)
+    found = demand_of(Doing(counts, ran, memory(counts, gpu), resources, 2, gpu))
+    assert found is not None
+    return found
+
+
 def test_the_first_to_ask_gets_it_from_memory() -> None:
     """Blocks that all programs of a product share are a small part of what they load, and new.
 
     Rows that are read again later are not.
     """
-    gpu, resources = find_gpu("h100"), Resources(n_regs=32, num_warps=4, shared=0)
-    product, again = matmul(1024, 128, 264), rows(64, 8192, 64, passes=3)
-    found = [
-        demand_of(Doing(one, None, memory(one, gpu), resources, 2, gpu)) for one in (product, again)
-    ]
-    shared, later = (one for one in found if one is not None)
+    shared, later = demanded(matmul(1024, 128, 264)), demanded(rows(64, 8192, 64, passes=3))
     assert shared.missed < 0.2
     assert shared.first == pytest.approx(1.0)
     assert later.first == pytest.approx(later.missed, rel=0.01)
@@ -77,14 +84,10 @@ def test_the_first_to_ask_gets_it_from_memory() -> None:
 
 def test_what_a_program_loads_again_itself_is_not_waited_for_as_new() -> None:
     """However near: of three loads of a row that the L1 cache does not keep two come later."""
-    gpu, resources = find_gpu("h100"), Resources(n_regs=32, num_warps=4, shared=0)
     counts = rows(8, 8192, 8, passes=3)
     near = replace(counts, footprints=tuple(replace(one, again=()) for one in counts.footprints))
     ran = executed([Place("k.py", 1)], 8 * 4)
     third = replace(ran, accesses=tuple(replace(one, distinct=1 / 3) for one in ran.accesses))
-    found = [
-        demand_of(Doing(near, one, memory(near, gpu), resources, 2, gpu)) for one in (ran, third)
-    ]
-    all_later, one_new = (one.first for one in found if one is not None)
-    assert one_new == pytest.approx(1 / 3, rel=0.01)
-    assert all_later == pytest.approx(1 / 3, rel=0.01)  # the share of each program by itself
+    all_later, one_new = (demanded(near, one) for one in (ran, third))
+    assert one_new.first == pytest.approx(1 / 3, rel=0.01)
+    assert all_later.first == pytest.approx(1 / 3, rel=0.01)  # the share of each by itself

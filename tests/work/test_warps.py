@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import struct
-
 import numpy as np
 import pytest
 
@@ -31,8 +29,7 @@ def test_a_warp_takes_a_uniform_jump_as_a_whole(jump: int, warps: int) -> None:
     What skips the place where threads meet again is executed twice by a warp that is parted.
     """
     words = (THREAD, ABOVE, jump, MEETS, EXIT)
-    data = b"".join(struct.pack("<QQ", one & (1 << 64) - 1, one >> 64) for one in words)
-    code = read_code(data, 90)
+    code = read_code(b"".join(one.to_bytes(16, "little") for one in words), 90)
     places = [np.zeros((1, 1), np.uint32)] * 3
     launched = Launched(places, 64, 1024, lambda *_: None, lambda *_, **__: ())
     found = Warps(code, slice_of(code, frozenset()), launched).follow(100)
