@@ -10,27 +10,39 @@ from __future__ import annotations
 
 import argparse
 import csv
+import itertools
+import json
+import sys
+from collections import defaultdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.asked import ask
-from occupancy_lab.compiled_records import compile_runs, with_counts
+from occupancy_lab.compiled_records import compile_asked, compile_runs, with_counts
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import chosen_kernel
 from occupancy_lab.record import Record
 from occupancy_lab.sweeping.recorded import row_config, row_problem
+from occupancy_lab.workers.child import cores
+from occupancy_lab.workers.forked import in_forks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from occupancy_lab.asked import Asked
     from occupancy_lab.prediction import Prediction
+
+    Rows = list[dict[str, str]]
 
 DATA = Path(__file__).resolve().parent / "data"
 GPUS = ("h100", "h200")
 NAMES = ("kernel", "rows", "cols", "dtype", "BLOCK_SIZE", "num_warps", "num_stages")
 PREDICTED = ("predicted_us", "bound")
+PART, WRITTEN = 32, 16
+"""Launches that a fork predicts at once, and after how many parts what is filled is written."""
 
 
 def read(gpu: str) -> list[dict[str, str]]:
@@ -62,26 +74,51 @@ def predicted(record: Record, launched: str) -> Prediction | None:
     return record.with_others.get(int(launched or 0))
 
 
+def asked_of(launches: Sequence[Rows], gpu: str) -> list[Asked]:
+    """Return what the rows of each of *launches*, those of *gpu*, ask for."""
+    return [
+        ask(chosen_kernel(row["kernel"]), row_problem(row), row_config(row), find_gpu(gpu))
+        for row, *_ in launches
+    ]
+
+
+def fill(launches: Sequence[Rows], gpu: str) -> str:
+    """Return the columns of all rows of *launches*, which the store has compiled, as JSON."""
+    asked = asked_of(launches, gpu)
+    compiler = Compiler(store_directory(), jobs=1)
+    runs = with_counts(compile_runs(asked, compiler), asked, compiler, jobs=1, besides=True)
+    return json.dumps(
+        [
+            cells(predicted(run, row["launched"]) if isinstance(run, Record) else None)
+            for run, rows in zip(runs, launches, strict=True)
+            for row in rows
+        ]
+    )
+
+
 def main() -> None:
-    """Fill the columns."""
+    """Fill the columns; what is filled is written every few parts."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpu", choices=GPUS, action="append")
     for gpu in parser.parse_args().gpu or GPUS:
         rows = read(gpu)
-        names = {tuple(row[name] for name in NAMES): row for row in rows if row["us"]}
-        asked = [
-            ask(chosen_kernel(row["kernel"]), row_problem(row), row_config(row), find_gpu(gpu))
-            for row in names.values()
-        ]
-        compiler = Compiler(store_directory())
-        runs = with_counts(compile_runs(asked, compiler), asked, compiler, besides=True)
-        found = {
-            name: run for name, run in zip(names, runs, strict=True) if isinstance(run, Record)
-        }
+        measured = defaultdict(list)
         for row in rows:
-            run = found.get(tuple(row[name] for name in NAMES)) if row["us"] else None
-            row.update(cells(None if run is None else predicted(run, row["launched"])))
-        write(gpu, rows)
+            if row["us"]:
+                measured[tuple(row[name] for name in NAMES)].append(row)
+        launches = [*measured.values()]
+        compile_asked(asked_of(launches, gpu), Compiler(store_directory()))
+        parts = [launches[start : start + PART] for start in range(0, len(launches), PART)]
+        calls = {place: partial(fill, part, gpu) for place, part in enumerate(parts)}
+        for count, (place, (answer, words)) in enumerate(in_forks(calls, cores(), None), start=1):
+            if not answer:
+                sys.exit(f"A part of {gpu} is not counted: {words}")
+            filled = itertools.chain(*parts[place])
+            for row, columns in zip(filled, json.loads(answer), strict=True):
+                row.update(columns)
+            if count % WRITTEN == 0 or count == len(parts):
+                write(gpu, rows)
+                print(f"{gpu}: {count} of {len(parts)} parts", flush=True)
 
 
 if __name__ == "__main__":
