@@ -14,7 +14,7 @@ from occupancy_lab.work.counts import LINE, SECTOR
 from occupancy_lab.work.warps import WARP, by_warp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from occupancy_lab.work.threads import Step
 
@@ -30,6 +30,9 @@ KEPT_LINES = 224
 """Cache lines that a program loads before the L1 cache is taken to have lost a sector: the 28 KiB
 that are left beside the most shared memory. With half as many, or more, the errors of the recorded
 launches' times are the same."""
+
+MOST_WAITING = 1 << 16
+"""Addresses that are noted before they are counted; each count alone takes some 100 us."""
 
 OPEN_LINES, MERGED_STORES = 64, 0.75
 """Lines of a program's last store, of several warps, that the next one may go on with, and which
@@ -135,7 +138,8 @@ class L1Cache:
         first = sum(one not in self.loaded for one in wanted)
         self.loaded |= dict.fromkeys(wanted, self.lines)
         self.present |= dict.fromkeys(asked_lines, self.lines)
-        by_warps = int(firsts(_sectors(address[np.newaxis], threads[np.newaxis], self.lanes)).sum())
+        of_warps = by_warp(np.where(threads, address // SECTOR, NOWHERE), self.lanes)
+        by_warps = int(firsts(in_order(of_warps)).sum())
         shared = 1 - len(wanted) / by_warps
         if part is not None:
             return 1 - part, part * (1 - shared), shared
@@ -148,12 +152,27 @@ class L1Cache:
         """
         if len(address) == 1:
             return 0.0
-        of_warps = in_order(by_warp(np.where(threads, address // LINE, NOWHERE)[None], self.lanes))
+        of_warps = in_order(by_warp(np.where(threads, address // LINE, NOWHERE), self.lanes))
         wanted = of_warps[firsts(of_warps)]
         lines = np.unique(wanted)
         again = len(wanted) - len(lines) + int(np.isin(lines, self.stored).sum())
         self.stored = lines[:0] if len(lines) > OPEN_LINES else lines
         return MERGED_STORES * again / len(wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """An access whose sectors, lines and passes are counted later, with others like it."""
+
+    asked: Asked
+    address: Any
+    mask: Any
+    times: int
+    """How often warps do the same."""
+    more: int
+    """How many more of each it may ask for."""
+    shares: Mapping[str, float]
+    """Which share of its sectors counts in which amount of `asked`."""
 
 
 class Asking:
@@ -172,7 +191,7 @@ class Asking:
         *bytes_of* says how many bytes a thread moves by an instruction of a number. A warp has so
         many *lanes*.
         """
-        self.by_instruction: dict[int, Asked] = defaultdict(Asked)
+        self._asked: dict[int, Asked] = defaultdict(Asked)
         self._programs = programs
         self._threads = threads
         self._tensor_at = tensor_at
@@ -180,6 +199,15 @@ class Asking:
         self._lanes = lanes
         self._caches: dict[int, L1Cache] = defaultdict(lambda: L1Cache(lanes))
         """Of the programs that stand for others, by their places."""
+        self._visits: dict[tuple[Any, ...], list[Visit]] = defaultdict(list)
+        """By the bytes of a thread and the shapes of addresses and masks."""
+
+    @property
+    def by_instruction(self) -> Mapping[int, Asked]:
+        """What was asked for by each instruction until now."""
+        for visits in self._visits:
+            self._count(visits)
+        return self._asked
 
     def visit(  # noqa: PLR0913 - what an access depends on
         self,
@@ -199,7 +227,7 @@ class Asking:
         An address that is there and not known is that of all threads of a warp moved elsewhere: to
         where their bytes may begin within a sector, which takes another one.
         """
-        asked = self.by_instruction[step.number]
+        asked = self._asked[step.number]
         mask = np.broadcast_to(mask, (mask.shape[0], self._threads))
         same = repeat * self._programs // mask.shape[0]
         threads = int(mask.sum()) * same
@@ -220,26 +248,39 @@ class Asking:
             at = np.broadcast_to(address, shape)[np.broadcast_to(mask, shape)]
             asked.tensor = self._tensor_at(int(at[0]))
         same = repeat * self._programs // max(address.shape[0], mask.shape[0])
-        found = [one * same for one in distinct(address, mask, size, self._lanes)]
-        is_aligned = is_known or address.shape[1] == 1
-        asked.add(found, found if is_aligned else [one + warps for one in found])
         if opcode in operations.ATOMICS:
             places = by_warp(np.where(mask, address, NOWHERE), self._lanes)
             asked.places += same * int(firsts(in_order(places)).sum())
-        if is_known:
-            self._note_cached(step, address, mask, repeat, found[0], part)
+        more = 0 if is_known or address.shape[1] == 1 else warps
+        shares = self._shares(step, address, mask, repeat, part) if is_known else {}
+        alike = size, address.shape, mask.shape
+        self._visits[alike].append(Visit(asked, address, mask, same, more, shares))
+        if len(self._visits[alike]) * address.size >= MOST_WAITING:
+            self._count(alike)
 
-    def _note_cached(  # noqa: PLR0913, PLR0917 - what an access depends on
-        self,
-        step: Step,
-        address: Any,
-        mask: Any,
-        repeat: int,
-        sectors: float,
-        part: float | None,
-    ) -> None:
-        """Note what of so many *sectors* the L1 cache serves, by a program that stands for all."""
-        opcode, asked = step.word & 0x1FF, self.by_instruction[step.number]
+    def _count(self, alike: tuple[Any, ...]) -> None:
+        """Count the visits of which size and shapes are *alike*, all at once."""
+        visits = self._visits[alike]
+        if not visits:
+            return
+        addresses = np.stack([one.address for one in visits])
+        masks = np.stack([one.mask for one in visits])
+        found = distinct(addresses, masks, alike[0], self._lanes)
+        for visit, *amounts in zip(visits, *(one.tolist() for one in found), strict=True):
+            counted = [one * visit.times for one in amounts]
+            visit.asked.add(counted, [one + visit.more for one in counted])
+            for name, share in visit.shares.items():
+                setattr(visit.asked, name, getattr(visit.asked, name) + counted[0] * share)
+        visits.clear()
+
+    def _shares(
+        self, step: Step, address: Any, mask: Any, repeat: int, part: float | None
+    ) -> Mapping[str, float]:
+        """Return which share of its sectors the L1 cache serves, and the like, by their names.
+
+        It is that of a program that stands for all.
+        """
+        opcode = step.word & 0x1FF
         is_copy = opcode == operations.LDGSTS  # through the cache, if it is narrow
         is_copy &= self._bytes_of(step.number) < operations.BYPASSING_BYTES
         asking = np.flatnonzero(mask.any(axis=1))
@@ -251,51 +292,50 @@ class Asking:
             cache.begin(step.number, repeat)
             cached, first, shared = cache.load(own, threads, part)
             merged = (1.0 - cached) * shared
+            common = 0.0
             if is_copy:  # it is waited for with all others
                 cached, merged = 0.0, cached + merged
             elif self._programs > 1 and (address == address[:1]).all():
-                asked.common += sectors * (1.0 - cached - merged)
-            asked.cached += sectors * cached
-            asked.merged += sectors * merged
-            asked.distinct += sectors * first
-            asked.shared += sectors * shared
-        elif opcode in {operations.STG, operations.ST}:
-            asked.merged += sectors * cache.store(own, threads)
+                common = 1.0 - cached - merged
+            found = {"cached": cached, "merged": merged, "common": common}
+            return {**found, "distinct": first, "shared": shared}
+        if opcode in {operations.STG, operations.ST}:
+            return {"merged": cache.store(own, threads)}
+        return {}
 
 
-def distinct(address: Any, mask: Any, size: int = WORD, lanes: int = WARP) -> tuple[int, int, int]:
+def distinct(address: Any, mask: Any, size: int = WORD, lanes: int = WARP) -> tuple[Any, Any, Any]:
     """Return the sectors and the lines that warps ask for, each counted once a warp, and passes.
 
-    *address* and *mask* are arrays over programs and threads, each of which asks for *size* bytes.
-    In a pass the L1 cache looks up a line in each of its four banks of tags, and gives or takes a
-    word of each of its 32 banks of data, which are those of shared memory (H100, measured). A warp
-    takes as many as it needs of the scarcer.
+    *address* and *mask* are arrays over programs and threads, each of which asks for *size* bytes,
+    or over several accesses and these: then there is a number of each. In a pass the L1 cache looks
+    up a line in each of its four banks of tags, and gives or takes a word of each of its 32 banks of
+    data, which are those of shared memory (H100, measured). A warp takes as many as it needs of the
+    scarcer.
     """
-    if address.shape[1] == 1:
-        shape = (max(address.shape[0], mask.shape[0]), mask.shape[1])
-        warps = int(by_warp(np.broadcast_to(mask, shape), lanes).any(axis=2).sum())
+    if address.shape[-1] == 1:
+        shape = np.broadcast_shapes(address.shape, mask.shape)
+        asking = by_warp(np.broadcast_to(mask, shape), lanes).any(axis=-1)
+        warps = asking.sum(axis=(-2, -1))
         return warps, warps, warps
-    sectors = _sectors(address, mask, lanes)
+    sectors = in_order(by_warp(np.where(mask, address // SECTOR, NOWHERE), lanes))
     is_first = firsts(sectors)
     lines = sectors // QUARTERS
     begins = is_first.copy()
     begins[..., 1:] &= lines[..., 1:] != lines[..., :-1]
-    passes = begins.sum(axis=2)
+    counted = passes = begins.sum(axis=-1)
     several = passes > 1
     if several.any():
         shape = (*several.shape, lanes)
         some, asks = (
             np.broadcast_to(by_warp(one, lanes), shape)[several] for one in (address, mask)
         )
+        passes = passes.copy()
         passes[several] = np.maximum(
             _passes_of_tags(lines[several], begins[several]), passes_of_warps(some, asks, size)
         )
-    return int(is_first.sum()), int(begins.sum()), int(passes.sum())
-
-
-def _sectors(address: Any, mask: Any, lanes: int) -> Any:
-    """Return the sectors of the lanes of each warp in order, NOWHERE of one that does not ask."""
-    return in_order(by_warp(np.where(mask, address // SECTOR, NOWHERE), lanes))
+    over_all = (-2, -1)
+    return is_first.sum(axis=(-3, *over_all)), counted.sum(axis=over_all), passes.sum(axis=over_all)
 
 
 def _passes_of_tags(lines: Any, counts: Any) -> Any:

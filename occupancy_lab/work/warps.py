@@ -509,5 +509,5 @@ def _turns(most: int) -> Iterator[int]:
 
 
 def by_warp(values: Any, lanes: int = WARP) -> Any:
-    """Return an array over programs and threads as one over programs, warps and lanes."""
-    return values.reshape(values.shape[0], -1, lanes)
+    """Return an array whose last axis is threads with axes of warps and lanes in its place."""
+    return values.reshape(*values.shape[:-1], -1, lanes)
