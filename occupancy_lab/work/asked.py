@@ -128,7 +128,9 @@ class L1Cache:
         a sector. A load that stands for those of places a *part* of a sector apart lacks each
         sector once.
         """
-        wanted = np.unique((address if len(address) == 1 else address[threads]) // SECTOR).tolist()
+        of_warps = in_order(by_warp(np.where(threads, address // SECTOR, NOWHERE), self.lanes))
+        requests = of_warps[firsts(of_warps)]
+        wanted = np.unique(requests).tolist()
         oldest = self.lines - KEPT_LINES
         missed = [one for one in wanted if self.loaded.get(one, oldest) <= oldest]
         asked_lines = {one // QUARTERS for one in wanted}
@@ -138,12 +140,10 @@ class L1Cache:
         first = sum(one not in self.loaded for one in wanted)
         self.loaded |= dict.fromkeys(wanted, self.lines)
         self.present |= dict.fromkeys(asked_lines, self.lines)
-        of_warps = by_warp(np.where(threads, address // SECTOR, NOWHERE), self.lanes)
-        by_warps = int(firsts(in_order(of_warps)).sum())
-        shared = 1 - len(wanted) / by_warps
+        shared = 1 - len(wanted) / len(requests)
         if part is not None:
             return 1 - part, part * (1 - shared), shared
-        return 1 - len(missed) / len(wanted), first / by_warps, shared
+        return 1 - len(missed) / len(wanted), first / len(requests), shared
 
     def store(self, address: Any, threads: Any) -> float:
         """Return the share of its lines that a store asks for with those before it.
@@ -197,6 +197,7 @@ class Asking:
         self._tensor_at = tensor_at
         self._bytes_of = bytes_of
         self._lanes = lanes
+        self._everyone = np.ones((1, threads), bool)
         self._caches: dict[int, L1Cache] = defaultdict(lambda: L1Cache(lanes))
         """Of the programs that stand for others, by their places."""
         self._visits: dict[tuple[Any, ...], list[Visit]] = defaultdict(list)
@@ -228,8 +229,9 @@ class Asking:
         where their bytes may begin within a sector, which takes another one.
         """
         asked = self._asked[step.number]
-        mask = np.broadcast_to(mask, (mask.shape[0], self._threads))
-        same = repeat * self._programs // mask.shape[0]
+        everyone = self._everyone
+        mask = everyone if mask.all() else np.broadcast_to(mask, (len(mask), self._threads))
+        same = repeat * self._programs // len(mask)
         threads = int(mask.sum()) * same
         asked.threads += threads
         if not threads:
@@ -283,8 +285,10 @@ class Asking:
         opcode = step.word & 0x1FF
         is_copy = opcode == operations.LDGSTS  # through the cache, if it is narrow
         is_copy &= self._bytes_of(step.number) < operations.BYPASSING_BYTES
-        asking = np.flatnonzero(mask.any(axis=1))
-        place = self._programs // 2 if len(mask) == 1 else int(asking[len(asking) // 2])
+        place = self._programs // 2
+        if len(mask) > 1:
+            asking = np.flatnonzero(mask.any(axis=1))
+            place = int(asking[len(asking) // 2])
         own = address[place if len(address) > 1 else 0]
         threads = mask[place if len(mask) > 1 else 0]
         cache = self._caches[place]
@@ -309,9 +313,9 @@ def distinct(address: Any, mask: Any, size: int = WORD, lanes: int = WARP) -> tu
 
     *address* and *mask* are arrays over programs and threads, each of which asks for *size* bytes,
     or over several accesses and these: then there is a number of each. In a pass the L1 cache looks
-    up a line in each of its four banks of tags, and gives or takes a word of each of its 32 banks of
-    data, which are those of shared memory (H100, measured). A warp takes as many as it needs of the
-    scarcer.
+    up a line in each of its four banks of tags, and gives or takes a word of each of its 32 banks
+    of data, which are those of shared memory (H100, measured). A warp takes as many as it needs of
+    the scarcer.
     """
     if address.shape[-1] == 1:
         shape = np.broadcast_shapes(address.shape, mask.shape)

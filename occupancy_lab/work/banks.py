@@ -190,6 +190,7 @@ class Serving:
         self._programs = programs
         self._threads = threads
         self._decoder = decoder
+        self._everyone = np.ones((1, threads), bool)
         self._known: dict[tuple[Any, ...], int] = {}
         self._last: dict[int, tuple[tuple[float, ...], int]] = {}
 
@@ -215,8 +216,8 @@ class Serving:
         served = self.by_instruction[step.number]
         opcode = step.word & 0x1FF
         size = self._decoder.shared_bytes(step.word)
-        mask = np.ones((1, 1), bool) if mask.all() else mask
-        mask = np.broadcast_to(mask, (mask.shape[0], self._threads))
+        everyone = self._everyone
+        mask = everyone if mask.all() else np.broadcast_to(mask, (len(mask), self._threads))
         threads = asking = int(mask.sum()) * self._programs // len(mask)
         if opcode in operations.MATRICES:
             rows = ROWS * size // WORD

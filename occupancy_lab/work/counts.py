@@ -78,7 +78,9 @@ NOTHING = Amount(0, 0)
 
 def total(amounts: Iterable[Amount]) -> Amount:
     """Return the sum of *amounts*."""
-    return sum(amounts, NOTHING)
+    some = [*amounts]
+    highs = [one.high for one in some if one.high is not None]
+    return Amount(sum(one.low for one in some), sum(highs) if len(highs) == len(some) else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from occupancy_lab.work import operations
 from occupancy_lab.work.banks import PASS, WARP_GROUP, Served, Serving, product_wavefronts
 from occupancy_lab.work.counts import NOTHING, SharedAccess
 from occupancy_lab.work.executed_gcn import GcnRun
-from occupancy_lab.work.followed import Mark, Run, between
+from occupancy_lab.work.followed import Marks, Run, between
 from occupancy_lab.work.line_tables import read_lines
 from occupancy_lab.work.live import live_registers, product_flops
 from occupancy_lab.work.module import UNKNOWN_PLACE
@@ -43,6 +43,11 @@ if TYPE_CHECKING:
 
 NEVER = 15
 """The guard of what is never executed: !PT."""
+OPERATIONS = {
+    **dict.fromkeys(LOADS, "load"),
+    **dict.fromkeys(ATOMICS, "atomic"),
+    operations.LDGSTS: "copy",
+}
 SHARED_OPERATIONS = {
     **dict.fromkeys((operations.LDS, operations.LDSM), "load"),
     **dict.fromkeys((operations.STS, operations.STSM), "store"),
@@ -51,6 +56,7 @@ SHARED_OPERATIONS = {
     operations.LDGSTS: "copy",
 }
 LOCAL = frozenset({operations.LDL, operations.STL})
+ASKING_SHARED = SHARED_ACCESSES | operations.HGMMA
 
 
 def execute(
@@ -157,9 +163,7 @@ class SassRun(Run):
         opcode = word & 0x1FF
         if opcode not in ACCESSES:
             return None
-        operation = "copy" if opcode == operations.LDGSTS else "store"
-        if opcode in LOADS | ATOMICS:
-            operation = "load" if opcode in LOADS else "atomic"
+        operation = OPERATIONS.get(opcode, "store")
         return operation, self.code.decoder.moved_bytes(word)
 
     def adds_floats(self, number: int) -> bool:
@@ -173,26 +177,22 @@ class SassRun(Run):
         self._serving.append(serving)
         return asking, replace(visits, of_shared=serving.visit)
 
-    def marks(self, often: Mapping[int, float]) -> Sequence[Mark]:
+    def marks(self, often: Mapping[int, float]) -> Marks:
         """Return what is known of each instruction."""
         waited = waits(self.code, self.stalls, often, self.threads)
-        return [
-            Mark(
-                stall,
-                stall + waited.get(number, 0.0),
-                WARP * operations.local_bytes(word) if word & 0x1FF in LOCAL else 0,
-                product_flops(word),
-                live,
-            )
-            for number, (word, stall, live) in enumerate(
-                zip(self.code.words, self.stalls, live_registers(self.code), strict=True)
-            )
-        ]
+        words = self.code.words
+        return Marks(
+            self.stalls,
+            [stall + waited.get(number, 0.0) for number, stall in enumerate(self.stalls)],
+            [WARP * operations.local_bytes(one) if one & 0x1FF in LOCAL else 0 for one in words],
+            [product_flops(one) for one in words],
+            live_registers(self.code),
+        )
 
     def _is_shared(self, word: int) -> bool:
         """Tell whether an instruction asks for shared memory, and ever does."""
         opcode = word & 0x1FF
-        return opcode in SHARED_ACCESSES | operations.HGMMA and word >> 12 & 15 != NEVER
+        return opcode in ASKING_SHARED and word >> 12 & 15 != NEVER
 
     def _shared_access(
         self, number: int, executions: Amount, served: Sequence[Mapping[int, Served]]

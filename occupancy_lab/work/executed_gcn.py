@@ -14,7 +14,7 @@ from occupancy_lab.compiling.amdgcn import (
     kind_of,
 )
 from occupancy_lab.errors import unreadable
-from occupancy_lab.work.followed import Mark, Run
+from occupancy_lab.work.followed import Marks, Run
 from occupancy_lab.work.gcn import LANES, read_gcn, slice_of
 from occupancy_lab.work.live import live_vectors
 from occupancy_lab.work.passed import Passed, parameters_of
@@ -120,23 +120,20 @@ class GcnRun(Run):
         code: GcnCode = self.code
         return code.accesses.get(number)
 
-    def marks(self, often: Mapping[int, float]) -> Sequence[Mark]:
+    def marks(self, often: Mapping[int, float]) -> Marks:
         """Return what is known of each instruction."""
         instructions, architecture = self.code.instructions, self.architecture
         flops = [wave_flops(one) for one in instructions]
         cycles = [issue_cycles(one) for one in instructions]
         waves = self.threads // LANES
         waited = GcnWaits(self.code, cycles, often, waves, flops, architecture).waited()
-        live = live_vectors(self.code, is_unified=architecture.agpr_file == "unified")
-        return [
-            Mark(
-                stands=cycles[number] + waited.get(number, 0.0),
-                local_bytes=LANES * self.local[number],
-                flops=flops[number],
-                live=live[number],
-            )
-            for number in range(len(instructions))
-        ]
+        return Marks(
+            [0] * len(instructions),
+            [issued + waited.get(number, 0.0) for number, issued in enumerate(cycles)],
+            [LANES * one for one in self.local],
+            flops,
+            live_vectors(self.code, is_unified=architecture.agpr_file == "unified"),
+        )
 
 
 def wave_flops(one: Instruction) -> int | None:

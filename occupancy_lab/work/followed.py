@@ -63,18 +63,18 @@ SUMMED = frozenset({INSTRUCTIONS, STALLS, LOCAL_BYTES, FLOPS, NOT_DECODED})
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """What is known of an instruction, each time that a warp executes it."""
+class Marks:
+    """What is known of each instruction, each time that a warp executes it."""
 
-    stall: int = 0
+    stalls: Sequence[int]
     """Cycles until the next one, as the compiler scheduled; 0 where the binary does not say."""
-    stands: float = 0.0
+    stands: Sequence[float]
     """Cycles for which the warp stands at it."""
-    local_bytes: int = 0
-    flops: int | None = 0
+    local_bytes: Sequence[int]
+    flops: Sequence[int | None]
     """Of the tensor cores; None where they are not known."""
-    live: int = 0
-    """Registers of a thread that are live at it; 0 where that is not known."""
+    live: Sequence[int]
+    """Registers of a thread that are live at it."""
 
 
 class Run(ABC):
@@ -133,7 +133,7 @@ class Run(ABC):
         return 0 if access is None else access[1]
 
     @abstractmethod
-    def marks(self, often: Mapping[int, float]) -> Sequence[Mark]:
+    def marks(self, often: Mapping[int, float]) -> Marks:
         """Return what is known of each instruction; *often* says how often blocks are executed."""
 
     def visiting(self, programs: int) -> tuple[Asking, Visits]:
@@ -298,11 +298,12 @@ class Run(ABC):
     def _means(self, asking: Asking, followed: Followed, programs: int) -> Mapping[int, Asked]:
         """Return what was asked for each time that a warp executed an instruction."""
         found = {}
+        by_instruction = asking.by_instruction
         for start, block in self.code.blocks.items():
             warps = followed.executions[start]
             times = float(np.sum(warps)) * (programs if np.size(warps) == 1 else 1)
             for number in range(block.start, block.stop):
-                one = asking.by_instruction.get(number)
+                one = by_instruction.get(number)
                 if one is not None and times:
                     found[number] = one.a_time(times)
         return found
@@ -364,23 +365,25 @@ class Run(ABC):
         often = {start: self._typical(one) for start, one in executions.items()}
         marks = self.marks(often)
         cycles: Counter[int] = Counter()
-        live: dict[int, int] = {}
+        live: Counter[int] = Counter()
         for start, block in self.code.blocks.items():
             if executions[start] == NOTHING:
                 continue
-            counts: dict[int, Counter[str | None]] = defaultdict(Counter)
+            counts: dict[int, dict[str | None, int]] = defaultdict(lambda: defaultdict(int))
             for number in range(block.start, block.stop):
-                place, mark = id(self.places[number]), marks[number]
+                place, flops = id(self.places[number]), marks.flops[number]
                 counter = counts[place]
-                live[place] = max(live.get(place, 0), mark.live)
+                live[place] = max(live[place], marks.live[number])
                 counter[INSTRUCTIONS] += 1
-                counter[STALLS] += mark.stall
-                cycles[place] += round(often[start] * mark.stands)
-                counter[LOCAL_BYTES] += mark.local_bytes
-                counter[NOT_DECODED if mark.flops is None else FLOPS] += (
-                    1 if mark.flops is None else mark.flops
-                )
+                counter[STALLS] += marks.stalls[number]
                 counter[self.kinds[number]] += 1
+                cycles[place] += round(often[start] * marks.stands[number])
+                if marks.local_bytes[number]:
+                    counter[LOCAL_BYTES] += marks.local_bytes[number]
+                if flops is None:
+                    counter[NOT_DECODED] += 1
+                elif flops:
+                    counter[FLOPS] += flops
             for place, counter in counts.items():
                 for kind, times in counter.items():
                     found[place][kind].append(executions[start] * times)

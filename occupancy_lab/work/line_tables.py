@@ -88,17 +88,16 @@ def read_lines(elf: Elf, name: str, ptx: str | None) -> list[Place | None]:
     """
     length = len(kernel_text(elf, name).content) // BYTES
     files: dict[int, str] = {}
-    found = [
-        None if row is None else Place(files.get(row[1], ""), row[2], row[3])
-        for row in _rows(elf, name, TO_SOURCE, length, files)
-    ]
+    rows = _rows(elf, name, TO_SOURCE, length, files)
+    known = {row: Place(files.get(row[1], ""), row[2], row[3]) for row in {*rows} if row}
+    found = [None if row is None else known[row] for row in rows]
     if ptx is None:
         return found
     places = ptx_places(ptx)
     of_ptx = _rows(elf, name, TO_PTX, length, {})
     return [
-        (None if row is None else places.get(row[2])) or known
-        for row, known in zip(of_ptx, found, strict=True)
+        (None if row is None else places.get(row[2])) or place
+        for row, place in zip(of_ptx, found, strict=True)
     ]
 
 
@@ -214,10 +213,12 @@ def _program(
     reader: _Reader, end: int, base: int, span: int, operands: Sequence[int]
 ) -> Iterator[tuple[int, Row]]:
     state = _State()
+    content, last = reader.content, len(operands)
     while reader.offset < end:
-        opcode = reader.number("B")
-        if opcode > len(operands):
-            advance, more = divmod(opcode - len(operands) - 1, span or 1)
+        opcode = content[reader.offset]
+        reader.offset += 1
+        if opcode > last:
+            advance, more = divmod(opcode - last - 1, span or 1)
             state.address += advance
             state.line += base + more
             yield state.row()
@@ -226,7 +227,7 @@ def _program(
         elif opcode == EXTENDED:
             state = _extended(reader, state)
         elif opcode == CONSTANT_ADVANCE:
-            state.address += (255 - len(operands) - 1) // (span or 1)
+            state.address += (255 - last - 1) // (span or 1)
         else:
             _standard(reader, state, opcode, operands[opcode - 1])
 

@@ -367,7 +367,8 @@ class Decoder:
     def _written(self, word: int) -> int:
         opcode = word & 0x1FF
         places = [word >> place & 7 for place in PREDICATE_RESULTS.get(opcode, ())]
-        first = UNIFORM_PREDICATES if opcode in UNIFORM_RESULT - {ELECT} else PREDICATES
+        is_uniform = opcode in UNIFORM_RESULT and opcode != ELECT
+        first = UNIFORM_PREDICATES if is_uniform else PREDICATES
         found = bits(first + place for place in places)
         if opcode not in NO_RESULT:
             found |= self._written_registers(word)

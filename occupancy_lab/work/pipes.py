@@ -29,7 +29,8 @@ WAVEFRONT, SECTORS_OF_WAVEFRONT = 128, 4
 """Bytes that lsu moves a cycle: 32 banks of 4 bytes (Programming Guide, "Shared Memory"), or 4
 sectors."""
 LANES = 32
-HMMA, IMMA, DMMA = 0x03C, 0x037, 0x03F
+PRODUCTS = operations.HGMMA | {0x03C, 0x037, 0x03F}
+"""Products of matrices: of a warp HMMA, IMMA and DMMA."""
 
 OTHER_CYCLES, WIDE_CYCLES, XU_CYCLES = 2.0, 4.0, 8.0
 """A warp's 32 results at 16, 8 and 4 a cycle and scheduler; wide are products of integers of
@@ -71,7 +72,7 @@ def pipe_of(word: int, architecture: CudaArchitecture) -> tuple[str | None, floa
     opcode = word & 0x1FF
     if opcode in _LSU:
         return LSU, wavefronts(word)
-    if opcode in operations.HGMMA | {HMMA, IMMA, DMMA}:
+    if opcode in PRODUCTS:
         return TENSOR, tensor_cycles(word, architecture)
     if opcode in _UNIFORM and opcode not in _FIXED:
         return UNIFORM, OTHER_CYCLES

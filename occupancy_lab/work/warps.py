@@ -478,7 +478,7 @@ class Warps:
             compute, sources = None, decoder.address_registers(word)
             if opcode == operations.LDGSTS:
                 sources += decoder.shared_address(word)
-        elif opcode in SHARED_ACCESSES | operations.WRITES_SHARED:
+        elif opcode in SHARED_ACCESSES or opcode in operations.WRITES_SHARED:
             is_access = opcode in SHARED_ACCESSES
             compute, sources = None, decoder.shared_registers(word) if is_access else ()
         elif opcode in {operations.LDL, operations.STL}:
