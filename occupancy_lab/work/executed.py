@@ -27,12 +27,13 @@ from occupancy_lab.work.operations import ATOMICS, LOADS, SHARED_ACCESSES
 from occupancy_lab.work.passed import Passed, parameters_of
 from occupancy_lab.work.program import program_of
 from occupancy_lab.work.slices import ACCESSES, Slice, accesses_of, read_code, slice_of
+from occupancy_lab.work.threads import SPECIAL_PROGRAM, SPECIAL_RANK
 from occupancy_lab.work.tickets import waiting
 from occupancy_lab.work.waits import waits
 from occupancy_lab.work.warps import WARP, Visits, Warps
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from occupancy_lab.arguments import Plain
     from occupancy_lab.compiling.texts import Texts
@@ -156,6 +157,22 @@ class SassRun(Run):
     def needed(self, *, addresses: bool) -> Slice:
         """Return what of the code is to be computed, for the *addresses* of accesses too."""
         return accesses_of(self.code) if addresses else slice_of(self.code, frozenset())
+
+    def axes_read(self, needed: Slice) -> Collection[int]:
+        """Return the axes of the grid in which a program's place decides what is *needed*.
+
+        All where a program takes a number from a counter.
+        """
+        words = [self.code.words[one] for numbers in needed.needed.values() for one in numbers]
+        if any(word & 0x1FF in ATOMICS for word in words):
+            return super().axes_read(needed)
+        asked = {word >> 72 & 255 for word in words if word & 0x1FF in operations.READS_SPECIAL}
+        ranks = (SPECIAL_RANK, None, None)  # side by side along the first axis
+        return [
+            axis
+            for axis, own in enumerate(zip(SPECIAL_PROGRAM, ranks, strict=True))
+            if not asked.isdisjoint(own)
+        ]
 
     def access_of(self, number: int) -> tuple[str, int] | None:
         """Return what an instruction does to global memory, and the bytes of a thread, if any."""

@@ -119,6 +119,10 @@ class Run(ABC):
     def needed(self, *, addresses: bool) -> Slice:
         """Return what of the code is to be computed, for the *addresses* of accesses too."""
 
+    def axes_read(self, _needed: Slice) -> Collection[int]:
+        """Return the axes of the grid in which a program's place decides what is *needed*."""
+        return range(len(self.grid))
+
     @abstractmethod
     def access_of(self, number: int) -> tuple[str, int] | None:
         """Return what an instruction does to global memory, and the bytes of a thread, if any."""
@@ -200,11 +204,20 @@ class Run(ABC):
             chosen = (
                 np.arange(self.programs) if self.programs <= most else spread(self.programs, most)
             )
+            some, standing = self._standing(needed, chosen)
             ways: list[Followed] = []
             try:
                 for assume in (True, False, None):
-                    ways.append(self._followed(needed, chosen, assume=assume))
-                    if not ways[-1].is_whole:
+                    way = self._followed(needed, some, assume=assume)
+                    way.executions, way.entered = (
+                        {
+                            start: one[standing] if np.size(one) > 1 else one
+                            for start, one in counts.items()
+                        }
+                        for counts in (way.executions, way.entered)
+                    )
+                    ways.append(way)
+                    if not way.is_whole:
                         message = "It takes too long to follow its warps."
                         raise BinaryError(message)
                     if not ways[0].unknown:
@@ -213,6 +226,19 @@ class Run(ABC):
                 most = min(most // 2, ADDRESSES // self.threads)
                 continue
             return chosen, ways
+
+    def _standing(self, needed: Slice, chosen: Any) -> tuple[Any, Any]:
+        """Return programs that stand for the *chosen* ones, and which one stands for each of them.
+
+        Those that differ along no axis of the grid that what is *needed* reads go the same way.
+        """
+        columns, rows, _ = self.grid
+        steps = (1, columns, columns * rows)
+        place = np.zeros_like(chosen)
+        for axis in self.axes_read(needed):
+            place += chosen // steps[axis] % self.grid[axis] * steps[axis]
+        _, first, standing = np.unique(place, return_index=True, return_inverse=True)
+        return chosen[first], standing
 
     def _followed(
         self,

@@ -236,7 +236,7 @@ def unpacked(word: int, results: Sequence[int], _warps: Followers) -> Special:
 
 
 SPECIAL: dict[int, Callable[[int, Sequence[int], Followers], Special]] = {
-    **dict.fromkeys((operations.S2R, operations.S2UR, operations.CS2R), special_register),
+    **dict.fromkeys(operations.READS_SPECIAL, special_register),
     **dict.fromkeys((operations.LDC, operations.ULDC, operations.LDCU), constant_load),
     **dict.fromkeys((operations.R2UR, operations.R2UR_BEFORE), to_uniform),
     **dict.fromkeys((operations.HFMA2_MMA, 0x031), half_constant),

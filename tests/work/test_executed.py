@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,7 +26,10 @@ from occupancy_lab.work.ttir import read_ttir
 from occupancy_lab.work.walk import count
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from occupancy_lab.work.counts import Amount
+    from occupancy_lab.work.slices import Slice
 
 COUNTED = [one for one in recorded_launches() if one.is_counted]
 COUNTERS = {
@@ -196,6 +200,26 @@ def test_many_programs_are_counted_from_some() -> None:
     assert many.followed < many.programs == 1_000_000
     assert many.instructions == few.instructions * 10_000
     assert many.store_sectors.low == pytest.approx(few.store_sectors.low * 10_000, rel=0.001)
+
+
+def test_programs_that_stand_for_others_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A causal attention, whose loops end by the first axis of its grid, is counted as a whole."""
+    launch = next(
+        one for one in recorded_launches() if one.kernel == "_attn_fwd" and "True" in one.trial
+    )
+    executed = partial(execute, launch.texts, launch.arguments, launch.grid)
+    read = SassRun.axes_read
+    monkeypatch.setattr(SassRun, "axes_read", followed.Run.axes_read)
+    every = executed()
+    asked = []
+
+    def asking(run: SassRun, needed: Slice) -> Collection[int]:
+        asked.append([*read(run, needed)])
+        return asked[-1]
+
+    monkeypatch.setattr(SassRun, "axes_read", asking)
+    assert executed() == every
+    assert asked == [[0]]
 
 
 def multiplied(arch: str, size: int, inner: int, **options: int) -> tuple[Texts, dict[str, Any]]:
