@@ -194,15 +194,14 @@ def _far_spread(one: Bytes, steps: Sequence[Any]) -> Bytes:
     return repeated(one, left)
 
 
-def touched(touch: Touch, unit: int = 1) -> tuple[Bytes, ...]:
+def touched(touch: Touch, groups: Sequence[Cells], unit: int = 1) -> tuple[Bytes, ...]:
     """Return the bytes that an access touches, whole units of so many of them.
 
-    It is as if what is unknown were 0.
+    *groups* are those of `grouped`, without a modulus. It is as if what is unknown were 0.
 
     Raises:
         TooManyRunsError: they are too scattered.
     """
-    groups = grouped(touch, None)
     if not all(len(one.starts) for one in groups):
         return ()
     if math.prod(len(one.starts) for one in groups) <= MOST_CELLS:
@@ -341,13 +340,14 @@ def accessed(touch: Touch, asked: Amount) -> Accessed:
     """Return what is known of an access that asks for so many bytes."""
     if not is_certain(touch):
         return Accessed(touch, asked, (), ())
+    groups = grouped(touch, None)
     found = sectors = None
     with contextlib.suppress(TooManyRunsError):
-        found = touched(touch)
+        found = touched(touch, groups)
         sectors = union(one.whole(SECTOR) for one in found)
     if sectors is None:
         with contextlib.suppress(TooManyRunsError):
-            sectors = touched(touch, SECTOR)
+            sectors = touched(touch, groups, SECTOR)
     return Accessed(touch, asked, found, sectors)
 
 

@@ -62,8 +62,9 @@ if TYPE_CHECKING:
     from occupancy_lab.work.module import Module, Region
 
 GRID_AXES = 3
-MOST_STEPS, MOST_SECONDS = 200_000, 5.0
-"""Operations that are evaluated of a walk, and the time that it may take."""
+MOST_STEPS, MOST_SECONDS = 200_000, 10.0
+"""Operations that are evaluated of a walk, and the processor's time that it may take: that of a
+softmax of 800,000 programs takes 3 s, and twice as long where all cores are busy."""
 MALFORMED = (
     ArithmeticError,
     AttributeError,

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from occupancy_lab.arguments import Pointer
 from occupancy_lab.work import footprint
+from occupancy_lab.work.accesses import grouped
 from occupancy_lab.work.counts import SECTOR
 from occupancy_lab.work.footprint import (
     Accessed,
@@ -72,7 +73,9 @@ def test_tiles_one_by_one_are_those_that_are_spread(m: int, n: int, k: int, more
 
 def checked(touch: Touch, asked: Amount) -> Accessed:
     """Return what is known of an access, whose sectors are those of its bytes."""
-    found, expected = touched(touch, SECTOR), [one.whole(SECTOR) for one in touched(touch)]
+    groups = grouped(touch, None)
+    found = touched(touch, groups, SECTOR)
+    expected = [one.whole(SECTOR) for one in touched(touch, groups)]
     for name in ("starts", "ends"):
         assert [getattr(one, name).tolist() for one in found] == [
             getattr(one, name).tolist() for one in expected
