@@ -79,25 +79,30 @@ class LaunchLine:
 
     def choose(self, found: Sequence[Variant]) -> list[Variant]:
         """Return those of *found* whose configuration is chosen; InputError where none is."""
-        settings = [{name: plain(one.tuned.get(name)) for name in self.chosen} for one in found]
-        kept = [
-            one
-            for one, setting in zip(found, settings, strict=True)
-            if all(
-                constant_text(setting[name]) in map(constant_text, self.chosen[name])
-                for name in setting
-            )
-        ]
-        if not kept:
-            there = [" ".join(f"{name}={value}" for name, value in one.items()) for one in settings]
-            asked = " ".join(
-                f"{name}={','.join(map(str, values))}" for name, values in self.chosen.items()
-            )
-            refuse(
-                f"the autotuner has no configuration with {quoted(asked)}; there are"
-                f" {few_of(list(dict.fromkeys(there)))}"
-            )
-        return kept
+        kept = are_chosen([one.tuned for one in found], self.chosen)
+        return [*itertools.compress(found, kept)]
+
+
+def are_chosen(
+    configurations: Sequence[Mapping[str, Any]], chosen: Mapping[str, tuple[Any, ...]]
+) -> list[bool]:
+    """Return which of an autotuner's *configurations* have one of the values *chosen* by name.
+
+    Raises InputError where none has.
+    """
+    settings = [{name: plain(one.get(name)) for name in chosen} for one in configurations]
+    kept = [
+        all(constant_text(own[name]) in map(constant_text, chosen[name]) for name in own)
+        for own in settings
+    ]
+    if not any(kept):
+        there = [" ".join(f"{name}={value}" for name, value in one.items()) for one in settings]
+        asked = " ".join(f"{name}={','.join(map(str, values))}" for name, values in chosen.items())
+        refuse(
+            f"the autotuner has no configuration with {quoted(asked)}; there are"
+            f" {few_of(list(dict.fromkeys(there)))}"
+        )
+    return kept
 
 
 def read_launches(  # noqa: PLR0913 - a command line's options
@@ -131,9 +136,8 @@ def read_launches(  # noqa: PLR0913 - a command line's options
         InputError: Something is missing or wrong; the error names it and shows what would do.
     """
     kernel = Parameters.of(function)
-    given = _settings(
-        kernel, constexprs, options, {"num_warps": num_warps, "num_stages": num_stages}
-    )
+    knobs = {"num_warps": num_warps, "num_stages": num_stages}
+    given = read_settings(kernel.check_setting, constexprs, options, knobs)
     chosen = {name: values for name, values in given.items() if name in kernel.setters}
     settings = {name: values for name, values in given.items() if name not in chosen}
     texts = _entries(kernel, signature or "", settings)
@@ -203,10 +207,14 @@ def _entries(kernel: Parameters, text: str, settings: Mapping[str, Any]) -> dict
     return found
 
 
-def _settings(
-    kernel: Parameters, constexprs: Words, options: Words, knobs: Mapping[str, Any]
+def read_settings(
+    check: Callable[[str, str], None], constexprs: Words, options: Words, knobs: Mapping[str, Any]
 ) -> dict[str, tuple[Any, ...]]:
-    """Return the values of each constexpr and option, by name."""
+    """Return the values of each constexpr and option, by name, and of each of *knobs* that has any.
+
+    *check* is called with each option, as it is written, and the name that it sets. Raises
+    InputError where it does so, and for what is no value or given twice.
+    """
     found: dict[str, tuple[Any, ...]] = {}
     for option, name, given in (
         *_pairs("--constexpr", constexprs, "BLOCK_SIZE=1024"),
@@ -215,7 +223,7 @@ def _settings(
     ):
         if given is None and name in knobs:
             continue
-        kernel.check_setting(option, name)
+        check(option, name)
         if name in found:
             refuse(f"{shortened(name)} is given twice; give it once")
         found[name] = _several(name, given)

@@ -188,8 +188,9 @@ def explain(
 
     A kernel of the lab is launched on a matrix, as --cols says. FILE.py:FUNCTION is any function of
     Triton, launched as --signature, --constexpr and --grid say, or an ordinary function whose
-    launches are explained. The file's code is run on import; nothing is launched. The exit status
-    is 1 where launches of it are missing or none compiles and fits.
+    launches are explained: of autotuned ones the configurations that --constexpr, --num-warps and
+    --num-stages choose. The file's code is run on import; nothing is launched. The exit status is 1
+    where launches of it are missing or none compiles and fits.
     """
     from occupancy_lab.explaining import explain as explain_kernel
     from occupancy_lab.explaining.script_runs import ScriptExplanation

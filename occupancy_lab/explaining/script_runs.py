@@ -17,19 +17,20 @@ from occupancy_lab.compiling.assumptions import given_values, names_value
 from occupancy_lab.compiling.environment import running_environment
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.compiling.script import Changed, Script
-from occupancy_lab.errors import CompileError, DoesNotFitError
+from occupancy_lab.errors import CompileError, DoesNotFitError, few_of, refuse, shortened
 from occupancy_lab.explaining.dry_run import asked_of
 from occupancy_lab.explaining.explanation import Explanation, explain_asked
 from occupancy_lab.explaining.overview import Overview, ScriptLine
 from occupancy_lab.explaining.source import SourceView, SourceViews
 from occupancy_lab.inputs import chosen_gpus
 from occupancy_lab.kernel import Variant
-from occupancy_lab.signature import read_assumed
+from occupancy_lab.options import KNOBS
+from occupancy_lab.signature import are_chosen, read_assumed, read_settings
 from occupancy_lab.text.document import Answer, Document, Section, literal
 from occupancy_lab.text.words import count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from occupancy_lab.assumed import Assumption
     from occupancy_lab.compiling.assumptions import Value
@@ -56,17 +57,27 @@ def _split(assume: Words) -> tuple[dict[str, Value], list[str]]:
 
 
 def script_runs(
-    script: Script, assume: Mapping[str, Assumption] = MappingProxyType({}), *, warm: bool = False
+    script: Script,
+    chosen: Mapping[str, tuple[Any, ...]] = MappingProxyType({}),
+    assume: Mapping[str, Assumption] = MappingProxyType({}),
+    *,
+    warm: bool = False,
 ) -> Iterator[tuple[ScriptLaunch, Explanation | LaunchError]]:
     """Return the first launch of each launch line that *script* came by, and the line's dry run.
 
     The script must be open while an explanation is made: its process compiles the neighbours. Of a
-    line of which nothing compiles and fits it is what its first launch fails with. *assume* is as
-    `explain_asked` takes it, *warm* as `explain_launch`.
+    line of which nothing compiles and fits it is what its first launch fails with. Of an autotuned
+    line it is the configurations with the values *chosen* of what the autotuner sets. *assume* is
+    as `explain_asked` takes it, *warm* as `explain_launch`.
+
+    Raises InputError where an autotuner has no such configuration.
     """
     lines = itertools.groupby(enumerate(script.launches), key=lambda pair: pair[1].call)
     for _, pairs in lines:
-        launches = dict(pairs)
+        every = dict(pairs)
+        tuned = [one.tuned for one in every.values()]
+        own = {name: values for name, values in chosen.items() if any(name in one for one in tuned)}
+        launches = dict(itertools.compress(every.items(), are_chosen(tuned, own)))
         first = next(iter(launches.values()))
         try:
             yield first, explain_launches(script, launches, assume, warm=warm)
@@ -258,6 +269,18 @@ class ScriptExplanation(Answer):
         return [*dict.fromkeys(found for one in self.ran for found in getattr(one, field))]
 
 
+def _check_tuned(script: str, tuned: Collection[str], option: str, name: str) -> None:
+    """Raise InputError where *option* sets what none of the autotuners of *script* does."""
+    given = option if name in KNOBS else f"{option} {shortened(name)}"
+    if not tuned:
+        refuse(f"{given} has no use for {script}, which launches no autotuned kernel")
+    if name not in tuned:
+        refuse(
+            f"{given} chooses among the configurations of an autotuner, and those of {script} set"
+            f" {few_of([*tuned])}"
+        )
+
+
 def explain_script(  # noqa: PLR0913 - one argument per option of the command line
     name: str,
     *,
@@ -265,12 +288,18 @@ def explain_script(  # noqa: PLR0913 - one argument per option of the command li
     cache: bool = True,
     compile_timeout: float | None = COMPILE_TIMEOUT,
     progress: Callable[[str], None] = lambda _sentence: None,
+    constexprs: Words = (),
+    num_warps: Any = None,
+    num_stages: Any = None,
+    options: Words = (),
     assume: Words = (),
     warm: bool = False,
 ) -> ScriptExplanation:
     """Run `file.py:function` without a GPU and explain each launch that it makes.
 
     Nothing is launched: tensors on "cuda" have a shape, a dtype and strides, and small ones values.
+    *constexprs*, *num_warps*, *num_stages* and *options* choose among the configurations of
+    autotuned kernels, as `explain_launch` takes them; of others they change nothing.
     *assume* is as `explain_launch` takes it, of the parameters of any kernel that is launched, and
     as `dry_trace` does, of values that the script asks for; *warm* as the former, of each launch.
     *compile_timeout* is how many seconds the function may take, and each compile.
@@ -280,13 +309,18 @@ def explain_script(  # noqa: PLR0913 - one argument per option of the command li
     """
     directory, (values, words) = store_directory() if cache else None, _split(assume)
     lines, ran = [], []
+    knobs = {"num_warps": num_warps, "num_stages": num_stages}
     for one, _ in chosen_gpus(gpu):
-        options: dict[str, Any] = {"compile_timeout": compile_timeout, "progress": progress}
-        options |= {"timeout": compile_timeout, "assume": values}
-        with Script(name, one, directory, **options) as script:
+        how: dict[str, Any] = {"compile_timeout": compile_timeout, "progress": progress}
+        how |= {"timeout": compile_timeout, "assume": values}
+        with Script(name, one, directory, **how) as script:
             ran.append(script.ran)
+            tuned = dict.fromkeys(name for one in script.launches for name in one.tuned)
+            check = functools.partial(_check_tuned, name, tuned)
+            chosen = read_settings(check, constexprs, options, knobs)
             names = dict.fromkeys(name for one in script.launches for name in one.bound.arguments)
-            for first, run in script_runs(script, read_assumed(words, names), warm=warm):
+            assumed = read_assumed(words, names)
+            for first, run in script_runs(script, chosen, assumed, warm=warm):
                 lines.append(ScriptLine(first, run, one))
                 if isinstance(run, Explanation):
                     run.to_document()  # what it compares with is compiled while the script is open

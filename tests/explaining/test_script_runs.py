@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from in_process import run
 
 from occupancy_lab.compiling.script import Script
+from occupancy_lab.errors import InputError
 from occupancy_lab.explaining.script_runs import explain_script, script_runs
 from occupancy_lab.gpus import find_gpu
 
@@ -91,6 +92,36 @@ def test_a_script_on_several_gpus_is_counted_once(tmp_path: Path) -> None:
     assert "registers, VGPRs" in page
     assert "Launch 1 is of 2 configurations the one that is predicted to take least." in page
     assert "best" not in page
+
+
+def test_configurations_of_a_script_are_chosen_by_what_they_set(tmp_path: Path) -> None:
+    """Those of the autotuned kernel that have one of the values are explained; others are as is."""
+    path = tmp_path / "bench.py"
+    path.write_text(SCRIPT, encoding="utf-8")
+    tuned, plain = explain_script(f"{path}:main", gpu="h100", constexprs="BLOCK=64,256").runs
+    assert [one.record.arguments["BLOCK"] for one in (*tuned.cases, *plain.cases)] == [64, 256]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"num_warps": 8}, "no configuration with 'num_warps=8'; there are num_warps=2"),
+        ({"constexprs": "N=1"}, "--constexpr N chooses among .* set BLOCK, num_warps"),
+        ({"options": "maxnreg=64"}, "--option maxnreg chooses among"),
+    ],
+)
+def test_what_no_configuration_of_a_script_has_is_refused(
+    tmp_path: Path, asked: dict[str, Any], said: str
+) -> None:
+    """What cannot be chosen is named, with what there is; and so where nothing is autotuned."""
+    path = tmp_path / "bench.py"
+    path.write_text(SCRIPT, encoding="utf-8")
+    with pytest.raises(InputError, match=said):
+        explain_script(f"{path}:main", gpu="h100", **asked)
+    untuned = SCRIPT.replace("    double[lambda", "    lambda x, n: double[lambda")
+    path.write_text(untuned, encoding="utf-8")
+    with pytest.raises(InputError, match=r"has no use for .*, which launches no autotuned kernel"):
+        explain_script(f"{path}:main", gpu="h100", **asked)
 
 
 ASKING = """
