@@ -399,20 +399,19 @@ def variants(
 
     Raises InputError where *kernel* is no function of Triton, or an argument is missing.
     """
-    arguments, keywords = tuple(arguments), dict(keywords)
+    arguments, keywords, given = tuple(arguments), dict(keywords), dict(keywords)
     kind = triton_class(kernel)
     check_triton_function(kernel)
+
+    def relaunch(changes: Mapping[str, Any]) -> Launch:
+        (again,) = variants(kernel, *_changed(kernel, arguments, given, changes), grid)
+        return again.launch
+
     if kind == "Autotuner":
         for setting in _configurations(kernel, arguments, keywords, grid):
             found = keywords | setting, grid, {**tuned, **setting}
             yield from variants(kernel.fn, arguments, *found)
     elif kind == "Heuristics":
-        given = dict(keywords)
-
-        def relaunch(changes: Mapping[str, Any]) -> Launch:
-            (again,) = variants(kernel, *_changed(kernel, arguments, given, changes), grid)
-            return again.launch
-
         named = {**dict(zip(kernel.arg_names, arguments, strict=False)), **keywords}
         for name, work_out in vars(kernel)["values"].items():
             named[name] = keywords[name] = work_out(named)
@@ -420,25 +419,7 @@ def variants(
         for one in variants(kernel.fn, arguments, keywords, grid, tuned):
             yield one if several else dataclasses.replace(one, relaunch=relaunch)
     else:
-        yield variant(kernel, arguments, keywords, grid, tuned)
-
-
-def variant(
-    function: Any,
-    arguments: Sequence[Any],
-    keywords: Mapping[str, Any],
-    grid: Any = None,
-    tuned: Mapping[str, Any] = MappingProxyType({}),
-) -> Variant:
-    """Return the launch `function[grid](*arguments, **keywords)` of a JITFunction.
-
-    *tuned* and what is raised are as `variants` has them.
-    """
-
-    def relaunch(changes: Mapping[str, Any]) -> Launch:
-        return launch_of(function, *_changed(function, arguments, keywords, changes), grid)
-
-    return Variant(function, launch_of(function, arguments, keywords, grid), tuned, relaunch)
+        yield Variant(kernel, launch_of(kernel, arguments, keywords, grid), tuned, relaunch)
 
 
 def _changed(
