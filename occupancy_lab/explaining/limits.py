@@ -266,7 +266,17 @@ class Calculations(Answer, tuple["Calculation", ...]):
 
     def to_document(self) -> Document:
         """Return the calculations in words: limits, next steps and the tutorial's formula."""
-        return write_calculation(self)
+        resources = self[0].resources
+        title = (
+            f"n_regs {resources.n_regs}, shared {resources.shared}, num_warps {resources.num_warps}"
+        )
+        sections = [the_limits(self), the_next_step(self), the_tutorial(self)]
+        if options := said_of_each(self, _option_sentences):
+            sections.insert(2, Section("", (), options))
+        if resources.num_ctas > 1:
+            title += f", num_ctas {resources.num_ctas}"
+            sections.insert(1, Section("Clusters", (), said_of_each(self, _cluster_sentences)))
+        return Document(title, tuple(map(_answer, self)), tuple(sections))
 
     def to_dict(self) -> list[dict[str, Any]]:
         """Return the calculations as plain values, for JSON."""
@@ -328,21 +338,6 @@ def _cluster_sentences(calculation: Calculation) -> Iterator[str]:
     step = found.next_step
     if step is not None and step.most_for_one_more is not None:
         yield f"With num_ctas {step.most_for_one_more} more CTAs run at once."
-
-
-def write_calculation(calculations: Sequence[Calculation]) -> Document:
-    """Return the explanation of *calculations*: one kernel's resources on several GPUs."""
-    resources = calculations[0].resources
-    title = f"n_regs {resources.n_regs}, shared {resources.shared}, num_warps {resources.num_warps}"
-    sections = [the_limits(calculations), the_next_step(calculations), the_tutorial(calculations)]
-    if options := said_of_each(calculations, _option_sentences):
-        sections.insert(2, Section("", (), options))
-    if resources.num_ctas > 1:
-        title += f", num_ctas {resources.num_ctas}"
-        sections.insert(1, Section("Clusters", (), said_of_each(calculations, _cluster_sentences)))
-    return Document(
-        title, tuple(_answer(calculation) for calculation in calculations), tuple(sections)
-    )
 
 
 def _answer(calculation: Calculation) -> str:
