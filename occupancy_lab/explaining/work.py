@@ -12,6 +12,7 @@ from occupancy_lab.arguments import Pointer
 from occupancy_lab.text.document import Section, literal, side_by_side
 from occupancy_lab.text.words import (
     amount_words,
+    article,
     as_sentence,
     byte_words,
     count,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     Fact = tuple[str, Callable[[Case], str]]
     """A name, and what is said of a launch."""
 
-ARTICLES = {"address": "an"}
 RDNA_LANES = 32
 """Lanes of RDNA's waves, none of whose binaries is followed."""
 MASKED, UNUSED = 0.25, 0.1
@@ -296,7 +296,8 @@ def _unknown(counts: Counts) -> Iterator[str]:
         if one.assumed is not None:
             taken = f"{one.assumed} is assumed{'' if one.tensor is None else ' of each'}"
         where = f" at {_line(one.place)}" if one.place.line else ""
-        steered = listed([_with_article(each.steers) for each in (one, *others)])
+        kinds = [each.steers for each in (one, *others)]
+        steered = listed([f"{article(kind.partition(',')[0])} {kind}" for kind in kinds])
         yield (
             f"Not known: {literal(one.name)}{where}, on which {literal(steered)}"
             f" {'depend' if others else 'depends'}; {literal(taken)}."
@@ -308,10 +309,6 @@ def _unknown(counts: Counts) -> Iterator[str]:
     if counts.not_counted:
         names = [f"{literal(name)} ({number})" for name, number in counts.not_counted.items()]
         yield f"Not counted: {listed(names)}."
-
-
-def _with_article(steers: str) -> str:
-    return f"{ARTICLES.get(steers.partition(',')[0], 'a')} {steers}"
 
 
 def _empty_loops(counts: Counts) -> Iterator[str]:

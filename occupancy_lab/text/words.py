@@ -108,7 +108,7 @@ def amount_words(low: int, high: int | None, words: Callable[[int], str]) -> str
 
 def article(word: str) -> str:
     """Return "a" or "an", as *word* is spoken."""
-    return "an" if word == "SM" else "a"
+    return "an" if word in {"SM", "address"} else "a"
 
 
 def per_cta(text: str, num_ctas: int) -> str:
