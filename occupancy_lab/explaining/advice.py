@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from occupancy_lab.sweeping.recorded import RecordedLaunch
     from occupancy_lab.values import Config, Problem
 
-    Name = tuple[str | None, Config]
-    """A kernel, by what names it, and how it is launched."""
-
 MOST_PADDING = 1.1
 """Columns after padding over columns before it, up to which wider loads can be worth it."""
 PADDED = "padded"
@@ -91,21 +88,17 @@ def wanted_besides(case: Case) -> dict[Any, Asked]:
 
     if case.record.matrix is None or case.record.prediction is None or case.matrix.options:
         return {}
-    names: list[Name] = []
-    rows = case.by_rows
-    if rows is not None:
-        names.append((rows, _single(case)))
+    gpu, names = case.record.gpu, []
+    if case.by_rows is not None:
+        names.append((case.by_rows, _single(case)))
     if case.alike:
-        ranking = recorded_ranking(case.record.gpu.key, case.problem, case.alike)
+        ranking = recorded_ranking(gpu.key, case.problem, case.alike)
         names += [(one.kernel, one.config) for one in ranking[:1]]
-    kernels = {name: load_kernel(str(name)) for name, _ in names}
-    gpu = case.record.gpu
     wanted: dict[Any, Asked] = {
-        (name, config): ask(NamedKernel(name, kernels[name]), case.problem, config, gpu)
+        (name, config): ask(NamedKernel(name, load_kernel(name)), case.problem, config, gpu)
         for name, config in names
     }
-    padded = _padded(case)
-    if padded is not None:
+    if (padded := _padded(case)) is not None:
         named = NamedKernel(case.kernel_name, case.kernel)
         wanted[PADDED] = ask(named, padded, case.config, gpu)
     return wanted
@@ -184,7 +177,7 @@ def launch_instead(case: Case) -> tuple[Alternative, Change] | None:
 
 
 def _change(case: Case, other: Alternative) -> Change | None:
-    """Return how much longer *other* takes: recorded where both are, and else predicted."""
+    """Return how much longer *other* takes: recorded where both are, else predicted."""
     if case.recorded.us is not None:
         return Change(other.recorded_us, case.recorded.us, "recorded")
     return _predicted_change(case, other.us)

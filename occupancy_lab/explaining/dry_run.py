@@ -71,7 +71,6 @@ class DryKernel:
     """A kernel whose launches are explained instead: `dry_run(kernel)[grid](...)`."""
 
     def __init__(self, kernel: Any, gpu: Any = None, *, cache: bool = True) -> None:
-        """Take what `dry_run` takes."""
         check_triton_function(kernel)
         self._kernel, _, self._gpus, self._compiler = opened(kernel, gpu, cache=cache)
 

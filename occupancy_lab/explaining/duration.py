@@ -41,8 +41,6 @@ ALTERNATIVES = {
     "the tutorial's num_programs": "tutorial",
 }
 """What is changed, and its name in `otherwise` and, where times of it are recorded, in Recorded."""
-
-
 NO_GRID = "no `--grid` is given"
 """Why nobody knows what a launch does."""
 

@@ -206,7 +206,6 @@ class Explanation(Answer):
         }
 
     def __repr__(self) -> str:
-        """Return a line that says what was explained."""
         if self.page is not None:
             return super().__repr__()
         gpus = ", ".join(dict.fromkeys(run.gpu.key for run in self.runs))

@@ -399,10 +399,9 @@ def _passing(asked: Asked, values: Mapping[str, Any]) -> Asked | None:
 
 
 def _relaunched(asked: Asked, changes: Mapping[str, Any]) -> Asked | None:
-    launch, options = asked.launch, {*NAMES}
-    given = {one.name for one in asked.function.params[: len(launch.arguments)]}
-    own = {name: value for name, value in changes.items() if name not in options}
-    if own:
+    launch = asked.launch
+    left_out = {one.name for one in asked.function.params[: len(launch.arguments)]}
+    if changes.keys() - {*NAMES}:
         if asked.relaunch is None:
             return None
         try:
@@ -413,9 +412,8 @@ def _relaunched(asked: Asked, changes: Mapping[str, Any]) -> Asked | None:
         known = {name: getattr(launch, name) for name in kept}
         passed = {name: found.keywords[name] for name in launch.keywords if name in found.keywords}
         launch = dataclasses.replace(found, keywords=passed, **known)
-    left_out = {name for name, value in changes.items() if value is None}
+    left_out |= {name for name, value in changes.items() if value is None}
     keywords = {**launch.keywords, **changes}
-    left_out |= given
     keywords = {name: value for name, value in keywords.items() if name not in left_out}
     return dataclasses.replace(asked, launch=dataclasses.replace(launch, keywords=keywords))
 
@@ -430,14 +428,12 @@ def aligned(asked: Asked, record: Record) -> Asked | None:
     if load_bytes is None or load_bytes >= WIDEST_ACCESS or record.prediction is None:
         return None
     values = {
-        name: _rounded(value)
+        name: rounded
         for name, value in record.arguments.items()
-        if name not in record.constexprs and name not in launch.typical
+        if name not in {*record.constexprs, *launch.typical}
+        and (rounded := _rounded(value)) != value
     }
-    values = {name: value for name, value in values.items() if value != record.arguments[name]}
-    if not values:
-        return None
-    return _passing(asked, values)
+    return _passing(asked, values) if values else None
 
 
 def fewest_aligned(

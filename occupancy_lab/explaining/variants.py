@@ -79,7 +79,9 @@ def write_variants(
     answer = [*which, *(one for case in chosen for one in first_advice(case))] if chosen else []
     sentences = [*([] if chosen else which), *less_work_sentences(runs)]
     sentences += said_of_each(first, lambda record: _time_sentences(record, timed=timed))
-    sections = [Section("", (Table(headers, rows),), (*sentences, *_reasons(runs)))]
+    failures = (run.failure for run in runs if isinstance(run, Failed))
+    sentences += failed_sentences((one.status, one.reason) for one in failures)
+    sections = [Section("", (Table(headers, rows),), tuple(sentences))]
     if full and first:
         sections.append(the_limits(tuple(record.calculation for record in first)))
     if chosen:
@@ -127,11 +129,6 @@ def _time_sentences(record: Record, *, timed: bool) -> Iterator[str]:
     yield from work_sentences(record)
     if timed:
         yield time_sentence(record)
-
-
-def _reasons(runs: Sequence[Record | Failed]) -> Iterator[str]:
-    failures = (run.failure for run in runs if isinstance(run, Failed))
-    return failed_sentences((one.status, one.reason) for one in failures)
 
 
 FAILED_WORDS: Mapping[str, tuple[str, str]] = {

@@ -22,7 +22,7 @@ from occupancy_lab.explaining.short import limits_with_bars, the_launch_in_short
 from occupancy_lab.explaining.source import SourceView
 from occupancy_lab.files import HTML, check_outputs, check_page, check_picture, export
 from occupancy_lab.plotting.style import save, svg_text
-from occupancy_lab.reporting.contents import trace_page, write_markdown
+from occupancy_lab.reporting.contents import picture_folder, trace_page, write_markdown
 from occupancy_lab.reporting.page import Chapter, Picture
 from occupancy_lab.reporting.roofline import draw_trace
 from occupancy_lab.text import document
@@ -56,8 +56,6 @@ class TraceFiles:
 
         *output* is where the page goes, and *gpu* the GPU, or several with commas.
         """
-        from occupancy_lab.reporting.contents import picture_folder
-
         if self.report is not None:
             check_page(self.report)
         wanted = {"--plot": self.plot, "--report": self.report, "--timeline": self.timeline}
