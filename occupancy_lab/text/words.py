@@ -147,21 +147,6 @@ def said_of_each(
     return (*(text for text in texts[0] if alike and text in common), *apart)
 
 
-UNTOLD = {"-", "0 B per thread"}
-"""What is left out where it is so of every item."""
-
-
-def compared(
-    items: Sequence[Item], rows: Iterable[tuple[str, Callable[[Item], str]]]
-) -> tuple[tuple[str, ...], ...]:
-    """Return a table's rows: a name, then what its function gives for each item.
-
-    Those with nothing to say of any item are left out.
-    """
-    found = ((name, *map(text_of, items)) for name, text_of in rows)
-    return tuple(row for row in found if not UNTOLD.issuperset(row[1:]))
-
-
 @dataclass(frozen=True, slots=True)
 class LimitWords:
     """What the resource of a limit is called."""
