@@ -130,7 +130,7 @@ def print_shown(shown: Shown) -> None:
     if isinstance(shown, str):
         print_text(shown)
         return
-    from rich.console import Console
+    from rich.console import Console, Group
 
     from occupancy_lab.text.terminal import drawn
 
@@ -138,7 +138,7 @@ def print_shown(shown: Shown) -> None:
     with console.capture() as capture:
         for block in shown:
             console.print()
-            console.print(drawn(block, console.width))
+            console.print(Group(*drawn(block, console.width)))
     lines = [line.rstrip() for line in capture.get().splitlines()]
     # rich leaves blank lines of its own around a table.
     kept = [line for line, before in zip(lines, ["", *lines], strict=False) if line or before]
