@@ -77,7 +77,11 @@ class TraceFiles:
         if self.plot is not None:
             save(draw_trace(found.found), Path(self.plot))
         if self.report is not None:
-            write_trace_report(found, Path(self.report))
+            page, path = make_trace_report(found), Path(self.report)
+            if path.suffix.lower() in HTML:
+                export(path, to_html(page))
+            else:
+                write_markdown(page, path)
         if self.timeline is not None:
             export(Path(self.timeline), json.dumps(timeline(found)))
 
@@ -261,20 +265,6 @@ def _sentences(kernel: TracedKernel, total: KernelTime | None) -> Iterator[str]:
         yield f"Its configuration is {literal(words)}."
     if kernel.reason is not None:
         yield f"How it sits is not known: {literal(kernel.reason)}."
-
-
-def write_trace_report(found: Trace, path: Path) -> None:
-    """Write the report of *found*: HTML where *path* ends in .html, else markdown.
-
-    The pictures of markdown go into a folder beside it.
-
-    Raises InputError where something cannot be written.
-    """
-    page = make_trace_report(found)
-    if path.suffix.lower() in HTML:
-        export(path, to_html(page))
-    else:
-        write_markdown(page, path)
 
 
 def to_html(page: Page) -> str:
