@@ -292,9 +292,7 @@ def chosen_kernel(
     return found
 
 
-def found_kernel(
-    asked: AskedKernel, check_file: Callable[[str], None] = lambda _name: None
-) -> NamedKernel:
+def found_kernel(asked: AskedKernel, check_file: Callable[[str], None]) -> NamedKernel:
     """Return the kernel as `chosen_kernel` does, one that Triton does not compile too."""
     if isinstance(asked, Kernel):
         return NamedKernel(_name_of(asked), asked)

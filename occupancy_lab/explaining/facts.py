@@ -27,13 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from occupancy_lab.explaining.case import Case
+    from occupancy_lab.explaining.work import Fact
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.record import Failed, Record
     from occupancy_lab.values import Measurement
-
-    Fact = tuple[str, Callable[[Case], str]]
-    """What it is called, and what is said of a launch; "-" where there is nothing to say."""
 
 
 def setting(settings: dict[str, Any], name: str) -> str:

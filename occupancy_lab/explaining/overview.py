@@ -25,17 +25,15 @@ from occupancy_lab.text.words import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from occupancy_lab.compiling.notes import ScriptLaunch
     from occupancy_lab.errors import CompileError, DoesNotFitError
     from occupancy_lab.gpus import Gpu
+    from occupancy_lab.launch import BoundLaunch
     from occupancy_lab.record import Record
 
     LaunchError = CompileError | DoesNotFitError
-    from collections.abc import Iterable, Mapping
-
-    from occupancy_lab.launch import BoundLaunch
 
 
 @dataclass(frozen=True, slots=True)

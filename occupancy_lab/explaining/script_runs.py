@@ -37,13 +37,12 @@ if TYPE_CHECKING:
     from occupancy_lab.compiling.notes import ScriptLaunch
     from occupancy_lab.compiling.script import Ran
     from occupancy_lab.compiling.texts import Texts
+    from occupancy_lab.explaining.overview import LaunchError
     from occupancy_lab.inputs import AskedGpus
     from occupancy_lab.launch import BoundLaunch, Launch
     from occupancy_lab.record import Record
     from occupancy_lab.signature import Words
     from occupancy_lab.values import Failure, Resources
-
-    LaunchError = CompileError | DoesNotFitError
 
 
 def _split(assume: Words) -> tuple[dict[str, Value], list[str]]:

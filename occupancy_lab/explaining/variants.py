@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from occupancy_lab.explaining.case import Case
+    from occupancy_lab.prediction import Prediction
 
 MOST_REASONS = 3
 """Reasons why configurations have no record that a page has."""
@@ -175,8 +176,9 @@ def first_sentence(records: Sequence[Record], knobs: Sequence[str]) -> str:
     records = whole_work(records)
     first = first_of(records)
     words = setting_words(first.settings, knobs)
-    if have_times(records):
-        return f"**{first.title}**: {words or 'the launch'} {_takes_least(first, records)}."
+    if first.prediction is not None:
+        least = _takes_least(first, first.prediction, records)
+        return f"**{first.title}**: {words or 'the launch'} {least}."
     resources, occupancy = first.resources, first.occupancy
     alike = sum(rank(one) == rank(first) for one in records) - 1
     others = f", and {count(alike, 'other')} as many" if alike else ""
@@ -189,10 +191,7 @@ def first_sentence(records: Sequence[Record], knobs: Sequence[str]) -> str:
     )
 
 
-def _takes_least(first: Record, records: Sequence[Record]) -> str:
-    least = first.prediction
-    if least is None:
-        return ""
+def _takes_least(first: Record, least: Prediction, records: Sequence[Record]) -> str:
     unknown = sum(one.prediction is None for one in records)
     close = [
         one

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from occupancy_lab.work.counts import Access, Amount, Counts, Executed, Place, Unknown
 
     Fact = tuple[str, Callable[[Case], str]]
-    """A name, and what is said of a launch."""
+    """A name, and what is said of a launch; "-" where there is nothing to say."""
 
 RDNA_LANES = 32
 """Lanes of RDNA's waves, none of whose binaries is followed."""
