@@ -142,10 +142,7 @@ def _can_be_replaced(path: Path, target: Path) -> bool:
 
 
 def export(path: Path, content: str | bytes) -> None:
-    """Write *content*, a text in UTF-8, to *path* as `write_file` does.
-
-    Raises InputError where it cannot be written.
-    """
+    """Write *content*, a text in UTF-8, as `write_file` does; InputError where that fails."""
     with refused(path):
         # The name of a file may have bytes that are no UTF-8.
         written = content.encode(errors="replace") if isinstance(content, str) else content

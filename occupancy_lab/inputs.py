@@ -158,10 +158,7 @@ def check_launch(kernel: Kernel, problem: Problem, config: Config, gpu: Gpu) -> 
 
 
 def whole_number(name: str, asked: Any) -> int:
-    """Return *asked*, the argument *name*, as an int.
-
-    Raises InputError for what is no whole number: a bool, a float and a text are none.
-    """
+    """Return *asked*, the argument *name*, as an int; InputError for a bool, float or text."""
     if "bool" not in str(getattr(asked, "dtype", type(asked).__name__)):
         with contextlib.suppress(TypeError):
             return operator.index(asked)
@@ -169,10 +166,7 @@ def whole_number(name: str, asked: Any) -> int:
 
 
 def whole_numbers(name: str, asked: Integers) -> tuple[int, ...]:
-    """Return each number of *asked*, the argument *name*: a number, several, or a text with commas.
-
-    Raises InputError where one is no whole number.
-    """
+    """Return each number of *asked*: one, several, or a text with commas; InputError for others."""
     if isinstance(asked, str):
         try:
             return tuple(int(part) for part in asked.split(",") if asked)

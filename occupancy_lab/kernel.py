@@ -276,10 +276,7 @@ def kernel_names() -> tuple[str, ...]:
 
 
 def own_kernel(name: str) -> Kernel:
-    """Return the kernel called *name* that comes with the lab; no file is imported.
-
-    Raises InputError where there is no such kernel.
-    """
+    """Return the lab's kernel called *name*, importing no file; InputError where there is none."""
     if name not in kernel_names():
         refuse(f"there is no kernel {name!r} in the lab; there are {', '.join(kernel_names())}")
     return load_kernel(name)

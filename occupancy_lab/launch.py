@@ -76,10 +76,7 @@ class Launch:
         return None if self.grid is None else math.prod(self.grid)
 
     def warm_up(self, function: Any, **options: Any) -> Any:
-        """Have Triton compile it for its active driver's target, and return the CompiledKernel.
-
-        *options* are further compiler options.
-        """
+        """Return the CompiledKernel that Triton makes for its active target, with *options*."""
         arguments = map(_stand_in, self.arguments)
         keywords = {name: _stand_in(value) for name, value in self.keywords.items()}
         return function.warmup(*arguments, grid=(1,), **keywords, **options)

@@ -45,10 +45,7 @@ _TUNED = re.compile(r"BLOCK|TILE|SPLIT|UNROLL|STAGES|WARPS|GROUP(_SIZE)?_?[MNK]$
 
 @dataclass(frozen=True, slots=True)
 class Mend:
-    """A launch of the same that meets a check which a row breaks.
-
-    It breaks no check that the row meets, and adds no local memory.
-    """
+    """A launch of the same that mends a check, breaks no other and adds no local memory."""
 
     words: str
     """A clause: "num_warps 8 instead of 4"."""

@@ -95,10 +95,7 @@ def relative(file: str) -> str:
 
 
 def to_github(checked: Checked) -> str:
-    """Return a line for each kernel and check that does not hold, which GitHub shows at its source.
-
-    GitHub shows ten errors of a step: where there are more, the last says how many follow.
-    """
+    """Return a line for each kernel and check that does not hold, ten at most, as GitHub shows."""
     groups: dict[tuple[object, ...], list[Finding]] = {}
     for one in checked.findings:
         groups.setdefault((one.check.name, one.row.kernel, place_of(one.row)), []).append(one)

@@ -107,10 +107,7 @@ class Row:
         return usual.get(name) if value is None else value
 
     def total(self, time: str) -> float | None:
-        """Return the time of all launches of a trace's row, as *time* has that of one.
-
-        None where it is not known, and of a row of no trace.
-        """
+        """Return the time of all launches, by that of one in *time*; None where it is not known."""
         total = self.number(TOTALS[time])
         one, launches = self.number(time), self.number("launches")
         if total is not None or None in {one, launches} or self.number("grids") != 1:
@@ -269,10 +266,7 @@ def read_rows(source: str | Path) -> list[Row]:
 
 
 def make_rows(found: Iterable[Mapping[str, Any]], name: str) -> list[Row]:
-    """Return *found* as rows with plain values, which *name* holds.
-
-    Raises InputError where one of them is no row of a kernel.
-    """
+    """Return *found*, which *name* holds, as rows; InputError where one is no row of a kernel."""
     rows = []
     for number, values in enumerate(found, 1):
         origin = f"{name}, row {number}"

@@ -134,10 +134,7 @@ def with_alternatives(case: Case, found: Mapping[Any, Record]) -> Case:
 
 
 def _fastest(case: Case, fastest: RecordedLaunch, now: Record | None) -> Alternative:
-    """Return the launch that was recorded to be the fastest, as it was launched then.
-
-    It has a predicted time where it was launched so as it is compiled *now*.
-    """
+    """Return the fastest recorded launch, with a time where it compiles *now* as it did then."""
     from occupancy_lab.sweeping.recorded import recorded_measurement
 
     kernel, config, us = fastest.kernel, fastest.config, fastest.measurement.us or 0.0
@@ -165,10 +162,7 @@ def _single(case: Case) -> Config:
 
 
 def launch_instead(case: Case) -> tuple[Alternative, Change] | None:
-    """Return the fastest launch that was recorded; None where it is not noticeably faster.
-
-    Where *case* was recorded too, its recorded time decides, and else what is predicted of both.
-    """
+    """Return the fastest recorded launch and its change; None where it is not noticeably faster."""
     fastest = case.alternatives.fastest
     found = None if fastest is None else _change(case, fastest)
     if fastest is None or found is None or not found.is_faster:
@@ -359,10 +353,7 @@ def _ways_on(case: Case) -> str:
 
 
 def _command_of_best(case: Case) -> str:
-    """Return the command that explains the fastest neighbour of a matrix's launch, as a sentence.
-
-    "" where there is none, or no option of the command line asks for it.
-    """
+    """Return the command that explains the fastest neighbour of a matrix's launch; "" for none."""
     best = _best(case)
     if best is None or best.record is None or best.record.matrix is None:
         return ""
@@ -388,10 +379,7 @@ def _others(case: Case) -> Sequence[Advice]:
 
 
 def what_to_try(cases: Sequence[Case], *more: str) -> Section:
-    """Return what changes with another setting, and what else there is, each with its command.
-
-    *more* is said behind it.
-    """
+    """Return what other settings change and what else there is, with commands, and then *more*."""
     sentences = (
         *said_of_each(cases, of_neighbours),
         *said_of_each(cases, lambda case: [one.sentence for one in _others(case)]),
@@ -438,10 +426,7 @@ class Action:
 
 
 def best_action(case: Case) -> Action | None:
-    """Return what brings most to a launch of any kernel, of all that `explain` says brings more.
-
-    None where nothing was tried, and where no time with a range is predicted.
-    """
+    """Return what brings most to a launch; None where nothing was tried or no time is known."""
     own, sentence = case.record.prediction, in_one_sentence(case)
     if own is None or not sentence:
         return None

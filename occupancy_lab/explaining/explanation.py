@@ -111,10 +111,7 @@ class Explanation(Answer):
 
     @functools.cached_property
     def cases(self) -> tuple[Case, ...]:
-        """Each of `records` with what it is compared with, which is compiled for it.
-
-        There is none where a GPU has several launches.
-        """
+        """Each of `records` with what it is compared with; none where a GPU has several."""
         if not self.is_one_launch:
             return ()
         return self._cases_of(self.records)
@@ -126,10 +123,7 @@ class Explanation(Answer):
         return make_cases(asked, records, self.compiler, **others)
 
     def case_of(self, record: Record) -> Case:
-        """Return one of `records` with what it is compared with, the others without.
-
-        Those of a script are made already, while it ran.
-        """
+        """Return the case of one of `records`; those of a script were made while it ran."""
         if "cases" in vars(self) and self.cases:
             return next(case for case in self.cases if case.record is record)
         return self._cases_of([record])[0]
@@ -378,10 +372,7 @@ def _is_idle(record: Record, larger: Neighbour) -> bool:
 
 
 def write_full(cases: Sequence[Case], failures: Sequence[Failed] = ()) -> Document:
-    """Return the whole explanation of one launch on several GPUs.
-
-    What a kernel of a matrix adds is there where one made the launch.
-    """
+    """Return the whole explanation of one launch on several GPUs, with what a matrix adds."""
     calculations = [case.calculation for case in cases]
     of_matrix = all(case.record.matrix is not None for case in cases)
     timed = all(case.record.prediction is not None for case in cases)

@@ -182,10 +182,7 @@ def resident_words(case: Case) -> str:
 
 
 def waves_words(case: Case) -> str:
-    """Return the programs launched over those that the GPU holds at once, and the tail.
-
-    It is "-" where that is not known, and of a persistent launch, which has one wave at most.
-    """
+    """Return programs launched over those held at once; "-" where not known, or persistent."""
     plan = case.record.plan
     if plan is None or plan.waves is None or plan.is_persistent:
         return "-"
@@ -276,10 +273,7 @@ def bound_words(case: Case) -> str:
 
 
 def busiest_words(case: Case) -> str:
-    """Return the unit that works for longest: "L2 cache, 61% of the time at its peak".
-
-    "-" where it is not known.
-    """
+    """Return the unit that works longest: "L2 cache, 61% of the time at its peak"; "-" for none."""
     prediction = case.record.prediction
     if prediction is None or prediction.busiest is None:
         return "-"

@@ -89,10 +89,7 @@ def occupancy_words(calculation: Calculation) -> str:
 
 
 def held_in_short(calculation: Calculation, title: str | None = None) -> str:
-    """Return the answer as one clause: programs, warps, occupancy and limiters.
-
-    *title* is what to call the GPU; None takes its name.
-    """
+    """Return programs, warps, occupancy and limiters as one clause; *title* names the GPU."""
     answer = SENTENCES["answer"].format(
         programs=programs_words(calculation),
         occupancy=occupancy_words(calculation),
@@ -207,10 +204,7 @@ def _need(calculation: Calculation, step: NextStep, outcomes: Mapping[str, str])
 def step_sentences(
     calculation: Calculation, outcomes: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[str]:
-    """Say what would let one program more in, or why nothing does.
-
-    *outcomes* says of options that are compiled what becomes of the kernel with each.
-    """
+    """Say what lets one program more in; *outcomes* has by option what a compile with it gave."""
     for sentence in _step_sentences(calculation, outcomes):
         yield per_cta(sentence, calculation.resources.num_ctas)
 

@@ -108,11 +108,7 @@ def have_times(records: Sequence[Record]) -> bool:
 
 
 def first_of(records: Sequence[Record]) -> Record:
-    """Return the one of *records* that is predicted to be the fastest, of those with a time.
-
-    Where none has one it is the one that spills least, and then keeps most warps resident. It does
-    the whole work.
-    """
+    """Return the one of *records* that does the whole work fastest, by prediction or by `rank`."""
     records = whole_work(records)
     if have_times(records):
         return min(records, key=predicted_us)
@@ -120,10 +116,7 @@ def first_of(records: Sequence[Record]) -> Record:
 
 
 def with_chosen(runs: Sequence[Record | Failed]) -> tuple[Record | Failed, ...]:
-    """Return *runs* with the range of what is chosen in those that are the fastest on their GPU.
-
-    None is where all take as long.
-    """
+    """Return *runs*, the fastest on each GPU with the range of a choice where times differ."""
     chosen: set[int] = set()
     for found in by_gpu([run for run in runs if isinstance(run, Record)]):
         if len({*map(predicted_us, found)}) > 1:
@@ -163,10 +156,7 @@ def best_of(record: Record, neighbours: Sequence[Neighbour]) -> Neighbour | None
 
 
 def fastest_grids(neighbours: Sequence[Neighbour]) -> Iterator[Neighbour]:
-    """Yield the fastest of those of *neighbours* that differ in the grid alone and do the same.
-
-    None is over a grid that has programs which do nothing.
-    """
+    """Yield the fastest of those that differ in the grid alone and leave no program idle."""
     groups: dict[frozenset[tuple[str, Any]], list[tuple[Neighbour, Record]]] = {}
     for one in neighbours:
         own = frozenset(_without_grid(one.changes).items())
@@ -357,10 +347,7 @@ def blocks_of(record: Record) -> dict[str, int]:
 
 
 def changed(asked: Asked, changes: Mapping[str, Any]) -> Asked | None:
-    """Return *asked* with other settings; None where it cannot be launched so.
-
-    Its grid, unless that is among them, is worked out anew where a constexpr is.
-    """
+    """Return *asked* with *changes*, its grid worked out anew; None where it cannot be launched."""
     matrix = asked.matrix
     if matrix is None:
         names = {*NAMES, *(one.name for one in asked.function.params if one.is_constexpr)}

@@ -263,10 +263,7 @@ class KernelTime:
         *,
         measured: bool,
     ) -> KernelTime:
-        """Return that of so many *launches*, as *record* has one, of these *times*.
-
-        They are the least, the mean and the most of one.
-        """
+        """Return that of *launches* like *record*; *times* are the least, mean and most of one."""
         low, us, high = (launches * one for one in times)
         speed = None if record is None else record.speed_of_light
         least = None if speed is None else speed.most_us

@@ -208,10 +208,7 @@ def _words(amount: Amount, words: Any) -> str:
 
 
 def _costly_listing(costly: Sequence[Line], text: Text | None, group: Sequence[Record]) -> Listing:
-    """Return the lines that cost most, with their least time on each GPU.
-
-    A narrow terminal shows each one's source below it.
-    """
+    """Return the costliest lines, with times by GPU; a narrow terminal has their source below."""
     times = [{(one.file, one.number): one.least_us for one in lines_of(each)} for each in group]
     headers = [f"on {one.title}" for one in group] if len(group) > 1 else ["least time"]
     rows = [

@@ -114,10 +114,7 @@ def worth_showing(case: Case) -> list[Neighbour]:
 
 
 def in_one_sentence(case: Case) -> str:
-    """Say which neighbour is the fastest, with its time and why, or that none is faster.
-
-    It is "" of a launch without a time, or that has no neighbours.
-    """
+    """Say which neighbour is the fastest and why, or that none is; "" where no time is known."""
     own, best = case.record.prediction, best_of(case.record, case.neighbours)
     if own is None or not case.neighbours:
         return ""

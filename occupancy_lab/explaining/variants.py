@@ -169,10 +169,7 @@ def _outcome(run: Record | Failed, *, timed: bool) -> tuple[str, ...]:
 
 
 def first_sentence(records: Sequence[Record], knobs: Sequence[str]) -> str:
-    """Say which of *records*, all of one GPU, `first_of` chooses, and how many are not behind it.
-
-    It has the values of *knobs*.
-    """
+    """Say by its *knobs* which of *records*, of one GPU, is first, and how many are as good."""
     records = whole_work(records)
     first = first_of(records)
     words = setting_words(first.settings, knobs)

@@ -47,10 +47,7 @@ MOST_UNKNOWN = 3
 
 
 def memory_words(record: Record) -> str:
-    """Return the bytes of device memory that are read and written, and those through the L2 cache.
-
-    It is "-" where nothing is known.
-    """
+    """Return the bytes of device memory, read and written, and of the L2 cache; "-" for none."""
     memory = record.memory
     if memory is None:
         return "-"

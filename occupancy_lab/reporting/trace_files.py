@@ -70,10 +70,7 @@ class TraceFiles:
             refuse(f"{given[0]} is of one GPU, and --gpu names several")
 
     def write(self, found: Trace) -> None:
-        """Write what is wanted of *found*.
-
-        Raises InputError where a file cannot be written, and for a roofline of no kernel.
-        """
+        """Write what is wanted of *found*; InputError where a file or roofline cannot be made."""
         if self.plot is not None:
             save(draw_trace(found.found), Path(self.plot))
         if self.report is not None:

@@ -145,10 +145,7 @@ def side_by_side(
     caption: str = "",
     prose: bool = False,
 ) -> Table:
-    """Return a table with a column for each of *items*, and a row for each name and function.
-
-    A row with nothing to say of any item is left out.
-    """
+    """Return a table with a column for each item, without rows that say nothing of any."""
     headers = (corner, *(item.title for item in items))
     found = ((name, *map(text_of, items)) for name, text_of in rows)
     shown = tuple(row for row in found if not UNTOLD.issuperset(row[1:]))

@@ -107,10 +107,7 @@ def print_json(values: Any) -> None:
 
 
 def print_answer(answer: Answer, form: str, document: Document | None = None) -> None:
-    """Print *answer*, or the *document* of it, as *form* is: for the terminal where it is none.
-
-    The others are json, markdown and html.
-    """
+    """Print *answer*, or its *document*, as json, markdown or html, or else for the terminal."""
     if form == "json":
         print_text(answer.to_json() + "\n")
         return
