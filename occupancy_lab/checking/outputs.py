@@ -26,8 +26,6 @@ MOST_ANNOTATIONS = 10
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """The characters that XML 1.0 has no way to write."""
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
-
-
 _FUNCTION = re.compile(
     r"^[ \t]*@(?:triton\.)?jit\b.*\n(?:[ \t]*[@#].*\n)*[ \t]*def (\w+)", re.MULTILINE
 )

@@ -256,15 +256,6 @@ def shown(value: Value) -> str:
     return f"{value}"
 
 
-def read_rows(source: str | Path) -> list[Row]:
-    """Return the rows of a JSON or CSV file that scan, sweep, explain or compare wrote.
-
-    "-" is standard input. Raises InputError where it is no such file.
-    """
-    found = read_file(source)
-    return make_rows(found.rows, found.name)
-
-
 def make_rows(found: Iterable[Mapping[str, Any]], name: str) -> list[Row]:
     """Return *found*, which *name* holds, as rows; InputError where one is no row of a kernel."""
     rows = []
@@ -328,15 +319,18 @@ def _constant(text: str) -> Value:
 
 
 def load(source: Any, *, gpu: AskedGpus | None = None, **launch: Any) -> list[Row]:
-    """Return the rows of a source that `check` takes."""
+    """Return the rows of a source that `check` takes; "-" is a file on standard input."""
     if isinstance(source, str | os.PathLike):
         name = os.fspath(source)
         if ".py:" in name or name.endswith(".py"):
             from occupancy_lab.explaining.matrix import explain
 
             source = explain(kernel=name, gpu=gpu, **launch)
+        elif Path(name).is_dir():
+            return scanned(name, gpu=gpu)
         else:
-            return scanned(name, gpu=gpu) if Path(name).is_dir() else read_rows(name)
+            file = read_file(name)
+            return make_rows(file.rows, file.name)
     if hasattr(source, "lines"):
         return _of_script(source)
     if hasattr(source, "runs"):

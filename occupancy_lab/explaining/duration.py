@@ -93,7 +93,6 @@ PARTS_OVERLAP = (
 
 
 def _parts_table(case: Case, caption: str) -> Table:
-    """Return the time of each part by itself, and what comes to it."""
     found = case.record.prediction
     rows = tuple(
         (PARTS[part.name], microseconds(part.us), *_quotient_words(part.quotient))

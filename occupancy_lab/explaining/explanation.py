@@ -119,8 +119,7 @@ class Explanation(Answer):
     def _cases_of(self, records: Sequence[Record]) -> tuple[Case, ...]:
         made = {id(run): one for one, run in zip(self.asked, self.ranked, strict=True)}
         asked = [made[id(record)] for record in records]
-        others: dict[str, Any] = {"triton": self.triton, "assume": self.assume}
-        return make_cases(asked, records, self.compiler, **others)
+        return make_cases(asked, records, self.compiler, self.triton, self.assume)
 
     def case_of(self, record: Record) -> Case:
         """Return the case of one of `records`; those of a script were made while it ran."""
@@ -242,9 +241,8 @@ def make_cases(
     asked: Sequence[Asked],
     records: Sequence[Record],
     compiler: Compiler,
-    *,
-    triton: str | None = None,
-    assume: Mapping[str, Assumption] = MappingProxyType({}),
+    triton: str | None,
+    assume: Mapping[str, Assumption],
 ) -> tuple[Case, ...]:
     """Return the case of each of *records*: its neighbours, and of a matrix what was recorded.
 

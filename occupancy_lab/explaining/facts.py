@@ -321,8 +321,6 @@ def copy_words(case: Case) -> str:
     return f"{prediction.share_of_copy:.0%}, both predicted ({microseconds(us)})"
 
 
-NUMBERS = 4
-"""What `numbers` has of a launch."""
 SHORT_HEADERS = ("registers", "local B", "shared B", "programs")
 """The headers of `numbers` where a table has several GPUs."""
 

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 LACKING: Mapping[str, str] = {"programs": "slot", "barriers": "named barrier"}
 """What a multiprocessor lacks for one program more, by the limits beside warps that no smaller use
 of registers or shared memory moves."""
-
-
 SENTENCES: Mapping[str, str] = {
     "programs": "{programs} per {mp}",
     "occupancy": "{resident} of {max_warps} {warps} ({percent})",
@@ -376,8 +374,6 @@ TERM_WORDS: Mapping[str, str] = {
     "LDS granule": "LDS is given out in steps of {shared_unit} B",
 }
 """Why each term of `occupancy.terms` matters, with the architecture's own numbers."""
-
-
 VERDICTS: Mapping[str, str] = {
     "fails": (
         "the formula divides by `metadata.shared`, which is 0 for this kernel, whose {warp}s"
@@ -423,7 +419,7 @@ def _verdict(calculation: Calculation, copied: TutorialOccupancy, rocm: Rocm = R
     programs = copied.programs_per_multiprocessor
     if programs is None:
         return VERDICTS["fails"].format(warp=calculation.architecture.warp_word)
-    says = count(programs, per_cta("program", calculation.resources.num_ctas))
+    says = count(programs, held_word(calculation))
     if programs == truth:
         return VERDICTS["right"].format(says=says, mp=word)
     reasons = term_reasons(copied.missing_terms, calculation.architecture, rocm)
@@ -446,7 +442,7 @@ def tutorial_sentences(calculation: Calculation) -> Iterator[str]:
 
 def the_tutorial(calculations: Sequence[Calculation]) -> Section:
     """Set the tutorial's formula beside the exact one, and say what makes the difference."""
-    word = per_cta("program", calculations[0].resources.num_ctas)
+    word = held_word(calculations[0])
     facts = (
         ("tutorial, registers", lambda calculation: _steps(calculation, "registers")),
         ("tutorial, waves", lambda calculation: _steps(calculation, "warps")),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.arguments import Pointer
 from occupancy_lab.explaining.explanation import Explanation
-from occupancy_lab.explaining.facts import NUMBERS, number_headers, numbers
+from occupancy_lab.explaining.facts import SHORT_HEADERS, number_headers, numbers
 from occupancy_lab.explaining.neighbours import first_of, have_times
 from occupancy_lab.prediction import time_lost
 from occupancy_lab.text.document import Table, literal
@@ -205,7 +205,7 @@ def _times(line: ScriptLine, total: KernelTime | None) -> tuple[str, ...]:
 def _sits(line: ScriptLine) -> tuple[str, ...]:
     record = line.record
     if record is None:
-        return (line.gpu.key, *["-"] * (NUMBERS + 2))
+        return (line.gpu.key, *["-"] * (len(SHORT_HEADERS) + 2))
     waves = None if record.plan is None else record.plan.waves
     programs = known(record.launch.num_programs)
     return line.gpu.key, programs, formatted(waves, ".2f"), *numbers(record)

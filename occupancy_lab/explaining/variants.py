@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.explaining.advice import first_advice, what_to_try
 from occupancy_lab.explaining.duration import time_sentence
 from occupancy_lab.explaining.facts import (
-    NUMBERS,
     SHORT_HEADERS,
     all_launched_words,
     number_headers,
@@ -164,7 +163,7 @@ def varying(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _outcome(run: Record | Failed, *, timed: bool) -> tuple[str, ...]:
     if isinstance(run, Failed):
-        return (*["-"] * (NUMBERS + timed), run.failure.status)
+        return (*["-"] * (len(SHORT_HEADERS) + timed), run.failure.status)
     return (*numbers(run), *((predicted(run),) if timed else ()), limiter_words(run.calculation))
 
 

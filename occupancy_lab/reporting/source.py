@@ -65,8 +65,6 @@ class TimeWords:
 
 MEASURED = TimeWords("measured", "take", alike=0.0)
 PREDICTED = TimeWords("predicted", "are predicted to take", alike=0.05)
-
-
 USE, EXAMPLE = "benchmark", "example"
 """The uses of rows of the tutorial's benchmark, and of PROBLEM alone."""
 COPY, NAIVE = "copy", "naive"
