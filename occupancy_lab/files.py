@@ -71,10 +71,7 @@ def read_bytes(path: Path | str, most: int = MOST_BYTES) -> bytes:
 
 
 def read_given(name: str, *, most: int = MOST_BYTES) -> str:
-    """Return the text, in UTF-8, of the file *name* that a user gives; "-" is standard input.
-
-    Raises InputError where it cannot be read, as `read_bytes` has it.
-    """
+    """Return the text in UTF-8 of the file *name*, "-" for standard input; InputError for none."""
     try:
         if name == "-":
             content = _read_stream(sys.stdin.buffer, most)

@@ -337,10 +337,7 @@ def chosen_config(
 
 
 def asked_gpus(asked: AskedGpus) -> tuple[Gpu, ...]:
-    """Return each GPU of *asked* once: Gpus and names, or a text with commas between names.
-
-    Raises InputError for an unknown name, for none at all, and for two GPUs of one key.
-    """
+    """Return each GPU of *asked* once; InputError for unknown names, none, or two of one key."""
     found: dict[str, Gpu] = {}
     several = (asked,) if isinstance(asked, str) or not isinstance(asked, Iterable) else asked
     for one in several:

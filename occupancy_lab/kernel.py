@@ -470,10 +470,7 @@ def kernel_file(name: str) -> Path | None:
 
 @cache
 def load_file(path: Path) -> ModuleType:
-    """Return the module of the Python file at *path*; what it prints goes to standard error.
-
-    Raises InputError where there is no such file or it cannot be imported.
-    """
+    """Return the module of the file at *path*, which prints to standard error; or InputError."""
     if not path.is_file():
         refuse(f"there is no file {path}")
     module_name = f"{USER_KERNEL}{path.stem}"

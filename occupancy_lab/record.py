@@ -177,10 +177,7 @@ class Record(_Named):
 
     @functools.cached_property
     def memory(self) -> Memory | None:
-        """What it moves, as it was said or else counted; None where neither is known.
-
-        A warm launch finds a share of that in the L2 cache.
-        """
+        """What it moves, as said or counted, less what a warm cache has; None: not known."""
         return self._memory_of(self.resources)
 
     def _memory_of(self, resources: Resources) -> Memory | None:
@@ -319,10 +316,7 @@ class Record(_Named):
     def with_counts(
         self, found: Counted, others: Mapping[int, Counted] = MappingProxyType({})
     ) -> Record:
-        """Return a copy with what the launch does, or why that is open, and the time of that.
-
-        *others* is the same of `other_launches`, by their number of programs.
-        """
+        """Return a copy with what is counted and its time, and those of `other_launches`."""
         fits = self.other_launches() if others else {}
         times = {
             number: self._counted(one).time_with(fits[number]) for number, one in others.items()

@@ -186,10 +186,7 @@ def _steps_table(calculation: Calculation) -> Table:
 
 
 def _need(calculation: Calculation, step: NextStep, outcomes: Mapping[str, str]) -> str:
-    """Return the most of a resource that lets a program more in, and how to ask for it.
-
-    What a kernel is to be asked for that spills already is left open.
-    """
+    """Return how much lets a program more in and, unless it spills, the option that asks for it."""
     unit = unit_words(calculation, step.resource)
     need = SENTENCES["at most"].format(amount=step.most_for_one_more, unit=unit)
     outcome = None if step.option is None else outcomes.get(step.option)
@@ -405,10 +402,7 @@ def term_reasons(
     rocm: Rocm = Rocm.CURRENT,
     words: Mapping[str, str] = TERM_WORDS,
 ) -> str:
-    """Return why programs are miscounted by who misses *terms*, joined by "; and".
-
-    *words* has the reason for each term, with names of the architecture's fields in braces.
-    """
+    """Return why programs are miscounted by who misses *terms*, in the *words* of each."""
     fields = _ArchitectureWords(architecture, rocm)
     return "; and ".join(words[term].format_map(fields) for term in terms)
 

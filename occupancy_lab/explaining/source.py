@@ -352,10 +352,7 @@ class Line:
 def by_line(
     counts: Counts, memory: Memory, gpu: Gpu, executed: Executed | None = None
 ) -> tuple[Line, ...]:
-    """Return the lines that do something, those that cost most first.
-
-    The bytes of device memory are shared out to the accesses by the distinct bytes of each.
-    """
+    """Return what each line does, the costliest first, with its share of the device memory."""
     run = () if executed is None else executed.lines
     asked = () if executed is None else executed.accesses
     cycles = sum(one.cycles for one in run)
