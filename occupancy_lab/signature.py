@@ -189,7 +189,6 @@ def _entries(kernel: Parameters, text: str, settings: Mapping[str, Any]) -> dict
 def _settings(
     kernel: Parameters, constexprs: Words, options: Words, knobs: Mapping[str, Any]
 ) -> dict[str, tuple[Any, ...]]:
-    """Return the values of each constexpr and option, by name."""
     found: dict[str, tuple[Any, ...]] = {}
     for option, name, given in (
         *_pairs("--constexpr", constexprs, "BLOCK_SIZE=1024"),

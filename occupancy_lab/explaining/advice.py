@@ -139,8 +139,7 @@ def _fastest(case: Case, fastest: RecordedLaunch, now: Record | None) -> Alterna
 
     kernel, config, us = fastest.kernel, fastest.config, fastest.measurement.us or 0.0
     if now is not None:
-        programs = None if now.plan is None else now.plan.num_programs
-        same = recorded_measurement(now.gpu.key, kernel, case.problem, config, programs)
+        same = recorded_measurement(now.gpu.key, kernel, case.problem, config, now.num_programs)
         if same is not None and same.us == us:
             predicted = None if now.prediction is None else now.prediction.us
             return Alternative(kernel, config, predicted, us)
@@ -333,9 +332,10 @@ def first_advice(case: Case) -> Iterator[str]:
     """
     from occupancy_lab.sweeping.recorded import rival_sentences
 
-    action, own = best_action(case), in_one_sentence(case)
-    said = ["" if action is None else action.sentence, own]
+    own = in_one_sentence(case)
     if case.record.matrix is None:
+        action = best_action(case)
+        said = ["" if action is None else action.sentence, own]
         said += [one.sentence for one in advice(case)]
     else:
         own = "" if is_recorded_best(case) else f"{own}{_command_of_best(case)}"

@@ -102,8 +102,7 @@ def answer_in_short(case: Case) -> str:
     They are num_programs to kernels of a matrix alone, of which some have an argument of that name.
     """
     answer = held_in_short(case.calculation, case.title)
-    plan = case.record.plan
-    num_programs = None if plan is None else plan.num_programs
+    num_programs = case.record.num_programs
     if num_programs is None:
         return f"{answer}."
     if case.record.matrix is None:
@@ -113,8 +112,7 @@ def answer_in_short(case: Case) -> str:
 
 def idle_words(case: Case) -> str:
     """Say how many multiprocessors a launch leaves without a program; "" where none."""
-    plan, number = case.record.plan, case.calculation.gpu.multiprocessors
-    programs = None if plan is None else plan.num_programs
+    programs, number = case.record.num_programs, case.calculation.gpu.multiprocessors
     each = case.calculation.resources.num_ctas
     if number is None or programs is None or programs * each >= number:
         return ""

@@ -123,7 +123,6 @@ class _ScriptCompiler:
     def __init__(self, script: Script, launches: Mapping[int, ScriptLaunch]) -> None:
         self._script = script
         self._launches = launches
-
         self.environment = running_environment()
         self.store = script.store
 
@@ -131,11 +130,9 @@ class _ScriptCompiler:
         """Do nothing: the script ends its process."""
 
     def compile(self, wanted: Sequence[Compilation]) -> list[Resources | Failure]:
-        """Return what each of *wanted* takes, or why it does not compile."""
         return self._script.outcomes([self._changed(one.launch) for one in wanted])
 
     def texts(self, wanted: Sequence[Compilation]) -> list[Texts | None]:
-        """Return the texts of each of *wanted*, which compile."""
         return self._script.texts([self._changed(one.launch) for one in wanted])
 
     def resources(self, wanted: Compilation) -> Resources:

@@ -177,7 +177,6 @@ def lines_of(record: Record) -> tuple[Line, ...]:
 
 
 def _costly(lines: Sequence[Line]) -> tuple[Line, ...]:
-    """Return the lines that take a part worth naming, the most costly first."""
     if not lines:
         return ()
     enough = lines[0].cost * A_PART

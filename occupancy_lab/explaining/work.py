@@ -180,7 +180,6 @@ def _light_rows(cases: Sequence[Case]) -> Iterator[Fact]:
 
 
 def _least_time(part: str, case: Case) -> str:
-    """Return the least time of one part, and whether it binds."""
     light = case.record.speed_of_light
     us = None if light is None else light.part_us(part)
     if us is None or light is None:
