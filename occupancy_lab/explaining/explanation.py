@@ -13,12 +13,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.asked import check_assumed
 from occupancy_lab.compiled_records import compile_record, compile_runs, with_counts
 from occupancy_lab.errors import CompileError, DoesNotFitError
-from occupancy_lab.explaining.advice import (
-    PADDED,
-    wanted_besides,
-    what_to_try,
-    with_alternatives,
-)
+from occupancy_lab.explaining.advice import PADDED, wanted_besides, what_to_try, with_alternatives
 from occupancy_lab.explaining.case import Case, with_recorded
 from occupancy_lab.explaining.compiled import what_fits, what_was_compiled
 from occupancy_lab.explaining.duration import the_duration

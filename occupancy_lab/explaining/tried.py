@@ -28,14 +28,7 @@ from occupancy_lab.notation import whole_numbers
 from occupancy_lab.options import CAPS, NAMES
 from occupancy_lab.prediction import PARTS
 from occupancy_lab.text.document import Table, literal, side_by_side
-from occupancy_lab.text.words import (
-    change,
-    count,
-    listed,
-    microseconds,
-    percent,
-    prediction_words,
-)
+from occupancy_lab.text.words import change, count, listed, microseconds, percent, prediction_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
