@@ -353,10 +353,7 @@ def asked_gpus(asked: AskedGpus) -> tuple[Gpu, ...]:
 
 
 def chosen_gpus(asked: AskedGpus | None) -> tuple[tuple[Gpu, bool], ...]:
-    """Return the GPUs that `asked_gpus` finds, each with whether it is here.
-
-    `explain` says what None is.
-    """
+    """Return the GPUs asked for, each with whether it is here; `explain` says what None is."""
     here = present_gpus()
     if asked is None and here:
         return ((here[0].gpu, True),)

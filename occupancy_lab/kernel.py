@@ -148,10 +148,7 @@ class Kernel:
                 object.__setattr__(self, field_name, value)
 
     def run_on(self, *launched: Any) -> Any:
-        """Return what `run` gives of a tensor, a configuration and a number of programs.
-
-        Raises InputError where the kernel has no `run`.
-        """
+        """Return what `run` gives of its arguments; InputError where the kernel has no `run`."""
         if self.run is None:
             refuse(
                 f"{self.name} has no run, which launches it on a torch tensor; give its KERNEL one"

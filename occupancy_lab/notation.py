@@ -376,10 +376,7 @@ class Parameters:
         refuse(f"{where} has {quoted(name)}, which {self.name} does not have; {there}")
 
     def check_complete(self, texts: Mapping[str, str], settings: Mapping[str, Any]) -> None:
-        """Raise InputError, with a command line that would do, where a parameter has no value.
-
-        *texts* are the entries of the signature and *settings* the values of the constexprs.
-        """
+        """Raise InputError, with a command line that would do, where a parameter has no value."""
         given = {*texts, *settings, *self.setters, *self.defaults}
         missing = [name for name in self.by_name if name not in given]
         if not missing:

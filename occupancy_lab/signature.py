@@ -205,10 +205,7 @@ def _settings(
 
 
 def read_options(options: Words) -> dict[str, Any]:
-    """Return the value of each compiler option; InputError where one is no option or has several.
-
-    *options* are NAME=VALUE, or values by name.
-    """
+    """Return the value of each compiler option; InputError where one is none or has several."""
     found = {}
     for option, name, given in _pairs("--option", options, "maxnreg=128"):
         if name in KNOBS:

@@ -246,10 +246,7 @@ def make_source(
     *,
     file: str | None = None,
 ) -> Source:
-    """Return the source of those rows of *table* that are for *gpu*, with their predictions.
-
-    Raises InputError where it lacks a column.
-    """
+    """Return the source of *gpu* in *table*, with predictions; InputError for a missing column."""
     import pandas as pd
 
     missing = [name for name in (*STATUS, *MEASURED_COLUMNS) if name not in table]
