@@ -43,10 +43,7 @@ ALIGNMENT = 16
 
 
 def dtype_name(dtype: object) -> str:
-    """Return torch's name of *dtype*: a torch or Triton dtype, or the name of either.
-
-    Raises InputError where a launch passes no tensor of such a dtype.
-    """
+    """Return torch's name of a torch or Triton dtype; InputError where no tensor may have it."""
     name = str(dtype).rpartition(".")[2].removeprefix("tl.")
     name = next((torch for torch, triton in TRITON_DTYPES.items() if name == triton), name)
     if name not in TRITON_DTYPES:
@@ -59,14 +56,12 @@ def dtype_name(dtype: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """A tensor argument of a launch: its dtype, the bytes of the storage behind it, its address.
-
-    `aligned` is whether the address is a multiple of 16 bytes, as that of every whole tensor is.
-    """
+    """A tensor argument of a launch: its dtype, the bytes of the storage behind it, its address."""
 
     dtype: str
     storage_bytes: int
     aligned: bool = True
+    """Whether the address is a multiple of 16 bytes, as that of every whole tensor is."""
 
 
 @dataclass(frozen=True, slots=True)

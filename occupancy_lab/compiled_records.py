@@ -76,10 +76,7 @@ def record_in_program(bound: BoundLaunch, calculation: Calculation) -> Record:
 def failed(
     asked: Asked, failure: Failure, triton: str, resources: Resources | None = None
 ) -> Failed:
-    """Return *asked* as a launch that has no record because of *failure*.
-
-    *resources* are what it compiled to, where it did.
-    """
+    """Return *asked* as failed; *resources* are what it compiled to, where it did."""
     found: dict[str, Any] = {
         "gpu": asked.gpu,
         "matrix": asked.matrix,

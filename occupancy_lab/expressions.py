@@ -211,10 +211,7 @@ class _Checker:
         self._names = names
 
     def kind(self, node: ast.expr) -> Kind | None:  # noqa: C901, PLR0911 - one for each kind of node
-        """Return the kind of *node*, None for None.
-
-        Raises InputError where it has none.
-        """
+        """Return the kind of *node*, None for None; InputError where it has none."""
         match node:
             case ast.Name(name):
                 return self._name(name)

@@ -71,10 +71,7 @@ def read_bytes(path: Path | str, most: int = MOST_BYTES) -> bytes:
 
 
 def read_given(name: str, *, most: int = MOST_BYTES) -> str:
-    """Return the text, in UTF-8, of the file *name* that a user gives; "-" is standard input.
-
-    Raises InputError where it cannot be read, as `read_bytes` has it.
-    """
+    """Return the text in UTF-8 of the file *name*, "-" for standard input; InputError for none."""
     try:
         if name == "-":
             content = _read_stream(sys.stdin.buffer, most)
@@ -142,10 +139,7 @@ def _can_be_replaced(path: Path, target: Path) -> bool:
 
 
 def export(path: Path, content: str | bytes) -> None:
-    """Write *content*, a text in UTF-8, to *path* as `write_file` does.
-
-    Raises InputError where it cannot be written.
-    """
+    """Write *content*, a text in UTF-8, as `write_file` does; InputError where that fails."""
     with refused(path):
         # The name of a file may have bytes that are no UTF-8.
         written = content.encode(errors="replace") if isinstance(content, str) else content

@@ -158,10 +158,7 @@ def check_launch(kernel: Kernel, problem: Problem, config: Config, gpu: Gpu) -> 
 
 
 def whole_number(name: str, asked: Any) -> int:
-    """Return *asked*, the argument *name*, as an int.
-
-    Raises InputError for what is no whole number: a bool, a float and a text are none.
-    """
+    """Return *asked*, the argument *name*, as an int; InputError for a bool, float or text."""
     if "bool" not in str(getattr(asked, "dtype", type(asked).__name__)):
         with contextlib.suppress(TypeError):
             return operator.index(asked)
@@ -169,10 +166,7 @@ def whole_number(name: str, asked: Any) -> int:
 
 
 def whole_numbers(name: str, asked: Integers) -> tuple[int, ...]:
-    """Return each number of *asked*, the argument *name*: a number, several, or a text with commas.
-
-    Raises InputError where one is no whole number.
-    """
+    """Return each number of *asked*: one, several, or a text with commas; InputError for others."""
     if isinstance(asked, str):
         try:
             return tuple(int(part) for part in asked.split(",") if asked)
@@ -292,9 +286,7 @@ def chosen_kernel(
     return found
 
 
-def found_kernel(
-    asked: AskedKernel, check_file: Callable[[str], None] = lambda _name: None
-) -> NamedKernel:
+def found_kernel(asked: AskedKernel, check_file: Callable[[str], None]) -> NamedKernel:
     """Return the kernel as `chosen_kernel` does, one that Triton does not compile too."""
     if isinstance(asked, Kernel):
         return NamedKernel(_name_of(asked), asked)
@@ -345,10 +337,7 @@ def chosen_config(
 
 
 def asked_gpus(asked: AskedGpus) -> tuple[Gpu, ...]:
-    """Return each GPU of *asked* once: Gpus and names, or a text with commas between names.
-
-    Raises InputError for an unknown name, for none at all, and for two GPUs of one key.
-    """
+    """Return each GPU of *asked* once; InputError for unknown names, none, or two of one key."""
     found: dict[str, Gpu] = {}
     several = (asked,) if isinstance(asked, str) or not isinstance(asked, Iterable) else asked
     for one in several:
@@ -364,10 +353,7 @@ def asked_gpus(asked: AskedGpus) -> tuple[Gpu, ...]:
 
 
 def chosen_gpus(asked: AskedGpus | None) -> tuple[tuple[Gpu, bool], ...]:
-    """Return the GPUs that `asked_gpus` finds, each with whether it is here.
-
-    `explain` says what None is.
-    """
+    """Return the GPUs asked for, each with whether it is here; `explain` says what None is."""
     here = present_gpus()
     if asked is None and here:
         return ((here[0].gpu, True),)

@@ -148,10 +148,7 @@ class Kernel:
                 object.__setattr__(self, field_name, value)
 
     def run_on(self, *launched: Any) -> Any:
-        """Return what `run` gives of a tensor, a configuration and a number of programs.
-
-        Raises InputError where the kernel has no `run`.
-        """
+        """Return what `run` gives of its arguments; InputError where the kernel has no `run`."""
         if self.run is None:
             refuse(
                 f"{self.name} has no run, which launches it on a torch tensor; give its KERNEL one"
@@ -276,10 +273,7 @@ def kernel_names() -> tuple[str, ...]:
 
 
 def own_kernel(name: str) -> Kernel:
-    """Return the kernel called *name* that comes with the lab; no file is imported.
-
-    Raises InputError where there is no such kernel.
-    """
+    """Return the lab's kernel called *name*, importing no file; InputError where there is none."""
     if name not in kernel_names():
         refuse(f"there is no kernel {name!r} in the lab; there are {', '.join(kernel_names())}")
     return load_kernel(name)
@@ -399,20 +393,19 @@ def variants(
 
     Raises InputError where *kernel* is no function of Triton, or an argument is missing.
     """
-    arguments, keywords = tuple(arguments), dict(keywords)
+    arguments, keywords, given = tuple(arguments), dict(keywords), dict(keywords)
     kind = triton_class(kernel)
     check_triton_function(kernel)
+
+    def relaunch(changes: Mapping[str, Any]) -> Launch:
+        (again,) = variants(kernel, *_changed(kernel, arguments, given, changes), grid)
+        return again.launch
+
     if kind == "Autotuner":
         for setting in _configurations(kernel, arguments, keywords, grid):
             found = keywords | setting, grid, {**tuned, **setting}
             yield from variants(kernel.fn, arguments, *found)
     elif kind == "Heuristics":
-        given = dict(keywords)
-
-        def relaunch(changes: Mapping[str, Any]) -> Launch:
-            (again,) = variants(kernel, *_changed(kernel, arguments, given, changes), grid)
-            return again.launch
-
         named = {**dict(zip(kernel.arg_names, arguments, strict=False)), **keywords}
         for name, work_out in vars(kernel)["values"].items():
             named[name] = keywords[name] = work_out(named)
@@ -420,25 +413,7 @@ def variants(
         for one in variants(kernel.fn, arguments, keywords, grid, tuned):
             yield one if several else dataclasses.replace(one, relaunch=relaunch)
     else:
-        yield variant(kernel, arguments, keywords, grid, tuned)
-
-
-def variant(
-    function: Any,
-    arguments: Sequence[Any],
-    keywords: Mapping[str, Any],
-    grid: Any = None,
-    tuned: Mapping[str, Any] = MappingProxyType({}),
-) -> Variant:
-    """Return the launch `function[grid](*arguments, **keywords)` of a JITFunction.
-
-    *tuned* and what is raised are as `variants` has them.
-    """
-
-    def relaunch(changes: Mapping[str, Any]) -> Launch:
-        return launch_of(function, *_changed(function, arguments, keywords, changes), grid)
-
-    return Variant(function, launch_of(function, arguments, keywords, grid), tuned, relaunch)
+        yield Variant(kernel, launch_of(kernel, arguments, keywords, grid), tuned, relaunch)
 
 
 def _changed(
@@ -492,10 +467,7 @@ def kernel_file(name: str) -> Path | None:
 
 @cache
 def load_file(path: Path) -> ModuleType:
-    """Return the module of the Python file at *path*; what it prints goes to standard error.
-
-    Raises InputError where there is no such file or it cannot be imported.
-    """
+    """Return the module of the file at *path*, which prints to standard error; or InputError."""
     if not path.is_file():
         refuse(f"there is no file {path}")
     module_name = f"{USER_KERNEL}{path.stem}"

@@ -76,10 +76,7 @@ class Launch:
         return None if self.grid is None else math.prod(self.grid)
 
     def warm_up(self, function: Any, **options: Any) -> Any:
-        """Have Triton compile it for its active driver's target, and return the CompiledKernel.
-
-        *options* are further compiler options.
-        """
+        """Return the CompiledKernel that Triton makes for its active target, with *options*."""
         arguments = map(_stand_in, self.arguments)
         keywords = {name: _stand_in(value) for name, value in self.keywords.items()}
         return function.warmup(*arguments, grid=(1,), **keywords, **options)
@@ -164,10 +161,7 @@ class BoundLaunch:
 
     @classmethod
     def of(cls, function: Any, launch: Launch, **others: Any) -> Self:
-        """Return *launch* with what it is to *function*; raises InputError as `Launch.bound` does.
-
-        *others* are the further fields of a subclass.
-        """
+        """Return *launch* as *function* takes it; *others* are further fields of a subclass."""
         return cls(
             kernel=function.__name__,
             launch=launch,
@@ -308,10 +302,7 @@ def launch_of(
 
 
 def checked_grid(grid: Any) -> tuple[int, ...]:
-    """Return *grid* as a tuple of 1 to 3 whole numbers; InputError where it is none.
-
-    It is a GridError, and where a number is 0 an EmptyGridError.
-    """
+    """Return *grid* as 1 to 3 whole numbers; InputError for none such, EmptyGridError for a 0."""
     sizes = tuple(grid) if isinstance(grid, tuple | list) else (grid,)
     if not 1 <= len(sizes) <= MOST_DIMENSIONS:
         refuse(f"a grid has 1 to {MOST_DIMENSIONS} dimensions, and this one has {len(sizes)}")

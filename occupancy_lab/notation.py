@@ -134,10 +134,7 @@ def split(text: str, of: str) -> list[str]:
 
 
 def literal(text: str) -> Any:
-    """Return the value that *text* has in Python.
-
-    Raises ValueError where it is no literal, or longer than MOST_CHARACTERS.
-    """
+    """Return the value that *text* has in Python; ValueError where it has none, or is too long."""
     if len(text) > MOST_CHARACTERS:
         raise ValueError
     try:
@@ -156,10 +153,7 @@ def whole_numbers(text: str) -> tuple[int, ...] | None:
 
 
 def read_argument(name: str, text: str, annotated: str = "", depth: int = DEEPEST_TUPLE) -> Any:
-    """Return the argument *name* of a launch that an entry of a signature stands for.
-
-    *annotated* is the type that the kernel itself gives it, "" where it gives none.
-    """
+    """Return the argument that an entry of a signature is; *annotated* is its own type, or ""."""
     if text.startswith("(") and text.endswith(")") and depth:
         inside = text[1:-1].strip().removesuffix(",")
         parts = split(inside, name) if inside else []
@@ -306,10 +300,7 @@ class Parameters:
 
     @classmethod
     def of(cls, function: Any) -> Parameters:
-        """Return those of *function*: a JITFunction, with or without autotune and heuristics.
-
-        Raises InputError where it is none.
-        """
+        """Return those of *function*, tuned or not; InputError where it is none of Triton's."""
         setters: dict[str, str] = {}
         found = function
         while is_triton_function(found) and not hasattr(found, "params"):
@@ -385,10 +376,7 @@ class Parameters:
         refuse(f"{where} has {quoted(name)}, which {self.name} does not have; {there}")
 
     def check_complete(self, texts: Mapping[str, str], settings: Mapping[str, Any]) -> None:
-        """Raise InputError, with a command line that would do, where a parameter has no value.
-
-        *texts* are the entries of the signature and *settings* the values of the constexprs.
-        """
+        """Raise InputError, with a command line that would do, where a parameter has no value."""
         given = {*texts, *settings, *self.setters, *self.defaults}
         missing = [name for name in self.by_name if name not in given]
         if not missing:

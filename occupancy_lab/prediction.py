@@ -59,25 +59,17 @@ PARTS = {
 """The parts of a time and what they are called."""
 BESIDE_UNITS = frozenset({"launch", "dispatch", "code", "latency", "tail"})
 """Parts in which no unit need be busy."""
-
-
 NOTICEABLE = 0.02
 """Changes of a time below this are called none."""
-
-
 NOT_FOLLOWED = "the counters of the binary"
 """What is in the basis of a time for which no binary was followed."""
 RATIO_ERROR, COUNTED_RATIO_ERROR = 0.1, 0.2
 """How far off the ratio of the predicted times of two launches of one kernel is by half, where the
 time has a range: of 65 problems with three configurations or more, on an H200; and of the same ones
 where their binaries are not followed."""
-
-
 BANDWIDTH, BANDWIDTH_RATIO_ERROR = "bandwidth", 0.05
 """The same where device memory bounds the launch: eight in ten of 3,400 softmaxes that were within
 15% of the first choice for their matrix (H100 and H200)."""
-
-
 CHOSEN = 1.1
 """How much further up the range reaches of a launch that was chosen for its time, as such times are
 predicted too short more often than too long: of 123 launches that were changed as `explain` says

@@ -177,10 +177,7 @@ class Record(_Named):
 
     @functools.cached_property
     def memory(self) -> Memory | None:
-        """What it moves, as it was said or else counted; None where neither is known.
-
-        A warm launch finds a share of that in the L2 cache.
-        """
+        """What it moves, as said or counted, less what a warm cache has; None: not known."""
         return self._memory_of(self.resources)
 
     def _memory_of(self, resources: Resources) -> Memory | None:
@@ -234,10 +231,7 @@ class Record(_Named):
 
     @property
     def miscount(self) -> int | None:
-        """The tutorial's num_programs where its formula is wrong, and another number is launched.
-
-        None where it is right, gives no number, or the GPU's size is not known.
-        """
+        """The tutorial's num_programs where that is wrong; None where it is right, or not known."""
         tutorial, plan = self.tutorial_plan, self.plan
         if tutorial is None or plan is None or tutorial.num_programs == plan.num_programs:
             return None
@@ -245,18 +239,12 @@ class Record(_Named):
 
     @property
     def tutorial_prediction(self) -> Prediction | None:
-        """How long a launch of `miscount` programs should take.
-
-        None where there is no such number, where that launch is refused, and where it is not known.
-        """
+        """The time of a launch of `miscount` programs; None where refused or not known."""
         return None if self.miscount is None else self.with_others.get(self.miscount)
 
     @property
     def as_tutorial(self) -> Prediction | None:
-        """How long a launch of the tutorial's num_programs should take, be they right or wrong.
-
-        None where its formula gives no number, and where the time of that launch is not known.
-        """
+        """The time of a launch of the tutorial's num_programs, right or wrong; None: not known."""
         plan = self.tutorial_plan
         if plan is None or plan.num_programs is None:
             return None
@@ -328,10 +316,7 @@ class Record(_Named):
     def with_counts(
         self, found: Counted, others: Mapping[int, Counted] = MappingProxyType({})
     ) -> Record:
-        """Return a copy with what the launch does, or why that is open, and the time of that.
-
-        *others* is the same of `other_launches`, by their number of programs.
-        """
+        """Return a copy with what is counted and its time, and those of `other_launches`."""
         fits = self.other_launches() if others else {}
         times = {
             number: self._counted(one).time_with(fits[number]) for number, one in others.items()

@@ -57,10 +57,7 @@ _UNITS = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12} | {
 
 @dataclass(frozen=True, slots=True)
 class LaunchLine:
-    """One launch of a command line: what `kernel[grid](*arguments, **keywords)` is called with.
-
-    `dry_run.variants` and `launch.launch_of` take the three as they are.
-    """
+    """One launch of a command line: what `kernel[grid](*arguments, **keywords)` is called with."""
 
     arguments: tuple[Any, ...]
     keywords: Mapping[str, Any]
@@ -117,23 +114,9 @@ def read_launches(  # noqa: PLR0913 - a command line's options
     bytes_read: Any = None,
     bytes_written: Any = None,
 ) -> tuple[LaunchLine, ...]:
-    """Return the launches of *function* that the options of a command line stand for.
+    """Return the launches of *function* that options stand for, as `explain_launch` takes them.
 
-    Args:
-        function: A function of Triton, with or without autotune and heuristics.
-        signature: The arguments, as the module says.
-        constexprs: NAME=VALUE of each constexpr: a literal of Python, a dtype as tl.float16, or a
-            text. Several values, with commas between them, give a launch each; of what an
-            autotuner sets they choose its configurations, as those of the next three do.
-        num_warps: Warps of a program; "4,8" or a list are several.
-        num_stages: Stages of a pipelined loop; several as num_warps.
-        options: NAME=VALUE of further compiler options; several as constexprs.
-        grid: "4096", "32x32", or expressions of arguments and constexprs, "cdiv(M, BLOCK_M), B".
-        bytes_read: Bytes that a launch has to read: a number, "24 MiB", or an expression.
-        bytes_written: Bytes that it has to write.
-
-    Raises:
-        InputError: Something is missing or wrong; the error names it and shows what would do.
+    Raises InputError where something is missing or wrong, which shows what would do.
     """
     kernel = Parameters.of(function)
     knobs = {"num_warps": num_warps, "num_stages": num_stages}
@@ -231,10 +214,7 @@ def read_settings(
 
 
 def read_options(options: Words) -> dict[str, Any]:
-    """Return the value of each compiler option; InputError where one is no option or has several.
-
-    *options* are NAME=VALUE, or values by name.
-    """
+    """Return the value of each compiler option; InputError where one is none or has several."""
     found = {}
     for option, name, given in _pairs("--option", options, "maxnreg=128"):
         if name in KNOBS:

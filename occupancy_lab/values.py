@@ -94,13 +94,11 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a kernel is compiled for: Triton's GPUTarget without Triton.
-
-    `arch` is the compute capability without its dot for "cuda" ("90"), the gfx name for "hip".
-    """
+    """What a kernel is compiled for: Triton's GPUTarget without Triton."""
 
     backend: str
     arch: str
+    """For "cuda" the compute capability without its dot ("90"), for "hip" the gfx name."""
     warp_size: int
 
     @property

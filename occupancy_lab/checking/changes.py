@@ -100,10 +100,7 @@ class Change:
 
 
 def times(before: Row, after: Row, *, in_all: bool = False) -> tuple[str, float, float] | None:
-    """Return the column of times that decides, and both times; None where none is known.
-
-    They are of a launch, or *in_all* of all launches of a trace.
-    """
+    """Return the column of times that decides and both times, *in_all* of all launches; or None."""
     time_of = Row.total if in_all else Row.number
     for name in TIMES:
         if (old := time_of(before, name)) and (new := time_of(after, name)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 import os
@@ -284,10 +283,10 @@ def check(  # noqa: PLR0913 - one argument per option of the command line
             f"there are no rows to check{place}, which proves nothing; --allow-empty lets that pass"
         )
     passed = {kind for kind, ok in passes.items() if ok}
-    beside = _beside(checks, kernels, baseline, allow_empty=allow_empty, gpu=gpu)
-    checked = _checked(checks, Table.of(beside), passed)
-    return dataclasses.replace(
-        checked,
+    table = Table.of(_beside(checks, kernels, baseline, allow_empty=allow_empty, gpu=gpu))
+    mender = Mender(checks, table)
+    return Checked(
+        tuple(_outcome(one, table, mender, passed) for one in checks),
         not_compiled=len(rows) - len(kernels),
         not_launched=sum(not row.is_launched for row in kernels),
     )
@@ -318,19 +317,10 @@ def _beside(
     return found
 
 
-def _checked(
-    checks: Sequence[Check],
-    table: Table,
-    passes: Collection[str],
-) -> Checked:
-    """Return what becomes of *checks*; *passes* are the kinds of findings that are let pass."""
-    if not table.rows:
-        return Checked(tuple(Outcome(one, (), (), 0, ()) for one in checks))
-    mender = Mender(checks, table)
-    return Checked(tuple(_outcome(one, table, mender, passes) for one in checks))
-
-
 def _outcome(one: Check, table: Table, mender: Mender, passes: Collection[str]) -> Outcome:
+    """Return what becomes of a check; *passes* are the kinds of findings that are let pass."""
+    if not table.rows:
+        return Outcome(one, (), (), 0, ())
     rows = one.rows(table)
     if not rows and "empty" not in passes:
         kernels = few_of(sorted({row.kernel for row in table.rows}))

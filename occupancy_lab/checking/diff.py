@@ -275,10 +275,7 @@ _FAIL_ON = "after_local_bytes > before_local_bytes"
 
 
 def _lacking(one: Table, other: Table) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the columns that only the first table has, and those that only the second has.
-
-    A table without rows has no columns, and lacks none.
-    """
+    """Return the columns that only the one or the other table has; none where one has no rows."""
     if not (one.rows and other.rows):
         return (), ()
     return (

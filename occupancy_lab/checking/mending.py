@@ -23,10 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from occupancy_lab.asked import Asked
-    from occupancy_lab.assumed import Assumption
     from occupancy_lab.checking.conditions import Check
     from occupancy_lab.checking.rows import Table
-    from occupancy_lab.compiling.compiler import Compiler
     from occupancy_lab.explaining.explanation import Explanation
     from occupancy_lab.expressions import Value
 
@@ -47,10 +45,7 @@ _TUNED = re.compile(r"BLOCK|TILE|SPLIT|UNROLL|STAGES|WARPS|GROUP(_SIZE)?_?[MNK]$
 
 @dataclass(frozen=True, slots=True)
 class Mend:
-    """A launch of the same that meets a check which a row breaks.
-
-    It breaks no check that the row meets, and adds no local memory.
-    """
+    """A launch of the same that mends a check, breaks no other and adds no local memory."""
 
     words: str
     """A clause: "num_warps 8 instead of 4"."""
@@ -83,7 +78,6 @@ class Mender:
     """Finds what would mend rows of a table."""
 
     def __init__(self, checks: Sequence[Check], table: Table) -> None:
-        """Take the *checks* of a table."""
         self._checks = checks
         self._table = table
         self._chosen: set[int] = set()
@@ -105,10 +99,8 @@ class Mender:
 
     def tried(self, row: Row) -> Iterable[Row]:
         """Return launches with another knob than *row*, each compiled when it is asked for."""
-        if (found := self._maker(row)) is None:
-            return ()
-        asked, explained = found
-        return compiled_neighbours(row, asked, explained.compiler, explained.assume)
+        found = self._maker(row)
+        return () if found is None else compiled_neighbours(row, *found)
 
     @functools.cached_property
     def _of_problems(self) -> dict[Problem | None, list[Row]]:
@@ -257,16 +249,11 @@ def _adds_local(row: Row, other: Row) -> bool:
     return not known or any(new > now for now, new in known)
 
 
-def compiled_neighbours(
-    row: Row,
-    asked: Asked,
-    compiler: Compiler,
-    assume: Mapping[str, Assumption],
-) -> Iterator[Row]:
+def compiled_neighbours(row: Row, asked: Asked, explained: Explanation) -> Iterator[Row]:
     """Return launches like that of *row* with one other option, compiled as they are asked for.
 
     As many as there are cores are compiled at once. Each has the time that is predicted of it where
-    that is known. *assume* is as `count_launch` takes it.
+    that is known. *explained* is what the row is of.
 
     First comes the launch without its cap on registers, then more warps, which leave each thread
     less to hold, fewer, fewer stages, and caps on registers where none is spilled.
@@ -284,6 +271,7 @@ def compiled_neighbours(
     changes += [] if capped or record.resources.local_bytes else caps(record, MOST_CAPS)
     allowed = (one for one in changes if not by_position(record) & one.keys())
     wanted = [tried for one in allowed if (tried := changed(asked, one)) is not None]
+    compiler, assume = explained.compiler, explained.assume
     for first in range(0, len(wanted), cores()):
         some = wanted[first : first + cores()]
         for made in with_counts(compile_runs(some, compiler), some, compiler, assume):

@@ -26,8 +26,6 @@ MOST_ANNOTATIONS = 10
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """The characters that XML 1.0 has no way to write."""
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
-
-
 _FUNCTION = re.compile(
     r"^[ \t]*@(?:triton\.)?jit\b.*\n(?:[ \t]*[@#].*\n)*[ \t]*def (\w+)", re.MULTILINE
 )
@@ -95,10 +93,7 @@ def relative(file: str) -> str:
 
 
 def to_github(checked: Checked) -> str:
-    """Return a line for each kernel and check that does not hold, which GitHub shows at its source.
-
-    GitHub shows ten errors of a step: where there are more, the last says how many follow.
-    """
+    """Return a line for each kernel and check that does not hold, ten at most, as GitHub shows."""
     groups: dict[tuple[object, ...], list[Finding]] = {}
     for one in checked.findings:
         groups.setdefault((one.check.name, one.row.kernel, place_of(one.row)), []).append(one)

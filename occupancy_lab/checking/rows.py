@@ -107,10 +107,7 @@ class Row:
         return usual.get(name) if value is None else value
 
     def total(self, time: str) -> float | None:
-        """Return the time of all launches of a trace's row, as *time* has that of one.
-
-        None where it is not known, and of a row of no trace.
-        """
+        """Return the time of all launches, by that of one in *time*; None where it is not known."""
         total = self.number(TOTALS[time])
         one, launches = self.number(time), self.number("launches")
         if total is not None or None in {one, launches} or self.number("grids") != 1:
@@ -259,20 +256,8 @@ def shown(value: Value) -> str:
     return f"{value}"
 
 
-def read_rows(source: str | Path) -> list[Row]:
-    """Return the rows of a JSON or CSV file that scan, sweep, explain or compare wrote.
-
-    "-" is standard input. Raises InputError where it is no such file.
-    """
-    found = read_file(source)
-    return make_rows(found.rows, found.name)
-
-
 def make_rows(found: Iterable[Mapping[str, Any]], name: str) -> list[Row]:
-    """Return *found* as rows with plain values, which *name* holds.
-
-    Raises InputError where one of them is no row of a kernel.
-    """
+    """Return *found*, which *name* holds, as rows; InputError where one is no row of a kernel."""
     rows = []
     for number, values in enumerate(found, 1):
         origin = f"{name}, row {number}"
@@ -334,15 +319,18 @@ def _constant(text: str) -> Value:
 
 
 def load(source: Any, *, gpu: AskedGpus | None = None, **launch: Any) -> list[Row]:
-    """Return the rows of a source that `check` takes."""
+    """Return the rows of a source that `check` takes; "-" is a file on standard input."""
     if isinstance(source, str | os.PathLike):
         name = os.fspath(source)
         if ".py:" in name or name.endswith(".py"):
             from occupancy_lab.explaining.matrix import explain
 
             source = explain(kernel=name, gpu=gpu, **launch)
+        elif Path(name).is_dir():
+            return scanned(name, gpu=gpu)
         else:
-            return scanned(name, gpu=gpu) if Path(name).is_dir() else read_rows(name)
+            file = read_file(name)
+            return make_rows(file.rows, file.name)
     if hasattr(source, "lines"):
         return _of_script(source)
     if hasattr(source, "runs"):

@@ -49,10 +49,9 @@ from occupancy_lab.inputs import (
 )
 from occupancy_lab.record import Record, by_gpu
 from occupancy_lab.signature import read_options
-from occupancy_lab.text.document import Document, Section, Table, literal
+from occupancy_lab.text.document import Document, Section, Table, literal, side_by_side
 from occupancy_lab.text.words import (
     change,
-    compared,
     count,
     listed,
     microseconds,
@@ -281,9 +280,9 @@ def _several(entries: tuple[Entry, ...], dimension: str) -> str:
 
 def _side_by_side(entries: tuple[Entry, ...]) -> Section:
     """Return what differs in a table, and in sentences what is alike and what times rest on."""
-    rows = compared(entries, compared_facts(entries))
-    alike = [(name, cells[0]) for name, *cells in rows if len(set(cells)) == 1]
-    rows = tuple(row for row in rows if len(set(row[1:])) > 1)
+    table = side_by_side(entries, compared_facts(entries))
+    alike = [(name, cells[0]) for name, *cells in table.rows if len(set(cells)) == 1]
+    differing = tuple(row for row in table.rows if len(set(row[1:])) > 1)
     words = [
         f"{name} {cell}"
         for name, cell in alike
@@ -293,9 +292,7 @@ def _side_by_side(entries: tuple[Entry, ...]) -> Section:
     predictions = ((entry.record, entry.record.prediction) for entry in entries)
     unsure = (one for one, found in predictions if found is None or not found.calibrated)
     sentences += dict.fromkeys(map(time_sentence, unsure))
-    return Section(
-        "Side by side", (Table(("", *(entry.title for entry in entries)), rows),), tuple(sentences)
-    )
+    return Section("Side by side", (Table(table.headers, differing),), tuple(sentences))
 
 
 def _differences(entries: tuple[Entry, ...]) -> tuple[str, ...]:

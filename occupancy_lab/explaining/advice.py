@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from occupancy_lab.sweeping.recorded import RecordedLaunch
     from occupancy_lab.values import Config, Problem
 
-    Name = tuple[str | None, Config]
-    """A kernel, by what names it, and how it is launched."""
-
 MOST_PADDING = 1.1
 """Columns after padding over columns before it, up to which wider loads can be worth it."""
 PADDED = "padded"
@@ -91,21 +88,17 @@ def wanted_besides(case: Case) -> dict[Any, Asked]:
 
     if case.record.matrix is None or case.record.prediction is None or case.matrix.options:
         return {}
-    names: list[Name] = []
-    rows = case.by_rows
-    if rows is not None:
-        names.append((rows, _single(case)))
+    gpu, names = case.record.gpu, []
+    if case.by_rows is not None:
+        names.append((case.by_rows, _single(case)))
     if case.alike:
-        ranking = recorded_ranking(case.record.gpu.key, case.problem, case.alike)
+        ranking = recorded_ranking(gpu.key, case.problem, case.alike)
         names += [(one.kernel, one.config) for one in ranking[:1]]
-    kernels = {name: load_kernel(str(name)) for name, _ in names}
-    gpu = case.record.gpu
     wanted: dict[Any, Asked] = {
-        (name, config): ask(NamedKernel(name, kernels[name]), case.problem, config, gpu)
+        (name, config): ask(NamedKernel(name, load_kernel(name)), case.problem, config, gpu)
         for name, config in names
     }
-    padded = _padded(case)
-    if padded is not None:
+    if (padded := _padded(case)) is not None:
         named = NamedKernel(case.kernel_name, case.kernel)
         wanted[PADDED] = ask(named, padded, case.config, gpu)
     return wanted
@@ -141,16 +134,12 @@ def with_alternatives(case: Case, found: Mapping[Any, Record]) -> Case:
 
 
 def _fastest(case: Case, fastest: RecordedLaunch, now: Record | None) -> Alternative:
-    """Return the launch that was recorded to be the fastest, as it was launched then.
-
-    It has a predicted time where it was launched so as it is compiled *now*.
-    """
+    """Return the fastest recorded launch, with a time where it compiles *now* as it did then."""
     from occupancy_lab.sweeping.recorded import recorded_measurement
 
     kernel, config, us = fastest.kernel, fastest.config, fastest.measurement.us or 0.0
     if now is not None:
-        programs = None if now.plan is None else now.plan.num_programs
-        same = recorded_measurement(now.gpu.key, kernel, case.problem, config, programs)
+        same = recorded_measurement(now.gpu.key, kernel, case.problem, config, now.num_programs)
         if same is not None and same.us == us:
             predicted = None if now.prediction is None else now.prediction.us
             return Alternative(kernel, config, predicted, us)
@@ -172,10 +161,7 @@ def _single(case: Case) -> Config:
 
 
 def launch_instead(case: Case) -> tuple[Alternative, Change] | None:
-    """Return the fastest launch that was recorded; None where it is not noticeably faster.
-
-    Where *case* was recorded too, its recorded time decides, and else what is predicted of both.
-    """
+    """Return the fastest recorded launch and its change; None where it is not noticeably faster."""
     fastest = case.alternatives.fastest
     found = None if fastest is None else _change(case, fastest)
     if fastest is None or found is None or not found.is_faster:
@@ -184,7 +170,7 @@ def launch_instead(case: Case) -> tuple[Alternative, Change] | None:
 
 
 def _change(case: Case, other: Alternative) -> Change | None:
-    """Return how much longer *other* takes: recorded where both are, and else predicted."""
+    """Return how much longer *other* takes: recorded where both are, else predicted."""
     if case.recorded.us is not None:
         return Change(other.recorded_us, case.recorded.us, "recorded")
     return _predicted_change(case, other.us)
@@ -346,9 +332,10 @@ def first_advice(case: Case) -> Iterator[str]:
     """
     from occupancy_lab.sweeping.recorded import rival_sentences
 
-    action, own = best_action(case), in_one_sentence(case)
-    said = ["" if action is None else action.sentence, own]
+    own = in_one_sentence(case)
     if case.record.matrix is None:
+        action = best_action(case)
+        said = ["" if action is None else action.sentence, own]
         said += [one.sentence for one in advice(case)]
     else:
         own = "" if is_recorded_best(case) else f"{own}{_command_of_best(case)}"
@@ -366,10 +353,7 @@ def _ways_on(case: Case) -> str:
 
 
 def _command_of_best(case: Case) -> str:
-    """Return the command that explains the fastest neighbour of a matrix's launch, as a sentence.
-
-    "" where there is none, or no option of the command line asks for it.
-    """
+    """Return the command that explains the fastest neighbour of a matrix's launch; "" for none."""
     best = _best(case)
     if best is None or best.record is None or best.record.matrix is None:
         return ""
@@ -395,10 +379,7 @@ def _others(case: Case) -> Sequence[Advice]:
 
 
 def what_to_try(cases: Sequence[Case], *more: str) -> Section:
-    """Return what changes with another setting, and what else there is, each with its command.
-
-    *more* is said behind it.
-    """
+    """Return what other settings change and what else there is, with commands, and then *more*."""
     sentences = (
         *said_of_each(cases, of_neighbours),
         *said_of_each(cases, lambda case: [one.sentence for one in _others(case)]),
@@ -445,10 +426,7 @@ class Action:
 
 
 def best_action(case: Case) -> Action | None:
-    """Return what brings most to a launch of any kernel, of all that `explain` says brings more.
-
-    None where nothing was tried, and where no time with a range is predicted.
-    """
+    """Return what brings most to a launch; None where nothing was tried or no time is known."""
     own, sentence = case.record.prediction, in_one_sentence(case)
     if own is None or not sentence:
         return None

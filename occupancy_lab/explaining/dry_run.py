@@ -39,10 +39,8 @@ def asked_of(
 ) -> list[Asked]:
     """Return the launches *found* on each of *gpus*, *warm* and *in_program* as `Launch` has it.
 
-    *name* is what `load_function` finds them by.
-
-    An option of one vendor's compiler alone is passed to that vendor's only, where GPUs of both are
-    asked for.
+    *name* is what `load_function` finds them by. Where GPUs of both vendors are asked for, an
+    option of one vendor's compiler alone is passed to that vendor's only.
     """
     return [
         Asked(
@@ -71,7 +69,6 @@ class DryKernel:
     """A kernel whose launches are explained instead: `dry_run(kernel)[grid](...)`."""
 
     def __init__(self, kernel: Any, gpu: Any = None, *, cache: bool = True) -> None:
-        """Take what `dry_run` takes."""
         check_triton_function(kernel)
         self._kernel, _, self._gpus, self._compiler = opened(kernel, gpu, cache=cache)
 

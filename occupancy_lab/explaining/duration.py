@@ -41,8 +41,6 @@ ALTERNATIVES = {
     "the tutorial's num_programs": "tutorial",
 }
 """What is changed, and its name in `otherwise` and, where times of it are recorded, in Recorded."""
-
-
 NO_GRID = "no `--grid` is given"
 """Why nobody knows what a launch does."""
 
@@ -95,7 +93,6 @@ PARTS_OVERLAP = (
 
 
 def _parts_table(case: Case, caption: str) -> Table:
-    """Return the time of each part by itself, and what comes to it."""
     found = case.record.prediction
     rows = tuple(
         (PARTS[part.name], microseconds(part.us), *_quotient_words(part.quotient))
@@ -249,11 +246,7 @@ def _against(case: Case, measurement: Measurement) -> str:
 
 
 def otherwise(case: Case) -> dict[str, Prediction]:
-    """Return what is predicted with one thing changed, by its name in `ALTERNATIVES`.
-
-    What nobody compiled or can predict is missing, and all of it for a launch without a prediction,
-    or that no kernel of a matrix made.
-    """
+    """Return the predictions with one thing changed that are known, by names of `ALTERNATIVES`."""
     record = case.record
     if record.prediction is None or record.matrix is None:
         return {}
@@ -307,10 +300,7 @@ def programs_sentences(case: Case, others: Mapping[str, Prediction]) -> Iterator
 
 
 def rows_sentences(case: Case, others: Mapping[str, Prediction]) -> Iterator[str]:
-    """Say what one program per row instead of the loop would be worth, and why.
-
-    Where both were recorded, that decides, and else the prediction.
-    """
+    """Say what one program per row would be worth, by recorded times if both have one, and why."""
     own, rows = case.record.prediction, others.get("row_programs")
     if own is None or rows is None:
         return
@@ -335,10 +325,7 @@ def _recorded_change(case: Case, field: str) -> float | None:
 
 
 def _times(case: Case, others: Mapping[str, Prediction], name: str) -> str:
-    """Return what is predicted, and what was recorded, of the launch that differs in *name*.
-
-    It is "" where neither is known.
-    """
+    """Return what is predicted and recorded of the launch that differs in *name*, or ""."""
     parts, other = [], others.get(name)
     if other is not None:
         parts.append(f"{microseconds(other.us)} is predicted ({change(_longer(case, other))})")

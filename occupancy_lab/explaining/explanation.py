@@ -13,12 +13,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.asked import check_assumed
 from occupancy_lab.compiled_records import compile_record, compile_runs, with_counts
 from occupancy_lab.errors import CompileError, DoesNotFitError
-from occupancy_lab.explaining.advice import (
-    PADDED,
-    wanted_besides,
-    what_to_try,
-    with_alternatives,
-)
+from occupancy_lab.explaining.advice import PADDED, wanted_besides, what_to_try, with_alternatives
 from occupancy_lab.explaining.case import Case, with_recorded
 from occupancy_lab.explaining.compiled import what_fits, what_was_compiled
 from occupancy_lab.explaining.duration import the_duration
@@ -111,10 +106,7 @@ class Explanation(Answer):
 
     @functools.cached_property
     def cases(self) -> tuple[Case, ...]:
-        """Each of `records` with what it is compared with, which is compiled for it.
-
-        There is none where a GPU has several launches.
-        """
+        """Each of `records` with what it is compared with; none where a GPU has several."""
         if not self.is_one_launch:
             return ()
         return self._cases_of(self.records)
@@ -122,14 +114,10 @@ class Explanation(Answer):
     def _cases_of(self, records: Sequence[Record]) -> tuple[Case, ...]:
         made = {id(run): one for one, run in zip(self.asked, self.ranked, strict=True)}
         asked = [made[id(record)] for record in records]
-        others: dict[str, Any] = {"triton": self.triton, "assume": self.assume}
-        return make_cases(asked, records, self.compiler, **others)
+        return make_cases(asked, records, self.compiler, self.triton, self.assume)
 
     def case_of(self, record: Record) -> Case:
-        """Return one of `records` with what it is compared with, the others without.
-
-        Those of a script are made already, while it ran.
-        """
+        """Return the case of one of `records`; those of a script were made while it ran."""
         if "cases" in vars(self) and self.cases:
             return next(case for case in self.cases if case.record is record)
         return self._cases_of([record])[0]
@@ -206,7 +194,6 @@ class Explanation(Answer):
         }
 
     def __repr__(self) -> str:
-        """Return a line that says what was explained."""
         if self.page is not None:
             return super().__repr__()
         gpus = ", ".join(dict.fromkeys(run.gpu.key for run in self.runs))
@@ -249,9 +236,8 @@ def make_cases(
     asked: Sequence[Asked],
     records: Sequence[Record],
     compiler: Compiler,
-    *,
-    triton: str | None = None,
-    assume: Mapping[str, Assumption] = MappingProxyType({}),
+    triton: str | None,
+    assume: Mapping[str, Assumption],
 ) -> tuple[Case, ...]:
     """Return the case of each of *records*: its neighbours, and of a matrix what was recorded.
 
@@ -379,10 +365,7 @@ def _is_idle(record: Record, larger: Neighbour) -> bool:
 
 
 def write_full(cases: Sequence[Case], failures: Sequence[Failed] = ()) -> Document:
-    """Return the whole explanation of one launch on several GPUs.
-
-    What a kernel of a matrix adds is there where one made the launch.
-    """
+    """Return the whole explanation of one launch on several GPUs, with what a matrix adds."""
     calculations = [case.calculation for case in cases]
     of_matrix = all(case.record.matrix is not None for case in cases)
     timed = all(case.record.prediction is not None for case in cases)

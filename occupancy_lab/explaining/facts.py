@@ -27,13 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from occupancy_lab.explaining.case import Case
+    from occupancy_lab.explaining.work import Fact
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.record import Failed, Record
     from occupancy_lab.values import Measurement
-
-    Fact = tuple[str, Callable[[Case], str]]
-    """What it is called, and what is said of a launch; "-" where there is nothing to say."""
 
 
 def setting(settings: dict[str, Any], name: str) -> str:
@@ -184,10 +182,7 @@ def resident_words(case: Case) -> str:
 
 
 def waves_words(case: Case) -> str:
-    """Return the programs launched over those that the GPU holds at once, and the tail.
-
-    It is "-" where that is not known, and of a persistent launch, which has one wave at most.
-    """
+    """Return programs launched over those held at once; "-" where not known, or persistent."""
     plan = case.record.plan
     if plan is None or plan.waves is None or plan.is_persistent:
         return "-"
@@ -278,10 +273,7 @@ def bound_words(case: Case) -> str:
 
 
 def busiest_words(case: Case) -> str:
-    """Return the unit that works for longest: "L2 cache, 61% of the time at its peak".
-
-    "-" where it is not known.
-    """
+    """Return the unit that works longest: "L2 cache, 61% of the time at its peak"; "-" for none."""
     prediction = case.record.prediction
     if prediction is None or prediction.busiest is None:
         return "-"
@@ -329,8 +321,6 @@ def copy_words(case: Case) -> str:
     return f"{prediction.share_of_copy:.0%}, both predicted ({microseconds(us)})"
 
 
-NUMBERS = 4
-"""What `numbers` has of a launch."""
 SHORT_HEADERS = ("registers", "local B", "shared B", "programs")
 """The headers of `numbers` where a table has several GPUs."""
 

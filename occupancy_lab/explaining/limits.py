@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 LACKING: Mapping[str, str] = {"programs": "slot", "barriers": "named barrier"}
 """What a multiprocessor lacks for one program more, by the limits beside warps that no smaller use
 of registers or shared memory moves."""
-
-
 SENTENCES: Mapping[str, str] = {
     "programs": "{programs} per {mp}",
     "occupancy": "{resident} of {max_warps} {warps} ({percent})",
@@ -89,10 +87,7 @@ def occupancy_words(calculation: Calculation) -> str:
 
 
 def held_in_short(calculation: Calculation, title: str | None = None) -> str:
-    """Return the answer as one clause: programs, warps, occupancy and limiters.
-
-    *title* is what to call the GPU; None takes its name.
-    """
+    """Return programs, warps, occupancy and limiters as one clause; *title* names the GPU."""
     answer = SENTENCES["answer"].format(
         programs=programs_words(calculation),
         occupancy=occupancy_words(calculation),
@@ -107,8 +102,7 @@ def answer_in_short(case: Case) -> str:
     They are num_programs to kernels of a matrix alone, of which some have an argument of that name.
     """
     answer = held_in_short(case.calculation, case.title)
-    plan = case.record.plan
-    num_programs = None if plan is None else plan.num_programs
+    num_programs = case.record.num_programs
     if num_programs is None:
         return f"{answer}."
     if case.record.matrix is None:
@@ -118,8 +112,7 @@ def answer_in_short(case: Case) -> str:
 
 def idle_words(case: Case) -> str:
     """Say how many multiprocessors a launch leaves without a program; "" where none."""
-    plan, number = case.record.plan, case.calculation.gpu.multiprocessors
-    programs = None if plan is None else plan.num_programs
+    programs, number = case.record.num_programs, case.calculation.gpu.multiprocessors
     each = case.calculation.resources.num_ctas
     if number is None or programs is None or programs * each >= number:
         return ""
@@ -191,10 +184,7 @@ def _steps_table(calculation: Calculation) -> Table:
 
 
 def _need(calculation: Calculation, step: NextStep, outcomes: Mapping[str, str]) -> str:
-    """Return the most of a resource that lets a program more in, and how to ask for it.
-
-    What a kernel is to be asked for that spills already is left open.
-    """
+    """Return how much lets a program more in and, unless it spills, the option that asks for it."""
     unit = unit_words(calculation, step.resource)
     need = SENTENCES["at most"].format(amount=step.most_for_one_more, unit=unit)
     outcome = None if step.option is None else outcomes.get(step.option)
@@ -207,10 +197,7 @@ def _need(calculation: Calculation, step: NextStep, outcomes: Mapping[str, str])
 def step_sentences(
     calculation: Calculation, outcomes: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[str]:
-    """Say what would let one program more in, or why nothing does.
-
-    *outcomes* says of options that are compiled what becomes of the kernel with each.
-    """
+    """Say what lets one program more in; *outcomes* has by option what a compile with it gave."""
     for sentence in _step_sentences(calculation, outcomes):
         yield per_cta(sentence, calculation.resources.num_ctas)
 
@@ -266,7 +253,17 @@ class Calculations(Answer, tuple["Calculation", ...]):
 
     def to_document(self) -> Document:
         """Return the calculations in words: limits, next steps and the tutorial's formula."""
-        return write_calculation(self)
+        resources = self[0].resources
+        title = (
+            f"n_regs {resources.n_regs}, shared {resources.shared}, num_warps {resources.num_warps}"
+        )
+        sections = [the_limits(self), the_next_step(self), the_tutorial(self)]
+        if options := said_of_each(self, _option_sentences):
+            sections.insert(2, Section("", (), options))
+        if resources.num_ctas > 1:
+            title += f", num_ctas {resources.num_ctas}"
+            sections.insert(1, Section("Clusters", (), said_of_each(self, _cluster_sentences)))
+        return Document(title, tuple(map(_answer, self)), tuple(sections))
 
     def to_dict(self) -> list[dict[str, Any]]:
         """Return the calculations as plain values, for JSON."""
@@ -330,21 +327,6 @@ def _cluster_sentences(calculation: Calculation) -> Iterator[str]:
         yield f"With num_ctas {step.most_for_one_more} more CTAs run at once."
 
 
-def write_calculation(calculations: Sequence[Calculation]) -> Document:
-    """Return the explanation of *calculations*: one kernel's resources on several GPUs."""
-    resources = calculations[0].resources
-    title = f"n_regs {resources.n_regs}, shared {resources.shared}, num_warps {resources.num_warps}"
-    sections = [the_limits(calculations), the_next_step(calculations), the_tutorial(calculations)]
-    if options := said_of_each(calculations, _option_sentences):
-        sections.insert(2, Section("", (), options))
-    if resources.num_ctas > 1:
-        title += f", num_ctas {resources.num_ctas}"
-        sections.insert(1, Section("Clusters", (), said_of_each(calculations, _cluster_sentences)))
-    return Document(
-        title, tuple(_answer(calculation) for calculation in calculations), tuple(sections)
-    )
-
-
 def _answer(calculation: Calculation) -> str:
     answer = held_in_short(calculation)
     resident, multiprocessors = calculation.resident_programs, calculation.gpu.multiprocessors
@@ -387,8 +369,6 @@ TERM_WORDS: Mapping[str, str] = {
     "LDS granule": "LDS is given out in steps of {shared_unit} B",
 }
 """Why each term of `occupancy.terms` matters, with the architecture's own numbers."""
-
-
 VERDICTS: Mapping[str, str] = {
     "fails": (
         "the formula divides by `metadata.shared`, which is 0 for this kernel, whose {warp}s"
@@ -420,10 +400,7 @@ def term_reasons(
     rocm: Rocm = Rocm.CURRENT,
     words: Mapping[str, str] = TERM_WORDS,
 ) -> str:
-    """Return why programs are miscounted by who misses *terms*, joined by "; and".
-
-    *words* has the reason for each term, with names of the architecture's fields in braces.
-    """
+    """Return why programs are miscounted by who misses *terms*, in the *words* of each."""
     fields = _ArchitectureWords(architecture, rocm)
     return "; and ".join(words[term].format_map(fields) for term in terms)
 
@@ -434,7 +411,7 @@ def _verdict(calculation: Calculation, copied: TutorialOccupancy, rocm: Rocm = R
     programs = copied.programs_per_multiprocessor
     if programs is None:
         return VERDICTS["fails"].format(warp=calculation.architecture.warp_word)
-    says = count(programs, per_cta("program", calculation.resources.num_ctas))
+    says = count(programs, held_word(calculation))
     if programs == truth:
         return VERDICTS["right"].format(says=says, mp=word)
     reasons = term_reasons(copied.missing_terms, calculation.architecture, rocm)
@@ -457,7 +434,7 @@ def tutorial_sentences(calculation: Calculation) -> Iterator[str]:
 
 def the_tutorial(calculations: Sequence[Calculation]) -> Section:
     """Set the tutorial's formula beside the exact one, and say what makes the difference."""
-    word = per_cta("program", calculations[0].resources.num_ctas)
+    word = held_word(calculations[0])
     facts = (
         ("tutorial, registers", lambda calculation: _steps(calculation, "registers")),
         ("tutorial, waves", lambda calculation: _steps(calculation, "warps")),

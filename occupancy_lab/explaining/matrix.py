@@ -186,10 +186,7 @@ def explain_matrix(  # noqa: PLR0913 - one argument per option of the command li
 
 
 def _gpu_to_measure(gpus: Sequence[Gpu]) -> Gpu:
-    """Return the first GPU of this machine.
-
-    Raises InputError where it is none of *gpus*, or torch cannot use it.
-    """
+    """Return this machine's first GPU; InputError where torch cannot use it, or *gpus* lack it."""
     from occupancy_lab.measuring.process import chosen_devices, refuse_elsewhere
 
     here, _ = chosen_devices("--measure")

@@ -108,11 +108,7 @@ def have_times(records: Sequence[Record]) -> bool:
 
 
 def first_of(records: Sequence[Record]) -> Record:
-    """Return the one of *records* that is predicted to be the fastest, of those with a time.
-
-    Where none has one it is the one that spills least, and then keeps most warps resident. It does
-    the whole work.
-    """
+    """Return the one of *records* that does the whole work fastest, by prediction or by `rank`."""
     records = whole_work(records)
     if have_times(records):
         return min(records, key=predicted_us)
@@ -120,10 +116,7 @@ def first_of(records: Sequence[Record]) -> Record:
 
 
 def with_chosen(runs: Sequence[Record | Failed]) -> tuple[Record | Failed, ...]:
-    """Return *runs* with the range of what is chosen in those that are the fastest on their GPU.
-
-    None is where all take as long.
-    """
+    """Return *runs*, the fastest on each GPU with the range of a choice where times differ."""
     chosen: set[int] = set()
     for found in by_gpu([run for run in runs if isinstance(run, Record)]):
         if len({*map(predicted_us, found)}) > 1:
@@ -163,10 +156,7 @@ def best_of(record: Record, neighbours: Sequence[Neighbour]) -> Neighbour | None
 
 
 def fastest_grids(neighbours: Sequence[Neighbour]) -> Iterator[Neighbour]:
-    """Yield the fastest of those of *neighbours* that differ in the grid alone and do the same.
-
-    None is over a grid that has programs which do nothing.
-    """
+    """Yield the fastest of those that differ in the grid alone and leave no program idle."""
     groups: dict[frozenset[tuple[str, Any]], list[tuple[Neighbour, Record]]] = {}
     for one in neighbours:
         own = frozenset(_without_grid(one.changes).items())
@@ -357,10 +347,7 @@ def blocks_of(record: Record) -> dict[str, int]:
 
 
 def changed(asked: Asked, changes: Mapping[str, Any]) -> Asked | None:
-    """Return *asked* with other settings; None where it cannot be launched so.
-
-    Its grid, unless that is among them, is worked out anew where a constexpr is.
-    """
+    """Return *asked* with *changes*, its grid worked out anew; None where it cannot be launched."""
     matrix = asked.matrix
     if matrix is None:
         names = {*NAMES, *(one.name for one in asked.function.params if one.is_constexpr)}
@@ -399,10 +386,9 @@ def _passing(asked: Asked, values: Mapping[str, Any]) -> Asked | None:
 
 
 def _relaunched(asked: Asked, changes: Mapping[str, Any]) -> Asked | None:
-    launch, options = asked.launch, {*NAMES}
-    given = {one.name for one in asked.function.params[: len(launch.arguments)]}
-    own = {name: value for name, value in changes.items() if name not in options}
-    if own:
+    launch = asked.launch
+    left_out = {one.name for one in asked.function.params[: len(launch.arguments)]}
+    if changes.keys() - {*NAMES}:
         if asked.relaunch is None:
             return None
         try:
@@ -413,9 +399,8 @@ def _relaunched(asked: Asked, changes: Mapping[str, Any]) -> Asked | None:
         known = {name: getattr(launch, name) for name in kept}
         passed = {name: found.keywords[name] for name in launch.keywords if name in found.keywords}
         launch = dataclasses.replace(found, keywords=passed, **known)
-    left_out = {name for name, value in changes.items() if value is None}
+    left_out |= {name for name, value in changes.items() if value is None}
     keywords = {**launch.keywords, **changes}
-    left_out |= given
     keywords = {name: value for name, value in keywords.items() if name not in left_out}
     return dataclasses.replace(asked, launch=dataclasses.replace(launch, keywords=keywords))
 
@@ -430,14 +415,12 @@ def aligned(asked: Asked, record: Record) -> Asked | None:
     if load_bytes is None or load_bytes >= WIDEST_ACCESS or record.prediction is None:
         return None
     values = {
-        name: _rounded(value)
+        name: rounded
         for name, value in record.arguments.items()
-        if name not in record.constexprs and name not in launch.typical
+        if name not in {*record.constexprs, *launch.typical}
+        and (rounded := _rounded(value)) != value
     }
-    values = {name: value for name, value in values.items() if value != record.arguments[name]}
-    if not values:
-        return None
-    return _passing(asked, values)
+    return _passing(asked, values) if values else None
 
 
 def fewest_aligned(

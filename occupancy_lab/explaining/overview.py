@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.arguments import Pointer
 from occupancy_lab.explaining.explanation import Explanation
-from occupancy_lab.explaining.facts import NUMBERS, number_headers, numbers
+from occupancy_lab.explaining.facts import SHORT_HEADERS, number_headers, numbers
 from occupancy_lab.explaining.neighbours import first_of, have_times
 from occupancy_lab.prediction import time_lost
 from occupancy_lab.text.document import Table, literal
@@ -25,17 +25,15 @@ from occupancy_lab.text.words import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from occupancy_lab.compiling.notes import ScriptLaunch
     from occupancy_lab.errors import CompileError, DoesNotFitError
     from occupancy_lab.gpus import Gpu
+    from occupancy_lab.launch import BoundLaunch
     from occupancy_lab.record import Record
 
     LaunchError = CompileError | DoesNotFitError
-    from collections.abc import Iterable, Mapping
-
-    from occupancy_lab.launch import BoundLaunch
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +205,7 @@ def _times(line: ScriptLine, total: KernelTime | None) -> tuple[str, ...]:
 def _sits(line: ScriptLine) -> tuple[str, ...]:
     record = line.record
     if record is None:
-        return (line.gpu.key, *["-"] * (NUMBERS + 2))
+        return (line.gpu.key, *["-"] * (len(SHORT_HEADERS) + 2))
     waves = None if record.plan is None else record.plan.waves
     programs = known(record.launch.num_programs)
     return line.gpu.key, programs, formatted(waves, ".2f"), *numbers(record)
@@ -265,10 +263,7 @@ class KernelTime:
         *,
         measured: bool,
     ) -> KernelTime:
-        """Return that of so many *launches*, as *record* has one, of these *times*.
-
-        They are the least, the mean and the most of one.
-        """
+        """Return that of *launches* like *record*; *times* are the least, mean and most of one."""
         low, us, high = (launches * one for one in times)
         speed = None if record is None else record.speed_of_light
         least = None if speed is None else speed.most_us

@@ -38,13 +38,12 @@ if TYPE_CHECKING:
     from occupancy_lab.compiling.notes import ScriptLaunch
     from occupancy_lab.compiling.script import Ran
     from occupancy_lab.compiling.texts import Texts
+    from occupancy_lab.explaining.overview import LaunchError
     from occupancy_lab.inputs import AskedGpus
     from occupancy_lab.launch import BoundLaunch, Launch
     from occupancy_lab.record import Record
     from occupancy_lab.signature import Words
     from occupancy_lab.values import Failure, Resources
-
-    LaunchError = CompileError | DoesNotFitError
 
 
 def _split(assume: Words) -> tuple[dict[str, Value], list[str]]:
@@ -135,7 +134,6 @@ class _ScriptCompiler:
     def __init__(self, script: Script, launches: Mapping[int, ScriptLaunch]) -> None:
         self._script = script
         self._launches = launches
-
         self.environment = running_environment()
         self.store = script.store
 
@@ -143,11 +141,9 @@ class _ScriptCompiler:
         """Do nothing: the script ends its process."""
 
     def compile(self, wanted: Sequence[Compilation]) -> list[Resources | Failure]:
-        """Return what each of *wanted* takes, or why it does not compile."""
         return self._script.outcomes([self._changed(one.launch) for one in wanted])
 
     def texts(self, wanted: Sequence[Compilation]) -> list[Texts | None]:
-        """Return the texts of each of *wanted*, which compile."""
         return self._script.texts([self._changed(one.launch) for one in wanted])
 
     def resources(self, wanted: Compilation) -> Resources:

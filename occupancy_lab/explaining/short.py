@@ -165,10 +165,7 @@ def glossary() -> Document:
 
 
 def write_short(cases: Sequence[Case], failures: Sequence[Failed] = ()) -> Document:
-    """Return the explanation that fits a screen of one launch on one or several GPUs.
-
-    *failures* are the GPUs on which it has no record.
-    """
+    """Return one screen on a launch on one or several GPUs; *failures* have no record of it."""
     held = [f"{held_in_short(case.calculation, case.title)}." for case in cases]
     calculations = [case.calculation for case in cases]
     outcomes = {case.record.gpu.key: cap_outcomes(case) for case in cases}
@@ -244,10 +241,7 @@ def limits_with_bars(
     calculations: Sequence[Calculation],
     outcomes: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> Section:
-    """Return how many of the programs that each limit allows are there, with a bar for each.
-
-    *outcomes* are by GPU what `step_sentences` takes.
-    """
+    """Return each limit's programs, with bars; *outcomes* by GPU are as in `step_sentences`."""
     gpus, (first, *others) = [one.gpu for one in calculations], calculations
     names = dict.fromkeys(each.resource for one in calculations for each in one.occupancy.limits)
     facts = ((resource_words(gpus, name), partial(_pool, name)) for name in names)

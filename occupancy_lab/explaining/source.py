@@ -11,22 +11,16 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.explaining.work import light_words
 from occupancy_lab.files import read_bytes
 from occupancy_lab.text.document import Answer, Document, Listing, Section, literal
-from occupancy_lab.text.words import (
-    amount_words,
-    byte_words,
-    listed,
-    microseconds,
-    scaled,
-)
+from occupancy_lab.text.words import amount_words, byte_words, listed, microseconds, scaled
 from occupancy_lab.work.counts import NOTHING, Amount, total
 from occupancy_lab.work.memory import dot_tflops, other_tflops
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.record import Record
-    from occupancy_lab.work.counts import Access, Amount, Arithmetic, Counts, Executed, Place
+    from occupancy_lab.work.counts import Access, Arithmetic, Counts, Executed, Place
     from occupancy_lab.work.memory import Memory
 
 MOST_COSTLY = 5
@@ -183,7 +177,6 @@ def lines_of(record: Record) -> tuple[Line, ...]:
 
 
 def _costly(lines: Sequence[Line]) -> tuple[Line, ...]:
-    """Return the lines that take a part worth naming, the most costly first."""
     if not lines:
         return ()
     enough = lines[0].cost * A_PART
@@ -214,10 +207,7 @@ def _words(amount: Amount, words: Any) -> str:
 
 
 def _costly_listing(costly: Sequence[Line], text: Text | None, group: Sequence[Record]) -> Listing:
-    """Return the lines that cost most, with their least time on each GPU.
-
-    A narrow terminal shows each one's source below it.
-    """
+    """Return the costliest lines, with times by GPU; a narrow terminal has their source below."""
     times = [{(one.file, one.number): one.least_us for one in lines_of(each)} for each in group]
     headers = [f"on {one.title}" for one in group] if len(group) > 1 else ["least time"]
     rows = [
@@ -361,10 +351,7 @@ class Line:
 def by_line(
     counts: Counts, memory: Memory, gpu: Gpu, executed: Executed | None = None
 ) -> tuple[Line, ...]:
-    """Return the lines that do something, those that cost most first.
-
-    The bytes of device memory are shared out to the accesses by the distinct bytes of each.
-    """
+    """Return what each line does, the costliest first, with its share of the device memory."""
     run = () if executed is None else executed.lines
     asked = () if executed is None else executed.accesses
     cycles = sum(one.cycles for one in run)
@@ -375,25 +362,23 @@ def by_line(
         *(one.place for one in counts.loops),
         *(one.place for one in run if one.place.file),
     ):
-        outermost = place.outermost
-        places.setdefault((outermost.file, outermost.line), []).append(place)
+        places.setdefault(_line(place), []).append(place)
     reads = _a_byte_us(memory.once_read_bytes, counts.accesses, gpu, reads=True)
     writes = _a_byte_us(memory.once_written_bytes, counts.accesses, gpu, reads=False)
     found = []
-    for (file, number), here in places.items():
-        accesses = [one for one in counts.accesses if _is_at(one.place, file, number)]
-        arithmetic = [one for one in counts.arithmetic if _is_at(one.place, file, number)]
-        loops = [one.trips for one in counts.loops if _is_at(one.place, file, number)]
+    for line, here in places.items():
+        accesses = [one for one in counts.accesses if _line(one.place) == line]
+        arithmetic = [one for one in counts.arithmetic if _line(one.place) == line]
+        loops = [one.trips for one in counts.loops if _line(one.place) == line]
         moving = sum(_distinct(one) * (reads * one.reads + writes * one.writes) for one in accesses)
         computing = sum(_flop_us(one, gpu) for one in arithmetic)
-        ran = [one for one in run if _is_at(one.place, file, number)]
+        ran = [one for one in run if _line(one.place) == line]
         stalled = sum(one.cycles for one in ran)
-        widths = {one.thread_bytes for one in asked if _is_at(one.place, file, number)}
+        widths = {one.thread_bytes for one in asked if _line(one.place) == line}
         inside = sorted({(one.file, one.line) for one in here if one.called_from})
         found.append(
             Line(
-                file,
-                number,
+                *line,
                 total(one.bytes for one in accesses if one.reads),
                 total(one.bytes for one in accesses if one.writes),
                 total(one.bytes for one in accesses),
@@ -405,20 +390,16 @@ def by_line(
                 tuple(sorted(widths)),
                 None if executed is None else total(one.local_bytes for one in ran),
                 max((one.live for one in ran), default=None),
-                tuple(f"{file.rpartition('/')[2]}:{line}" for file, line in inside),
+                tuple(f"{file.rpartition('/')[2]}:{number}" for file, number in inside),
             )
         )
-    return tuple(
-        sorted(
-            found,
-            key=lambda one: (-one.cost, -one.least_us, -one.bytes.low, -one.flops.low),
-        )
-    )
+    found.sort(key=lambda one: (-one.cost, -one.least_us, -one.bytes.low, -one.flops.low))
+    return tuple(found)
 
 
-def _is_at(place: Place, file: str, number: int) -> bool:
-    outermost = place.outermost
-    return (outermost.file, outermost.line) == (file, number)
+def _line(place: Place) -> tuple[str, int]:
+    """Return the file of the kernel and the line in it that does what is done at *place*."""
+    return place.outermost.file, place.outermost.line
 
 
 def _distinct(access: Access) -> int:
@@ -427,11 +408,11 @@ def _distinct(access: Access) -> int:
 
 def _a_byte_us(moved: Amount | None, accesses: Sequence[Access], gpu: Gpu, *, reads: bool) -> float:
     """Return the time of device memory that a distinct byte of an access stands for."""
-    chosen: Iterable[Access] = (one for one in accesses if (one.reads if reads else one.writes))
+    chosen = (one for one in accesses if (one.reads if reads else one.writes))
     distinct = sum(map(_distinct, chosen))
     if moved is None or gpu.bandwidth_gbs is None or not distinct:
         return 0.0
-    return (moved or NOTHING).low / gpu.bandwidth_gbs / 1e3 / distinct
+    return moved.low / gpu.bandwidth_gbs / 1e3 / distinct
 
 
 def _flop_us(one: Arithmetic, gpu: Gpu) -> float:

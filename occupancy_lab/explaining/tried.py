@@ -28,14 +28,7 @@ from occupancy_lab.notation import whole_numbers
 from occupancy_lab.options import CAPS, NAMES
 from occupancy_lab.prediction import PARTS
 from occupancy_lab.text.document import Table, literal, side_by_side
-from occupancy_lab.text.words import (
-    change,
-    count,
-    listed,
-    microseconds,
-    percent,
-    prediction_words,
-)
+from occupancy_lab.text.words import change, count, listed, microseconds, percent, prediction_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -114,10 +107,7 @@ def worth_showing(case: Case) -> list[Neighbour]:
 
 
 def in_one_sentence(case: Case) -> str:
-    """Say which neighbour is the fastest, with its time and why, or that none is faster.
-
-    It is "" of a launch without a time, or that has no neighbours.
-    """
+    """Say which neighbour is the fastest and why, or that none is; "" where no time is known."""
     own, best = case.record.prediction, best_of(case.record, case.neighbours)
     if own is None or not case.neighbours:
         return ""
@@ -248,7 +238,8 @@ def _left_out(case: Case, own: Prediction) -> Iterator[str]:
     shown = {*map(id, worth_showing(case))}
     hidden = [one for one in case.neighbours if id(one) not in shown]
     shapes, splits = sum(map(_is_of_blocks, hidden)), sum(map(_is_of_splits, hidden))
-    where = "" if _has_other_grids(case) else " over the same grid"
+    grids = {one.record.launch.grid for one in case.neighbours if one.record and _is_of_blocks(one)}
+    where = "" if grids - {case.record.launch.grid} else " over the same grid"
     kinds = {
         f"{count(shapes, 'other shape')} of its blocks{where}": shapes,
         f"{count(splits, 'other split')} of what is added up": splits,
@@ -272,7 +263,7 @@ def _many_programs(record: Record) -> Iterator[str]:
     own = record.prediction
     if own is None or own.bound != "dispatch" or record.plan is None:
         return
-    us = next(part.us for part in own.parts if part.name == own.bound)
+    us = own.part(own.bound).us
     yield (
         f"To start {count(record.plan.num_programs or 0, 'program')} takes {microseconds(us)} by"
         " itself: where each does several pieces of the work, fewer start."
@@ -315,13 +306,6 @@ def _is_of_splits(one: Neighbour) -> bool:
     if one.record is None or _is_of_blocks(one):
         return False
     return not one.changes.keys().isdisjoint(splits_of(one.record))
-
-
-def _has_other_grids(case: Case) -> bool:
-    """Tell whether a launch was tried with other blocks over the grid that these have."""
-    own = case.record.launch.grid
-    tried = (one.record for one in case.neighbours if _is_of_blocks(one))
-    return any(one is not None and one.launch.grid != own for one in tried)
 
 
 def further_away(case: Case) -> Iterator[str]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.explaining.advice import first_advice, what_to_try
 from occupancy_lab.explaining.duration import time_sentence
 from occupancy_lab.explaining.facts import (
-    NUMBERS,
     SHORT_HEADERS,
     all_launched_words,
     number_headers,
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from occupancy_lab.explaining.case import Case
+    from occupancy_lab.prediction import Prediction
 
 MOST_REASONS = 3
 """Reasons why configurations have no record that a page has."""
@@ -79,7 +79,9 @@ def write_variants(
     answer = [*which, *(one for case in chosen for one in first_advice(case))] if chosen else []
     sentences = [*([] if chosen else which), *less_work_sentences(runs)]
     sentences += said_of_each(first, lambda record: _time_sentences(record, timed=timed))
-    sections = [Section("", (Table(headers, rows),), (*sentences, *_reasons(runs)))]
+    failures = (run.failure for run in runs if isinstance(run, Failed))
+    sentences += failed_sentences((one.status, one.reason) for one in failures)
+    sections = [Section("", (Table(headers, rows),), tuple(sentences))]
     if full and first:
         sections.append(the_limits(tuple(record.calculation for record in first)))
     if chosen:
@@ -129,11 +131,6 @@ def _time_sentences(record: Record, *, timed: bool) -> Iterator[str]:
         yield time_sentence(record)
 
 
-def _reasons(runs: Sequence[Record | Failed]) -> Iterator[str]:
-    failures = (run.failure for run in runs if isinstance(run, Failed))
-    return failed_sentences((one.status, one.reason) for one in failures)
-
-
 FAILED_WORDS: Mapping[str, tuple[str, str]] = {
     Status.OK: ("has no time", "have no time"),
     Status.DOES_NOT_FIT: ("does not fit", "do not fit"),
@@ -166,20 +163,18 @@ def varying(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _outcome(run: Record | Failed, *, timed: bool) -> tuple[str, ...]:
     if isinstance(run, Failed):
-        return (*["-"] * (NUMBERS + timed), run.failure.status)
+        return (*["-"] * (len(SHORT_HEADERS) + timed), run.failure.status)
     return (*numbers(run), *((predicted(run),) if timed else ()), limiter_words(run.calculation))
 
 
 def first_sentence(records: Sequence[Record], knobs: Sequence[str]) -> str:
-    """Say which of *records*, all of one GPU, `first_of` chooses, and how many are not behind it.
-
-    It has the values of *knobs*.
-    """
+    """Say by its *knobs* which of *records*, of one GPU, is first, and how many are as good."""
     records = whole_work(records)
     first = first_of(records)
     words = setting_words(first.settings, knobs)
-    if have_times(records):
-        return f"**{first.title}**: {words or 'the launch'} {_takes_least(first, records)}."
+    if first.prediction is not None:
+        least = _takes_least(first, first.prediction, records)
+        return f"**{first.title}**: {words or 'the launch'} {least}."
     resources, occupancy = first.resources, first.occupancy
     alike = sum(rank(one) == rank(first) for one in records) - 1
     others = f", and {count(alike, 'other')} as many" if alike else ""
@@ -192,10 +187,7 @@ def first_sentence(records: Sequence[Record], knobs: Sequence[str]) -> str:
     )
 
 
-def _takes_least(first: Record, records: Sequence[Record]) -> str:
-    least = first.prediction
-    if least is None:
-        return ""
+def _takes_least(first: Record, least: Prediction, records: Sequence[Record]) -> str:
     unknown = sum(one.prediction is None for one in records)
     close = [
         one

@@ -12,6 +12,7 @@ from occupancy_lab.arguments import Pointer
 from occupancy_lab.text.document import Section, literal, side_by_side
 from occupancy_lab.text.words import (
     amount_words,
+    article,
     as_sentence,
     byte_words,
     count,
@@ -32,9 +33,8 @@ if TYPE_CHECKING:
     from occupancy_lab.work.counts import Access, Amount, Counts, Executed, Place, Unknown
 
     Fact = tuple[str, Callable[[Case], str]]
-    """A name, and what is said of a launch."""
+    """A name, and what is said of a launch; "-" where there is nothing to say."""
 
-ARTICLES = {"address": "an"}
 RDNA_LANES = 32
 """Lanes of RDNA's waves, none of whose binaries is followed."""
 MASKED, UNUSED = 0.25, 0.1
@@ -47,10 +47,7 @@ MOST_UNKNOWN = 3
 
 
 def memory_words(record: Record) -> str:
-    """Return the bytes of device memory that are read and written, and those through the L2 cache.
-
-    It is "-" where nothing is known.
-    """
+    """Return the bytes of device memory, read and written, and of the L2 cache; "-" for none."""
     memory = record.memory
     if memory is None:
         return "-"
@@ -183,7 +180,6 @@ def _light_rows(cases: Sequence[Case]) -> Iterator[Fact]:
 
 
 def _least_time(part: str, case: Case) -> str:
-    """Return the least time of one part, and whether it binds."""
     light = case.record.speed_of_light
     us = None if light is None else light.part_us(part)
     if us is None or light is None:
@@ -296,7 +292,8 @@ def _unknown(counts: Counts) -> Iterator[str]:
         if one.assumed is not None:
             taken = f"{one.assumed} is assumed{'' if one.tensor is None else ' of each'}"
         where = f" at {_line(one.place)}" if one.place.line else ""
-        steered = listed([_with_article(each.steers) for each in (one, *others)])
+        kinds = [each.steers for each in (one, *others)]
+        steered = listed([f"{article(kind.partition(',')[0])} {kind}" for kind in kinds])
         yield (
             f"Not known: {literal(one.name)}{where}, on which {literal(steered)}"
             f" {'depend' if others else 'depends'}; {literal(taken)}."
@@ -308,10 +305,6 @@ def _unknown(counts: Counts) -> Iterator[str]:
     if counts.not_counted:
         names = [f"{literal(name)} ({number})" for name, number in counts.not_counted.items()]
         yield f"Not counted: {listed(names)}."
-
-
-def _with_article(steers: str) -> str:
-    return f"{ARTICLES.get(steers.partition(',')[0], 'a')} {steers}"
 
 
 def _empty_loops(counts: Counts) -> Iterator[str]:

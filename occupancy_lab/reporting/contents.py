@@ -186,10 +186,7 @@ def run(
 
 
 def write_markdown(page: Page, path: Path) -> None:
-    """Write *page* to *path*, and its pictures into the folder beside it that has its name.
-
-    Raises InputError where something cannot be written.
-    """
+    """Write *page* to *path*, its pictures into the folder of its name; InputError if it cannot."""
     folder = picture_folder(path)
     try:
         folder.mkdir(exist_ok=True)

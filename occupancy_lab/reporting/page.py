@@ -51,10 +51,7 @@ class Page:
         return tuple(part for part in parts if isinstance(part, Picture))
 
     def blocks(self, address: Callable[[Picture], str] | None) -> tuple[Block, ...]:
-        """Return the blocks of the page in their order.
-
-        *address* gives where a picture is found; without it a sentence stands for each.
-        """
+        """Return the blocks in order; *address* tells where a picture is, None has words for it."""
         found: list[Block] = [Heading(1, self.title)]
         for chapter in self.chapters:
             found.append(Heading(2, chapter.title))

@@ -77,10 +77,7 @@ def _on_one_gpu(shown: Sequence[TracedKernel]) -> tuple[Gpu | None, list[TracedK
 
 
 def _point(kernel: TracedKernel, basis: str) -> Point | None:
-    """Return the launch over the grid with most time by its time of that *basis*.
-
-    None where it has no place in the picture.
-    """
+    """Return a kernel over its longest grid by its time of that *basis*; None: it has no place."""
     record, time, grid = kernel.record, kernel.time, kernel.longest
     if record is None or time is None or grid is None or kernel.elsewhere or time.basis != basis:
         return None

@@ -65,8 +65,6 @@ class TimeWords:
 
 MEASURED = TimeWords("measured", "take", alike=0.0)
 PREDICTED = TimeWords("predicted", "are predicted to take", alike=0.05)
-
-
 USE, EXAMPLE = "benchmark", "example"
 """The uses of rows of the tutorial's benchmark, and of PROBLEM alone."""
 COPY, NAIVE = "copy", "naive"
@@ -248,10 +246,7 @@ def make_source(
     *,
     file: str | None = None,
 ) -> Source:
-    """Return the source of those rows of *table* that are for *gpu*, with their predictions.
-
-    Raises InputError where it lacks a column.
-    """
+    """Return the source of *gpu* in *table*, with predictions; InputError for a missing column."""
     import pandas as pd
 
     missing = [name for name in (*STATUS, *MEASURED_COLUMNS) if name not in table]

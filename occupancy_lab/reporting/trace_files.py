@@ -22,7 +22,7 @@ from occupancy_lab.explaining.short import limits_with_bars, the_launch_in_short
 from occupancy_lab.explaining.source import SourceView
 from occupancy_lab.files import HTML, check_outputs, check_page, check_picture, export
 from occupancy_lab.plotting.style import save, svg_text
-from occupancy_lab.reporting.contents import trace_page, write_markdown
+from occupancy_lab.reporting.contents import picture_folder, trace_page, write_markdown
 from occupancy_lab.reporting.page import Chapter, Picture
 from occupancy_lab.reporting.roofline import draw_trace
 from occupancy_lab.text import document
@@ -56,8 +56,6 @@ class TraceFiles:
 
         *output* is where the page goes, and *gpu* the GPU, or several with commas.
         """
-        from occupancy_lab.reporting.contents import picture_folder
-
         if self.report is not None:
             check_page(self.report)
         wanted = {"--plot": self.plot, "--report": self.report, "--timeline": self.timeline}
@@ -72,14 +70,15 @@ class TraceFiles:
             refuse(f"{given[0]} is of one GPU, and --gpu names several")
 
     def write(self, found: Trace) -> None:
-        """Write what is wanted of *found*.
-
-        Raises InputError where a file cannot be written, and for a roofline of no kernel.
-        """
+        """Write what is wanted of *found*; InputError where a file or roofline cannot be made."""
         if self.plot is not None:
             save(draw_trace(found.found), Path(self.plot))
         if self.report is not None:
-            write_trace_report(found, Path(self.report))
+            page, path = make_trace_report(found), Path(self.report)
+            if path.suffix.lower() in HTML:
+                export(path, to_html(page))
+            else:
+                write_markdown(page, path)
         if self.timeline is not None:
             export(Path(self.timeline), json.dumps(timeline(found)))
 
@@ -263,20 +262,6 @@ def _sentences(kernel: TracedKernel, total: KernelTime | None) -> Iterator[str]:
         yield f"Its configuration is {literal(words)}."
     if kernel.reason is not None:
         yield f"How it sits is not known: {literal(kernel.reason)}."
-
-
-def write_trace_report(found: Trace, path: Path) -> None:
-    """Write the report of *found*: HTML where *path* ends in .html, else markdown.
-
-    The pictures of markdown go into a folder beside it.
-
-    Raises InputError where something cannot be written.
-    """
-    page = make_trace_report(found)
-    if path.suffix.lower() in HTML:
-        export(path, to_html(page))
-    else:
-        write_markdown(page, path)
 
 
 def to_html(page: Page) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from occupancy_lab.text.words import compared, visible
+from occupancy_lab.text.words import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -133,6 +133,10 @@ class Table:
         return ("left", *["left" if self.prose else "right"] * (len(self.headers) - 1))
 
 
+UNTOLD = {"-", "0 B per thread"}
+"""What is left out where it is so of every item."""
+
+
 def side_by_side(
     items: Sequence[Item],
     rows: Iterable[tuple[str, Callable[[Item], str]]],
@@ -141,9 +145,11 @@ def side_by_side(
     caption: str = "",
     prose: bool = False,
 ) -> Table:
-    """Return a table with a column for each of *items*, of *rows* as `compared` takes them."""
+    """Return a table with a column for each item, without rows that say nothing of any."""
     headers = (corner, *(item.title for item in items))
-    return Table(headers, compared(items, rows), caption, prose)
+    found = ((name, *map(text_of, items)) for name, text_of in rows)
+    shown = tuple(row for row in found if not UNTOLD.issuperset(row[1:]))
+    return Table(headers, shown, caption, prose)
 
 
 Block: TypeAlias = str | Heading | Bullets | Commands | Listing | Table | Image

@@ -107,10 +107,7 @@ def print_json(values: Any) -> None:
 
 
 def print_answer(answer: Answer, form: str, document: Document | None = None) -> None:
-    """Print *answer*, or the *document* of it, as *form* is: for the terminal where it is none.
-
-    The others are json, markdown and html.
-    """
+    """Print *answer*, or its *document*, as json, markdown or html, or else for the terminal."""
     if form == "json":
         print_text(answer.to_json() + "\n")
         return
@@ -130,7 +127,7 @@ def print_shown(shown: Shown) -> None:
     if isinstance(shown, str):
         print_text(shown)
         return
-    from rich.console import Console
+    from rich.console import Console, Group
 
     from occupancy_lab.text.terminal import drawn
 
@@ -138,7 +135,7 @@ def print_shown(shown: Shown) -> None:
     with console.capture() as capture:
         for block in shown:
             console.print()
-            console.print(drawn(block, console.width))
+            console.print(Group(*drawn(block, console.width)))
     lines = [line.rstrip() for line in capture.get().splitlines()]
     # rich leaves blank lines of its own around a table.
     kept = [line for line, before in zip(lines, ["", *lines], strict=False) if line or before]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE
 from rich.cells import cell_len
-from rich.console import Group
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -33,17 +32,11 @@ _BESIDE = 2
 _WORD = re.compile(r"\S+")
 _PIECE = re.compile(r"[^\s_/]*[_/]+|[^\s_/]+")
 """What of a word stays together where it is folded: it ends in an underscore or a slash."""
-
-
 _BULLET = " \N{BULLET} "
 
 
-def drawn(block: Block, width: int) -> Group:
-    """Return what stands for *block* on a terminal of so many characters."""
-    return Group(*_parts_of(block, width))
-
-
-def _parts_of(block: Block, width: int) -> Iterator[RenderableType]:
+def drawn(block: Block, width: int) -> Iterator[RenderableType]:
+    """Yield what stands for *block* on a terminal of so many characters, part below part."""
     match block:
         case document.Heading():
             side: JustifyMethod = "center" if block.level == 1 else "left"

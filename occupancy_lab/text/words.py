@@ -108,7 +108,7 @@ def amount_words(low: int, high: int | None, words: Callable[[int], str]) -> str
 
 def article(word: str) -> str:
     """Return "a" or "an", as *word* is spoken."""
-    return "an" if word == "SM" else "a"
+    return "an" if word in {"SM", "address"} else "a"
 
 
 def per_cta(text: str, num_ctas: int) -> str:
@@ -145,21 +145,6 @@ def said_of_each(
         if text not in common
     )
     return (*(text for text in texts[0] if alike and text in common), *apart)
-
-
-UNTOLD = {"-", "0 B per thread"}
-"""What is left out where it is so of every item."""
-
-
-def compared(
-    items: Sequence[Item], rows: Iterable[tuple[str, Callable[[Item], str]]]
-) -> tuple[tuple[str, ...], ...]:
-    """Return a table's rows: a name, then what its function gives for each item.
-
-    Those with nothing to say of any item are left out.
-    """
-    found = ((name, *map(text_of, items)) for name, text_of in rows)
-    return tuple(row for row in found if not UNTOLD.issuperset(row[1:]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from compiled_rows import compiled
 from hypothesis import given
 from hypothesis import strategies as st
 
-from occupancy_lab.checking.rows import RESULTS, Table, make_rows, read_rows
+from occupancy_lab.checking.rows import RESULTS, Table, load, make_rows
 from occupancy_lab.errors import InputError
 from occupancy_lab.expressions import Kind
 from occupancy_lab.scanning import page as scanning
@@ -84,7 +84,7 @@ def test_an_explanation_is_read(tmp_path: Path) -> None:
     nested.pop("local_bytes")
     script = {"lines": [{"place": "train.py:7", "rows": [nested]}, {"reason": "stopped"}]}
     for document in ({"records": [nested]}, {"rows": [nested]}, script):
-        (row,) = read_rows(write(tmp_path / "rows.json", json.dumps(document)))
+        (row,) = load(write(tmp_path / "rows.json", json.dumps(document)))
         assert row.values["local_bytes"] == 8
         assert row.values["launched_warps"] == 12
     assert row.place == ("train.py", 7)
@@ -94,7 +94,7 @@ def test_constexprs_of_a_scan_are_columns(tmp_path: Path) -> None:
     """A scan's constexprs can be asked for by their names, from JSON and from CSV."""
     (row,) = make_rows([{"kernel": "k", "constexprs": {"BLOCK": 64, "EVEN": True}}], "rows")
     text = 'kernel,constexprs\nk,"BLOCK=64, EVEN=True"\n'
-    (cells,) = read_rows(write(tmp_path / "rows.csv", text))
+    (cells,) = load(write(tmp_path / "rows.csv", text))
     assert row.values == cells.values == {"kernel": "k", "BLOCK": 64, "EVEN": True}
 
 
@@ -104,7 +104,7 @@ STRANGE = ["-" * 5000 + "1", "(" * 5000, "9" * 5000, "[{" * 2500, "{[]}", "x" * 
 @pytest.mark.parametrize("text", STRANGE, ids=lambda text: text[:2])
 def test_a_constexpr_that_is_no_value_is_a_text(tmp_path: Path, text: str) -> None:
     """What Python's parser does not take of a cell is read as it stands, and soon."""
-    (row,) = read_rows(write(tmp_path / "rows.csv", f"kernel,constexprs\nk,A={text}\n"))
+    (row,) = load(write(tmp_path / "rows.csv", f"kernel,constexprs\nk,A={text}\n"))
     assert row.values == {"kernel": "k", "A": text}
     (row,) = make_rows([{"kernel": "k", "constexprs": text * 10}], "rows")
     assert row.values == {"kernel": "k"}

@@ -255,6 +255,6 @@ def test_num_stages_1_is_predicted_as_its_own_record_is() -> None:
         config, gpu = Config(1024, 4, stages), find_gpu("h200")
         asked = ask(chosen_kernel("softmax"), Problem(4096, 781), config, gpu)
         runs = with_counts(compile_runs([asked], compiler), [asked], compiler)
-        cases += make_cases([asked], runs, compiler)
+        cases += make_cases([asked], runs, compiler, None, {})
     compiler.close()
     assert otherwise(cases[0])["single_stage"] == cases[1].record.prediction

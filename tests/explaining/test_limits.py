@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.explaining import write_calculation
+from occupancy_lab.explaining import Calculations
 from occupancy_lab.occupancy.calculator import calculate_for
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ CASES: dict[str, tuple[str, dict[str, int]]] = {
 def page(names: str, **amounts: Any) -> str:
     """Return the calculator's page."""
     asked = {"n_regs": 32, "shared": 0, "num_warps": 8} | amounts
-    return write_calculation(calculate_for(names, **asked)).to_markdown()
+    return Calculations(calculate_for(names, **asked)).to_markdown()
 
 
 def test_each_limit_has_its_words(check_golden: Callable[[str, str], None]) -> None:

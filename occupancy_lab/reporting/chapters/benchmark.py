@@ -128,10 +128,7 @@ class Benchmark:
 
 
 def make_benchmark(source: Source) -> Benchmark | None:
-    """Return the benchmark of *source*, of the rows and the dtype with the most numbers of columns.
-
-    None where fewer than two numbers of columns were measured and predicted.
-    """
+    """Return the benchmark of the rows and dtype with most widths; None for fewer than two."""
     rows = source.predictions_for(USE).to_dict("records")
     problems = dict.fromkeys(row_problem(row) for row in rows)
     shapes = Counter((problem.rows, problem.dtype) for problem in problems)
