@@ -309,7 +309,7 @@ def _totals(before: Table, after: Table) -> str:
     if not are_traces(before, after):
         return ""
     launches = [int(sum(row.number(LAUNCHES) or 0 for row in one.rows)) for one in (before, after)]
-    often = f", {launches[1]} launches"
+    often = f", {count(launches[1], 'launch')}"
     if launches[0] != launches[1]:
         often += f" instead of {launches[0]}"
     for time, how in TIMES.items():
