@@ -410,7 +410,7 @@ def variants(
         given = dict(keywords)
 
         def relaunch(changes: Mapping[str, Any]) -> Launch:
-            (again,) = variants(kernel, *_changed(kernel, arguments, given, changes), grid)
+            (again,) = variants(kernel, *changed(kernel, arguments, given, changes), grid)
             return again.launch
 
         named = {**dict(zip(kernel.arg_names, arguments, strict=False)), **keywords}
@@ -436,12 +436,12 @@ def variant(
     """
 
     def relaunch(changes: Mapping[str, Any]) -> Launch:
-        return launch_of(function, *_changed(function, arguments, keywords, changes), grid)
+        return launch_of(function, *changed(function, arguments, keywords, changes), grid)
 
     return Variant(function, launch_of(function, arguments, keywords, grid), tuned, relaunch)
 
 
-def _changed(
+def changed(
     kernel: Any, arguments: Sequence[Any], keywords: Mapping[str, Any], changes: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return *arguments* and *keywords* with *changes*, each passed as it was."""

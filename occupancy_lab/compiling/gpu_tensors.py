@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from occupancy_lab.compiling.attention import attention
 from occupancy_lab.compiling.gpu_presence import gpu_presence
-from occupancy_lab.compiling.held import MOST_TOLD
+from occupancy_lab.compiling.held import held_on_cpu
 from occupancy_lab.errors import refuse
 
 if TYPE_CHECKING:
@@ -156,19 +156,13 @@ def forget(argument: Any) -> None:
 
 
 def values_of(argument: Any) -> tuple[int, ...] | None:
-    """Return the whole numbers or bools from a tensor's address to the end of its storage.
-
-    None where they are not known, are assumed, or are more than MOST_TOLD, and of anything else.
-    """
-    if not isinstance(argument, torch.Tensor) or not argument.is_cuda or _is_float(argument):
+    """Return what `held_on_cpu` would of a tensor on "cuda"; None where no values are known."""
+    if not isinstance(argument, torch.Tensor) or not argument.is_cuda:
         return None
     twin = _twin(argument)
-    offset = argument.storage_offset()
-    told = argument.untyped_storage().nbytes() // argument.element_size() - offset
-    if twin is None or _is_assumed(argument) or not 0 < told <= MOST_TOLD:
+    if twin is None or _is_assumed(argument):
         return None
-    whole = torch.empty(0, dtype=argument.dtype, device="cpu").set_(twin, offset, (told,), (1,))
-    return tuple(map(int, whole.tolist()))
+    return held_on_cpu(_stand_in(argument, twin))
 
 
 def _is_small(tensor: torch.Tensor) -> bool:

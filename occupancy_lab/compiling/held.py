@@ -46,7 +46,7 @@ def with_values(
 def held_on_cpu(argument: Any) -> tuple[int, ...] | None:
     """Return the whole numbers or bools from a tensor's address to the end of its storage.
 
-    None of what is no tensor of torch on the CPU, of floats, and of more than MOST_TOLD numbers.
+    None for what is no tensor of torch on the CPU, for floats, and for more than MOST_TOLD numbers.
     """
     if not getattr(argument, "is_cpu", False) or type(argument).__name__ not in TENSORS:
         return None

@@ -33,7 +33,7 @@ from occupancy_lab.compiling.notes import (
 )
 from occupancy_lab.compiling.offline import offline
 from occupancy_lab.errors import EmptyGridError, OccupancyLabError
-from occupancy_lab.kernel import Variant, innermost, variants
+from occupancy_lab.kernel import Variant, changed, innermost, variants
 from occupancy_lab.launch import BoundLaunch, constant_text, launch_of
 from occupancy_lab.values import Failure, Resources, Status
 
@@ -265,18 +265,14 @@ class Recorder:
         if not isinstance(found, Variant):
             gone = "it was launched by another process, which has ended"
             return Failure(Status.COMPILE_FAILED, gone) if changes else found
-        names = found.function.arg_names[: len(found.launch.arguments)]
-        passed = zip(names, found.launch.arguments, strict=True)
-        arguments = tuple(changes.get(name, value) for name, value in passed)
-        keywords = {name: changes[name] for name in changes if name not in names}
-        keywords = {**found.launch.keywords, **keywords}
-        launch = dataclasses.replace(found.launch, arguments=arguments, keywords=keywords)
-        target, title = self._gpu.target, found.function.__name__
+        function, launch, target = found.function, found.launch, self._gpu.target
+        arguments, keywords = changed(function, launch.arguments, launch.keywords, changes)
+        launch = dataclasses.replace(launch, arguments=arguments, keywords=keywords)
         try:
-            resource_key(found.function, launch, target)
+            resource_key(function, launch, target)
         except OccupancyLabError as error:
             return failure_of(error)
-        return Compilation(found.function, launch, target, title=title)
+        return Compilation(function, launch, target, title=function.__name__)
 
     def relaunched(self, index: int, changes: Mapping[str, Plain]) -> Launch | str:
         """Return the launch that is *index* with *changes* of keywords, or why there is none."""
