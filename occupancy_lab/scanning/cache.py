@@ -69,8 +69,6 @@ class Found:
     """What is in the folders that were looked through."""
 
     entries: tuple[Entry, ...]
-    others: int
-    """Entries without a kernel: the launchers that Triton compiles, and what it tuned."""
     unreadable: Mapping[str, str]
     """By each folder that cannot be listed: why."""
     tuned: tuple[str, ...]
@@ -142,7 +140,6 @@ def find_entries(directories: Iterable[str | os.PathLike[str]]) -> Found:
     tuned: list[str] = []
     unreadable: dict[str, str] = {}
     seen: set[tuple[int, int]] = set()
-    others = 0
     left = []
     for directory in (os.fspath(one) for one in directories):
         if not Path(directory).is_dir():
@@ -163,13 +160,9 @@ def find_entries(directories: Iterable[str | os.PathLike[str]]) -> Found:
             continue
         folders, names = _split(inside)
         left += [f"{folder}/{name}" for name in reversed(folders)]
-        kernels = _kernels(folder, names)
-        entries += kernels
+        entries += _kernels(folder, names)
         tuned += [f"{folder}/{name}" for name in names if name.endswith(".best_config")]
-        others += not kernels and any(
-            name.endswith((".so", ".autotune.json", ".pyd")) for name in names
-        )
-    return Found(tuple(entries), others, unreadable, tuple(tuned))
+    return Found(tuple(entries), unreadable, tuple(tuned))
 
 
 def _split(inside: Sequence[os.DirEntry[str]]) -> tuple[list[str], list[str]]:
