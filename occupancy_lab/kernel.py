@@ -237,12 +237,7 @@ class Kernel:
 
 
 def _usual_constexprs(function: Any, problem: Problem, config: Config) -> dict[str, int]:
-    known = {
-        "BLOCK_SIZE": config.block_size,
-        "num_warps": config.num_warps,
-        "num_stages": config.num_stages,
-        "INT64_OFFSETS": problem.needs_int64_offsets,
-    }
+    known = {**config.settings, "INT64_OFFSETS": problem.needs_int64_offsets}
     constexprs = {one.name for one in getattr(function, "params", ()) if one.is_constexpr}
     return {name: value for name, value in known.items() if name in constexprs}
 
