@@ -17,7 +17,7 @@ from occupancy_lab.compiled_records import record_in_program
 from occupancy_lab.compiling.store import Store, store_directory
 from occupancy_lab.compiling.texts import Texts
 from occupancy_lab.errors import InputError
-from occupancy_lab.expressions import Kind, parse
+from occupancy_lab.expressions import parse
 from occupancy_lab.launch import BoundLaunch, Launch, checked_grid
 from occupancy_lab.notation import split, whole_numbers
 from occupancy_lab.scanning.cache import read_entry_file, read_text
@@ -55,7 +55,7 @@ def read_grid(grid: str) -> list[Expression]:
     texts = map(str, sizes) if sizes else split(grid, "--grid")
     expressions = [parse(text, EXAMPLE) for text in texts]
     for one in expressions:
-        one.check(dict.fromkeys(one.names, Kind.NUMBER), Kind.NUMBER)
+        one.check_number()
     return expressions
 
 

@@ -17,7 +17,7 @@ from occupancy_lab.errors import GridError, InputError, after, few_of, quoted, r
 from occupancy_lab.explaining.dry_run import asked_of, opened, variants_of
 from occupancy_lab.explaining.duration import why_no_time
 from occupancy_lab.explaining.grids import GRID, doing_less, moved_bytes, reduces_otherwise
-from occupancy_lab.expressions import Kind, parse
+from occupancy_lab.expressions import parse
 from occupancy_lab.files import read_given
 from occupancy_lab.kernel import Variant, innermost, variants
 from occupancy_lab.launch import constant_text
@@ -564,8 +564,8 @@ def _signature_at(signature: str, size: Size, kernel: Parameters) -> tuple[str, 
 def _worked_out(expression: Expression, size: Size) -> Any:
     if (name := expression.text.strip()) in size:
         return size[name]
-    expression.check(dict.fromkeys(expression.names, Kind.NUMBER), Kind.NUMBER)
-    value = expression.evaluate({one: size[one] for one in expression.names})
+    expression.check_number()
+    value = expression.evaluate(size)
     if value is None:
         refuse(f"{quoted(expression.text)} in --signature comes to no number")
     return int(value) if isinstance(value, float) and value.is_integer() else value
