@@ -30,6 +30,7 @@ from occupancy_lab.compiling.environment import find_environment
 from occupancy_lab.compiling.process import (
     COMPILE_TIMEOUT,
     CompileProcess,
+    Found,
     Request,
     check_scheduler,
     compile_here,
@@ -62,7 +63,6 @@ if TYPE_CHECKING:
     from occupancy_lab.values import Target
 
     Outcome = Resources | Failure
-    Found = Resources | Compiled | Failure
 
 TORCH = re.compile(rb"^\s*(import|from) torch\b", re.MULTILINE)
 """A file that imports torch, which takes seconds."""
@@ -321,7 +321,7 @@ class Compiler:
         if not answer:
             reason = f"the process that compiles {one.title} died: {words}".removesuffix(": ")
             return Failure(Status.COMPILE_FAILED, reason)
-        found: Found = from_line(Resources | Compiled | Failure, answer)
+        found: Found = from_line(Found, answer)
         return found
 
     def _compile_here(self, one: Compilation, *, texts: bool) -> Found:
