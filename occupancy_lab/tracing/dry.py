@@ -300,11 +300,11 @@ def _with_work(
     return found
 
 
-def _sizes(launch: ScriptLaunch) -> str:
+def _sizes(launch: ScriptLaunch) -> tuple[str, ...]:
     """Return the whole numbers that a launch passes, but those that an autotuner chose."""
     others = launch.bound.arguments.keys() - launch.tuned.keys()
     numbers = {name: launch.bound.arguments[name] for name in sorted(others)}
-    return ", ".join(f"{name} {one}" for name, one in numbers.items() if type(one) is int)
+    return tuple(f"{name} {one}" for name, one in numbers.items() if type(one) is int)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
