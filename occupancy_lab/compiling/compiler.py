@@ -95,7 +95,7 @@ class Compiler:
 
     def __init__(  # noqa: PLR0913 - how to compile
         self,
-        directory: Path | None,
+        directory: Path | str | None,
         *,
         triton: str | None = None,
         here: Collection[Target] = (),
@@ -126,7 +126,6 @@ class Compiler:
         """
         if scheduler is not None:
             check_scheduler(scheduler)
-        self._directory = directory
         self.store = Store(directory)
         """Where what is worked out of a compiled kernel is kept too."""
         self._triton = triton
@@ -164,10 +163,10 @@ class Compiler:
         if file is None or not os.access(file, os.R_OK) or not file.is_file():
             return  # importing it says why
         content, known = file.read_bytes(), None
-        if self._directory is not None:
+        if self.store.directory is not None:
             versions = f"{sys.version} {triton_version()}".encode()
             name = hashlib.sha256(versions + content).hexdigest()
-            known = self._directory / "imported" / name
+            known = self.store.directory / "imported" / name
         if known is not None and known.exists():
             return
         with self._said(f"importing {file.name} ..."):
@@ -343,7 +342,7 @@ class Compiler:
     def _compile_elsewhere(
         self, wanted: dict[str, Compilation], *, texts: bool
     ) -> Generator[tuple[str, Found]]:
-        kept = None if self._directory is None or self._scheduler else str(self._directory)
+        kept = str(self.store.directory) if self.store.keeps and not self._scheduler else None
         requests = {}
         for name, one in wanted.items():
             key = self._keys[name]

@@ -273,15 +273,8 @@ def _answers(names: Sequence[str], value: Any = None) -> dict[str, Callable[...,
 
 
 IDLE = (
-    *(
-        "synchronize",
-        "set_device",
-        "empty_cache",
-        "ipc_collect",
-        "init",
-        "_lazy_init",
-        "_lazy_call",
-    ),
+    *("synchronize", "set_device", "empty_cache", "ipc_collect", "init"),
+    *("_lazy_init", "_lazy_call"),
     *("manual_seed", "manual_seed_all", "seed", "seed_all", "set_stream"),
     *("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_accumulated_memory_stats"),
     *("set_per_process_memory_fraction", "_set_stream_by_id", "_sleep", "check_error"),

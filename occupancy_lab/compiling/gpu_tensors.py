@@ -80,10 +80,8 @@ def _first() -> tuple[torch.Tensor, Any]:
     at = ctypes.addressof(sizes)
     capsule = _Capsule(1 << 30, (DL_CUDA, 0), 1, (DL_FLOAT, 32, 1, 0), at, at + 8, 0, None, None)
     new = ctypes.pythonapi.PyCapsule_New
-    new.restype, new.argtypes = (
-        ctypes.py_object,
-        (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p),
-    )
+    new.restype = ctypes.py_object
+    new.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
     tensor = torch._C._from_dlpack(new(ctypes.addressof(capsule), b"dltensor", None))
     return tensor, (sizes, capsule)
 
@@ -147,9 +145,8 @@ def forget(argument: Any) -> None:
         for one in argument:
             forget(one)
         return
-    tensor = getattr(
-        argument, "base", argument
-    )  # of a descriptor, or what triton.reinterpret wraps
+    # Of a descriptor, or what triton.reinterpret wraps.
+    tensor = getattr(argument, "base", argument)
     storage = getattr(tensor, "untyped_storage", lambda: None)()  # libraries have tensors too
     if isinstance(storage, torch.UntypedStorage) and storage.device.type == "cuda":
         _know(tensor, None, assumed=False)
@@ -251,7 +248,8 @@ class GpuTensors:
         if not op._schema.name.startswith(("aten::", "prims::")):
             return None
         if shaped is not None:
-            results = [*_tensors(shaped.result), *_stand_ins_of(_written(op, args, kwargs), shaped)]
+            written = (shaped.stand_ins[id(one)] for one in _written(op, args, kwargs))
+            results = [*_tensors(shaped.result), *written]
             if unknown:
                 results = [one for one in results if not _is_float(one)]
             if not all(map(_is_small, results)) or (unknown and not results):
@@ -292,9 +290,9 @@ class GpuTensors:
             self._assumptions.take(op._schema.name.partition("::")[2], "as drawn")
         first = shaped or real
         assert first is not None  # noqa: S101 - `_computed` raises otherwise
-        own = {id(stand_in): one for one in written for stand_in in _stand_ins_of([one], first)}
+        own = {id(first.stand_ins[id(one)]): one for one in written}
         for one in written:
-            (stand_in,) = _stand_ins_of([one], first)
+            stand_in = first.stand_ins[id(one)]
             if (one.shape, one.stride()) != (stand_in.shape, stand_in.stride()):
                 _place(one, self._storage(stand_in.untyped_storage().nbytes()), stand_in)
                 if real is not None:
@@ -454,10 +452,6 @@ def _written(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tor
             value = args[place] if place < len(args) else kwargs.get(argument.name)
             found += [one for one in _tensors(value) if one.is_cuda]
     return found
-
-
-def _stand_ins_of(tensors: Sequence[torch.Tensor], done: _Done) -> list[torch.Tensor]:
-    return [done.stand_ins[id(one)] for one in tensors]
 
 
 def _without_masks(args: tuple[Any, ...]) -> tuple[Any, ...]:

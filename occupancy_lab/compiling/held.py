@@ -30,13 +30,13 @@ def with_values(
     *read* tells what is in an argument, or None. What the kernel may write to is left out.
     """
     variants = list(found)
-    values: dict[str, tuple[int, ...]] = {}
-    if variants:
-        function = variants[0].function
-        written = written_parameters(function)
-        named = {**dict(zip(function.arg_names, arguments, strict=False)), **keywords}
-        told = {name: read(value) for name, value in named.items() if name not in written}
-        values = {name: held for name, held in told.items() if held is not None}
+    if not variants:
+        return []
+    function = variants[0].function
+    written = written_parameters(function)
+    named = {**dict(zip(function.arg_names, arguments, strict=False)), **keywords}
+    told = {name: read(value) for name, value in named.items() if name not in written}
+    values = {name: held for name, held in told.items() if held is not None}
     return [
         dataclasses.replace(one, launch=dataclasses.replace(one.launch, values=values))
         for one in variants

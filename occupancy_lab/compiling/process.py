@@ -139,7 +139,7 @@ def _without_torch() -> Iterator[None]:
 
 def answer(request: Request) -> Found:
     """Return what *request* compiles to, or why it does not."""
-    store = Store(None if request.store is None else Path(request.store))
+    store = Store(request.store)
     try:
         kernel, name = load_function(request.kernel)
         function = innermost(kernel)

@@ -193,7 +193,6 @@ def tune_launches(*, runs: Integer = DEFAULT_RUNS, **asked: Any) -> Tunings:
 
 
 def _check_predicted(table: pd.DataFrame, gpu: Gpu) -> None:
-    """Raise InputError where nothing in *table* has a predicted time."""
     if table["predicted_us"].isna().all():
         reasons = table["reason"].dropna()
         why = "its clock is not known"

@@ -92,7 +92,6 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
     """A kernel with the configurations of a file."""
 
     def __init__(self, kernel: Any, file: str | Path) -> None:
-        """Take what `tuned` takes."""
         self.untuned = getattr(kernel, "untuned", kernel)
         """The kernel, with its own autotuner where it has one."""
         self._author: Any = self.untuned if isinstance(self.untuned, Autotuner) else None
