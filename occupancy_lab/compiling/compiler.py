@@ -173,8 +173,11 @@ class Compiler:
             if self._forks(sys.executable) and TORCH.search(content):
                 import torch  # noqa: F401 - for the fork and for this process at once
             failure = self._process(sys.executable).import_file(file, self._timeout)
+        if failure is not None and failure.seconds is not None:
+            refuse(f"{file} takes longer than {failure.seconds:g} s to import")
         if failure is not None:
-            refuse(_why_not_imported(file, failure))
+            told = failure.reason.startswith(str(file))
+            refuse(failure.reason if told else f"{file} cannot be imported: {failure.reason}")
         if known is not None:
             with contextlib.suppress(OSError):
                 make_directory(known.parent.parent)
@@ -403,10 +406,3 @@ def _what(wanted: Sequence[Compilation]) -> str:
         return f"compiling {wanted[0].title} for {wanted[0].target.name} ..."
     titles = ", ".join(dict.fromkeys(one.title for one in wanted))
     return f"compiling {len(wanted)} launches of {titles} ..."
-
-
-def _why_not_imported(file: Path, failure: Failure) -> str:
-    if failure.seconds is not None:
-        return f"{file} takes longer than {failure.seconds:g} s to import"
-    reason = failure.reason
-    return reason if reason.startswith(str(file)) else f"{file} cannot be imported: {reason}"

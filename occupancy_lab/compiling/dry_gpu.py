@@ -50,7 +50,6 @@ MEMORY_GIB = {
     "rx9070xt": 16,
 }
 """The memory of each GPU as its data sheet has it, for programs that ask how much there is."""
-MAX_THREADS_PER_BLOCK = 1024
 SHARED_WITHOUT_ASKING = 48 << 10
 """Bytes of shared memory that a block of CUDA may have without asking for more."""
 
@@ -93,7 +92,7 @@ def torch_properties(gpu: Gpu) -> Properties:
         "minor": minor,
         "multi_processor_count": gpu.multiprocessors,
         "max_threads_per_multi_processor": limits.max_threads,
-        "max_threads_per_block": MAX_THREADS_PER_BLOCK,
+        "max_threads_per_block": 1024,
         "regs_per_multiprocessor": limits.registers,
         "shared_memory_per_block": min(SHARED_WITHOUT_ASKING, limits.max_shared),
         "shared_memory_per_block_optin": limits.max_shared,

@@ -25,7 +25,7 @@ from occupancy_lab.arguments import TRITON_DTYPES, Dtype, dtype_name, plain
 from occupancy_lab.errors import InputError, few_of, quoted, refuse
 from occupancy_lab.gpus import find_gpu, present_gpus
 from occupancy_lab.kernel import innermost, is_triton_function
-from occupancy_lab.options import OPTIONS
+from occupancy_lab.options import NAMES
 from occupancy_lab.tuning.autotuner import early_config_prune
 from occupancy_lab.tuning.space import autotuner_of, source_digest
 from occupancy_lab.tuning.tuned_file import TunedFile
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 NOT_PASSED = inspect.Parameter.empty
 """What stands for an argument that a launch does not pass."""
-OPTION_NAMES = frozenset(one.name for one in OPTIONS)
 NO_GPU = -1
 """What stands for the number of the GPU where Triton has no driver."""
 
@@ -275,11 +274,7 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
         set_by_all = set.intersection(*({*one.kwargs} for one in own))
         if missing := [name for name in self.arg_names if name in set_by_all - settings.keys()]:
             return f"a configuration of the file lacks {few_of(missing)}"
-        known = {
-            *self.arg_names,
-            *OPTION_NAMES,
-            *(name for one in own for name in one.all_kwargs()),
-        }
+        known = {*self.arg_names, *NAMES, *(name for one in own for name in one.all_kwargs())}
         if unknown := [name for name in settings if name not in known]:
             return f"a configuration of the file sets {few_of(unknown)}, which is unknown"
         return ""
