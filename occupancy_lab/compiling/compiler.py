@@ -225,11 +225,9 @@ class Compiler:
         found: dict[str, Texts | None] = {}
         missing: dict[str, Compilation] = {}
         names = [self._look_up(one) for one in wanted]
-        for name, one in zip(names, wanted, strict=True):
-            if name in found or name in missing:
-                continue
+        for name, one in dict(zip(names, wanted, strict=True)).items():
             key = self._keys.get(name)
-            texts = unpack(self._texts[name]) if name in self._texts else None
+            texts = unpack(self._texts.get(name, ""))
             if texts is None and key is not None:
                 texts = self.store.get_texts(key)
             if texts is None and not isinstance(self._outcomes.get(name), Failure):

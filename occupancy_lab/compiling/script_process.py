@@ -213,7 +213,6 @@ def _end_fork(
     end: Callable[[BaseException | None], None],
     failed: Callable[[str, BaseException], None],
 ) -> NoReturn:
-    """End a fork of the script that came to the script's end, or to *error*."""
     if isinstance(error, SystemExit):
         if isinstance(error.code, str):
             print(error.code, file=sys.stderr)  # noqa: T201 - as Python does

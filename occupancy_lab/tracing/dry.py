@@ -112,7 +112,8 @@ def dry_trace(  # noqa: PLR0913 - one argument per option of the command line
     status = ran.status or int(bool(nothing_compiled or ran.missing))
     if interrupted is not None:
         status = signals.exit_status(interrupted)
-    ended = Outcome(tuple(command), status, True, ran, interrupted is not None)  # noqa: FBT003
+    stopped = interrupted is not None
+    ended = Outcome(tuple(command), status, started=True, ran=ran, interrupted=stopped)
     return Trace(found, ended)
 
 
