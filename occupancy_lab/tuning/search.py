@@ -209,8 +209,8 @@ def _ranked(table: pd.DataFrame) -> pd.DataFrame:
     """
     ranked: Any = table.get("whole_work", default=True)
     table = table.assign(ranked=ranked)
-    timed = table[table["predicted_us"].notna()].sort_values("predicted_us", kind="stable")
-    timed = timed.sort_values("ranked", ascending=False, kind="stable")
+    timed = table[table["predicted_us"].notna()]
+    timed = timed.sort_values(["ranked", "predicted_us"], ascending=[False, True])
     if len(timed) and timed["predicted_us"].max() > (least := timed["predicted_us"].iloc[0]):
         best = timed.index[timed["predicted_us"] == least]
         table.loc[best, "predicted_high_us"] *= CHOSEN
