@@ -172,6 +172,7 @@ def tune_launches(*, runs: Integer = DEFAULT_RUNS, **asked: Any) -> Tunings:
     """
     from occupancy_lab.explaining.dry_run import explain_launch
 
+    runs = whole_number("runs", runs)
     found = explain_launch(**asked)
     table = found.table()
     if table["predicted_us"].isna().all():
@@ -187,7 +188,6 @@ def tune_launches(*, runs: Integer = DEFAULT_RUNS, **asked: Any) -> Tunings:
             rows = rows.assign(whole_work=[place not in less for place in range(len(rows))])
             ranked = _ranked(rows).reset_index(drop=True)
             less_work = tuple(less_work_sentences(of_gpu))
-            runs = whole_number("runs", runs)
             tunings.append(_tuning(ranked, one, launched, runs=runs, less_work=less_work))
     return Tunings(tunings)
 
