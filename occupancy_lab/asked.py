@@ -38,12 +38,7 @@ class Matrix:
     @property
     def settings(self) -> dict[str, Any]:
         """The knobs and options by name."""
-        return {
-            "BLOCK_SIZE": self.config.block_size,
-            "num_warps": self.config.num_warps,
-            "num_stages": self.config.num_stages,
-            **self.options,
-        }
+        return {**self.config.settings, **self.options}
 
     def named(self) -> dict[str, Any]:
         """Return the columns that name it in a table."""

@@ -103,6 +103,10 @@ class Expression:
             words = "None" if found is None else found.value
             refuse(f"{quoted(self.text)} is {words}, and {kind.value} is expected{example}")
 
+    def check_number(self) -> None:
+        """Raise InputError unless it gives a number where all of its names are numbers."""
+        self.check(dict.fromkeys(self.names, Kind.NUMBER), Kind.NUMBER)
+
     def evaluate(self, values: Mapping[str, Value]) -> Value:
         """Return what it comes to; None where that is not known, as a number over zero is not.
 

@@ -234,12 +234,7 @@ class Kernel:
 
 
 def _usual_constexprs(function: Any, problem: Problem, config: Config) -> dict[str, int]:
-    known = {
-        "BLOCK_SIZE": config.block_size,
-        "num_warps": config.num_warps,
-        "num_stages": config.num_stages,
-        "INT64_OFFSETS": problem.needs_int64_offsets,
-    }
+    known = {**config.settings, "INT64_OFFSETS": problem.needs_int64_offsets}
     constexprs = {one.name for one in getattr(function, "params", ()) if one.is_constexpr}
     return {name: value for name, value in known.items() if name in constexprs}
 
@@ -398,7 +393,7 @@ def variants(
     check_triton_function(kernel)
 
     def relaunch(changes: Mapping[str, Any]) -> Launch:
-        (again,) = variants(kernel, *_changed(kernel, arguments, given, changes), grid)
+        (again,) = variants(kernel, *changed(kernel, arguments, given, changes), grid)
         return again.launch
 
     if kind == "Autotuner":
@@ -416,7 +411,7 @@ def variants(
         yield Variant(kernel, launch_of(kernel, arguments, keywords, grid), tuned, relaunch)
 
 
-def _changed(
+def changed(
     kernel: Any, arguments: Sequence[Any], keywords: Mapping[str, Any], changes: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return *arguments* and *keywords* with *changes*, each passed as it was."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from occupancy_lab.arguments import plain
 from occupancy_lab.assumed import read_progression
 from occupancy_lab.errors import InputError, few_of, quoted, refuse, shortened
-from occupancy_lab.expressions import Kind, parse
+from occupancy_lab.expressions import parse
 from occupancy_lab.launch import checked_grid, constant_text
 from occupancy_lab.notation import (
     Parameters,
@@ -329,8 +329,8 @@ def _calculate(kernel: Parameters, option: str, text: str, known: Mapping[str, A
             known[name].unknown()
         if type(known[name]) not in {int, float}:
             refuse(f"{option} {quoted(text)} calculates with {shortened(name)}, which is no number")
-    expression.check(dict.fromkeys(expression.names, Kind.NUMBER), Kind.NUMBER)
-    number = expression.evaluate({name: known[name] for name in expression.names})
+    expression.check_number()
+    number = expression.evaluate(known)
     if not isinstance(number, int | float) or not abs(number) <= INT64_MAX:
         refuse(f"{option} {quoted(text)} comes to no number of 64 bits")
     return number

@@ -63,6 +63,15 @@ class Config:
     num_warps: int
     num_stages: int
 
+    @property
+    def settings(self) -> dict[str, int]:
+        """The knobs by Triton's names."""
+        return {
+            "BLOCK_SIZE": self.block_size,
+            "num_warps": self.num_warps,
+            "num_stages": self.num_stages,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Work:

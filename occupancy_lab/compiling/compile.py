@@ -195,7 +195,6 @@ def _attempt(action: Callable[[Any], Any], argument: Any) -> Any:
 
 
 def _finished(compiling: Any) -> Any:
-    """Return Triton's CompiledKernel, once it is compiled."""
     if compiling is None:
         refuse("a jit_cache_hook of the program keeps Triton from compiling")
     result = getattr(compiling, "result", None)
@@ -301,7 +300,6 @@ def _resources_of(compiled: Any, target: Target) -> Resources:
 
 
 def _check_compiles() -> None:
-    """Raise InputError where Triton interprets kernels."""
     from triton import knobs
 
     if knobs.runtime.interpret:

@@ -30,6 +30,7 @@ from occupancy_lab.compiling.environment import find_environment
 from occupancy_lab.compiling.process import (
     COMPILE_TIMEOUT,
     CompileProcess,
+    Found,
     Request,
     check_scheduler,
     compile_here,
@@ -62,7 +63,6 @@ if TYPE_CHECKING:
     from occupancy_lab.values import Target
 
     Outcome = Resources | Failure
-    Found = Resources | Compiled | Failure
 
 TORCH = re.compile(rb"^\s*(import|from) torch\b", re.MULTILINE)
 """A file that imports torch, which takes seconds."""
@@ -95,7 +95,7 @@ class Compiler:
 
     def __init__(  # noqa: PLR0913 - how to compile
         self,
-        directory: Path | None,
+        directory: Path | str | None,
         *,
         triton: str | None = None,
         here: Collection[Target] = (),
@@ -126,7 +126,6 @@ class Compiler:
         """
         if scheduler is not None:
             check_scheduler(scheduler)
-        self._directory = directory
         self.store = Store(directory)
         """Where what is worked out of a compiled kernel is kept too."""
         self._triton = triton
@@ -164,18 +163,21 @@ class Compiler:
         if file is None or not os.access(file, os.R_OK) or not file.is_file():
             return  # importing it says why
         content, known = file.read_bytes(), None
-        if self._directory is not None:
+        if self.store.directory is not None:
             versions = f"{sys.version} {triton_version()}".encode()
             name = hashlib.sha256(versions + content).hexdigest()
-            known = self._directory / "imported" / name
+            known = self.store.directory / "imported" / name
         if known is not None and known.exists():
             return
         with self._said(f"importing {file.name} ..."):
             if self._forks(sys.executable) and TORCH.search(content):
                 import torch  # noqa: F401 - for the fork and for this process at once
             failure = self._process(sys.executable).import_file(file, self._timeout)
+        if failure is not None and failure.seconds is not None:
+            refuse(f"{file} takes longer than {failure.seconds:g} s to import")
         if failure is not None:
-            refuse(_why_not_imported(file, failure))
+            told = failure.reason.startswith(str(file))
+            refuse(failure.reason if told else f"{file} cannot be imported: {failure.reason}")
         if known is not None:
             with contextlib.suppress(OSError):
                 make_directory(known.parent.parent)
@@ -223,11 +225,9 @@ class Compiler:
         found: dict[str, Texts | None] = {}
         missing: dict[str, Compilation] = {}
         names = [self._look_up(one) for one in wanted]
-        for name, one in zip(names, wanted, strict=True):
-            if name in found or name in missing:
-                continue
+        for name, one in dict(zip(names, wanted, strict=True)).items():
             key = self._keys.get(name)
-            texts = unpack(self._texts[name]) if name in self._texts else None
+            texts = unpack(self._texts.get(name, ""))
             if texts is None and key is not None:
                 texts = self.store.get_texts(key)
             if texts is None and not isinstance(self._outcomes.get(name), Failure):
@@ -321,7 +321,7 @@ class Compiler:
         if not answer:
             reason = f"the process that compiles {one.title} died: {words}".removesuffix(": ")
             return Failure(Status.COMPILE_FAILED, reason)
-        found: Found = from_line(Resources | Compiled | Failure, answer)
+        found: Found = from_line(Found, answer)
         return found
 
     def _compile_here(self, one: Compilation, *, texts: bool) -> Found:
@@ -343,7 +343,7 @@ class Compiler:
     def _compile_elsewhere(
         self, wanted: dict[str, Compilation], *, texts: bool
     ) -> Generator[tuple[str, Found]]:
-        kept = None if self._directory is None or self._scheduler else str(self._directory)
+        kept = str(self.store.directory) if self.store.keeps and not self._scheduler else None
         requests = {}
         for name, one in wanted.items():
             key = self._keys[name]
@@ -404,10 +404,3 @@ def _what(wanted: Sequence[Compilation]) -> str:
         return f"compiling {wanted[0].title} for {wanted[0].target.name} ..."
     titles = ", ".join(dict.fromkeys(one.title for one in wanted))
     return f"compiling {len(wanted)} launches of {titles} ..."
-
-
-def _why_not_imported(file: Path, failure: Failure) -> str:
-    if failure.seconds is not None:
-        return f"{file} takes longer than {failure.seconds:g} s to import"
-    reason = failure.reason
-    return reason if reason.startswith(str(file)) else f"{file} cannot be imported: {reason}"

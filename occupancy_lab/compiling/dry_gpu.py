@@ -50,7 +50,6 @@ MEMORY_GIB = {
     "rx9070xt": 16,
 }
 """The memory of each GPU as its data sheet has it, for programs that ask how much there is."""
-MAX_THREADS_PER_BLOCK = 1024
 SHARED_WITHOUT_ASKING = 48 << 10
 """Bytes of shared memory that a block of CUDA may have without asking for more."""
 
@@ -93,7 +92,7 @@ def torch_properties(gpu: Gpu) -> Properties:
         "minor": minor,
         "multi_processor_count": gpu.multiprocessors,
         "max_threads_per_multi_processor": limits.max_threads,
-        "max_threads_per_block": MAX_THREADS_PER_BLOCK,
+        "max_threads_per_block": 1024,
         "regs_per_multiprocessor": limits.registers,
         "shared_memory_per_block": min(SHARED_WITHOUT_ASKING, limits.max_shared),
         "shared_memory_per_block_optin": limits.max_shared,
@@ -273,15 +272,8 @@ def _answers(names: Sequence[str], value: Any = None) -> dict[str, Callable[...,
 
 
 IDLE = (
-    *(
-        "synchronize",
-        "set_device",
-        "empty_cache",
-        "ipc_collect",
-        "init",
-        "_lazy_init",
-        "_lazy_call",
-    ),
+    *("synchronize", "set_device", "empty_cache", "ipc_collect", "init"),
+    *("_lazy_init", "_lazy_call"),
     *("manual_seed", "manual_seed_all", "seed", "seed_all", "set_stream"),
     *("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_accumulated_memory_stats"),
     *("set_per_process_memory_fraction", "_set_stream_by_id", "_sleep", "check_error"),
@@ -314,7 +306,7 @@ def _torch_cuda(gpu: Gpu, generator: Any) -> dict[str, Any]:
         "device_count": _answer(1),
         "memory_stats": _answer({}),
         "mem_get_info": _answer((memory, memory)),
-        "get_arch_list": _answer([f"sm_{gpu.target.arch}"]),
+        "get_arch_list": _answer([gpu.target.name]),
         "get_device_name": _answer(gpu.title),
         "get_device_capability": _answer(capability(gpu)),
         "get_device_properties": _answer(torch_properties(gpu)),

@@ -66,15 +66,13 @@ def find_environment(wanted: str | None) -> Environment:
 
     Raises InputError where *wanted* is none of these, or there is no such Triton to be had.
     """
-    if wanted is None or wanted == sys.executable:
+    if wanted is None or wanted in (sys.executable, triton_version()):
         return running_environment()
     if not isinstance(wanted, str):
         refuse(f"triton is {wanted!r}; give a version, such as 3.6.0, or the path of a Python")
     path = Path(wanted).expanduser()
     if "/" not in wanted and VERSION.fullmatch(wanted):
         python = triton_python(wanted)
-        if python == sys.executable:
-            return running_environment()
         return Environment(python, _ask(Path(python), wanted))
     if path.is_dir():
         path /= "bin/python"
@@ -88,12 +86,10 @@ def find_environment(wanted: str | None) -> Environment:
 
 
 def triton_python(version: str) -> str:
-    """Return the interpreter of an environment that has Triton *version*: the running one, or made.
+    """Return the interpreter of an environment with Triton *version*, made where there is none.
 
     Raises InputError where none can be made.
     """
-    if version == triton_version():
-        return sys.executable
     root = store_directory()
     directory = root / "triton" / version
     python = directory / "bin" / "python"

@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from occupancy_lab.compiling.attention import attention
 from occupancy_lab.compiling.gpu_presence import gpu_presence
-from occupancy_lab.compiling.held import MOST_TOLD
+from occupancy_lab.compiling.held import held_on_cpu
 from occupancy_lab.errors import refuse
 
 if TYPE_CHECKING:
@@ -80,10 +80,8 @@ def _first() -> tuple[torch.Tensor, Any]:
     at = ctypes.addressof(sizes)
     capsule = _Capsule(1 << 30, (DL_CUDA, 0), 1, (DL_FLOAT, 32, 1, 0), at, at + 8, 0, None, None)
     new = ctypes.pythonapi.PyCapsule_New
-    new.restype, new.argtypes = (
-        ctypes.py_object,
-        (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p),
-    )
+    new.restype = ctypes.py_object
+    new.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
     tensor = torch._C._from_dlpack(new(ctypes.addressof(capsule), b"dltensor", None))
     return tensor, (sizes, capsule)
 
@@ -147,28 +145,21 @@ def forget(argument: Any) -> None:
         for one in argument:
             forget(one)
         return
-    tensor = getattr(
-        argument, "base", argument
-    )  # of a descriptor, or what triton.reinterpret wraps
+    # Of a descriptor, or what triton.reinterpret wraps.
+    tensor = getattr(argument, "base", argument)
     storage = getattr(tensor, "untyped_storage", lambda: None)()  # libraries have tensors too
     if isinstance(storage, torch.UntypedStorage) and storage.device.type == "cuda":
         _know(tensor, None, assumed=False)
 
 
 def values_of(argument: Any) -> tuple[int, ...] | None:
-    """Return the whole numbers or bools from a tensor's address to the end of its storage.
-
-    None where they are not known, are assumed, or are more than MOST_TOLD, and of anything else.
-    """
-    if not isinstance(argument, torch.Tensor) or not argument.is_cuda or _is_float(argument):
+    """Return what `held_on_cpu` would of a tensor on "cuda"; None where no values are known."""
+    if not isinstance(argument, torch.Tensor) or not argument.is_cuda:
         return None
     twin = _twin(argument)
-    offset = argument.storage_offset()
-    told = argument.untyped_storage().nbytes() // argument.element_size() - offset
-    if twin is None or _is_assumed(argument) or not 0 < told <= MOST_TOLD:
+    if twin is None or _is_assumed(argument):
         return None
-    whole = torch.empty(0, dtype=argument.dtype, device="cpu").set_(twin, offset, (told,), (1,))
-    return tuple(map(int, whole.tolist()))
+    return held_on_cpu(_stand_in(argument, twin))
 
 
 def _is_small(tensor: torch.Tensor) -> bool:
@@ -257,7 +248,8 @@ class GpuTensors:
         if not op._schema.name.startswith(("aten::", "prims::")):
             return None
         if shaped is not None:
-            results = [*_tensors(shaped.result), *_stand_ins_of(_written(op, args, kwargs), shaped)]
+            written = (shaped.stand_ins[id(one)] for one in _written(op, args, kwargs))
+            results = [*_tensors(shaped.result), *written]
             if unknown:
                 results = [one for one in results if not _is_float(one)]
             if not all(map(_is_small, results)) or (unknown and not results):
@@ -298,9 +290,9 @@ class GpuTensors:
             self._assumptions.take(op._schema.name.partition("::")[2], "as drawn")
         first = shaped or real
         assert first is not None  # noqa: S101 - `_computed` raises otherwise
-        own = {id(stand_in): one for one in written for stand_in in _stand_ins_of([one], first)}
+        own = {id(first.stand_ins[id(one)]): one for one in written}
         for one in written:
-            (stand_in,) = _stand_ins_of([one], first)
+            stand_in = first.stand_ins[id(one)]
             if (one.shape, one.stride()) != (stand_in.shape, stand_in.stride()):
                 _place(one, self._storage(stand_in.untyped_storage().nbytes()), stand_in)
                 if real is not None:
@@ -460,10 +452,6 @@ def _written(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tor
             value = args[place] if place < len(args) else kwargs.get(argument.name)
             found += [one for one in _tensors(value) if one.is_cuda]
     return found
-
-
-def _stand_ins_of(tensors: Sequence[torch.Tensor], done: _Done) -> list[torch.Tensor]:
-    return [done.stand_ins[id(one)] for one in tensors]
 
 
 def _without_masks(args: tuple[Any, ...]) -> tuple[Any, ...]:

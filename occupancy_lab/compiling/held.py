@@ -30,13 +30,13 @@ def with_values(
     *read* tells what is in an argument, or None. What the kernel may write to is left out.
     """
     variants = list(found)
-    values: dict[str, tuple[int, ...]] = {}
-    if variants:
-        function = variants[0].function
-        written = written_parameters(function)
-        named = {**dict(zip(function.arg_names, arguments, strict=False)), **keywords}
-        told = {name: read(value) for name, value in named.items() if name not in written}
-        values = {name: held for name, held in told.items() if held is not None}
+    if not variants:
+        return []
+    function = variants[0].function
+    written = written_parameters(function)
+    named = {**dict(zip(function.arg_names, arguments, strict=False)), **keywords}
+    told = {name: read(value) for name, value in named.items() if name not in written}
+    values = {name: held for name, held in told.items() if held is not None}
     return [
         dataclasses.replace(one, launch=dataclasses.replace(one.launch, values=values))
         for one in variants
@@ -46,7 +46,7 @@ def with_values(
 def held_on_cpu(argument: Any) -> tuple[int, ...] | None:
     """Return the whole numbers or bools from a tensor's address to the end of its storage.
 
-    None of what is no tensor of torch on the CPU, of floats, and of more than MOST_TOLD numbers.
+    None for what is no tensor of torch on the CPU, for floats, and for more than MOST_TOLD numbers.
     """
     if not getattr(argument, "is_cpu", False) or type(argument).__name__ not in TENSORS:
         return None

@@ -1,23 +1,40 @@
-"""The kernels of torch.compile in a dry run: Inductor writes them, and launches none."""
+"""Where Inductor keeps what it writes; and its kernels in a dry run, which it does not launch."""
 
 from __future__ import annotations
 
 import contextlib
+import getpass
 import importlib.abc
 import os
+import re
 import sys
+import tempfile
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from importlib.machinery import ModuleSpec
 
+CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
+"""The environment variable that names Inductor's cache."""
 HELPERS = "torch._inductor.runtime.triton_helpers"
 HEURISTICS = "torch._inductor.runtime.triton_heuristics"
 ENVIRONMENT = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
 """Has Inductor load its kernels here: its own processes would compile them for a GPU at hand."""
 CACHE_TAG = "occupancy-lab, attention of the GPU"
 """Keeps what is compiled here apart in Inductor's cache, whose keys know nothing of a dry run."""
+
+
+def cache_directory() -> str:
+    """Return where Inductor keeps its cache, as torch's `cache_dir_utils` has it, there or not."""
+    if chosen := os.environ.get(CACHE_VARIABLE):
+        return chosen
+    try:
+        name = getpass.getuser()
+    except (KeyError, ImportError, OSError):
+        name = f"uid_{os.getuid()}"
+    name = re.sub(r'[\\/:*?"<>|]', "_", name)
+    return f"{tempfile.gettempdir()}/torchinductor_{name}"
 
 
 class _Finder(importlib.abc.MetaPathFinder):

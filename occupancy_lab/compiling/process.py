@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from distributed import Future
 
-Outcome = Resources | Compiled | Failure
+Found = Resources | Compiled | Failure
 ATTEMPTS = 3
 """How often a compile is tried whose process dies: killed from outside, it may well work again."""
 COMPILE_TIMEOUT = 120.0
@@ -79,9 +79,9 @@ class CompileProcess:
         module = "occupancy_lab.compiling.process"
         self._child = ForkedChild(main) if forked else Child(module, python=python)
 
-    def compile(self, request: Request, timeout: float | None) -> Outcome:
+    def compile(self, request: Request, timeout: float | None) -> Found:
         """Return what *request* compiles to, within *timeout* seconds a try."""
-        outcome: Outcome = self._ask(request, Outcome, timeout)
+        outcome: Found = self._ask(request, Found, timeout)
         return outcome
 
     def import_file(self, file: Path, timeout: float | None) -> Failure | None:
@@ -137,9 +137,9 @@ def _without_torch() -> Iterator[None]:
         del sys.modules["torch"]
 
 
-def answer(request: Request) -> Outcome:
+def answer(request: Request) -> Found:
     """Return what *request* compiles to, or why it does not."""
-    store = Store(None if request.store is None else Path(request.store))
+    store = Store(request.store)
     try:
         kernel, name = load_function(request.kernel)
         function = innermost(kernel)
@@ -221,7 +221,7 @@ def compile_here(
     python: str = sys.executable,
     *,
     forked: bool = False,
-) -> Generator[tuple[str, Outcome]]:
+) -> Generator[tuple[str, Found]]:
     """Compile *requests* in *jobs* processes and give each name with its outcome when it is there.
 
     *python* compiles with its own Triton, or, *forked*, forks of this process do. However the
@@ -235,7 +235,7 @@ def compile_here(
 
 def compile_on_cluster(
     requests: Mapping[str, Request], scheduler: str, timeout: float | None
-) -> Generator[tuple[str, Outcome]]:
+) -> Generator[tuple[str, Found]]:
     """Compile *requests* on the workers of the Dask *scheduler*, as `compile_here` does here.
 
     A worker that dies takes nothing along: the scheduler gives its compiles to the others. Where
@@ -323,10 +323,10 @@ def _quiet() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def compile_checked(request: Request, timeout: float | None) -> Outcome:
+def compile_checked(request: Request, timeout: float | None) -> Found:
     """Compile *request* on a cluster's worker, with one compiling process a worker's thread."""
     process = getattr(_of_thread, "process", None)
     if process is None:
         process = _of_thread.process = CompileProcess()
-    outcome: Outcome = process.compile(request, timeout)
+    outcome: Found = process.compile(request, timeout)
     return outcome

@@ -33,7 +33,7 @@ from occupancy_lab.compiling.notes import (
 )
 from occupancy_lab.compiling.offline import offline
 from occupancy_lab.errors import EmptyGridError, OccupancyLabError
-from occupancy_lab.kernel import Variant, innermost, variants
+from occupancy_lab.kernel import Variant, changed, innermost, variants
 from occupancy_lab.launch import BoundLaunch, constant_text, launch_of
 from occupancy_lab.values import Failure, Resources, Status
 
@@ -82,8 +82,6 @@ class _Compiled:
         self[x, y, z](*others[BEFORE_ARGUMENTS:])
 
     def __getitem__(self, grid: Any) -> Callable[..., None]:
-        """Return what notes a launch of the kernel as it was compiled."""
-
         def launch(*arguments: object, **_: object) -> None:
             _check_reachable(arguments)
             function, found = self._variant.function, self._variant.launch
@@ -112,10 +110,10 @@ class Recorder:
 
         *assumed* is what replaces the usual assumptions on values.
         """
-        self._gpu = gpu
+        self.gpu = gpu
         self.given = assumed
-        self._store = store
-        self._folder = folder
+        self.store = store
+        self.folder = folder
         self._notes: Notes | None = None
         self._thread = _Thread()
         self._begin()
@@ -139,7 +137,7 @@ class Recorder:
         if self._notes is not None:
             self._notes.close()
         self._begin()
-        self._notes = notes or Notes(self._folder)
+        self._notes = notes or Notes(self.folder)
         self._notes.write(Began(os.getpid()))
 
     def note(self, *variants: Variant, storages: Mapping[str, Any] = NO_STORAGES) -> None:
@@ -238,7 +236,7 @@ class Recorder:
 
         The order is that of what is launched: which process was first is chance.
         """
-        processes = list(read_notes(self._folder))
+        processes = list(read_notes(self.folder))
         own = {_identity(one): key for key, one in self._plain.items()}
         calls = (call for process in processes for call in process.calls)
         for call in sorted(calls, key=lambda call: _identity(call[0][0])):
@@ -265,18 +263,14 @@ class Recorder:
         if not isinstance(found, Variant):
             gone = "it was launched by another process, which has ended"
             return Failure(Status.COMPILE_FAILED, gone) if changes else found
-        names = found.function.arg_names[: len(found.launch.arguments)]
-        passed = zip(names, found.launch.arguments, strict=True)
-        arguments = tuple(changes.get(name, value) for name, value in passed)
-        keywords = {name: changes[name] for name in changes if name not in names}
-        keywords = {**found.launch.keywords, **keywords}
-        launch = dataclasses.replace(found.launch, arguments=arguments, keywords=keywords)
-        target, title = self._gpu.target, found.function.__name__
+        function, launch, target = found.function, found.launch, self.gpu.target
+        arguments, keywords = changed(function, launch.arguments, launch.keywords, changes)
+        launch = dataclasses.replace(launch, arguments=arguments, keywords=keywords)
         try:
-            resource_key(found.function, launch, target)
+            resource_key(function, launch, target)
         except OccupancyLabError as error:
             return failure_of(error)
-        return Compilation(found.function, launch, target, title=title)
+        return Compilation(function, launch, target, title=function.__name__)
 
     def relaunched(self, index: int, changes: Mapping[str, Plain]) -> Launch | str:
         """Return the launch that is *index* with *changes* of keywords, or why there is none."""
@@ -299,11 +293,11 @@ class Recorder:
         """Return what a program of a launch takes."""
         function, launch = variant.function, variant.launch
         with self._untouched():
-            return compile_launch(function, launch, self._gpu.target, self._store).resources
+            return compile_launch(function, launch, self.gpu.target, self.store).resources
 
     def compiled(self, variant: Variant) -> Any:
         """Return Triton's CompiledKernel of a launch."""
-        with self._untouched(), offline(self._gpu.target):
+        with self._untouched(), offline(self.gpu.target):
             return variant.launch.warm_up(variant.function)
 
     @contextlib.contextmanager
@@ -317,7 +311,6 @@ class Recorder:
                 self._thread.compiling = before
 
     def _launched(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Stand for a launch of a JITFunction, or of an autotuner around it."""
         grid = kwargs.pop("grid")
         if not kwargs.pop("warmup"):
             _check_arguments(innermost(kernel), args, kwargs)
@@ -366,7 +359,7 @@ class Recorder:
         """Have the forks of this process keep notes, in files that are there before they are."""
 
         def before() -> None:
-            self._thread.forking = Notes(self._folder) if recording() else None
+            self._thread.forking = Notes(self.folder) if recording() else None
 
         def in_parent() -> None:
             if self._thread.forking is not None:
@@ -414,7 +407,7 @@ class Recorder:
             mock.patch.object(JITFunction, "run", note_run),
             mock.patch.object(Autotuner, "run", note_tuned),
             mock.patch.object(Autotuner, "prune_configs", prune_once),
-            offline_torch(self._gpu, assumptions, lambda name: self.tell(Unseen(name))),
+            offline_torch(self.gpu, assumptions, lambda name: self.tell(Unseen(name))),
             compiled_models(self._launched_compiled),
         ):
             try:

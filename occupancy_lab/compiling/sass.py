@@ -151,16 +151,23 @@ def decode(
 def read_jump(number: int, low: int, high: int, arch: int) -> Jump:
     """Return where instruction *number* leads, from its two 64-bit words.
 
-    Its guard is in bits 12 to 15, another condition in bits 87 to 90 (of BRA.U in 24 to 27). The
-    distance from the next instruction is signed, in 4 bytes, from bit 34 on; from sm_90 on its
-    lowest 8 bits are in bits 16 to 23.
+    Its guard is in bits 12 to 15, another condition in bits 87 to 90 (of BRA.U in 24 to 27).
     """
     opcode = low & 0xFFF
     always = low >> 12 & 15 == high >> 23 & 15 == NO_PREDICATE and opcode != BRA_UNIFORM
     if opcode == EXIT:
         return Jump(None, always)
+    target, rest = divmod(jump_offset(number, low, arch), BYTES)
+    return Jump(-1 if rest else target, always)
+
+
+def jump_offset(number: int, low: int, arch: int) -> int:
+    """Return the byte that instruction *number* jumps to, from the lower of its 64-bit words.
+
+    The distance from the next instruction is signed, in 4 bytes, from bit 34 on; from sm_90 on its
+    lowest 8 bits are in bits 16 to 23.
+    """
     distance = (low >> 34) - (low >> 63 << 30)
     if arch >= SPLIT_TARGET_FROM:
         distance = distance << 8 | low >> 16 & 0xFF
-    target, rest = divmod(BYTES * (number + 1) + 4 * distance, BYTES)
-    return Jump(-1 if rest else target, always)
+    return BYTES * (number + 1) + 4 * distance

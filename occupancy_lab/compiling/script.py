@@ -212,15 +212,11 @@ class Script:
         limit = None if seconds is None else seconds + STOPPING
         self._progress(f"running {self._name} for {self.gpu.key} ...")
         try:
-            line = self._child.ask(to_line(self._request), limit)
-        except KeyboardInterrupt as error:
-            signals.arrived()
-            self.interrupted = error
-            line = self._child.interrupt(STOPPING)
-            if not line:
-                raise
+            line = self._ask(self._request, limit)
         finally:
             self._progress("")
+        if self.interrupted is not None and not line:
+            raise self.interrupted
         if line is None:
             refuse(f"{self._name} {self._request.late}")
         if not line:
@@ -265,10 +261,13 @@ class Script:
             found += [None if one is None else unpack(one) for one in packed]
         return found
 
-    def _ask(self, asked: Compile | Relaunch) -> str | None:
-        """Return the answer of the process; "" where it died, None where nothing came of it."""
+    def _ask(self, asked: Run | Compile | Relaunch, limit: float | None = None) -> str | None:
+        """Return the answer of the process; "" where it died, None where nothing came of it.
+
+        That is where it takes longer than *limit* s, or was interrupted and does not stop.
+        """
         try:
-            return self._child.ask(to_line(asked))
+            return self._child.ask(to_line(asked), limit)
         except KeyboardInterrupt as stop:
             signals.arrived()
             self.interrupted = stop

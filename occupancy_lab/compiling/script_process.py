@@ -56,9 +56,8 @@ def _compile(asked: Compile) -> list[Resources | Failure] | list[str | None]:
     ((run, recorder),) = _ran
     found = [recorder.to_compile(one.index, one.changes) for one in asked.launches]
     wanted = [one for one in found if isinstance(one, Compilation)]
-    store = None if run.store is None else Path(run.store)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever the script does about it
-    compiler = Compiler(store, timeout=run.compile_seconds)
+    compiler = Compiler(run.store, timeout=run.compile_seconds)
     if asked.texts:
         texts = iter(compiler.texts(wanted))
         ready = (next(texts) if isinstance(one, Compilation) else None for one in found)
@@ -76,8 +75,7 @@ def _run(asked: Run) -> Ran:
     name, _, entry = asked.script.partition(".py:")
     path = Path(f"{name}.py" if asked.arguments is None else asked.script)
     folder = Path(tempfile.mkdtemp(prefix="notes-"))
-    store = Store(None if asked.store is None else Path(asked.store))
-    recorder = Recorder(asked.gpu, store, folder, asked.assume)
+    recorder = Recorder(asked.gpu, Store(asked.store), folder, asked.assume)
     _ran[:] = [(asked, recorder)]
     sys.argv = [str(path), *(asked.arguments or ())]
     sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115 - for the process's life
@@ -89,8 +87,7 @@ def _run(asked: Run) -> Ran:
     def failed(what: str, raised: BaseException) -> None:
         recorder.tell(f"{what} ended early: {_sentence(raised, asked.script, path)}")
 
-    everywhere = recording_all(recorder, asked.gpu, asked.store, folder)
-    with captured() as printed, everywhere, _ending(failed) as end:
+    with captured() as printed, recording_all(recorder), _ending(failed) as end:
         try:
             with _time_limit(asked):
                 if asked.arguments is None:
@@ -125,8 +122,6 @@ def _run(asked: Run) -> Ran:
 
 @contextlib.contextmanager
 def _time_limit(asked: Run) -> Iterator[None]:
-    """Raise TimeUpError in the block after the seconds of *asked*."""
-
     def stop(*_: object) -> None:
         msg = f"it {asked.late}"
         raise TimeUpError(msg)
@@ -218,7 +213,6 @@ def _end_fork(
     end: Callable[[BaseException | None], None],
     failed: Callable[[str, BaseException], None],
 ) -> NoReturn:
-    """End a fork of the script that came to the script's end, or to *error*."""
     if isinstance(error, SystemExit):
         if isinstance(error.code, str):
             print(error.code, file=sys.stderr)  # noqa: T201 - as Python does

@@ -37,12 +37,13 @@ _process = contextlib.ExitStack()
 
 
 @contextlib.contextmanager
-def recording_all(recorder: Recorder, gpu: Gpu, store: str | None, folder: Path) -> Iterator[None]:
+def recording_all(recorder: Recorder) -> Iterator[None]:
     """Have *recorder* record in the block, and every process that multiprocessing spawns there."""
+    gpu, store = recorder.gpu, recorder.store
     begin = loading() + BEGIN.format(
         gpu=to_line(gpu),
-        store=store,
-        folder=str(folder),
+        store=str(store.directory) if store.keeps else None,
+        folder=str(recorder.folder),
         given=dict(recorder.given),
     )
     spawn, start = util.spawnv_passfds, subprocess.Popen.__init__
@@ -73,9 +74,7 @@ def recording_all(recorder: Recorder, gpu: Gpu, store: str | None, folder: Path)
 
 def begin(gpu: str, store: str | None, folder: str, given: Mapping[str, Value]) -> None:
     """Note the launches of this process, for as long as it lives."""
-    kept = Store(None if store is None else Path(store))
-    read: Gpu = from_line(Gpu, gpu)
-    recorder = Recorder(read, kept, Path(folder), given)
+    recorder = Recorder(from_line(Gpu, gpu), Store(store), Path(folder), given)
     recorder.begin_process()
     seed()
-    _process.enter_context(recording_all(recorder, read, store, Path(folder)))
+    _process.enter_context(recording_all(recorder))

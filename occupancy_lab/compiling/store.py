@@ -100,14 +100,14 @@ class Store:
     gone with the run; neither is an error.
     """
 
-    def __init__(self, directory: Path | None) -> None:
+    def __init__(self, directory: Path | str | None) -> None:
         """Keep entries under *directory*; None keeps nothing."""
-        self._directory = directory
+        self.directory = None if directory is None else Path(directory)
 
     @property
     def keeps(self) -> bool:
         """Whether anything is kept at all."""
-        return self._directory is not None
+        return self.directory is not None
 
     def get(self, key: Mapping[str, Any]) -> Resources | None:
         """Return the resources kept under *key*, or None."""
@@ -143,11 +143,11 @@ class Store:
     def get_failure(self, key: Mapping[str, Any]) -> Failure | None:
         """Return why *key* did not compile, and in what file that is remembered; or None."""
         fields = self._read("failures", key)
-        if self._directory is None or fields is None or fields.keys() != {"status", "reason"}:
+        if self.directory is None or fields is None or fields.keys() != {"status", "reason"}:
             return None
         if fields["status"] not in [*Status] or not isinstance(fields["reason"], str):
             return None
-        path = _path(self._directory, "failures", key)
+        path = _path(self.directory, "failures", key)
         reason = f"{fields['reason']}; remembered in {path}, --retry-failed compiles it again"
         return Failure(Status(fields["status"]), reason)
 
@@ -158,17 +158,17 @@ class Store:
 
     def forget_failure(self, key: Mapping[str, Any]) -> None:
         """Forget that *key* did not compile."""
-        if self._directory is not None:
+        if self.directory is not None:
             with contextlib.suppress(OSError):
-                _path(self._directory, "failures", key).unlink()
+                _path(self.directory, "failures", key).unlink()
 
     def _read(
         self, kind: str, key: Mapping[str, Any], most: int = MOST_BYTES
     ) -> dict[str, Any] | None:
-        if self._directory is None:
+        if self.directory is None:
             return None
         try:
-            entry = read_kept(read_bytes(_path(self._directory, kind, key), most))
+            entry = read_kept(read_bytes(_path(self.directory, kind, key), most))
         except (OSError, ValueError):
             return None
         whole = entry.keys() == {"key", kind, CHECKSUM}
@@ -178,11 +178,11 @@ class Store:
         return fields if isinstance(fields, dict) else None
 
     def _keep(self, kind: str, key: Mapping[str, Any], fields: dict[str, Any]) -> None:
-        if self._directory is None:
+        if self.directory is None:
             return
         with contextlib.suppress(OSError):
-            make_directory(self._directory)
-            write_kept(_path(self._directory, kind, key), {"key": key, kind: fields})
+            make_directory(self.directory)
+            write_kept(_path(self.directory, kind, key), {"key": key, kind: fields})
 
 
 def _path(directory: Path, kind: str, key: Mapping[str, Any]) -> Path:
@@ -201,7 +201,6 @@ def key_as_json(key: Any) -> str:
 
 
 def _is_whole(fields: dict[str, Any]) -> bool:
-    """Tell whether *fields* are those of Resources: whole numbers, and what is needed is there."""
     numbers = all(
         value is None or (type(value) is int and 0 <= value <= INT64_MAX)
         for value in fields.values()

@@ -124,8 +124,8 @@ REASONS: Mapping[int, str] = MappingProxyType(
 """nvmlClocksEventReason of nvml.h, but for an idle GPU (1) and a clock that was set (2)."""
 
 
-def read_clock(index: int = 0) -> tuple[int | None, str | None]:
-    """Return the clock of torch's device *index* in MHz, and in words what keeps it down.
+def read_clock() -> tuple[int | None, str | None]:
+    """Return the clock of torch's first device in MHz, and in words what keeps it down.
 
     None is what is not known: nvidia-ml-py (the extra `nvidia`) is not installed, or NVML does not
     start, know the device or tell. The words are None too where nothing keeps the clock down.
@@ -147,7 +147,7 @@ def read_clock(index: int = 0) -> tuple[int | None, str | None]:
             return None
 
     try:
-        handle = _handle(ask, index)
+        handle = _handle(ask)
         if handle is None:
             return None, None
         reasons = ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
@@ -159,8 +159,8 @@ def read_clock(index: int = 0) -> tuple[int | None, str | None]:
         nvml.nvmlShutdown()
 
 
-def _handle(ask: Callable[..., Any], index: int) -> Any:
-    """Return NVML's handle of torch's device *index*, None where it does not know it.
+def _handle(ask: Callable[..., Any]) -> Any:
+    """Return NVML's handle of torch's first device, None where it does not know it.
 
     CUDA_VISIBLE_DEVICES numbers torch's devices anew, not NVML's, and a part of a GPU (MIG) has a
     UUID of its own: the place on the PCI bus is then the whole GPU's.
@@ -169,7 +169,7 @@ def _handle(ask: Callable[..., Any], index: int) -> Any:
 
     if not torch.cuda.is_available():
         return None
-    device: Any = torch.cuda.get_device_properties(index)
+    device: Any = torch.cuda.get_device_properties(0)
     found = ask("nvmlDeviceGetHandleByUUID", f"GPU-{getattr(device, 'uuid', None)}")
     if found is None and hasattr(device, "pci_bus_id"):
         numbers = device.pci_domain_id, device.pci_bus_id, device.pci_device_id

@@ -46,7 +46,6 @@ class Flush:
     """Empties the L2 cache of the current device."""
 
     def __init__(self) -> None:
-        """Take the memory that is written."""
         self._written = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
         nvidia = torch.version.cuda is not None
         self._demotes = nvidia and torch.cuda.get_device_capability() >= DEMOTES_FROM

@@ -166,18 +166,12 @@ class Timer:
     """Times launches on the current CUDA (or HIP) device."""
 
     def __init__(self) -> None:
-        """Take the memory that flushing needs."""
         from occupancy_lab.measuring.l2 import Flush
 
         self._flush = Flush()
 
     def time(
-        self,
-        calls: Sequence[Call],
-        kept: Sequence[torch.Tensor] = (),
-        *,
-        runs: int,
-        warmup_ms: float = WARMUP_MS,
+        self, calls: Sequence[Call], kept: Sequence[torch.Tensor] = (), *, runs: int
     ) -> list[list[float]]:
         """Return the times in us of *runs* runs (or a few more) of each of *calls*.
 
@@ -185,7 +179,7 @@ class Timer:
         each, and every round starts with another launch, so that a drift of the clocks is shared
         by all.
         """
-        self._warm_up(calls, warmup_ms)
+        self._warm_up(calls)
         times: list[list[float]] = [[] for _ in calls]
         for turn in range(-(-runs // BURST)):
             for place in range(len(calls)):
@@ -195,10 +189,10 @@ class Timer:
             self._flush(kept)
         return times
 
-    def _warm_up(self, calls: Sequence[Call], warmup_ms: float) -> None:
+    def _warm_up(self, calls: Sequence[Call]) -> None:
         import torch
 
-        end = time.perf_counter() + warmup_ms / 1e3
+        end = time.perf_counter() + WARMUP_MS / 1e3
         while True:
             for call in calls:
                 call()
@@ -267,12 +261,7 @@ def keeps_lines(launch: TimedLaunch) -> bool:
     """
     if launch.config is None:
         return launch.kernel == "torch.compile"
-    return _file_says_keep(launch.kernel)
-
-
-@cache
-def _file_says_keep(kernel: str) -> bool:
-    function = innermost(load_kernel(kernel).function)
+    function = innermost(load_kernel(launch.kernel).function)
     file = None if function is None else inspect.getsourcefile(function.fn)
     return file is not None and KEEPS in Path(file).read_text(encoding="utf-8")
 

@@ -27,7 +27,7 @@ from occupancy_lab.workers import child
 from occupancy_lab.workers.child import from_line, to_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from occupancy_lab.values import Problem
 
@@ -97,15 +97,13 @@ def find_ncu(root: Path = Path("/")) -> Path | None:
     return None
 
 
-def profile(
-    problem: Problem, launch: TimedLaunch, *, ncu: Path | None = None, timeout: float = TIMEOUT
-) -> NcuProfile:
-    """Run *launch* once under Nsight Compute, the installed one or *ncu*, and return its profile.
+def profile(problem: Problem, launch: TimedLaunch, *, timeout: float = TIMEOUT) -> NcuProfile:
+    """Run *launch* once under Nsight Compute and return its profile.
 
     Clocks are left as they are and caches are emptied before. Raises DriverError where there is
     no Nsight Compute, where it may not count or measures nothing, and after *timeout* seconds.
     """
-    path = ncu or find_ncu()
+    path = find_ncu()
     if path is None:
         refuse(
             "Nsight Compute is not installed: there is no ncu on the PATH, nor beside CUDA",
@@ -121,17 +119,14 @@ def profile(
         *("--metrics", ",".join(sorted(METRICS.values()))),
         *child.command("occupancy_lab.measuring.ncu", to_line(Batch(problem, (launch,)))),
     ]
-    return read_profile(_run(command, timeout))
-
-
-def _run(command: Sequence[str], timeout: float) -> str:
     try:
         # Nsight Compute writes numbers as the locale does.
-        return child.run(command, timeout, {"LC_ALL": "C.UTF-8"}).stdout
+        done = child.run(command, timeout, {"LC_ALL": "C.UTF-8"})
     except OSError as error:
         refuse(f"{command[0]} cannot be started: {error.strerror}", DriverError)
     except subprocess.TimeoutExpired:
         refuse(f"Nsight Compute took longer than {timeout:g} s for one launch", DriverError)
+    return read_profile(done.stdout)
 
 
 def read_profile(printed: str) -> NcuProfile:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
 import itertools
 import os
-import tempfile
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from occupancy_lab.compiling import inductor
 from occupancy_lab.errors import quoted, refuse
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.values import Config, Measurement, Problem
@@ -31,7 +29,6 @@ the first launch of a shape waits for Triton and torch.compile too."""
 ALL = "all"
 """All GPUs of the first one's kind."""
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
-INDUCTOR = "TORCHINDUCTOR_CACHE_DIR"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +135,7 @@ class MeasuringProcess:
         """Measure on the GPU that *device* names, as CUDA_VISIBLE_DEVICES does; None: the first."""
         environment = {} if device is None else dict.fromkeys(VISIBLE, device)
         # torch.compile would keep what it compiles in the temporary folder, which ends with a child
-        cache = Path(tempfile.gettempdir(), f"torchinductor_{getpass.getuser()}")
-        environment[INDUCTOR] = os.environ.get(INDUCTOR, str(cache))
+        environment[inductor.CACHE_VARIABLE] = inductor.cache_directory()
         self._child = Child("occupancy_lab.measuring.measure", environment=environment)
         self._timeout = timeout
 

@@ -98,9 +98,9 @@ class SideBySide(Answer):
         """Return what was measured, and what was predicted of it, in words."""
         measured = Table(MEASURED, tuple(_measured(self, row) for row in self.rows))
         sections = [Section("Measured", (measured,), tuple(_measured_sentences(self)))]
-        planned = tuple(row for row in self.rows if row.config is not None)
+        planned = [_predicted(row, row.config) for row in self.rows if row.config is not None]
         if planned:
-            table = Table(PREDICTED, tuple(map(_predicted, planned)))
+            table = Table(PREDICTED, tuple(planned))
             sections.append(Section("Predicted", (table,), tuple(_predicted_sentences(self))))
         title = f"{self.kernel}, {self.problem.words}, on {self.gpu.title}"
         return Document(title, (_answer(self),), tuple(sections))
@@ -260,13 +260,13 @@ def _measured(found: SideBySide, row: ProviderRow) -> tuple[str, ...]:
     )
 
 
-def _predicted(row: ProviderRow) -> tuple[str, ...]:
-    config, prediction = row.config, row.prediction
+def _predicted(row: ProviderRow, config: Config) -> tuple[str, ...]:
+    prediction = row.prediction
     predicted = None if prediction is None else prediction.us
     return (
         row.provider,
-        formatted(None if config is None else config.num_warps),
-        formatted(None if config is None else config.num_stages),
+        str(config.num_warps),
+        str(config.num_stages),
         formatted(row.num_programs),
         cell(predicted),
         "-" if prediction is None else f"{cell(prediction.low_us)} - {cell(prediction.high_us)}",

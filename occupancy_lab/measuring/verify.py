@@ -303,10 +303,7 @@ HEADERS = ("", "predicted", "found", "asked", "")
 
 
 def _section(config: Config, checks: Iterable[Check]) -> Section:
-    title = (
-        f"BLOCK_SIZE {config.block_size}, num_warps {config.num_warps},"
-        f" num_stages {config.num_stages}"
-    )
+    title = ", ".join(f"{name} {value}" for name, value in config.settings.items())
     rows = tuple(
         (check.what, _shown(check.predicted), _shown(check.found), check.source, _verdict(check))
         for check in checks

@@ -8,16 +8,14 @@ cache for each device in its own cache's triton/DEVICE. Nothing here imports eit
 from __future__ import annotations
 
 import dataclasses
-import getpass
 import json
 import os
-import re
-import tempfile
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.compiling import inductor
 from occupancy_lab.compiling.amdgcn import (
     AMDGCN_ACCESS,
     amdgcn_width,
@@ -69,8 +67,6 @@ class Found:
     """What is in the folders that were looked through."""
 
     entries: tuple[Entry, ...]
-    others: int
-    """Entries without a kernel: the launchers that Triton compiles, and what it tuned."""
     unreadable: Mapping[str, str]
     """By each folder that cannot be listed: why."""
     tuned: tuple[str, ...]
@@ -118,19 +114,11 @@ class CachedKernel:
 def default_directories() -> tuple[str, ...]:
     """Return where the caches of Triton and of torchinductor are, whether they are there or not.
 
-    They are where Triton's `knobs.cache` and torch's `cache_dir_utils` put them.
+    Triton's is where its `knobs.cache` puts it.
     """
     home = os.environ.get("TRITON_HOME") or os.path.expanduser("~")  # noqa: PTH111 - it never raises
     triton = os.environ.get("TRITON_CACHE_DIR") or f"{home}/.triton/cache"
-    inductor = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
-    if not inductor:
-        try:
-            name = getpass.getuser()
-        except (KeyError, ImportError, OSError):
-            name = f"uid_{os.getuid()}"
-        name = re.sub(r'[\\/:*?"<>|]', "_", name)
-        inductor = f"{tempfile.gettempdir()}/torchinductor_{name}"
-    return tuple(dict.fromkeys((triton, inductor)))
+    return tuple(dict.fromkeys((triton, inductor.cache_directory())))
 
 
 def find_entries(directories: Iterable[str | os.PathLike[str]]) -> Found:
@@ -142,7 +130,6 @@ def find_entries(directories: Iterable[str | os.PathLike[str]]) -> Found:
     tuned: list[str] = []
     unreadable: dict[str, str] = {}
     seen: set[tuple[int, int]] = set()
-    others = 0
     left = []
     for directory in (os.fspath(one) for one in directories):
         if not Path(directory).is_dir():
@@ -163,13 +150,9 @@ def find_entries(directories: Iterable[str | os.PathLike[str]]) -> Found:
             continue
         folders, names = _split(inside)
         left += [f"{folder}/{name}" for name in reversed(folders)]
-        kernels = _kernels(folder, names)
-        entries += kernels
+        entries += _kernels(folder, names)
         tuned += [f"{folder}/{name}" for name in names if name.endswith(".best_config")]
-        others += not kernels and any(
-            name.endswith((".so", ".autotune.json", ".pyd")) for name in names
-        )
-    return Found(tuple(entries), others, unreadable, tuple(tuned))
+    return Found(tuple(entries), unreadable, tuple(tuned))
 
 
 def _split(inside: Sequence[os.DirEntry[str]]) -> tuple[list[str], list[str]]:

@@ -24,7 +24,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.options import CAPS
+from occupancy_lab.options import CAPS, NAMES
 from occupancy_lab.prediction import BESIDE_UNITS, PARTS, RATIO_ERROR
 from occupancy_lab.scanning.page import LEAST
 from occupancy_lab.text.words import listed, microseconds
@@ -47,9 +47,6 @@ LOCAL, LATENCY = "local", "latency"
 """Parts of a predicted time."""
 ALIKE = 1 + RATIO_ERROR
 """Times of launches of a kernel that are no further apart are predicted to be alike."""
-LAUNCHED = ("num_warps", "num_stages", "num_ctas", *CAPS)
-"""What a launch chooses beside constexprs."""
-TENSOR_WORDS = "tensor cores do its work, which seldom gains by more warps"
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +248,7 @@ def _proposal(own: Mapping[str, Any], other: Mapping[str, Any]) -> str:
         if name == "num_stages":
             return FEWER_STAGES if then < now else ""
     numbers = (type(now) is type(then) is int and then < now for now, then in changed.values())
-    return SMALLER_BLOCK if changed and not changed.keys() & {*LAUNCHED} and all(numbers) else ""
+    return SMALLER_BLOCK if changed and not changed.keys() & {*NAMES} and all(numbers) else ""
 
 
 def function_of(one: ScannedKernel) -> tuple[str, ...]:
@@ -260,7 +257,7 @@ def function_of(one: ScannedKernel) -> tuple[str, ...]:
 
 
 def _settings(one: ScannedKernel) -> dict[str, Any]:
-    return {**one.constexprs, **{name: getattr(one, name) for name in LAUNCHED}}
+    return {**one.constexprs, **{name: getattr(one, name) for name in NAMES}}
 
 
 def _us(one: ScannedKernel) -> float:
@@ -297,7 +294,7 @@ def _of_programs(work: Pass, programs: int, ahead: Ahead) -> Gain:
 def _of_tensor_kernel(work: Pass, programs: int, ahead: Ahead) -> Gain:
     held, wanted = programs * work.moved, _in_flight(work.with_programs(programs))
     if not held or held >= wanted or ahead.after is None:
-        return Gain(1.0, TENSOR_WORDS, TENSOR)
+        return Gain(1.0, "tensor cores do its work, which seldom gains by more warps", TENSOR)
     flight = f"{_kib(held)} of the {_kib(wanted)} KiB in flight"
     factor = min(ahead.after / programs, wanted / held)
     return Gain(factor, f"{ahead.step}: {flight}, where its tensor cores wait for memory", LATENCY)

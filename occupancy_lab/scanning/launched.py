@@ -8,7 +8,8 @@ and numbers by the names of parameters.
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.arguments import TRITON_DTYPES, Pointer
@@ -16,16 +17,16 @@ from occupancy_lab.compiled_records import record_in_program
 from occupancy_lab.compiling.store import Store, store_directory
 from occupancy_lab.compiling.texts import Texts
 from occupancy_lab.errors import InputError
-from occupancy_lab.expressions import Kind, parse
+from occupancy_lab.expressions import parse
 from occupancy_lab.launch import BoundLaunch, Launch, checked_grid
 from occupancy_lab.notation import split, whole_numbers
 from occupancy_lab.scanning.cache import read_entry_file, read_text
-from occupancy_lab.signature import EXAMPLE, read_assumed
+from occupancy_lab.signature import EXAMPLE
 from occupancy_lab.work.counting import Counting, count_launches
 from occupancy_lab.workers.child import cores
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from occupancy_lab.assumed import Assumption
     from occupancy_lab.expressions import Expression
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from occupancy_lab.record import Record
     from occupancy_lab.scanning.cache import CachedKernel
     from occupancy_lab.scanning.recorded import Parameter, Recorded
-    from occupancy_lab.signature import Words
 
 STORAGE_BYTES = 1 << 40
 """Of a tensor, whose size a cache does not have: so much that no launch reaches its end."""
@@ -46,29 +46,17 @@ BATCH = 64
 """Kernels whose texts are in memory at once: a matmul's have some 300 KB."""
 
 
-@dataclass(frozen=True, slots=True)
-class Described:
-    """What describes launches of kernels in a cache, of any that have the names."""
+def read_grid(grid: str) -> list[Expression]:
+    """Return the programs in each dimension of a *grid*, as `scan` takes it.
 
-    grid: tuple[Expression, ...] = ()
-    """Programs in each dimension, of arguments and constexprs."""
-    assume: Mapping[str, Assumption] = field(default_factory=dict)
-    """What arguments and tensors of whole numbers hold, by the names of parameters."""
-
-
-def read_described(grid: str | None, assume: Words, parameters: Collection[str]) -> Described:
-    """Return what a command line says of launches of kernels with *parameters*, of any of them.
-
-    Raises InputError where it makes no sense, or names no parameter.
+    Raises InputError where it is none.
     """
-    texts: Iterable[str] = ()
-    if grid is not None:
-        sizes = whole_numbers(grid)
-        texts = map(str, sizes) if sizes else split(grid, "--grid")
-    expressions = tuple(parse(text, EXAMPLE) for text in texts)
+    sizes = whole_numbers(grid)
+    texts = map(str, sizes) if sizes else split(grid, "--grid")
+    expressions = [parse(text, EXAMPLE) for text in texts]
     for one in expressions:
-        one.check(dict.fromkeys(one.names, Kind.NUMBER), Kind.NUMBER)
-    return Described(expressions, read_assumed(assume, parameters))
+        one.check_number()
+    return expressions
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,33 +75,38 @@ class KnownLaunch:
 
 
 def launch_of(
-    kernel: CachedKernel, recorded: Recorded, calculation: Calculation, described: Described
+    kernel: CachedKernel,
+    recorded: Recorded,
+    calculation: Calculation,
+    grid: Sequence[Expression] = (),
+    assume: Mapping[str, Assumption] = MappingProxyType({}),
 ) -> KnownLaunch | None:
     """Return the launch of *kernel*, on the GPU of *calculation*; None where its grid is not known.
 
-    A number that the kernel was not compiled for is none of its launch.
+    Where its source does not say the grid it is *grid*; *assume* is of the arguments and tensors of
+    any kernel. A number that the kernel was not compiled for is none of its launch.
     """
     sizes = _inductor_sizes(recorded.function)
     assume = {
-        one.name: described.assume[one.name]
+        one.name: assume[one.name]
         for one in recorded.parameters
-        if one.name in described.assume and one.name not in sizes
+        if one.name in assume and one.name not in sizes
     }
     numbers = {name: one for name, one in assume.items() if isinstance(one, int)}
     known = {**recorded.constexprs, **numbers, **sizes}
-    grid = _inductor_grid(recorded, known) or _described_grid(described.grid, known)
+    programs = _inductor_grid(recorded, known) or _described_grid(grid, known)
     wrong = any(
         one.divisible and isinstance(number := known.get(one.name), int) and number % one.divisible
         for one in recorded.parameters
         if not one.type.startswith("*")
     )
-    if grid is None or wrong or "ttir" not in kernel.entry.suffixes:
+    if programs is None or wrong or "ttir" not in kernel.entry.suffixes:
         return None
     arguments = {one.name: _argument(one, sizes) for one in recorded.parameters}
     typical = {one.name: one.type for one in recorded.parameters if arguments[one.name] is None}
     bound = BoundLaunch(
         kernel=kernel.name,
-        launch=Launch((), {}, grid, typical=typical),
+        launch=Launch((), {}, programs, typical=typical),
         arguments=arguments,
         constexprs=(),
         options={"num_warps": kernel.resources.num_warps, "num_stages": kernel.num_stages or 1},

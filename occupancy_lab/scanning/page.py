@@ -137,8 +137,6 @@ class Scan(Answer):
     directories: tuple[str, ...]
     gpus: Mapping[str, Gpu]
     """The GPU that was taken for each target."""
-    others: int
-    """Entries without a kernel: launchers that Triton compiled, and what it tuned."""
 
     def rows(self) -> list[dict[str, Any]]:
         """Return each kernel as a dict of plain values."""

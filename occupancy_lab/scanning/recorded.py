@@ -104,7 +104,7 @@ def read_recorded(text: str, compiled: float, tuned: Mapping[str, Any]) -> Recor
     file, line = place[1], int(place[2])
     changed, functions = _functions(file)
     function = functions.get(line) if changed <= compiled else None
-    names = {} if function is None else _ranges_of(file, line)
+    names = {} if function is None else _ranges(function)
     found = dict(_constexprs(text, file, names, int(place[3]))) if names else {}
     where = f"{file}:{line}"
     return Recorded(found | dict(tuned), (*_parameters(text),), where, program, function)
@@ -171,18 +171,8 @@ def _resolved(text: str, place: str) -> tuple[str, int, int] | None:
 
 def forget_sources() -> None:
     """Read sources anew from now on, as they may have changed."""
-    _ranges_of.cache_clear()
+    _ranges.cache_clear()
     _functions.cache_clear()
-
-
-@cache
-def _ranges_of(file: str, line: int) -> Mapping[tuple[int, int], str]:
-    """Return each `arange(0, NAME)` in the function of *file* at *line*.
-
-    NAME is a constexpr. A range is found by the line and column of the call or of NAME, which the
-    texts of Triton's compiler give.
-    """
-    return dict(_ranges(_functions(file)[1][line]))
 
 
 @cache
@@ -208,7 +198,13 @@ def _functions(file: str) -> tuple[float, Mapping[int, ast.FunctionDef]]:
     return changed, functions
 
 
-def _ranges(function: ast.FunctionDef) -> Iterator[tuple[tuple[int, int], str]]:
+@cache
+def _ranges(function: ast.FunctionDef) -> Mapping[tuple[int, int], str]:
+    """Return the NAME of each `arange(0, NAME)` in *function*, where it is a constexpr.
+
+    A range is found by the line and column of the call or of NAME, which the texts of Triton's
+    compiler give.
+    """
     arguments = (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
     constexprs = {
         one.arg
@@ -220,13 +216,15 @@ def _ranges(function: ast.FunctionDef) -> Iterator[tuple[tuple[int, int], str]]:
         for node in ast.walk(function)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     }
+    found = {}
     for node in ast.walk(function):
         match node:
             case ast.Call(
                 ast.Attribute(_, "arange"), [ast.Constant(0), ast.Name(name) as last], []
             ) if name in constexprs - assigned:
-                yield (node.lineno, node.col_offset), name
-                yield (last.lineno, last.col_offset), name
+                found[node.lineno, node.col_offset] = name
+                found[last.lineno, last.col_offset] = name
+    return found
 
 
 def read_tuned(files: Iterable[str]) -> dict[str, dict[str, int]]:

@@ -136,7 +136,7 @@ def scan(
     )
     targets = dict.fromkeys(one.target for one in kernels if one.gpu)
     taken = {name: one for name in targets if (one := gpus[name])}
-    return Scan(tuple(kernels), folders, taken, found.others)
+    return Scan(tuple(kernels), folders, taken)
 
 
 def _records(
@@ -152,17 +152,19 @@ def _records(
     None where no *times* are wanted. Raises InputError as `scan` does for *grid* and *assume*.
     """
     # A cache without such launches is read in half the time without this import.
-    from occupancy_lab.scanning.launched import launch_of, read_described, with_work
+    from occupancy_lab.scanning.launched import launch_of, read_grid, with_work
+    from occupancy_lab.signature import read_assumed
 
     parameters = dict.fromkeys(one.name for _, recorded in read for one in recorded.parameters)
-    described = read_described(grid, assume, parameters)
+    sizes = () if grid is None else read_grid(grid)
+    assumed = read_assumed(assume, parameters)
     launches: dict[int, KnownLaunch] = {}
     for place, (kernel, recorded) in enumerate(read if times else ()):
         gpu = gpus[kernel.target.name]
         if gpu is None:
             continue
         calculation = _calculated(kernel.resources, gpu)
-        launch = launch_of(kernel, recorded, calculation, described)
+        launch = launch_of(kernel, recorded, calculation, sizes, assumed)
         if launch is not None and calculation.occupancy.programs_per_multiprocessor:
             launches[place] = launch
     return dict(zip(launches, with_work([*launches.values()]), strict=True))

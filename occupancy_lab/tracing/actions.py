@@ -72,8 +72,10 @@ def with_actions(
     until = time.monotonic() + effort.seconds
     tried: dict[int, TracedKernel] = {}
     failed: list[str] = []
-    while wanted and time.monotonic() <= until:
-        one, action = wanted[0], None
+    for one in wanted:
+        if time.monotonic() > until:
+            break
+        action = None
         try:
             case = case_of(one)
             action = None if case is None else best_action(case)
@@ -85,9 +87,8 @@ def with_actions(
         if action is None:
             failed.append(one.kernel)
         tried[id(one)] = dataclasses.replace(one, action=action)
-        del wanted[0]
     kernels = tuple(tried.get(id(one), one) for one in found.kernels)
-    untried = tuple(one.kernel for one in wanted)
+    untried = tuple(one.kernel for one in wanted if id(one) not in tried)
     return dataclasses.replace(
         found, kernels=kernels, untried=untried, failed=tuple(failed), minor=minor
     )

@@ -112,7 +112,8 @@ def dry_trace(  # noqa: PLR0913 - one argument per option of the command line
     status = ran.status or int(bool(nothing_compiled or ran.missing))
     if interrupted is not None:
         status = signals.exit_status(interrupted)
-    ended = Outcome(tuple(command), status, True, ran, interrupted is not None)  # noqa: FBT003
+    stopped = interrupted is not None
+    ended = Outcome(tuple(command), status, started=True, ran=ran, interrupted=stopped)
     return Trace(found, ended)
 
 
@@ -300,11 +301,11 @@ def _with_work(
     return found
 
 
-def _sizes(launch: ScriptLaunch) -> str:
+def _sizes(launch: ScriptLaunch) -> tuple[str, ...]:
     """Return the whole numbers that a launch passes, but those that an autotuner chose."""
     others = launch.bound.arguments.keys() - launch.tuned.keys()
     numbers = {name: launch.bound.arguments[name] for name in sorted(others)}
-    return ", ".join(f"{name} {one}" for name, one in numbers.items() if type(one) is int)
+    return tuple(f"{name} {one}" for name, one in numbers.items() if type(one) is int)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

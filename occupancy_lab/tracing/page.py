@@ -526,9 +526,9 @@ def main_grid_words(kernel: TracedKernel) -> str:
     if longest is None or longest.grid is None:
         return "a grid that was not noted"
     words = " x ".join(map(str, longest.grid))
-    over_it = [one.numbers for one in kernel.grids if one.grid == longest.grid]
-    if own_numbers := [one for one in longest.numbers if not all(one in some for some in over_it)]:
-        words += f" at {', '.join(own_numbers)}"
+    over_it = [one.sizes for one in kernel.grids if one.grid == longest.grid]
+    if own_sizes := [one for one in longest.sizes if not all(one in some for some in over_it)]:
+        words += f" at {', '.join(own_sizes)}"
     if len(over_it) < len(kernel.grids):
         words += f", one of {len(kernel.grids)}"
     words += f", with {longest.launches} of {count(kernel.launches, 'launch')}"

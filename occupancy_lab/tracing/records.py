@@ -234,11 +234,11 @@ def _traced(
 ) -> TracedKernel:
     first = group[0][1]
     kept = _kept(folder, first)
-    metadata = {**first.get("metadata", {}), **_metadata(kept)}
+    files, metadata = kept_files(kept), {**first.get("metadata", {}), **_metadata(kept)}
     target = _target(metadata)
     calculation, reason, source = None, None, "not known"
     try:
-        resources = _resources(kept, metadata, first, target)
+        resources = _resources(files, metadata, first, target)
         gpu, source = _gpu_of(first, target, asked, present)
         calculation = calculate(resources, gpu)
         check_fits(calculation)
@@ -247,10 +247,11 @@ def _traced(
     grids = merged(one for _, kernel in group for one in kernel["grids"])
     if calculation is not None:
         named = {"name": first["name"], **metadata}
+        texts = texts_of(files, SimpleNamespace(**named), calculation.gpu.target.backend)
         counted = {one.grid for one in counted_grids(grids)}
         grids = tuple(
             dataclasses.replace(
-                one, record=_record(group, kept, named, calculation, grid=one.grid, store=store)
+                one, record=_record(group, texts, named, calculation, grid=one.grid, store=store)
             )
             if one.grid in counted
             else one
@@ -277,7 +278,7 @@ def _traced(
 
 def _record(  # noqa: PLR0913 - what counts depend on
     group: Sequence[tuple[Process, dict[str, Any]]],
-    kept: Path,
+    texts: Texts | None,
     metadata: Mapping[str, Any],
     calculation: Calculation,
     *,
@@ -298,7 +299,6 @@ def _record(  # noqa: PLR0913 - what counts depend on
         run = launch_of(metadata, passed, grid, constexprs)
     except (InputError, KeyError, TypeError):  # the record is damaged
         return None
-    texts = texts_of_kept(kept, metadata, calculation.gpu.target)
     resident = calculation.resident_programs
     run, counted = count_kept(run, texts, values=values, resident=resident, store=store)
     return launch_record(run, counted, calculation)
@@ -321,21 +321,23 @@ def _target(metadata: Mapping[str, Any]) -> Target | None:
 
 
 def _resources(
-    kept: Path, metadata: Mapping[str, Any], first: Mapping[str, Any], target: Target | None
+    files: Mapping[str, Any],
+    metadata: Mapping[str, Any],
+    first: Mapping[str, Any],
+    target: Target | None,
 ) -> Resources:
     """Return what the kernel takes, from its files or, without them, as its process told it."""
-    asm = kept_files(kept)
     backend = "cuda" if target is None else target.backend
     try:
-        return read_resources(asm, SimpleNamespace(**metadata), backend)
+        return read_resources(files, SimpleNamespace(**metadata), backend)
     except (BinaryError, AttributeError, TypeError):
         told: dict[str, Any] = {
             "num_warps": metadata.get("num_warps"),
             "shared": metadata.get("shared"),
             "n_regs": first.get("n_regs"),
         }
-        if "cubin" in asm:
-            told |= read_sizes(asm["cubin"], first["name"])[0]
+        if "cubin" in files:
+            told |= read_sizes(files["cubin"], first["name"])[0]
         elif first.get("n_spills") is not None:
             told["local_bytes"] = 4 * first["n_spills"]
         if None in told.values():
@@ -414,16 +416,6 @@ def launch_of(
     options = {name: metadata[name] for name in NAMES if metadata.get(name) is not None}
     launch = Launch((), arguments, grid)
     return BoundLaunch(metadata["name"], launch, arguments, declared, options)
-
-
-def texts_of_kept(folder: Path, metadata: Mapping[str, Any], target: Target | None) -> Texts | None:
-    """Return the texts of a kernel; None where they, or the metadata, are gone."""
-    if target is None:
-        return None
-    try:
-        return texts_of(kept_files(folder), SimpleNamespace(**metadata), target.backend)
-    except AttributeError:
-        return None
 
 
 def _argument(value: Any) -> Any:

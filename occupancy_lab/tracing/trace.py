@@ -198,8 +198,8 @@ def trace_program(  # noqa: PLR0913 - one argument per option of the command lin
         status = _run(command, environment)
         ended(status)
         outcome = Outcome(tuple(command), status, (folder / sitecustomize.STARTED).exists())
-        read: dict[str, Any] = {"effort": effort, "progress": progress}
-        return Trace(read_records(folder, asked, store_directory(), **read), outcome)
+        found = read_records(folder, asked, store_directory(), effort=effort, progress=progress)
+        return Trace(found, outcome)
 
 
 def _run(command: Sequence[str], environment: dict[str, str]) -> int:

@@ -63,19 +63,14 @@ class GridLaunches:
     """The mean time of `launches`, those in CUDA graphs aside; None where none was timed."""
     record: Record | None = None
     """The first of them, with what it does; None where that is not known."""
-    sizes: str = ""
+    sizes: tuple[str, ...] = ()
     """The whole numbers that they pass, by which a dry run tells them from others over the grid:
-    "n 4096, seed 2"."""
+    "n 4096", "seed 2"."""
 
     @property
-    def key(self) -> tuple[tuple[int, ...] | None, str]:
+    def key(self) -> tuple[tuple[int, ...] | None, tuple[str, ...]]:
         """The grid and the sizes, by which launches of a kernel are told apart."""
         return self.grid, self.sizes
-
-    @property
-    def numbers(self) -> list[str]:
-        """Each of `sizes`."""
-        return self.sizes.split(", ") if self.sizes else []
 
     @property
     def total_us(self) -> float | None:
@@ -306,6 +301,7 @@ class TracedKernel:
         prediction = None if one.record is None else one.record.prediction
         return {
             **{name: value for name, value in plain.items() if name != "record"},
+            "sizes": ", ".join(one.sizes),
             **_filling(self.plan(one.grid)),
             "speed_of_light_us": None if light is None else light.exact_us,
             "predicted_us": None if prediction is None else prediction.us,

@@ -17,7 +17,7 @@ from occupancy_lab.errors import GridError, InputError, after, few_of, quoted, r
 from occupancy_lab.explaining.dry_run import asked_of, opened, variants_of
 from occupancy_lab.explaining.duration import why_no_time
 from occupancy_lab.explaining.grids import GRID, doing_less, moved_bytes, reduces_otherwise
-from occupancy_lab.expressions import Kind, parse
+from occupancy_lab.expressions import parse
 from occupancy_lab.files import read_given
 from occupancy_lab.kernel import Variant, innermost, variants
 from occupancy_lab.launch import constant_text
@@ -67,6 +67,10 @@ class Candidate:
     size: Size
     config: Settings
     variant: Variant
+
+
+Run: TypeAlias = "tuple[Candidate, Record | Failed]"
+"""A configuration at a size, and what becomes of it on a GPU."""
 
 
 def tune_sizes(  # noqa: PLR0913 - one argument per option of the command line
@@ -213,9 +217,7 @@ class _Tuner:
         launch = dataclasses.replace(variant.launch, work=work, typical=line.typical)
         return Candidate(size, config, dataclasses.replace(variant, launch=launch))
 
-    def _predicted(
-        self, candidates: Sequence[Candidate], gpu: Gpu
-    ) -> list[tuple[Candidate, Record | Failed]]:
+    def _predicted(self, candidates: Sequence[Candidate], gpu: Gpu) -> list[Run]:
         found = [one.variant for one in candidates]
         asked = asked_of(found, self.gpus, self.name, warm=self.warm)
         asked = [one for one in asked if one.gpu is gpu]
@@ -251,11 +253,8 @@ class _Tuner:
                 )
 
     def _searched(
-        self,
-        given: Sequence[tuple[Candidate, Record | Failed]],
-        gpu: Gpu,
-        tiles: Sequence[str],
-    ) -> tuple[list[tuple[Candidate, Record | Failed]], bool]:
+        self, given: Sequence[Run], gpu: Gpu, tiles: Sequence[str]
+    ) -> tuple[list[Run], bool]:
         """Return configurations that are not given: the neighbours of the best, and theirs.
 
         With them comes whether these are all, or SEARCHED of more. Each is tried at the sizes at
@@ -339,9 +338,7 @@ def _passed(kernel: Any, candidate: Candidate, line: LaunchLine) -> dict[str, An
     }
 
 
-def _fastest(
-    runs: Sequence[tuple[Candidate, Record | Failed]],
-) -> dict[str, tuple[Candidate, Record | Failed, Prediction]]:
+def _fastest(runs: Sequence[Run]) -> dict[str, tuple[Candidate, Record | Failed, Prediction]]:
     """Return the fastest at each size, the first of several."""
     found: dict[str, tuple[Candidate, Record | Failed, Prediction]] = {}
     for candidate, run in runs:
@@ -354,7 +351,7 @@ def _fastest(
 
 def _best(
     sizes: Sequence[Size],
-    runs: Sequence[tuple[Candidate, Record | Failed]],
+    runs: Sequence[Run],
     gpu: Gpu,
     given: int,
     tiles: Sequence[str],
@@ -564,8 +561,8 @@ def _signature_at(signature: str, size: Size, kernel: Parameters) -> tuple[str, 
 def _worked_out(expression: Expression, size: Size) -> Any:
     if (name := expression.text.strip()) in size:
         return size[name]
-    expression.check(dict.fromkeys(expression.names, Kind.NUMBER), Kind.NUMBER)
-    value = expression.evaluate({one: size[one] for one in expression.names})
+    expression.check_number()
+    value = expression.evaluate(size)
     if value is None:
         refuse(f"{quoted(expression.text)} in --signature comes to no number")
     return int(value) if isinstance(value, float) and value.is_integer() else value

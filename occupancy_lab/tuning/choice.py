@@ -227,20 +227,10 @@ def _best_sentences(tuning: Tuning, top: int) -> Iterator[str]:
     yield from failed_sentences(zip(without["status"], reasons, strict=True))
 
 
-def _named(choice: Choice) -> str:
-    words = [f"{literal(name)} {literal(str(value))}" for name, value in choice.settings]
-    return ", ".join([literal(choice.kernel), *words, count(choice.num_programs, "program")])
-
-
-def recorded_choice(found: RecordedLaunch) -> Choice:
-    """Return a launch that was recorded as a choice; its predicted time is not known here."""
-    config = found.config
-    knobs = {
-        "BLOCK_SIZE": config.block_size,
-        "num_warps": config.num_warps,
-        "num_stages": config.num_stages,
-    }
-    return Choice(found.kernel, tuple(knobs.items()), found.num_programs, 0.0, "")
+def _named(launch: Choice | RecordedLaunch) -> str:
+    settings = launch.settings if isinstance(launch, Choice) else launch.config.settings.items()
+    words = [f"{literal(name)} {literal(str(value))}" for name, value in settings]
+    return ", ".join([literal(launch.kernel), *words, count(launch.num_programs, "program")])
 
 
 def _answer(tuning: Tuning) -> Iterator[str]:
@@ -261,8 +251,7 @@ def _answer(tuning: Tuning) -> Iterator[str]:
     yield from tuning.less_work
     recorded = tuning.best_recorded
     if recorded is not None:
-        named, us = _named(recorded_choice(recorded)), cell(recorded.measurement.us)
-        yield f"Fastest recorded: {named}: {us} us."
+        yield f"Fastest recorded: {_named(recorded)}: {cell(recorded.measurement.us)} us."
 
 
 def _close(tuning: Tuning) -> Iterator[str]:

@@ -172,6 +172,7 @@ def tune_launches(*, runs: Integer = DEFAULT_RUNS, **asked: Any) -> Tunings:
     """
     from occupancy_lab.explaining.dry_run import explain_launch
 
+    runs = whole_number("runs", runs)
     found = explain_launch(**asked)
     table = found.table()
     if table["predicted_us"].isna().all():
@@ -187,13 +188,11 @@ def tune_launches(*, runs: Integer = DEFAULT_RUNS, **asked: Any) -> Tunings:
             rows = rows.assign(whole_work=[place not in less for place in range(len(rows))])
             ranked = _ranked(rows).reset_index(drop=True)
             less_work = tuple(less_work_sentences(of_gpu))
-            runs = whole_number("runs", runs)
             tunings.append(_tuning(ranked, one, launched, runs=runs, less_work=less_work))
     return Tunings(tunings)
 
 
 def _check_predicted(table: pd.DataFrame, gpu: Gpu) -> None:
-    """Raise InputError where nothing in *table* has a predicted time."""
     if table["predicted_us"].isna().all():
         reasons = table["reason"].dropna()
         why = "its clock is not known"
@@ -210,8 +209,8 @@ def _ranked(table: pd.DataFrame) -> pd.DataFrame:
     """
     ranked: Any = table.get("whole_work", default=True)
     table = table.assign(ranked=ranked)
-    timed = table[table["predicted_us"].notna()].sort_values("predicted_us", kind="stable")
-    timed = timed.sort_values("ranked", ascending=False, kind="stable")
+    timed = table[table["predicted_us"].notna()]
+    timed = timed.sort_values(["ranked", "predicted_us"], ascending=[False, True])
     if len(timed) and timed["predicted_us"].max() > (least := timed["predicted_us"].iloc[0]):
         best = timed.index[timed["predicted_us"] == least]
         table.loc[best, "predicted_high_us"] *= CHOSEN

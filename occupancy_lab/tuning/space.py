@@ -77,21 +77,15 @@ def _used(tree: ast.AST, scope: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and node.id not in own and node.id in scope:
             yield node.id, scope[node.id]
-        elif isinstance(node, ast.Attribute) and (parts := _dotted(node)) and parts[0] not in own:
-            value = scope.get(parts[0])
-            for part in parts[1:]:
+        elif isinstance(node, ast.Attribute):
+            dotted = ast.unparse(node)
+            first, *parts = dotted.split(".")
+            if first in own or not all(map(str.isidentifier, (first, *parts))):
+                continue
+            value = scope.get(first)
+            for part in parts:
                 value = getattr(value, part, None) if isinstance(value, ModuleType | type) else None
-            yield ".".join(parts), value
-
-
-def _dotted(node: ast.Attribute) -> list[str]:
-    """Return the names of a.b.c; none of them where it starts with anything but a name."""
-    inner = node.value
-    if isinstance(inner, ast.Name):
-        return [inner.id, node.attr]
-    if isinstance(inner, ast.Attribute) and (before := _dotted(inner)):
-        return [*before, node.attr]
-    return []
+            yield dotted, value
 
 
 TILES = (16, 2**16)

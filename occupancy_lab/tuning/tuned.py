@@ -25,7 +25,7 @@ from occupancy_lab.arguments import TRITON_DTYPES, Dtype, dtype_name, plain
 from occupancy_lab.errors import InputError, few_of, quoted, refuse
 from occupancy_lab.gpus import find_gpu, present_gpus
 from occupancy_lab.kernel import innermost, is_triton_function
-from occupancy_lab.options import OPTIONS
+from occupancy_lab.options import NAMES
 from occupancy_lab.tuning.autotuner import early_config_prune
 from occupancy_lab.tuning.space import autotuner_of, source_digest
 from occupancy_lab.tuning.tuned_file import TunedFile
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 NOT_PASSED = inspect.Parameter.empty
 """What stands for an argument that a launch does not pass."""
-OPTION_NAMES = frozenset(one.name for one in OPTIONS)
 NO_GPU = -1
 """What stands for the number of the GPU where Triton has no driver."""
 
@@ -92,7 +91,6 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
     """A kernel with the configurations of a file."""
 
     def __init__(self, kernel: Any, file: str | Path) -> None:
-        """Take what `tuned` takes."""
         self.untuned = getattr(kernel, "untuned", kernel)
         """The kernel, with its own autotuner where it has one."""
         self._author: Any = self.untuned if isinstance(self.untuned, Autotuner) else None
@@ -163,51 +161,49 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
         """Find out how to launch, keep it for what has the same *key*, and launch so."""
         device, *told = key
         named = self._named(args, kwargs)
-        way, why = self._way(device, told, named)
-        chosen = way is not None
-        if way is None:
-            way = self._fallback(why, device, named)
+        found = self._way(device, told, named)
+        way = self._fallback(found, device, named) if isinstance(found, str) else found
         if twice := sorted(kwargs.keys() & way.settings.keys()):
             refuse(f"{few_of(twice)} is tuned by {self._path}, and given too; leave it out")
         self._ways[tuple(key)] = way
         try:
             return self.run(*args, **kwargs)
         except (OutOfResources, CompilationError, PTXASError) as error:
-            if not chosen or self._own is None:
+            if isinstance(found, str) or self._own is None:
                 raise
             said = next(iter(str(error).strip().splitlines()), "")
             why = f"{way.settings} cannot be launched: {type(error).__name__}: {said}"
             self._ways[tuple(key)] = self._fallback(why, device, named)
             return self.run(*args, **kwargs)
 
-    def _way(
-        self, device: int, told: Sequence[Any], named: Mapping[str, Any]
-    ) -> tuple[_Way | None, str]:
-        """Return how the file has a launch made; None where it does not say, and why."""
+    def _way(self, device: int, told: Sequence[Any], named: Mapping[str, Any]) -> _Way | str:
+        """Return how the file has a launch made, or why it does not say."""
         found = self._find(device, told)
         if isinstance(found, str):
-            return None, found
+            return found
         choice, is_near = found
         if choice.only is None:
             return self._way_of(choice.config, named, is_near=is_near)
-        elsewhere, why = self._way_of(choice.elsewhere, named, is_near=is_near)
-        way, _ = (None, "") if is_near else self._way_of(choice.config, named, is_near=True)
-        if way is None or elsewhere is None:
-            return elsewhere, why
-        return dataclasses.replace(way, only=choice.only, elsewhere=elsewhere), ""
+        elsewhere = self._way_of(choice.elsewhere, named, is_near=is_near)
+        if is_near or isinstance(elsewhere, str):
+            return elsewhere
+        way = self._way_of(choice.config, named, is_near=True)
+        if isinstance(way, str):
+            return elsewhere
+        return dataclasses.replace(way, only=choice.only, elsewhere=elsewhere)
 
     def _way_of(
         self, settings: Mapping[str, Any], named: Mapping[str, Any], *, is_near: bool
-    ) -> tuple[_Way | None, str]:
-        """Return how a launch is made with a configuration of the file; else None, and why."""
+    ) -> _Way | str:
+        """Return how a launch is made with a configuration of the file, or why it cannot be."""
         config = self.configs[self._place(settings)]
         if is_near and not self._is_left(config, named):
-            return None, "its early_config_prune drops what was chosen at the nearest size"
+            return "its early_config_prune drops what was chosen at the nearest size"
         own = [] if self._author is None else self._author.configs
         hooks = {one.pre_hook for one in own if _same(one, config)} or {one.pre_hook for one in own}
         if len(hooks) > 1:
-            return None, "its configurations have several pre_hooks, and none is of what was chosen"
-        return _Way(self.fn.run, settings, next(iter(hooks), None), config), ""
+            return "its configurations have several pre_hooks, and none is of what was chosen"
+        return _Way(self.fn.run, settings, next(iter(hooks), None), config)
 
     def _place(self, settings: Mapping[str, Any]) -> int:
         """Return the place in `configs` of a configuration of the file."""
@@ -221,22 +217,21 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
         is launched, and there is nothing to warn of.
         """
         device = _device()
-        found = self._find(device, told)
-        if isinstance(found, str):
-            settings, why = None, found
-        elif named is None:
-            settings = found[0].elsewhere or found[0].config
+        settings: Mapping[str, Any] | str
+        if named is None:
+            found = self._find(device, told)
+            settings = found if isinstance(found, str) else found[0].elsewhere or found[0].config
         else:
-            way, why = self._way(device, told, named)
-            settings = None if way is None else self._which(way, named).settings
-        if settings is not None:
+            way = self._way(device, told, named)
+            settings = way if isinstance(way, str) else self._which(way, named).settings
+        if not isinstance(settings, str):
             return self._place(settings)
         if device != NO_GPU:
-            self._fallback(why, device, None)
+            self._fallback(settings, device, None)
         return None
 
     def _find(self, device: int, told: Sequence[Any]) -> tuple[TunedLaunch, bool] | str:
-        """Return what the file has for a launch that is *told* from others by this.
+        """Return what the file has for a launch that is *told* as `place_of` takes it.
 
         With it comes whether it was chosen at another size; or else why there is none.
         """
@@ -276,11 +271,7 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
         set_by_all = set.intersection(*({*one.kwargs} for one in own))
         if missing := [name for name in self.arg_names if name in set_by_all - settings.keys()]:
             return f"a configuration of the file lacks {few_of(missing)}"
-        known = {
-            *self.arg_names,
-            *OPTION_NAMES,
-            *(name for one in own for name in one.all_kwargs()),
-        }
+        known = {*self.arg_names, *NAMES, *(name for one in own for name in one.all_kwargs())}
         if unknown := [name for name in settings if name not in known]:
             return f"a configuration of the file sets {few_of(unknown)}, which is unknown"
         return ""

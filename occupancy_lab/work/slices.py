@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from occupancy_lab.compiling.flow import natural_loops
-from occupancy_lab.compiling.sass import BYTES, SPLIT_TARGET_FROM
+from occupancy_lab.compiling.sass import BYTES, jump_offset
 from occupancy_lab.errors import BinaryError
 from occupancy_lab.work import operations
 from occupancy_lab.work.operations import (
@@ -207,11 +207,7 @@ def _jump(number: int, word: int, decoder: Decoder, arch: int) -> Jump:
         conditions.append((PREDICATES + (word >> 87 & 7), bool(word >> 90 & 1)))
     if opcode in {EXIT, TRAP}:
         return Jump(opcode, None, tuple(conditions))
-    low = word & 0xFFFFFFFFFFFFFFFF
-    distance = (low >> 34) - (low >> 63 << 30)
-    if arch >= SPLIT_TARGET_FROM:
-        distance = distance << 8 | low >> 16 & 0xFF
-    offset = BYTES * (number + 1) + 4 * distance
+    offset = jump_offset(number, word & 0xFFFFFFFFFFFFFFFF, arch)
     if opcode in {RET, BRX, BRX_UNIFORM}:
         register = word >> 24 & 255
         register = decoder.uniform(register) if opcode == BRX_UNIFORM else register

@@ -84,7 +84,6 @@ class _Served:
         self._status: int | None = None
 
     def wait(self, timeout: float | None = None) -> int:
-        """Return its exit status once it has ended; raise TimeoutExpired after *timeout* s."""
         until = math.inf if timeout is None else time.monotonic() + timeout
         while self._status is None:
             pid, status = os.waitpid(self.pid, 0 if timeout is None else os.WNOHANG)

@@ -127,20 +127,20 @@ def test_what_is_read_is_of_torchs_device(
         setattr(device, name, value)
         if value is None:
             delattr(device, name)
-    assert read_clock(0) == reading
+    assert read_clock() == reading
     assert nvml.started == 0
 
 
 def test_older_modules_have_the_older_name(nvml: FakeNvml) -> None:
     """Reasons come from the older function where the newer one is not there."""
     delattr(nvml, REASONS_NAME)
-    assert read_clock(0) == (1830, "hardware slowdown")
+    assert read_clock() == (1830, "hardware slowdown")
 
 
 def test_extra_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without nvidia-ml-py there is no reading, and no error."""
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert read_clock(0) == (None, None)
+    assert read_clock() == (None, None)
 
 
 @given(st.integers(0, 2**12 - 1))
@@ -174,7 +174,7 @@ def test_bits_are_nvmls() -> None:
 def test_a_real_gpu_is_read() -> None:
     """A real GPU has a clock of hundreds or thousands of MHz."""
     pytest.importorskip("pynvml")
-    sm_mhz, _ = read_clock(0)
+    sm_mhz, _ = read_clock()
     if sm_mhz is None:
         pytest.skip("NVML does not answer")
     assert 100 < sm_mhz < 5000

@@ -150,7 +150,7 @@ class Clockwork(Timer):
         self.kept: list[object] = []
         self._flush = self.kept.append  # type: ignore[assignment] # it notes what it is called with
 
-    def _warm_up(self, launches: object, warmup_ms: float) -> None:
+    def _warm_up(self, launches: object) -> None:
         """Do nothing."""
 
     def _burst(self, launch: object, kept: object) -> list[float]:

@@ -28,7 +28,7 @@ FULL: dict[str, Any] = {
 def page(*kernels: dict[str, Any]) -> str:
     """Return the page of kernels, for an MI300X where nothing else is said."""
     found = [ScannedKernel(**{"target": "gfx942", "gpu": "mi300x", **one}) for one in kernels]
-    text = write_scan(Scan(tuple(found), ("cache",), GPUS, 0), every=True).to_markdown()
+    text = write_scan(Scan(tuple(found), ("cache",), GPUS), every=True).to_markdown()
     return re.sub(" +", " ", text.replace("\\_", "_"))
 
 

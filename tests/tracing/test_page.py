@@ -154,7 +154,7 @@ def test_a_page_says_which_grid_describes_a_kernel() -> None:
         " launches and 75% of the time. --json has all of them."
     ) in page.sections[0].sentences
     assert "described by" not in str(written(traced_kernel("scale", (long,))))
-    seeds = [dataclasses.replace(long, sizes=f"n 4096, seed {seed}") for seed in (2, 3)]
+    seeds = [dataclasses.replace(long, sizes=("n 4096", f"seed {seed}")) for seed in (2, 3)]
     of_seeds = written(traced_kernel("scale", tuple(seeds))).to_markdown()
     assert "scale over 64 x 512 at seed 2, with 100 of 200 launches" in of_seeds
     assert (

@@ -13,7 +13,7 @@ from recorded_work import recorded_launches
 
 from occupancy_lab.compiling.held import MOST_TOLD
 from occupancy_lab.compiling.store import Store
-from occupancy_lab.compiling.texts import Texts
+from occupancy_lab.compiling.texts import Texts, kept_files, texts_of
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.tracing.noted import (
@@ -24,8 +24,7 @@ from occupancy_lab.tracing.noted import (
     passed,
     whole_numbers,
 )
-from occupancy_lab.tracing.records import count_kept, launch_of, read_records, texts_of_kept
-from occupancy_lab.values import Target
+from occupancy_lab.tracing.records import count_kept, launch_of, read_records
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -119,7 +118,7 @@ def kept(folder: Path) -> Any:
     """Return what is counted of a recorded launch whose files are in *folder*."""
     numbers = {name: int(LAUNCH.row[name]) for name in ("num_warps", "num_ctas", "shared")}
     metadata = {"name": LAUNCH.kernel, **numbers}
-    texts = texts_of_kept(folder, metadata, Target("cuda", "90", 32))
+    texts = texts_of(kept_files(folder), SimpleNamespace(**metadata), "cuda")
     run = launch_of(metadata, noted(LAUNCH), LAUNCH.grid)
     return count_kept(run, texts, values={}, resident=2112, store=Store(None))[1]
 
