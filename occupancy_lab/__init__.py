@@ -77,9 +77,9 @@ if TYPE_CHECKING:
     from occupancy_lab.reporting.contents import write_markdown as write_markdown
     from occupancy_lab.scanning.page import Scan as Scan
     from occupancy_lab.scanning.scan import scan as scan
-    from occupancy_lab.sweeping import sweep as sweep
     from occupancy_lab.sweeping.recorded import read_table as read_table
     from occupancy_lab.sweeping.recorded import recorded_table as recorded_table
+    from occupancy_lab.sweeping.run import sweep as sweep
     from occupancy_lab.tracing.trace import Trace as Trace
     from occupancy_lab.tracing.trace import trace as trace
     from occupancy_lab.tracing.trace import trace_program as trace_program

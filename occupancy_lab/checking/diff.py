@@ -394,7 +394,7 @@ def diff_tritons(tritons: Sequence[str], *, fail_on: str | None = None, **asked:
 
 def _compiled(triton: str, asked: Mapping[str, Any]) -> Any:
     if "cols" in asked:
-        from occupancy_lab.sweeping import sweep
+        from occupancy_lab.sweeping.run import sweep
 
         given = {name: value for name, value in asked.items() if name != "progress"}
         return sweep(triton=triton, **given)

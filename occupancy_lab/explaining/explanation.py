@@ -41,7 +41,6 @@ from occupancy_lab.explaining.neighbours import (
     with_chosen,
 )
 from occupancy_lab.explaining.short import launch_page, the_launch_in_short, write_short
-from occupancy_lab.explaining.source import SourceView
 from occupancy_lab.explaining.variants import less_work_sentences, write_variants
 from occupancy_lab.explaining.work import the_work
 from occupancy_lab.record import Failed, Record, by_gpu
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
     from occupancy_lab.assumed import Assumption
     from occupancy_lab.compiling.compiler import Compiler
     from occupancy_lab.explaining.case import Recorded
+    from occupancy_lab.explaining.source import SourceView
 
 
 MOST_FURTHER = 3
@@ -160,6 +160,8 @@ class Explanation(Answer):
     @property
     def source(self) -> SourceView:
         """The source of the kernel with what each line does."""
+        from occupancy_lab.explaining.source import SourceView
+
         function = self.asked[0].function if self.asked else None
         first = tuple(map(first_of, by_gpu(self.records)))
         return SourceView(first, self.runs[0].kernel, function)
