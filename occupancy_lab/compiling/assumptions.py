@@ -62,6 +62,20 @@ class Assumptions:
         return value
 
 
+def not_asked_for(given: Mapping[str, Value], assumed: Iterable[Assumed]) -> list[str]:
+    """Return those of *given*, as words, that none of what was *assumed* is by."""
+    taken = [*assumed]
+
+    def is_by(one: Assumed, name: str, value: Value) -> bool:
+        return one.value == str(value) and (name in USUAL or one.place.endswith(name))
+
+    return [
+        f"{name}={value}"
+        for name, value in given.items()
+        if not any(is_by(one, name, value) for one in taken)
+    ]
+
+
 def place() -> str:
     """Return the file and line that is running: the innermost of no tool, torch or Triton."""
     frame = sys._getframe(1)  # noqa: SLF001 - what inspect.currentframe calls

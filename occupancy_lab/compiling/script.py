@@ -83,10 +83,17 @@ class Ran:
     """Operations of libraries that cannot be run here, whose launches are missing."""
     assumed: tuple[Assumed, ...]
     """What was assumed of values that only a GPU could tell."""
+    not_asked_for: tuple[str, ...] = ()
+    """What was given for such values, as NAME=VALUE, and none was of that kind or at that line."""
     recent: tuple[int, ...] = ()
     """The last of the launches that its own process made in their order, by their index."""
     feeds: tuple[Feed, ...] = ()
     """Those of which tensors were those of the launch right before them."""
+
+    def unused_assumptions(self) -> Iterator[str]:
+        """Return a sentence for each value that was given and that nothing asked for."""
+        for word in self.not_asked_for:
+            yield f"Nothing asked for a value that `--assume {literal(word)}` gives."
 
     def why_launches_are_missing(self, what: str) -> Iterator[str]:
         """Return a sentence for each reason why a page of *what* was run may lack launches."""

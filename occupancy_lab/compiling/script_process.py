@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from occupancy_lab.compiling.assumptions import Assumed
+from occupancy_lab.compiling.assumptions import Assumed, not_asked_for
 from occupancy_lab.compiling.compiler import Compilation, Compiler
 from occupancy_lab.compiling.dry_gpu import seed
 from occupancy_lab.compiling.notes import ENDING, Unseen
@@ -107,6 +107,7 @@ def _run(asked: Run) -> Ran:
     elif asked.arguments is None and not launches:
         reason = f"{asked.script} launches no kernel of Triton"
     status, said = _status(error), printed.text[-MOST_PRINTED:]
+    assumed = tuple(one for one in told if isinstance(one, Assumed))
     return Ran(
         launches,
         said,
@@ -114,7 +115,8 @@ def _run(asked: Run) -> Ran:
         status,
         faults=tuple(one for one in told if isinstance(one, str)),
         missing=tuple(one.operation for one in told if isinstance(one, Unseen)),
-        assumed=tuple(one for one in told if isinstance(one, Assumed)),
+        assumed=assumed,
+        not_asked_for=tuple(not_asked_for(asked.assume, assumed)),
         recent=recorder.recent,
         feeds=recorder.feeds,
     )

@@ -215,6 +215,9 @@ class ScriptExplanation(Answer):
             sentence for one in self.ran for sentence in one.why_launches_are_missing("script")
         )
         sentences += [f"Assumed: {literal(str(one))}." for one in self._each("assumed")]
+        sentences += dict.fromkeys(
+            sentence for one in self.ran for sentence in one.unused_assumptions()
+        )
         sections = [Section("", tuple(overview.tables()), tuple(sentences))]
         if full or len(self.runs) <= FEW_LINES:
             for number, line in zip(overview.numbers, self.lines, strict=True):

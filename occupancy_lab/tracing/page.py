@@ -563,6 +563,7 @@ def missing(outcome: Outcome | None) -> Iterator[str]:
     yield from (f"Assumed: {literal(str(one))}." for one in assumed[:MOST_ASSUMED])
     if len(assumed) > MOST_ASSUMED:
         yield f"{len(assumed) - MOST_ASSUMED} more values were assumed; --json has all."
+    yield from outcome.ran.unused_assumptions()
 
 
 def _faults(found: Traced) -> Iterator[str]:

@@ -145,8 +145,11 @@ def test_what_keeps_a_script_from_launching_is_named_and_can_be_told(tmp_path: P
     )
     assert done.returncode == 2
     assert said in done.stderr
-    found = explain_script(f"{path}:asking", gpu="h100", assume=["float=5", "x=64"])
-    assert "Assumed: 5 for a value at" in found.to_markdown()
+    given = ["float=5", "x=64", "int=64", "bench.py:1=3"]
+    page = explain_script(f"{path}:asking", gpu="h100", assume=given).to_markdown()
+    assert "Assumed: 5 for a value at" in page
+    unused = re.findall(r"Nothing asked for a value that `--assume (.*)` gives", page)
+    assert unused == ["int=64", "bench.py:1=3"]
     assert len(explain_script(f"{path}:asking", gpu="h100", assume={"float": 5}).lines) == 2
 
 
