@@ -156,7 +156,6 @@ def test_the_stages_said_to_fit_do(gpu: str, cols: int, num_warps: int, num_stag
     assert f"at most {error.available} B of shared memory" in str(error)
     assert f"this one needs {error.needed} B" in str(error)
     said = re.search(r"num_stages (\d+) would fit, at (\d+) B a stage", str(error))
-    assert said is not None
     fits, stage_bytes = int(said[1]), int(said[2])
     assert stage_bytes == block_size * 4
     assert record(fits) <= error.available
@@ -181,7 +180,6 @@ def test_stages_that_cannot_fit_need_no_compile(
     with pytest.raises(DoesNotFitError) as caught:
         check_stages(SOFTMAX, problem, Config(block_size, num_warps, 64), find_gpu(gpu))
     said = re.search(r"num_stages (\d+) is the most that can fit", str(caught.value))
-    assert said is not None
     config = Config(block_size, num_warps, int(said[1]))
     fits = make_record(SOFTMAX, problem, config, find_gpu(gpu)).resources
     assert fits.shared <= caught.value.available < caught.value.needed
@@ -199,7 +197,6 @@ def test_a_stage_takes_what_is_said(gpu: str, dtype: str, cols: int, num_warps: 
     """A compiled row in flight takes at least what the kernel says that it will."""
     problem, config = Problem(4096, cols, dtype), Config(next_power_of_two(cols), num_warps, 3)
     resources = compile_resources(SOFTMAX, problem, config, find_gpu(gpu).target)
-    assert SOFTMAX.stage_bytes is not None
     assert 2 * SOFTMAX.stage_bytes(problem, config) <= (resources.pipeline_shared or 0)
 
 

@@ -112,7 +112,6 @@ def test_a_mend_is_held_to_the_baseline_of_its_row() -> None:
     rows = [slow, timed(us=10.2), timed(us=14.0, num_warps=2)]
     base = [slow | {"predicted_us": 10.0}, timed(us=10.2), timed(us=14.0, num_warps=2)]
     (finding,) = check(SLOWER, rows, baseline=base).findings
-    assert finding.mend is not None
     assert finding.mend.changes == {"num_warps": 8}
     assert finding.advice.startswith(
         "What would mend it: num_warps 8 instead of 4, compiled: predicted_us is 10.2; 10.2 us"

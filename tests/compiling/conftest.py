@@ -21,8 +21,6 @@ def sample() -> ModuleType:
     specification = importlib.util.spec_from_file_location(
         "sample", Path(__file__).with_name("sample.py")
     )
-    assert specification is not None
-    assert specification.loader is not None
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     return module

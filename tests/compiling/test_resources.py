@@ -193,7 +193,6 @@ def test_agprs_of_mfma_kernels(sample: ModuleType, arch: str) -> None:
     (line,) = [rule for rule in hip.RULES if rule.resource == "registers"]
     work = line.work(found, architectures()[arch], scalar_where)
     assert found.agprs is not None
-    assert work is not None
     assert int(waves) == min(work["waves_per_simd"], {"gfx908": 10}.get(arch, 8))
 
 
@@ -212,13 +211,10 @@ def test_the_compiler_obeys_the_option_of_a_next_step(
 
     first = compiled()
     (step,) = (s for s in next_steps(first, architecture) if s.resource == "registers")
-    assert step.option is not None
     name, value = step.option.split("=")
     then = compiled(**{name: int(value)})
     assert then.n_regs <= (step.most_for_one_more or 0) < first.n_regs
     found = [occupancy(each, architecture).limit("registers").programs for each in (first, then)]
-    assert found[0] is not None
-    assert found[1] is not None
     assert found[1] > found[0]
 
 
@@ -229,7 +225,6 @@ def test_the_compiler_leaves_no_more_registers_than_were_asked_for(
     """With waves_per_eu for any amount a kernel takes no more, and as many waves fit as it says."""
     architecture = architectures()["gfx942"]
     option = option_for(architecture, "registers", amount)
-    assert option is not None
     waves = int(option.removeprefix("waves_per_eu="))
     kernel = sample.compile_sample("gfx942", 8192, 4, num_stages=3, waves_per_eu=waves)
     found = read_resources(kernel.asm, kernel.metadata, "hip").replace(shared=0, sgprs=None)

@@ -424,7 +424,6 @@ def test_what_cannot_run_dry_is_named_with_its_line(
     line, message = FAILING[name]
     number = script.read_text().splitlines().index(f"    {line}") + 1
     failure = ask(name.replace(" ", "_")).failure
-    assert failure is not None
     assert failure.startswith(f"{script}:{number}")
     assert message in failure
     assert "\n" not in failure

@@ -359,10 +359,8 @@ def test_processes_share_a_store(tmp_path: Path) -> None:
         for role in ("write", "write", "read")
     ]
     for worker in workers:
-        assert worker.stdout is not None
         assert worker.stdout.readline() == "ready\n"
     for worker in workers:
-        assert worker.stdin is not None
         worker.stdin.write("go\n")
         worker.stdin.flush()
     said = [worker.communicate(timeout=60)[1] for worker in workers]

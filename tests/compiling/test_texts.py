@@ -77,7 +77,6 @@ def test_a_compile_gives_the_texts(tmp_path: Path, target: Target) -> None:
     """A compile gives Triton's first text and the vendor's, and the store keeps them."""
     store = Store(tmp_path)
     found = unpack(compile_launch(SOFTMAX.function, LAUNCH, target, store, texts=True).texts)
-    assert found is not None
     assert (found.name, found.backend, found.num_warps) == ("softmax_kernel", target.backend, 4)
     assert "tt.func public @softmax_kernel" in found.ttir
     assert (found.ptx is None) == (found.cubin is None) == (target.backend == "hip")
@@ -96,7 +95,6 @@ def test_a_compiler_has_the_texts_of_what_it_compiled(
         assert isinstance(outcome, Resources)
         compiler._compile_missing = refuse_to_compile  # type: ignore[assignment,method-assign]
         (texts,) = compiler.texts([compilation(name=name)])
-    assert texts is not None
     assert "@softmax_kernel" in texts.ttir
 
 

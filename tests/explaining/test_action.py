@@ -29,7 +29,6 @@ def test_an_action_is_the_first_sentence_of_the_explanation(block: int, *, faste
     """Both say the same, and the share is that of the two times in the sentence."""
     run = added(block)
     found = best_action(run.cases[0])
-    assert found is not None
     assert run.to_document().answer[0] == f"**H100 SXM**: {found.sentence}"
     assert (found.change.startswith("BLOCK "), found.share > 0.1) == (faster, faster)
     assert found.change in found.sentence
@@ -43,7 +42,6 @@ def test_wider_loads_are_an_action_where_they_bring_most() -> None:
     lab = dry_run(launched_kernels.layer_norm, "h100")
     run = lab[(4096,)](x, x, w, w, mean, mean, 2050, 2050, 1e-5, BLOCK_SIZE=4096, num_warps=8)
     found = best_action(run.cases[0])
-    assert found is not None
     words = "stride 2064 instead of 2050 and N 2064 instead of 2050"
     assert found.change == f"{words} (if the launch can pass that)"
     assert f"**H100 SXM**: {found.sentence}" in run.to_document().answer

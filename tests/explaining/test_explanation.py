@@ -322,7 +322,6 @@ def test_explain_measures_the_gpu_at_hand() -> None:
     """With --measure on a GPU, its time is there with its conditions, and is a likely one."""
     (record,) = occupancy_lab.explain(cols=4096, rows=8192, measure=True).records
     measurement = record.measurement
-    assert measurement is not None
     assert measurement.status == "measured"
     assert measurement.us_low <= measurement.us <= measurement.us_high
     least = record.to_dict()["least_us"]

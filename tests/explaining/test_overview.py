@@ -92,8 +92,6 @@ def test_each_launch_has_its_time_and_what_bounds_it(sizes: ScriptExplanation) -
     assert len(table.rows) == 6
     for line, row in zip(sizes.lines, table.rows, strict=True):
         found, time = line.record.prediction, line.time  # type: ignore[union-attr]
-        assert found is not None
-        assert time is not None
         assert row[1:4] == (line.gpu.key, "3", cell(found.us))
         assert row[4:6] == (f"{cell(found.low_us)} to {cell(found.high_us)}", cell(time.lost_us))
         assert row[7] == found.bound
@@ -107,7 +105,6 @@ def test_the_answer_says_which_launch_takes_most(sizes: ScriptExplanation) -> No
     ):
         times = [line.time for line in sizes.lines[3 * place : 3 * place + 3]]
         total = KernelTime.total(times)
-        assert total is not None
         assert answer.startswith(f"**{title}**: {duration(total.us)} (")
         share = percent(times[2].us / total.us)  # type: ignore[union-attr]
         assert answer.endswith(

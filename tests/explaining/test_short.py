@@ -176,7 +176,6 @@ def test_a_copy_is_of_this_matrix(make_case: Callable[..., Case]) -> None:
     copy = dataclasses.replace(MEASURED, us=6.2)
     measured = full_of_numbers(make_case, "h100", recorded=Recorded(copy=copy))
     prediction = measured.record.prediction
-    assert prediction is not None
     both = full_of_numbers(make_case, "h100", recorded=Recorded(MEASURED, copy=copy))
     for case, expected in (
         (measured, f"{prediction.share_of_copy:.0%}, both predicted ("),
@@ -239,7 +238,6 @@ def test_a_matrix_has_the_advice_of_any_launch_first(make_case: Callable[..., Ca
     """
     case = full_of_numbers(make_case, "h100")
     own = case.record.prediction
-    assert own is not None
     quick = dataclasses.replace(own, us=own.us * 0.7, low_us=own.low_us * 0.7)
     config = dataclasses.replace(case.config, num_warps=4)
     record = dataclasses.replace(

@@ -151,7 +151,6 @@ def test_lines_of_a_binary_have_widths_and_stalls() -> None:
     """Where the binary is followed its lines are in the order of their stalls, as it says."""
     page = view("h100")
     (record,) = page.records
-    assert record.counts is not None
     run = executed([one.place for one in record.counts.accesses], 100)
     spilling = tuple(
         dataclasses.replace(one, local_bytes=Amount.of(3000), live=90 + place)

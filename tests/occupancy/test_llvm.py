@@ -35,7 +35,6 @@ RESERVE_COUNTED_FROM = "3.9"
 def waves(resource: str, resources: Resources, mp: HipArchitecture) -> int:
     """Return the waves a SIMD that the formula works out on its way to the limit of *resource*."""
     work = RULES[resource].work(resources, mp, scalar_where)
-    assert work is not None
     return work["waves_per_simd"]
 
 

@@ -37,7 +37,6 @@ def simulate(work: int, places: int) -> tuple[int, int]:
 def test_persistent_programs_share_the_rows(rows: int, programs: int, multiprocessors: int) -> None:
     """Every row is done by exactly one program, and no program is left without a row."""
     plan = plan_of(PERSISTENT, Problem(rows, 781), CONFIG, programs, multiprocessors)
-    assert plan.num_programs is not None
     assert plan.resident_programs == programs * multiprocessors
     assert 1 <= plan.num_programs <= min(rows, plan.resident_programs)
     shares = [plan.work_of(program) for program in range(plan.num_programs)]

@@ -19,8 +19,6 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return reports/dry_programs.py as a module."""
     monkeypatch.syspath_prepend(str(ROOT / "reports"))
     spec = importlib.util.spec_from_file_location("dry_programs", ROOT / "reports/dry_programs.py")
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "dry_programs", module)
     spec.loader.exec_module(module)

@@ -48,7 +48,6 @@ def test_another_problem_where_781_was_not_measured() -> None:
     """The first problem with the tutorial's configuration and one stage is taken instead."""
     table = table_of([row(cols=300), row(cols=256), row(cols=256, num_stages=1)])
     found = make_example(make_source(H200, table))
-    assert found is not None
     assert found.problem.cols == 256
 
 

@@ -69,7 +69,5 @@ def test_fewer_multiprocessors_get_fewer_programs() -> None:
     rows = table_of([row(), row("softmax_row", num_stages=1)])
     loop, by_row = records(rows, find_gpu("h100-pcie"))
     assert loop.occupancy.programs_per_multiprocessor == 6
-    assert loop.plan is not None
-    assert by_row.plan is not None
     assert (loop.plan.num_programs, loop.miscount) == (684, None)
     assert by_row.plan.num_programs == 4096

@@ -80,7 +80,6 @@ def test_an_explanation_has_a_point_for_the_launch_and_each_near_it() -> None:
     assert {"num_warps 2", "BLOCK 128"} <= {*names}
     ((intensity, rate),) = points[0].get_offsets().tolist()
     flops, prediction = 1 << 22, case.record.prediction
-    assert prediction is not None
     assert intensity == pytest.approx(flops / (3 * 4 * flops))  # two are read, one is written
     assert rate == pytest.approx(flops / prediction.us * 1e6)
 

@@ -54,8 +54,6 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Cache:
     source = home / "cached_kernels.py"
     shutil.copy(Path(__file__).with_name("cached_kernels.py"), source)
     specification = importlib.util.spec_from_file_location("cached_kernels", source)
-    assert specification is not None
-    assert specification.loader is not None
     module = importlib.util.module_from_spec(specification)
     sys.modules["cached_kernels"] = module
     specification.loader.exec_module(module)

@@ -62,7 +62,6 @@ def test_rows_are_what_explain_works_out(cache: Cache) -> None:
         assert row["next_programs"] == (None if row["local_accesses"] else found.next_programs)
         steps = {step.resource: step for step in found.next_steps}
         if row["fewer_registers"] is not None:
-            assert steps["registers"].most_for_one_more is not None
             fewer = steps["registers"].now - steps["registers"].most_for_one_more
             assert row["fewer_registers"] == fewer
             assert f"({steps['registers'].option})" in row["next_step"]
@@ -74,7 +73,6 @@ def test_warps_are_counted_as_launched(cache: Cache) -> None:
     row = rows_by_entry(cache.folder)[entry.name]
     ptx = (entry / "specialized.ptx").read_text(encoding="utf-8")
     threads = re.search(r"\.(?:req|max)ntid (\d+)", ptx)
-    assert threads is not None
     assert row["num_warps"] == int(threads[1]) // 32 > 4
 
 

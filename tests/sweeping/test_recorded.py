@@ -345,14 +345,12 @@ def test_recorded_files_can_be_searched() -> None:
             problem = Problem(int(row["rows"]), int(row["cols"]), row["dtype"])
             launched = int(float(row["launched"]))
             one = recorded_measurement(row["gpu"], row["kernel"], problem, config, launched)
-            assert one is not None
             assert one.us is not None
 
 
 def test_recorded_copy_is_that_of_the_matrix() -> None:
     """A plain copy is found by rows, columns and dtype; other matrices and GPUs have none."""
     copy = recorded_copy("h200", PROBLEM)
-    assert copy is not None
     providers = pd.read_csv(recorded.files("occupancy_lab.recorded") / "providers-h200.csv")
     name = "rows == 4096 and cols == 781 and dtype == 'float32' and provider == 'copy'"
     assert [copy.us] == list(providers.query(name)["us"])

@@ -35,7 +35,6 @@ CHANGE = "BLOCK 2 instead of 1 (if the kernel allows it)"
 ACTION = Action(CHANGE, f"{CHANGE}: 25 us.", 100.0, 25.0, "25 us")
 GRID = GridLaunches(LAUNCH.grid, 100, record=worked())
 PREDICTION = worked().prediction
-assert PREDICTION is not None
 TOTAL_US = 100 * PREDICTION.us
 
 
@@ -185,7 +184,6 @@ def test_a_dry_run_says_what_explain_says(tmp_path: Path) -> None:
     path.write_text(PROGRAM, encoding="utf-8")
     found = dry_trace(["python", str(path)], gpu="h100", effort=Effort(600))
     action = found.kernels[0].action
-    assert action is not None
     assert action.change.startswith("BLOCK ")
     with Script(f"{path}:main", find_gpu("h100"), None) as script:
         run = explain_launches(script, dict(enumerate(script.launches)), in_program=True)

@@ -131,7 +131,6 @@ def test_a_dry_run_has_launches_wherever_they_are_made(tmp_path: Path) -> None:
     assert launched == {(blocks,): 1 for blocks in range(1, 15)}
     assert all(one.calculation is not None for one in found.kernels)
     assert "Launches may be missing" not in str(found)
-    assert found.outcome is not None
     assert found.outcome.status == 0
 
 
@@ -287,7 +286,6 @@ def test_a_dry_run_of_which_nothing_compiles_fails(tmp_path: Path) -> None:
     wide = "add[(1,)](torch.zeros(1, device='cuda'), 1, BLOCK=256)\n"
     script.write_text(f"{broken}launch(1)\n{wide}", encoding="utf-8")
     found = dry_trace(["python", str(script)], gpu="h100")
-    assert found.outcome is not None
     assert found.outcome.status == 0
 
 
@@ -433,5 +431,4 @@ def test_each_size_of_an_autotuned_kernel_has_its_fastest_configuration(tmp_path
         same = [grid for one in found for grid in one.grids if grid.launches == expected.launches]
         times = [grid.predicted.us for grid in same if grid.predicted is not None]
         assert len(times) == 4
-        assert expected.grids[0].predicted is not None
         assert expected.grids[0].predicted.us == min(times)

@@ -47,7 +47,6 @@ def test_files_of_a_kernel_that_are_none_leave_what_its_process_told(
         put(what, files / name)
     with within(10):
         (found,) = read_records(tmp_path, find_gpu("h100")).kernels
-    assert found.calculation is not None
     assert found.calculation.resources.n_regs == 32
 
 
@@ -156,8 +155,6 @@ def test_values_that_steer_a_loop_make_the_counts_exact() -> None:
         {},
         {"group_gemm_sizes": sizes},
     )
-    assert without.counts is not None
-    assert having.counts is not None
     assert without.counts.flops.exact is None
     assert having.counts.dot_flops["fp16"].exact == 4 * 2 * 256 * 256 * 128
 

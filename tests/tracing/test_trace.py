@@ -71,8 +71,6 @@ def test_signals_reach_the_program_which_decides(number: int) -> None:
         stderr=subprocess.PIPE,
         start_new_session=True,
     ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
         assert [process.stdout.readline() for _ in range(2)] == [b"out\n", b"ready\n"]
         process.send_signal(number)
         assert process.stdout.read() == b"heard\n"
@@ -137,10 +135,8 @@ def test_configurations_and_grids_are_told_apart() -> None:
     assert (first.options["num_warps"], first.constexprs) == (4, {"BLOCK": "256"})
     assert grids(second) == {(1,): 1}
     assert (second.options["num_warps"], second.constexprs) == (8, {"BLOCK": "512"})
-    assert first.calculation is not None
     assert first.calculation.gpu == find_gpu("h100")
     plan = first.plan((528,))
-    assert plan is not None
     assert plan.waves == 528 / (132 * 16)
     assert list(found.table()["launches"]) == [7, 1]
     table = found.table()
@@ -182,7 +178,6 @@ def test_times_are_those_of_the_kernel_alone() -> None:
     assert kernel.us == pytest.approx(40)
     assert kernel.samples >= 10
     assert kernel.total_us == pytest.approx(8000)
-    assert kernel.calculation is not None
     assert kernel.calculation.gpu == find_gpu("h200")
     row = kernel.row()
     assert row["lost_us"] == pytest.approx(200 * (40 - row["speed_of_light_us"]))
@@ -382,7 +377,6 @@ def test_what_a_killed_trace_left_is_removed_by_the_next(tmp_path: Path) -> None
     with subprocess.Popen(
         [sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdout is not None
         left = tmp_path / process.stdout.readline().strip()
         with folder_of_records():
             assert (left / "record").exists()

@@ -50,7 +50,6 @@ def test_everything_is_ranked_by_prediction(launches: Launches) -> None:
         781, gpu="h200", kernel=tuning.best.kernel, **dataclasses.asdict(config)
     )
     own = alone.records[0].prediction
-    assert own is not None
     assert tuning.best.predicted_low_us == table["predicted_low_us"].iloc[0] == own.low_us
     assert tuning.best.predicted_high_us == table["predicted_high_us"].iloc[0]
     assert tuning.best.predicted_high_us == pytest.approx(own.high_us * CHOSEN)
@@ -137,7 +136,6 @@ def test_tutorial_and_defaults_stand_beside_it(
     assert default.num_programs == record.plan.num_programs
     assert (record.miscount is not None) is is_miscount
     timed = record.tutorial_prediction if is_miscount else record.prediction
-    assert timed is not None
     assert tutorial.predicted_us == pytest.approx(timed.us)
     assert (tutorial.predicted_us == default.predicted_us) is not is_miscount
     row = tuning.compared["default of softmax_row"].config
@@ -212,8 +210,6 @@ def test_the_best_predicted_are_good_on_the_gpu_here() -> None:
         pytest.skip("the share was found on an H200")
     few = tune(781, measure=True)
     every = tune(781, measure=True, top=len(few.table))
-    assert few.best.us is not None
-    assert every.best.us is not None
     assert few.best.us < 1.25 * every.best.us
 
 

@@ -99,8 +99,6 @@ def load(folder: Path, source: str) -> Any:
     path = folder / f"file_{len([*folder.iterdir()])}.py"
     path.write_text(textwrap.dedent(source), encoding="utf-8")
     spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)

@@ -227,7 +227,6 @@ def test_bytes_that_are_no_text_are_a_line_too(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         env=os.environ | {"PYTHONPATH": str(tmp_path), "WHERE": ""},
     ) as process:
-        assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(b"\xff\xfe\nhello\n")
         process.stdin.flush()
@@ -247,7 +246,6 @@ def test_nothing_of_a_killed_parent_is_left(tmp_path: Path) -> None:
         "child.ask('sleep')\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as one:
-        assert one.stdout is not None
         *pids, folder = one.stdout.readline().split()
         one.kill()
     assert all(gone(int(pid)) for pid in pids)

@@ -53,7 +53,6 @@ def end_of(block: str, number: int) -> subprocess.CompletedProcess[str]:
     with subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         time.sleep(0.1)
         process.send_signal(number)
