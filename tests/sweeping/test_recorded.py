@@ -6,7 +6,7 @@ import csv
 import dataclasses
 import re
 import time
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import pandas as pd
 import pytest
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     Row = tuple[str, Problem, Config, int, Measurement]
-
-Factory: TypeAlias = pytest.TempPathFactory
 
 
 LAUNCH = {
