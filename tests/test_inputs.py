@@ -186,7 +186,7 @@ def test_stages_that_cannot_fit_need_no_compile(
     assert fits.shared + block_size * problem.item_bytes > caught.value.available
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     gpu=st.sampled_from(["sm_80", "sm_90", "sm_120"]),
     dtype=st.sampled_from(["float32", "float16", "bfloat16"]),

@@ -377,7 +377,6 @@ def test_any_command_line_is_answered(folders: dict[str, str], part: int) -> Non
     @seed(part)
     @settings(
         max_examples=-(-EXAMPLES // PARTS),
-        deadline=None,
         database=None,
         suppress_health_check=list(HealthCheck),
     )

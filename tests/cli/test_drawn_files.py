@@ -40,7 +40,6 @@ STRANGE: list[Any] = [
 ]
 ANY_ROWS = settings(
     max_examples=EXAMPLES,
-    deadline=None,
     database=None,
     derandomize=True,
     suppress_health_check=list(HealthCheck),

@@ -801,7 +801,6 @@ assert model[0].weight.grad.shape == (256, 256)
 """
 
 
-@pytest.mark.slow
 def test_kernels_of_torch_compile_are_seen(tmp_path: Path) -> None:
     """Inductor's kernels, forward and backward, and an operation's, are noted and compile.
 

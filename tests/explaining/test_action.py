@@ -23,7 +23,6 @@ def added(block: int) -> Explanation:
     return lab[grid](ADDED, ADDED, 1 << 22, EVEN=True, BLOCK=block)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("block", "faster"), [(64, True), (1024, False)])
 def test_an_action_is_the_first_sentence_of_the_explanation(block: int, *, faster: bool) -> None:
     """Both say the same, and the share is that of the two times in the sentence."""
@@ -35,7 +34,6 @@ def test_an_action_is_the_first_sentence_of_the_explanation(block: int, *, faste
     assert found.times.replace("instead", "predicted instead") in found.sentence
 
 
-@pytest.mark.slow
 def test_wider_loads_are_an_action_where_they_bring_most() -> None:
     """What a launch would have to pass is named, with the sentence that explains why."""
     x, w, mean = (tensor(shape, "float16") for shape in ((4096, 2050), (2050,), (4096,)))

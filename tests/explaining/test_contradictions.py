@@ -173,9 +173,7 @@ def test_no_page_contradicts_itself() -> None:
     """
     seen: set[tuple[str, str]] = set()
 
-    @settings(
-        max_examples=500, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
-    )
+    @settings(max_examples=500, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(st.one_of(matrices(), launches()))
     def check(page: str) -> None:
         for pair in PAIRS:

@@ -145,9 +145,7 @@ def test_golden_vector_add(
 GPUS = sorted({*devices(), *bare_gpus()})
 
 
-@settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     gpu=st.sampled_from(GPUS),
     kernel=st.sampled_from(["softmax", "softmax_row", "vector_add"]),

@@ -84,7 +84,6 @@ def tables(found: ScriptExplanation) -> tuple[Table, ...]:
     return found.to_document().sections[0].tables
 
 
-@pytest.mark.slow
 def test_each_launch_has_its_time_and_what_bounds_it(sizes: ScriptExplanation) -> None:
     """On each GPU it is the time of a page of the launch, with the range and what all lose."""
     table = tables(sizes)[0]
@@ -97,7 +96,6 @@ def test_each_launch_has_its_time_and_what_bounds_it(sizes: ScriptExplanation) -
         assert row[7] == found.bound
 
 
-@pytest.mark.slow
 def test_the_answer_says_which_launch_takes_most(sizes: ScriptExplanation) -> None:
     """It has the time of all launches on each GPU, and the share of the one with most."""
     for place, (title, answer) in enumerate(
@@ -112,7 +110,6 @@ def test_the_answer_says_which_launch_takes_most(sizes: ScriptExplanation) -> No
         )
 
 
-@pytest.mark.slow
 def test_launches_of_a_line_are_told_apart(sizes: ScriptExplanation) -> None:
     """Each has the numbers that differ and whether 16 divides them; their line is said once."""
     table = tables(sizes)[-1]
@@ -127,7 +124,6 @@ def test_launches_of_a_line_are_told_apart(sizes: ScriptExplanation) -> None:
     assert sizes.to_markdown().count("bench.py:1") == 1
 
 
-@pytest.mark.slow
 def test_lines_are_shown_where_they_differ(path: Path) -> None:
     """Launches of several lines have theirs, and the constexprs that are not the same."""
     found = explain_script(f"{path}:lines", gpu="h100")
@@ -140,7 +136,6 @@ def test_lines_are_shown_where_they_differ(path: Path) -> None:
     assert "## 2 scale, grid 8192, on H100 SXM" in found.to_markdown()
 
 
-@pytest.mark.slow
 def test_what_differs_may_be_a_float_a_bool_or_a_dtype(path: Path) -> None:
     """Each is said as it is passed."""
     assert [row[1] for row in tables(explain_script(f"{path}:numbers", gpu="h100"))[-1].rows] == [
@@ -151,7 +146,6 @@ def test_what_differs_may_be_a_float_a_bool_or_a_dtype(path: Path) -> None:
     ]
 
 
-@pytest.mark.slow
 def test_what_does_not_compile_has_no_time(path: Path) -> None:
     """Its row is one of dashes, and the sum says of how many launches it is."""
     found = explain_script(f"{path}:unknown", gpu="h100")
@@ -160,7 +154,6 @@ def test_what_does_not_compile_has_no_time(path: Path) -> None:
     assert " are predicted for 1 of 2 launches, 100% of that for launch 1, " in found.to_markdown()
 
 
-@pytest.mark.slow
 def test_where_no_time_is_predicted_there_are_no_columns_of_times(path: Path) -> None:
     """An architecture has no number of SMs, and its launches no time."""
     found = explain_script(f"{path}:lines", gpu="sm_90")
@@ -168,7 +161,6 @@ def test_where_no_time_is_predicted_there_are_no_columns_of_times(path: Path) ->
     assert "lost us" not in found.to_markdown()
 
 
-@pytest.mark.slow
 def test_the_overview_fits_a_terminal_of_80_columns(sizes: ScriptExplanation) -> None:
     """No cell of the times is broken."""
     out = io.StringIO()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from occupancy_lab.kernel import kernel_names
@@ -41,7 +41,6 @@ def double(x: torch.Tensor) -> torch.Tensor:
     return 2 * x
 
 
-@settings(deadline=None)
 @given(st.integers(1, 40), st.integers(1, 40), st.floats(-0.5, 0.5))
 def test_error_is_the_part_that_is_wrong(rows: int, cols: int, wrong: float) -> None:
     """A result that is a part too large has that part as its error."""

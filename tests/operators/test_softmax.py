@@ -121,7 +121,7 @@ def test_special_values(place: Place) -> None:
     check(softmax(x, 0), x, 0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_any_view(data: st.DataObject) -> None:
     """Whatever permutation, slice and expansion a tensor is a view by, the strides are found."""

@@ -59,7 +59,7 @@ def test_an_svg_names_each_kernel_where_the_mouse_is_over_it(tmp_path: Path) -> 
     assert titles == {"kernel-1": words[0], "kernel-2": words[1]}
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     st.lists(
         st.builds(

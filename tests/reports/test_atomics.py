@@ -18,7 +18,6 @@ def test_half_of_the_additions_are_met_within_an_eighth() -> None:
     assert errors[100] <= 0.40
 
 
-@pytest.mark.slow
 def test_the_rows_are_what_the_lab_predicts() -> None:
     """Every eighth is worked out anew; another Triton compiles nearly the same."""
     rows = read("h100")[::8]

@@ -166,7 +166,6 @@ step(torch.randn(2048, 768, device="cuda"), torch.ones(768, device="cuda"))
 """
 
 
-@pytest.mark.slow
 def test_launches_of_torch_compile_are_as_a_dry_run_has_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

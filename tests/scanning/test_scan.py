@@ -176,7 +176,6 @@ def test_spills_are_not_advised_against_by_what_is_slower(cache: Cache) -> None:
     assert "maxnreg" not in found["gain_by"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("launch", [{}, {"grid": "2048", "assume": "N=50272"}])
 def test_no_advice_leads_to_a_slower_entry_of_the_cache(
     cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launch: dict[str, Any]

@@ -50,7 +50,6 @@ def rows(found: DryTraces, table: int) -> Sequence[Sequence[str]]:
     return found.to_document().sections[0].tables[table].rows
 
 
-@pytest.mark.slow
 def test_each_gpu_is_asked_by_the_program_itself(found: DryTraces) -> None:
     """The grid is that of the GPU's multiprocessors, as the program read its properties."""
     grids = {one.gpu.key: one.shown[0].main_grid for one in found.traces}
@@ -58,7 +57,6 @@ def test_each_gpu_is_asked_by_the_program_itself(found: DryTraces) -> None:
     assert list(found.table()["gpu"]) == ["h100", "h200", "rtx-pro-6000-server"]
 
 
-@pytest.mark.slow
 def test_the_totals_are_side_by_side(found: DryTraces) -> None:
     """More bandwidth is less time for a kernel that only moves bytes; the ratio is to the least."""
     h100, h200, none = found.to_dict()["totals"]
@@ -74,7 +72,6 @@ def test_the_totals_are_side_by_side(found: DryTraces) -> None:
     assert [row[0] for row in rows(found, 1)] == ["add"]
 
 
-@pytest.mark.slow
 def test_check_takes_the_rows_of_all_gpus(found: DryTraces, tmp_path: Path) -> None:
     """A condition is held to each GPU's row; a time that is not known breaks it."""
     path = tmp_path / "trace.json"
@@ -85,7 +82,6 @@ def test_check_takes_the_rows_of_all_gpus(found: DryTraces, tmp_path: Path) -> N
     ]
 
 
-@pytest.mark.slow
 def test_a_gpu_without_times_is_named(found: DryTraces) -> None:
     """It is not the fastest, and not left out."""
     first, *others = found.to_document().answer
@@ -99,7 +95,6 @@ def test_a_gpu_without_times_is_named(found: DryTraces) -> None:
     )
 
 
-@pytest.mark.slow
 def test_what_brings_most_is_told_of_each_gpu_where_seconds_are_given(
     found: DryTraces, tmp_path: Path
 ) -> None:
@@ -122,7 +117,6 @@ def test_what_brings_most_is_told_of_each_gpu_where_seconds_are_given(
     assert "trace --report writes of one GPU." in " ".join(report.split())
 
 
-@pytest.mark.slow
 def test_a_program_that_launches_nothing_says_so_once(tmp_path: Path) -> None:
     """There is no table of kernels, and its status is that of the program."""
     script = tmp_path / "none.py"
