@@ -269,26 +269,20 @@ def test_a_number_that_is_not_passed_stays() -> None:
 
 
 @pytest.mark.slow
-def test_another_block_has_the_grid_that_covers_as_much() -> None:
-    """Where the grid is given as numbers, twice a block of columns has half the programs."""
+@pytest.mark.parametrize(
+    ("grid", "given"),
+    [((128, 64), True), (lambda named: (8192 // named["BLOCK"], 4096 // named["BLOCK"]), False)],
+)
+def test_another_block_has_the_grid_that_covers_as_much(grid: Any, *, given: bool) -> None:
+    """Numbers are halved for a block twice as large; what works a grid out is not said twice."""
     x = tensor((8192, 4096), "float16")
     lab = dry_run(launched_kernels.transpose, "h100")
-    (case,) = lab[(128, 64)](x, x, 8192, 4096, BLOCK=64).cases
+    (case,) = lab[grid](x, x, 8192, 4096, BLOCK=64).cases
     found = [one.changes for one in case.neighbours if "BLOCK" in one.changes]
     assert found
-    assert all(one["grid"] == (8192 // one["BLOCK"], 4096 // one["BLOCK"]) for one in found)
-
-
-@pytest.mark.slow
-def test_a_launch_that_works_out_its_grid_is_tried_once_each() -> None:
-    """What its own grid gives is what would be guessed, and no row says it twice."""
-    x = tensor((8192, 4096), "float16")
-    lab = dry_run(launched_kernels.transpose, "h100")
-    tiles = lambda named: (8192 // named["BLOCK"], 4096 // named["BLOCK"])  # noqa: E731 - as a launch line has it
-    (case,) = lab[tiles](x, x, 8192, 4096, BLOCK=64).cases
-    found = [one.changes for one in case.neighbours if "BLOCK" in one.changes]
-    assert found
-    assert not any("grid" in one for one in found)
+    for one in found:
+        covering = (8192 // one["BLOCK"], 4096 // one["BLOCK"])
+        assert one.get("grid") == (covering if given else None)
 
 
 def given(programs: int, *most: int | None, us: float = 9.0) -> Any:

@@ -213,12 +213,13 @@ def test_other_options_give_the_binary_of_the_source(options: dict[str, int]) ->
 
 
 @pytest.mark.slow
-def test_a_number_that_16_divides_gives_the_binary_of_the_source() -> None:
-    """It is marked in the text as Triton marks it, and nothing else is."""
-    before, after = from_source(N - 8), from_source(N)
-    noted = {"x_ptr": Pointer("float32", 4 * N), "y_ptr": Pointer("float32", 4 * N), "n": N - 8}
+@pytest.mark.parametrize(("noted_n", "n"), [(N - 8, N), (N, N - 8)])
+def test_another_number_gives_the_binary_of_the_source(noted_n: int, n: int) -> None:
+    """That 16 divides it is marked in the text as Triton marks it, or the mark is taken away."""
+    before, after = from_source(noted_n), from_source(n)
+    noted = {"x_ptr": Pointer("float32", 4 * N), "y_ptr": Pointer("float32", 4 * N), "n": noted_n}
     with offline(H100.target):
-        again = _warm_up(before.asm["ttir"], noted, grid=(1,), **{**noted, "n": N})
+        again = _warm_up(before.asm["ttir"], noted, grid=(1,), **{**noted, "n": n})
     assert again.asm["cubin"] == after.asm["cubin"] != before.asm["cubin"]
 
 
@@ -237,13 +238,3 @@ def test_what_an_autotuner_timed_is_not_proposed() -> None:
     }
     another = dataclasses.replace(other, kernel="another")
     assert without_timed(case, kernel, [kernel, another]).neighbours == case.neighbours
-
-
-@pytest.mark.slow
-def test_a_number_that_16_no_longer_divides_gives_the_binary_of_the_source() -> None:
-    """The mark in the text is taken away."""
-    before, after = from_source(N), from_source(N - 8)
-    noted = {"x_ptr": Pointer("float32", 4 * N), "y_ptr": Pointer("float32", 4 * N), "n": N}
-    with offline(H100.target):
-        again = _warm_up(before.asm["ttir"], noted, grid=(1,), **{**noted, "n": N - 8})
-    assert again.asm["cubin"] == after.asm["cubin"] != before.asm["cubin"]

@@ -240,15 +240,6 @@ print(hits)
 
 
 @pytest.mark.usefixtures("here")
-def test_both_can_be_called_by_one_autotuner() -> None:
-    """Triton's own `prune_configs` prunes and ranks with both."""
-    configs = configs_of(BLOCK_SIZE=(128, 1024), num_warps=(4,), num_stages=(1, 2))
-    tuner = tuned(double, configs, **BOTH, top_k=1)
-    tuner.nargs = dict(zip(double.arg_names, ARGUMENTS, strict=False))
-    assert tuner.prune_configs({"grid": grid, "warmup": False}) == [configs[2]]
-
-
-@pytest.mark.usefixtures("here")
 def test_arguments_by_name_and_heuristics() -> None:
     """Arguments that are passed by name, and heuristics below the autotuner, count too."""
     kernel = triton.heuristics({"BLOCK_SIZE": lambda named: 512 if named["n"] > 0 else 1})(double)

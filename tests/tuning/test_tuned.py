@@ -148,19 +148,6 @@ def test_a_size_of_the_file_is_launched_as_it_says(
     assert kernel.best_config.kwargs == {"BLOCK_SIZE": 256}
 
 
-@pytest.mark.parametrize(
-    ("n", "block"), [(1, 256), (3000, 256), (5000, 512), (2**16, 512), (2**18, 1024), (2**30, 1024)]
-)
-@pytest.mark.usefixtures("made")
-def test_another_size_takes_the_nearest_ones(
-    write: Callable[..., Path], n: int, block: int
-) -> None:
-    """The nearest size is that of the nearest logarithm."""
-    kernel = occupancy_lab.tuned(write())(double)
-    kernel[grid](X, X, n)
-    assert kernel.best_config.kwargs == {"BLOCK_SIZE": block}
-
-
 def test_warmup_compiles_what_is_launched(
     write: Callable[..., Path], made: list[dict[str, Any]]
 ) -> None:
