@@ -62,8 +62,7 @@ class Numbers:
 
     def whole(self, low: int, high: int) -> int:
         """Draw a whole number."""
-        number: int = self._draw(st.integers(low, high))
-        return number
+        return self._draw(st.integers(low, high))
 
     def one_of(self, values: Sequence[Any]) -> Any:
         """Draw one of *values*."""
@@ -159,8 +158,7 @@ class Numbers:
         if how == "constant":
             return self.constant()
         if how != "program" and self._named:
-            number: Number = self.one_of(self._named)
-            return number
+            return self.one_of(self._named)
         return self.program()
 
     def _operation(self, how: str, depth: int) -> Number:

@@ -71,11 +71,9 @@ def lab(*words: object) -> subprocess.CompletedProcess[str]:
 def explain(kernel: Kernel, **changes: Any) -> Explanation:
     """Explain *kernel* with some fields changed."""
     changed = dataclasses.replace(kernel, **changes)
-    found = occupancy_lab.explain(
+    return occupancy_lab.explain(
         cols=781, kernel=changed, gpu="h100", **({"cache": False} if changes else {})
     )
-    assert isinstance(found, occupancy_lab.Explanation)
-    return found
 
 
 def flat(document: str) -> str:

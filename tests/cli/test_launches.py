@@ -17,8 +17,6 @@ from occupancy_lab.values import Resources
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import click
-
     from occupancy_lab.values import Target
 
 FILE = launched_kernels.__file__
@@ -182,9 +180,9 @@ def test_a_matrix_has_no_use_for_a_launch(command: str, option: str) -> None:
 @pytest.mark.parametrize("command", ["explain", "sweep", "compare", "tune"])
 def test_help_says_that_code_is_run(command: str) -> None:
     """Each command that takes FILE.py:FUNCTION shows it; explain says that its code is run."""
-    found: click.Command = main.commands[command]
     usage = run(command, "--help").stdout
     assert "[FILE.py:FUNCTION]" in usage
-    assert {"signature", "constexprs", "options", "grid"} <= {one.name for one in found.params}
+    names = {one.name for one in main.commands[command].params}
+    assert {"signature", "constexprs", "options", "grid"} <= names
     if command == "explain":
         assert "code is run on import" in " ".join(usage.split())

@@ -31,8 +31,7 @@ def printed(words: Sequence[str]) -> list[dict[str, Any]]:
     """Return the rows that a scan prints as JSON."""
     done = run("scan", *words, "--json")
     assert (done.returncode, done.stderr) == (0, "")
-    rows: list[dict[str, Any]] = json.loads(done.stdout)
-    return rows
+    return json.loads(done.stdout)
 
 
 def entries(rows: Sequence[dict[str, Any]]) -> list[str]:

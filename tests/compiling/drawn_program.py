@@ -93,8 +93,7 @@ class Program:
 
     def some(self) -> Pair:
         """Return one of the pairs."""
-        pair: Pair = self.draw(st.sampled_from(self.pairs))
-        return pair
+        return self.draw(st.sampled_from(self.pairs))
 
     def forget(self, pair: Pair) -> None:
         """Take it that nobody knows the values of a storage, which stays where it is."""

@@ -283,8 +283,7 @@ def ask(script: Path) -> Iterator[Callable[..., Ran]]:
         request = Run(f"{file}:{function}", find_gpu(gpu), None)
         line = child.ask(to_line(request), 120)
         assert line, child.last_words
-        ran: Ran = from_line(Ran, line)
-        return ran
+        return from_line(Ran, line)
 
     yield run
     child.close()

@@ -71,7 +71,6 @@ def check(row: dict[str, Any]) -> None:
         allocated_vgprs=numbers["allocated_vgprs"],
     )
     mp = architectures()[row["arch"]]
-    assert isinstance(mp, HipArchitecture)
     assert numbers["llvm_occupancy"] == expected(resources, mp, row["triton"]), row
 
 
@@ -118,8 +117,7 @@ def translated(text: str, arch: str) -> str:
     # The arguments that later versions of Triton added are switches, off.
     switches = [True, False] + [False] * (version(triton.__version__) >= (3, 8))
     llvm.init_targets()
-    said: str = llvm.translate_to_asm(text, "amdgcn-amd-amdhsa", arch, "", [], *switches)
-    return said
+    return llvm.translate_to_asm(text, "amdgcn-amd-amdhsa", arch, "", [], *switches)
 
 
 def assembly(clobbered: list[str], arch: str) -> Iterator[tuple[int, int, int]]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 from record_atomics import launches, predict, read
 
-from occupancy_lab.record import Record
-
 
 def test_half_of_the_additions_are_met_within_an_eighth() -> None:
     """Three in four are within a fifth, nine in ten within two, whatever they share or how far."""
@@ -22,5 +20,4 @@ def test_the_rows_are_what_the_lab_predicts() -> None:
     """Every eighth is worked out anew; another Triton compiles nearly the same."""
     rows = read("h100")[::8]
     for row, record in zip(rows, predict(rows, "h100"), strict=True):
-        assert isinstance(record, Record)
         assert record.prediction.us == pytest.approx(float(row["predicted_us"]), rel=0.05)

@@ -20,7 +20,6 @@ from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.occupancy import cuda, hip
 from occupancy_lab.occupancy.calculator import calculate, unit_words
-from occupancy_lab.record import Record
 from occupancy_lab.sweeping import sweep
 from occupancy_lab.sweeping.grid import make_table
 from occupancy_lab.sweeping.run import run
@@ -170,7 +169,6 @@ def test_no_column_is_silently_empty() -> None:
     """Each column is filled where all is known or a launch failed, with what its schema says."""
     failure = Failure(Status.COMPILE_FAILED, "no such thing")
     runs = records_of([asked("b200"), asked("h100")], [WHOLE, failure], triton="3.7.1")
-    assert isinstance(runs[0], Record)
     counts, code = rows(4096, 781, 592), executed([place(3), place(20)], 8 * 4096)
     runs[0] = dataclasses.replace(runs[0], counts=counts, executed=code).with_time()
     table = make_table(runs)

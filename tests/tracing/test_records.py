@@ -110,8 +110,7 @@ def noted(launch: Any) -> dict[str, Any]:
         name: tensor(value.dtype, 1 << 30) if hasattr(value, "dtype") else value
         for name, value in launch.arguments.items()
     }
-    found: dict[str, Any] = passed(values)
-    return found
+    return passed(values)
 
 
 def kept(folder: Path) -> Any:
