@@ -112,7 +112,9 @@ WIDE: dict[str, Callable[[], Tensor]] = {
 and kernels count on not to be."""
 
 
-def check_softmax(result: Tensor, x: Tensor, epsilons: float | None = None) -> None:
+def check_softmax(
+    result: Tensor, x: Tensor, epsilons: float | None = None, *, dim: int = 1
+) -> None:
     """Hold *result* to torch's float64 softmax of *x*, NaN for NaN.
 
     The relative error may be *epsilons* of the dtype; by default 16 for float32 arithmetic and 2
@@ -122,7 +124,7 @@ def check_softmax(result: Tensor, x: Tensor, epsilons: float | None = None) -> N
         epsilons = 16 if x.dtype == torch.float32 else 2
     limits = torch.finfo(x.dtype)
     smallest = limits.tiny if x.dtype == torch.float32 else limits.tiny * limits.eps
-    expected = torch.softmax(x.double(), dim=1)
+    expected = torch.softmax(x.double(), dim)
     assert result.dtype == x.dtype
     torch.testing.assert_close(
         result.double(), expected, rtol=epsilons * limits.eps, atol=2 * smallest, equal_nan=True

@@ -13,7 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matrices import to_gpu
+from matrices import DTYPES, INF, NAN, check_softmax, to_gpu
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import occupancy_lab
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
     Place = Callable[[Tensor], Tensor]
 
-INF, NAN = float("inf"), float("nan")
-DTYPES = [torch.float32, torch.float16, torch.bfloat16]
-
 
 def random(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
     """Return normally distributed elements, the same in every run."""
@@ -42,17 +39,7 @@ def random(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Te
 
 def check(y: Tensor, x: Tensor, dim: int = -1) -> None:
     """Hold *y* to torch's softmax of *x* in float64, its dtype and its strides."""
-    expected = torch.softmax(x.double(), dim)
-    units = 16 if x.dtype == torch.float32 else 2
-    limits = torch.finfo(x.dtype)
-    torch.testing.assert_close(
-        y.double().cpu(),
-        expected.cpu(),
-        rtol=units * limits.eps,
-        atol=2 * (limits.tiny if x.dtype == torch.float32 else limits.tiny * limits.eps),
-        equal_nan=True,
-    )
-    assert y.dtype == x.dtype
+    check_softmax(y.cpu(), x.cpu(), dim=dim)
     assert y.stride() == torch.softmax(x.cpu(), dim).stride()
 
 
