@@ -11,7 +11,7 @@ import pytest
 from occupancy_lab import InputError, explain, find_gpu, scan
 from occupancy_lab.expressions import parse
 from occupancy_lab.occupancy.calculator import calculate
-from occupancy_lab.scanning.cache import find_entries, read_entry
+from occupancy_lab.scanning.cache import CachedKernel, find_entries, read_entry
 from occupancy_lab.scanning.launched import Described, launch_of
 from occupancy_lab.scanning.page import LAUNCH_COLUMNS
 from occupancy_lab.scanning.recorded import Parameter, Recorded
@@ -47,6 +47,7 @@ def grid_of(cache: Cache, recorded: Recorded, **described: Any) -> tuple[int, ..
     """Return the grid of an entry of which that is recorded."""
     (entry,) = find_entries([cache.entry("scale")]).entries
     kernel = read_entry(entry)
+    assert isinstance(kernel, CachedKernel)
     calculation = calculate(kernel.resources, find_gpu("h100"))
     found = launch_of(kernel, recorded, calculation, Described(**described))
     return None if found is None else found.bound.launch.grid
