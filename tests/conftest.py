@@ -1,22 +1,16 @@
 """What all tests share: a home of their own, golden files, and why GPU tests are skipped."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from shared_compilers import SharedCompilers
-    from warm_scripts import WarmScripts
+from shared_compilers import SharedCompilers
+from warm_scripts import WarmScripts
 
 # Other tests run beside each, so that how long a draw takes says nothing about it.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -1,17 +1,12 @@
 """Matrices that each have a trap of their own, and what kernels must make of them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from occupancy_lab.values import Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import Tensor
 
 MAX_SHARED = 232_448
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)

@@ -1,13 +1,11 @@
 """What cannot be asked for, and the sentence that says what can."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import re
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +15,7 @@ from hypothesis import strategies as st
 from records import compile_resources, make_record
 
 from occupancy_lab.errors import DoesNotFitError, InputError
-from occupancy_lab.gpus import PresentGpu, bare_gpus, find_gpu
+from occupancy_lab.gpus import Gpu, PresentGpu, bare_gpus, find_gpu
 from occupancy_lab.inputs import (
     asked_gpus,
     check_config,
@@ -36,9 +34,6 @@ from occupancy_lab.inputs import (
 )
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.values import Config, Problem
-
-if TYPE_CHECKING:
-    from occupancy_lab.gpus import Gpu
 
 SOFTMAX, VECTOR_ADD = load_kernel("softmax"), load_kernel("vector_add")
 H100 = find_gpu("h100")

@@ -1,7 +1,5 @@
 """Where kernels are found: by name, and in a file of the user's own."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -13,13 +11,7 @@ from occupancy_lab import kernels
 from occupancy_lab.arguments import tensor
 from occupancy_lab.errors import InputError
 from occupancy_lab.inputs import TUTORIAL_KERNEL
-from occupancy_lab.kernel import (
-    kernel_names,
-    load_file,
-    load_function,
-    load_kernel,
-    variants,
-)
+from occupancy_lab.kernel import kernel_names, load_file, load_function, load_kernel, variants
 
 OWN_KERNEL = """
 import dataclasses

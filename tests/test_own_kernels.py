@@ -1,23 +1,26 @@
 """A KERNEL of the user's own: the simplest works everywhere, and each field adds what it says."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
-from typing import TYPE_CHECKING, Any
+import subprocess
+from pathlib import Path
+from typing import Any
 
 import pytest
 from in_process import run
 
 import occupancy_lab
-from occupancy_lab import Config, Grid, InputError, Kernel, MemoryStep, Problem, load_kernel
+from occupancy_lab import (
+    Config,
+    Explanation,
+    Grid,
+    InputError,
+    Kernel,
+    MemoryStep,
+    Problem,
+    load_kernel,
+)
 from occupancy_lab.inputs import NamedKernel, check_measurable
-
-if TYPE_CHECKING:
-    import subprocess
-    from pathlib import Path
-
-    from occupancy_lab import Explanation
 
 FUNCTION = """
 import triton

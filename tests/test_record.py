@@ -1,11 +1,10 @@
 """From a problem to a launch plan, on GPUs that are not here."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import launched_kernels
 import pytest
@@ -32,11 +31,6 @@ from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.record import Record
 from occupancy_lab.signature import read_launches
 from occupancy_lab.values import Config, Measurement, Problem, Resources
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from occupancy_lab.record import Record
 
 PROBLEM, CONFIG = Problem(4096, 781), Config(1024, 8, 4)
 SOFTMAX = NamedKernel("softmax", load_kernel("softmax"))

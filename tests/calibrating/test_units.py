@@ -1,12 +1,11 @@
 """Units of a GPU: the kernels do what they are to time, and times become rates."""
 
-from __future__ import annotations
-
 import ctypes
 import dataclasses
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from disassembled import INSTRUCTION, nvdisasm
@@ -26,9 +25,6 @@ from occupancy_lab.calibrating.units import (
 from occupancy_lab.compiling.offline import offline
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.launch import Launch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 H100, MI300X = find_gpu("h100").target, find_gpu("mi300x").target
 MEANT = {

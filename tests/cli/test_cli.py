@@ -1,18 +1,13 @@
 """The command line as its user meets it: what is asked, what is answered, what is refused."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
 import shlex
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from in_process import run
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def json_of(*arguments: str) -> object:

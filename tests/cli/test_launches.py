@@ -1,9 +1,8 @@
 """The commands of FILE.py:FUNCTION: what they print, what they refuse, and how they exit."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import launched_kernels
 import pytest
@@ -12,12 +11,7 @@ from stand_ins import GivenCompiler, values_of
 
 from occupancy_lab.cli import main
 from occupancy_lab.explaining import dry_run
-from occupancy_lab.values import Resources
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from occupancy_lab.values import Target
+from occupancy_lab.values import Resources, Target
 
 FILE = launched_kernels.__file__
 TYPES = "x_ptr=*fp16,y_ptr=*fp16,M=4096,N=i32"

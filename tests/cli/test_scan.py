@@ -1,20 +1,16 @@
 """`occupancy-lab scan`: which rows it prints, in which form, and how it ends."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from in_process import run
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    PutEntry = Callable[..., None]
+PutEntry = Callable[..., None]
 
 
 @pytest.fixture

@@ -1,13 +1,14 @@
 """Predictions, set against measured times: what counts, what is said of it, what is broken."""
 
-from __future__ import annotations
+from collections.abc import Callable
+from pathlib import Path
 
-from typing import TYPE_CHECKING
-
+import pandas as pd
 import pytest
 from stand_ins import UNLISTED, put_calibration, put_here
 
 from occupancy_lab.errors import InputError
+from occupancy_lab.evaluating import Evaluation
 from occupancy_lab.evaluating.evaluation import (
     broken_limits,
     choose,
@@ -20,15 +21,7 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.throughput.launch_time import basis_words
 from occupancy_lab.throughput.rounds import launch_us
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    import pandas as pd
-
-    from occupancy_lab.evaluating import Evaluation
-
-    Table = Callable[..., pd.DataFrame]
+Table = Callable[..., pd.DataFrame]
 
 
 H200 = find_gpu("h200")

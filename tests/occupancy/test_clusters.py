@@ -1,7 +1,5 @@
 """Whole clusters: what an H200's driver counts and runs at once, and how a formula behaves."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import re

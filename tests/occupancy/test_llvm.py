@@ -4,14 +4,13 @@ LLVM's `; Occupancy:` counts the waves of one SIMD, by VGPRs, SGPRs and wave slo
 the LDS of a Triton kernel nor how whole programs fit.
 """
 
-from __future__ import annotations
-
 import csv
 import itertools
 import re
 import runpy
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -19,9 +18,6 @@ from occupancy_lab.gpus import HipArchitecture, architectures
 from occupancy_lab.occupancy import hip
 from occupancy_lab.occupancy.rule import scalar_where
 from occupancy_lab.values import Config, Resources
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 RECORDED = Path(__file__).with_name("recorded")
 RULES = {rule.resource: rule for rule in hip.RULES}

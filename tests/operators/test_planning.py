@@ -3,12 +3,11 @@
 # A @triton.jit function's arguments have no Python types, and this one uses none.
 # ruff: noqa: ANN001, ANN202, ARG001, N803, PLR0913, PLR0917
 
-from __future__ import annotations
-
 import dataclasses
+from collections.abc import Iterator
 from contextlib import nullcontext
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -25,9 +24,6 @@ from occupancy_lab.operators.planning import Choice, Launcher, Rows, as_laid_out
 from occupancy_lab.operators.softmax import FORWARD
 from occupancy_lab.tuning import tune
 from occupancy_lab.values import Config, Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 H200 = find_gpu("h200")
 FEW = ("softmax_row", "softmax_loop")

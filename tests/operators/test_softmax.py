@@ -3,17 +3,17 @@
 On the CPU a stand-in launches: what is tested is all but the kernels. On a GPU they run too.
 """
 
-from __future__ import annotations
-
 import re
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matrices import DTYPES, INF, NAN, check_softmax, to_gpu
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import occupancy_lab
@@ -24,12 +24,7 @@ from occupancy_lab.operators.planning import Rows
 from occupancy_lab.operators.softmax import FORWARD
 from occupancy_lab.values import Problem
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import Tensor
-
-    Place = Callable[[Tensor], Tensor]
+Place = Callable[[Tensor], Tensor]
 
 
 def random(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:

@@ -1,7 +1,5 @@
 """Atomic additions: how near the recorded launches are predicted."""
 
-from __future__ import annotations
-
 import pytest
 from record_atomics import launches, predict, read
 

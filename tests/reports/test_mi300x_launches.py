@@ -1,7 +1,5 @@
 """Predicted times beside those of AMD's traces of an MI300X, as recorded."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import mi300x_launches

@@ -1,7 +1,5 @@
 """What is recorded of a trace beside the profiler: which counts are held against which."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

@@ -1,13 +1,10 @@
 """The page that sets AMD beside NVIDIA remakes itself from its rows, and its words follow them."""
 
-from __future__ import annotations
-
 import csv
 import re
 import runpy
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import amd_nvidia
 import pytest
@@ -23,12 +20,10 @@ from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.gpus import HipArchitecture, find_gpu
 from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.occupancy import Rocm
+from occupancy_lab.record import Record
 from occupancy_lab.text.document import to_markdown
 from occupancy_lab.throughput.launch_time import MEASURED
 from occupancy_lab.values import Config, Problem
-
-if TYPE_CHECKING:
-    from occupancy_lab.record import Record
 
 REPORTS = Path(__file__).parent.parent.parent / "reports"
 PICTURE = REPORTS / "amd-nvidia" / "num-stages.svg"

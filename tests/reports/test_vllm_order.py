@@ -1,7 +1,5 @@
 """Where vLLM's tuned fused-MoE configurations stand among predicted times, as recorded."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A sweep: every configuration is a row, compiled once, and nothing finished is lost."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import os

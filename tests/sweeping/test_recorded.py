@@ -1,12 +1,11 @@
 """What was recorded: tables of measured launches, and one launch found by what it was."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import re
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -40,11 +39,7 @@ from occupancy_lab.table.columns import COLUMNS
 from occupancy_lab.table.rows import to_csv, to_json
 from occupancy_lab.values import Config, Failure, Measurement, Problem, Status
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
-
-    Row = tuple[str, Problem, Config, int, Measurement]
+Row = tuple[str, Problem, Config, int, Measurement]
 
 
 LAUNCH = {
