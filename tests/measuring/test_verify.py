@@ -36,6 +36,8 @@ from occupancy_lab.measuring.verify import (
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import NamedKernel
     from occupancy_lab.record import Record
@@ -302,6 +304,15 @@ def test_no_nvidia_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(verify_module, "present_gpus", lambda present=present: present)
         with pytest.raises(InputError, match="none is at hand"):
             verify_here()
+
+
+def test_table(machine: Machine, check_golden: Callable[[str, str], None]) -> None:
+    """The table groups by configuration and says what agrees, what differs and what was not."""
+    machine.ncu = {"limit_registers": 7, "read_bytes": None}
+    good = verify("softmax", PROBLEM, [CONFIG], H200)
+    machine.failure = "Nsight Compute is not installed"
+    bare = verify("softmax", PROBLEM, [Config(1024, 4, 1)], H200)
+    check_golden("verification.md", Verification((*good, *bare)).to_markdown())
 
 
 @given(st.lists(st.sampled_from([True, False, None])))
