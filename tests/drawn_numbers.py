@@ -1,17 +1,13 @@
 """Scalars, tiles of whole numbers and masks of kernels that are drawn at random."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypothesis import strategies as st
 from interpreted import Tensor
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 DTYPES = ("float16", "float32", "int8", "float64")
 INDICES = 24
