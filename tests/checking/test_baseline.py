@@ -1,22 +1,17 @@
 """`check --baseline`: conditions on what another file has of the same rows."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from compiled_rows import compiled, failed
 
 from occupancy_lab.checking import Check, check, read_checks
 from occupancy_lab.cli import main
 from occupancy_lab.errors import InputError
 from occupancy_lab.table.rows import FORMS
-
-if TYPE_CHECKING:
-    from click.testing import Result
 
 SLOWER = "predicted_us <= baseline * 1.05"
 

@@ -1,10 +1,9 @@
 """What would mend a row: a launch that was compiled, meets its checks and spills no more."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from compiled_rows import compiled, failed
@@ -14,14 +13,9 @@ from hypothesis import strategies as st
 from occupancy_lab import explain_launch
 from occupancy_lab.checking import check
 from occupancy_lab.checking.conditions import Check
-from occupancy_lab.checking.mending import Mender
+from occupancy_lab.checking.mending import Mend, Mender
 from occupancy_lab.checking.rows import Table, make_rows
 from occupancy_lab.prediction import NOT_FOLLOWED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from occupancy_lab.checking.mending import Mend
 
 
 def mend(condition: str, *rows: dict[str, Any]) -> Mend | None:

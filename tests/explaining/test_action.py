@@ -1,17 +1,11 @@
 """The one action of a launch is what its explanation says brings most."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import launched_kernels
 import pytest
 
 from occupancy_lab import dry_run, tensor
 from occupancy_lab.explaining.advice import best_action
-
-if TYPE_CHECKING:
-    from occupancy_lab.explaining.explanation import Explanation
+from occupancy_lab.explaining.explanation import Explanation
 
 ADDED = tensor((1 << 22,), "float32")
 

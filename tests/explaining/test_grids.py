@@ -1,10 +1,8 @@
 """A launch that leaves places for programs empty is tried over larger grids, for the same work."""
 
-from __future__ import annotations
-
 import dataclasses
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import launched_kernels
 import pytest
@@ -13,6 +11,7 @@ from occupancy_lab import dry_run, tensor
 from occupancy_lab.comparing.comparison import compare, compare_launches
 from occupancy_lab.explaining import tried
 from occupancy_lab.explaining.dry_run import explain_launch
+from occupancy_lab.explaining.explanation import Explanation
 from occupancy_lab.explaining.grids import (
     doing_less,
     grid_changes,
@@ -30,9 +29,6 @@ from occupancy_lab.explaining.neighbours import (
 from occupancy_lab.explaining.tried import change_if
 from occupancy_lab.tuning.search import tune_launches
 from occupancy_lab.work.counts import NOTHING, Counts, Loop, Place
-
-if TYPE_CHECKING:
-    from occupancy_lab.explaining.explanation import Explanation
 
 ROWS, COLS = 8192, 2048
 X = tensor((ROWS, COLS), "bfloat16")

@@ -1,9 +1,8 @@
 """Launches side by side: the table of a sweep, a comparison and a ranking."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 from stand_ins import GivenCompiler
@@ -14,16 +13,10 @@ from occupancy_lab.errors import InputError
 from occupancy_lab.explaining import dry_run, explanation
 from occupancy_lab.explaining.dry_run import explain_launch
 from occupancy_lab.explaining.variants import failed_sentences
-from occupancy_lab.sweeping.run import run
+from occupancy_lab.sweeping.run import Swept, run
 from occupancy_lab.text.document import to_markdown
 from occupancy_lab.tuning.search import tune_launches
-from occupancy_lab.values import Resources
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from occupancy_lab.sweeping.run import Swept
-    from occupancy_lab.values import Target
+from occupancy_lab.values import Resources, Target
 
 pytestmark = pytest.mark.usefixtures("given_times")
 

@@ -1,25 +1,18 @@
 """The overview of a script says what each launch takes, and what sets launches of a line apart."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 from unittest import mock
 
 import pytest
 
 from occupancy_lab.explaining.overview import KernelTime
-from occupancy_lab.explaining.script_runs import explain_script
+from occupancy_lab.explaining.script_runs import ScriptExplanation, explain_script
+from occupancy_lab.text.document import Table
 from occupancy_lab.text.printing import print_shown
 from occupancy_lab.text.words import cell, duration, percent
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from occupancy_lab.explaining.script_runs import ScriptExplanation
-    from occupancy_lab.text.document import Table
 
 SCRIPT = """
 import torch

@@ -1,24 +1,19 @@
 """What a page says of what a launch does, and of what it moves for nothing."""
 
-from __future__ import annotations
-
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from dry_lines import norm
 from hand_made import access, executed, place, rows
 
 from occupancy_lab import InputError, explain
+from occupancy_lab.explaining.explanation import Explanation
 from occupancy_lab.explaining.work import light_words, work_sentences
+from occupancy_lab.record import Record
 from occupancy_lab.work.counts import Amount, Counts, Loop, Place, Unknown
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from occupancy_lab.explaining.explanation import Explanation
-    from occupancy_lab.record import Record
 
 PLAIN = rows(4096, 2048, 1056)
 

@@ -1,12 +1,11 @@
 """Predictions against a machine: one that agrees, ones that differ, and the one at hand."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
+from collections.abc import Callable
 from contextlib import closing
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import samples
@@ -18,29 +17,17 @@ from records import record_of
 from occupancy_lab.compiled_records import compile_matrix
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.errors import DoesNotFitError, DriverError, InputError
-from occupancy_lab.gpus import PresentGpu, find_gpu, present_gpus
-from occupancy_lab.inputs import chosen_kernel
+from occupancy_lab.gpus import Gpu, PresentGpu, find_gpu, present_gpus
+from occupancy_lab.inputs import NamedKernel, chosen_kernel
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring import ncu
 from occupancy_lab.measuring import verify as verify_module
 from occupancy_lab.measuring.driver import DriverKernel
 from occupancy_lab.measuring.ncu import NcuProfile, launch_once
 from occupancy_lab.measuring.process import TimedLaunch
-from occupancy_lab.measuring.verify import (
-    Check,
-    Verification,
-    grid_of_configs,
-    verify,
-    verify_here,
-)
+from occupancy_lab.measuring.verify import Check, Verification, grid_of_configs, verify, verify_here
+from occupancy_lab.record import Record
 from occupancy_lab.values import Config, Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from occupancy_lab.gpus import Gpu
-    from occupancy_lab.inputs import NamedKernel
-    from occupancy_lab.record import Record
 
 PROBLEM = Problem(4096, 781)
 CONFIG = Config(1024, 8, 4)

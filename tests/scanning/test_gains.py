@@ -1,7 +1,5 @@
 """What there is to win is an estimate that follows from one formula, and says why."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

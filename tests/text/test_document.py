@@ -1,7 +1,5 @@
 """One document, three views, and what a notebook shows of it."""
 
-from __future__ import annotations
-
 import dataclasses
 import html
 import json
@@ -11,10 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from occupancy_lab import (
-    Explanation,
-    calculate_occupancy,
-)
+from occupancy_lab import Explanation, calculate_occupancy
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.text.document import Document, Section, Table, literal, to_html
 

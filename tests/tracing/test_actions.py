@@ -1,9 +1,8 @@
 """What brings most to kernels of a trace is what `explain` says of them, as far as time goes."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import launched_kernels
 import pytest
@@ -27,9 +26,6 @@ from occupancy_lab.tracing.dry import dry_trace
 from occupancy_lab.tracing.page import write_trace
 from occupancy_lab.tracing.trace import Trace
 from occupancy_lab.tracing.traced import GridLaunches, Traced
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CHANGE = "BLOCK 2 instead of 1 (if the kernel allows it)"
 ACTION = Action(CHANGE, f"{CHANGE}: 25 us.", 100.0, 25.0, "25 us")

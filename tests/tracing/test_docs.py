@@ -1,7 +1,5 @@
 """docs/trace.md: its commands run, and its consoles show what they print."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

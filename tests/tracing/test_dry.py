@@ -1,7 +1,5 @@
 """A program that is run dry: what it would launch is told, what is missing too, and how it ends."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

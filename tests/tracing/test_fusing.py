@@ -1,7 +1,5 @@
 """What a launch writes and the next one reads is told, as far as one kernel for both saves."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import sys

@@ -1,20 +1,15 @@
 """A program that is run dry for several GPUs: each by itself, totals side by side."""
 
-from __future__ import annotations
-
 import json
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from in_process import run
 
 from occupancy_lab.checking import check
 from occupancy_lab.tracing.dry import DryTraces, dry_traces
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 SCRIPT = """
 import torch

@@ -1,7 +1,5 @@
 """A traced program is as it is without, and what it launched is told at its end."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -10,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from run_trace import TOOL, grids, run
@@ -19,10 +17,7 @@ import occupancy_lab
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.tracing import hook, launchers, sitecustomize
-from occupancy_lab.tracing.trace import LOCK, PREFIX, folder_of_records, trace_program
-
-if TYPE_CHECKING:
-    from occupancy_lab.tracing.trace import Trace
+from occupancy_lab.tracing.trace import LOCK, PREFIX, Trace, folder_of_records, trace_program
 
 PROGRAM = Path(__file__).with_name("traced_program.py")
 

@@ -1,9 +1,7 @@
 """The launches of a kernel: summed over processes and grids, measured or predicted, never both."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -11,6 +9,7 @@ from hypothesis import strategies as st
 from traced_kernels import BYTES, traced_kernel, worked
 
 from occupancy_lab.explaining.advice import Action
+from occupancy_lab.record import Record
 from occupancy_lab.tracing.traced import (
     MOST_COUNTED,
     GridLaunches,
@@ -19,11 +18,6 @@ from occupancy_lab.tracing.traced import (
     merged,
     order,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from occupancy_lab.record import Record
 
 
 @given(

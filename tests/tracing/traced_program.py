@@ -3,8 +3,6 @@
 `python traced_program.py WHAT` does what WHAT says, with any Triton, with or without torch.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

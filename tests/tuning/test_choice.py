@@ -1,10 +1,8 @@
 """What tuning gives: what measuring costs, counted as the timer counts, and the words."""
 
-from __future__ import annotations
-
 import dataclasses
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pandas as pd
 import pytest
@@ -20,9 +18,6 @@ from occupancy_lab.sweeping.recorded import RecordedLaunch
 from occupancy_lab.tuning import Choice, Tuning
 from occupancy_lab.tuning.choice import cost_of
 from occupancy_lab.values import Measurement, Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Event:

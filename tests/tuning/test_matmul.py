@@ -1,7 +1,5 @@
 """Configurations of a product of matrices, ranked without a GPU by what their binaries do."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from occupancy_lab.tuning.search import tune_launches

@@ -1,13 +1,10 @@
 """`tune`: every configuration ranked by prediction, and only the best of them launched."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import TYPE_CHECKING
 
 import pytest
 from records import counted_record
-from stand_ins import UNLISTED, put_here
+from stand_ins import UNLISTED, Launches, put_here
 
 import occupancy_lab
 from occupancy_lab.errors import InputError
@@ -21,9 +18,6 @@ from occupancy_lab.sweeping.recorded import recorded_launches, recorded_ranking
 from occupancy_lab.tuning import tune
 from occupancy_lab.tuning.choice import choice_of
 from occupancy_lab.values import Config, Problem
-
-if TYPE_CHECKING:
-    from stand_ins import Launches
 
 WARPS = (4, 8)
 TRIED = {*ALIKE} - {"softmax_cooperative"}

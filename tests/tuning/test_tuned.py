@@ -1,10 +1,10 @@
 """`tuned`: what is launched by a file, on which GPU and at which size, and what is not."""
 
-from __future__ import annotations
-
 import json
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import in_process
 import pytest
@@ -24,10 +24,6 @@ from occupancy_lab.gpus.present import PresentGpu
 from occupancy_lab.kernel import load_file
 from occupancy_lab.tuning import tuned as module
 from occupancy_lab.tuning.space import source_digest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
 H100 = find_gpu("h100")
 X = torch.empty(2**20)

@@ -1,7 +1,5 @@
 """The file of `tune --output`: what it keeps, and which choice is the nearest."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

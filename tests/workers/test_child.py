@@ -1,22 +1,17 @@
 """A child process: it answers, is timed out, dies and comes back, and ends with its parent."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from occupancy_lab.workers.child import Child, command
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 SERVER = r"""
 import contextlib

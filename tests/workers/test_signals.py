@@ -1,7 +1,5 @@
 """Signals on the command line: they arrive, cannot be swallowed, and give their exit status."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
