@@ -4,8 +4,6 @@
 it launched its kernel, and how often. It is run dry by test_drawn_programs.py.
 """
 
-from __future__ import annotations
-
 import collections
 import json
 import math

@@ -1,13 +1,12 @@
 """The reader of AMD assembly, against the code object, llvm-objdump and short kernels."""
 
-from __future__ import annotations
-
 import io
 import re
 import shutil
 import struct
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgpack
 import pytest
@@ -21,9 +20,6 @@ from occupancy_lab.compiling import amdgcn
 from occupancy_lab.compiling.amdgcn import read_issued
 from occupancy_lab.compiling.flow import Issued
 from occupancy_lab.errors import BinaryError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RECORDED = {name.removesuffix(".hsaco"): binary for name, binary in of_kind("hsaco").items()}
 METADATA = {

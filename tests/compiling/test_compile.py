@@ -1,12 +1,10 @@
 """What one program takes, for GPUs that are not here and for the one that is."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import triton
@@ -15,26 +13,15 @@ from launched_kernels import matmul
 from packaging.version import Version
 from records import compile_resources
 
-from occupancy_lab.compiling import (
-    Store,
-    resource_key,
-    triton_version,
-)
+from occupancy_lab.compiling import Store, resource_key, triton_version
 from occupancy_lab.compiling import compile as compiling
-from occupancy_lab.compiling.compile import (
-    compile_together,
-    failure_of,
-    smallest_kernel,
-)
+from occupancy_lab.compiling.compile import compile_together, failure_of, smallest_kernel
 from occupancy_lab.compiling.compiler import Compilation, Compiler
 from occupancy_lab.errors import BinaryError, CompileError, InputError, TargetError
-from occupancy_lab.gpus import bare_gpus, find_gpu, present_gpus
+from occupancy_lab.gpus import Gpu, bare_gpus, find_gpu, present_gpus
 from occupancy_lab.kernel import Grid, Kernel, Pointer, load_kernel
 from occupancy_lab.launch import Launch
 from occupancy_lab.values import Config, Failure, Problem, Resources, Target
-
-if TYPE_CHECKING:
-    from occupancy_lab.gpus import Gpu
 
 SOFTMAX = load_kernel("softmax")
 PROBLEM, CONFIG = Problem(4096, 781), Config(1024, 8, 4)

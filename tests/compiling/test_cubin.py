@@ -1,7 +1,5 @@
 """The reader of cubins, against cuobjdump, ptxas and pyelftools and against damage."""
 
-from __future__ import annotations
-
 import io
 import struct
 from pathlib import Path

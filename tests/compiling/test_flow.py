@@ -1,7 +1,5 @@
 """Counting the instructions that a warp issues, against the definitions of the terms."""
 
-from __future__ import annotations
-
 import pytest
 from compiling import sample
 from hypothesis import given

@@ -1,7 +1,5 @@
 """What small tensors of whole numbers hold that a launch is given and only reads."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from counted_kernels import gather

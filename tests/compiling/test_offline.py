@@ -4,11 +4,10 @@ That the arguments of any launch are specialized as Triton specializes them is i
 and that the kernels of the lab launch what they describe in tests/kernels/test_conformance.py.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from triton.runtime import driver
@@ -19,10 +18,6 @@ from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import bare_gpus, find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.values import Config, Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 TARGETS = [gpu.target for gpu in bare_gpus().values()]
 SM_90, GFX942 = find_gpu("sm_90").target, find_gpu("gfx942").target

@@ -1,7 +1,5 @@
 """What commands compile with: the store, or a process that can hang, crash and talk nonsense."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json
@@ -13,20 +11,15 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from records import compile_resources
 
 from occupancy_lab.asked import ask
-from occupancy_lab.compiling import (
-    Store,
-    compile_launch,
-    resource_key,
-    triton_version,
-)
-from occupancy_lab.compiling.compiler import Compiler
+from occupancy_lab.compiling import Store, compile_launch, resource_key, triton_version
+from occupancy_lab.compiling.compiler import Compilation, Compiler
 from occupancy_lab.compiling.process import (
     CompileProcess,
     Request,
@@ -41,11 +34,6 @@ from occupancy_lab.kernel import load_kernel
 from occupancy_lab.sweeping import sweep
 from occupancy_lab.values import Config, Failure, Problem, Resources
 from occupancy_lab.workers.child import from_line, to_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from occupancy_lab.compiling.compiler import Compilation
 
 SOFTMAX = load_kernel("softmax")
 GPU = find_gpu("sm_90")

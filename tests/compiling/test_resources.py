@@ -1,9 +1,6 @@
 """Pipeline buffers and widths of memory access, read from TTGIR, PTX and AMD assembly."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 from compiling import sample
@@ -20,9 +17,7 @@ from occupancy_lab.gpus import architectures
 from occupancy_lab.occupancy import hip, next_steps, occupancy
 from occupancy_lab.occupancy.exact import option_for
 from occupancy_lab.occupancy.rule import scalar_where
-
-if TYPE_CHECKING:
-    from occupancy_lab.values import Resources
+from occupancy_lab.values import Resources
 
 
 def widest(assembly: str, kind: str) -> tuple[int | None, ...]:

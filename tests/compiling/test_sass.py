@@ -1,11 +1,11 @@
 """The reader of NVIDIA's instructions, against the text of nvdisasm."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 from compiling import sample
@@ -25,10 +25,6 @@ from occupancy_lab.compiling.flow import Issued, Jump
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.values import COUNTERS, Config, Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 ARCHITECTURES = ("75", "80", "90", "100", "120")
 NAMES = {

@@ -1,13 +1,12 @@
 """A script's function runs dry in a process of its own: its launches, its failures, its end."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +14,7 @@ from hostile_files import HOSTILE, put, within
 from processes import is_running
 
 from occupancy_lab.compiling.compiler import INTERRUPTED
+from occupancy_lab.compiling.notes import ScriptLaunch
 from occupancy_lab.compiling.script import Changed, Ran, Run, Script, names_script
 from occupancy_lab.errors import CompileError, InputError
 from occupancy_lab.explaining.dry_run import dry_run
@@ -22,12 +22,6 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_function
 from occupancy_lab.values import Failure, Resources
 from occupancy_lab.workers.child import Child, from_line, to_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from occupancy_lab.compiling.notes import ScriptLaunch
 
 KERNELS = """
 import os

@@ -1,13 +1,11 @@
 """The texts of a compiled kernel: kept beside its resources, whichever way it is compiled."""
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import json
 import zlib
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -20,9 +18,6 @@ from occupancy_lab.compiling.texts import MOST_BYTES, Texts, unpack
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.values import Config, Problem, Resources, Target
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SOFTMAX = load_kernel("softmax")
 LAUNCH = SOFTMAX.launch(Problem(64, 100), Config(128, 4, 1))

@@ -1,7 +1,5 @@
 """The evaluation of a report: which shapes, in which order, and the launches behind it."""
 
-from __future__ import annotations
-
 from small_table import H200, row, table_of
 
 from occupancy_lab.reporting.chapters.accuracy import make_accuracy

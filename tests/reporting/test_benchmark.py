@@ -1,24 +1,12 @@
 """The benchmark: what is chosen, what it is compared with, and what that comes to."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 from small_table import H200, row, table_of
 
 from occupancy_lab.kernels.softmax import ALIKE
-from occupancy_lab.reporting.chapters.benchmark import (
-    CHOSEN,
-    FASTEST,
-    make_benchmark,
-)
-from occupancy_lab.reporting.source import make_source, recorded_source
+from occupancy_lab.reporting.chapters.benchmark import CHOSEN, FASTEST, Benchmark, make_benchmark
+from occupancy_lab.reporting.source import Source, make_source, recorded_source
 from occupancy_lab.sweeping.recorded import recorded_ranking
-
-if TYPE_CHECKING:
-    from occupancy_lab.reporting.chapters.benchmark import Benchmark
-    from occupancy_lab.reporting.source import Source
 
 
 @pytest.fixture

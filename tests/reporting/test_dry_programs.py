@@ -1,7 +1,5 @@
 """The table of programs that ran dry in docs/trace.md is that of the recorded rows."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

@@ -1,19 +1,13 @@
 """The worked example: which launch it is, what stands beside it, and what is said of it."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import TYPE_CHECKING
 
 import pytest
 from small_table import H200, row, table_of
 
 from occupancy_lab.reporting.chapters.example import Example, make_example, the_example
-from occupancy_lab.reporting.source import PREDICTED, make_source
+from occupancy_lab.reporting.source import PREDICTED, Source, make_source
 from occupancy_lab.text.document import Section
-
-if TYPE_CHECKING:
-    from occupancy_lab.reporting.source import Source
 
 
 @pytest.fixture

@@ -1,20 +1,15 @@
 """Rows of a table as records: planned again, for their own GPU and for others of its target."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import pytest
 from small_table import H100, H200, row, table_of
 
-from occupancy_lab.gpus import find_gpu
+from occupancy_lab.gpus import Gpu, find_gpu
+from occupancy_lab.record import Record
 from occupancy_lab.reporting.source import NAME, row_record
 from occupancy_lab.sweeping.recorded import recorded_table
-
-if TYPE_CHECKING:
-    from occupancy_lab.gpus import Gpu
-    from occupancy_lab.record import Record
 
 PLANS = [
     *("programs_per_multiprocessor", "occupancy", "num_programs"),

@@ -1,18 +1,11 @@
 """Every picture of a report: axes with names and units, and labels within the picture."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
+from matplotlib.figure import Figure
 
 from occupancy_lab.reporting.contents import write_page
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from occupancy_lab.reporting.page import Page
-    from occupancy_lab.reporting.source import Source
+from occupancy_lab.reporting.page import Page
+from occupancy_lab.reporting.source import Source
 
 NAMES = {
     "small": ("bandwidths", "accuracy", "excesses", "example"),

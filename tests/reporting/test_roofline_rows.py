@@ -1,7 +1,5 @@
 """The roofline of a file's rows: the numbers of `trace --plot`, and what has no place in it."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from typing import Any

@@ -1,8 +1,6 @@
 """Rows: recorded ones and those of a file, of one GPU, with texts that hurt no page."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from small_table import H200, row, rows, table_of
@@ -19,9 +17,6 @@ from occupancy_lab.reporting.source import (
     recorded_source,
 )
 from occupancy_lab.sweeping.recorded import recorded_table
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture

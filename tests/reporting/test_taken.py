@@ -1,7 +1,5 @@
 """How the numbers were taken: the conditions, what has no time, how far times spread."""
 
-from __future__ import annotations
-
 import pytest
 from small_table import H200, row, table_of
 

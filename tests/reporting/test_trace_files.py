@@ -1,13 +1,12 @@
 """The files of a trace: refused before a program is run, or there when it has ended."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from in_process import run
@@ -18,9 +17,6 @@ from occupancy_lab.exploring.page import read_rows
 from occupancy_lab.reporting.trace_files import timeline
 from occupancy_lab.tracing.trace import Trace
 from occupancy_lab.tracing.traced import GridLaunches, Launched, Traced
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 STEP = Path(__file__).parents[2] / "examples" / "step.py"
 
