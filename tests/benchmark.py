@@ -3,8 +3,6 @@
 Cold is with an empty store and an empty Triton cache, warm the run after it.
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 import subprocess

@@ -4,13 +4,12 @@ Without a GPU: Triton compiles for an H100 and finds its kernel as on one, and t
 hands it to the driver, does nothing. Launches take turns in rounds, and each has its fastest round.
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import triton
@@ -21,9 +20,6 @@ import occupancy_lab
 from occupancy_lab.compiling.offline import offline
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.tuning.space import source_digest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ROUNDS, LAUNCHES = 30, 1000
 BLOCKS = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K")

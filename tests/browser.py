@@ -1,7 +1,5 @@
 """A headless Chromium, driven over a pipe by the DevTools protocol."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import itertools
@@ -12,11 +10,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (

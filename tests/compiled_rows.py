@@ -1,7 +1,5 @@
 """Rows of compiled kernels for the tests of gates: what is not given is worked out."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from occupancy_lab.gpus import find_gpu

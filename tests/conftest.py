@@ -1,22 +1,16 @@
 """What all tests share: a home of their own, golden files, and why GPU tests are skipped."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from shared_compilers import SharedCompilers
-    from warm_scripts import WarmScripts
+from shared_compilers import SharedCompilers
+from warm_scripts import WarmScripts
 
 # Other tests run beside each, so that how long a draw takes says nothing about it.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -53,10 +47,12 @@ SLOW = (
     "tests/compiling/test_script.py",
     "tests/compiling/test_store.py::test_processes_share_a_store",
     "tests/evaluating/test_score.py",
+    "tests/explaining/test_action.py",
     "tests/explaining/test_any_launch.py::test_where_times_are_known_the_fastest_comes_first",
     "tests/explaining/test_duration.py::test_num_stages_1_is_predicted_as_its_own_record_is",
     "tests/explaining/test_explanation.py",
     "tests/explaining/test_neighbours.py::test_the_advice_is_what_the_table_shows",
+    "tests/explaining/test_overview.py",
     "tests/explaining/test_script_runs.py",
     "tests/explaining/test_short.py::test_explain_compiles_what_it_names",
     "tests/explaining/test_short.py::test_json_has_what_was_recorded",
@@ -98,7 +94,9 @@ SLOW = (
     "tests/test_readme.py",
     "tests/test_record.py::test_a_record_is_every_step_of_the_road",
     "tests/text/test_terminal.py::test_no_word_of_a_table_is_broken",
+    "tests/tracing/test_docs.py",
     "tests/tracing/test_dry.py",
+    "tests/tracing/test_several.py",
     "tests/tracing/test_trace.py",
     "tests/tuning/",
     "tests/work/test_drawn_kernels.py",

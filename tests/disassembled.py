@@ -1,7 +1,5 @@
 """What nvdisasm says of the recorded cubins, an oracle of what is read of instructions."""
 
-from __future__ import annotations
-
 import functools
 import re
 import subprocess

@@ -1,17 +1,13 @@
 """Scalars, tiles of whole numbers and masks of kernels that are drawn at random."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypothesis import strategies as st
 from interpreted import Tensor
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 DTYPES = ("float16", "float32", "int8", "float64")
 INDICES = 24
@@ -62,8 +58,7 @@ class Numbers:
 
     def whole(self, low: int, high: int) -> int:
         """Draw a whole number."""
-        number: int = self._draw(st.integers(low, high))
-        return number
+        return self._draw(st.integers(low, high))
 
     def one_of(self, values: Sequence[Any]) -> Any:
         """Draw one of *values*."""
@@ -159,8 +154,7 @@ class Numbers:
         if how == "constant":
             return self.constant()
         if how != "program" and self._named:
-            number: Number = self.one_of(self._named)
-            return number
+            return self.one_of(self._named)
         return self.program()
 
     def _operation(self, how: str, depth: int) -> Number:

@@ -1,8 +1,7 @@
 """Launch lines of a layer norm and of a matmul that are run dry, with given resources and work."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import launched_kernels
 from hand_made import matmul as matmul_counts
@@ -10,13 +9,8 @@ from hand_made import rows
 from stand_ins import dry
 
 from occupancy_lab.arguments import tensor
-from occupancy_lab.values import Resources
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from occupancy_lab.explaining import Explanation
-    from occupancy_lab.values import Target
+from occupancy_lab.explaining import Explanation
+from occupancy_lab.values import Resources, Target
 
 X = tensor((4096, 2048), "float16")
 ROWS = tensor((4096,), "float32")

@@ -4,8 +4,6 @@
 makes up, as the real one measures: a time that no two launches share, after FAKED_SECONDS.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import sys

@@ -1,19 +1,15 @@
 """The TTIR of a kernel that a test defines, for an H100: of a compile, only what leads there."""
 
-from __future__ import annotations
-
 import types
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from occupancy_lab.compiling.offline import offline
 from occupancy_lab.launch import Launch
 from occupancy_lab.values import Target
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SM_90 = Target("cuda", "90", 32)
 

@@ -1,8 +1,6 @@
 """Counts of launches that nobody walked, with the numbers that arithmetic gives of them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from occupancy_lab.work.counts import (
     SECTOR,
@@ -18,9 +16,6 @@ from occupancy_lab.work.counts import (
     Place,
     Reuse,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 FILE = "kernel.py"
 ITEM = 2

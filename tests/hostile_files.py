@@ -1,17 +1,12 @@
 """What somebody may have put where a file is expected, and what fails a test that it hangs."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 def put(what: str, path: Path) -> Path:

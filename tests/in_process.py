@@ -1,22 +1,17 @@
 """The tool in the test's own process: a command line costs no start of Python and of imports."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 from unittest import mock
 
 import pytest
 from stand_ins import values_of
 
 from occupancy_lab.cli import NAME, main
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 SECONDS = 120
 """What one command line may take."""

@@ -115,7 +115,6 @@ class Interpreter:
 
     def __exit__(self, *_: object) -> None:
         for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
             pipe.close()
         self._process.wait()
 
@@ -126,7 +125,6 @@ class Interpreter:
         grid: tuple[int, ...],
     ) -> Ran | str:
         """Return what the launch of the function `kernel` of a file did, or why it did not run."""
-        assert self._process.stdin is not None
         assert self._process.stdout is not None
         pickle.dump((str(path), arguments, grid), self._process.stdin)
         self._process.stdin.flush()

@@ -1,17 +1,12 @@
 """Matrices that each have a trap of their own, and what kernels must make of them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from occupancy_lab.values import Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import Tensor
 
 MAX_SHARED = 232_448
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -112,7 +107,9 @@ WIDE: dict[str, Callable[[], Tensor]] = {
 and kernels count on not to be."""
 
 
-def check_softmax(result: Tensor, x: Tensor, epsilons: float | None = None) -> None:
+def check_softmax(
+    result: Tensor, x: Tensor, epsilons: float | None = None, *, dim: int = 1
+) -> None:
     """Hold *result* to torch's float64 softmax of *x*, NaN for NaN.
 
     The relative error may be *epsilons* of the dtype; by default 16 for float32 arithmetic and 2
@@ -122,7 +119,7 @@ def check_softmax(result: Tensor, x: Tensor, epsilons: float | None = None) -> N
         epsilons = 16 if x.dtype == torch.float32 else 2
     limits = torch.finfo(x.dtype)
     smallest = limits.tiny if x.dtype == torch.float32 else limits.tiny * limits.eps
-    expected = torch.softmax(x.double(), dim=1)
+    expected = torch.softmax(x.double(), dim)
     assert result.dtype == x.dtype
     torch.testing.assert_close(
         result.double(), expected, rtol=epsilons * limits.eps, atol=2 * smallest, equal_nan=True

@@ -1,7 +1,5 @@
 """Whether processes that a test started are still there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 

@@ -1,7 +1,5 @@
 """The binaries and texts that Triton made, in tests/compiling/recorded."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

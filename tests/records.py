@@ -1,24 +1,19 @@
 """Records of the lab's kernels, compiled in the test's own process, each once in a run."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from occupancy_lab import compiled_records
 from occupancy_lab.asked import ask
 from occupancy_lab.compiling import Store, store_directory, triton_version
 from occupancy_lab.compiling.compile import compile_launch, kernel_launch
 from occupancy_lab.compiling.compiler import Compiler
+from occupancy_lab.gpus import Gpu
 from occupancy_lab.inputs import NamedKernel, check_launch
+from occupancy_lab.kernel import Kernel
 from occupancy_lab.occupancy.calculator import plan_launch
-
-if TYPE_CHECKING:
-    from occupancy_lab.gpus import Gpu
-    from occupancy_lab.kernel import Kernel
-    from occupancy_lab.record import Record
-    from occupancy_lab.values import Config, LaunchPlan, Problem, Resources, Target
+from occupancy_lab.record import Record
+from occupancy_lab.values import Config, LaunchPlan, Problem, Resources, Target
 
 
 def shared_store() -> Store:

@@ -1,16 +1,12 @@
 """`occupancy-lab trace` in a process of its own, and what a kernel of a trace was launched with."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from occupancy_lab.tracing.traced import TracedKernel
+from occupancy_lab.tracing.traced import TracedKernel
 
 TOOL = [sys.executable, "-m", "occupancy_lab", "trace"]
 

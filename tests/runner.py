@@ -1,7 +1,5 @@
 """Running a command as the runner of GitHub Actions does, and what it finds in what that prints."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

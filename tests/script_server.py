@@ -1,7 +1,5 @@
 """Forks a process for each script that is to run, in which torch is imported already."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

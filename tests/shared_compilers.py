@@ -1,19 +1,15 @@
 """Compiling processes that one test is done with compile for the next: a start takes seconds."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 import threading
+from collections.abc import Collection, Hashable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
 
 from occupancy_lab.workers.child import Child
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable
-
-    import pytest
 
 COMPILER = "occupancy_lab.compiling.process"
 MOST = 3

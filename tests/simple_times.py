@@ -1,15 +1,10 @@
 """A model of time that stands in for the lab's, so that words do not depend on it."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import TYPE_CHECKING
 
 from occupancy_lab.prediction import NOT_FOLLOWED, Part, Prediction
-
-if TYPE_CHECKING:
-    from occupancy_lab.record import Record
-    from occupancy_lab.values import LaunchPlan
+from occupancy_lab.record import Record
+from occupancy_lab.values import LaunchPlan
 
 
 def simple_prediction(record: Record, plan: LaunchPlan, programs: int) -> Prediction | None:

@@ -1,7 +1,5 @@
 """A small table of measured launches that nobody made, for tests of reports."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,39 +1,30 @@
 """What stands in for a GPU: one that is said to be here, its calibration, and its launches."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pytest
 import torch
 
 from occupancy_lab.compiling.compile import check_options, failure_of
+from occupancy_lab.compiling.compiler import Compilation
 from occupancy_lab.compiling.environment import running_environment
 from occupancy_lab.compiling.store import Store
 from occupancy_lab.errors import CompileError, CompileTimeoutError, InputError
 from occupancy_lab.explaining.dry_run import asked_of
-from occupancy_lab.explaining.explanation import explain_asked
-from occupancy_lab.gpus import find_gpu
+from occupancy_lab.explaining.explanation import Explanation, explain_asked
+from occupancy_lab.gpus import Gpu, find_gpu
 from occupancy_lab.gpus.present import PresentGpu
 from occupancy_lab.kernel import variants
+from occupancy_lab.measuring.process import TimedLaunch
 from occupancy_lab.record import Record
 from occupancy_lab.throughput import calibrations
 from occupancy_lab.throughput.calibrations import Calibration
-from occupancy_lab.values import Conditions, Measurement, Work
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    import pytest
-
-    from occupancy_lab.compiling.compiler import Compilation
-    from occupancy_lab.explaining.explanation import Explanation
-    from occupancy_lab.gpus import Gpu
-    from occupancy_lab.measuring.process import TimedLaunch
-    from occupancy_lab.values import Failure, Problem, Resources, Target
-    from occupancy_lab.work.counts import Counts
+from occupancy_lab.values import Conditions, Failure, Measurement, Problem, Resources, Target, Work
+from occupancy_lab.work.counts import Counts
 
 CONDITIONS = Conditions(
     device="NVIDIA H200",

@@ -7,12 +7,11 @@
 Each launch finishes with torch's result, or raises; a launch that hangs is ended by the time limit.
 """
 
-from __future__ import annotations
-
 import argparse
 import faulthandler
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import torch
 from records import compile_resources, plan_of
@@ -22,9 +21,6 @@ from occupancy_lab.compiling import Store
 from occupancy_lab.kernel import own_kernel
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.values import Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 KERNELS = ("softmax_pieces", "softmax_tile", "softmax_cooperative")
 SMALL = ((3, 129), (9, 781), (5, 8200), (4, 20001))

@@ -1,7 +1,5 @@
 """What stands for an argument is the plain value that the real one is: tensors, numbers, dtypes."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import triton.language as tl

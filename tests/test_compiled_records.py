@@ -1,8 +1,6 @@
 """What is asked becomes records, those of several launches as each has its own alone."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from stand_ins import put_calibration
@@ -13,9 +11,6 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.values import Config, Failure, Problem, Resources, Status
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PROBLEM = Problem(4096, 781)
 SOFTMAX = NamedKernel("softmax", load_kernel("softmax"))

@@ -1,10 +1,9 @@
 """Expressions over named values: Python's own values, and nothing that runs."""
 
-from __future__ import annotations
-
 import itertools
 import operator
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -12,9 +11,6 @@ from hypothesis import strategies as st
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.expressions import Kind, parse
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NAMES = {"n": Kind.NUMBER, "x": Kind.NUMBER, "text": Kind.TEXT, "fine": Kind.CONDITION}
 ROWS = [

@@ -1,14 +1,13 @@
 """Files that the tool writes."""
 
-from __future__ import annotations
-
 import csv
 import io
 import os
 import stat
 import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hostile_files import put, within
@@ -25,9 +24,6 @@ from occupancy_lab.files import (
     read_given,
     write_file,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Start-up is part of the product: what is imported, and when."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,13 +1,11 @@
 """What cannot be asked for, and the sentence that says what can."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import re
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +15,7 @@ from hypothesis import strategies as st
 from records import compile_resources, make_record
 
 from occupancy_lab.errors import DoesNotFitError, InputError
-from occupancy_lab.gpus import PresentGpu, bare_gpus, find_gpu
+from occupancy_lab.gpus import Gpu, PresentGpu, bare_gpus, find_gpu
 from occupancy_lab.inputs import (
     asked_gpus,
     check_config,
@@ -36,9 +34,6 @@ from occupancy_lab.inputs import (
 )
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.values import Config, Problem
-
-if TYPE_CHECKING:
-    from occupancy_lab.gpus import Gpu
 
 SOFTMAX, VECTOR_ADD = load_kernel("softmax"), load_kernel("vector_add")
 H100 = find_gpu("h100")
@@ -156,7 +151,6 @@ def test_the_stages_said_to_fit_do(gpu: str, cols: int, num_warps: int, num_stag
     assert f"at most {error.available} B of shared memory" in str(error)
     assert f"this one needs {error.needed} B" in str(error)
     said = re.search(r"num_stages (\d+) would fit, at (\d+) B a stage", str(error))
-    assert said is not None
     fits, stage_bytes = int(said[1]), int(said[2])
     assert stage_bytes == block_size * 4
     assert record(fits) <= error.available
@@ -181,14 +175,13 @@ def test_stages_that_cannot_fit_need_no_compile(
     with pytest.raises(DoesNotFitError) as caught:
         check_stages(SOFTMAX, problem, Config(block_size, num_warps, 64), find_gpu(gpu))
     said = re.search(r"num_stages (\d+) is the most that can fit", str(caught.value))
-    assert said is not None
     config = Config(block_size, num_warps, int(said[1]))
     fits = make_record(SOFTMAX, problem, config, find_gpu(gpu)).resources
     assert fits.shared <= caught.value.available < caught.value.needed
     assert fits.shared + block_size * problem.item_bytes > caught.value.available
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     gpu=st.sampled_from(["sm_80", "sm_90", "sm_120"]),
     dtype=st.sampled_from(["float32", "float16", "bfloat16"]),
@@ -199,7 +192,6 @@ def test_a_stage_takes_what_is_said(gpu: str, dtype: str, cols: int, num_warps: 
     """A compiled row in flight takes at least what the kernel says that it will."""
     problem, config = Problem(4096, cols, dtype), Config(next_power_of_two(cols), num_warps, 3)
     resources = compile_resources(SOFTMAX, problem, config, find_gpu(gpu).target)
-    assert SOFTMAX.stage_bytes is not None
     assert 2 * SOFTMAX.stage_bytes(problem, config) <= (resources.pipeline_shared or 0)
 
 

@@ -1,7 +1,5 @@
 """Where kernels are found: by name, and in a file of the user's own."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -13,13 +11,7 @@ from occupancy_lab import kernels
 from occupancy_lab.arguments import tensor
 from occupancy_lab.errors import InputError
 from occupancy_lab.inputs import TUTORIAL_KERNEL
-from occupancy_lab.kernel import (
-    kernel_names,
-    load_file,
-    load_function,
-    load_kernel,
-    variants,
-)
+from occupancy_lab.kernel import kernel_names, load_file, load_function, load_kernel, variants
 
 OWN_KERNEL = """
 import dataclasses
@@ -168,14 +160,12 @@ def test_a_launch_again_has_its_grid_and_heuristics_anew() -> None:
     for kernel, keywords in ((tuned, {}), (tuned.fn, {"BLOCK": 256})):
         first, *_ = variants(kernel, (x, x, 1024), keywords, grid)
         assert (first.launch.grid, first.launch.keywords["EVEN"]) == ((4,), True)
-        assert first.relaunch is not None
         again = first.relaunch({"BLOCK": 2048})
         assert (again.grid, again.keywords["BLOCK"], again.keywords["EVEN"]) == ((1,), 2048, False)
     outside = triton.heuristics({"EVEN": lambda named: named["n"] == 1})(
         triton.autotune([triton.Config({"BLOCK": 256})], key=["n"])(tuned.fn.fn)
     )
     (found,) = variants(outside, (x, x, 1024), {}, grid)
-    assert found.relaunch is not None
     assert found.relaunch({"BLOCK": 512}).keywords["EVEN"] is False
 
 
@@ -193,7 +183,6 @@ def test_what_is_passed_by_position_is_launched_anew_there() -> None:
     x = tensor((64, 64), "float16")
     grid = lambda named: (64 // named["BLOCK_M"], 64 // named["BLOCK_N"])  # noqa: E731 - a launch line's
     (found,) = variants(launched_kernels.tiles, (x, x, 64, 64, 16), {"BLOCK_N": 32}, grid)
-    assert found.relaunch is not None
     again = found.relaunch({"BLOCK_M": 32, "BLOCK_N": 16, "num_warps": 8})
     assert again.arguments == (*found.launch.arguments[:4], 32)
     assert again.keywords == {"BLOCK_N": 16, "num_warps": 8}

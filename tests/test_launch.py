@@ -1,11 +1,10 @@
 """A launch as plain values is specialized as Triton's own binder specializes the real arguments."""
 
-from __future__ import annotations
-
 import functools
 import json
 import operator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -17,19 +16,13 @@ from triton.compiler.compiler import make_backend
 from triton.runtime.jit import compute_cache_key, create_function_from_signature
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from occupancy_lab.arguments import (
-    TRITON_DTYPES,
-    Descriptor,
-)
+from occupancy_lab.arguments import TRITON_DTYPES, Descriptor
 from occupancy_lab.compiling import resource_key
 from occupancy_lab.compiling.compile import check_options
 from occupancy_lab.compiling.offline import default_options, gpu_target
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.launch import Launch, _stand_in, checked_grid, launch_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 SM_90, GFX942 = find_gpu("sm_90").target, find_gpu("gfx942").target
 TARGETS = (SM_90, GFX942)

@@ -1,17 +1,12 @@
 """Who imports whom is what CONTRIBUTING's table allows, and no imports go round."""
 
-from __future__ import annotations
-
 import ast
 import re
+from collections.abc import Mapping
 from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = "occupancy_lab"

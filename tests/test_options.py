@@ -1,7 +1,5 @@
 """The table of compiler options, held against those of Triton's own backends."""
 
-from __future__ import annotations
-
 import pytest
 
 from occupancy_lab.compiling.offline import default_options

@@ -1,23 +1,26 @@
 """A KERNEL of the user's own: the simplest works everywhere, and each field adds what it says."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
-from typing import TYPE_CHECKING, Any
+import subprocess
+from pathlib import Path
+from typing import Any
 
 import pytest
 from in_process import run
 
 import occupancy_lab
-from occupancy_lab import Config, Grid, InputError, Kernel, MemoryStep, Problem, load_kernel
+from occupancy_lab import (
+    Config,
+    Explanation,
+    Grid,
+    InputError,
+    Kernel,
+    MemoryStep,
+    Problem,
+    load_kernel,
+)
 from occupancy_lab.inputs import NamedKernel, check_measurable
-
-if TYPE_CHECKING:
-    import subprocess
-    from pathlib import Path
-
-    from occupancy_lab import Explanation
 
 FUNCTION = """
 import triton
@@ -71,11 +74,9 @@ def lab(*words: object) -> subprocess.CompletedProcess[str]:
 def explain(kernel: Kernel, **changes: Any) -> Explanation:
     """Explain *kernel* with some fields changed."""
     changed = dataclasses.replace(kernel, **changes)
-    found = occupancy_lab.explain(
+    return occupancy_lab.explain(
         cols=781, kernel=changed, gpu="h100", **({"cache": False} if changes else {})
     )
-    assert isinstance(found, occupancy_lab.Explanation)
-    return found
 
 
 def flat(document: str) -> str:
@@ -142,7 +143,6 @@ def test_the_simplest_kernel_in_python(kernel: Kernel) -> None:
     (record,) = found.records
     assert (record.plan.num_programs, record.traffic) == (4096, None)
     assert record.to_dict()["read_bytes"] is None
-    assert record.prediction is not None
     assert record.prediction.share_of_copy is None
     assert NO_COPY in flat(found.to_markdown(full=True))
     table = occupancy_lab.sweep(781, kernel=kernel, gpu="h100", num_warps=4, num_stages=1)
@@ -158,7 +158,6 @@ def test_memory_steps_bring_a_copy(kernel: Kernel) -> None:
 
     found = explain(kernel, memory_steps=once)
     (record,) = found.records
-    assert record.traffic is not None
     assert record.traffic.total_bytes == 2 * record.problem.matrix_bytes
     assert record.prediction is not None
     text = flat(found.to_markdown(full=True))
@@ -322,7 +321,6 @@ def test_constexprs_may_set_options_of_one_vendor(kernel: Kernel) -> None:
 def test_programs_that_wait_for_each_other_must_fit(kernel: Kernel) -> None:
     """One more than fit is refused in a sentence, is a row that does not fit, and is not chosen."""
     fit = explain(kernel).records[0].plan.resident_programs
-    assert fit is not None
     steps = (MemoryStep("double", 4096 * 781, 4096 * 781),)
     timed = dataclasses.replace(kernel, memory_steps=lambda _problem: steps)
     for needed, status in ((fit, "ok"), (fit + 1, "does not fit")):

@@ -1,7 +1,5 @@
 """What the package offers, and what is installed of it."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import importlib.metadata

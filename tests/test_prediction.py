@@ -1,7 +1,5 @@
 """By how much predicted times must differ, and which of its parts bounds a launch."""
 
-from __future__ import annotations
-
 import pytest
 
 from occupancy_lab.prediction import NOT_FOLLOWED, Part, Prediction

@@ -1,7 +1,5 @@
 """README.md and docs/: every command in them runs, and what they show is the tool's."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import re

@@ -1,18 +1,13 @@
 """What a test run leaves alone, and which of its tests are left out where time is short."""
 
-from __future__ import annotations
-
 import os
 import pwd
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import pytest
 from triton import knobs
 
 from occupancy_lab.compiling.store import store_directory
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def test_the_users_folders_are_out_of_reach() -> None:

@@ -1,13 +1,11 @@
 """From a command line to launches: Triton's own specialization, and one sentence for the rest."""
 
-from __future__ import annotations
-
 import inspect
 import itertools
 import re
 import shlex
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import launched_kernels
 import pytest
@@ -24,13 +22,10 @@ from occupancy_lab.compiling.compile import resource_key
 from occupancy_lab.errors import InputError
 from occupancy_lab.explaining.dry_run import variants
 from occupancy_lab.kernel import innermost
-from occupancy_lab.launch import launch_of
+from occupancy_lab.launch import Launch, launch_of
 from occupancy_lab.notation import read_argument, read_constant
 from occupancy_lab.signature import LaunchLine, read_assumed, read_launches
 from occupancy_lab.values import Target
-
-if TYPE_CHECKING:
-    from occupancy_lab.launch import Launch
 
 H100 = Target("cuda", "90", 32)
 MI300X = Target("hip", "gfx942", 64)

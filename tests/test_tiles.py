@@ -1,7 +1,5 @@
 """The constexprs of a kernel that are sizes of tiles."""
 
-from __future__ import annotations
-
 import launched_kernels
 
 from occupancy_lab.tiles import tile_names

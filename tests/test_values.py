@@ -1,7 +1,5 @@
 """The values that records are made of: their sizes, names and unknowns."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,26 +1,18 @@
 """Kernels of a trace that nobody ran: their launch was recorded, their times are any."""
 
-from __future__ import annotations
-
 import functools
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from recorded_work import recorded_launches
 
 from occupancy_lab.compiling.store import Store
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.launch import BoundLaunch, Launch
-from occupancy_lab.occupancy.calculator import calculate
-from occupancy_lab.tracing.traced import TracedKernel, launch_record
+from occupancy_lab.occupancy.calculator import Calculation, calculate
+from occupancy_lab.record import Record
+from occupancy_lab.tracing.traced import GridLaunches, TracedKernel, launch_record
 from occupancy_lab.values import Resources
 from occupancy_lab.work.counting import Counting, count_launch
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from occupancy_lab.occupancy.calculator import Calculation
-    from occupancy_lab.record import Record
-    from occupancy_lab.tracing.traced import GridLaunches
 
 LAUNCH = next(one for one in recorded_launches() if one.trial == "swiglu 22016")
 """A launch that reads a matrix and writes one of half its size."""

@@ -1,7 +1,5 @@
 """The processes of scripts as forks of one that has imported torch, which takes each a second."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket
@@ -10,15 +8,13 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pytest
 import script_server
 from shared_compilers import heard
 
 from occupancy_lab.workers.child import Child, loading
-
-if TYPE_CHECKING:
-    import pytest
 
 SCRIPTS = "occupancy_lab.compiling.script_process"
 LATER = {"CUDA_VISIBLE_DEVICES", "PATH", "TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"}

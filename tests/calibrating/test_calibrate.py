@@ -1,9 +1,8 @@
 """A calibration: what the units of a GPU do is shown, and kept where predictions find it."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from stand_ins import CONDITIONS, put_here
@@ -12,15 +11,7 @@ from occupancy_lab.calibrating import units
 from occupancy_lab.calibrating.units import Calibrated, Units, calibrate_here
 from occupancy_lab.errors import DriverError, InputError
 from occupancy_lab.throughput import calibrations
-from occupancy_lab.throughput.calibrations import (
-    FITTED_UNITS,
-    Calibration,
-    calibration_path,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+from occupancy_lab.throughput.calibrations import FITTED_UNITS, Calibration, calibration_path
 
 
 @pytest.fixture

@@ -1,12 +1,11 @@
 """Units of a GPU: the kernels do what they are to time, and times become rates."""
 
-from __future__ import annotations
-
 import ctypes
 import dataclasses
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from disassembled import INSTRUCTION, nvdisasm
@@ -26,9 +25,6 @@ from occupancy_lab.calibrating.units import (
 from occupancy_lab.compiling.offline import offline
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.launch import Launch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 H100, MI300X = find_gpu("h100").target, find_gpu("mi300x").target
 MEANT = {
@@ -84,7 +80,6 @@ def probed(name: str) -> list[str]:
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", list(kernels.PROBES))
 def test_a_probe_repeats_what_it_is_to_time(name: str) -> None:
     """Between its readings of the clock is a loop with each step in it, and little besides."""
@@ -97,7 +92,6 @@ def test_a_probe_repeats_what_it_is_to_time(name: str) -> None:
     assert moves <= {meant, "STL.128", "LDC", "LDC.64"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dtype", list(PRODUCTS))
 def test_products_stay_in_shared_memory(dtype: str) -> None:
     """The loop multiplies by the tensor cores' instructions of the dtype, and moves nothing."""
@@ -117,7 +111,6 @@ def test_a_sweep_reads_past_the_l1_cache() -> None:
     assert counts["LDG.E.128.STRONG.GPU"] >= 4
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("reads", [True, False])
 def test_what_needs_no_clock_compiles_for_amd(*, reads: bool) -> None:
     """Memory is moved and matrices are multiplied on an MI300X too, by its matrix cores."""

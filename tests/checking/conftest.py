@@ -1,13 +1,8 @@
 """Each test of a gate begins in a folder of its own, outside of GitHub Actions."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture(autouse=True)

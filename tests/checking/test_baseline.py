@@ -1,22 +1,17 @@
 """`check --baseline`: conditions on what another file has of the same rows."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from compiled_rows import compiled, failed
 
 from occupancy_lab.checking import Check, check, read_checks
 from occupancy_lab.cli import main
 from occupancy_lab.errors import InputError
 from occupancy_lab.table.rows import FORMS
-
-if TYPE_CHECKING:
-    from click.testing import Result
 
 SLOWER = "predicted_us <= baseline * 1.05"
 
@@ -112,7 +107,6 @@ def test_a_mend_is_held_to_the_baseline_of_its_row() -> None:
     rows = [slow, timed(us=10.2), timed(us=14.0, num_warps=2)]
     base = [slow | {"predicted_us": 10.0}, timed(us=10.2), timed(us=14.0, num_warps=2)]
     (finding,) = check(SLOWER, rows, baseline=base).findings
-    assert finding.mend is not None
     assert finding.mend.changes == {"num_warps": 8}
     assert finding.advice.startswith(
         "What would mend it: num_warps 8 instead of 4, compiled: predicted_us is 10.2; 10.2 us"

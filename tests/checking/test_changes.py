@@ -1,7 +1,5 @@
 """Which rows of two tables `diff` takes for the same launch, and what it says of two traces."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,17 +1,16 @@
 """`check`: which rows meet a condition, and how the command ends."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from compiled_rows import compiled, failed
 from hostile_files import HOSTILE, put, within
 
@@ -19,11 +18,6 @@ import occupancy_lab
 from occupancy_lab.checking import check, read_checks
 from occupancy_lab.cli import main
 from occupancy_lab.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from click.testing import Result
 
 SPILLING = compiled("spilling", n_regs=255, local_bytes=152, num_warps=4)
 

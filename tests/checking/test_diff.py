@@ -1,14 +1,13 @@
 """`diff`: what changed between two tables of compiled kernels."""
 
-from __future__ import annotations
-
 import importlib
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from compiled_rows import compiled, failed
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,11 +15,6 @@ from hypothesis import strategies as st
 from occupancy_lab.checking import diff
 from occupancy_lab.cli import main
 from occupancy_lab.prediction import NOT_FOLLOWED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from click.testing import Result
 
 OLD = [
     compiled(n_regs=32),

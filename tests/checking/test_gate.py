@@ -1,7 +1,5 @@
 """Gates end to end: a spill put in on purpose, this repository's workflow, and docs/check.md."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,10 +1,9 @@
 """What would mend a row: a launch that was compiled, meets its checks and spills no more."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from compiled_rows import compiled, failed
@@ -14,14 +13,9 @@ from hypothesis import strategies as st
 from occupancy_lab import explain_launch
 from occupancy_lab.checking import check
 from occupancy_lab.checking.conditions import Check
-from occupancy_lab.checking.mending import Mender
+from occupancy_lab.checking.mending import Mend, Mender
 from occupancy_lab.checking.rows import Table, make_rows
 from occupancy_lab.prediction import NOT_FOLLOWED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from occupancy_lab.checking.mending import Mend
 
 
 def mend(condition: str, *rows: dict[str, Any]) -> Mend | None:
@@ -208,7 +202,6 @@ def test_a_mend_may_break_what_is_broken_anyway() -> None:
     checks = [Check.read("local_bytes == 0"), Check.read("occupancy >= 0.5")]
     spills, filled = check(checks, [row, near]).findings[:2]
     assert (spills.check, filled.check.name) == (checks[0], "occupancy >= 0.5")
-    assert spills.mend is not None
     assert spills.mend.changes == {"num_warps": 16}
     both = [
         one for one in check(checks, [row, near, far]).findings if one.row.values["n_regs"] > 128
@@ -221,7 +214,6 @@ def test_the_nearest_row_that_was_compiled_is_named() -> None:
     far = compiled(num_warps=8, n_regs=32, num_stages=1, shared=8)
     near = compiled(num_warps=8, n_regs=32, shared=8)
     found = mend("occupancy >= 0.8", SLOW, far, near)
-    assert found is not None
     assert found.changes == {"num_warps": 8}
     assert found.words == "num_warps 8 instead of 2"
 
@@ -272,7 +264,6 @@ def test_one_knob_is_named_where_one_does() -> None:
         mender = Mender((filled,), Table.of(rows))
         mender.tried = lambda _row, others=others: others
         found = mender.mend(rows[0], filled)
-        assert found is not None
         assert found.changes.keys() == changed
 
 
@@ -282,7 +273,6 @@ def test_settings_at_their_default_are_varied() -> None:
     source = str(Path(__file__).parents[2] / "examples" / "layer_norm.py:layer_norm")
     asked = check("n_regs <= 40", source, gpu="h100", constexprs="BLOCK_SIZE=8192", **launch)
     (finding,) = asked.findings
-    assert finding.mend is not None
     assert "num_warps" not in finding.row.values
     assert finding.mend.words.endswith(" instead of 4")
 
@@ -303,7 +293,6 @@ def test_a_mend_that_is_compiled_to_see_has_its_time() -> None:
     assert finding.mend is None
     assert finding.advice.startswith("Nothing that was compiled meets it without taking longer:")
     (finding,) = check("n_regs >= 32", source, num_warps=16, **launch).findings
-    assert finding.mend is not None
     assert finding.mend.slower is not None
     assert re.search(r"num_warps 4 instead of 16: .* predicted instead of .* us", finding.advice)
 
@@ -327,7 +316,6 @@ def test_what_explain_says_first_is_what_check_proposes() -> None:
     own = explained.records[0].row()["predicted_us"]
     assert "and parts_ptr grows with the grid" in said
     (finding,) = check(f"predicted_us < {own * 0.95}", source, **launch).findings
-    assert finding.mend is not None
     assert "grid" in finding.mend.changes
     us = finding.mend.values["predicted_us"]
     assert finding.advice == f"What would mend it: {said} Then predicted_us is {us:.4g}."

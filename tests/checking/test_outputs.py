@@ -1,7 +1,5 @@
 """What a CI system reads of a check: annotations, JUnit XML and SARIF."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,16 +1,12 @@
 """Entries of a cache of Triton's, for tests of the commands that read one."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from recorded_binaries import BINARIES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 METADATA: dict[str, Any] = {
     "name": "row_softmax",

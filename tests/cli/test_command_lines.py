@@ -1,13 +1,14 @@
 """Command lines that nobody thought of: each ends with an answer, or with one sentence."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json
 import os
+import subprocess
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from typing import Any, Self
 from unittest import mock
 
 import click
@@ -23,7 +24,7 @@ from stand_ins import CALIBRATION, Launches
 
 from occupancy_lab.calibrating.units import Calibrated, Units
 from occupancy_lab.cli import main
-from occupancy_lab.compiling.process import CompileProcess
+from occupancy_lab.compiling.process import CompileProcess, Request
 from occupancy_lab.compiling.script import Ran
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.gpus.present import PresentGpu
@@ -31,13 +32,6 @@ from occupancy_lab.measuring.verify import Check, Verification
 from occupancy_lab.reporting.page import Page
 from occupancy_lab.reporting.source import PROBLEM, fresh_table
 from occupancy_lab.values import Config, Failure, Resources, Status
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from occupancy_lab.compiling.process import Request
 
 EXAMPLES = int(os.environ.get("OCCUPANCY_LAB_COMMAND_LINES", "300"))
 """Command lines; .ci/run asks for 2000, which take a minute."""
@@ -377,7 +371,6 @@ def test_any_command_line_is_answered(folders: dict[str, str], part: int) -> Non
     @seed(part)
     @settings(
         max_examples=-(-EXAMPLES // PARTS),
-        deadline=None,
         database=None,
         suppress_health_check=list(HealthCheck),
     )

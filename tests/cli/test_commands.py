@@ -1,9 +1,7 @@
 """The commands that launch, with launches that stand in for those of a GPU."""
 
-from __future__ import annotations
-
 import signal
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from in_process import run
@@ -13,9 +11,6 @@ from occupancy_lab.calibrating.units import Calibrated, Units
 from occupancy_lab.measuring.verify import Check, Verification
 from occupancy_lab.values import Config
 from occupancy_lab.workers.signals import Interrupted
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture

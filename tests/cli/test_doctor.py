@@ -1,7 +1,5 @@
 """What is found, what is missing, and what each missing thing would give."""
 
-from __future__ import annotations
-
 import re
 import sys
 import tomllib

@@ -1,7 +1,5 @@
 """Files of rows and entries of a cache that nobody wrote: each is answered, or one sentence."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import json
@@ -9,8 +7,9 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import launched_kernels
 import pytest
@@ -19,9 +18,6 @@ from hostile_files import within
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from in_process import SECONDS, check_answered, run
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 EXAMPLES = int(os.environ.get("OCCUPANCY_LAB_COMMAND_LINES", "300")) // 3
 TOOL = Path(sys.executable).with_name("occupancy-lab")
@@ -40,7 +36,6 @@ STRANGE: list[Any] = [
 ]
 ANY_ROWS = settings(
     max_examples=EXAMPLES,
-    deadline=None,
     database=None,
     derandomize=True,
     suppress_health_check=list(HealthCheck),

@@ -1,20 +1,15 @@
 """The tool where something around it is broken: it works, or one sentence says why not."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import in_process
 import pytest
 from hostile_files import within
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 TOOL = Path(sys.executable).with_name("occupancy-lab")
 SECONDS = 60

@@ -1,7 +1,5 @@
 """The command line, whatever a kernel's file, a compiler or a signal does in the middle of it."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty
@@ -9,14 +7,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from processes import is_running
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 TOOL = Path(sys.executable).with_name("occupancy-lab")
 STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGKILL: -9}

@@ -1,21 +1,16 @@
 """Names that others gave, in what commands print: no code for a terminal, no command on GitHub."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from compiled_rows import compiled
 from in_process import run
 from runner import commands_in
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.text.printing import print_answer, print_shown

@@ -1,9 +1,8 @@
 """The commands of FILE.py:FUNCTION: what they print, what they refuse, and how they exit."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import launched_kernels
 import pytest
@@ -12,14 +11,7 @@ from stand_ins import GivenCompiler, values_of
 
 from occupancy_lab.cli import main
 from occupancy_lab.explaining import dry_run
-from occupancy_lab.values import Resources
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import click
-
-    from occupancy_lab.values import Target
+from occupancy_lab.values import Resources, Target
 
 FILE = launched_kernels.__file__
 TYPES = "x_ptr=*fp16,y_ptr=*fp16,M=4096,N=i32"
@@ -182,9 +174,9 @@ def test_a_matrix_has_no_use_for_a_launch(command: str, option: str) -> None:
 @pytest.mark.parametrize("command", ["explain", "sweep", "compare", "tune"])
 def test_help_says_that_code_is_run(command: str) -> None:
     """Each command that takes FILE.py:FUNCTION shows it; explain says that its code is run."""
-    found: click.Command = main.commands[command]
     usage = run(command, "--help").stdout
     assert "[FILE.py:FUNCTION]" in usage
-    assert {"signature", "constexprs", "options", "grid"} <= {one.name for one in found.params}
+    names = {one.name for one in main.commands[command].params}
+    assert {"signature", "constexprs", "options", "grid"} <= names
     if command == "explain":
         assert "code is run on import" in " ".join(usage.split())

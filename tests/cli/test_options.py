@@ -1,17 +1,12 @@
 """What is refused of a command's options: what would be ignored, and what has no meaning."""
 
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from in_process import run
 
 from occupancy_lab.cli import main
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,16 @@
 """`occupancy-lab scan`: which rows it prints, in which form, and how it ends."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from in_process import run
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    PutEntry = Callable[..., None]
+PutEntry = Callable[..., None]
 
 
 @pytest.fixture
@@ -31,8 +27,7 @@ def printed(words: Sequence[str]) -> list[dict[str, Any]]:
     """Return the rows that a scan prints as JSON."""
     done = run("scan", *words, "--json")
     assert (done.returncode, done.stderr) == (0, "")
-    rows: list[dict[str, Any]] = json.loads(done.stdout)
-    return rows
+    return json.loads(done.stdout)
 
 
 def entries(rows: Sequence[dict[str, Any]]) -> list[str]:

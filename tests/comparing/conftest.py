@@ -1,25 +1,18 @@
 """Entries of kernels whose resources are given, so that words do not depend on a compiler."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from records import record_of
 from samples import H100, H100_SINGLE, MI300X, MI300X_SINGLE
 
-from occupancy_lab.comparing.entries import make_entries
+from occupancy_lab.comparing.entries import Entry, make_entries
 from occupancy_lab.explaining.case import Case
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.values import Config, Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from occupancy_lab.comparing.entries import Entry
 
 GIVEN = {"h100": (H100, H100_SINGLE), "mi300x": (MI300X, MI300X_SINGLE)}
 

@@ -1,13 +1,12 @@
 """`compare`: from what is asked for to records and words, with the compilers that are here."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -19,9 +18,6 @@ from occupancy_lab.errors import CompileError, InputError
 from occupancy_lab.explaining import explain
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.text.words import prediction_words
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 OTHER_PYTHON = os.environ.get("OCCUPANCY_LAB_OTHER_PYTHON")
 

@@ -1,18 +1,13 @@
 """The words of a comparison: golden files, and a behaviour of each sentence."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from occupancy_lab.comparing import write_comparison
+from occupancy_lab.comparing.entries import Entry
 from occupancy_lab.values import Config
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from occupancy_lab.comparing.entries import Entry
-
-    Entries = Callable[..., tuple[Entry, ...]]
+Entries = Callable[..., tuple[Entry, ...]]
 
 BIG = Config(16384, 8, 2)
 STAGES = {"config": BIG, "shared": 65568, "pipeline_shared": 65536}

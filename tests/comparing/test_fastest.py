@@ -1,22 +1,16 @@
 """The first sentence of a comparison: the fastest, by how much and why, or what is alike."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
 from occupancy_lab.comparing import write_comparison
 from occupancy_lab.comparing.comparison import fastest_sentences
+from occupancy_lab.comparing.entries import Entry
 from occupancy_lab.prediction import Part, Prediction
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from occupancy_lab.comparing.entries import Entry
-
-    Entries = Callable[..., tuple[Entry, ...]]
+Entries = Callable[..., tuple[Entry, ...]]
 
 BASIS = "launches"
 

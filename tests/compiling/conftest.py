@@ -1,31 +1,9 @@
-"""The compiler behind these tests, and a bound on the time of what reads its binaries."""
+"""A bound on the time of what reads binaries."""
 
-from __future__ import annotations
-
-import importlib.util
 import signal
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import ModuleType
-
-
-@pytest.fixture(scope="session")
-def sample() -> ModuleType:
-    """Return the module sample.py; what it compiles is kept in the Triton cache of this run."""
-    pytest.importorskip("triton")
-    specification = importlib.util.spec_from_file_location(
-        "sample", Path(__file__).with_name("sample.py")
-    )
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@
 it launched its kernel, and how often. It is run dry by test_drawn_programs.py.
 """
 
-from __future__ import annotations
-
 import collections
 import json
 import math
@@ -93,8 +91,7 @@ class Program:
 
     def some(self) -> Pair:
         """Return one of the pairs."""
-        pair: Pair = self.draw(st.sampled_from(self.pairs))
-        return pair
+        return self.draw(st.sampled_from(self.pairs))
 
     def forget(self, pair: Pair) -> None:
         """Take it that nobody knows the values of a storage, which stays where it is."""

@@ -6,23 +6,18 @@ and llvm-objdump.
 
 # ruff: noqa: ANN001, ANN201, ARG001, PLR0913, PLR0917
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from triton.runtime.jit import JITFunction
+from triton.runtime.jit import JITFunction
 
 FIRST_BLACKWELL = 100
 

@@ -1,16 +1,16 @@
 """The reader of AMD assembly, against the code object, llvm-objdump and short kernels."""
 
-from __future__ import annotations
-
 import io
 import re
 import shutil
 import struct
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgpack
 import pytest
+from compiling import sample
 from elftools.elf.elffile import ELFFile
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,10 +20,6 @@ from occupancy_lab.compiling import amdgcn
 from occupancy_lab.compiling.amdgcn import read_issued
 from occupancy_lab.compiling.flow import Issued
 from occupancy_lab.errors import BinaryError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from types import ModuleType
 
 RECORDED = {name.removesuffix(".hsaco"): binary for name, binary in of_kind("hsaco").items()}
 METADATA = {
@@ -134,7 +130,7 @@ def test_recorded_kernels_agree_with_their_binaries(name: str) -> None:
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-def test_compiled_kernels_agree_with_their_binaries(sample: ModuleType, arch: str) -> None:
+def test_compiled_kernels_agree_with_their_binaries(arch: str) -> None:
     """On a grid of configurations no number differs, padded allocations included."""
     if arch == "gfx1030" and sample.triton.__version__.startswith("3.9."):
         pytest.skip("Triton 3.9 does not compile for gfx10.3")
@@ -147,7 +143,7 @@ def test_compiled_kernels_agree_with_their_binaries(sample: ModuleType, arch: st
 
 
 @pytest.mark.parametrize("arch", ["gfx908", "gfx942", "gfx1100", "gfx1250"])
-def test_stacks_that_grow_agree_with_their_binaries(sample: ModuleType, arch: str) -> None:
+def test_stacks_that_grow_agree_with_their_binaries(arch: str) -> None:
     """Static LDS, and the fixed scratch of a kernel whose stack grows, are the binary's numbers."""
     hsaco, assembly = sample.assemble_llvm(sample.TWO_KERNELS_LLVM, arch)
     for kernel in kernels_of("two_kernels"):
@@ -270,7 +266,6 @@ def test_recorded_loops() -> None:
     [(1024, 4, 1, "fp32"), (1024, 8, 4, "fp16"), (256, 1, 2, "fp32"), (16384, 4, 2, "fp32")],
 )
 def test_instructions_agree_with_llvm_objdump(  # noqa: PLR0913, PLR0917 - a grid and its fixtures
-    sample: ModuleType,
     tmp_path: Path,
     arch: str,
     block_size: int,
@@ -298,7 +293,7 @@ def test_instructions_agree_with_llvm_objdump(  # noqa: PLR0913, PLR0917 - a gri
 
 
 @pytest.mark.parametrize("arch", ["gfx908", "gfx942"])
-def test_loads_to_lds_are_copies(sample: ModuleType, arch: str) -> None:
+def test_loads_to_lds_are_copies(arch: str) -> None:
     """A load whose data goes to LDS is an asynchronous copy, no global access and no spill."""
     _, assembly = sample.assemble_llvm(sample.COPYING_LLVM, arch)
     found = read_issued(assembly, "copying")

@@ -1,8 +1,7 @@
 """A dry run's attention is that of the kernel which torch takes on the GPU."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,9 +10,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from occupancy_lab.compiling.attention import _Attention
 from occupancy_lab.compiling.script import Script
 from occupancy_lab.gpus import find_gpu
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CUDNN, FLASH = SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION
 EFFICIENT, MATH = SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH

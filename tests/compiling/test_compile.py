@@ -1,12 +1,10 @@
 """What one program takes, for GPUs that are not here and for the one that is."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import triton
@@ -15,27 +13,15 @@ from launched_kernels import matmul
 from packaging.version import Version
 from records import compile_resources
 
-from occupancy_lab.compiling import (
-    Store,
-    resource_key,
-    triton_version,
-)
+from occupancy_lab.compiling import Store, resource_key, triton_version
 from occupancy_lab.compiling import compile as compiling
-from occupancy_lab.compiling.compile import (
-    compile_together,
-    failure_of,
-    smallest_kernel,
-)
+from occupancy_lab.compiling.compile import compile_together, failure_of, smallest_kernel
 from occupancy_lab.compiling.compiler import Compilation, Compiler
-from occupancy_lab.compiling.texts import Compiled
 from occupancy_lab.errors import BinaryError, CompileError, InputError, TargetError
-from occupancy_lab.gpus import bare_gpus, find_gpu, present_gpus
+from occupancy_lab.gpus import Gpu, bare_gpus, find_gpu, present_gpus
 from occupancy_lab.kernel import Grid, Kernel, Pointer, load_kernel
 from occupancy_lab.launch import Launch
 from occupancy_lab.values import Config, Failure, Problem, Resources, Target
-
-if TYPE_CHECKING:
-    from occupancy_lab.gpus import Gpu
 
 SOFTMAX = load_kernel("softmax")
 PROBLEM, CONFIG = Problem(4096, 781), Config(1024, 8, 4)
@@ -78,10 +64,7 @@ def test_tensor_cores_do_the_multiply_adds_of_a_block(target: str, dtype: str, w
         {**blocks, "ACTIVATION": "", "num_warps": warps, "num_stages": 3},
     )
     (outcome,) = compile_together([(matmul, launch)], find_gpu(target).target)
-    assert isinstance(outcome, Compiled)
     found = outcome.resources
-    assert found.tensor_instructions is not None
-    assert found.tensor_size is not None
     assert found.tensor_instructions * found.tensor_size * warps == 128 * 64 * 32
 
 

@@ -1,16 +1,13 @@
 """The reader of cubins, against cuobjdump, ptxas and pyelftools and against damage."""
 
-from __future__ import annotations
-
 import io
 import struct
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import pytest
+from compiling import sample
 from elftools.elf.elffile import ELFFile
-from elftools.elf.sections import SymbolTableSection
 from hypothesis import given
 from hypothesis import strategies as st
 from recorded_binaries import ORACLES, of_kind
@@ -30,9 +27,6 @@ from occupancy_lab.compiling.cubin import (
     read_elf,
 )
 from occupancy_lab.errors import BinaryError
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 RECORDED = of_kind("cubin")
 KERNELS = RECORDED | of_kind("hsaco")
@@ -98,9 +92,7 @@ def test_flipped_bytes_give_numbers_or_the_one_error(
 
 
 @pytest.mark.parametrize("arch", ["75", "80", "90", "100", "120"])
-def test_compiled_kernels_agree_with_cuobjdump(
-    sample: ModuleType, arch: str, tmp_path: Path
-) -> None:
+def test_compiled_kernels_agree_with_cuobjdump(arch: str, tmp_path: Path) -> None:
     """On a grid of configurations, spilling ones too, no number differs from cuobjdump's."""
     spilling = 0
     for block_size, num_warps, num_stages, options in GRID:
@@ -114,9 +106,7 @@ def test_compiled_kernels_agree_with_cuobjdump(
 
 
 @pytest.mark.parametrize("arch", ["75", "80", "86", "90", "100", "120"])
-def test_barriers_and_static_shared_agree_with_ptxas(
-    sample: ModuleType, arch: str, tmp_path: Path
-) -> None:
+def test_barriers_and_static_shared_agree_with_ptxas(arch: str, tmp_path: Path) -> None:
     """Barriers are those that ptxas counts, and each of two kernels has cuobjdump's numbers."""
     cubin, barriers = sample.assemble_ptx(sample.TWO_KERNELS_PTX, arch, tmp_path)
     said = sample.cuobjdump_resources(cubin, tmp_path)
@@ -126,9 +116,7 @@ def test_barriers_and_static_shared_agree_with_ptxas(
     assert found["sharing"].barriers == barriers == 3
 
 
-def test_a_function_that_is_not_inlined_belongs_to_its_kernel(
-    sample: ModuleType, tmp_path: Path
-) -> None:
+def test_a_function_that_is_not_inlined_belongs_to_its_kernel(tmp_path: Path) -> None:
     """The stack of a called function is in the kernel's local memory."""
     compiled = sample.compile_sample("90", 1024, 4, kernel=sample.calling)
     cubin = compiled.asm["cubin"]
@@ -173,7 +161,6 @@ def test_header_and_sections_equal_pyelftools(name: str) -> None:
 def test_symbols_equal_pyelftools(name: str) -> None:
     """Names and values of the symbol table are those that pyelftools reads, in their order."""
     table = ELFFile(io.BytesIO(KERNELS[name])).get_section_by_name(".symtab")
-    assert isinstance(table, SymbolTableSection)
     expected = [(symbol.name, symbol.entry.st_value) for symbol in table.iter_symbols()]
     assert [(symbol.name, symbol.value) for symbol in symbols(read(name))] == expected
     assert len(expected) > 5

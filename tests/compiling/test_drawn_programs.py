@@ -1,7 +1,5 @@
 """Drawn programs run dry as they do on the CPU, and every launch of them is seen."""
 
-from __future__ import annotations
-
 import collections
 import json
 import os

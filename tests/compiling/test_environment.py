@@ -1,15 +1,14 @@
 """Environments for other Tritons: at hand, given and made."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from processes import is_running
@@ -17,9 +16,6 @@ from processes import is_running
 from occupancy_lab.compiling import environment, triton_version
 from occupancy_lab.compiling.environment import Environment, find_environment, triton_python
 from occupancy_lab.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def fake_python(path: Path, *lines: str, run: Path | None = None) -> Path:

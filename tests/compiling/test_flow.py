@@ -1,19 +1,13 @@
 """Counting the instructions that a warp issues, against the definitions of the terms."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
+from compiling import sample
 from hypothesis import given
 from hypothesis import strategies as st
 
 from occupancy_lab.compiling.flow import KINDS, Issued, Jump, count_issued, natural_loops
 from occupancy_lab.table.columns import COLUMNS, SWEEP_COLUMNS
 from occupancy_lab.values import COUNTERS
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 END = Jump(None, always=True)
 
@@ -41,7 +35,6 @@ def programs(draw: st.DrawFn) -> tuple[int, dict[int, Jump]]:
     stalls=st.none() | st.lists(st.integers(0, 15), min_size=14, max_size=14),
 )
 def test_counts_are_those_of_the_definitions(
-    sample: ModuleType,
     program: tuple[int, dict[int, Jump]],
     local: dict[int, int],
     kinds: dict[int, str],

@@ -1,9 +1,9 @@
 """Launches of a kernel are compiled elsewhere, each once, and fail as a sentence."""
 
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 import launched_kernels
 import pytest
@@ -14,20 +14,13 @@ from triton.language.core import builtin
 from occupancy_lab.arguments import tensor
 from occupancy_lab.compiling import compiler as compiling
 from occupancy_lab.compiling.compiler import INTERRUPTED, Compilation, Compiler
-from occupancy_lab.compiling.process import CompileProcess
+from occupancy_lab.compiling.process import CompileProcess, Request
 from occupancy_lab.errors import CompileError, CompileTimeoutError, InputError
 from occupancy_lab.explaining.dry_run import dry_run
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.launch import launch_of
-from occupancy_lab.values import Failure, Resources, Status
+from occupancy_lab.values import Failure, Resources, Status, Target
 from occupancy_lab.workers.signals import UnfinishedError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from occupancy_lab.compiling.process import Request
-    from occupancy_lab.values import Target
 
 X = tensor((64, 64), "float16")
 SM_90, GFX942 = find_gpu("sm_90").target, find_gpu("gfx942").target

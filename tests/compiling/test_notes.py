@@ -1,22 +1,17 @@
 """What further processes of a script noted is read whole, however they ended."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import signal
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+import pytest
 
 from occupancy_lab.arguments import Pointer
 from occupancy_lab.compiling import notes
 from occupancy_lab.compiling.notes import Began, Compiled, Notes, ScriptLaunch, read_notes
 from occupancy_lab.launch import BoundLaunch, Launch
 from occupancy_lab.values import Failure, Resources, Status
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
 
 LAUNCH = Launch((Pointer("float32", 4096), 8), {"BLOCK": 64}, (4,))
 BOUND = BoundLaunch("add", LAUNCH, {"x": LAUNCH.arguments[0], "n": 8}, ("BLOCK",), {})

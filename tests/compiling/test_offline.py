@@ -4,14 +4,12 @@ That the arguments of any launch are specialized as Triton specializes them is i
 and that the kernels of the lab launch what they describe in tests/kernels/test_conformance.py.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from triton import knobs
 from triton.runtime import driver
 
 from occupancy_lab.compiling.compile import _compile
@@ -21,33 +19,11 @@ from occupancy_lab.gpus import bare_gpus, find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.values import Config, Problem
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from occupancy_lab.values import Target
-
 TARGETS = [gpu.target for gpu in bare_gpus().values()]
 SM_90, GFX942 = find_gpu("sm_90").target, find_gpu("gfx942").target
 SOFTMAX = load_kernel("softmax")
 PROBLEM = Problem(1, 1)
 CONFIG = Config(1024, 4, 2)
-
-
-def asked(function: Any, call: Callable[[], object], target: Target) -> dict[str, Any]:
-    """Return what Triton is asked to compile when *call* launches or warms up *function*."""
-    seen: list[dict[str, Any]] = []
-
-    def hook(*, compile: dict[str, Any], **_others: object) -> bool:  # noqa: A002 - Triton's name
-        seen.append(compile)
-        return True
-
-    function.device_caches.clear()
-    with pytest.MonkeyPatch.context() as patch, offline(target):
-        patch.setattr(knobs.runtime, "jit_cache_hook", hook)
-        call()
-    (compile_request,) = seen
-    names = ("signature", "constants", "configs", "num_warps", "num_stages", "enable_fp_fusion")
-    return {name: compile_request[name] for name in names}
 
 
 @pytest.mark.parametrize("stages", [1, 2, 5])

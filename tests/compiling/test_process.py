@@ -1,7 +1,5 @@
 """What commands compile with: the store, or a process that can hang, crash and talk nonsense."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json
@@ -13,20 +11,15 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from records import compile_resources
 
 from occupancy_lab.asked import ask
-from occupancy_lab.compiling import (
-    Store,
-    compile_launch,
-    resource_key,
-    triton_version,
-)
-from occupancy_lab.compiling.compiler import Compiler
+from occupancy_lab.compiling import Store, compile_launch, resource_key, triton_version
+from occupancy_lab.compiling.compiler import Compilation, Compiler
 from occupancy_lab.compiling.process import (
     CompileProcess,
     Request,
@@ -41,11 +34,6 @@ from occupancy_lab.kernel import load_kernel
 from occupancy_lab.sweeping import sweep
 from occupancy_lab.values import Config, Failure, Problem, Resources
 from occupancy_lab.workers.child import from_line, to_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from occupancy_lab.compiling.compiler import Compilation
 
 SOFTMAX = load_kernel("softmax")
 GPU = find_gpu("sm_90")
@@ -234,7 +222,6 @@ def test_killed_process_is_replaced(process: CompileProcess, tmp_path: Path) -> 
     """A compile whose process is killed from outside is done again."""
     process.compile(request(), None)
     victim = process._child._process
-    assert victim is not None
     threading.Timer(0.5, os.kill, (victim.pid, signal.SIGKILL)).start()
     slow = slow_request(tmp_path, 2)
     assert isinstance(process.compile(slow, 60), Resources)

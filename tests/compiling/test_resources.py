@@ -1,11 +1,9 @@
 """Pipeline buffers and widths of memory access, read from TTGIR, PTX and AMD assembly."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
 
 import pytest
+from compiling import sample
 from recorded_binaries import recorded
 
 from occupancy_lab.compiling.amdgcn import amdgcn_widths
@@ -19,11 +17,7 @@ from occupancy_lab.gpus import architectures
 from occupancy_lab.occupancy import hip, next_steps, occupancy
 from occupancy_lab.occupancy.exact import option_for
 from occupancy_lab.occupancy.rule import scalar_where
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from occupancy_lab.values import Resources
+from occupancy_lab.values import Resources
 
 
 def widest(assembly: str, kind: str) -> tuple[int | None, ...]:
@@ -150,7 +144,7 @@ def test_spills_are_no_memory_of_the_kernel() -> None:
 
 @pytest.mark.parametrize(("dtype", "item_bytes"), [("fp32", 4), ("fp16", 2)])
 @pytest.mark.parametrize("arch", ["80", "90", "100", "gfx942", "gfx1201"])
-def test_compiled_widths(sample: ModuleType, arch: str, dtype: str, item_bytes: int) -> None:
+def test_compiled_widths(arch: str, dtype: str, item_bytes: int) -> None:
     """A thread moves its elements at once, up to 16 bytes, on every vendor's targets."""
     asm = sample.compile_sample(arch, 256, 4, 2, dtype=dtype).asm
     kind = "ptx" if "ptx" in asm else "amdgcn"
@@ -160,7 +154,7 @@ def test_compiled_widths(sample: ModuleType, arch: str, dtype: str, item_bytes: 
 
 
 @pytest.mark.parametrize("arch", ["90", "100"])
-def test_warps_are_those_that_are_launched(sample: ModuleType, arch: str) -> None:
+def test_warps_are_those_that_are_launched(arch: str) -> None:
     """With warp specialization more warps are launched than asked for, as the PTX says."""
     compiled = sample.compile_sample(
         arch, 128, 4, num_stages=3, kernel=sample.specializing, dtype="fp16"
@@ -171,7 +165,7 @@ def test_warps_are_those_that_are_launched(sample: ModuleType, arch: str) -> Non
 
 
 @pytest.mark.parametrize(("arch", "num_ctas"), [("90", 1), ("90", 2), ("100", 1), ("103", 2)])
-def test_tensor_memory_and_ctas(sample: ModuleType, arch: str, num_ctas: int) -> None:
+def test_tensor_memory_and_ctas(arch: str, num_ctas: int) -> None:
     """Columns are those that the PTX allocates, none before sm_100; CTAs are those asked for."""
     compiled = sample.compile_sample(
         arch, 64, 4, kernel=sample.multiplying, dtype="fp16", num_ctas=num_ctas
@@ -184,7 +178,7 @@ def test_tensor_memory_and_ctas(sample: ModuleType, arch: str, num_ctas: int) ->
 
 
 @pytest.mark.parametrize("arch", ["gfx908", "gfx90a", "gfx942", "gfx950"])
-def test_agprs_of_mfma_kernels(sample: ModuleType, arch: str) -> None:
+def test_agprs_of_mfma_kernels(arch: str) -> None:
     """On AMD a program is one workgroup without tensor memory, and LLVM's occupancy is met."""
     compiled = sample.compile_sample(arch, 64, 1, kernel=sample.multiplying, dtype="fp16")
     found = read_resources(compiled.asm, compiled.metadata, "hip")
@@ -193,14 +187,11 @@ def test_agprs_of_mfma_kernels(sample: ModuleType, arch: str) -> None:
     (line,) = [rule for rule in hip.RULES if rule.resource == "registers"]
     work = line.work(found, architectures()[arch], scalar_where)
     assert found.agprs is not None
-    assert work is not None
     assert int(waves) == min(work["waves_per_simd"], {"gfx908": 10}.get(arch, 8))
 
 
 @pytest.mark.parametrize(("arch", "num_warps"), [("90", 4), ("gfx942", 4), ("gfx1100", 8)])
-def test_the_compiler_obeys_the_option_of_a_next_step(
-    sample: ModuleType, arch: str, num_warps: int
-) -> None:
+def test_the_compiler_obeys_the_option_of_a_next_step(arch: str, num_warps: int) -> None:
     """With the maxnreg or waves_per_eu of a next step registers allow a program more."""
     backend = "hip" if arch.startswith("gfx") else "cuda"
     architecture = architectures()[arch if backend == "hip" else f"sm_{arch}"]
@@ -212,24 +203,18 @@ def test_the_compiler_obeys_the_option_of_a_next_step(
 
     first = compiled()
     (step,) = (s for s in next_steps(first, architecture) if s.resource == "registers")
-    assert step.option is not None
     name, value = step.option.split("=")
     then = compiled(**{name: int(value)})
     assert then.n_regs <= (step.most_for_one_more or 0) < first.n_regs
     found = [occupancy(each, architecture).limit("registers").programs for each in (first, then)]
-    assert found[0] is not None
-    assert found[1] is not None
     assert found[1] > found[0]
 
 
 @pytest.mark.parametrize("amount", [255, 137, 65])
-def test_the_compiler_leaves_no_more_registers_than_were_asked_for(
-    sample: ModuleType, amount: int
-) -> None:
+def test_the_compiler_leaves_no_more_registers_than_were_asked_for(amount: int) -> None:
     """With waves_per_eu for any amount a kernel takes no more, and as many waves fit as it says."""
     architecture = architectures()["gfx942"]
     option = option_for(architecture, "registers", amount)
-    assert option is not None
     waves = int(option.removeprefix("waves_per_eu="))
     kernel = sample.compile_sample("gfx942", 8192, 4, num_stages=3, waves_per_eu=waves)
     found = read_resources(kernel.asm, kernel.metadata, "hip").replace(shared=0, sgprs=None)

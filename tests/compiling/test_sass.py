@@ -1,13 +1,14 @@
 """The reader of NVIDIA's instructions, against the text of nvdisasm."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
+from compiling import sample
 from recorded_binaries import BINARIES, ORACLES, of_kind
 
 from occupancy_lab.compiling import compile as compiling
@@ -24,11 +25,6 @@ from occupancy_lab.compiling.flow import Issued, Jump
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.values import COUNTERS, Config, Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-    from types import ModuleType
 
 ARCHITECTURES = ("75", "80", "90", "100", "120")
 NAMES = {
@@ -88,7 +84,7 @@ def moved_bytes(operation: str) -> int:
     return next((int(part.lstrip("US")) // 8 for part in parts if part[-1].isdecimal()), 4)
 
 
-def assert_agrees(sample: ModuleType, cubin: bytes, kernel: str, folder: Path) -> Issued:
+def assert_agrees(cubin: bytes, kernel: str, folder: Path) -> Issued:
     """Compare jumps, accesses to local memory and all counts with nvdisasm's text."""
     found = issued_of(cubin, kernel)
     said = sample.nvdisasm_instructions(cubin, kernel, folder)
@@ -158,7 +154,7 @@ def assert_counts(
 
 
 @pytest.mark.parametrize("arch", ["90", "100"])
-def test_bulk_copies_are_counted(sample: ModuleType, arch: str, tmp_path: Path) -> None:
+def test_bulk_copies_are_counted(arch: str, tmp_path: Path) -> None:
     """What the TMA unit copies to shared memory is counted, as nvdisasm names it."""
     compiled = sample.compile_sample(arch, 64, 4, 2, kernel=sample.specializing, dtype="fp16")
     cubin, name = compiled.asm["cubin"], compiled.metadata.name
@@ -169,24 +165,22 @@ def test_bulk_copies_are_counted(sample: ModuleType, arch: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_softmax_agrees_with_nvdisasm(sample: ModuleType, arch: str, tmp_path: Path) -> None:
+def test_softmax_agrees_with_nvdisasm(arch: str, tmp_path: Path) -> None:
     """Jumps, their targets, and what is counted are those in nvdisasm's text; some spill."""
     spilling = 0
     for name, cols, dtype, config in KERNELS:
         compiled = compiled_kernel(name, cols, dtype, config, arch)
-        issued = assert_agrees(sample, compiled.asm["cubin"], compiled.metadata.name, tmp_path)
+        issued = assert_agrees(compiled.asm["cubin"], compiled.metadata.name, tmp_path)
         assert (issued["loop_instructions"] is None) == (name == "softmax_row")
         spilling += bool(issued["local_traffic"])
     assert spilling
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_loops_in_loops_and_subroutines_agree_with_nvdisasm(
-    sample: ModuleType, arch: str, tmp_path: Path
-) -> None:
+def test_loops_in_loops_and_subroutines_agree_with_nvdisasm(arch: str, tmp_path: Path) -> None:
     """The outer loop counts with its inner ones; the slow path of a division is left out."""
     cubin = sample.compile_sample(arch, 256, 2, kernel=sample.dividing).asm["cubin"]
-    issued = assert_agrees(sample, cubin, "dividing", tmp_path)
+    issued = assert_agrees(cubin, "dividing", tmp_path)
     assert (
         len(code_of(cubin, "dividing")) < kernel_text(read_elf(cubin, EM_CUDA, ""), "dividing").size
     )
@@ -194,27 +188,25 @@ def test_loops_in_loops_and_subroutines_agree_with_nvdisasm(
 
 
 @pytest.mark.parametrize("name", of_kind("cubin"))
-def test_recorded_kernels_agree_with_nvdisasm(
-    sample: ModuleType, name: str, tmp_path: Path
-) -> None:
+def test_recorded_kernels_agree_with_nvdisasm(name: str, tmp_path: Path) -> None:
     """Kernels that another Triton compiled agree too, two in one cubin among them."""
     for kernel in ORACLES[name]:
-        assert_agrees(sample, BINARIES[name], kernel, tmp_path)
+        assert_agrees(BINARIES[name], kernel, tmp_path)
 
 
 @pytest.mark.parametrize("arch", ["80", "90", "100", "120"])
-def test_matrix_products_agree_with_nvdisasm(sample: ModuleType, arch: str, tmp_path: Path) -> None:
+def test_matrix_products_agree_with_nvdisasm(arch: str, tmp_path: Path) -> None:
     """Matrices that go from shared memory to registers at once are shared accesses."""
     compiled = sample.compile_sample(arch, 64, 4, 2, kernel=sample.multiplying, dtype="fp16")
     cubin = compiled.asm["cubin"]
     said = sample.nvdisasm_instructions(cubin, "multiplying", tmp_path)
     assert any(one.operation.startswith("LDSM") for one in said)
-    issued = assert_agrees(sample, cubin, "multiplying", tmp_path)
+    issued = assert_agrees(cubin, "multiplying", tmp_path)
     assert issued["shared_accesses"]
     assert issued["tensor_instructions"]
 
 
-def test_functions_that_are_not_inlined_are_not_counted(sample: ModuleType) -> None:
+def test_functions_that_are_not_inlined_are_not_counted() -> None:
     """Nothing is known of a kernel that calls a function, whose return leads to a register."""
     cubin = sample.compile_sample("90", 1024, 4, kernel=sample.calling).asm["cubin"]
     assert issued_of(cubin, "calling") == Issued()

@@ -1,13 +1,12 @@
 """A script's function runs dry in a process of its own: its launches, its failures, its end."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +14,7 @@ from hostile_files import HOSTILE, put, within
 from processes import is_running
 
 from occupancy_lab.compiling.compiler import INTERRUPTED
+from occupancy_lab.compiling.notes import ScriptLaunch
 from occupancy_lab.compiling.script import Changed, Ran, Run, Script, names_script
 from occupancy_lab.errors import CompileError, InputError
 from occupancy_lab.explaining.dry_run import dry_run
@@ -22,12 +22,6 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_function
 from occupancy_lab.values import Failure, Resources
 from occupancy_lab.workers.child import Child, from_line, to_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from occupancy_lab.compiling.notes import ScriptLaunch
 
 KERNELS = """
 import os
@@ -283,8 +277,7 @@ def ask(script: Path) -> Iterator[Callable[..., Ran]]:
         request = Run(f"{file}:{function}", find_gpu(gpu), None)
         line = child.ask(to_line(request), 120)
         assert line, child.last_words
-        ran: Ran = from_line(Ran, line)
-        return ran
+        return from_line(Ran, line)
 
     yield run
     child.close()
@@ -424,7 +417,6 @@ def test_what_cannot_run_dry_is_named_with_its_line(
     line, message = FAILING[name]
     number = script.read_text().splitlines().index(f"    {line}") + 1
     failure = ask(name.replace(" ", "_")).failure
-    assert failure is not None
     assert failure.startswith(f"{script}:{number}")
     assert message in failure
     assert "\n" not in failure
@@ -802,7 +794,6 @@ assert model[0].weight.grad.shape == (256, 256)
 """
 
 
-@pytest.mark.slow
 def test_kernels_of_torch_compile_are_seen(tmp_path: Path) -> None:
     """Inductor's kernels, forward and backward, and an operation's, are noted and compile.
 

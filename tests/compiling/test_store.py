@@ -1,7 +1,5 @@
 """Resources that outlive a run, whatever happens to the files they are kept in."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import hashlib
@@ -9,8 +7,9 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import pytest
 from hostile_files import put, within
@@ -21,9 +20,6 @@ from occupancy_lab.compiling import Store, store_directory
 from occupancy_lab.compiling.store import MOST_TEXT_BYTES
 from occupancy_lab.compiling.texts import Texts
 from occupancy_lab.values import Failure, Resources, Status
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 KEY = {"triton": "3.7.1", "arguments": ["*fp32", "i32"], "keywords": {"num_warps": 8}}
 KEPT = Resources(32, 8, 12320, local_bytes=0, barriers=1, pipeline_shared=12288)
@@ -359,10 +355,8 @@ def test_processes_share_a_store(tmp_path: Path) -> None:
         for role in ("write", "write", "read")
     ]
     for worker in workers:
-        assert worker.stdout is not None
         assert worker.stdout.readline() == "ready\n"
     for worker in workers:
-        assert worker.stdin is not None
         worker.stdin.write("go\n")
         worker.stdin.flush()
     said = [worker.communicate(timeout=60)[1] for worker in workers]

@@ -1,13 +1,11 @@
 """The texts of a compiled kernel: kept beside its resources, whichever way it is compiled."""
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import json
 import zlib
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -20,9 +18,6 @@ from occupancy_lab.compiling.texts import MOST_BYTES, Texts, unpack
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.values import Config, Problem, Resources, Target
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SOFTMAX = load_kernel("softmax")
 LAUNCH = SOFTMAX.launch(Problem(64, 100), Config(128, 4, 1))
@@ -77,7 +72,6 @@ def test_a_compile_gives_the_texts(tmp_path: Path, target: Target) -> None:
     """A compile gives Triton's first text and the vendor's, and the store keeps them."""
     store = Store(tmp_path)
     found = unpack(compile_launch(SOFTMAX.function, LAUNCH, target, store, texts=True).texts)
-    assert found is not None
     assert (found.name, found.backend, found.num_warps) == ("softmax_kernel", target.backend, 4)
     assert "tt.func public @softmax_kernel" in found.ttir
     assert (found.ptx is None) == (found.cubin is None) == (target.backend == "hip")
@@ -96,7 +90,6 @@ def test_a_compiler_has_the_texts_of_what_it_compiled(
         assert isinstance(outcome, Resources)
         compiler._compile_missing = refuse_to_compile  # type: ignore[assignment,method-assign]
         (texts,) = compiler.texts([compilation(name=name)])
-    assert texts is not None
     assert "@softmax_kernel" in texts.ttir
 
 

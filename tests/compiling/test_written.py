@@ -1,8 +1,6 @@
 """What a kernel may write to is read from its source, through the functions that it calls."""
 # ruff: noqa: ANN001, ANN201, D103, N803, PLR0913, PLR0917 - kernels
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 

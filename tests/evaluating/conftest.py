@@ -1,14 +1,9 @@
 """Tables of launches that nobody made, with the times that a test has predicted of them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pandas as pd
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 LAUNCH = {
     "gpu": "h200",

@@ -1,13 +1,14 @@
 """Predictions, set against measured times: what counts, what is said of it, what is broken."""
 
-from __future__ import annotations
+from collections.abc import Callable
+from pathlib import Path
 
-from typing import TYPE_CHECKING
-
+import pandas as pd
 import pytest
 from stand_ins import UNLISTED, put_calibration, put_here
 
 from occupancy_lab.errors import InputError
+from occupancy_lab.evaluating import Evaluation
 from occupancy_lab.evaluating.evaluation import (
     broken_limits,
     choose,
@@ -20,15 +21,7 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.throughput.launch_time import basis_words
 from occupancy_lab.throughput.rounds import launch_us
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    import pandas as pd
-
-    from occupancy_lab.evaluating import Evaluation
-
-    Table = Callable[..., pd.DataFrame]
+Table = Callable[..., pd.DataFrame]
 
 
 H200 = find_gpu("h200")
@@ -53,7 +46,6 @@ def test_only_measured_launches_as_planned_count(make_table: Table) -> None:
     )
     (result,) = evaluate(table).results
     assert (result.launches, result.shapes, result.without_prediction) == (1, 1, 0)
-    assert result.score.errors is not None
     assert result.score.errors.median == pytest.approx(0.5)
 
 
@@ -85,8 +77,6 @@ def test_rivals_by_hand(make_table: Table) -> None:
     assert [one.name for one in result.scores] == ["prediction", "roofline", "highest occupancy"]
     assert prediction.mean_loss == pytest.approx(1.0)
     assert roofline.mean_loss == pytest.approx(0.0)
-    assert roofline.errors is not None
-    assert H200.bandwidth_gbs is not None
     floor = launch_us(H200) + 2 * 4096 * 1024 * 4 / H200.bandwidth_gbs / 1e3
     errors = [1 - floor / us for us in (10.0, 20.0, 40.0, 16.0)]
     assert roofline.errors.mean == pytest.approx(sum(map(abs, errors)) / 4)
@@ -107,7 +97,6 @@ def test_perfect_model_has_nothing_to_be_said_against(make_table: Table) -> None
     table = table.drop(columns=["predicted_us", "bound"])
     table["us"] = with_predictions(table, {}, H200)["predicted_us"]
     (result,) = evaluate(table).results
-    assert result.score.errors is not None
     assert result.score.errors.p90 == pytest.approx(0, abs=1e-12)
     assert result.score.worst_loss == pytest.approx(0, abs=1e-12)
     assert result.score.rank_correlation == pytest.approx(1)
@@ -178,7 +167,6 @@ def test_broken_limit_is_said(evaluation: Evaluation, name: str) -> None:
     """A limit a little beyond a number is broken, with one sentence that has both."""
     metric = METRICS[name]
     value = metric.read(evaluation.results[0].score)
-    assert value is not None
     limit = value + (0.01 if metric.least else -0.01)
     (sentence,) = broken_limits(evaluation, {name: limit})
     assert metric.words in sentence

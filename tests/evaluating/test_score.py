@@ -1,7 +1,5 @@
 """Errors, what a choice costs and rank correlations, worked out by hand and by others."""
 
-from __future__ import annotations
-
 import math
 
 import pandas as pd

@@ -1,9 +1,7 @@
 """Records of kernels whose resources are given, so that words do not depend on a compiler."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 import pytest
 from records import record_of
@@ -13,13 +11,9 @@ from occupancy_lab.explaining.case import Case, Recorded
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import check_launch
 from occupancy_lab.kernel import load_kernel
+from occupancy_lab.prediction import Prediction
 from occupancy_lab.record import Record
 from occupancy_lab.values import Config, Measurement, Problem, Resources
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from occupancy_lab.prediction import Prediction
 
 
 @pytest.fixture(scope="module")

@@ -1,17 +1,11 @@
 """The one action of a launch is what its explanation says brings most."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import launched_kernels
 import pytest
 
 from occupancy_lab import dry_run, tensor
 from occupancy_lab.explaining.advice import best_action
-
-if TYPE_CHECKING:
-    from occupancy_lab.explaining.explanation import Explanation
+from occupancy_lab.explaining.explanation import Explanation
 
 ADDED = tensor((1 << 22,), "float32")
 
@@ -23,27 +17,23 @@ def added(block: int) -> Explanation:
     return lab[grid](ADDED, ADDED, 1 << 22, EVEN=True, BLOCK=block)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("block", "faster"), [(64, True), (1024, False)])
 def test_an_action_is_the_first_sentence_of_the_explanation(block: int, *, faster: bool) -> None:
     """Both say the same, and the share is that of the two times in the sentence."""
     run = added(block)
     found = best_action(run.cases[0])
-    assert found is not None
     assert run.to_document().answer[0] == f"**H100 SXM**: {found.sentence}"
     assert (found.change.startswith("BLOCK "), found.share > 0.1) == (faster, faster)
     assert found.change in found.sentence
     assert found.times.replace("instead", "predicted instead") in found.sentence
 
 
-@pytest.mark.slow
 def test_wider_loads_are_an_action_where_they_bring_most() -> None:
     """What a launch would have to pass is named, with the sentence that explains why."""
     x, w, mean = (tensor(shape, "float16") for shape in ((4096, 2050), (2050,), (4096,)))
     lab = dry_run(launched_kernels.layer_norm, "h100")
     run = lab[(4096,)](x, x, w, w, mean, mean, 2050, 2050, 1e-5, BLOCK_SIZE=4096, num_warps=8)
     found = best_action(run.cases[0])
-    assert found is not None
     words = "stride 2064 instead of 2050 and N 2064 instead of 2050"
     assert found.change == f"{words} (if the launch can pass that)"
     assert f"**H100 SXM**: {found.sentence}" in run.to_document().answer

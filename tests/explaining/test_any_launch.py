@@ -1,10 +1,9 @@
 """The page of any launch, as golden files and as what must hold of any page."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import launched_kernels
 import pytest
@@ -14,17 +13,12 @@ from hypothesis import strategies as st
 from stand_ins import dry
 
 from occupancy_lab import dry_run, tensor
+from occupancy_lab.explaining import Explanation
 from occupancy_lab.explaining.neighbours import predicted_us
 from occupancy_lab.explaining.variants import write_variants
 from occupancy_lab.prediction import CHOSEN
 from occupancy_lab.text.words import microseconds, prediction_words
-from occupancy_lab.values import Resources
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from occupancy_lab.explaining import Explanation
-    from occupancy_lab.values import Target
+from occupancy_lab.values import Resources, Target
 
 
 def spilling_resources(keywords: Mapping[str, Any], _target: Target) -> Resources:
@@ -185,7 +179,6 @@ def test_a_tuned_launch_has_what_to_try_beyond_its_configurations() -> None:
     found = lab[grid](added, added, 1 << 22)
     page = found.to_document()
     first = min(found.records, key=predicted_us)
-    assert first.prediction is not None
     raw = min(run.prediction.high_us for run in found.runs if run.prediction is not None)
     assert first.prediction.high_us == pytest.approx(raw * CHOSEN)
     words = prediction_words(first.prediction)

@@ -1,10 +1,9 @@
 """No page says two things of a launch of which one denies the other."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import launched_kernels
 import pytest
@@ -22,12 +21,7 @@ from occupancy_lab.explaining.duration import otherwise
 from occupancy_lab.explaining.short import WORDS, write_short
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import Grid, load_kernel
-from occupancy_lab.values import Config, Measurement, Problem, Resources
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from occupancy_lab.values import Target
+from occupancy_lab.values import Config, Measurement, Problem, Resources, Target
 
 pytestmark = pytest.mark.usefixtures("given_times")
 
@@ -173,9 +167,7 @@ def test_no_page_contradicts_itself() -> None:
     """
     seen: set[tuple[str, str]] = set()
 
-    @settings(
-        max_examples=500, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
-    )
+    @settings(max_examples=500, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(st.one_of(matrices(), launches()))
     def check(page: str) -> None:
         for pair in PAIRS:

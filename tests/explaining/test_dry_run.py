@@ -1,9 +1,8 @@
 """A launch line that is run dry is compiled as a launch would be, once, and nothing is launched."""
 
-from __future__ import annotations
-
 import contextlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -20,9 +19,6 @@ from occupancy_lab.compiling.offline import offline
 from occupancy_lab.errors import InputError, OccupancyLabError
 from occupancy_lab.explaining.dry_run import dry_run, variants
 from occupancy_lab.gpus import find_gpu, present_gpus
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SM_90 = find_gpu("sm_90").target
 X = tensor((4096,), torch.float16)

@@ -1,9 +1,8 @@
 """Launches side by side: the table of a sweep, a comparison and a ranking."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 from stand_ins import GivenCompiler
@@ -14,16 +13,10 @@ from occupancy_lab.errors import InputError
 from occupancy_lab.explaining import dry_run, explanation
 from occupancy_lab.explaining.dry_run import explain_launch
 from occupancy_lab.explaining.variants import failed_sentences
-from occupancy_lab.sweeping.run import run
+from occupancy_lab.sweeping.run import Swept, run
 from occupancy_lab.text.document import to_markdown
 from occupancy_lab.tuning.search import tune_launches
-from occupancy_lab.values import Resources
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from occupancy_lab.sweeping.run import Swept
-    from occupancy_lab.values import Target
+from occupancy_lab.values import Resources, Target
 
 pytestmark = pytest.mark.usefixtures("given_times")
 
@@ -107,13 +100,9 @@ def test_launches_ranked(check_golden: Callable[[str, str], None]) -> None:
     json.dumps(found.to_dict(), allow_nan=False)
 
 
-def test_a_page_of_clusters_speaks_of_ctas() -> None:
-    """What an SM holds of a launch with num_ctas 2 are CTAs, in one launch and beside another."""
+def test_a_table_of_clusters_speaks_of_ctas() -> None:
+    """What an SM holds of a launch with num_ctas 2 are CTAs, beside one of programs too."""
     asked: dict[str, Any] = {**TRANSPOSE, "grid": "64x32", "gpu": "h200"}
-    page = explain_launch(**asked, options="num_ctas=2").to_document().to_markdown()
-    assert "16 CTAs per SM" in page
-    assert "16 B per CTA" in page
-    assert "per program" not in page
     table = explain_launch(**asked, options="num_ctas=1,2").to_markdown()
     assert "16 (100%)" in table
     assert "16 CTAs (100%)" in table

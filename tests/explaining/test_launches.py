@@ -1,7 +1,5 @@
 """What sets launches of a kernel apart is what Triton distinguishes of their arguments."""
 
-from __future__ import annotations
-
 from occupancy_lab.arguments import Pointer
 from occupancy_lab.explaining.overview import apart, argument_classes, together
 from occupancy_lab.launch import BoundLaunch, Launch

@@ -34,11 +34,3 @@ def test_each_limit_has_its_words(check_golden: Callable[[str, str], None]) -> N
     """The golden file has the answer, the arithmetic, and what can be tried, of each case."""
     pages = (f"# {title}\n\n{page(gpu, **given)}\n" for title, (gpu, given) in CASES.items())
     check_golden("calculator.md", "\n".join(pages))
-
-
-def test_an_sm_holds_ctas_where_a_program_has_several() -> None:
-    """Of clusters every number per SM is one of CTAs, and nothing there is called a program."""
-    found = page("h200", num_ctas=4, n_regs=64, shared=49152)
-    assert "4 CTAs per SM, 32 of 64 warps (50%)" in found
-    assert "program" not in found.replace("program slots", "").lower()
-    assert "CTA" not in page("h200", n_regs=64, shared=49152)

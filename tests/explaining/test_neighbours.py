@@ -1,10 +1,9 @@
 """The neighbours of a launch: which are compiled, what is said of them, and which is better."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import launched_kernels
 import pytest
@@ -14,6 +13,7 @@ from stand_ins import dry
 
 from occupancy_lab.arguments import Descriptor, Pointer, tensor
 from occupancy_lab.asked import Asked
+from occupancy_lab.explaining.case import Case
 from occupancy_lab.explaining.grids import same_work
 from occupancy_lab.explaining.neighbours import (
     Neighbour,
@@ -31,18 +31,12 @@ from occupancy_lab.explaining.tried import without_blocks
 from occupancy_lab.kernel import variants
 from occupancy_lab.launch import BoundLaunch
 from occupancy_lab.prediction import Part, Prediction
+from occupancy_lab.record import Record
 from occupancy_lab.text.words import listed
-from occupancy_lab.values import Resources
+from occupancy_lab.values import Resources, Target
 from occupancy_lab.work.counts import NOTHING, Amount, Counts, Footprint, Loop, Place, Unknown
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from occupancy_lab.explaining.case import Case
-    from occupancy_lab.record import Record
-    from occupancy_lab.values import Target
-
-    Outcome = Callable[[Mapping[str, Any], Target], Resources | str]
+Outcome = Callable[[Mapping[str, Any], Target], Resources | str]
 
 pytestmark = pytest.mark.usefixtures("given_times")
 
@@ -416,7 +410,6 @@ def test_of_launches_as_fast_the_fewest_changes_are_proposed() -> None:
             for changes, time in (({"num_warps": 8}, 19.9), (both, 10.0), (block, us))
         ]
         found = best_of(record, neighbours)
-        assert found is not None
         assert found.changes == best
 
 
@@ -505,6 +498,5 @@ def test_a_block_by_position_is_changed_there() -> None:
     """It is no keyword besides, and its options are."""
     (asked,) = dry(launched_kernels.tiles, "h100", constant(), X, X, 64, 64, 16, BLOCK_N=16).asked
     other = changed(asked, {"BLOCK_M": 32, "num_warps": 8})
-    assert other is not None
     assert other.launch.arguments == (*asked.launch.arguments[:4], 32)
     assert other.launch.keywords == {"BLOCK_N": 16, "num_warps": 8}

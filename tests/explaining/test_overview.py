@@ -1,25 +1,18 @@
 """The overview of a script says what each launch takes, and what sets launches of a line apart."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 from unittest import mock
 
 import pytest
 
 from occupancy_lab.explaining.overview import KernelTime
-from occupancy_lab.explaining.script_runs import explain_script
+from occupancy_lab.explaining.script_runs import ScriptExplanation, explain_script
+from occupancy_lab.text.document import Table
 from occupancy_lab.text.printing import print_shown
 from occupancy_lab.text.words import cell, duration, percent
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from occupancy_lab.explaining.script_runs import ScriptExplanation
-    from occupancy_lab.text.document import Table
 
 SCRIPT = """
 import torch
@@ -84,7 +77,6 @@ def tables(found: ScriptExplanation) -> tuple[Table, ...]:
     return found.to_document().sections[0].tables
 
 
-@pytest.mark.slow
 def test_each_launch_has_its_time_and_what_bounds_it(sizes: ScriptExplanation) -> None:
     """On each GPU it is the time of a page of the launch, with the range and what all lose."""
     table = tables(sizes)[0]
@@ -92,14 +84,11 @@ def test_each_launch_has_its_time_and_what_bounds_it(sizes: ScriptExplanation) -
     assert len(table.rows) == 6
     for line, row in zip(sizes.lines, table.rows, strict=True):
         found, time = line.record.prediction, line.time  # type: ignore[union-attr]
-        assert found is not None
-        assert time is not None
         assert row[1:4] == (line.gpu.key, "3", cell(found.us))
         assert row[4:6] == (f"{cell(found.low_us)} to {cell(found.high_us)}", cell(time.lost_us))
         assert row[7] == found.bound
 
 
-@pytest.mark.slow
 def test_the_answer_says_which_launch_takes_most(sizes: ScriptExplanation) -> None:
     """It has the time of all launches on each GPU, and the share of the one with most."""
     for place, (title, answer) in enumerate(
@@ -107,7 +96,6 @@ def test_the_answer_says_which_launch_takes_most(sizes: ScriptExplanation) -> No
     ):
         times = [line.time for line in sizes.lines[3 * place : 3 * place + 3]]
         total = KernelTime.total(times)
-        assert total is not None
         assert answer.startswith(f"**{title}**: {duration(total.us)} (")
         share = percent(times[2].us / total.us)  # type: ignore[union-attr]
         assert answer.endswith(
@@ -115,7 +103,6 @@ def test_the_answer_says_which_launch_takes_most(sizes: ScriptExplanation) -> No
         )
 
 
-@pytest.mark.slow
 def test_launches_of_a_line_are_told_apart(sizes: ScriptExplanation) -> None:
     """Each has the numbers that differ and whether 16 divides them; their line is said once."""
     table = tables(sizes)[-1]
@@ -130,7 +117,6 @@ def test_launches_of_a_line_are_told_apart(sizes: ScriptExplanation) -> None:
     assert sizes.to_markdown().count("bench.py:1") == 1
 
 
-@pytest.mark.slow
 def test_lines_are_shown_where_they_differ(path: Path) -> None:
     """Launches of several lines have theirs, and the constexprs that are not the same."""
     found = explain_script(f"{path}:lines", gpu="h100")
@@ -143,7 +129,6 @@ def test_lines_are_shown_where_they_differ(path: Path) -> None:
     assert "## 2 scale, grid 8192, on H100 SXM" in found.to_markdown()
 
 
-@pytest.mark.slow
 def test_what_differs_may_be_a_float_a_bool_or_a_dtype(path: Path) -> None:
     """Each is said as it is passed."""
     assert [row[1] for row in tables(explain_script(f"{path}:numbers", gpu="h100"))[-1].rows] == [
@@ -154,7 +139,6 @@ def test_what_differs_may_be_a_float_a_bool_or_a_dtype(path: Path) -> None:
     ]
 
 
-@pytest.mark.slow
 def test_what_does_not_compile_has_no_time(path: Path) -> None:
     """Its row is one of dashes, and the sum says of how many launches it is."""
     found = explain_script(f"{path}:unknown", gpu="h100")
@@ -163,7 +147,6 @@ def test_what_does_not_compile_has_no_time(path: Path) -> None:
     assert " are predicted for 1 of 2 launches, 100% of that for launch 1, " in found.to_markdown()
 
 
-@pytest.mark.slow
 def test_where_no_time_is_predicted_there_are_no_columns_of_times(path: Path) -> None:
     """An architecture has no number of SMs, and its launches no time."""
     found = explain_script(f"{path}:lines", gpu="sm_90")
@@ -171,7 +154,6 @@ def test_where_no_time_is_predicted_there_are_no_columns_of_times(path: Path) ->
     assert "lost us" not in found.to_markdown()
 
 
-@pytest.mark.slow
 def test_the_overview_fits_a_terminal_of_80_columns(sizes: ScriptExplanation) -> None:
     """No cell of the times is broken."""
     out = io.StringIO()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from in_process import run
 
 from occupancy_lab.compiling.script import Script
@@ -36,7 +35,6 @@ def main():
 """
 
 
-@pytest.mark.slow
 def test_a_neighbour_has_the_grid_that_the_script_would_give_it(tmp_path: Path) -> None:
     """Blocks of another size have another grid, which the script's own function works out.
 
@@ -133,7 +131,6 @@ def asking():
 """
 
 
-@pytest.mark.slow
 def test_what_keeps_a_script_from_launching_is_named_and_can_be_told(tmp_path: Path) -> None:
     """A value that was assumed is in the message, and --assume sets it beside a parameter's."""
     path = tmp_path / "bench.py"

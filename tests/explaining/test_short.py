@@ -1,10 +1,9 @@
 """The explanation of one screen: its golden files, its length, and that it agrees with itself."""
 
-from __future__ import annotations
-
 import dataclasses
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hand_made import rows
@@ -15,7 +14,7 @@ from stand_ins import CONDITIONS, MEASURED
 import occupancy_lab
 from occupancy_lab.compiled_records import records_of
 from occupancy_lab.compiling import Store, resource_key
-from occupancy_lab.compiling.process import CompileProcess
+from occupancy_lab.compiling.process import CompileProcess, Request
 from occupancy_lab.explaining import write_full
 from occupancy_lab.explaining.advice import (
     advice,
@@ -26,8 +25,9 @@ from occupancy_lab.explaining.advice import (
     wanted_besides,
     with_alternatives,
 )
-from occupancy_lab.explaining.case import Alternative, Alternatives, Recorded, with_recorded
+from occupancy_lab.explaining.case import Alternative, Alternatives, Case, Recorded, with_recorded
 from occupancy_lab.explaining.duration import otherwise
+from occupancy_lab.explaining.explanation import Explanation
 from occupancy_lab.explaining.neighbours import Neighbour
 from occupancy_lab.explaining.short import write_short
 from occupancy_lab.gpus import find_gpu
@@ -39,16 +39,8 @@ from occupancy_lab.sweeping.grid import grid_tasks
 from occupancy_lab.sweeping.recorded import OTHER_SOFTMAXES, recorded_ranking
 from occupancy_lab.text.printing import print_shown
 from occupancy_lab.text.words import microseconds
+from occupancy_lab.tuning import Tuning
 from occupancy_lab.values import Config, Measurement, Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from occupancy_lab.compiling.process import Request
-    from occupancy_lab.explaining.case import Case
-    from occupancy_lab.explaining.explanation import Explanation
-    from occupancy_lab.tuning import Tuning
 
 COUNTED = {"instructions": 90, "loop_instructions": 172, "async_copies": 4}
 SINGLE = {"instructions": 40, "loop_instructions": 135, "async_copies": 0}
@@ -176,7 +168,6 @@ def test_a_copy_is_of_this_matrix(make_case: Callable[..., Case]) -> None:
     copy = dataclasses.replace(MEASURED, us=6.2)
     measured = full_of_numbers(make_case, "h100", recorded=Recorded(copy=copy))
     prediction = measured.record.prediction
-    assert prediction is not None
     both = full_of_numbers(make_case, "h100", recorded=Recorded(MEASURED, copy=copy))
     for case, expected in (
         (measured, f"{prediction.share_of_copy:.0%}, both predicted ("),
@@ -239,7 +230,6 @@ def test_a_matrix_has_the_advice_of_any_launch_first(make_case: Callable[..., Ca
     """
     case = full_of_numbers(make_case, "h100")
     own = case.record.prediction
-    assert own is not None
     quick = dataclasses.replace(own, us=own.us * 0.7, low_us=own.low_us * 0.7)
     config = dataclasses.replace(case.config, num_warps=4)
     record = dataclasses.replace(

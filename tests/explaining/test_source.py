@@ -1,11 +1,11 @@
 """The page of a kernel's source: the lines that cost most, marked, and all others."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import launched_kernels
 import pytest
@@ -17,13 +17,7 @@ from occupancy_lab import dry_run, tensor
 from occupancy_lab.explaining.source import SourceView, SourceViews, lines_of
 from occupancy_lab.text.document import html_page
 from occupancy_lab.text.printing import print_answer
-from occupancy_lab.work.counts import Amount
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from occupancy_lab.work.counts import Counts
+from occupancy_lab.work.counts import Amount, Counts
 
 KERNEL = launched_kernels.matmul
 FIRST = KERNEL.starting_line_number
@@ -151,7 +145,6 @@ def test_lines_of_a_binary_have_widths_and_stalls() -> None:
     """Where the binary is followed its lines are in the order of their stalls, as it says."""
     page = view("h100")
     (record,) = page.records
-    assert record.counts is not None
     run = executed([one.place for one in record.counts.accesses], 100)
     spilling = tuple(
         dataclasses.replace(one, local_bytes=Amount.of(3000), live=90 + place)

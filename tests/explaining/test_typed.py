@@ -1,24 +1,20 @@
 """Commands that go on from a launch as a command line described it."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from in_process import run
 from stand_ins import GivenCompiler
 
 from occupancy_lab.explaining import dry_run, tried
+from occupancy_lab.explaining.case import Case
 from occupancy_lab.explaining.dry_run import explain_launch
 from occupancy_lab.explaining.neighbours import Neighbour
 from occupancy_lab.explaining.tried import further_blocks, grid_by, tune_blocks
 from occupancy_lab.values import Resources
-
-if TYPE_CHECKING:
-    from occupancy_lab.explaining.case import Case
 
 FILE = f"{__file__.rpartition('explaining')[0]}launched_kernels.py"
 

@@ -1,24 +1,19 @@
 """What a page says of what a launch does, and of what it moves for nothing."""
 
-from __future__ import annotations
-
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from dry_lines import norm
 from hand_made import access, executed, place, rows
 
 from occupancy_lab import InputError, explain
+from occupancy_lab.explaining.explanation import Explanation
 from occupancy_lab.explaining.work import light_words, work_sentences
+from occupancy_lab.record import Record
 from occupancy_lab.work.counts import Amount, Counts, Loop, Place, Unknown
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from occupancy_lab.explaining.explanation import Explanation
-    from occupancy_lab.record import Record
 
 PLAIN = rows(4096, 2048, 1056)
 
@@ -128,8 +123,6 @@ def test_a_launch_right_after_the_same_is_faster_and_says_so() -> None:
     (cold,) = norm("h100", counts=PLAIN).records
     asked = dataclasses.replace(cold.launch, warm=True)
     warm = dataclasses.replace(cold, launch=asked).with_time()
-    assert cold.prediction is not None
-    assert warm.prediction is not None
     assert warm.prediction.us < cold.prediction.us
     assert 0 < warm.row()["dram_read_bytes"] < cold.row()["dram_read_bytes"]
     assert (warm.row()["warm"], "warm" in cold.row()) == (True, False)
@@ -182,8 +175,6 @@ def test_rows_by_number_are_taken_to_differ() -> None:
     """A gather takes as long as with an index of which nobody reads a row twice."""
     (record,) = launched("gather", "*fp32, *i32, *fp32, 67108864").records
     (other,) = launched("gather", "*fp32, *i32, *fp32, 67108864", assume={"index": 1}).records
-    assert record.prediction is not None
-    assert other.prediction is not None
     assert record.prediction.us > 2 * other.prediction.us
 
 
@@ -192,7 +183,6 @@ def test_atomics_on_one_address_come_one_after_the_other() -> None:
     adds = dataclasses.replace(access("sum", 9, 1 << 20, 2, writes=True), reads=True)
     counts = dataclasses.replace(PLAIN, accesses=(*PLAIN.accesses, adds))
     (record,) = norm("h100", counts=counts).records
-    assert record.prediction is not None
     parts = {one.name: one.us for one in record.prediction.parts}
     assert parts["atomics"] == pytest.approx((1 << 20) * 3.48 / 1980, rel=1e-3)
     assert record.prediction.us > parts["atomics"]

@@ -1,18 +1,14 @@
 """The page in a browser, for every test of it."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from browser import Page, browser
 
 from occupancy_lab.exploring.page import explore
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 AXE = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
 RUN_AXE = "axe.run().then((done) => done.violations.map((one) => [one.id, one.nodes[0].html]))"

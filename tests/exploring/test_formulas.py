@@ -1,12 +1,11 @@
 """The formulas as data are the formulas: trees, worked out, give what the rules give."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json
+from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,9 +24,6 @@ from occupancy_lab.occupancy.tutorial import (
     tutorial_rules,
 )
 from occupancy_lab.values import Resources
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 ARCHITECTURES = architectures()
 CLUSTER = 500

@@ -1,16 +1,16 @@
 """The page in a real browser: its formulas are Python's, and it does what a reader asks."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re
 import shlex
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from browser import find_browser
+from browser import Page, find_browser
 from click.testing import CliRunner
 
 from occupancy_lab.cli import main
@@ -27,12 +27,6 @@ from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.occupancy.exact import exact_rules
 from occupancy_lab.occupancy.rule import UNLIMITED, programs
 from occupancy_lab.values import Resources
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from browser import Page
 
 pytestmark = pytest.mark.skipif(
     find_browser() is None, reason="no Chromium is installed; `make browser` installs one"

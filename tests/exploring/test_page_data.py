@@ -1,9 +1,8 @@
 """What the page knows: every GPU, the words, and the rows of a file."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -14,9 +13,6 @@ from occupancy_lab.exploring.page import bundle, explore, make_page, page_data, 
 from occupancy_lab.gpus.gpu import architectures, devices
 from occupancy_lab.occupancy.exact import exact_rules
 from occupancy_lab.occupancy.tutorial import terms_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ROW = {"gpu": "h100", "n_regs": 38, "shared": 12320, "num_warps": 8}
 

@@ -1,17 +1,11 @@
 """A row of a file in time: its programs in waves, in a real browser."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
-from browser import find_browser
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from browser import Page
+from browser import Page, find_browser
 
 pytestmark = pytest.mark.skipif(
     find_browser() is None, reason="no Chromium is installed; `make browser` installs one"

@@ -1,18 +1,12 @@
 """The roofline in a real browser: points where Python has them, for the mouse and the keyboard."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
-from browser import find_browser
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from browser import Page
+from browser import Page, find_browser
 
 pytestmark = pytest.mark.skipif(
     find_browser() is None, reason="no Chromium is installed; `make browser` installs one"

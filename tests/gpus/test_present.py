@@ -1,26 +1,17 @@
 """The GPUs at hand, read from stand-ins for the driver library and for the kernel's sysfs."""
 
-from __future__ import annotations
-
 import ctypes
 import re
+from collections.abc import Mapping
 from importlib import util
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from occupancy_lab.gpus import HipArchitecture, devices, disagreements, present_gpus
-from occupancy_lab.gpus.present import (
-    ATTRIBUTES,
-    read_kfd,
-    read_libcuda,
-    target_name,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from occupancy_lab.gpus.present import ATTRIBUTES, read_kfd, read_libcuda, target_name
 
 NOWHERE = Path("/nowhere")
 UUID = bytes(range(16))

@@ -1,7 +1,5 @@
 """The data files: complete, sourced, and true to what the vendors' own numbers imply."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import math

@@ -1,11 +1,9 @@
 """Where kernels run: Triton's interpreter, the GPU, or nowhere, for what they are launched with."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import get_context
-from typing import TYPE_CHECKING
 from unittest.mock import Mock
 
 import numpy as np
@@ -14,15 +12,9 @@ import torch
 import triton
 from matrices import to_gpu
 from packaging.version import Version
+from torch import Tensor
 
-from occupancy_lab.kernel import Pointer, kept_workspace
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from torch import Tensor
-
-    from occupancy_lab.kernel import Kernel
+from occupancy_lab.kernel import Kernel, Pointer, kept_workspace
 
 NO_STREAM = """
 import torch, unittest.mock

@@ -1,8 +1,7 @@
 """What every kernel of the lab holds, whatever it calculates and however it is launched."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 import torch
@@ -21,6 +20,7 @@ from matrices import (
     random_matrix,
 )
 from records import compile_resources, plan_of
+from torch import Tensor
 
 from occupancy_lab.compiling import Store
 from occupancy_lab.errors import InputError
@@ -28,12 +28,6 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import check_config
 from occupancy_lab.kernel import Kernel, kernel_names, load_kernel
 from occupancy_lab.values import Config, Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from concurrent.futures import ProcessPoolExecutor
-
-    from torch import Tensor
 
 KERNELS = {name: load_kernel(name) for name in kernel_names()}
 LAUNCHED = {name: kernel for name, kernel in KERNELS.items() if kernel.function is not None}

@@ -3,10 +3,8 @@
 # A @triton.jit function's arguments have no Python types, and the tutorial's are eight.
 # ruff: noqa: ANN001, ANN201, N803, PLR0913, PLR0917
 
-from __future__ import annotations
-
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 import torch
@@ -18,13 +16,8 @@ from occupancy_lab.compiling.offline import offline
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernels.softmax import KERNEL
-from occupancy_lab.values import Config, Problem
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from occupancy_lab.launch import Launch
-    from occupancy_lab.values import Target
+from occupancy_lab.launch import Launch
+from occupancy_lab.values import Config, Problem, Target
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,7 @@
 """The softmax of rows that several programs share gives torch's softmax, launch after launch."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 from unittest.mock import Mock
 
 import pytest
@@ -21,26 +19,16 @@ from matrices import (
     random_matrix,
 )
 from records import compile_resources, counted_record
+from torch import Tensor
 
 from occupancy_lab.compiling import Store
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu, present_gpus
 from occupancy_lab.kernel import kept_workspace
 from occupancy_lab.kernels import softmax_cooperative
-from occupancy_lab.kernels.softmax_cooperative import (
-    KERNEL,
-    MOST_PARTS,
-    together,
-    work,
-    workspace,
-)
+from occupancy_lab.kernels.softmax_cooperative import KERNEL, MOST_PARTS, together, work, workspace
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.values import Config, Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import Tensor
 
 LONG = 9001
 """Three parts of the default 4096, the last one not full, and rows that begin anywhere."""
@@ -341,13 +329,9 @@ def test_a_rows_programs_wait_for_each_other_once() -> None:
     problem = Problem(512, 32_768)
     config = KERNEL.default_config(problem, 0)
     found = counted_record(KERNEL, problem, config, find_gpu("h100"))
-    assert found.executed is not None
-    assert found.executed.program is not None
     parts = KERNEL.pieces(problem, config)
     assert found.executed.program.waits == pytest.approx(parts / found.plan.num_programs)
     alone = dataclasses.replace(found.executed.program, waits=0.0)
     executed = dataclasses.replace(found.executed, program=alone)
     without = dataclasses.replace(found, executed=executed).with_time().prediction
-    assert found.prediction is not None
-    assert without is not None
     assert without.us < found.prediction.us

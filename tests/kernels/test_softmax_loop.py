@@ -1,18 +1,12 @@
 """The softmax of rows of any length is as exact on long ones, and takes the time of its passes."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from matrices import random_matrix
+from torch import Tensor
 
 from occupancy_lab.kernels.softmax_loop import KERNEL
 from occupancy_lab.values import Config
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import Tensor
 
 
 def test_a_long_row_is_as_exact_as_torch(launch: Callable[..., Tensor]) -> None:

@@ -1,7 +1,5 @@
 """The naive softmax is five operations of torch, which move what it says."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The softmax of rows in pieces: the powers of two that make a row, and what is copied first."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given
@@ -9,12 +7,7 @@ from hypothesis import strategies as st
 from matrices import check_softmax, problem_of, random_matrix
 
 from occupancy_lab.kernels.softmax import rows_alike
-from occupancy_lab.kernels.softmax_pieces import (
-    KERNEL,
-    LEAST_PIECE_BYTES,
-    block_sizes,
-    pieces_of,
-)
+from occupancy_lab.kernels.softmax_pieces import KERNEL, LEAST_PIECE_BYTES, block_sizes, pieces_of
 from occupancy_lab.values import Config, Problem
 
 

@@ -1,7 +1,5 @@
 """The softmax of several rows a program cuts a matrix into tiles."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 from matrices import MAX_SHARED

@@ -1,7 +1,5 @@
 """The program table of vector addition is the arithmetic of the kernel."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

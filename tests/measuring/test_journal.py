@@ -1,7 +1,5 @@
 """The journal of a command: what was measured before it was killed is not measured again."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import io
@@ -12,8 +10,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from faked import _FakedChild
@@ -28,9 +26,6 @@ from occupancy_lab.measuring.journal import LIFETIME, Journal, measure_launches
 from occupancy_lab.measuring.process import Batch, MeasuringProcess, TimedLaunch
 from occupancy_lab.values import Config, Measurement, Problem
 from occupancy_lab.workers.child import from_line, to_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 FAKED = Path(__file__).parent.parent / "faked.py"
 SWEEP = [

@@ -1,9 +1,7 @@
 """The L2 cache is emptied between timed launches, also of what a launch asked it to keep."""
 
-from __future__ import annotations
-
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -15,9 +13,6 @@ from occupancy_lab.measuring.l2 import FLUSH_BYTES, LINE_BYTES, LINES, Flush, de
 from occupancy_lab.measuring.measure import keeps_lines
 from occupancy_lab.measuring.process import TimedLaunch
 from occupancy_lab.values import Config
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CONFIG = Config(1024, 4, 1)
 KEEPING = """

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from occupancy_lab.kernel import kernel_names
@@ -41,7 +41,6 @@ def double(x: torch.Tensor) -> torch.Tensor:
     return 2 * x
 
 
-@settings(deadline=None)
 @given(st.integers(1, 40), st.integers(1, 40), st.floats(-0.5, 0.5))
 def test_error_is_the_part_that_is_wrong(rows: int, cols: int, wrong: float) -> None:
     """A result that is a part too large has that part as its error."""
@@ -235,8 +234,6 @@ def test_summary_is_of_all_times(times: list[float], empty_us: float) -> None:
     assert found.status == "measured"
     assert found.us == statistics.median(times)
     assert found.runs == len(times)
-    assert found.us_low is not None
-    assert found.us_high is not None
     slack = 1e-9 * max(times)
     assert min(times) - slack <= found.us_low <= found.us + slack
     assert found.us - slack <= found.us_high <= max(times) + slack
@@ -279,7 +276,6 @@ def test_failures_are_told(tmp_path: Path, change: str, status: str, reason: str
     file.write_text(CHANGED_KERNEL.format(change=change).replace(run, "y = x.softmax(dim=1)"))
     candidate = measure_module._Candidate(TimedLaunch(str(file), CONFIG, 100))
     candidate.check([matrix(5, 9)])
-    assert candidate.failure is not None
     assert (candidate.failure.status, candidate.failure.reason) == (status, reason)
     assert candidate.failure.conditions == CONDITIONS
 
@@ -307,7 +303,6 @@ def test_every_kernel_and_provider_is_right(dtype: str) -> None:
     found = measure(Batch(Problem(1823, 781, dtype), launches, 6))
     assert [one.status for one in found] == ["measured"] * len(launches)
     for one in found:
-        assert one.us is not None
         assert 1 < one.us < 10_000
         assert one.conditions is not None
 

@@ -1,9 +1,7 @@
 """Nsight Compute: where it is found, how it is asked, and what its raw page says."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,19 +11,10 @@ from processes import is_running
 from occupancy_lab.errors import DriverError
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.measuring import ncu
-from occupancy_lab.measuring.ncu import (
-    METRICS,
-    NcuProfile,
-    find_ncu,
-    profile,
-    read_profile,
-)
+from occupancy_lab.measuring.ncu import METRICS, NcuProfile, find_ncu, profile, read_profile
 from occupancy_lab.measuring.process import Batch, TimedLaunch
 from occupancy_lab.values import Config, Problem
 from occupancy_lab.workers.child import to_line
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PROBLEM = Problem(4096, 781)
 LAUNCH = TimedLaunch("softmax", Config(1024, 8, 4), 1056)

@@ -1,11 +1,10 @@
 """Measuring processes: one launch that ends its process costs no other launch its time."""
 
-from __future__ import annotations
-
 import re
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,19 +13,10 @@ from stand_ins import put_here
 from occupancy_lab.errors import InputError
 from occupancy_lab.measuring import process as process_module
 from occupancy_lab.measuring.journal import measure_launches
-from occupancy_lab.measuring.process import (
-    Batch,
-    MeasuringProcess,
-    TimedLaunch,
-    chosen_devices,
-)
+from occupancy_lab.measuring.process import Batch, MeasuringProcess, TimedLaunch, chosen_devices
 from occupancy_lab.values import Config, Measurement, Problem
 from occupancy_lab.workers.child import Child
 from occupancy_lab.workers.signals import UnfinishedError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
 """A kernel beside what it is compared with, timed in turns."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from records import counted_record
@@ -15,11 +14,6 @@ from occupancy_lab.measuring.side_by_side import ALL, measure_side_by_side
 from occupancy_lab.prediction import Part, Prediction
 from occupancy_lab.record import Record
 from occupancy_lab.values import Config, Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
 
 PROBLEM = Problem(4096, 781)
 TIMES = {"torch": 15.2, "torch.compile": 9.6, "naive": 123.0, "copy": 8.0}

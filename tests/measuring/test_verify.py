@@ -1,12 +1,11 @@
 """Predictions against a machine: one that agrees, ones that differ, and the one at hand."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
+from collections.abc import Callable
 from contextlib import closing
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import samples
@@ -18,27 +17,17 @@ from records import record_of
 from occupancy_lab.compiled_records import compile_matrix
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.errors import DoesNotFitError, DriverError, InputError
-from occupancy_lab.gpus import PresentGpu, find_gpu, present_gpus
-from occupancy_lab.inputs import chosen_kernel
+from occupancy_lab.gpus import Gpu, PresentGpu, find_gpu, present_gpus
+from occupancy_lab.inputs import NamedKernel, chosen_kernel
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring import ncu
 from occupancy_lab.measuring import verify as verify_module
 from occupancy_lab.measuring.driver import DriverKernel
 from occupancy_lab.measuring.ncu import NcuProfile, launch_once
 from occupancy_lab.measuring.process import TimedLaunch
-from occupancy_lab.measuring.verify import (
-    Check,
-    Verification,
-    grid_of_configs,
-    verify,
-    verify_here,
-)
+from occupancy_lab.measuring.verify import Check, Verification, grid_of_configs, verify, verify_here
+from occupancy_lab.record import Record
 from occupancy_lab.values import Config, Problem
-
-if TYPE_CHECKING:
-    from occupancy_lab.gpus import Gpu
-    from occupancy_lab.inputs import NamedKernel
-    from occupancy_lab.record import Record
 
 PROBLEM = Problem(4096, 781)
 CONFIG = Config(1024, 8, 4)
@@ -276,7 +265,6 @@ def test_a_kernel_of_rows_is_not_launched_beyond_them() -> None:
     """A kernel with a program a row would reach past the matrix with more programs than rows."""
     config = Config(1024, 4, 1)
     held = predicted(PROBLEM, config, "softmax_row").plan.resident_programs
-    assert held is not None
     few = verify("softmax_row", Problem(held, 781), [config], H200, profiled=0)
     launches = [check for check in few if check.source == "cooperative launch"]
     assert [check.agrees for check in launches] == [True, None]
@@ -303,6 +291,15 @@ def test_no_nvidia_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(verify_module, "present_gpus", lambda present=present: present)
         with pytest.raises(InputError, match="none is at hand"):
             verify_here()
+
+
+def test_table(machine: Machine, check_golden: Callable[[str, str], None]) -> None:
+    """The table groups by configuration and says what agrees, what differs and what was not."""
+    machine.ncu = {"limit_registers": 7, "read_bytes": None}
+    good = verify("softmax", PROBLEM, [CONFIG], H200)
+    machine.failure = "Nsight Compute is not installed"
+    bare = verify("softmax", PROBLEM, [Config(1024, 4, 1)], H200)
+    check_golden("verification.md", Verification((*good, *bare)).to_markdown())
 
 
 @given(st.lists(st.sampled_from([True, False, None])))

@@ -1,12 +1,10 @@
 """NVIDIA's own occupancy header as an oracle, and kernels and architectures for hypothesis."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -15,10 +13,7 @@ from hypothesis import strategies as st
 from occupancy_lab.gpus import CudaArchitecture, HipArchitecture, architectures
 from occupancy_lab.values import Resources
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    Points = Mapping[str, np.ndarray]
+Points = Mapping[str, np.ndarray]
 
 HEADER = "cuda_occupancy.h"
 ANSWER = ("error", "active", "warps", "registers", "shared", "programs", "barriers")

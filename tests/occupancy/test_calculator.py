@@ -1,19 +1,13 @@
 """The occupancy of resources that somebody names, without a kernel or a compile."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 
 from occupancy_lab.errors import DoesNotFitError, InputError
-from occupancy_lab.gpus import bare_gpus, find_gpu
+from occupancy_lab.gpus import Gpu, bare_gpus, find_gpu
 from occupancy_lab.occupancy.calculator import calculate, calculate_for, check_fits
 from occupancy_lab.values import Resources
-
-if TYPE_CHECKING:
-    from occupancy_lab.gpus import Gpu
 
 
 def test_each_gpu_is_worked_out_in_its_turn() -> None:

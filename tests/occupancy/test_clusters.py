@@ -1,7 +1,5 @@
 """Whole clusters: what an H200's driver counts and runs at once, and how a formula behaves."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import re
@@ -53,7 +51,6 @@ def test_equals_the_driver_on_tritons_own_kernels() -> None:
 def test_steps_lead_to_the_clusters(num_ctas: int, programs: int, resident: int) -> None:
     """The steps go through every group of SMs, and their sum is what the driver answers."""
     found = clusters(num_ctas, programs, H200)
-    assert found is not None
     assert found.resident == resident
     *groups, total = found.steps
     assert (
@@ -93,8 +90,6 @@ def test_the_next_step_changes_the_ctas_and_less_does_not(
     """With the num_ctas of the next step more CTAs run, or fewer; with those between, as many."""
     gpu = dataclasses.replace(H200, gpcs=tuple(gpcs))
     found = clusters(num_ctas, programs, gpu)
-    assert found is not None
-    assert found.next_step is not None
 
     def ctas(size: int) -> int:
         return int(size * whole_clusters(size, programs, gpu))
@@ -113,7 +108,6 @@ def test_the_next_step_changes_the_ctas_and_less_does_not(
 def test_what_nobody_knows_is_none(name: str) -> None:
     """Where the groups of SMs are not known no number is given, and who knows it is."""
     found = calculate(Resources(32, 4, 0, num_ctas=2), find_gpu(name))
-    assert found.clusters is not None
     assert (found.clusters.resident, found.resident_programs) == (None, None)
     assert (found.clusters.steps, found.clusters.next_step) == ((), None)
     assert "driver" in found.clusters.source

@@ -1,9 +1,7 @@
 """The CUDA formula gives what NVIDIA's own cuda_occupancy.h gives."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -15,11 +13,8 @@ from occupancy_lab.occupancy import cuda, occupancy
 from occupancy_lab.occupancy.rule import UNLIMITED, programs
 from occupancy_lab.values import Resources
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    Points = Mapping[str, np.ndarray]
-    AskHeader = Callable[[CudaArchitecture, Points], Points]
+Points = Mapping[str, np.ndarray]
+AskHeader = Callable[[CudaArchitecture, Points], Points]
 
 CUDA = [item for item in architectures().values() if isinstance(item, CudaArchitecture)]
 POINTS_PER_ARCHITECTURE = 200_000

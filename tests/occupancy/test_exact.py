@@ -1,7 +1,5 @@
 """The nearest cliffs are those that a scan of every amount finds."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

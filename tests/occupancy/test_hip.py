@@ -1,7 +1,5 @@
 """The HIP formula gives what AMD's hardware was reported to hold, and behaves like a formula."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -4,14 +4,13 @@ LLVM's `; Occupancy:` counts the waves of one SIMD, by VGPRs, SGPRs and wave slo
 the LDS of a Triton kernel nor how whole programs fit.
 """
 
-from __future__ import annotations
-
 import csv
 import itertools
 import re
 import runpy
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -19,9 +18,6 @@ from occupancy_lab.gpus import HipArchitecture, architectures
 from occupancy_lab.occupancy import hip
 from occupancy_lab.occupancy.rule import scalar_where
 from occupancy_lab.values import Config, Resources
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 RECORDED = Path(__file__).with_name("recorded")
 RULES = {rule.resource: rule for rule in hip.RULES}
@@ -35,7 +31,6 @@ RESERVE_COUNTED_FROM = "3.9"
 def waves(resource: str, resources: Resources, mp: HipArchitecture) -> int:
     """Return the waves a SIMD that the formula works out on its way to the limit of *resource*."""
     work = RULES[resource].work(resources, mp, scalar_where)
-    assert work is not None
     return work["waves_per_simd"]
 
 
@@ -72,7 +67,6 @@ def check(row: dict[str, Any]) -> None:
         allocated_vgprs=numbers["allocated_vgprs"],
     )
     mp = architectures()[row["arch"]]
-    assert isinstance(mp, HipArchitecture)
     assert numbers["llvm_occupancy"] == expected(resources, mp, row["triton"]), row
 
 
@@ -119,8 +113,7 @@ def translated(text: str, arch: str) -> str:
     # The arguments that later versions of Triton added are switches, off.
     switches = [True, False] + [False] * (version(triton.__version__) >= (3, 8))
     llvm.init_targets()
-    said: str = llvm.translate_to_asm(text, "amdgcn-amd-amdhsa", arch, "", [], *switches)
-    return said
+    return llvm.translate_to_asm(text, "amdgcn-amd-amdhsa", arch, "", [], *switches)
 
 
 def assembly(clobbered: list[str], arch: str) -> Iterator[tuple[int, int, int]]:

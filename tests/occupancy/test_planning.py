@@ -1,10 +1,8 @@
 """How work is spread over programs and rounds, and the bytes that it moves."""
 
-from __future__ import annotations
-
 import dataclasses
+from collections.abc import Sequence
 from itertools import chain, product
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -14,9 +12,6 @@ from records import plan_of
 from occupancy_lab.kernel import Kernel, MemoryStep, load_kernel
 from occupancy_lab.occupancy.calculator import plan_launch
 from occupancy_lab.values import Config, LaunchPlan, Problem, Traffic, Work
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 PERSISTENT, ROWS = load_kernel("softmax"), load_kernel("softmax_row")
 BLOCKS, NAIVE = load_kernel("vector_add"), load_kernel("softmax_naive")
@@ -37,7 +32,6 @@ def simulate(work: int, places: int) -> tuple[int, int]:
 def test_persistent_programs_share_the_rows(rows: int, programs: int, multiprocessors: int) -> None:
     """Every row is done by exactly one program, and no program is left without a row."""
     plan = plan_of(PERSISTENT, Problem(rows, 781), CONFIG, programs, multiprocessors)
-    assert plan.num_programs is not None
     assert plan.resident_programs == programs * multiprocessors
     assert 1 <= plan.num_programs <= min(rows, plan.resident_programs)
     shares = [plan.work_of(program) for program in range(plan.num_programs)]

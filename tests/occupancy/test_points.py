@@ -1,7 +1,5 @@
 """The calculator for tables: row by row the scalar formulas, and errors that name the line."""
 
-from __future__ import annotations
-
 import io
 import json
 

@@ -1,7 +1,5 @@
 """The arithmetic of limits in words: one of a thing is singular."""
 
-from __future__ import annotations
-
 import re
 
 from hypothesis import example, given

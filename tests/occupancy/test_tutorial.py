@@ -1,7 +1,5 @@
 """The tutorial's formula is the one it prints, with the numbers that drivers report."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st

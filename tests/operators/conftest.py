@@ -1,29 +1,21 @@
 """Where an operator runs: on a GPU, or on tensors of the CPU that pass for a GPU's."""
 
-from __future__ import annotations
-
 import ctypes
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import pytest
 import torch
 from matrices import to_gpu
 from records import plan_of
+from torch import Tensor
 
+from occupancy_lab.gpus import Gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.operators import planning
 from occupancy_lab.operators import softmax as operator
-from occupancy_lab.operators.planning import Choice, Launcher
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from torch import Tensor
-
-    from occupancy_lab.gpus import Gpu
-    from occupancy_lab.operators.planning import Rows
-    from occupancy_lab.values import Problem
+from occupancy_lab.operators.planning import Choice, Launcher, Rows
+from occupancy_lab.values import Problem
 
 
 def matrix_at(pointer: int, problem: Problem, rows: Rows) -> Tensor:

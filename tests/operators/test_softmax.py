@@ -3,17 +3,17 @@
 On the CPU a stand-in launches: what is tested is all but the kernels. On a GPU they run too.
 """
 
-from __future__ import annotations
-
 import re
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matrices import to_gpu
+from matrices import DTYPES, INF, NAN, check_softmax, to_gpu
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import occupancy_lab
@@ -24,15 +24,7 @@ from occupancy_lab.operators.planning import Rows
 from occupancy_lab.operators.softmax import FORWARD
 from occupancy_lab.values import Problem
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import Tensor
-
-    Place = Callable[[Tensor], Tensor]
-
-INF, NAN = float("inf"), float("nan")
-DTYPES = [torch.float32, torch.float16, torch.bfloat16]
+Place = Callable[[Tensor], Tensor]
 
 
 def random(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
@@ -42,17 +34,7 @@ def random(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Te
 
 def check(y: Tensor, x: Tensor, dim: int = -1) -> None:
     """Hold *y* to torch's softmax of *x* in float64, its dtype and its strides."""
-    expected = torch.softmax(x.double(), dim)
-    units = 16 if x.dtype == torch.float32 else 2
-    limits = torch.finfo(x.dtype)
-    torch.testing.assert_close(
-        y.double().cpu(),
-        expected.cpu(),
-        rtol=units * limits.eps,
-        atol=2 * (limits.tiny if x.dtype == torch.float32 else limits.tiny * limits.eps),
-        equal_nan=True,
-    )
-    assert y.dtype == x.dtype
+    check_softmax(y.cpu(), x.cpu(), dim=dim)
     assert y.stride() == torch.softmax(x.cpu(), dim).stride()
 
 
@@ -121,7 +103,7 @@ def test_special_values(place: Place) -> None:
     check(softmax(x, 0), x, 0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_any_view(data: st.DataObject) -> None:
     """Whatever permutation, slice and expansion a tensor is a view by, the strides are found."""

@@ -1,13 +1,14 @@
 """The curves are the formulas' own numbers, and every one is told what it is."""
 
-from __future__ import annotations
-
 import functools
 import itertools
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.collections import Collection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.occupancy import occupancy
@@ -17,12 +18,6 @@ from occupancy_lab.occupancy.tutorial import tutorial_rules
 from occupancy_lab.plotting import draw_curves
 from occupancy_lab.text.words import resource_word
 from occupancy_lab.values import Resources
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.collections import Collection
-    from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
 
 FIELDS = ("n_regs", "shared", "num_warps")
 CASES = {

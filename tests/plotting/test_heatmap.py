@@ -1,23 +1,18 @@
 """Every cell says what its row says, and what cannot be had is seen."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.plotting import draw_heatmap, save
 from occupancy_lab.table.columns import SWEEP_COLUMNS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 LIMITERS = (
     *("warps", "registers", "shared", "programs", "warps+registers", "sgprs+shared"),

@@ -1,22 +1,16 @@
 """A roofline: points and roofs are where the numbers are, and an SVG names each on hover."""
 
-from __future__ import annotations
-
 import xml.etree.ElementTree as ET
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.plotting import draw_roofline, save
 from occupancy_lab.plotting.roofline import Point, Roof
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from matplotlib.figure import Figure
 
 ROOFS = (Roof("fp16 tensor cores", 989e12), Roof("fp32", 66.9e12))
 SVG = "{http://www.w3.org/2000/svg}"
@@ -59,7 +53,7 @@ def test_an_svg_names_each_kernel_where_the_mouse_is_over_it(tmp_path: Path) -> 
     assert titles == {"kernel-1": words[0], "kernel-2": words[1]}
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     st.lists(
         st.builds(

@@ -1,13 +1,12 @@
 """Files are the same everywhere, say what they show, and leave nothing behind."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import matplotlib as mpl
 import pytest
+from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from occupancy_lab.errors import InputError
@@ -15,11 +14,6 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.plotting import draw_curves, save
 from occupancy_lab.values import Resources
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from matplotlib.figure import Figure
 
 
 @pytest.fixture(scope="module")

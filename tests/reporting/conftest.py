@@ -1,18 +1,12 @@
 """The small table as a source of measured launches, and as one of predicted ones."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import pytest
 from small_table import H200, predicted_of, providers, rows, table_of
 
 from occupancy_lab.evaluating import evaluation
-from occupancy_lab.reporting.source import make_source
-
-if TYPE_CHECKING:
-    from occupancy_lab.reporting.source import Source
+from occupancy_lab.reporting.source import Source, make_source
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,5 @@
 """The evaluation of a report: which shapes, in which order, and the launches behind it."""
 
-from __future__ import annotations
-
 from small_table import H200, row, table_of
 
 from occupancy_lab.reporting.chapters.accuracy import make_accuracy
@@ -12,7 +10,6 @@ def test_fresh_shapes_come_before_all_others() -> None:
     """Shapes that a rule drew before they were measured have a result of their own, the first."""
     table = table_of([row(), row(use="fresh", num_stages=1), row(use="held out", num_warps=2)])
     found = make_accuracy(make_source(H200, table))
-    assert found is not None
     assert [result.use for result in found.results] == ["fresh", "held out", "tuning"]
 
 
@@ -20,7 +17,6 @@ def test_rows_without_uses_all_count() -> None:
     """A sweep's own rows are evaluated as they are."""
     table = table_of([row(), row(num_stages=1)]).drop(columns="use")
     found = make_accuracy(make_source(H200, table))
-    assert found is not None
     assert [(result.use, result.launches) for result in found.results] == [("all", 2)]
 
 

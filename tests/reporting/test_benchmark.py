@@ -1,24 +1,12 @@
 """The benchmark: what is chosen, what it is compared with, and what that comes to."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 from small_table import H200, row, table_of
 
 from occupancy_lab.kernels.softmax import ALIKE
-from occupancy_lab.reporting.chapters.benchmark import (
-    CHOSEN,
-    FASTEST,
-    make_benchmark,
-)
-from occupancy_lab.reporting.source import make_source, recorded_source
+from occupancy_lab.reporting.chapters.benchmark import CHOSEN, FASTEST, Benchmark, make_benchmark
+from occupancy_lab.reporting.source import Source, make_source, recorded_source
 from occupancy_lab.sweeping.recorded import recorded_ranking
-
-if TYPE_CHECKING:
-    from occupancy_lab.reporting.chapters.benchmark import Benchmark
-    from occupancy_lab.reporting.source import Source
 
 
 @pytest.fixture
@@ -50,7 +38,6 @@ def test_a_file_without_uses_is_a_benchmark_of_its_commonest_rows() -> None:
     """Where uses are not told apart, the rows and dtype with the most widths are taken."""
     launches = [row(cols=cols, rows=100) for cols in (256, 512, 700)] + [row(cols=256), row()]
     found = make_benchmark(make_source(H200, table_of(launches).drop(columns="use")))
-    assert found is not None
     assert [(one.problem.rows, one.cols) for one in found.widths] == [
         (100, 256),
         (100, 512),
@@ -61,7 +48,6 @@ def test_a_file_without_uses_is_a_benchmark_of_its_commonest_rows() -> None:
 def test_the_fastest_is_that_of_explain() -> None:
     """The fastest launch of a width is the one that is recorded of its matrix on any page."""
     benchmark = make_benchmark(recorded_source("h200"))
-    assert benchmark is not None
     for width in benchmark.widths:
         fastest = recorded_ranking("h200", width.problem, ALIKE)[0]
         assert width.us[FASTEST] == fastest.measurement.us

@@ -1,19 +1,13 @@
 """The worked example: which launch it is, what stands beside it, and what is said of it."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import TYPE_CHECKING
 
 import pytest
 from small_table import H200, row, table_of
 
 from occupancy_lab.reporting.chapters.example import Example, make_example, the_example
-from occupancy_lab.reporting.source import PREDICTED, make_source
+from occupancy_lab.reporting.source import PREDICTED, Source, make_source
 from occupancy_lab.text.document import Section
-
-if TYPE_CHECKING:
-    from occupancy_lab.reporting.source import Source
 
 
 @pytest.fixture
@@ -48,7 +42,6 @@ def test_another_problem_where_781_was_not_measured() -> None:
     """The first problem with the tutorial's configuration and one stage is taken instead."""
     table = table_of([row(cols=300), row(cols=256), row(cols=256, num_stages=1)])
     found = make_example(make_source(H200, table))
-    assert found is not None
     assert found.problem.cols == 256
 
 

@@ -1,7 +1,5 @@
 """The benchmark compiled for a GPU whose target nobody has recorded, and the page of it."""
 
-from __future__ import annotations
-
 import pytest
 
 from occupancy_lab.gpus import find_gpu

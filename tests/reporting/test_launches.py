@@ -1,20 +1,15 @@
 """Rows of a table as records: planned again, for their own GPU and for others of its target."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import pytest
 from small_table import H100, H200, row, table_of
 
-from occupancy_lab.gpus import find_gpu
+from occupancy_lab.gpus import Gpu, find_gpu
+from occupancy_lab.record import Record
 from occupancy_lab.reporting.source import NAME, row_record
 from occupancy_lab.sweeping.recorded import recorded_table
-
-if TYPE_CHECKING:
-    from occupancy_lab.gpus import Gpu
-    from occupancy_lab.record import Record
 
 PLANS = [
     *("programs_per_multiprocessor", "occupancy", "num_programs"),
@@ -69,7 +64,5 @@ def test_fewer_multiprocessors_get_fewer_programs() -> None:
     rows = table_of([row(), row("softmax_row", num_stages=1)])
     loop, by_row = records(rows, find_gpu("h100-pcie"))
     assert loop.occupancy.programs_per_multiprocessor == 6
-    assert loop.plan is not None
-    assert by_row.plan is not None
     assert (loop.plan.num_programs, loop.miscount) == (684, None)
     assert by_row.plan.num_programs == 4096

@@ -1,21 +1,10 @@
 """Launches with the tutorial's num_programs where that is wrong."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 from small_table import H200, predicted_of, row, rows, table_of
 
-from occupancy_lab.reporting.chapters.miscount import (
-    Miscounts,
-    make_miscounts,
-    the_miscounts,
-)
-from occupancy_lab.reporting.source import make_source
-
-if TYPE_CHECKING:
-    from occupancy_lab.reporting.source import Source
+from occupancy_lab.reporting.chapters.miscount import Miscounts, make_miscounts, the_miscounts
+from occupancy_lab.reporting.source import Source, make_source
 
 WRONG = {"num_warps": 16, "num_stages": 1, "n_regs": 22}
 """4 programs of it fit, and the formula says 5."""

@@ -1,7 +1,5 @@
 """Files of a report: where they go, in which form, and that they are the same every time."""
 
-from __future__ import annotations
-
 import base64
 import re
 from html.parser import HTMLParser

@@ -1,7 +1,5 @@
 """A page in markdown: its blocks, and texts that are shown as they are."""
 
-from __future__ import annotations
-
 import html
 import re
 

@@ -1,27 +1,19 @@
 """The rooflines: each launch by its own counts and time, and what has none left out."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import launched_kernels
 import pytest
 from in_process import run
+from matplotlib.figure import Figure
 from traced_kernels import BYTES, traced_kernel, worked
 
 from occupancy_lab import dry_run, tensor
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.reporting.roofline import draw_explanation, draw_trace, roofs_of
-from occupancy_lab.tracing.traced import GridLaunches, Traced
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from matplotlib.figure import Figure
-
-    from occupancy_lab.tracing.traced import TracedKernel
+from occupancy_lab.tracing.traced import GridLaunches, Traced, TracedKernel
 
 MEASURED = GridLaunches((8,), 100, samples=5, us=150.0, record=worked())
 
@@ -80,7 +72,6 @@ def test_an_explanation_has_a_point_for_the_launch_and_each_near_it() -> None:
     assert {"num_warps 2", "BLOCK 128"} <= {*names}
     ((intensity, rate),) = points[0].get_offsets().tolist()
     flops, prediction = 1 << 22, case.record.prediction
-    assert prediction is not None
     assert intensity == pytest.approx(flops / (3 * 4 * flops))  # two are read, one is written
     assert rate == pytest.approx(flops / prediction.us * 1e6)
 

@@ -1,8 +1,6 @@
 """Rows: recorded ones and those of a file, of one GPU, with texts that hurt no page."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from small_table import H200, row, rows, table_of
@@ -19,9 +17,6 @@ from occupancy_lab.reporting.source import (
     recorded_source,
 )
 from occupancy_lab.sweeping.recorded import recorded_table
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -77,7 +72,6 @@ def test_a_gpu_of_a_target_with_rows_is_compiled_for_too(monkeypatch: pytest.Mon
     monkeypatch.setattr("occupancy_lab.reporting.source.recorded_table", lambda: some)
     found = recorded_source("gh200", **SINGLE)
     assert found.times is PREDICTED
-    assert found.origin is not None
     assert (found.gpu, found.origin.gpu) == (find_gpu("gh200"), find_gpu("h100"))
     assert found.measured.empty
     assert (

@@ -1,13 +1,11 @@
 """How the numbers were taken: the conditions, what has no time, how far times spread."""
 
-from __future__ import annotations
-
 import pytest
 from small_table import H200, row, table_of
 
 from occupancy_lab.reporting.chapters.taken import how_taken
 from occupancy_lab.reporting.source import make_source
-from occupancy_lab.text.document import Bullets, Commands, Table
+from occupancy_lab.text.document import Commands
 
 WRONG = {"num_warps": 16, "num_stages": 1, "n_regs": 22}
 
@@ -15,8 +13,6 @@ WRONG = {"num_warps": 16, "num_stages": 1, "n_regs": 22}
 def taken(*launches: dict[str, object]) -> tuple[dict[str, str], str]:
     """Return the table of the chapter on *launches*, and its sentences."""
     table, sentences, *_ = how_taken(make_source(H200, table_of([*launches])), None).blocks
-    assert isinstance(table, Table)
-    assert isinstance(sentences, Bullets)
     return dict(table.rows), " ".join(sentences.sentences)
 
 

@@ -1,13 +1,12 @@
 """The files of a trace: refused before a program is run, or there when it has ended."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from in_process import run
@@ -18,9 +17,6 @@ from occupancy_lab.exploring.page import read_rows
 from occupancy_lab.reporting.trace_files import timeline
 from occupancy_lab.tracing.trace import Trace
 from occupancy_lab.tracing.traced import GridLaunches, Launched, Traced
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 STEP = Path(__file__).parents[2] / "examples" / "step.py"
 
@@ -167,7 +163,6 @@ def test_a_launch_that_was_not_timed_is_a_mark_beside_measured_ones() -> None:
     assert (mark["ts"], mark["name"]) == (150, "swiglu: no time is known")
     found = timeline(Trace(Traced((KERNEL,), (), tuple(launched(UNTIMED, UNTIMED)))))
     prediction = worked().prediction
-    assert prediction is not None
     us = prediction.us
     assert drawn(found) == [(0, pytest.approx(us)), (pytest.approx(us), pytest.approx(2 * us))]
     assert found["otherData"]["times"].startswith("predicted")

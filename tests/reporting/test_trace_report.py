@@ -1,7 +1,5 @@
 """The report of a trace: what is lost first, then each kernel that loses most, explained."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from pathlib import Path

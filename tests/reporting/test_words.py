@@ -1,20 +1,14 @@
 """The words of a report, chapter by chapter, of a small table."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 from small_table import predicted_of, rows, table_of
 
 from occupancy_lab.reporting.contents import write_page
 from occupancy_lab.reporting.page import Page
+from occupancy_lab.reporting.source import Source
 from occupancy_lab.text.document import to_markdown
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from occupancy_lab.reporting.source import Source
 
 TITLES = (
     "In short",

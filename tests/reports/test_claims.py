@@ -1,7 +1,5 @@
 """What ROCm's runtime and LLVM say of AMD kernels, and what they miss."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The README's picture remakes itself, byte for byte."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

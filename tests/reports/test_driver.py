@@ -1,7 +1,5 @@
 """What a real driver said of compiled kernels, recorded, against the formula."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The page of explore remakes itself, byte for byte, and so do the kernels that it knows."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

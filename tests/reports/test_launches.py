@@ -1,10 +1,9 @@
 """Launches of kernels that nobody here wrote, recorded on a GPU, against their dry runs."""
 
-from __future__ import annotations
-
 import csv
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import record_launches
@@ -17,9 +16,6 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_function
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.values import Resources
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 DATA = Path(__file__).parent.parent.parent / "reports" / "data"
 FILES = sorted(DATA.glob("launches-*.csv"))

@@ -1,7 +1,5 @@
 """The notebook for newcomers runs without a GPU, and what it says is what it shows."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

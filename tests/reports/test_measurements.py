@@ -1,16 +1,12 @@
 """The shapes that are measured: those that are drawn are what their rule gives."""
 
-from __future__ import annotations
-
 import collections
 from dataclasses import astuple
-from typing import TYPE_CHECKING
 
 import pytest
 from record_measurements import DRAWN, SEEDS, drawn_shapes, shapes
 
-if TYPE_CHECKING:
-    from occupancy_lab.values import Problem
+from occupancy_lab.values import Problem
 
 FOUND = drawn_shapes(SEEDS["fresh"])
 

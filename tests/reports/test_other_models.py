@@ -1,7 +1,5 @@
 """Other models of a matmul's time beside the lab's."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import other_models

@@ -1,7 +1,5 @@
 """The recording of public launches on a GPU, and what its recorder reads."""
 
-from __future__ import annotations
-
 import io
 
 from elftools.elf.elffile import ELFFile

@@ -1,7 +1,5 @@
 """The reports of single GPUs remake themselves, byte for byte."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The recorded scan of kernels that nobody here wrote: what the driver says of each."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What reports/record_steps.py recorded of training steps, dry and on a GPU."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

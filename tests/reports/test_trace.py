@@ -1,41 +1,7 @@
 """What is recorded of a trace beside the profiler: which counts are held against which."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
-from typing import Any
-
-from record_trace import Run
-
-
-def kernel(launches: int, us: float | None, **others: Any) -> dict[str, Any]:
-    """Return a kernel as the tool's JSON has it."""
-    return {
-        "kernel": "add",
-        "launched_by": "triton",
-        "launches": launches,
-        "tuning_launches": 0,
-        "captured_launches": 0,
-        "timed_launches": 7,
-        "us": us,
-        "total_us": None if us is None else us * launches,
-        **others,
-    }
-
-
-def runs(name: str, kernels: list[Any], times: list[float], steps: int) -> tuple[Run, Run]:
-    """Return a run under the tool, and one under the profiler."""
-    traced, profile = (Run(name, mode, Path()) for mode in ("trace", "profile"))
-    traced.trace = {"kernels": kernels, "processes": [{"replays": steps}]}
-    profile.facts = {"steps": steps, "kernels": {"add": times}}
-    return traced, profile
-
-
-def grid(launches: int, us: float | None, captured: int = 0) -> dict[str, Any]:
-    """Return the launches over one grid as the tool's JSON has them."""
-    samples = 0 if us is None else 3
-    return {"launches": launches, "captured": captured, "tuning": 0, "samples": samples, "us": us}
 
 
 def recorded(name: str) -> tuple[list[dict[str, str]], list[float]]:

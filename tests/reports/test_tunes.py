@@ -1,16 +1,11 @@
 """What reports/record_tunes.py makes of tunes, with launches that are not made."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import record_tunes
 
 from occupancy_lab.prediction import RATIO_ERROR
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 ROOT = Path(__file__).parents[2]
 

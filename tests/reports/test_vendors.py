@@ -1,20 +1,17 @@
 """The page that sets AMD beside NVIDIA remakes itself from its rows, and its words follow them."""
 
-from __future__ import annotations
-
 import csv
 import re
 import runpy
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import amd_nvidia
 import pytest
 from amd_nvidia import SHOWN_WARPS, vendors_page
 from vendors import Vendors, make_vendors, recorded_vendors
 from vendors_formula import make_formulas
-from vendors_stages import draw_stages, make_stages
+from vendors_stages import make_stages
 
 from occupancy_lab import load_kernel
 from occupancy_lab.compiled_records import compile_matrix
@@ -23,16 +20,10 @@ from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.gpus import HipArchitecture, find_gpu
 from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.occupancy import Rocm
-from occupancy_lab.plotting.style import save
+from occupancy_lab.record import Record
 from occupancy_lab.text.document import to_markdown
 from occupancy_lab.throughput.launch_time import MEASURED
 from occupancy_lab.values import Config, Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from occupancy_lab.gpus import Gpu
-    from occupancy_lab.record import Record
 
 REPORTS = Path(__file__).parent.parent.parent / "reports"
 PICTURE = REPORTS / "amd-nvidia" / "num-stages.svg"
@@ -128,22 +119,6 @@ def test_recorded_times_are_those_of_the_model(vendors: Vendors) -> None:
         kernel = NamedKernel("softmax", load_kernel("softmax"))
         found = compile_matrix(kernel, problem, config, find_gpu(gpu), compiler).prediction
         recorded = vendors.time(find_gpu(gpu), problem, num_warps, num_stages)
-        assert found is not None
-        assert recorded is not None
         assert recorded.us == pytest.approx(found.us, abs=0.001)
         assert recorded.gbs == pytest.approx(found.gbs, abs=0.1)
         assert (recorded.bound, recorded.basis) == (found.bound, found.basis)
-
-
-def labels(of: Sequence[Gpu], vendors: Vendors, path: Path) -> list[list[str]]:
-    """Draw the picture of some of the GPUs to *path*; give what is written into each panel."""
-    shown = [
-        steps for steps in make_stages(vendors, SHOWN_WARPS).shown if steps.gpu.key in _keys(of)
-    ]
-    figure = draw_stages(shown)
-    save(figure, path)
-    return [[text.get_text() for text in axes.texts] for axes in figure.axes]
-
-
-def _keys(gpus: Sequence[Gpu]) -> set[str]:
-    return {gpu.key for gpu in gpus}

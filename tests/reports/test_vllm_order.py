@@ -1,29 +1,14 @@
 """Where vLLM's tuned fused-MoE configurations stand among predicted times, as recorded."""
 
-from __future__ import annotations
-
-import importlib
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
-import pytest
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 ROOT = Path(__file__).parent.parent.parent
 ROWS = pd.read_csv(ROOT / "reports" / "data" / "vllm-order.csv")
 BEHIND = ROWS["tuned_us"] / ROWS["best_us"] - 1
 NEAR = 0.10
-
-
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """Return reports/vllm_order.py."""
-    monkeypatch.syspath_prepend(ROOT / "reports")
-    return importlib.import_module("vllm_order")
 
 
 def test_rows_are_of_one_ranking() -> None:

@@ -2,8 +2,6 @@
 
 # ruff: noqa: ANN001, ANN201, N803
 
-from __future__ import annotations
-
 from typing import Any
 
 import triton

@@ -1,18 +1,14 @@
 """A cache of Triton's with a few kernels, compiled once for all tests of a scan."""
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 LAUNCHES: tuple[tuple[str, str, int, str, dict[str, int]], ...] = (
     ("scale", "90", 1024, "fp32", {"num_warps": 4}),
@@ -54,8 +50,6 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Cache:
     source = home / "cached_kernels.py"
     shutil.copy(Path(__file__).with_name("cached_kernels.py"), source)
     specification = importlib.util.spec_from_file_location("cached_kernels", source)
-    assert specification is not None
-    assert specification.loader is not None
     module = importlib.util.module_from_spec(specification)
     sys.modules["cached_kernels"] = module
     specification.loader.exec_module(module)

@@ -1,7 +1,5 @@
 """The quick reading of AMD's assembly, against the reader that goes through every line."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """What there is to win is an estimate that follows from one formula, and says why."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 
@@ -97,7 +95,6 @@ def test_few_bytes_in_flight_are_short_by_littles_law() -> None:
     held = 4 * 32 * 32 / 1024
     assert 1.7 < (found.factor or 0) <= 2
     assert found.bound == "latency"
-    assert H200.bandwidth_gbs is not None
     bandwidth = BANDWIDTH_SHARE * H200.bandwidth_gbs * 1e9 / (H200.multiprocessors or 1)
     wanted = MEMORY_CYCLES / 1980e6 * bandwidth / 1024
     assert (
@@ -109,7 +106,6 @@ def test_spills_are_worth_their_bytes() -> None:
     """A kernel that moves more local than global memory is told to stop that first."""
     spilling = Mix(1000, 2, 32, 200, 200, 4000, 0, 0)
     found = gain_of(spilling, 16, 32)
-    assert found.factor is not None
     assert found.factor > 2
     assert found.by == "the advice: 400 loads and stores of local memory, 2 of global"
 

@@ -1,17 +1,12 @@
 """What an entry records of a launch: only what is certain."""
 
-from __future__ import annotations
-
 import json
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from occupancy_lab.scanning.recorded import forget_sources, read_recorded, read_tuned
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SOURCE = """\
 import triton.language as tl

@@ -1,12 +1,12 @@
 """Measured rows of a sweep: which are launched, where, and what is kept on Ctrl-C."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import signal
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -15,18 +15,13 @@ from stand_ins import Launches, put_calibration, put_here
 from occupancy_lab.cli.options import chosen_view
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import present_gpus
+from occupancy_lab.measuring.process import TimedLaunch
 from occupancy_lab.sweeping import sweep
 from occupancy_lab.sweeping.run import run, to_screen
 from occupancy_lab.table.columns import MEASURED_COLUMNS, SWEEP_COLUMNS
 from occupancy_lab.text.document import to_markdown
+from occupancy_lab.values import Measurement, Problem
 from occupancy_lab.workers.signals import Interrupted, UnfinishedError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from occupancy_lab.measuring.process import TimedLaunch
-    from occupancy_lab.values import Measurement, Problem
 
 GRID: dict[str, Any] = {"num_warps": (4, 8), "num_stages": (1, 2)}
 OPTIONS: dict[str, Any] = {

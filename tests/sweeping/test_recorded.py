@@ -1,12 +1,11 @@
 """What was recorded: tables of measured launches, and one launch found by what it was."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import re
 import time
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -40,13 +39,7 @@ from occupancy_lab.table.columns import COLUMNS
 from occupancy_lab.table.rows import to_csv, to_json
 from occupancy_lab.values import Config, Failure, Measurement, Problem, Status
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
-
-    Row = tuple[str, Problem, Config, int, Measurement]
-
-Factory: TypeAlias = pytest.TempPathFactory
+Row = tuple[str, Problem, Config, int, Measurement]
 
 
 LAUNCH = {
@@ -345,14 +338,12 @@ def test_recorded_files_can_be_searched() -> None:
             problem = Problem(int(row["rows"]), int(row["cols"]), row["dtype"])
             launched = int(float(row["launched"]))
             one = recorded_measurement(row["gpu"], row["kernel"], problem, config, launched)
-            assert one is not None
             assert one.us is not None
 
 
 def test_recorded_copy_is_that_of_the_matrix() -> None:
     """A plain copy is found by rows, columns and dtype; other matrices and GPUs have none."""
     copy = recorded_copy("h200", PROBLEM)
-    assert copy is not None
     providers = pd.read_csv(recorded.files("occupancy_lab.recorded") / "providers-h200.csv")
     name = "rows == 4096 and cols == 781 and dtype == 'float32' and provider == 'copy'"
     assert [copy.us] == list(providers.query(name)["us"])

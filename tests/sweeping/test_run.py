@@ -1,15 +1,15 @@
 """A whole run of the sweep command: exports and pictures beside the table."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
 from hand_made import executed, place, rows
 from stand_ins import UNLISTED, put_here
 
-from occupancy_lab.asked import ask
+from occupancy_lab.asked import Asked, ask
 from occupancy_lab.cli import main
 from occupancy_lab.cli.options import chosen_view
 from occupancy_lab.compiled_records import records_of
@@ -20,22 +20,13 @@ from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.occupancy import cuda, hip
 from occupancy_lab.occupancy.calculator import calculate, unit_words
-from occupancy_lab.record import Record
 from occupancy_lab.sweeping import sweep
 from occupancy_lab.sweeping.grid import make_table
-from occupancy_lab.sweeping.run import run
+from occupancy_lab.sweeping.run import Swept, run
 from occupancy_lab.table.columns import COLUMNS, SWEEP_COLUMNS
 from occupancy_lab.text.document import to_markdown
 from occupancy_lab.text.words import LIMITS
 from occupancy_lab.values import Config, Failure, Problem, Resources, Status
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pandas as pd
-
-    from occupancy_lab.asked import Asked
-    from occupancy_lab.sweeping.run import Swept
 
 NOTHING = {
     **dict.fromkeys(("where", "sort", "top", "form", "plot")),
@@ -170,7 +161,6 @@ def test_no_column_is_silently_empty() -> None:
     """Each column is filled where all is known or a launch failed, with what its schema says."""
     failure = Failure(Status.COMPILE_FAILED, "no such thing")
     runs = records_of([asked("b200"), asked("h100")], [WHOLE, failure], triton="3.7.1")
-    assert isinstance(runs[0], Record)
     counts, code = rows(4096, 781, 592), executed([place(3), place(20)], 8 * 4096)
     runs[0] = dataclasses.replace(runs[0], counts=counts, executed=code).with_time()
     table = make_table(runs)

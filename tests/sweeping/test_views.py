@@ -1,12 +1,11 @@
 """A sweep's table as it is chosen from and printed."""
 
-from __future__ import annotations
-
 import html
 import io
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -24,9 +23,6 @@ from occupancy_lab.table.columns import COLUMNS, MEASURED_COLUMNS, SWEEP_COLUMNS
 from occupancy_lab.table.rows import FORMS, View
 from occupancy_lab.text.document import to_markdown
 from occupancy_lab.values import Measurement
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 def on_screen(table: pd.DataFrame) -> str:

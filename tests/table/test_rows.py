@@ -1,11 +1,10 @@
 """The reader of tables: CSV and JSON hold the same rows, and what is wrong has a place."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re
-from typing import TYPE_CHECKING, Any, TypeAlias
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import pytest
 from hostile_files import HOSTILE, put, within
@@ -15,9 +14,6 @@ from hypothesis import strategies as st
 from occupancy_lab.errors import InputError
 from occupancy_lab.table.columns import COLUMNS
 from occupancy_lab.table.rows import FORMS, read_file, read_text
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 Factory: TypeAlias = pytest.TempPathFactory
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=12)

@@ -1,30 +1,17 @@
 """One document, three views, and what a notebook shows of it."""
 
-from __future__ import annotations
-
 import dataclasses
 import html
 import json
 from html.parser import HTMLParser
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from occupancy_lab import (
-    Calculations,
-    Calibrated,
-    Comparison,
-    Evaluation,
-    Explanation,
-    SideBySide,
-    Tuning,
-    Verification,
-    calculate_occupancy,
-)
+from occupancy_lab import Explanation, calculate_occupancy
 from occupancy_lab.compiling.compiler import Compiler
-from occupancy_lab.text.document import Answer, Document, Section, Table, literal, to_html
+from occupancy_lab.text.document import Document, Section, Table, literal, to_html
 
 DOCUMENT = Document(
     "title",
@@ -73,24 +60,6 @@ def document(cell: str) -> Document:
     """Return a document whose table has *cell* in its one row."""
     section = Section("Limits", (Table(("limit", "programs"), (("warps", cell),)),), ("Why.",))
     return Document("softmax", ("8 programs.",), (section,))
-
-
-RESULTS = [
-    *(Calculations, Calibrated, Comparison, Evaluation, Explanation),
-    *(SideBySide, Tuning, Verification),
-]
-
-
-@pytest.mark.parametrize("shown", RESULTS)
-def test_results_are_shown_by_their_markdown(shown: type) -> None:
-    """Each result of the API is shown in one way, and has its own words and values."""
-    assert issubclass(shown, Answer)
-    for name in ("to_document", "to_dict"):
-        assert getattr(shown, name) is not getattr(Answer, name)
-    for name in ("__str__", "to_json", "_repr_markdown_", "_repr_html_"):
-        assert getattr(shown, name) is getattr(Answer, name)
-    # The title of an Explanation has to be compiled for.
-    assert (shown.__repr__ is Answer.__repr__) != issubclass(shown, Explanation)
 
 
 def test_a_result_is_one_line_a_page_and_json() -> None:

@@ -1,9 +1,7 @@
 """What is printed steers neither a terminal nor a runner of GitHub, whatever others wrote."""
 
-from __future__ import annotations
-
 import unicodedata
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import example, given
@@ -20,9 +18,6 @@ from occupancy_lab.text.document import (
     to_html,
 )
 from occupancy_lab.text.printing import print_note, print_shown, print_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 TEXTS = st.text(max_size=60) | st.text("ab :#[]&;x\x1b\x9b\r\n\u2028\u202e", max_size=60)
 

@@ -1,21 +1,15 @@
 """Markdown on terminals of every width, with and without colour."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from occupancy_lab.text.document import Bullets, Document, Heading, Section, Table, literal
+from occupancy_lab.text.document import Block, Bullets, Document, Heading, Section, Table, literal
 from occupancy_lab.text.printing import print_shown
-
-if TYPE_CHECKING:
-    from occupancy_lab.text.document import Block
 
 LONG_WORD = "/home/somebody/" + "a_directory_with_a_rather_long_name/" * 6 + "kernel.py"
 PAGE = Document(

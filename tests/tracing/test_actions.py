@@ -1,9 +1,8 @@
 """What brings most to kernels of a trace is what `explain` says of them, as far as time goes."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import launched_kernels
 import pytest
@@ -28,14 +27,10 @@ from occupancy_lab.tracing.page import write_trace
 from occupancy_lab.tracing.trace import Trace
 from occupancy_lab.tracing.traced import GridLaunches, Traced
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 CHANGE = "BLOCK 2 instead of 1 (if the kernel allows it)"
 ACTION = Action(CHANGE, f"{CHANGE}: 25 us.", 100.0, 25.0, "25 us")
 GRID = GridLaunches(LAUNCH.grid, 100, record=worked())
 PREDICTION = worked().prediction
-assert PREDICTION is not None
 TOTAL_US = 100 * PREDICTION.us
 
 
@@ -185,7 +180,6 @@ def test_a_dry_run_says_what_explain_says(tmp_path: Path) -> None:
     path.write_text(PROGRAM, encoding="utf-8")
     found = dry_trace(["python", str(path)], gpu="h100", effort=Effort(600))
     action = found.kernels[0].action
-    assert action is not None
     assert action.change.startswith("BLOCK ")
     with Script(f"{path}:main", find_gpu("h100"), None) as script:
         run = explain_launches(script, dict(enumerate(script.launches)), in_program=True)
@@ -215,12 +209,13 @@ def test_other_options_give_the_binary_of_the_source(options: dict[str, int]) ->
 
 
 @pytest.mark.slow
-def test_a_number_that_16_divides_gives_the_binary_of_the_source() -> None:
-    """It is marked in the text as Triton marks it, and nothing else is."""
-    before, after = from_source(N - 8), from_source(N)
-    noted = {"x_ptr": Pointer("float32", 4 * N), "y_ptr": Pointer("float32", 4 * N), "n": N - 8}
+@pytest.mark.parametrize(("noted_n", "n"), [(N - 8, N), (N, N - 8)])
+def test_another_number_gives_the_binary_of_the_source(noted_n: int, n: int) -> None:
+    """That 16 divides it is marked in the text as Triton marks it, or the mark is taken away."""
+    before, after = from_source(noted_n), from_source(n)
+    noted = {"x_ptr": Pointer("float32", 4 * N), "y_ptr": Pointer("float32", 4 * N), "n": noted_n}
     with offline(H100.target):
-        again = _warm_up(before.asm["ttir"], noted, grid=(1,), **{**noted, "n": N})
+        again = _warm_up(before.asm["ttir"], noted, grid=(1,), **{**noted, "n": n})
     assert again.asm["cubin"] == after.asm["cubin"] != before.asm["cubin"]
 
 
@@ -239,13 +234,3 @@ def test_what_an_autotuner_timed_is_not_proposed() -> None:
     }
     another = dataclasses.replace(other, kernel="another")
     assert without_timed(case, kernel, [kernel, another]).neighbours == case.neighbours
-
-
-@pytest.mark.slow
-def test_a_number_that_16_no_longer_divides_gives_the_binary_of_the_source() -> None:
-    """The mark in the text is taken away."""
-    before, after = from_source(N), from_source(N - 8)
-    noted = {"x_ptr": Pointer("float32", 4 * N), "y_ptr": Pointer("float32", 4 * N), "n": N}
-    with offline(H100.target):
-        again = _warm_up(before.asm["ttir"], noted, grid=(1,), **{**noted, "n": N - 8})
-    assert again.asm["cubin"] == after.asm["cubin"] != before.asm["cubin"]

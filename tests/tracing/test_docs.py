@@ -1,7 +1,5 @@
 """docs/trace.md: its commands run, and its consoles show what they print."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
@@ -36,7 +34,6 @@ def printed(command: str) -> str:
     return done.stdout
 
 
-@pytest.mark.slow
 def test_consoles_show_what_the_tool_prints(request: pytest.FixtureRequest) -> None:
     """Each console block is its command and what it prints; --update-golden writes it anew."""
     if triton_version() != "3.7.1":
@@ -52,7 +49,6 @@ def test_consoles_show_what_the_tool_prints(request: pytest.FixtureRequest) -> N
     assert page == PAGE.read_text("utf-8")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("block", re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL))
 def test_commands_run(block: str) -> None:
     """Each command of a block runs, and says nothing of errors."""

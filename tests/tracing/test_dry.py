@@ -1,7 +1,5 @@
 """A program that is run dry: what it would launch is told, what is missing too, and how it ends."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
@@ -45,7 +43,6 @@ def dry_run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]
     return in_process.run("trace", "--dry-run", "--gpu", "h100", *words, **environment)
 
 
-@pytest.mark.slow
 def test_a_dry_run_tells_what_a_program_would_launch(tmp_path: Path) -> None:
     """A file is run as a program with its arguments, for a GPU that is not here."""
     script = tmp_path / "train.py"
@@ -58,7 +55,6 @@ def test_a_dry_run_tells_what_a_program_would_launch(tmp_path: Path) -> None:
     assert "went no further" not in str(told["document"])
 
 
-@pytest.mark.slow
 def test_what_a_program_prints_is_on_standard_error(tmp_path: Path) -> None:
     """Standard output has the page alone, whatever a dry run's program prints and where."""
     script = tmp_path / "train.py"
@@ -68,7 +64,6 @@ def test_what_a_program_prints_is_on_standard_error(tmp_path: Path) -> None:
     assert json.loads(found.stdout)["rows"] == []
 
 
-@pytest.mark.slow
 def test_a_dry_run_says_which_line_stopped_it(tmp_path: Path) -> None:
     """What comes after an error is not there, and that is said."""
     script = tmp_path / "train.py"
@@ -121,7 +116,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
 def test_a_dry_run_has_launches_wherever_they_are_made(tmp_path: Path) -> None:
     """In threads, forks, processes of multiprocessing and at the program's end."""
     script = tmp_path / "train.py"
@@ -131,11 +125,9 @@ def test_a_dry_run_has_launches_wherever_they_are_made(tmp_path: Path) -> None:
     assert launched == {(blocks,): 1 for blocks in range(1, 15)}
     assert all(one.calculation is not None for one in found.kernels)
     assert "Launches may be missing" not in str(found)
-    assert found.outcome is not None
     assert found.outcome.status == 0
 
 
-@pytest.mark.slow
 def test_a_dry_run_says_what_ended_early_or_not_at_all(tmp_path: Path) -> None:
     """A thread that fails, a process that goes on and another Python may lack launches."""
     script = tmp_path / "train.py"
@@ -161,7 +153,6 @@ subprocess.run([sys.executable, "-c", ""])
     assert "was started as a program of its own, which is not run dry" in page
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "end", "status", "said"),
     [
@@ -182,7 +173,6 @@ def test_the_status_of_a_dry_run_is_the_programs(
     assert ("1 launch of 1 kernel" if before else "no kernel of Triton") in found.stdout
 
 
-@pytest.mark.slow
 def test_an_interrupted_dry_run_tells_what_there_is(tmp_path: Path) -> None:
     """Ctrl-C stops the program where it is: its launches are listed, and the status is 130."""
     script, begun = tmp_path / "train.py", tmp_path / "begun"
@@ -202,7 +192,6 @@ def test_an_interrupted_dry_run_tells_what_there_is(tmp_path: Path) -> None:
     assert "it was interrupted" in str(told["document"])
 
 
-@pytest.mark.slow
 def test_a_dry_run_has_a_time_limit(tmp_path: Path) -> None:
     """A program that takes longer is stopped where it is: its launches until then are listed."""
     script = tmp_path / "train.py"
@@ -227,7 +216,6 @@ launch(1)
 """
 
 
-@pytest.mark.slow
 def test_a_dry_run_says_what_is_missing_and_what_it_assumed(tmp_path: Path) -> None:
     """An operation without a kernel for a GPU is named and the status is 1; so are assumptions."""
     script = tmp_path / "train.py"
@@ -243,7 +231,6 @@ def test_a_dry_run_says_what_is_missing_and_what_it_assumed(tmp_path: Path) -> N
     assert f"Assumed: 0.5 for a value at {script}:{line}." in page
 
 
-@pytest.mark.slow
 def test_sizes_over_one_grid_each_have_their_time(tmp_path: Path) -> None:
     """A kernel whose programs go on until all is done is as long as each of its launches needs."""
     lines = """
@@ -273,7 +260,6 @@ for n in {sizes}:
     assert (both.row()["grids"], both.launches) == (1, 2)
 
 
-@pytest.mark.slow
 def test_a_dry_run_of_which_nothing_compiles_fails(tmp_path: Path) -> None:
     """The table has the reason, and the status is 1; one that compiles is enough for 0."""
     script = tmp_path / "train.py"
@@ -287,7 +273,6 @@ def test_a_dry_run_of_which_nothing_compiles_fails(tmp_path: Path) -> None:
     wide = "add[(1,)](torch.zeros(1, device='cuda'), 1, BLOCK=256)\n"
     script.write_text(f"{broken}launch(1)\n{wide}", encoding="utf-8")
     found = dry_trace(["python", str(script)], gpu="h100")
-    assert found.outcome is not None
     assert found.outcome.status == 0
 
 
@@ -305,7 +290,6 @@ multiply[(8,)](torch.zeros(2**20, device="cuda", dtype=torch.float16))
 """
 
 
-@pytest.mark.slow
 def test_a_configuration_that_does_not_fit_costs_no_other(tmp_path: Path) -> None:
     """It is a row without waves that says why, and the page shows one that fits."""
     script = tmp_path / "train.py"
@@ -321,7 +305,6 @@ def test_a_configuration_that_does_not_fit_costs_no_other(tmp_path: Path) -> Non
     assert "BLOCK 1024" not in page
 
 
-@pytest.mark.slow
 def test_a_dry_run_is_of_the_programs_own_python(tmp_path: Path) -> None:
     """The interpreter that is named runs the program, with the modules that it has alone."""
     own = tmp_path / ".venv"
@@ -373,7 +356,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("cold_scripts")  # forks of one process might draw alike anyway
 def test_what_a_program_draws_is_the_same_in_each_run(tmp_path: Path) -> None:
     """For each GPU too, in all ways, of further processes, and what it seeds itself is its own."""
@@ -389,7 +371,6 @@ def test_what_a_program_draws_is_the_same_in_each_run(tmp_path: Path) -> None:
     assert (int(torch.randint(1, 1000, (1,), generator=own)),) in found[0]
 
 
-@pytest.mark.slow
 def test_the_page_has_predicted_times() -> None:
     """Each kernel has a time, an autotuned one the least of its configurations', and all a sum."""
     program = Path(__file__).parents[2] / "examples" / "step.py"
@@ -410,7 +391,6 @@ def test_the_page_has_predicted_times() -> None:
     assert sorted(expected) == sorted([min(products), times["layer_norm"]])
 
 
-@pytest.mark.slow
 def test_each_size_of_an_autotuned_kernel_has_its_fastest_configuration(tmp_path: Path) -> None:
     """A product of many blocks is expected to run with large ones, and a small one with small."""
     script = tmp_path / "train.py"
@@ -433,5 +413,4 @@ def test_each_size_of_an_autotuned_kernel_has_its_fastest_configuration(tmp_path
         same = [grid for one in found for grid in one.grids if grid.launches == expected.launches]
         times = [grid.predicted.us for grid in same if grid.predicted is not None]
         assert len(times) == 4
-        assert expected.grids[0].predicted is not None
         assert expected.grids[0].predicted.us == min(times)

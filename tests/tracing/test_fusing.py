@@ -1,7 +1,5 @@
 """What a launch writes and the next one reads is told, as far as one kernel for both saves."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import sys
@@ -77,7 +75,6 @@ def handed(before: Any, after: Any, *tensors: tuple[str, str], uses: Any = ()) -
 def test_what_is_written_and_read_again_is_moved_twice() -> None:
     """It is the less of both, and as often as the one launched less."""
     found = handed(side("a", 5), side("b", 3), (WRITTEN, READ), (READ, READ))
-    assert found is not None
     assert (found.tensors, found.launches) == (((WRITTEN, READ),), 3)
     assert (found.moved_bytes, found.bound, found.others) == (2 * HANDED, "", ())
     assert found.total_us == pytest.approx(3 * 2 * HANDED / PEAK / 1e3)
@@ -86,33 +83,27 @@ def test_what_is_written_and_read_again_is_moved_twice() -> None:
 def test_no_more_is_saved_than_the_shorter_launch_takes() -> None:
     """It is its measured time, and where nobody measured it the predicted one."""
     found = handed(side("a", 1, us=40.0), side("b", 1, us=0.5), (WRITTEN, READ))
-    assert found is not None
     assert found.us == 0.5
     untimed = [
         (kernel, dataclasses.replace(grid, record=dataclasses.replace(worked(), prediction=None)))
         for kernel, grid in (side("a", 1, us=None), side("b", 1, us=None))
     ]
     found = handed(*untimed, (WRITTEN, READ))
-    assert found is not None
     assert found.us == pytest.approx(2 * HANDED / PEAK / 1e3)
     prediction = worked().prediction
-    assert prediction is not None
     found = handed(side("a", 1), side("b", 1, us=None), (WRITTEN, READ))
-    assert found is not None
     assert found.us == pytest.approx(min(2 * HANDED / PEAK / 1e3, prediction.us))
 
 
 def test_reading_costs_a_kernel_no_time_that_something_else_bounds() -> None:
     """Then writing alone counts; what goes away with a launch, such as starting it, bounds none."""
     found = handed(side("a", 1), side("b", 1, bound="tensor"), (WRITTEN, READ))
-    assert found is not None
     assert (found.bound, found.moved_bytes) == ("tensor", 2 * HANDED)
     assert found.us == pytest.approx(HANDED / PEAK / 1e3)
     (said,) = fusing_sentences([found], 0.0)
     assert "in all for writing it, as b is bound by tensor cores and reads meanwhile, if" in said
     for bound in ("bandwidth", "dispatch"):
         found = handed(side("a", 1), side("b", 1, bound=bound), (WRITTEN, READ))
-        assert found is not None
         assert found.us == pytest.approx(2 * HANDED / PEAK / 1e3)
 
 
@@ -121,13 +112,11 @@ def test_what_another_kernel_reads_is_still_written() -> None:
     one, two = side("a", 1), side("b", 1)
     reads, writes = ((side(name, 1), WRITTEN, its) for name, its in (("c", READ), ("d", WRITTEN)))
     found = handed(one, two, (WRITTEN, READ), uses=[reads, writes])
-    assert found is not None
     assert (found.moved_bytes, found.others) == (HANDED, ("c",))
     assert found.us == pytest.approx(HANDED / PEAK / 1e3)
     (said,) = fusing_sentences([found], 0.0)
     assert said.endswith("; what c reads of that too is still written.")
     found = handed(one, two, (WRITTEN, READ), uses=[writes, reads])
-    assert found is not None
     assert (found.moved_bytes, found.others) == (2 * HANDED, ())
     again = handed(one, two, (WRITTEN, READ), uses=[(two, WRITTEN, READ)])
     assert again is not None

@@ -108,8 +108,6 @@ def test_no_name_is_broken_in_a_terminal_of_80_columns() -> None:
 def test_the_first_sentence_has_the_time_what_is_lost_and_where() -> None:
     """A measured page is of measured times alone; one whose kernels nobody timed of predicted."""
     work, least = worked(), worked().speed_of_light.us
-    assert work.prediction is not None
-    assert least is not None
     big = GridLaunches((8,), 100, samples=5, us=least + 30, record=work)
     small = dataclasses.replace(big, launches=50, us=least + 10)
     untimed = dataclasses.replace(big, us=None)
@@ -169,7 +167,6 @@ def test_a_page_says_which_grid_describes_a_kernel() -> None:
 def test_a_measured_time_outside_the_predicted_range_is_a_finding(factor: float, why: str) -> None:
     """It is named with the range, and what can be why."""
     prediction = worked().prediction
-    assert prediction is not None
     us = factor * prediction.us
     kernel = traced_kernel("a", (GridLaunches((8,), 100, samples=5, us=us, record=worked()),))
     sentences = " ".join(written(kernel).sections[0].sentences)

@@ -1,7 +1,5 @@
 """What a GPU does besides Triton's kernels is summed of what torch.profiler notes."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,20 +1,15 @@
 """A program that is run dry for several GPUs: each by itself, totals side by side."""
 
-from __future__ import annotations
-
 import json
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from in_process import run
 
 from occupancy_lab.checking import check
 from occupancy_lab.tracing.dry import DryTraces, dry_traces
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 SCRIPT = """
 import torch
@@ -50,7 +45,6 @@ def rows(found: DryTraces, table: int) -> Sequence[Sequence[str]]:
     return found.to_document().sections[0].tables[table].rows
 
 
-@pytest.mark.slow
 def test_each_gpu_is_asked_by_the_program_itself(found: DryTraces) -> None:
     """The grid is that of the GPU's multiprocessors, as the program read its properties."""
     grids = {one.gpu.key: one.shown[0].main_grid for one in found.traces}
@@ -58,7 +52,6 @@ def test_each_gpu_is_asked_by_the_program_itself(found: DryTraces) -> None:
     assert list(found.table()["gpu"]) == ["h100", "h200", "rtx-pro-6000-server"]
 
 
-@pytest.mark.slow
 def test_the_totals_are_side_by_side(found: DryTraces) -> None:
     """More bandwidth is less time for a kernel that only moves bytes; the ratio is to the least."""
     h100, h200, none = found.to_dict()["totals"]
@@ -74,7 +67,6 @@ def test_the_totals_are_side_by_side(found: DryTraces) -> None:
     assert [row[0] for row in rows(found, 1)] == ["add"]
 
 
-@pytest.mark.slow
 def test_check_takes_the_rows_of_all_gpus(found: DryTraces, tmp_path: Path) -> None:
     """A condition is held to each GPU's row; a time that is not known breaks it."""
     path = tmp_path / "trace.json"
@@ -85,7 +77,6 @@ def test_check_takes_the_rows_of_all_gpus(found: DryTraces, tmp_path: Path) -> N
     ]
 
 
-@pytest.mark.slow
 def test_a_gpu_without_times_is_named(found: DryTraces) -> None:
     """It is not the fastest, and not left out."""
     first, *others = found.to_document().answer
@@ -99,7 +90,6 @@ def test_a_gpu_without_times_is_named(found: DryTraces) -> None:
     )
 
 
-@pytest.mark.slow
 def test_what_brings_most_is_told_of_each_gpu_where_seconds_are_given(
     found: DryTraces, tmp_path: Path
 ) -> None:
@@ -122,7 +112,6 @@ def test_what_brings_most_is_told_of_each_gpu_where_seconds_are_given(
     assert "trace --report writes of one GPU." in " ".join(report.split())
 
 
-@pytest.mark.slow
 def test_a_program_that_launches_nothing_says_so_once(tmp_path: Path) -> None:
     """There is no table of kernels, and its status is that of the program."""
     script = tmp_path / "none.py"

@@ -1,7 +1,5 @@
 """A traced program is as it is without, and what it launched is told at its end."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -10,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from run_trace import TOOL, grids, run
@@ -19,10 +17,7 @@ import occupancy_lab
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.tracing import hook, launchers, sitecustomize
-from occupancy_lab.tracing.trace import LOCK, PREFIX, folder_of_records, trace_program
-
-if TYPE_CHECKING:
-    from occupancy_lab.tracing.trace import Trace
+from occupancy_lab.tracing.trace import LOCK, PREFIX, Trace, folder_of_records, trace_program
 
 PROGRAM = Path(__file__).with_name("traced_program.py")
 
@@ -37,7 +32,6 @@ def traced(what: str, **asked: Any) -> Trace:
     return trace_program(command(what), **asked)
 
 
-@pytest.mark.slow
 def test_streams_and_status_are_the_programs() -> None:
     """Standard output is the same bytes, standard error begins with the program's, status too."""
     plain = subprocess.run(command("status"), capture_output=True, check=False)
@@ -49,7 +43,6 @@ def test_streams_and_status_are_the_programs() -> None:
     assert "1 launch of 1 kernel in 1 configuration" in told
 
 
-@pytest.mark.slow
 def test_a_killed_program_ends_us_as_it_ended() -> None:
     """The signal is passed on, and what was flushed before is told as incomplete."""
     found = run(command("killed"), ["--json"])
@@ -61,7 +54,6 @@ def test_a_killed_program_ends_us_as_it_ended() -> None:
     assert "was killed or had not ended" in str(told["document"])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_reach_the_program_which_decides(number: int) -> None:
     """A program that hears a signal and ends by itself has the last word."""
@@ -71,8 +63,6 @@ def test_signals_reach_the_program_which_decides(number: int) -> None:
         stderr=subprocess.PIPE,
         start_new_session=True,
     ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
         assert [process.stdout.readline() for _ in range(2)] == [b"out\n", b"ready\n"]
         process.send_signal(number)
         assert process.stdout.read() == b"heard\n"
@@ -128,7 +118,6 @@ def test_a_sitecustomize_may_be_a_package(tmp_path: Path, text: str | None) -> N
     assert found.stdout.count(b"part\n") == (0 if text is None else 2)
 
 
-@pytest.mark.slow
 def test_configurations_and_grids_are_told_apart() -> None:
     """A row for each configuration, and of the grids the most frequent first."""
     found = traced("some")
@@ -137,10 +126,8 @@ def test_configurations_and_grids_are_told_apart() -> None:
     assert (first.options["num_warps"], first.constexprs) == (4, {"BLOCK": "256"})
     assert grids(second) == {(1,): 1}
     assert (second.options["num_warps"], second.constexprs) == (8, {"BLOCK": "512"})
-    assert first.calculation is not None
     assert first.calculation.gpu == find_gpu("h100")
     plan = first.plan((528,))
-    assert plan is not None
     assert plan.waves == 528 / (132 * 16)
     assert list(found.table()["launches"]) == [7, 1]
     table = found.table()
@@ -149,7 +136,6 @@ def test_configurations_and_grids_are_told_apart() -> None:
     assert table["executed_instructions"].notna().all()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "launches", "processes"),
     [("threads", 20_001, 1), ("forks", 11, 2), ("spawns", 6, 4), ("empty", 0, 0)],
@@ -165,7 +151,6 @@ def test_launches_are_counted_wherever_they_are_made(
     assert not any(one.errors for one in found.processes)
 
 
-@pytest.mark.slow
 def test_launches_of_an_autotuner_are_counted_apart() -> None:
     """Each configuration is tried three times, and the first is taken for all four launches."""
     found = {one.constexprs["BLOCK"]: one for one in traced("tuned").kernels}
@@ -175,21 +160,18 @@ def test_launches_of_an_autotuner_are_counted_apart() -> None:
     }
 
 
-@pytest.mark.slow
 def test_times_are_those_of_the_kernel_alone() -> None:
     """A GPU that waits for the host adds nothing to the time: 40 us are 40 us."""
     (kernel,) = traced("timed").kernels
     assert kernel.us == pytest.approx(40)
     assert kernel.samples >= 10
     assert kernel.total_us == pytest.approx(8000)
-    assert kernel.calculation is not None
     assert kernel.calculation.gpu == find_gpu("h200")
     row = kernel.row()
     assert row["lost_us"] == pytest.approx(200 * (40 - row["speed_of_light_us"]))
     assert row["lost_of"] == "measured"
 
 
-@pytest.mark.slow
 def test_launches_between_timed_ones_last_as_long_as_these() -> None:
     """A GPU that slows after most timed launches, pairs that tell no time, and few launches."""
     (kernel,) = traced("paced").kernels
@@ -205,7 +187,6 @@ def test_launches_between_timed_ones_last_as_long_as_these() -> None:
         assert one.total_us == pytest.approx(total, rel=0.02)
 
 
-@pytest.mark.slow
 def test_launches_in_a_graph_count_once() -> None:
     """Those that are captured are counted as such, not timed, and replays are said."""
     found = traced("graph")
@@ -215,7 +196,6 @@ def test_launches_in_a_graph_count_once() -> None:
     assert "3 of them captured in CUDA graphs, which were replayed 10 times" in str(found)
 
 
-@pytest.mark.slow
 def test_a_fault_of_the_tool_does_not_reach_the_program() -> None:
     """All launches are made and the fault is in the page."""
     found = run(command("hurt"))
@@ -224,7 +204,6 @@ def test_a_fault_of_the_tool_does_not_reach_the_program() -> None:
     assert b"RuntimeError: a fault of" in found.stderr
 
 
-@pytest.mark.slow
 def test_a_block_of_a_process_is_traced() -> None:
     """Kernels that were launched before are seen; blocks nest, within a traced program too."""
     done = run(command("in_block"))
@@ -277,7 +256,6 @@ def test_a_command_that_is_not_there_is_refused() -> None:
     assert found.stderr.decode().count("\n") == 1
 
 
-@pytest.mark.slow
 def test_processes_are_apart_in_json(tmp_path: Path) -> None:
     """The file has each process with its launches, and the page their sum."""
     output = tmp_path / "trace.json"
@@ -306,7 +284,6 @@ class Kernel:
         self.calls.append(args)
 
 
-@pytest.mark.slow
 def test_launchers_of_inductor_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A launcher that inductor generates counts, its faster copy too, and both are put back."""
     import torch
@@ -382,7 +359,6 @@ def test_what_a_killed_trace_left_is_removed_by_the_next(tmp_path: Path) -> None
     with subprocess.Popen(
         [sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdout is not None
         left = tmp_path / process.stdout.readline().strip()
         with folder_of_records():
             assert (left / "record").exists()

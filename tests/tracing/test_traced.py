@@ -1,9 +1,7 @@
 """The launches of a kernel: summed over processes and grids, measured or predicted, never both."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -11,6 +9,7 @@ from hypothesis import strategies as st
 from traced_kernels import BYTES, traced_kernel, worked
 
 from occupancy_lab.explaining.advice import Action
+from occupancy_lab.record import Record
 from occupancy_lab.tracing.traced import (
     MOST_COUNTED,
     GridLaunches,
@@ -19,11 +18,6 @@ from occupancy_lab.tracing.traced import (
     merged,
     order,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from occupancy_lab.record import Record
 
 
 @given(
@@ -55,7 +49,6 @@ def test_grids_of_processes_are_summed(found: list[GridLaunches]) -> None:
         )
     for one in together:
         parts = [other.us or 0.0 for other in found if other.grid == one.grid]
-        assert one.us is not None
         assert min(parts) * 0.999999 <= one.us <= max(parts) * 1.000001
 
 
@@ -76,14 +69,11 @@ def test_what_is_lost_is_the_time_above_the_bytes_at_the_data_sheets_rate() -> N
 def test_a_measured_time_and_a_predicted_one_are_in_no_sum() -> None:
     """Once a grid was timed, others have no time; where none was, all are predicted."""
     work = worked()
-    assert work.prediction is not None
     timed = GridLaunches((8,), 30, samples=5, us=50.0, record=work)
     other = GridLaunches((4,), 10, record=work)
     time = traced_kernel("swiglu", (timed, other)).time
-    assert time is not None
     assert (time.basis, time.launches, time.us) == ("measured", 30, 1500)
     time = traced_kernel("swiglu", (other, dataclasses.replace(timed, us=None))).time
-    assert time is not None
     assert (time.basis, time.launches) == ("predicted", 40)
     assert time.us == pytest.approx(40 * work.prediction.us)
     assert time.low_us < time.us < time.high_us
@@ -94,8 +84,6 @@ def test_a_launch_that_is_faster_than_its_bytes_loses_nothing() -> None:
     fast = GridLaunches((8,), 30, samples=5, us=1e-3, record=worked())
     slow = dataclasses.replace(fast, grid=(4,), us=1000.0)
     alone, both = (traced_kernel("swiglu", grids).time for grids in ((slow,), (fast, slow)))
-    assert alone is not None
-    assert both is not None
     assert both.lost_us == alone.lost_us
 
 
@@ -141,7 +129,6 @@ def test_a_time_of_another_gpu_has_no_speed_of_light() -> None:
     """What was measured on an H200 is not held against the rates of an H100 that was asked for."""
     grid = GridLaunches((8,), 30, samples=5, us=50.0, record=worked())
     time = dataclasses.replace(traced_kernel("swiglu", (grid,)), elsewhere=True).time
-    assert time is not None
     assert (time.us, time.lost_us) == (1500, None)
 
 
@@ -156,8 +143,6 @@ def test_the_kernel_that_loses_most_is_first() -> None:
     us = work.speed_of_light.us or 0.0
     near = GridLaunches((8,), 1000, samples=5, us=1.2 * us, record=work)
     far = dataclasses.replace(near, launches=10, us=100 * us)
-    assert near.total_us is not None
-    assert far.total_us is not None
     assert near.total_us > far.total_us
     unknown = dataclasses.replace(near, us=1e6, record=None)
     kernels = [

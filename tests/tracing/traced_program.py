@@ -3,8 +3,6 @@
 `python traced_program.py WHAT` does what WHAT says, with any Triton, with or without torch.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -143,20 +141,13 @@ def chained() -> Any:
         add[(32,)](three, one, 4096, BLOCK=256)
 
 
-def fails() -> Any:
-    """Launch, and fail."""
-    launch(2)
-    msg = "the program's own"
-    raise ValueError(msg)
-
-
-def killed(number: int) -> Any:
+def killed() -> Any:
     """Launch for longer than a flush takes, and be killed."""
     launch(3)
     for _ in range(15):
         time.sleep(0.1)
         launch(10)
-    os.kill(os.getpid(), number)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def threads() -> Any:
@@ -408,25 +399,14 @@ def in_block() -> Any:
     print(len(LAUNCHED))
 
 
-def speed() -> Any:
-    """Say what a launch takes."""
-    launch(100)
-    start = time.perf_counter_ns()
-    launch(100_000)
-    print((time.perf_counter_ns() - start) / 100_000)
-
-
 WHAT = {
     "once": lambda: launch(1),
     "some": lambda: (launch(5), launch(2, 4), launch(1, 1, 512, num_warps=8)),
-    "wasteful": lambda: add[(1 << 14,)](X, X, (1 << 22) - 8, BLOCK=256, num_warps=16),
     "tuned": lambda: [tuned[(16,)](X, X, 4096) for _ in range(4)],
     "empty": lambda: add[(0,)](X, X, 4096, BLOCK=256),
     "chained": chained,
-    "fails": fails,
     "status": lambda: (launch(1), sys.exit(7)),
-    "killed": lambda: killed(signal.SIGKILL),
-    "interrupted": lambda: killed(signal.SIGINT),
+    "killed": killed,
     "threads": threads,
     "forks": forks,
     "spawns": spawns,
@@ -437,7 +417,6 @@ WHAT = {
     "graph": graph,
     "hurt": hurt,
     "in_block": in_block,
-    "speed": speed,
 }
 
 if __name__ == "__main__":

@@ -1,14 +1,9 @@
 """A GPU that is said to be here, calibrated, and what its launches take."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from stand_ins import Launches, put_calibration, put_here
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @pytest.fixture(scope="module")

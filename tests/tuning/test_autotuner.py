@@ -1,7 +1,5 @@
 """`early_config_prune` and `perf_model` under Triton's own Autotuner, with nothing launched."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import inspect
@@ -11,7 +9,9 @@ import math
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import in_process
 import launched_kernels
@@ -36,10 +36,6 @@ from occupancy_lab.launch import Launch
 from occupancy_lab.sweeping.recorded import row_resources
 from occupancy_lab.tuning import autotuner
 from occupancy_lab.values import Resources
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
 GPU = find_gpu("h200")
 BOTH = {
@@ -237,15 +233,6 @@ print(hits)
         check=True,
     )
     assert found.stdout.strip() == "[True, True]"
-
-
-@pytest.mark.usefixtures("here")
-def test_both_can_be_called_by_one_autotuner() -> None:
-    """Triton's own `prune_configs` prunes and ranks with both."""
-    configs = configs_of(BLOCK_SIZE=(128, 1024), num_warps=(4,), num_stages=(1, 2))
-    tuner = tuned(double, configs, **BOTH, top_k=1)
-    tuner.nargs = dict(zip(double.arg_names, ARGUMENTS, strict=False))
-    assert tuner.prune_configs({"grid": grid, "warmup": False}) == [configs[2]]
 
 
 @pytest.mark.usefixtures("here")

@@ -1,10 +1,9 @@
 """`tune --sizes`: the fastest at each size by prediction, what is left out, and the search."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import triton
@@ -18,9 +17,6 @@ from occupancy_lab.prediction import Part, Prediction
 from occupancy_lab.tuning import by_size
 from occupancy_lab.tuning.space import source_digest
 from occupancy_lab.tuning.tuned_file import TunedFile
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MATMUL = {

@@ -1,10 +1,6 @@
 """Configurations of a product of matrices, ranked without a GPU by what their binaries do."""
 
-from __future__ import annotations
-
 from pathlib import Path
-
-import pytest
 
 from occupancy_lab.tuning.search import tune_launches
 
@@ -17,7 +13,6 @@ ASKED = {
 }
 
 
-@pytest.mark.slow
 def test_configurations_of_a_matmul_are_ranked_by_time() -> None:
     """The large block is first, as it was recorded to be, with a range and its tensor cores."""
     (found,) = tune_launches(**ASKED, gpu="h100")

@@ -1,13 +1,10 @@
 """`tune`: every configuration ranked by prediction, and only the best of them launched."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import TYPE_CHECKING
 
 import pytest
 from records import counted_record
-from stand_ins import UNLISTED, put_here
+from stand_ins import UNLISTED, Launches, put_here
 
 import occupancy_lab
 from occupancy_lab.errors import InputError
@@ -21,9 +18,6 @@ from occupancy_lab.sweeping.recorded import recorded_launches, recorded_ranking
 from occupancy_lab.tuning import tune
 from occupancy_lab.tuning.choice import choice_of
 from occupancy_lab.values import Config, Problem
-
-if TYPE_CHECKING:
-    from stand_ins import Launches
 
 WARPS = (4, 8)
 TRIED = {*ALIKE} - {"softmax_cooperative"}
@@ -50,7 +44,6 @@ def test_everything_is_ranked_by_prediction(launches: Launches) -> None:
         781, gpu="h200", kernel=tuning.best.kernel, **dataclasses.asdict(config)
     )
     own = alone.records[0].prediction
-    assert own is not None
     assert tuning.best.predicted_low_us == table["predicted_low_us"].iloc[0] == own.low_us
     assert tuning.best.predicted_high_us == table["predicted_high_us"].iloc[0]
     assert tuning.best.predicted_high_us == pytest.approx(own.high_us * CHOSEN)
@@ -137,7 +130,6 @@ def test_tutorial_and_defaults_stand_beside_it(
     assert default.num_programs == record.plan.num_programs
     assert (record.miscount is not None) is is_miscount
     timed = record.tutorial_prediction if is_miscount else record.prediction
-    assert timed is not None
     assert tutorial.predicted_us == pytest.approx(timed.us)
     assert (tutorial.predicted_us == default.predicted_us) is not is_miscount
     row = tuning.compared["default of softmax_row"].config
@@ -212,8 +204,6 @@ def test_the_best_predicted_are_good_on_the_gpu_here() -> None:
         pytest.skip("the share was found on an H200")
     few = tune(781, measure=True)
     every = tune(781, measure=True, top=len(few.table))
-    assert few.best.us is not None
-    assert every.best.us is not None
     assert few.best.us < 1.25 * every.best.us
 
 

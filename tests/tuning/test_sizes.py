@@ -1,8 +1,7 @@
 """The sizes of a CSV file, and the launches that a signature makes of them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import triton
@@ -10,9 +9,6 @@ from launched_kernels import layer_norm, matmul
 
 from occupancy_lab.errors import InputError, quoted
 from occupancy_lab.tuning.by_size import launches_at, read_sizes, tune_sizes
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SIGNATURE = "*fp16,*fp16,*fp16,*fp16,*fp32,*fp32,N,N,1e-5"
 

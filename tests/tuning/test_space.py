@@ -1,11 +1,10 @@
 """Which configurations a search tries: the tiles that are free, and the steps between them."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 import textwrap
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import launched_kernels
 import pytest
@@ -13,9 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from occupancy_lab.tuning.space import free_tiles, larger, neighbours, source_digest
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 POWERS = st.integers(4, 10).map(lambda power: 2**power)
 CONFIGS = st.fixed_dictionaries(
@@ -99,8 +95,6 @@ def load(folder: Path, source: str) -> Any:
     path = folder / f"file_{len([*folder.iterdir()])}.py"
     path.write_text(textwrap.dedent(source), encoding="utf-8")
     spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)

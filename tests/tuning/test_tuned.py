@@ -1,10 +1,10 @@
 """`tuned`: what is launched by a file, on which GPU and at which size, and what is not."""
 
-from __future__ import annotations
-
 import json
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import in_process
 import pytest
@@ -24,10 +24,6 @@ from occupancy_lab.gpus.present import PresentGpu
 from occupancy_lab.kernel import load_file
 from occupancy_lab.tuning import tuned as module
 from occupancy_lab.tuning.space import source_digest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
 H100 = find_gpu("h100")
 X = torch.empty(2**20)
@@ -146,19 +142,6 @@ def test_a_size_of_the_file_is_launched_as_it_says(
     ]
     assert getattr(below, "tunes", 0) == 0
     assert kernel.best_config.kwargs == {"BLOCK_SIZE": 256}
-
-
-@pytest.mark.parametrize(
-    ("n", "block"), [(1, 256), (3000, 256), (5000, 512), (2**16, 512), (2**18, 1024), (2**30, 1024)]
-)
-@pytest.mark.usefixtures("made")
-def test_another_size_takes_the_nearest_ones(
-    write: Callable[..., Path], n: int, block: int
-) -> None:
-    """The nearest size is that of the nearest logarithm."""
-    kernel = occupancy_lab.tuned(write())(double)
-    kernel[grid](X, X, n)
-    assert kernel.best_config.kwargs == {"BLOCK_SIZE": block}
 
 
 def test_warmup_compiles_what_is_launched(

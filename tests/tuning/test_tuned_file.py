@@ -1,7 +1,5 @@
 """The file of `tune --output`: what it keeps, and which choice is the nearest."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math
@@ -64,7 +62,6 @@ def test_zero_and_less_are_sizes_too() -> None:
     """A size that has no logarithm counts as 1."""
     file = file_of(launch(0, 2, "a", BLOCK=1), launch(64, 2, "a", BLOCK=2))
     found = file.choice("h100", {"M": -5, "N": 2, "KIND": "a"})
-    assert found is not None
     assert found.config == {"BLOCK": 1}
 
 

@@ -1,22 +1,17 @@
 """A child process: it answers, is timed out, dies and comes back, and ends with its parent."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from occupancy_lab.workers.child import Child, command
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 SERVER = r"""
 import contextlib
@@ -227,7 +222,6 @@ def test_bytes_that_are_no_text_are_a_line_too(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         env=os.environ | {"PYTHONPATH": str(tmp_path), "WHERE": ""},
     ) as process:
-        assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(b"\xff\xfe\nhello\n")
         process.stdin.flush()
@@ -247,7 +241,6 @@ def test_nothing_of_a_killed_parent_is_left(tmp_path: Path) -> None:
         "child.ask('sleep')\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as one:
-        assert one.stdout is not None
         *pids, folder = one.stdout.readline().split()
         one.kill()
     assert all(gone(int(pid)) for pid in pids)

@@ -1,7 +1,5 @@
 """Tasks over workers: each is done once, a free worker takes the next, and all are closed."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 import time

@@ -1,22 +1,17 @@
 """A call in a fork answers, dies or hangs without the process that made it."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
 import stat
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from processes import is_running
 
 from occupancy_lab.workers.forked import in_forks
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def in_fork(call: Callable[[], str], timeout: float) -> tuple[str | None, str]:

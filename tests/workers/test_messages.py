@@ -1,7 +1,5 @@
 """Values as lines of JSON: each comes back as it was, and what is no such value is refused."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from dataclasses import dataclass

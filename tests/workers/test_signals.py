@@ -1,7 +1,5 @@
 """Signals on the command line: they arrive, cannot be swallowed, and give their exit status."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
@@ -53,7 +51,6 @@ def end_of(block: str, number: int) -> subprocess.CompletedProcess[str]:
     with subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         time.sleep(0.1)
         process.send_signal(number)

@@ -1,7 +1,5 @@
 """What is written below Python, taken and kept."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import subprocess
