@@ -31,7 +31,7 @@ from occupancy_lab.errors import CompileError, InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.sweeping import sweep
+from occupancy_lab.sweeping.run import sweep
 from occupancy_lab.values import Config, Failure, Problem, Resources
 from occupancy_lab.workers.child import from_line, to_line
 

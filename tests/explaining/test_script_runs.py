@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+
+import pytest
 from typing import TYPE_CHECKING, Any
 
 from in_process import run

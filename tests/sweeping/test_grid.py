@@ -18,7 +18,7 @@ from stand_ins import UNLISTED, put_here
 import occupancy_lab
 from occupancy_lab.compiling.process import CompileProcess, Request
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.sweeping import sweep
+from occupancy_lab.sweeping.run import sweep
 from occupancy_lab.table.columns import SWEEP_COLUMNS
 from occupancy_lab.values import Config, Problem
 

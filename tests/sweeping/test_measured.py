@@ -16,8 +16,7 @@ from occupancy_lab.cli.options import chosen_view
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.measuring.process import TimedLaunch
-from occupancy_lab.sweeping import sweep
-from occupancy_lab.sweeping.run import run, to_screen
+from occupancy_lab.sweeping.run import run, sweep, to_screen
 from occupancy_lab.table.columns import MEASURED_COLUMNS, SWEEP_COLUMNS
 from occupancy_lab.text.document import to_markdown
 from occupancy_lab.values import Measurement, Problem

@@ -20,9 +20,8 @@ from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.occupancy import cuda, hip
 from occupancy_lab.occupancy.calculator import calculate, unit_words
-from occupancy_lab.sweeping import sweep
 from occupancy_lab.sweeping.grid import make_table
-from occupancy_lab.sweeping.run import Swept, run
+from occupancy_lab.sweeping.run import Swept, run, sweep
 from occupancy_lab.table.columns import COLUMNS, SWEEP_COLUMNS
 from occupancy_lab.text.document import to_markdown
 from occupancy_lab.text.words import LIMITS

@@ -16,9 +16,8 @@ from occupancy_lab.compiling import triton_version
 from occupancy_lab.errors import InputError
 from occupancy_lab.expressions import Kind
 from occupancy_lab.files import plain_rows
-from occupancy_lab.sweeping import sweep
 from occupancy_lab.sweeping.grid import add_columns
-from occupancy_lab.sweeping.run import UNMEASURED, choose, to_screen
+from occupancy_lab.sweeping.run import UNMEASURED, choose, sweep, to_screen
 from occupancy_lab.table.columns import COLUMNS, MEASURED_COLUMNS, SWEEP_COLUMNS
 from occupancy_lab.table.rows import FORMS, View
 from occupancy_lab.text.document import to_markdown
