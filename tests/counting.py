@@ -1,17 +1,13 @@
 """What a kernel reads and writes, counted by Triton's interpreter, in whose process this runs."""
 
-from __future__ import annotations
-
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import triton.language as tl
 from triton.runtime.interpreter import InterpreterBuilder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def counted(run: Callable[..., Any], *arguments: Any) -> Counter[str]:

@@ -5,8 +5,6 @@ branch as it is reached; what is counted is counted one address at a time. Trito
 in a process that was started to, so that an Interpreter is another process, which runs `serve`.
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
 import hashlib
@@ -15,14 +13,12 @@ import pickle
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    import numpy as np
+import numpy as np
 
 LINE = 128
 SECTOR = 32

@@ -1,20 +1,15 @@
 """What recorded launches execute is worked out once in a run, for all processes of it."""
 
-from __future__ import annotations
-
 import functools
 import os
 import pickle
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import compare_work
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from recorded_work import RecordedLaunch
+from recorded_work import RecordedLaunch
 
 
 def kept(work: Callable[[RecordedLaunch], Any]) -> Callable[[RecordedLaunch], Any]:

@@ -1,9 +1,8 @@
 """Rows of compiled kernels are read from whatever the tool writes."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from compiled_rows import compiled
@@ -15,9 +14,6 @@ from occupancy_lab.errors import InputError
 from occupancy_lab.expressions import Kind
 from occupancy_lab.scanning import page as scanning
 from occupancy_lab.table.columns import MEASURED_COLUMNS, SWEEP_COLUMNS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NAMES = {"gpu", "target", "kernel", "rows", "cols", "dtype", "BLOCK_SIZE"}
 NAMES |= {

@@ -1,9 +1,8 @@
 """How long it takes, in words that follow from the record's own numbers."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,7 +13,7 @@ from stand_ins import MEASURED
 from occupancy_lab.asked import ask
 from occupancy_lab.compiled_records import compile_runs, with_counts
 from occupancy_lab.compiling.compiler import Compiler
-from occupancy_lab.explaining.case import Recorded
+from occupancy_lab.explaining.case import Case, Recorded
 from occupancy_lab.explaining.duration import (
     otherwise,
     part_sentence,
@@ -30,16 +29,9 @@ from occupancy_lab.explaining.short import the_launch_in_short
 from occupancy_lab.gpus import devices, find_gpu
 from occupancy_lab.inputs import chosen_kernel
 from occupancy_lab.prediction import PARTS as UNITS
-from occupancy_lab.prediction import Part, Quotient
+from occupancy_lab.prediction import Part, Prediction, Quotient
 from occupancy_lab.text.words import change, microseconds
-from occupancy_lab.values import Config, Measurement, Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from occupancy_lab.explaining.case import Case
-    from occupancy_lab.prediction import Prediction
-    from occupancy_lab.values import Resources
+from occupancy_lab.values import Config, Measurement, Problem, Resources
 
 PARTS = ("launch", "latency", "issue", "bandwidth", "tail")
 COUNTED = H100.replace(instructions=90, loop_instructions=172, async_copies=4)

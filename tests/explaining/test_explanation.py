@@ -1,11 +1,11 @@
 """The words: golden files, and what must hold of any words."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -17,18 +17,11 @@ import occupancy_lab
 from occupancy_lab.errors import DoesNotFitError, InputError
 from occupancy_lab.explaining import write_full
 from occupancy_lab.explaining.advice import PADDED, wanted_besides
-from occupancy_lab.explaining.case import Recorded
+from occupancy_lab.explaining.case import Case, Recorded
 from occupancy_lab.explaining.limits import TERM_WORDS
 from occupancy_lab.gpus import bare_gpus, devices
 from occupancy_lab.occupancy.tutorial import CUDA_TERMS, HIP_TERMS
 from occupancy_lab.values import Config, Measurement, Problem, Resources
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from occupancy_lab.explaining.case import Case
-
 
 COUNTED = {"instructions": 90, "loop_instructions": 172, "async_copies": 4}
 COUNTED_SINGLE = {"instructions": 40, "loop_instructions": 135, "async_copies": 0}

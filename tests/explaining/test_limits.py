@@ -1,14 +1,10 @@
 """The page of the calculator: each limit that a launch may meet has its words."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from occupancy_lab.explaining import Calculations
 from occupancy_lab.occupancy.calculator import calculate_for
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 CASES: dict[str, tuple[str, dict[str, int]]] = {
     "Clusters are counted whole, and fewer CTAs are a better num_ctas": ("h200", {"num_ctas": 4}),

@@ -1,21 +1,16 @@
 """Each launch line of a script has a dry run, whose neighbours the script's process compiles."""
 
-from __future__ import annotations
-
 import re
+from pathlib import Path
+from typing import Any
 
 import pytest
-from typing import TYPE_CHECKING, Any
-
 from in_process import run
 
 from occupancy_lab.compiling.script import Script
 from occupancy_lab.errors import InputError
 from occupancy_lab.explaining.script_runs import explain_script, script_runs
 from occupancy_lab.gpus import find_gpu
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SCRIPT = """
 import torch

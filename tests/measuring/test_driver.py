@@ -1,11 +1,9 @@
 """The prediction against the driver of the GPU at hand, and what NVML reads."""
 
-from __future__ import annotations
-
 import itertools
 import sys
 from types import ModuleType, SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -17,16 +15,9 @@ from occupancy_lab.compiling import Store
 from occupancy_lab.errors import DoesNotFitError
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.measuring.driver import (
-    REASONS,
-    ask_driver,
-    read_clock,
-    throttle_words,
-)
+from occupancy_lab.measuring.driver import REASONS, ask_driver, read_clock, throttle_words
+from occupancy_lab.record import Record
 from occupancy_lab.values import Config, Problem
-
-if TYPE_CHECKING:
-    from occupancy_lab.record import Record
 
 UUID = "6f1c2b7e-0000-1111-2222-333344445555"
 PLACE = "00000000:C1:00.0"

@@ -1,12 +1,10 @@
 """Measurements: outputs compared with torch, launches timed in turns, and whatever fails said."""
 
-from __future__ import annotations
-
 import math
 import statistics
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import torch
@@ -26,9 +24,6 @@ from occupancy_lab.measuring.measure import (
 )
 from occupancy_lab.measuring.process import Batch, TimedLaunch
 from occupancy_lab.values import Conditions, Config, Problem
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def matrix(rows: int, cols: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:

@@ -1,17 +1,13 @@
 """The page of a scan: each vendor's words, and the names of what could not be worked out."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.scanning.page import Scan, ScannedKernel, write_scan
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 GPUS = {"sm_90": find_gpu("h100"), "gfx942": find_gpu("mi300x")}
 FULL: dict[str, Any] = {

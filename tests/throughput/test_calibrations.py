@@ -1,11 +1,10 @@
 """Calibrations: they survive their files, and whatever else lies there is passed over."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -22,10 +21,6 @@ from occupancy_lab.throughput.calibrations import (
     known_calibrations,
     measured_units,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 UNITS = {"launch_us": 2.7, "read_gbs": 4429.0}
 MEASURED = dataclasses.replace(CALIBRATION, units=UNITS)

@@ -1,7 +1,5 @@
 """A program without a replay of its binary: what its work follows from, and how near it is."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

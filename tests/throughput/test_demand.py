@@ -1,9 +1,6 @@
 """What a program waits for, by what the others of a launch ask for at the same time."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from hand_made import executed, matmul, rows
@@ -11,12 +8,9 @@ from hand_made import executed, matmul, rows
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.throughput.demand import Demand, Doing, demand_of
 from occupancy_lab.values import Resources
-from occupancy_lab.work.counts import Place, Program
+from occupancy_lab.work.counts import Counts, Executed, Place, Program
 from occupancy_lab.work.memory import memory
 from occupancy_lab.work.pipes import TENSOR, XU
-
-if TYPE_CHECKING:
-    from occupancy_lab.work.counts import Counts, Executed
 
 AHEAD, WAITING = (0.0, 0.0), (0.5, 0.9)
 PRODUCTS, TURNS = {TENSOR: 100.0}, {TENSOR: 100.0, XU: 50.0}

@@ -1,7 +1,5 @@
 """What the L1 cache has, by Nsight Compute and by the driver's rule."""
 
-from __future__ import annotations
-
 import statistics
 
 import pytest

@@ -1,12 +1,9 @@
 """The time of any launch: what moves it, where it is not known, and how near it is on two GPUs."""
 
-from __future__ import annotations
-
 import csv
 import json
 import statistics
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import launched_kernels
 import pytest
@@ -26,16 +23,13 @@ from recorded_work import DATA, RecordedLaunch, recorded_launches
 
 from occupancy_lab import dry_run
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.prediction import BESIDE_UNITS, NOT_FOLLOWED
+from occupancy_lab.prediction import BESIDE_UNITS, NOT_FOLLOWED, Prediction
 from occupancy_lab.throughput import calibrations, launch_time, rounds
 from occupancy_lab.throughput.demand import Doing
 from occupancy_lab.throughput.launch_time import MEASURED, predict_launch
 from occupancy_lab.throughput.rounds import TENSOR_CLOCK
 from occupancy_lab.work.counts import Amount
 from occupancy_lab.work.memory import repeated
-
-if TYPE_CHECKING:
-    from occupancy_lab.prediction import Prediction
 
 COPY = "_swiglu_backward_kernel"
 SEEN_US = 2.4

@@ -1,7 +1,5 @@
 """A plain copy is predicted as the launch that it is, and as the copies that were recorded."""
 
-from __future__ import annotations
-
 from importlib.resources import files
 from pathlib import Path
 

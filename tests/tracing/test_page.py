@@ -1,13 +1,12 @@
 """The page of a trace: it says first what is lost, and nothing of it is broken in a terminal."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import io
 import os
+from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -15,16 +14,12 @@ from traced_kernels import traced_kernel, worked
 
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.occupancy.calculator import calculate
+from occupancy_lab.text.document import Document
 from occupancy_lab.text.printing import print_shown
 from occupancy_lab.text.words import duration, percent
 from occupancy_lab.tracing.page import write_trace
 from occupancy_lab.tracing.traced import GridLaunches, Traced, TracedKernel
 from occupancy_lab.values import Resources
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from occupancy_lab.text.document import Document
 
 
 def wide_kernel(name: str, constexprs: dict[str, str]) -> TracedKernel:

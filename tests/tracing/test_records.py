@@ -1,10 +1,9 @@
 """What processes noted of their launches is read, whatever else lies there."""
 
-from __future__ import annotations
-
 import json
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -25,9 +24,6 @@ from occupancy_lab.tracing.noted import (
     whole_numbers,
 )
 from occupancy_lab.tracing.records import count_kept, launch_of, read_records
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.parametrize("what", HOSTILE)

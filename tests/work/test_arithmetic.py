@@ -3,8 +3,6 @@
 Their encodings are those that Mesa's NAK compiler writes (sm70_encode.rs).
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any
 

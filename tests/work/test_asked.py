@@ -1,7 +1,5 @@
 """Sectors, lines and passes of addresses, against counting them one by one, and what L1 keeps."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from typing import Any

@@ -1,8 +1,7 @@
 """Passes of shared memory, against counting the words of each bank one by one."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from hypothesis import given
@@ -11,9 +10,6 @@ from hypothesis import strategies as st
 from occupancy_lab.work.asked import distinct
 from occupancy_lab.work.banks import PASS, passes_of_copies, wavefronts
 from occupancy_lab.work.program import COPY_CYCLES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 LANES = np.arange(32)
 

@@ -1,10 +1,9 @@
 """What a launch does by its kernel's texts: counted once, kept, or the reason why it is not."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from counted_kernels import bags, gather, multiply
@@ -12,6 +11,7 @@ from first_texts import first_text
 from launched_kernels import layer_norm
 
 from occupancy_lab.arguments import Pointer
+from occupancy_lab.assumed import Assumption
 from occupancy_lab.compiling import Store
 from occupancy_lab.compiling.offline import offline
 from occupancy_lab.compiling.texts import Texts
@@ -19,14 +19,8 @@ from occupancy_lab.compiling.texts import texts_of as compiled_texts
 from occupancy_lab.launch import BoundLaunch, Launch
 from occupancy_lab.values import Target
 from occupancy_lab.work import walk
-from occupancy_lab.work.counting import Counting, count_launch, count_launches
+from occupancy_lab.work.counting import Counted, Counting, count_launch, count_launches
 from occupancy_lab.work.counts import Amount
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from occupancy_lab.assumed import Assumption
-    from occupancy_lab.work.counting import Counted
 
 HALF, INDEX = Pointer("float16", 1 << 30), Pointer("int32", 4096)
 SIZES = {"m": 64, "n": 64, "k": 128, "stride": 128}

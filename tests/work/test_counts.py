@@ -1,7 +1,5 @@
 """Counts of a launch: limits add up, and bytes and FLOPs are sums over its operations."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

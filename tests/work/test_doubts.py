@@ -1,7 +1,5 @@
 """Where a kernel's first text and its machine code do not agree on what a launch does."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -3,12 +3,12 @@
 `OCCUPANCY_LAB_DRAWN_KERNELS=2000 pytest tests/work/test_drawn_kernels.py` draws more of them.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from drawn_kernels import Drawn, kernels
@@ -19,15 +19,9 @@ from hypothesis import strategies as st
 from interpreted import Interpreter, Ran, Tensor
 
 from occupancy_lab.arguments import Pointer
-from occupancy_lab.work.counts import Amount
+from occupancy_lab.work.counts import Amount, Counts, Place
 from occupancy_lab.work.ttir import read_ttir
 from occupancy_lab.work.walk import count
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
-
-    from occupancy_lab.work.counts import Counts, Place
 
 ARITHMETIC = ("dot", "addf", "mulf", "exp", "reduce", "scan")
 EXAMPLES = int(os.environ.get("OCCUPANCY_LAB_DRAWN_KERNELS", "30"))

@@ -1,10 +1,9 @@
 """What a launch executes, against Nsight Compute's counters on an H100 and closed forms."""
 
-from __future__ import annotations
-
 import dataclasses
+from collections.abc import Collection
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from compare_work import executed_of
@@ -20,16 +19,11 @@ from occupancy_lab.launch import Launch
 from occupancy_lab.values import Target
 from occupancy_lab.work import followed, skipping
 from occupancy_lab.work.counting import doubts
-from occupancy_lab.work.counts import NO_WAIT, Executed, total
+from occupancy_lab.work.counts import NO_WAIT, Amount, Executed, total
 from occupancy_lab.work.executed import SassRun, execute
+from occupancy_lab.work.slices import Slice
 from occupancy_lab.work.ttir import read_ttir
 from occupancy_lab.work.walk import count
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from occupancy_lab.work.counts import Amount
-    from occupancy_lab.work.slices import Slice
 
 COUNTED = [one for one in recorded_launches() if one.is_counted]
 COUNTERS = {

@@ -1,9 +1,8 @@
 """What instructions make of floating-point numbers, as the text of nvdisasm names them."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -12,9 +11,6 @@ from hypothesis import strategies as st
 
 from occupancy_lab.work import float_arithmetic
 from occupancy_lab.work.operations import PREDICATES, UNIFORM, Constant, Decoder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 F = np.float32
 NAN = F(math.nan)

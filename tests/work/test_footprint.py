@@ -1,8 +1,6 @@
 """The distinct bytes of a launch are the same however they are found."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -14,8 +12,8 @@ from hypothesis import strategies as st
 
 from occupancy_lab.arguments import Pointer
 from occupancy_lab.work import footprint
-from occupancy_lab.work.accesses import grouped
-from occupancy_lab.work.counts import SECTOR
+from occupancy_lab.work.accesses import Touch, grouped
+from occupancy_lab.work.counts import SECTOR, Amount, Counts
 from occupancy_lab.work.footprint import (
     Accessed,
     Bytes,
@@ -31,10 +29,6 @@ from occupancy_lab.work.footprint import (
 )
 from occupancy_lab.work.ttir import read_ttir
 from occupancy_lab.work.walk import count
-
-if TYPE_CHECKING:
-    from occupancy_lab.work.accesses import Touch
-    from occupancy_lab.work.counts import Amount, Counts
 
 HALF, WHOLE = Pointer("float16", 1 << 30), Pointer("float32", 1 << 30)
 FAR = Pointer("float32", 1 << 40)

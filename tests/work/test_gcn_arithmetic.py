@@ -1,7 +1,5 @@
 """What AMD's instructions make of whole numbers, against Python's own numbers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """The lines of the source of instructions, against nvdisasm's and against the PTX."""
 
-from __future__ import annotations
-
 import re
 from pathlib import PurePath
 

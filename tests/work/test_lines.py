@@ -1,7 +1,5 @@
 """What a launch does by line: whose line it is, and which lines cost most."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 

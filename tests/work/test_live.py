@@ -1,7 +1,5 @@
 """Which registers are live at each instruction of a kernel, against nvdisasm."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import lzma

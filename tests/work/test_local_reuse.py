@@ -1,7 +1,5 @@
 """How far apart touches of local memory are, against a cache that is played through."""
 
-from __future__ import annotations
-
 import itertools
 from types import SimpleNamespace
 from typing import Any

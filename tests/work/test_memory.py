@@ -1,7 +1,5 @@
 """What device memory serves of a launch, and the least time that bytes and FLOPs allow."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,7 +1,5 @@
 """What the values are made of that a kernel stores."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import launched_kernels

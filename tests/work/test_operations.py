@@ -1,7 +1,5 @@
 """What is read of instructions, against the text of nvdisasm."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """What a kernel finds among its constants, against the parameters of its PTX."""
 
-from __future__ import annotations
-
 import re
 import struct
 from typing import Any

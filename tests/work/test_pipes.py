@@ -1,7 +1,5 @@
 """The pipes of instructions: as Nsight Compute counted them, and at the rates of white papers."""
 
-from __future__ import annotations
-
 import pytest
 from compare_work import executed_of
 from recorded_work import RecordedLaunch, recorded_launches

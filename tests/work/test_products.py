@@ -1,7 +1,5 @@
 """How many floating-point operations an instruction of the tensor cores does."""
 
-from __future__ import annotations
-
 import math
 import re
 from itertools import starmap

@@ -1,7 +1,5 @@
 """What a program asks of its multiprocessor: rounds of unequal programs, cycles of accesses."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -3,8 +3,6 @@
 Each limit lies a little below what is reached; `python reports/compare_work.py` names every miss.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Registers of threads, against a list of a number for each thread."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,9 +1,8 @@
 """The replay of a warp: what waits, what goes on, and loops that are passed over."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from compare_work import executed_of
@@ -15,9 +14,6 @@ from occupancy_lab.work.counts import LATENCIES, Amount, GlobalAccess, Place
 from occupancy_lab.work.replay import Replay
 from occupancy_lab.work.slices import BRA, EXIT, read_code
 from occupancy_lab.work.waits import DEPBAR, LDGDEPBAR
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 HOPPER = architectures()["sm_90"]
 NONE = 7

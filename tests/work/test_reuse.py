@@ -1,7 +1,5 @@
 """How much lies between two touches of the same bytes is what a list of all touches says."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from typing import Any

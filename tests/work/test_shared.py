@@ -1,7 +1,5 @@
 """Shared memory, against one byte after the other."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,9 +1,8 @@
 """Passes of loops that are left out, against making each of them."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from hypothesis import assume, given
@@ -14,9 +13,6 @@ from occupancy_lab.work.operations import TRUE, ZERO
 from occupancy_lab.work.registers import Registers
 from occupancy_lab.work.skipping import Skipping
 from occupancy_lab.work.threads import Step
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 WORD = 1 << 32
 COUNTER, LIMIT, GROWTH, ADDRESS, STRIDE, OTHER, PLACE = range(7)

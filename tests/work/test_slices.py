@@ -1,7 +1,5 @@
 """What decides where warps go, against nvdisasm's labels and what each number is made of."""
 
-from __future__ import annotations
-
 import functools
 import re
 import struct

@@ -1,7 +1,5 @@
 """What instructions make of other threads, against the PTX manual thread by thread."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,8 +1,6 @@
 """What programs get from a counter that they share, and where they wait for each other."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from counted_kernels import add_alone, first_zero, last_sums, take_pieces
@@ -11,17 +9,13 @@ from hypothesis import strategies as st
 
 from occupancy_lab.arguments import Pointer
 from occupancy_lab.compiling.offline import offline
-from occupancy_lab.compiling.texts import texts_of
+from occupancy_lab.compiling.texts import Texts, texts_of
 from occupancy_lab.launch import Launch
 from occupancy_lab.values import Target
-from occupancy_lab.work.counts import IN_TURN, NO_WAIT, Amount
+from occupancy_lab.work.counts import IN_TURN, NO_WAIT, Amount, Counts, Executed
 from occupancy_lab.work.executed import execute
 from occupancy_lab.work.ttir import read_ttir
 from occupancy_lab.work.walk import count
-
-if TYPE_CHECKING:
-    from occupancy_lab.compiling.texts import Texts
-    from occupancy_lab.work.counts import Counts, Executed
 
 X, COUNTER = Pointer("float32", 1 << 30), Pointer("int32", 4)
 PIECES = {"x": X, "y": X, "counter": COUNTER}

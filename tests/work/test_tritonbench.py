@@ -6,21 +6,15 @@ db2155c807755c19f5d98c64917ec897f24061f3. What a launch does beyond them, or les
 its sizes.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from math import ceil
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from compare_work import counts_of
-from recorded_work import recorded_launches
+from recorded_work import RecordedLaunch, recorded_launches
 
 from occupancy_lab.work.counts import total
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from recorded_work import RecordedLaunch
 
 pytestmark = pytest.mark.slow
 

@@ -1,7 +1,5 @@
 """TTIR is read into operations with their places, and what is no TTIR is refused in a sentence."""
 
-from __future__ import annotations
-
 import contextlib
 
 import counted_kernels

@@ -1,7 +1,5 @@
 """How long a warp stands at each instruction until what it needs is there."""
 
-from __future__ import annotations
-
 import re
 import struct
 from itertools import pairwise

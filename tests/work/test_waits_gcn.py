@@ -1,7 +1,5 @@
 """How long a wave of an AMD GPU stands at each instruction, by what documents say."""
 
-from __future__ import annotations
-
 import pytest
 
 from occupancy_lab.gpus import HipArchitecture, architectures

@@ -1,8 +1,7 @@
 """What is counted of a launch is what a loop over its programs in Python counts."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from counted_kernels import (
@@ -19,15 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from occupancy_lab.arguments import Pointer
-from occupancy_lab.work.counts import Amount
+from occupancy_lab.work.counts import Amount, Counts
 from occupancy_lab.work.passed import parameters_of
 from occupancy_lab.work.ttir import read_ttir
 from occupancy_lab.work.walk import count
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from occupancy_lab.work.counts import Counts
 
 HALF, WHOLE, INDEX = (
     Pointer("float16", 1 << 30),

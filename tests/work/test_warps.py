@@ -1,7 +1,5 @@
 """Where the threads of a warp go, by instructions as ptxas wrote them for Triton's kernels."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -4,10 +4,8 @@ The assembly and the source are counted by themselves: the bytes that stores wri
 of matrices of the one must be those of the other.
 """
 
-from __future__ import annotations
-
 import functools
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import counted_kernels
 import pytest
@@ -28,10 +26,6 @@ from occupancy_lab.work.counts import total
 from occupancy_lab.work.executed import execute
 from occupancy_lab.work.ttir import read_ttir
 from occupancy_lab.work.walk import count
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 PUBLIC = (
     *("causal_conv1d_fwd_kernel", "chunk_fwd_kernel_o", "chunk_gla_bwd_kernel_dv"),
