@@ -34,127 +34,129 @@ PART_WORDS = [f"{name} ({words.rpartition(': ')[2]})" for name, words in PARTS.i
 WORDS = {
     "program": "what Triton launches: a thread block on NVIDIA, a workgroup on AMD.",
     "SM, CU, WGP": (
-        "a multiprocessor: where programs run. An SM is NVIDIA's, a CU AMD's, a WGP two CUs of"
+        "the multiprocessor on which programs run: an SM on NVIDIA, a CU on AMD. A WGP is two CUs of"
         " RDNA."
     ),
     "GCD": (
-        "one of the two halves of an MI250 or MI250X, a GPU of its own to HIP and to Triton; its"
-        " numbers are those of the half."
+        "one of the two halves of an MI250 or MI250X, which HIP and Triton see as a GPU of its own;"
+        " all numbers are those of one half."
     ),
-    "warp, wave": "the threads that run in step: 32 in a warp, 32 (RDNA) or 64 (CDNA) in a wave.",
+    "warp, wave": "threads that execute together: 32 in a warp, 32 (RDNA) or 64 (CDNA) in a wave.",
     "persistent, one program per row": (
         "`softmax` launches as many programs as fit, and each loops over rows; `softmax_row`"
         " launches a program for each row and has no loop."
     ),
-    "occupancy": "warps that are resident over warps that the multiprocessor has slots for.",
-    "limiter": "each resource that lets no further program in.",
+    "occupancy": "resident warps divided by the warps that the multiprocessor has slots for.",
+    "limiter": "each resource of which too little is left for one more program.",
     "next step": (
-        "the registers per thread, or the bytes of shared memory, with which one program more fits."
+        "the registers per thread, or the bytes of shared memory, at which one more program fits."
     ),
     "launch line": "where a program launches a kernel: `kernel[grid](x, y, BLOCK=1024)`.",
     "registers": (
-        "where a thread keeps its values, 32 bits each. An SM's file is four quarters, and a warp"
-        " takes its registers from one of them. AMD has VGPRs, one per thread, and SGPRs, shared by"
-        " a wave; AGPRs are VGPRs that CDNA's matrix instructions compute in, or that keep a value."
+        "where a thread keeps its values, 32 bits each. An SM's register file has four quarters,"
+        " and all registers of a warp come from one of them. AMD has VGPRs, one per thread, and"
+        " SGPRs, shared by a wave; AGPRs are VGPRs in which CDNA's matrix instructions accumulate,"
+        " or which keep a value."
     ),
     "trap handler": (
-        "what a wave of AMD's runs where it meets an error or a debugger stops it; on gfx9 16 SGPRs"
-        " of each wave are kept for it."
+        "code that an AMD wave runs on an error, or when a debugger stops it; on gfx9 it reserves 16"
+        " SGPRs of each wave."
     ),
     "maxnreg, waves_per_eu": (
-        "options of a launch that ask the compiler for fewer registers, on NVIDIA and on AMD."
+        "launch options that make the compiler use fewer registers, on NVIDIA and on AMD."
     ),
     "shared memory, LDS": (
-        "fast memory of a multiprocessor that all threads of a program see; LDS on AMD."
+        "fast memory of a multiprocessor, shared by all threads of a program; LDS on AMD."
     ),
     "local memory, spills": (
-        "a thread's own part of the device memory, for what finds no register (is spilled)."
+        "a thread's private part of device memory, which holds values that have no register"
+        " (spills)."
     ),
     "local B, shared B": "bytes of local memory per thread, and of shared memory per program.",
     "for data under way": (
-        "of shared memory: the buffers into which num_stages loads ahead of the pass at work."
+        "the part of shared memory into which num_stages loads data for later passes of the loop."
     ),
     "loads, stores of a thread": (
-        "the bytes of the widest one instruction moves: 16 B is the most (from sm_100 on 32 B), and"
-        " narrow ones take more instructions for as many bytes."
+        "the most bytes that one instruction moves per thread: up to 16 B, from sm_100 on up to 32."
+        " Narrower loads and stores take more instructions for the same bytes."
     ),
     "sector": (
-        "the 32 bytes that memory moves at once; rows that share one cost a part of the bandwidth."
+        "the 32 bytes that memory moves at a time; rows that share a sector waste some bandwidth."
     ),
-    "named barriers": "numbers at which an SM lets warps of a program wait for each other.",
-    "tensor memory": "memory of an SM from Blackwell on that tensor cores compute in.",
-    "TMA": "a unit of an SM from sm_90 on that copies whole blocks of a tensor for its threads.",
+    "named barriers": "barriers of an SM at which warps of a program wait for each other.",
+    "tensor memory": "memory of an SM, from Blackwell on, in which tensor cores compute.",
+    "TMA": "a unit of an SM, from sm_90 on, that copies whole blocks of a tensor for its threads.",
     "masked lanes": (
-        "lanes of a block past the end of the row: they move no memory, but take registers and"
+        "lanes of a block past the end of the row: they move no data, but take registers and"
         " instructions."
     ),
     "waves of programs": (
-        "programs launched over programs that the GPU runs at once; 1.5 is one and a half times"
-        " full, and the last wave, half full, is the tail. AMD's waves are something else."
+        "programs launched divided by programs that the GPU runs at once: with 1.5 the GPU is full"
+        " once and then half full, which is the tail. AMD's waves of threads are something else."
     ),
     "GPU full": "the launch has as many programs as the GPU runs at once.",
     "piece": (
-        "what a program works on at a time where its kernel divides a matrix otherwise than by"
-        " rows: a few short rows, or a part of a long row."
+        "what a program works on at a time if its kernel does not divide a matrix into rows: a few"
+        " short rows, or a part of a long row."
     ),
-    "pass": "what the body of a loop does once; of a persistent softmax, one row.",
+    "pass": "one execution of a loop's body: of a persistent softmax, one row.",
     "round, tail": (
-        "a round gives each running program one row; the tail is the last round or wave where it"
-        " does not fill the GPU. As a part of the time it is what that costs, with the first loads,"
-        " before which nothing can be computed."
+        "a round gives each running program one row; the tail is the last round or wave if it does"
+        " not fill the GPU. As a part of the time, the tail is what that costs, together with the"
+        " first loads, before which nothing can be computed."
     ),
     "parts of the time": (
-        "what each is predicted to take if the others took no time; they overlap, so they add up to"
-        f" more than the whole: {'; '.join(PART_WORDS)}."
+        "what each part is predicted to take if the others took no time. The parts overlap, so they"
+        f" add up to more than the whole: {'; '.join(PART_WORDS)}."
     ),
     "bound by, bound": (
         "the part that takes longest by itself; in a scan, what keeps a kernel from being faster:"
         " memory, issue, local memory, programs (too few at once) or tensor cores."
     ),
     "plain copy": (
-        "a kernel that only reads the matrix and writes it elsewhere, recorded of torch's copy_."
-        " A share above 100% is a launch that takes less time than that copy, which takes some"
-        " 2.5 us longer where the matrix has 1 MiB or more and is no multiple of 4 KiB. Both speeds"
-        " of a share are recorded, or both predicted; the time beside it is the copy's."
+        "a kernel that only reads the matrix and writes it elsewhere, recorded with torch's copy_."
+        " A launch with a share above 100% takes less time than that copy, which takes some 2.5 us"
+        " longer if the matrix has 1 MiB or more and is no multiple of 4 KiB. Both speeds of a"
+        " share are recorded, or both are predicted; the time beside it is the copy's."
     ),
     "speed of light, at peak, us or more": (
-        "the least time that a launch's bytes, each moved once, and its FLOPs of each kind allow at"
-        " the peak rates of the data sheet, which no kernel reaches: the longest of them, which"
+        "the least time that a launch can take: each byte moved once, and the FLOPs of each dtype,"
+        " at the peak rates of the data sheet, which no kernel reaches. The longest of these times"
         " binds."
     ),
     "reads, writes, L2 cache": (
-        "the bytes that a launch reads from the device memory and writes to it; and those that go"
-        " through the L2 cache, all that its programs ask for and write, in whole sectors."
+        "the bytes that a launch reads from device memory and writes to it, and those that go"
+        " through the L2 cache: all that its programs load and store, in whole sectors."
     ),
     "FLOPs": (
-        "floating-point operations: 2 m n k of a dot, one of each element of all others; in a dot"
-        " by the dtype of what is multiplied."
+        "floating-point operations: 2 m n k of a dot, by the dtype of its operands; one per element"
+        " of everything else."
     ),
-    "floor time, least_us": "the bytes alone over the vendor's peak bandwidth.",
-    "skipped": "said of a launch that cannot be asked for, so that nothing was compiled.",
+    "floor time, least_us": "the bytes alone, at the vendor's peak bandwidth.",
+    "skipped": "the launch makes no sense as asked, so nothing was compiled.",
     "gain, gain_by": (
-        "in a scan, how many times faster a kernel gets on a full GPU by an estimate that does not"
-        " know the launch's bytes, and by which step, or why by none."
+        "in a scan, how many times faster a kernel would be on a full GPU, estimated without the"
+        " launch's bytes; and which step makes it so, or why none does."
     ),
     "num_stages": (
-        "rows that the loop has under way: 1 is the row at work, each further stage a row loaded"
-        " ahead."
+        "rows that the loop has in flight: 1 is the row being computed, and each further stage is a"
+        " row loaded ahead."
     ),
     "the tutorial's": (
         "as in Triton's fused softmax tutorial: its BLOCK_SIZE, 8 warps, 2 or 4 stages, and its"
         " formula for num_programs."
     ),
     "predicted, estimated, unconfirmed": (
-        "worked out from the binary; estimated where that launch is not compiled, unconfirmed"
-        " where no such GPU was measured: the time may be off by what stands behind ±, or more, and"
-        " launches that differ by less are not ranked."
+        "computed from the binary; estimated if that launch is not compiled; unconfirmed if no such"
+        " GPU was measured: the time may be off by the number behind ±, or more, and launches that"
+        " differ by less are not ranked."
     ),
     "Liger, quack": (
-        "libraries with a softmax of their own, recorded beside the lab's: Liger-Kernel, in Triton,"
-        " and QuACK, in the CuTe DSL."
+        "libraries with a softmax of their own, recorded for comparison: Liger-Kernel, in Triton, and"
+        " QuACK, in the CuTe DSL."
     ),
     "recorded": (
-        "measured once, on a GPU of this kind elsewhere; measured is on the GPU here and now."
+        "measured once, on another GPU of this kind; measured means here and now."
     ),
 }
 
