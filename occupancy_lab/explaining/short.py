@@ -34,8 +34,8 @@ PART_WORDS = [f"{name} ({words.rpartition(': ')[2]})" for name, words in PARTS.i
 WORDS = {
     "program": "what Triton launches: a thread block on NVIDIA, a workgroup on AMD.",
     "SM, CU, WGP": (
-        "the multiprocessor on which programs run: an SM on NVIDIA, a CU on AMD. A WGP is two CUs of"
-        " RDNA."
+        "the multiprocessor on which programs run: an SM on NVIDIA, a CU on AMD. A WGP is two CUs"
+        " of RDNA."
     ),
     "GCD": (
         "one of the two halves of an MI250 or MI250X, which HIP and Triton see as a GPU of its own;"
@@ -59,8 +59,8 @@ WORDS = {
         " or which keep a value."
     ),
     "trap handler": (
-        "code that an AMD wave runs on an error, or when a debugger stops it; on gfx9 it reserves 16"
-        " SGPRs of each wave."
+        "code that an AMD wave runs on an error, or when a debugger stops it; on gfx9 it reserves"
+        " 16 SGPRs of each wave."
     ),
     "maxnreg, waves_per_eu": (
         "launch options that make the compiler use fewer registers, on NVIDIA and on AMD."
@@ -152,12 +152,10 @@ WORDS = {
         " differ by less are not ranked."
     ),
     "Liger, quack": (
-        "libraries with a softmax of their own, recorded for comparison: Liger-Kernel, in Triton, and"
-        " QuACK, in the CuTe DSL."
+        "libraries with a softmax of their own, recorded for comparison: Liger-Kernel, in Triton,"
+        " and QuACK, in the CuTe DSL."
     ),
-    "recorded": (
-        "measured once, on another GPU of this kind; measured means here and now."
-    ),
+    "recorded": "measured once, on another GPU of this kind; measured means here and now.",
 }
 
 
