@@ -40,19 +40,19 @@ SENTENCES: Mapping[str, str] = {
     "answer": "{programs}, {occupancy}, limited by {limiters}",
     "no limit": "none is used",
     "full of warps": (
-        "Nothing brings program {more} while each takes {taken}: the {mp} holds {max_warps}.{fewer}"
+        "Program {more} cannot fit while each takes {taken}: the {mp} holds {max_warps}.{fewer}"
     ),
     "fewer warps": " Fewer {warps} per program let more programs in, not more {warps}.",
     "may spill": "{need} (`{option}`, if that spills nothing)",
     "compiled so": "{need} (`{option}`: {outcome})",
     "no slot": (
-        "Fewer registers or less {shared} bring no program {more}: the {mp} has no {lacking} for"
+        "Fewer registers or less {shared} let no program {more} in: the {mp} has no {lacking} for"
         " it. More {warps} per program would fill the {mp} further."
     ),
     "at most": "at most {amount} {unit}",
     "takes": "Program {more} takes {needs}{then}.",
     "then": ", and then {programs} fit",
-    "no amount": "No amount of {limiters} brings program {more}.",
+    "no amount": "No amount of {limiters} lets program {more} in.",
     "no step": "no amount",
     "allowed": "allows it now",
     "down to": "{amount} ({difference} fewer)",

@@ -233,8 +233,8 @@ def work_sentences(record: Record) -> Iterator[str]:
         yield literal(record.why_not_executed)
     for doubt in record.doubts:
         yield (
-            f"Not certain: {doubt.number}. By the source they are {scaled(doubt.counted)}, and its"
-            f" binary executes {scaled(doubt.executed)}, as where {doubt.why}."
+            f"Not certain: {doubt.number}. By the source they are {scaled(doubt.counted)}, by the"
+            f" binary {scaled(doubt.executed)}: it may be that {doubt.why}."
         )
     light = record.speed_of_light
     if light is not None and light.unknown:
@@ -249,7 +249,7 @@ def _waste(record: Record, counts: Counts) -> Iterator[str]:
         worst = max(_of_blocks(counts), key=lambda one: (one.sectors * SECTOR).low - one.bytes.low)
         share = _ratio(worst.bytes, worst.sectors * SECTOR)
         yield (
-            f"Of the 32 bytes of each sector that is moved {percent(sectors)} are used; the"
+            f"{percent(sectors)} of the bytes of the sectors that are moved are used; the"
             f" {worst.operation} at {_line(worst.place)} uses {_share(share)}."
         )
     memory = record.memory
@@ -258,8 +258,8 @@ def _waste(record: Record, counts: Counts) -> Iterator[str]:
     read, once = memory.dram_read_bytes.exact, (memory.once_read_bytes or NOTHING).exact
     if read and once and (again := read / once) > AGAIN:
         yield (
-            f"Device memory gives {byte_words(once)} {again:.1f} times over, as the L2 cache"
-            " does not keep it until it is asked for again."
+            f"{byte_words(once)} are read from device memory {again:.1f} times, as the L2 cache has"
+            " lost them before they are read again."
         )
 
 

@@ -231,8 +231,8 @@ def range_sentence(
     """
     measured = "" if calibrated else f"; no {gpu.title} was measured"
     return (
-        f"Times for {gpu.title} rest on {basis}: of kernels that they were not fitted to, eight in"
-        f" ten launches took between {limits}{measured}."
+        f"Times for {gpu.title} rest on {basis}; of kernels that the model was not fitted to,"
+        f" eight in ten launches took between {limits}{measured}."
     )
 
 

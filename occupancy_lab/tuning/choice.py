@@ -352,8 +352,8 @@ def _cost_sentences(tuning: Tuning) -> Iterator[str]:
     else:
         yield f"Nothing was launched: about {saved} launches were saved."
     yield (
-        "Launches, with those that warm up, and seconds are worked out from the predicted times;"
-        " each way compiles as much."
+        "Launches, warm-up included, and seconds are estimated from the predicted times; both ways"
+        " compile equally much."
     )
 
 

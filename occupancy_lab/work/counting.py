@@ -191,7 +191,7 @@ DECOMPOSED = 3
 """Products that Triton makes of one of tf32x3 or bf16x3."""
 MOST_POWER, MOST_SUMS = 7, 10_000
 """How often several warps do the same at most, as a power of two; and sums that are tried."""
-EDGES = "or the programs that stand for all are at the edge of a tensor more often than others"
+EDGES = "or that the programs counted for all are at the edge of a tensor more often than others"
 LOADED = {"load", "descriptor load", "descriptor gather"}
 STORED = {"store", "descriptor store", "descriptor scatter"}
 

@@ -115,7 +115,7 @@ def listed(record: Record) -> str:
 
 def test_bytes_that_are_given_do_not_come_again() -> None:
     """Of a launch whose bytes were given the page does not say how often they come."""
-    assert "times over" not in page(rows(65536, 65536, 1056, passes=3), read=1, written=1)
+    assert "lost them before" not in page(rows(65536, 65536, 1056, passes=3), read=1, written=1)
 
 
 def test_a_launch_right_after_the_same_is_faster_and_says_so() -> None:

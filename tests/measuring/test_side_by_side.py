@@ -82,7 +82,7 @@ def test_predictions_are_of_what_is_launched(launches: Launches) -> None:
     assert found.row("copy").prediction is None
     text = found.to_markdown()
     assert f"{record.prediction.us / 10.0 - 1:+.1%}" in text
-    assert f"Times for H200 SXM rest on {record.prediction.basis}: of kernels" in text
+    assert f"Times for H200 SXM rest on {record.prediction.basis}; of kernels" in text
     assert launches.asked
 
 
