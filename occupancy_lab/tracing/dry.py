@@ -232,7 +232,7 @@ def _kernel(
         target=script.gpu.target,
         calculation=calculation,
         reason=reason,
-        gpu_source="for which it was run dry",
+        gpu_source="the GPU of the dry run",
         grids=(GridLaunches(grid, launch.times, sizes=_sizes(launch)),),
         parts=(),
         choices=choices,
@@ -391,7 +391,7 @@ class DryTraces(Answer):
     def _actions(self) -> Iterator[str]:
         """Say of each GPU what brings most there, or how to have that looked for."""
         if not any(one.tried for one in self.traces):
-            yield "What brings most is told of one GPU, and with `--actions SECONDS` of each."
+            yield "What brings most is named for one GPU; with `--actions SECONDS`, for each."
         for one in filter(lambda trace: trace.tried, self.traces):
             said = [*action_sentence(one.shown)] or [
                 "No launch that was tried is predicted to be noticeably faster."

@@ -186,13 +186,13 @@ def _tried_sentences(found: Traced, shown: Sequence[TracedKernel]) -> Iterator[s
     tried = [(str(number), one.action) for number, one in enumerate(shown, 1) if one.action]
     if any(action.change for _, action in tried):
         yield (
-            "What brings most is the fastest of the launches that `explain` compiles near a"
-            " kernel's; saves us is as much of the time of all launches over its grid as it saves"
-            " of the predicted time of one."
+            "What brings most is the fastest launch that `explain` finds near a kernel's; saves us"
+            " is the time of all launches over that grid, times the share that the change saves of"
+            " one launch's predicted time."
         )
     if alone := [number for number, action in tried if not action.change]:
         which = f"kernel {alone[0]}" if len(alone) == 1 else f"kernels {listed(alone)}"
-        yield f"Near {which} no launch is predicted to be noticeably faster."
+        yield f"No change of {which} is predicted to save noticeable time."
     if tried and found.processes:
         yield "Other shapes of blocks were not tried: a --dry-run of the program tries those too."
     yield from not_tried(found)
@@ -230,10 +230,10 @@ def _legend(gpus: Sequence[Gpu]) -> Iterator[str]:
     """Say what the columns mean whose names do not say it."""
     if gpus:
         yield (
-            "Programs are those of a launch, and of how many that run at once; waves is their"
-            " quotient, whose part behind the point is how full the last wave is; % is the"
-            f" occupancy of each {multiprocessor_words(gpus)}; local B is local memory per thread,"
-            " register spills among it."
+            "programs: those of a launch, and how many run at once; waves is the first divided by"
+            " the second, and its fraction is how full the last wave is; % is the occupancy of each"
+            f" {multiprocessor_words(gpus)}; local B is local memory per thread, register spills"
+            " included."
         )
 
 
@@ -290,11 +290,11 @@ def _times_sentences(shown: Sequence[TracedKernel], total: KernelTime) -> Iterat
     caches = "" if total.measured else ", as a profiler would give it, the L2 cache empty"
     yield (
         f"us is the mean {total.basis} time of a launch{caches};"
-        " least the one that its bytes and FLOPs allow at the rates of the GPU's data sheet, each"
-        " byte of device memory moved once; lost us the time of all its launches above that; share"
-        " that of the time of all kernels; bound what is predicted to take longest by itself;"
-        " busiest the unit that works for longest, and busy for how much of the time, by the model:"
-        " what Nsight Compute calls the Speed Of Light."
+        " least is the time that its bytes and FLOPs allow at the rates of the GPU's data sheet,"
+        " each byte of device memory moved once; lost us is the time of all launches above that;"
+        " share is its part of the time of all kernels; bound is what is predicted to take longest"
+        " by itself; busiest is the unit that works longest, and busy for how much of the time, by"
+        " the model: what Nsight Compute calls Speed Of Light."
     )
     if steered := [one.kernel for one in shown if _is_steered(one)]:
         yield (

@@ -95,7 +95,7 @@ def test_what_brings_most_is_told_of_each_gpu_where_seconds_are_given(
 ) -> None:
     """Without them the page says how to have it; the rows have the action of each GPU."""
     (without,) = (one for one in found.to_document().sections[0].sentences if "brings" in one)
-    assert without == "What brings most is told of one GPU, and with `--actions SECONDS` of each."
+    assert without == "What brings most is named for one GPU; with `--actions SECONDS`, for each."
     script = tmp_path / "train.py"
     script.write_text(SCRIPT.replace("programs,)", "33,)"), encoding="utf-8")
     path = tmp_path / "trace.json"
