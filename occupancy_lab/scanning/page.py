@@ -206,8 +206,8 @@ def _read(found: Scan, fine: Sequence[ScannedKernel]) -> Iterator[str]:
         return
     number = len(found.kernels)
     rest = number - len(fine)
-    done = "all of them worked out" if not rest else f"{rest} of them not worked out, see below"
-    yield f"{count(number, 'kernel')} in {folders}, {done}."
+    failed = f"; {rest} could not be read, see below" if rest else ""
+    yield f"{count(number, 'kernel')} in {folders}{failed}."
     numbers = Counter(one.target for one in fine).most_common()
     taken = [f"{found.gpus[target].title} ({n} for {target})" for target, n in numbers]
     if len(taken) > MOST_TARGETS + 1:
@@ -215,7 +215,7 @@ def _read(found: Scan, fine: Sequence[ScannedKernel]) -> Iterator[str]:
         more = f"a usual GPU for each of {len(taken) - MOST_TARGETS} other targets ({others})"
         taken = [*taken[:MOST_TARGETS], more]
     if taken:
-        yield f"Taken are {listed(taken)}; --gpu chooses."
+        yield f"Results are for {listed(taken)}; --gpu chooses."
 
 
 def _spilling(fine: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> Iterator[str]:
@@ -227,9 +227,8 @@ def _spilling(fine: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> Iterato
     if spilling:
         most = max(spilling, key=lambda one: one.local_bytes or 0)
         words = (
-            f"**{len(spilling)}** spill{'s' * (len(spilling) == 1)}, which is to move data to and"
-            f" from local memory; {_named(most, gpus)} has most of it, {most.local_bytes} B per"
-            " thread"
+            f"**{len(spilling)}** spill{'s' * (len(spilling) == 1)} registers to local memory;"
+            f" {_named(most, gpus)} spills most, {most.local_bytes} B per thread"
         )
     if idle:
         words += f"; {idle} more have local memory that no instruction touches"
@@ -292,7 +291,7 @@ def _nearest(fine: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> Iterator
         return one.gain or 0, ratio, -(one.fewer_registers or 0) - (one.fewer_shared or 0)
 
     words = " or ".join(dict.fromkeys(f"{_register(one, gpus)}s" for one in near))
-    within = f"{NEAR_REGISTERS} {words} or {NEAR_SHARED} B of a further program"
+    within = f"{NEAR_REGISTERS} {words} or {NEAR_SHARED} B of fitting one more program"
     faster = [one for one in near if one.gain is None or one.gain > LEAST]
     if not faster:
         yield f"{_are(len(near))} within {within}."
@@ -310,8 +309,8 @@ def _nearest(fine: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> Iterator
     unless = ", if a compile with as many does not spill" if spills else ""
     after = count(best.next_programs or 0, "program")
     yield (
-        f"{_are(len(near))} within {within}. Most is freed by {listed(takes)} fewer in"
-        f" {_named(best, gpus)}: {best.programs_per_multiprocessor} to {after}{unless}."
+        f"{_are(len(near))} within {within}. {listed(takes)} fewer bring most in"
+        f" {_named(best, gpus)}: {after} instead of {best.programs_per_multiprocessor}{unless}."
     )
 
 
@@ -321,26 +320,26 @@ def _worth_nothing(fine: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> It
         bounds = Counter(one.bound for one in none).most_common()
         reasons = listed([_doing(number, WHY_NOTHING[bound]) for bound, number in bounds])
         yield (
-            f"{_are(len(none))} not estimated to gain by more occupancy: {reasons}. With a"
-            " launch's bytes `explain` may find a faster one."
+            f"{_are(len(none))} not expected to gain from more occupancy: {reasons}. `explain`,"
+            " which knows a launch's bytes, may find a faster launch."
         )
     bounded = [one for one in fine if one.gain is None and one.bound]
     if capped := [one for one in bounded if not one.local_accesses]:
         yield (
-            f"What {_those(capped, gpus)} would win by more programs only a compile tells, as what"
-            " brings them may cost more: `explain` compiles it."
+            f"What {_those(capped, gpus)} would gain from more programs only a compile tells, as"
+            " the change may cost more than it brings: `explain` compiles it."
         )
     if spilling := [one for one in bounded if one.local_accesses]:
         why = "it spills" if len(spilling) == 1 else "they spill"
         yield (
-            f"What {_those(spilling, gpus)} would win by more programs is not known, as {why}"
+            f"What {_those(spilling, gpus)} would gain from more programs is not known, as {why}"
             " already."
         )
     unknown = sum(one.gain is None and not one.bound for one in fine)
     if unknown:
         have, their = ("has", "its") if unknown == 1 else ("have", "their")
         yield (
-            f"What {unknown} {have} to win is not known, as the size or speed of {their} GPU, or"
+            f"What {unknown} {have} to gain is not known, as the size or speed of {their} GPU, or"
             f" the encoding of {their} instructions, is not."
         )
 
@@ -401,7 +400,7 @@ def _kernels_section(
     headers = ("gain", "kernel", "num_warps", "n_regs", "%", "limiter", "what to try: why")
     rows, left = _equal_in_one([_cells(one, gpus) for one in kernels], headers, top)
     sentences = [
-        "gain estimates how many times faster it gets on a full GPU, without the launch's bytes.",
+        "gain estimates how many times faster a kernel gets on a full GPU, whatever its bytes.",
         "% is the occupancy.",
     ]
     steps = [one.gain_by or one.next_step for one in kernels]
