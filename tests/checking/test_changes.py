@@ -165,8 +165,9 @@ def test_the_page_has_the_shares_by_which_times_differ() -> None:
     """docs/check.md says once what the code takes for the same time."""
     page = " ".join((Path(__file__).parents[2] / "docs" / "check.md").read_text("utf-8").split())
     said = (
-        f"Measured times within {NOTICEABLE:.0%} of each other are the same. Predicted ones are"
-        f" within {RATIO_ERROR:.0%}, within {BANDWIDTH_RATIO_ERROR:.0%} where device memory bounds"
-        f" the launches, and within {COUNTED_RATIO_ERROR:.0%} where a binary was not followed."
+        f"Measured times within {NOTICEABLE:.0%} of each other count as equal. Predicted times"
+        f" count as equal within {RATIO_ERROR:.0%}, within {BANDWIDTH_RATIO_ERROR:.0%} if device"
+        f" memory bounds the launches, and within {COUNTED_RATIO_ERROR:.0%} if a binary was not"
+        " followed."
     )
     assert page.count(said) == 1
