@@ -223,13 +223,13 @@ def _fusing(table: pd.DataFrame) -> str:
     fastest = counted_rows(table[of_problem(table, problem)])["us"].min()
     copied = _provider("copy", problem)
     return (
-        f"**Fusing comes first.** The naive softmax is five operations of torch, each through"
-        f" memory: on {_size(problem)} they read {byte_words(naive.read_bytes)} and write"
+        f"**Fusing comes first.** The naive softmax is five torch operations, and each goes through"
+        f" memory. On {_size(problem)} they read {byte_words(naive.read_bytes)} and write"
         f" {byte_words(naive.written_bytes)}, {naive.total_bytes / fused.total_bytes:.1f} times"
         f" what a fused kernel or a plain copy moves. They take"
         f" {microseconds(_provider('naive', problem))}, the fastest fused launch"
-        f" {microseconds(fastest)} and the copy {microseconds(copied)},"
-        f" {fused.total_bytes / copied / 1e3:.0f} GB/s."
+        f" {microseconds(fastest)} and the copy {microseconds(copied)}"
+        f" ({fused.total_bytes / copied / 1e3:.0f} GB/s)."
     )
 
 
@@ -257,11 +257,11 @@ def _reached(table: pd.DataFrame) -> str:
     ]
     mean = np.exp(np.log(share).mean())
     return (
-        "**A softmax can be as fast as a copy.** The fastest recorded launch of the kernels that"
-        f" `occupancy_lab.softmax` chooses from by prediction is at {mean:.2f} of a copy's speed"
-        f" on {len(share)} matrices of 16 MiB and more, the geometric mean of {share.min():.2f} to"
-        f" {share.max():.2f}; the lowest are rows of 16 bits, of odd length or shared."
-        f" Others are faster on some matrices: {', '.join(faster)}."
+        "**A softmax can be as fast as a copy.** `occupancy_lab.softmax` chooses by prediction from"
+        f" several kernels. On {len(share)} matrices of 16 MiB and more, their fastest recorded"
+        f" launch reaches {mean:.2f} of a copy's speed (geometric mean; from {share.min():.2f} to"
+        f" {share.max():.2f}). The lowest are rows of 16-bit elements, of odd length or shared by"
+        f" several programs. Other softmaxes are faster on some matrices: {', '.join(faster)}."
     )
 
 
@@ -274,10 +274,10 @@ def _rows(table: pd.DataFrame) -> str:
     return (
         f"**One program per row is often better.** At {_size(WIDE)} it takes"
         f" {microseconds(wide['us'].min())} and a plain copy"
-        f" {microseconds(_provider('copy', WIDE))}: device memory gives less to programs that"
-        " stride over the rows, each at its own pace. Not always: at"
-        f" {_size(SHORT)} with 32 warps, one program per row takes {microseconds(row)} and the loop"
-        f" with 3 stages {microseconds(loop)}."
+        f" {microseconds(_provider('copy', WIDE))}. Device memory delivers less to programs that"
+        " stride over the rows, each at its own pace. One program per row is not always better: at"
+        f" {_size(SHORT)} with 32 warps it takes {microseconds(row)}, and the loop over rows with 3"
+        f" stages {microseconds(loop)}."
     )
 
 
@@ -287,12 +287,12 @@ def _stages(table: pd.DataFrame) -> str:
         for num_warps in (32, 4)
     )
     return (
-        "**num_stages 2 hides nothing.** The copy of a row starts at the end of a pass and is"
-        " waited for at the beginning of the next. 3 or more help when few programs are resident:"
-        f" with 1 to 4 stages, {_size(SHORT)} with 32 warps takes"
-        f" {listed([f'{us:.1f}' for us in few])} us;"
-        f" with 4 warps and 16 programs per SM {min(many):.1f} to {max(many):.1f} us whatever the"
-        " stages."
+        "**num_stages 2 hides nothing.** The copy of a row starts at the end of an iteration, and"
+        " the next iteration waits for it at its beginning. 3 or more stages help when few programs"
+        f" are resident: with 1 to 4 stages, {_size(SHORT)} with 32 warps takes"
+        f" {listed([f'{us:.1f}' for us in few])} us."
+        f" With 4 warps and 16 programs per SM it takes {min(many):.1f} to {max(many):.1f} us"
+        " whatever the number of stages."
     )
 
 
@@ -333,7 +333,7 @@ def reader() -> str:
 def any_kernel() -> str:
     """Return how near the times of any kernel's launches are, by what they were used for."""
     rows = {gpu: compare_time.read(gpu) for gpu in ("h100", "h200")}
-    columns = ["launches", "off by half", "by nine in ten", "in the range"]
+    columns = ["launches", "median error", "90th percentile", "in the range"]
     heads = [f"{gpu.upper()}: {columns[0]} | {' | '.join(columns[1:])}" for gpu in rows]
     lines = [
         f"| above 10 us | {' | '.join(heads)} |",
@@ -369,7 +369,7 @@ def any_kernel() -> str:
         gpu: [row.profiled for row in found if row.profiled_us is not None]
         for gpu, found in rows.items()
     }
-    lines.append(_errors_row("all, in the midst of a program", profiled))
+    lines.append(_errors_row("all, within a program", profiled))
     choices = map(_choices_sentence, rows, rows.values())
     return "\n".join([*lines, "", _warm_sentence(tried), *choices])
 
@@ -386,11 +386,11 @@ def _warm_sentence(rows: Mapping[str, Sequence[compare_time.Compared]]) -> str:
     found = []
     for gpu, some in rows.items():
         one = compare_time.errors(dataclasses.replace(row, us=row.warm_us) for row in some)
-        both = f"{one.median:.0%} by half, {one.ninth:.0%} by nine in ten"
+        both = f"median error {one.median:.0%}, 90th-percentile error {one.ninth:.0%}"
         found.append(f"{both} on an {gpu.upper()}")
     return _paragraph(
-        "Times that are predicted with an empty cache are further off what held out and fresh"
-        f" kernels take right after the same launch: {' and '.join(found)}."
+        "A time that is predicted with an empty cache is a worse prediction of what held-out and"
+        f" fresh kernels take right after the same launch: {'; '.join(found)}."
     )
 
 
@@ -401,13 +401,14 @@ def _choices_sentence(gpu: str, rows: Sequence[compare_time.Compared]) -> str:
     inside = sum(one.advice.is_inside for one in tried)
     worst = max(one.change for one in tried)
     return _paragraph(
-        f"Of {len(first)} problems on an {gpu.upper()} with three configurations or more the one"
-        f" that is predicted to be fastest takes {np.mean(first):.1%} longer than the fastest,"
-        f" {max(first):.1%} at worst; the best of the first five {np.mean(five):.1%}. For"
-        f" {len(tried)} launches of kernels that nothing was fitted to another configuration is"
-        f" predicted to be noticeably faster. It is in {faster / len(tried):.0%} of them, at worst"
-        f" {abs(worst):.1%} {'slower' if worst > 0 else 'faster'}, and its time lies in the range"
-        f" in {inside / len(tried):.0%}."
+        f"On an {gpu.upper()}, {len(first)} problems have three configurations or more. The"
+        " configuration that is predicted to be fastest takes on average"
+        f" {np.mean(first):.1%} longer than the fastest one, {max(first):.1%} at worst; the best of"
+        f" the first five takes {np.mean(five):.1%} longer. For {len(tried)} launches of kernels"
+        " that no constant was fitted to, another configuration is predicted to be noticeably"
+        f" faster. In {faster / len(tried):.0%} of these launches it is faster, at worst"
+        f" {abs(worst):.1%} {'slower' if worst > 0 else 'faster'}, and in"
+        f" {inside / len(tried):.0%} its time lies in the range."
     )
 
 
@@ -418,27 +419,29 @@ def checks() -> str:
     return "\n".join(
         (
             _item(
-                "NVIDIA: against `cuda_occupancy.h`, NVIDIA's own header, compiled by the tests, on"
-                f" {points / 1e6:.1f} million random points over every compute capability, no"
-                " mismatch; and on an H200 against the driver, for"
+                "**Occupancy on NVIDIA**: against `cuda_occupancy.h`, NVIDIA's own header, which"
+                f" the tests compile: no mismatch on {points / 1e6:.1f} million random points over"
+                " every compute capability. And against the driver of an H200, for"
                 f" [{_kernels_of(DATA / 'driver-h200.csv')}](../reports/data/driver-h200.csv):"
-                " registers, local memory and programs per SM equal, and cooperative"
-                " launches accepted at exactly the predicted number of programs and refused"
-                " at one more. `python reports/record_driver.py` records the"
-                " same of your GPU."
+                " registers, local memory and programs per SM are equal, and the driver accepts"
+                " cooperative launches of exactly the predicted number of programs and refuses one"
+                " program more. `python reports/record_driver.py` records the same on your GPU."
             ),
             _item(
-                "AMD: against LLVM's own `; Occupancy:` for what that covers (registers and waves),"
-                f" on {_kernels_of(LLVM)}, and against published hardware reports. No"
-                " AMD GPU has confirmed it here."
+                "**Occupancy on AMD**: against LLVM's own `; Occupancy:` as far as that goes"
+                f" (registers and waves), on {_kernels_of(LLVM)}, and against published hardware"
+                " reports. No AMD GPU has confirmed it here."
             ),
             _launches_checked(),
             _item(
-                "Registers, local memory and shared memory: against `cuobjdump`, LLVM's assembly"
-                " and the driver."
+                "**Registers, local memory and shared memory**: against `cuobjdump`, LLVM's"
+                " assembly and the driver."
             ),
             _times_checked(),
-            _item("The kernels: against torch in float64, in Triton's interpreter and on a GPU."),
+            _item(
+                "**The lab's own kernels**: against torch in float64, in Triton's interpreter and"
+                " on a GPU."
+            ),
         )
     )
 
@@ -458,13 +461,14 @@ def _launches_checked() -> str:
         waves[name] = f"{agree} of {len(explained)}"
     kernels = len({row["kernel"] for row in rows})
     return _item(
-        f"Any launch: on an H200, [{len(rows)} launches of {kernels} public"
-        " kernels](../reports/data/launches-h200.csv), those of Triton's tutorials, Liger and"
-        " flash-linear-attention and what torch.compile makes, against their dry runs: registers,"
-        f" local memory, shared memory and warps equal in {len(alike)}, programs per SM in"
-        f" {len(equal)} of the {len(fitting)} that fit, and every byte of the binary in {same}."
-        f" Of those that compile for {' and '.join(waves)} and fit,"
-        f" {' and '.join(waves.values())} have the waves per SIMD that LLVM says."
+        f"**Any launch**: [{len(rows)} launches of {kernels} public"
+        " kernels](../reports/data/launches-h200.csv) on an H200 against their dry runs. The"
+        " kernels are those of Triton's tutorials, Liger and flash-linear-attention, and those that"
+        " torch.compile generates. Registers, local memory, shared memory and warps are equal in"
+        f" {len(alike)} launches, programs per SM in {len(equal)} of the {len(fitting)} that fit,"
+        f" and every byte of the binary in {same}. Of the launches that compile for"
+        f" {' and '.join(waves)} and fit, {' and '.join(waves.values())} have the waves per SIMD"
+        " that LLVM reports."
     )
 
 
@@ -474,13 +478,13 @@ def _times_checked() -> str:
     shapes = _launches("h200").drop_duplicates(["rows", "cols", "dtype"])
     (spilling,) = (one.errors for one in held_out.groups if (one.by, one.value) == SPILLING)
     found = _item(
-        "The time: against every configuration that is tried of the softmax kernels on"
+        "**Time**: against every configuration tried of the softmax kernels on"
         f" {len(shapes)} shapes, measured on an H200 with Triton {shapes['triton'].iloc[0]}."
-        f" Of these, {held_out.shapes} shapes were drawn"
-        " at random before anything of them was measured, and no constant was chosen by them; nor"
-        " by the fresh ones, drawn and measured when the model was made"
-        " ([shapes.csv](../reports/data/shapes.csv)). `make evaluate` holds the prediction to them"
-        " in CI:"
+        f" {held_out.shapes} of these shapes were drawn at random and held out before anything was"
+        " measured on them. The fresh shapes were drawn and measured when the model was made. No"
+        " constant was chosen by held-out or fresh shapes"
+        " ([shapes.csv](../reports/data/shapes.csv)). `make evaluate` holds the predictions to"
+        " both in CI:"
     )
     fresh = (_result("h200", "fresh"),) if "fresh" in set(_launches("h200")["use"]) else ()
     sentences = Evaluation((held_out, *fresh)).to_document().answer
@@ -493,14 +497,14 @@ def _times_checked() -> str:
     return f"{found}\n\n{quoted}\n\n" + textwrap.indent(
         _paragraph(
             "Launching the configuration with the highest occupancy instead loses"
-            f" {held_out.scores[-1].mean_loss:.0%} there. Worst predicted are launches that"
-            f" spill registers ({spilling.median:.0%} off by half). On the tutorial's own"
-            f" benchmark the first choice loses {_written(benchmark, 'mean_loss')},"
+            f" {held_out.scores[-1].mean_loss:.0%} on the held-out shapes. Launches that spill"
+            f" registers are predicted worst (median error {spilling.median:.0%}). On the"
+            f" tutorial's own benchmark the first choice loses {_written(benchmark, 'mean_loss')},"
             f" {_written(benchmark, 'worst_loss')} at worst. On an H100, recorded in the same way,"
-            f" {other.launches} launches of the shapes held out are predicted within"
-            f" {_written(other, 'median')} by half and {_written(other, 'p90')} by nine in ten,"
-            f" and {drawn.launches} of the fresh ones within {_written(drawn, 'median')} and"
-            f" {_written(drawn, 'p90')}.",
+            f" {other.launches} launches of the held-out shapes have a median error of"
+            f" {_written(other, 'median')} and a 90th-percentile error of"
+            f" {_written(other, 'p90')}; {drawn.launches} launches of the fresh shapes have"
+            f" {_written(drawn, 'median')} and {_written(drawn, 'p90')}.",
             WIDTH - 2,
         ),
         "  ",
