@@ -313,7 +313,7 @@ PROGRAMS: dict[str, Callable[[], None]] = {
 KINDS = {
     "tutorials/": "Triton's tutorials",
     "gluon/": "Gluon's tutorials",
-    "triton: ": "Triton's tutorials, kernels of them in many ways",
+    "triton: ": "kernels of Triton's tutorials, launched in many ways",
     "liger: ": "Liger's operations, forward and backward",
     "transformers: ": "transformers with Liger, autocast, GradScaler and AdamW",
     "torch.compile: ": "the same under torch.compile",
@@ -322,8 +322,8 @@ KINDS = {
     "fla: ": "operations of flash-linear-attention, forward and backward",
     "helion/": "Helion's examples",
     "FlagGems: ": "FlagGems, 59 operators",
-    "torchao: ": "torchao, in blockwise fp8, int8 and mxfp8",
-    "gemlite: ": "gemlite, of 4 bits",
+    "torchao: ": "torchao, blockwise fp8, int8 and mxfp8",
+    "gemlite: ": "gemlite, 4-bit",
     "conch: ": "conch, with paged attention",
     "unsloth: ": "unsloth, forward and backward",
     "xformers: ": "xformers, without its attention",
@@ -454,7 +454,7 @@ def table(rows: list[dict[str, str]]) -> str:
         kinds[next((KINDS[part] for part in KINDS if row["program"].startswith(part)), "")].append(
             row
         )
-    lines = ["| programs | runs | to their end | launches | kernels | of them compile |"]
+    lines = ["| programs | runs | finished | launches | kernels | compiled |"]
     lines += ["|---|--:|--:|--:|--:|--:|"]
     for kind in filter(kinds.__contains__, dict.fromkeys(KINDS.values())):
         found = kinds[kind]

@@ -147,7 +147,7 @@ def numbers(action: str) -> list[str]:
 def table(folder: Path, gpus: Sequence[str]) -> str:
     """Return the table of docs/trace.md."""
     lines = [
-        "| | kernel | what the trace names | said us | before us | after us | in the range |",
+        "| | kernel | change | predicted us | before us | after us | in the range |",
         "|---|---|---|--:|--:|--:|---|",
     ]
     for gpu in gpus:

@@ -264,8 +264,8 @@ def table(folder: Path, gpus: Sequence[str]) -> str:
     """Return the table of docs/trace.md: the sums over the kernels that have both times."""
     lines = [
         (
-            "| | kernels | launches | dry | measured ms | predicted ms | off | first five | busy |"
-            " least | unit |"
+            "| | kernels | launches | dry run | measured ms | predicted ms | error | first five |"
+            " busy | least | unit |"
         ),
         "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]

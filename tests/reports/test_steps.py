@@ -31,7 +31,7 @@ def test_the_table_of_actions_is_that_recorded() -> None:
 
 @pytest.mark.parametrize("gpu", GPUS)
 def test_the_busiest_unit_is_near_what_nsight_compute_counts(gpu: str) -> None:
-    """Its share of the measured time is the counted Speed Of Light but for 5 points by half."""
+    """Its share of the time is within 5 points of the counted Speed Of Light at the median."""
     rows = record_tunes.rows_of(DATA / f"steps-{gpu}.csv")
     assert sum(bool(row["ncu_speed_of_light"]) for row in rows) >= 46
     assert float(record_steps.points_off(rows, "busiest_us")) < 5
