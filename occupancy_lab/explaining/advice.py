@@ -219,7 +219,7 @@ def _best(case: Case) -> Neighbour | None:
 
 def _as_it_is(case: Case, fastest: Alternative) -> str:
     found = _change(case, fastest)
-    launches = f"{case.alternatives.recorded} launches recorded of this matrix"
+    launches = f"{case.alternatives.recorded} launches recorded for this matrix"
     if found is not None and found.basis == "recorded":
         return f"Launch it as it is: none of {launches} was noticeably faster."
     took = f"{_launch_words(case, fastest)}: {microseconds(fastest.recorded_us)}"
@@ -237,8 +237,8 @@ def _instead(case: Case, best: Alternative, found: Change) -> str:
     if found.basis == "predicted":
         recorded = f"; {microseconds(best.recorded_us)} was recorded"
     return (
-        f"Launch instead {_launch_words(case, best)}: {times} ({change(found.share)}){recorded},"
-        f" the fastest of {case.alternatives.recorded} launches recorded of this matrix."
+        f"Launch {_launch_words(case, best)} instead: {times} ({change(found.share)}){recorded},"
+        f" the fastest of {case.alternatives.recorded} launches recorded for this matrix."
         f" {_alternative(case, best)}"
     )
 

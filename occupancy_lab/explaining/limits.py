@@ -50,7 +50,7 @@ SENTENCES: Mapping[str, str] = {
         " it. More {warps} per program would fill the {mp} further."
     ),
     "at most": "at most {amount} {unit}",
-    "takes": "Program {more} takes {needs}{then}.",
+    "takes": "Program {more} fits with {needs}{then}.",
     "then": ", and then {programs} fit",
     "no amount": "No amount of {limiters} lets program {more} in.",
     "no step": "no amount",

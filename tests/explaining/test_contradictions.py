@@ -27,9 +27,9 @@ pytestmark = pytest.mark.usefixtures("given_times")
 
 PAIRS = (
     ("Occupancy is not the limit", "A kernel that takes less of|Occupancy is a limit"),
-    ("No more programs fit", r"Program \d+ takes|A kernel that takes less of"),
+    ("No more programs fit", r"Program \d+ fits|A kernel that takes less of"),
     ("Every (warp|wave) slot is taken", "A kernel that takes less of|would fill the"),
-    ("Launch it as it is", "Occupancy is a limit|is faster|Launch instead|per row is better"),
+    ("Launch it as it is", "Occupancy is a limit|is faster|Launch .* instead|per row is better"),
     ("Launch it as it is", r"\(-\d+\.\d% (recorded|predicted)\)"),
     (r"limited by named barriers\.", "has no slot for it"),
     (r"limited by program slots\.", "has no named barrier for it"),

@@ -206,16 +206,21 @@ def test_two_launches_are_compared_on_one_basis(make_case: Callable[..., Case]) 
     plain = full_of_numbers(make_case, "h100", config=config)
     timed_ = full_of_numbers(make_case, "h100", config=config, recorded=Recorded(MEASURED))
     for case, us, recorded_us, words in (
-        (known, 50.0, 6.2, "Launch instead {}: 6.20 us recorded against 12.4 us (-50.0%), the"),
+        (known, 50.0, 6.2, "Launch {} instead: 6.20 us recorded against 12.4 us (-50.0%), the"),
         (
             timed_,
             5.0,
             12.3,
-            "Launch it as it is: none of 30 launches recorded of this matrix was",
+            "Launch it as it is: none of 30 launches recorded for this matrix was",
         ),
-        (unknown, 5.0, 6.2, "{}: 5.00 us predicted against 15.8 us (-68.3%); 6.20 us was recorded"),
+        (
+            unknown,
+            5.0,
+            6.2,
+            "{} instead: 5.00 us predicted against 15.8 us (-68.3%); 6.20 us was recorded",
+        ),
         (plain, 50.0, 6.2, "it is not predicted to be noticeably slower than the fastest of 30"),
-        (unknown, None, 6.2, "The fastest of 30 launches recorded of this matrix is {}: 6.20 us."),
+        (unknown, None, 6.2, "The fastest of 30 launches recorded for this matrix is {}: 6.20 us."),
     ):
         fastest = Alternative("softmax_row", Config(1024, 4, 1), us, recorded_us)
         found = dataclasses.replace(case, alternatives=Alternatives(fastest, 30))
@@ -336,7 +341,7 @@ def test_another_number_of_programs_is_another_launch(make_case: Callable[..., C
     assert (fastest.kernel, fastest.config) == ("softmax", Config(1024, 2, 1))
     sentence = by_recorded(with_compiled(case, n_regs=255))
     launch = f"softmax, num_warps 2, num_stages 1, {fastest.num_programs} programs: 11.5 us."
-    assert f"The fastest of 38 launches recorded of this matrix is {launch}" in sentence
+    assert f"The fastest of 38 launches recorded for this matrix is {launch}" in sentence
     recorded = Recorded(as_compiled=(fastest.num_programs, MEASURED), single_stage=MEASURED)
     other = dataclasses.replace(case, recorded=recorded)
     for page in (write_short((other,)), write_full((other,))):
