@@ -64,9 +64,9 @@ NOTICEABLE = 0.02
 NOT_FOLLOWED = "the counters of the binary"
 """What is in the basis of a time for which no binary was followed."""
 RATIO_ERROR, COUNTED_RATIO_ERROR = 0.1, 0.2
-"""How far off the ratio of the predicted times of two launches of one kernel is by half, where the
-time has a range: of 65 problems with three configurations or more, on an H200; and of the same ones
-where their binaries are not followed."""
+"""The median error of the ratio of the predicted times of two launches of one kernel, if the times
+have ranges: of 65 problems with three configurations or more, on an H200. The second is that of the
+same launches if their binaries are not followed."""
 BANDWIDTH, BANDWIDTH_RATIO_ERROR = "bandwidth", 0.05
 """The same where device memory bounds the launch: eight in ten of 3,400 softmaxes that were within
 15% of the first choice for their matrix (H100 and H200)."""

@@ -40,8 +40,8 @@ START_CYCLES, WARP_CYCLES = 105.0, 8.0
 """Of a program, before its first instruction and after its last, and for each of its warps: with
 133 for all, softmaxes of 32 warps a row were 7 to 8% too short."""
 CLUSTER_CYCLES = 800.0
-"""The same of each CTA of a cluster besides, as they begin and end together: half of 51 launches of
-clusters on an H200 are met within 4% with it, and nine in ten within 16%."""
+"""The same, in addition, of each CTA of a cluster, as its CTAs begin and end together. The errors of
+51 launches of clusters on an H200 are then 4% in the median and 16% at the 90th percentile."""
 WAIT_CYCLES = 1800.0
 """The standard deviation of when programs that wait for each other get there, the way through the
 L2 cache included. The latest of n times that are normally distributed is
@@ -74,7 +74,7 @@ LEAST_LOCAL_BYTES; the other 1883 softmaxes are met as well. The first was 0.55 
 loads were waited for, and is by these launches and 222 of all softmaxes that spill."""
 LOCAL_TURNS = 0.5
 """How much of both waits is left where tensor cores and special functions take turns: with 1 the
-attentions that spill are 8% too long by half, and 25% by nine in ten."""
+attentions that spill are 8% too long in the median, and 25% at the 90th percentile."""
 SPECIAL_SHARE = 0.25
 """From which share of the tensor cores' time on special functions take turns with them."""
 
