@@ -40,8 +40,8 @@ START_CYCLES, WARP_CYCLES = 105.0, 8.0
 """Of a program, before its first instruction and after its last, and for each of its warps: with
 133 for all, softmaxes of 32 warps a row were 7 to 8% too short."""
 CLUSTER_CYCLES = 800.0
-"""The same, in addition, of each CTA of a cluster, as its CTAs begin and end together. The errors of
-51 launches of clusters on an H200 are then 4% in the median and 16% at the 90th percentile."""
+"""The same, in addition, of each CTA of a cluster, as its CTAs begin and end together: the errors
+of 51 launches of clusters on an H200 are then 4% in the median and 16% at the 90th percentile."""
 WAIT_CYCLES = 1800.0
 """The standard deviation of when programs that wait for each other get there, the way through the
 L2 cache included. The latest of n times that are normally distributed is
