@@ -74,17 +74,11 @@ def predicted(record: Record, launched: str) -> Prediction | None:
     return record.with_others.get(int(launched or 0))
 
 
-def asked_of(launches: Sequence[Rows], gpu: str) -> list[Asked]:
-    """Return what the rows of each of *launches*, those of *gpu*, ask for."""
-    return [
-        ask(chosen_kernel(row["kernel"]), row_problem(row), row_config(row), find_gpu(gpu))
-        for row, *_ in launches
-    ]
+def fill(launches: Sequence[Rows], asked: Sequence[Asked]) -> str:
+    """Return the columns of the rows of each of *launches*, as JSON.
 
-
-def fill(launches: Sequence[Rows], gpu: str) -> str:
-    """Return the columns of all rows of *launches*, which the store has compiled, as JSON."""
-    asked = asked_of(launches, gpu)
+    The store has what each of them *asked* for, compiled.
+    """
     compiler = Compiler(store_directory(), jobs=1)
     runs = with_counts(compile_runs(asked, compiler), asked, compiler, jobs=1, besides=True)
     return json.dumps(
@@ -107,18 +101,24 @@ def main() -> None:
             if row["us"]:
                 measured[tuple(row[name] for name in NAMES)].append(row)
         launches = [*measured.values()]
-        compile_asked(asked_of(launches, gpu), Compiler(store_directory()))
-        parts = [launches[start : start + PART] for start in range(0, len(launches), PART)]
-        calls = {place: partial(fill, part, gpu) for place, part in enumerate(parts)}
+        asked = [
+            ask(chosen_kernel(row["kernel"]), row_problem(row), row_config(row), find_gpu(gpu))
+            for row, *_ in launches
+        ]
+        compile_asked(asked, Compiler(store_directory()))
+        calls = {
+            place: partial(fill, launches[place : place + PART], asked[place : place + PART])
+            for place in range(0, len(launches), PART)
+        }
         for count, (place, (answer, words)) in enumerate(in_forks(calls, cores(), None), start=1):
             if not answer:
                 sys.exit(f"A part of {gpu} is not counted: {words}")
-            filled = itertools.chain(*parts[place])
+            filled = itertools.chain(*launches[place : place + PART])
             for row, columns in zip(filled, json.loads(answer), strict=True):
                 row.update(columns)
-            if count % WRITTEN == 0 or count == len(parts):
+            if count % WRITTEN == 0 or count == len(calls):
                 write(gpu, rows)
-                print(f"{gpu}: {count} of {len(parts)} parts", flush=True)
+                print(f"{gpu}: {count} of {len(calls)} parts", flush=True)
 
 
 if __name__ == "__main__":

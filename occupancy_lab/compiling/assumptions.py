@@ -56,10 +56,15 @@ class Assumptions:
         """Note that *value* is assumed for *use*, and return it, or what was given for the line."""
         line = place()
         for name, given in self.given.items():
-            if line == name or line.endswith(f"{os.sep}{name}"):
+            if _is_at(line, name):
                 value = given
         self._told(Assumed(line, use, str(value)))
         return value
+
+
+def _is_at(line: str, name: str) -> bool:
+    """Tell whether a *line*, by its file's path, is the one that is called *name*."""
+    return line == name or line.endswith(f"{os.sep}{name}")
 
 
 def not_asked_for(given: Mapping[str, Value], assumed: Iterable[Assumed]) -> list[str]:
@@ -67,7 +72,7 @@ def not_asked_for(given: Mapping[str, Value], assumed: Iterable[Assumed]) -> lis
     taken = [*assumed]
 
     def is_by(one: Assumed, name: str, value: Value) -> bool:
-        return one.value == str(value) and (name in USUAL or one.place.endswith(name))
+        return one.value == str(value) and (name in USUAL or _is_at(one.place, name))
 
     return [
         f"{name}={value}"

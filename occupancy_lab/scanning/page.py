@@ -206,8 +206,8 @@ def _read(found: Scan, fine: Sequence[ScannedKernel]) -> Iterator[str]:
         return
     number = len(found.kernels)
     rest = number - len(fine)
-    failed = f"; {rest} could not be read, see below" if rest else ""
-    yield f"{count(number, 'kernel')} in {folders}{failed}."
+    without = f"; {rest} without results, see below" if rest else ""
+    yield f"{count(number, 'kernel')} in {folders}{without}."
     numbers = Counter(one.target for one in fine).most_common()
     taken = [f"{found.gpus[target].title} ({n} for {target})" for target, n in numbers]
     if len(taken) > MOST_TARGETS + 1:
@@ -400,7 +400,7 @@ def _kernels_section(
     headers = ("gain", "kernel", "num_warps", "n_regs", "%", "limiter", "what to try: why")
     rows, left = _equal_in_one([_cells(one, gpus) for one in kernels], headers, top)
     sentences = [
-        "gain estimates how many times faster a kernel gets on a full GPU, whatever its bytes.",
+        "gain estimates how many times faster it gets on a full GPU, without the launch's bytes.",
         "% is the occupancy.",
     ]
     steps = [one.gain_by or one.next_step for one in kernels]

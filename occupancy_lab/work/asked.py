@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from occupancy_lab.work import operations
-from occupancy_lab.work.banks import NOWHERE, WORD, firsts, in_order, passes_of_warps
+from occupancy_lab.work.banks import NOWHERE, WORD, firsts, in_order, of_threads, passes_of_warps
 from occupancy_lab.work.counts import LINE, SECTOR
 from occupancy_lab.work.warps import WARP, by_warp
 
@@ -161,7 +161,7 @@ class L1Cache:
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class Noted:
     """An access whose sectors, lines and passes are counted later, with others like it."""
 
     asked: Asked
@@ -197,17 +197,16 @@ class Asking:
         self._tensor_at = tensor_at
         self._bytes_of = bytes_of
         self._lanes = lanes
-        self._everyone = np.ones((1, threads), bool)
         self._caches: dict[int, L1Cache] = defaultdict(lambda: L1Cache(lanes))
         """Of the programs that stand for others, by their places."""
-        self._visits: dict[tuple[Any, ...], list[Visit]] = defaultdict(list)
+        self._noted: dict[tuple[Any, ...], list[Noted]] = defaultdict(list)
         """By the bytes of a thread and the shapes of addresses and masks."""
 
     @property
     def by_instruction(self) -> Mapping[int, Asked]:
         """What was asked for by each instruction until now."""
-        for visits in self._visits:
-            self._count(visits)
+        for alike in self._noted:
+            self._count(alike)
         return self._asked
 
     def visit(  # noqa: PLR0913 - what an access depends on
@@ -229,8 +228,7 @@ class Asking:
         where their bytes may begin within a sector, which takes another one.
         """
         asked = self._asked[step.number]
-        everyone = self._everyone
-        mask = everyone if mask.all() else np.broadcast_to(mask, (len(mask), self._threads))
+        mask = of_threads(mask, self._threads)
         same = repeat * self._programs // len(mask)
         threads = int(mask.sum()) * same
         asked.threads += threads
@@ -256,24 +254,24 @@ class Asking:
         more = 0 if is_known or address.shape[1] == 1 else warps
         shares = self._shares(step, address, mask, repeat, part) if is_known else {}
         alike = size, address.shape, mask.shape
-        self._visits[alike].append(Visit(asked, address, mask, same, more, shares))
-        if len(self._visits[alike]) * address.size >= MOST_WAITING:
+        self._noted[alike].append(Noted(asked, address, mask, same, more, shares))
+        if len(self._noted[alike]) * address.size >= MOST_WAITING:
             self._count(alike)
 
     def _count(self, alike: tuple[Any, ...]) -> None:
-        """Count the visits of which size and shapes are *alike*, all at once."""
-        visits = self._visits[alike]
-        if not visits:
+        """Count the accesses of which size and shapes are *alike*, all at once."""
+        noted = self._noted[alike]
+        if not noted:
             return
-        addresses = np.stack([one.address for one in visits])
-        masks = np.stack([one.mask for one in visits])
+        addresses = np.stack([one.address for one in noted])
+        masks = np.stack([one.mask for one in noted])
         found = distinct(addresses, masks, alike[0], self._lanes)
-        for visit, *amounts in zip(visits, *(one.tolist() for one in found), strict=True):
-            counted = [one * visit.times for one in amounts]
-            visit.asked.add(counted, [one + visit.more for one in counted])
-            for name, share in visit.shares.items():
-                setattr(visit.asked, name, getattr(visit.asked, name) + counted[0] * share)
-        visits.clear()
+        for one, *amounts in zip(noted, *(each.tolist() for each in found), strict=True):
+            counted = [amount * one.times for amount in amounts]
+            one.asked.add(counted, [amount + one.more for amount in counted])
+            for name, share in one.shares.items():
+                setattr(one.asked, name, getattr(one.asked, name) + counted[0] * share)
+        noted.clear()
 
     def _shares(
         self, step: Step, address: Any, mask: Any, repeat: int, part: float | None

@@ -87,6 +87,16 @@ def lines_of_copies(source: Any, mask: Any, size: int) -> int:
     return int(firsts(in_order(lines.reshape(-1, PASS // size))).sum())
 
 
+def of_threads(mask: Any, threads: int) -> Any:
+    """Return a mask with a column for each of so many threads, and one row where all of them ask.
+
+    That row stands for all programs.
+    """
+    if mask.all():
+        return np.ones((1, threads), bool)
+    return np.broadcast_to(mask, (len(mask), threads))
+
+
 def in_order(numbers: Any) -> Any:
     """Return the numbers of each group, along the last axis, sorted."""
     is_sorted = (numbers[..., 1:] >= numbers[..., :-1]).all()
@@ -190,7 +200,6 @@ class Serving:
         self._programs = programs
         self._threads = threads
         self._decoder = decoder
-        self._everyone = np.ones((1, threads), bool)
         self._known: dict[tuple[Any, ...], int] = {}
         self._last: dict[int, tuple[tuple[float, ...], int]] = {}
 
@@ -216,8 +225,7 @@ class Serving:
         served = self.by_instruction[step.number]
         opcode = step.word & 0x1FF
         size = self._decoder.shared_bytes(step.word)
-        everyone = self._everyone
-        mask = everyone if mask.all() else np.broadcast_to(mask, (len(mask), self._threads))
+        mask = of_threads(mask, self._threads)
         threads = asking = int(mask.sum()) * self._programs // len(mask)
         if opcode in operations.MATRICES:
             rows = ROWS * size // WORD

@@ -167,12 +167,9 @@ class SassRun(Run):
         if any(word & 0x1FF in ATOMICS for word in words):
             return super().axes_read(needed)
         asked = {word >> 72 & 255 for word in words if word & 0x1FF in operations.READS_SPECIAL}
-        ranks = (SPECIAL_RANK, None, None)  # side by side along the first axis
-        return [
-            axis
-            for axis, own in enumerate(zip(SPECIAL_PROGRAM, ranks, strict=True))
-            if not asked.isdisjoint(own)
-        ]
+        if SPECIAL_RANK in asked:  # CTAs of a cluster are side by side along the first axis
+            asked.add(SPECIAL_PROGRAM[0])
+        return [axis for axis, number in enumerate(SPECIAL_PROGRAM) if number in asked]
 
     def access_of(self, number: int) -> tuple[str, int] | None:
         """Return what an instruction does to global memory, and the bytes of a thread, if any."""

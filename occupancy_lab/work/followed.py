@@ -208,16 +208,8 @@ class Run(ABC):
             ways: list[Followed] = []
             try:
                 for assume in (True, False, None):
-                    way = self._followed(needed, some, assume=assume)
-                    way.executions, way.entered = (
-                        {
-                            start: one[standing] if np.size(one) > 1 else one
-                            for start, one in counts.items()
-                        }
-                        for counts in (way.executions, way.entered)
-                    )
-                    ways.append(way)
-                    if not way.is_whole:
+                    ways.append(self._followed(needed, some, assume=assume).of_all(standing))
+                    if not ways[-1].is_whole:
                         message = "It takes too long to follow its warps."
                         raise BinaryError(message)
                     if not ways[0].unknown:

@@ -9,7 +9,7 @@ Scheduling). What is in memory is not known, and a condition that hangs on it is
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -32,7 +32,7 @@ from occupancy_lab.work.slices import ACCESSES, CALL, EXIT, TRAP
 from occupancy_lab.work.threads import Step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from occupancy_lab.work.slices import Block, Code, Jump, Slice
     from occupancy_lab.work.threads import Launched
@@ -75,6 +75,14 @@ class Followed:
     """How often the condition of an instruction was not known, by its number."""
     is_whole: bool = True
     """Whether all warps were followed to their end."""
+
+    def of_all(self, standing: Any) -> Followed:
+        """Return the same of more programs; *standing* has for each the place of one like it."""
+
+        def spread(counts: Mapping[int, Any]) -> dict[int, Any]:
+            return {at: one[standing] if np.size(one) > 1 else one for at, one in counts.items()}
+
+        return replace(self, executions=spread(self.executions), entered=spread(self.entered))
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ def test_page_counts_what_spills_and_what_is_held_down(cache: Path) -> None:
     page = " ".join(done.stdout.split())
     assert (done.returncode, done.stderr) == (0, "")
     assert page.startswith("Kernels in Triton's cache • 3 kernels in")
-    assert "1 could not be read, see below." in page
+    assert "1 without results, see below." in page
     assert "Results are for H100 SXM (2 for sm_90); --gpu chooses." in page
     assert "1 spills registers to local memory" in page
     assert "1 is below half occupancy: 1 by shared memory." in page
