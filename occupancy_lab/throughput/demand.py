@@ -7,6 +7,7 @@ cache misses gives.
 from __future__ import annotations
 
 import math
+from bisect import bisect
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -176,12 +177,7 @@ class Demand:
         cached = L2_CYCLES * loaded
         cached += (IDLE_L2_CYCLES - cached) * max(1.0 - self.missed / FEW_MISSED, 0.0)
         latency = cached + (MEMORY_CYCLES * loaded - cached) * awaited
-        first, middle, last = LATENCIES
-        low, between, high = self.program.alone
-        if latency < middle:
-            found = low + (between - low) * (latency - first) / (middle - first)
-        else:
-            found = between + (high - between) * (latency - middle) / (last - middle)
+        found = cycles_at(latency, self.program.alone)
         local = cached + (MEMORY_CYCLES * loaded - cached) * self.local_lost - CACHED_CYCLES
         local *= missing * self.program.local_waits * LOCAL_LATENCY * self.local_left
         lateness = math.sqrt(2.0 * math.log(max(self.together, 2)))
@@ -200,6 +196,17 @@ class Demand:
         threads = resources.num_warps * architecture.warp_size * at_once
         room = l1_room(architecture, resources.shared, self.fit)
         return l1_missing(self.program.local_reuse.loads, threads, room)
+
+
+def cycles_at(latency: float, cycles: Sequence[float]) -> float:
+    """Return the cycles that a program takes at a *latency* of memory, from those at LATENCIES.
+
+    Between two of these, and beyond the first and the last, they grow evenly.
+    """
+    place = min(bisect(LATENCIES, latency, 1), len(LATENCIES) - 1)
+    first, last = LATENCIES[place - 1 : place + 1]
+    low, high = cycles[place - 1 : place + 1]
+    return low + (high - low) * (latency - first) / (last - first)
 
 
 @dataclass(frozen=True, slots=True)

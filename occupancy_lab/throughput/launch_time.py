@@ -18,7 +18,7 @@ from occupancy_lab.throughput.calibrations import FITTED_TO, measured_units
 from occupancy_lab.throughput.demand import Demand, demand_of
 from occupancy_lab.throughput.rounds import Rounds
 from occupancy_lab.values import Resources
-from occupancy_lab.work.counts import Program
+from occupancy_lab.work.counts import LATENCIES, Program
 from occupancy_lab.work.pipes import TENSOR
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ BLOCK_BYTES, THREAD_BYTES = 4096, 16
 """What a program of the copy reads, and writes, and how much of it each of its threads."""
 PROGRAM = Program(
     pipes={"issue": 46.0, "alu": 52.0, "fma": 20.0, "uniform": 4.0, "lsu": 73.6},
-    alone=(391.2, 691.2, 1091.2),
+    alone=tuple(91.2 + latency for latency in LATENCIES),
     rounds=None,
     code_cycles=0.0,
     transferred=(1.0, 1.0),

@@ -6,9 +6,9 @@ import pytest
 from hand_made import executed, matmul, rows
 
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.throughput.demand import Demand, Doing, demand_of
+from occupancy_lab.throughput.demand import Demand, Doing, cycles_at, demand_of
 from occupancy_lab.values import Resources
-from occupancy_lab.work.counts import Counts, Executed, Place, Program
+from occupancy_lab.work.counts import LATENCIES, Counts, Executed, Place, Program
 from occupancy_lab.work.memory import memory
 from occupancy_lab.work.pipes import TENSOR, XU
 
@@ -55,6 +55,13 @@ def test_what_several_ask_for_at_once_all_wait_for(
     )
     assert demand.awaited(100) == pytest.approx(share)
     assert replace(demand, is_followed=False).awaited(100) == 0.1
+
+
+def test_what_a_program_takes_grows_evenly_between_the_latencies() -> None:
+    """Waits that begin at a latency count from there on, those beyond the last one as well."""
+    waits = [max(one - LATENCIES[2], 0.0) for one in LATENCIES]
+    found = [cycles_at(one, waits) for one in (0.0, *LATENCIES, 1250.0, 3000.0)]
+    assert found == pytest.approx([0.0, *waits, 250.0, 2000.0])
 
 
 def demanded(counts: Counts, ran: Executed | None = None) -> Demand:

@@ -12,7 +12,7 @@ from occupancy_lab.gpus import architectures, find_gpu
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.throughput.demand import behind_others, l1_missing, l1_room
 from occupancy_lab.values import Resources
-from occupancy_lab.work.counts import LOADS, SECTOR, Common, Program, total
+from occupancy_lab.work.counts import LATENCIES, LOADS, SECTOR, Common, Program, total
 
 MANY = 1e5
 """Sectors of a launch, most of which it loads after its first programs."""
@@ -81,8 +81,9 @@ def test_programs_behind_others_take_no_longer(programs: int, fit: int, size: in
     All of it is there for the last of very many programs that fill no cache.
     """
     gpu, resources = find_gpu("h200"), Resources(n_regs=32, shared=0, num_warps=4)
-    common = Common(alone=(60.0, 80.0, 90.0), cached=0.5, loaded_lines=4.0, distinct_bytes=size)
-    program = Program({}, (100.0, 200.0, 300.0), None, 0.0, loaded_lines=8.0, common=common)
+    faster, slower = (tuple(times * (8.0 + one) for one in LATENCIES) for times in (0.6, 1.0))
+    common = Common(alone=faster, cached=0.5, loaded_lines=4.0, distinct_bytes=size)
+    program = Program({}, slower, None, 0.0, loaded_lines=8.0, common=common)
     found = behind_others(program, resources, programs, fit, gpu)
     assert gpu.multiprocessors is not None
     if size == 1 << 20 or programs <= gpu.multiprocessors:
@@ -91,7 +92,7 @@ def test_programs_behind_others_take_no_longer(programs: int, fit: int, size: in
     assert all(least <= one <= most for least, one, most in pairs)
     assert 4.0 <= found.loaded_lines <= 8.0
     assert found.cached == pytest.approx((8.0 - found.loaded_lines) / 8.0)
-    waits = (program.alone[0] - found.alone[0]) / 40.0
+    waits = (program.alone[0] - found.alone[0]) / (slower[0] - faster[0])
     assert waits <= found.cached / 0.5 + 1e-9
     if size == 1024:
         assert found.cached == pytest.approx(0.5 * max(1 - gpu.multiprocessors / programs, 0.0))

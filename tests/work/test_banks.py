@@ -1,5 +1,6 @@
 """Passes of shared memory, against counting the words of each bank one by one."""
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -64,20 +65,20 @@ def test_each_bank_gives_a_word_a_pass(
     st.lists(st.booleans(), min_size=64, max_size=64),
     st.sampled_from((4, 8)),
 )
-def test_a_copy_through_the_cache_is_written_three_lines_at_a_time(
+def test_each_bank_serves_the_threads_of_a_copy_in_their_order(
     source: list[int], words: list[int], asks: list[bool], size: int
 ) -> None:
-    """Each three lines that a warp copies from are written in as many passes as they need alone."""
-    expected, banks_of = 0, 128 // size
+    """A thread's word is copied after all words before it in its bank of the cache or of memory."""
+    expected, banks = 0, 128 // size
     for first in (0, 32):
-        lanes = [lane for lane in range(first, first + 32) if asks[lane]]
-        lines = sorted({source[lane] * size // 128 for lane in lanes})
-        for place in range(0, len(lines), 3):
-            banks: dict[int, set[int]] = {}
-            for lane in lanes:
-                if source[lane] * size // 128 in lines[place : place + 3]:
-                    banks.setdefault(words[lane] % banks_of, set()).add(words[lane])
-            expected += max(map(len, banks.values()))
+        free: Counter[tuple[str, int]] = Counter()
+        for lane in range(first, first + 32):
+            if asks[lane]:
+                places = ("from", source[lane] % banks), ("to", words[lane] % banks)
+                end = 1 + max(free[one] for one in places)
+                for one in places:
+                    free[one] = end
+        expected += max(free.values(), default=0)
     given: Any = (np.array([source]) * size, np.array([words]) * size, np.array([asks]))
     assert passes_of_copies(*given, size) == expected
 
@@ -103,7 +104,7 @@ to thread in shared memory, or if negative the threads that write to one bank of
 
 
 def test_cycles_of_copies_are_those_that_were_measured() -> None:
-    """Half of the patterns are met within 3%, three in four within 10%, most within a quarter."""
+    """The median error of the patterns is 1%, and nine in ten are met within 6%."""
     errors = []
     for (rows, step, stride), measured in ROWS.items():
         source = LANES // (32 // rows) * stride + LANES % (32 // rows) * step
@@ -119,6 +120,5 @@ def test_cycles_of_copies_are_those_that_were_measured() -> None:
             errors.append(abs((passes + COPY_CYCLES) / float(cycles) - 1))
     errors.sort()
     assert len(errors) == 58
-    assert errors[28] <= 0.03
-    assert errors[42] <= 0.10
-    assert errors[46] <= 0.25
+    assert errors[28] <= 0.011
+    assert errors[52] <= 0.06
