@@ -48,9 +48,10 @@ if TYPE_CHECKING:
 OPERAND_SHARE = 0.7
 """The part of the reads of a product's operands that others wait for: an H100, from products of
 matrices of FP16 and FP32 (TF32)."""
-COPY_CYCLES, COPY_MISS_CYCLES = 0.8, 1.0
-"""Of lsu, which a copy through the L1 cache takes besides its passes, and for each line that the
-cache lacks (H100, copies of 4 and 8 bytes a thread of 12 strides)."""
+LOOKUP_CYCLES, COPY_CYCLES, COPY_MISS_CYCLES = 1.5, 0.8, 1.0
+"""Of lsu, which a copy through the L1 cache takes besides the passes in which its lines are looked
+up, or besides those in which it is written, and for each line that the cache lacks (H100, copies of
+4 and 8 bytes a thread of 12 strides)."""
 CROSSED_CYCLES = 2.0
 """How much longer such a copy takes while tensor cores read their operands from shared memory, to
 which it is written. Of 0 to 4, which is what Nsight Compute lets one guess, it is what 30 tuned
@@ -223,8 +224,8 @@ def lsu_cycles(
     """Return for how many cycles each access of a warp keeps lsu busy, by its number in the code.
 
     A load and a store take their passes, and a load more for each line that the L1 cache lacks. A
-    copy past that cache takes as long as it is written, and a narrower one the longer of both and
-    what COPY_CYCLES says, and CROSSED_CYCLES where products read shared memory meanwhile.
+    copy past that cache takes as long as it is written. A narrower one takes the longer of both,
+    and CROSSED_CYCLES more where products read shared memory meanwhile.
     """
     shared = list(shared)
     crossed = CROSSED_CYCLES if any(one.operation == "product" for one in shared) else 0.0
@@ -243,9 +244,9 @@ def lsu_cycles(
         if one.operation != "copy":
             found[one.instruction] = max(passes, 1.0)
         elif one.thread_bytes < operations.BYPASSING_BYTES:
-            written = max(passes, found.get(one.instruction, 0.0))
-            besides = COPY_CYCLES + crossed + COPY_MISS_CYCLES * missed
-            found[one.instruction] = written + besides
+            written = found.get(one.instruction, 0.0) + COPY_CYCLES
+            taken = max(passes + LOOKUP_CYCLES, written)
+            found[one.instruction] = taken + crossed + COPY_MISS_CYCLES * missed
         if one.operation == "load":
             found[one.instruction] += LOAD_MISS_CYCLES * missed
     return found

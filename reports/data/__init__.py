@@ -6,4 +6,7 @@ Triton 3.6.0, torch 2.11.0 and driver 580.159.04.
 
 copies-h200.csv has plain copies of 36 matrices that were drawn and timed once the prediction of a
 copy was fixed: by `measure_launches` on an H200, 2026-11-23, torch 2.11.0, driver 580.159.04.
+
+narrow-copies-h200.csv has the cycles of 80 copies from the L1 cache to shared memory: by
+reports/record_copies.py on an H200, 2026-11-29, torch 2.11.0, driver 580.159.04.
 """

@@ -1,7 +1,9 @@
 """Passes of shared memory, against counting the words of each bank one by one."""
 
+import csv
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,9 +12,10 @@ from hypothesis import strategies as st
 
 from occupancy_lab.work.asked import distinct
 from occupancy_lab.work.banks import PASS, passes_of_copies, wavefronts
-from occupancy_lab.work.program import COPY_CYCLES
+from occupancy_lab.work.program import COPY_CYCLES, LOOKUP_CYCLES
 
 LANES = np.arange(32)
+DATA = Path(__file__).parents[2] / "reports" / "data"
 
 
 def passes(places: list[int], asks: list[bool], size: int, *, is_load: bool) -> int:
@@ -70,9 +73,9 @@ def test_each_bank_serves_the_threads_of_a_copy_in_their_order(
 ) -> None:
     """A thread's word is copied after all words before it in its bank of the cache or of memory."""
     expected, banks = 0, 128 // size
-    for first in (0, 32):
+    for first in range(0, 64, banks):
         free: Counter[tuple[str, int]] = Counter()
-        for lane in range(first, first + 32):
+        for lane in range(first, first + banks):
             if asks[lane]:
                 places = ("from", source[lane] % banks), ("to", words[lane] % banks)
                 end = 1 + max(free[one] for one in places)
@@ -103,8 +106,14 @@ By rows of the source, from thread to thread in a row and from row to row, bytes
 to thread in shared memory, or if negative the threads that write to one bank of it."""
 
 
+def cycles_of_copies(source: Any, address: Any, asks: Any, size: int) -> float:
+    """Return the cycles of a copy whose lines the L1 cache has."""
+    written = passes_of_copies(source, address, asks, size) + COPY_CYCLES
+    return max(float(distinct(source, asks, size)[2]) + LOOKUP_CYCLES, written)
+
+
 def test_cycles_of_copies_are_those_that_were_measured() -> None:
-    """The median error of the patterns is 1%, and nine in ten are met within 6%."""
+    """The median error of patterns that were chosen is 2%, the 90th percentile 9%."""
     errors = []
     for (rows, step, stride), measured in ROWS.items():
         source = LANES // (32 // rows) * stride + LANES % (32 // rows) * step
@@ -114,11 +123,22 @@ def test_cycles_of_copies_are_those_that_were_measured() -> None:
             address = number * LANES
             if number < 0:
                 address = PASS * (LANES % -number) + 4 * (LANES // -number)
-            everyone = np.ones((1, 32), bool)
-            written = passes_of_copies(source[None], address[None], everyone, 4)
-            passes = max(distinct(source[None], everyone, 4)[2], written)
-            errors.append(abs((passes + COPY_CYCLES) / float(cycles) - 1))
-    errors.sort()
+            found = cycles_of_copies(source[None], address[None], np.ones((1, 32), bool), 4)
+            errors.append(abs(found / float(cycles) - 1))
     assert len(errors) == 58
-    assert errors[28] <= 0.011
-    assert errors[52] <= 0.06
+    assert np.median(errors) <= 0.02
+    assert np.quantile(errors, 0.9) <= 0.09
+
+
+def test_cycles_of_drawn_copies_are_those_that_were_measured() -> None:
+    """On an H200 the median error of 80 patterns is 7%, the 90th percentile 17%."""
+    with (DATA / "narrow-copies-h200.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    errors = []
+    for row in rows:
+        source, address = (np.array([row[one].split()], int) for one in ("source", "target"))
+        found = cycles_of_copies(np.maximum(source, 0), address, source >= 0, int(row["bytes"]))
+        errors.append(abs(found / float(row["cycles"]) - 1))
+    assert len(errors) == 80
+    assert np.median(errors) <= 0.075
+    assert np.quantile(errors, 0.9) <= 0.17
