@@ -114,7 +114,7 @@ def test_no_name_of_a_program_gives_a_command(capsys: pytest.CaptureFixture[str]
         page = capsys.readouterr().out
         check_harmless(page)
         words = " ".join(page.split())
-        for said in ("tuned", "cannot compile refused", "ValueError", "as a program of its own"):
+        for said in ("tuned", "cannot compile refused", "ValueError", "as a separate program"):
             assert said in words
 
 
