@@ -1,4 +1,4 @@
-"""Configurations of a product of matrices, ranked without a GPU by what their binaries do."""
+"""Configurations of a matrix product, ranked without a GPU."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ ASKED = {
 
 
 def test_configurations_of_a_matmul_are_ranked_by_time() -> None:
-    """The large block is first, as it was recorded to be, with a range and its tensor cores."""
+    """The large block is first, as in recorded times, with range and tensor cores."""
     (found,) = tune_launches(**ASKED, gpu="h100")
     best = found.table.iloc[0]
     assert (best["BLOCK_M"], best["BLOCK_N"], best["BLOCK_K"]) == (128, 256, 64)
