@@ -1,4 +1,4 @@
-"""Command lines that nobody thought of: each ends with an answer, or with one sentence."""
+"""Random command lines: each ends with an answer, or with one sentence."""
 
 import contextlib
 import itertools
@@ -213,7 +213,7 @@ HERE = tuple(
 
 
 def _outcome(knobs: Mapping[str, Any]) -> Resources | Failure:
-    """Return what a configuration is said to compile to: 16 warps to nothing."""
+    """Return the pretended outcome of a configuration: 16 warps do not compile."""
     num_warps = knobs.get("num_warps", 4)
     if num_warps == 16:
         return Failure(Status.COMPILE_FAILED, "no luck")
@@ -229,7 +229,7 @@ def _in_process(_self: object, request: Request, timeout: float | None) -> Resou
 
 @pytest.fixture(scope="module")
 def patch() -> Iterator[pytest.MonkeyPatch]:
-    """Return what replaces things for this file, and puts them back whatever happens."""
+    """Return a monkeypatch for the whole file."""
     with pytest.MonkeyPatch.context() as made:
         yield made
 
@@ -307,7 +307,7 @@ def _saved(_figure: object, path: Path) -> None:
 
 
 def _words(param: click.Parameter) -> st.SearchStrategy[list[str]]:
-    """Return an option as a command line has it, mostly with a value that makes sense."""
+    """Return an option as written on a command line, mostly with a valid value."""
     flags = st.sampled_from([*param.opts, *param.secondary_opts])
     if isinstance(param, click.Option) and param.is_flag:
         return st.builds(lambda flag: [flag], flags)
@@ -350,7 +350,7 @@ def command_lines(draw: st.DrawFn) -> list[str]:
 
 
 def _run(words: list[str], *, gpu: bool) -> subprocess.CompletedProcess[str]:
-    """Return how the tool answers in this process."""
+    """Return the tool's result in this process."""
     here = HERE if gpu else ()
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch("torch.cuda.is_available", return_value=gpu))

@@ -101,7 +101,9 @@ def test_reading_costs_a_kernel_no_time_that_something_else_bounds() -> None:
     assert (found.bound, found.moved_bytes) == ("tensor", 2 * HANDED)
     assert found.us == pytest.approx(HANDED / PEAK / 1e3)
     (said,) = fusing_sentences([found], 0.0)
-    assert "in all, for writing alone, as b is bound by tensor cores and reads meanwhile, if" in said
+    assert (
+        "in all, for writing alone, as b is bound by tensor cores and reads meanwhile, if" in said
+    )
     for bound in ("bandwidth", "dispatch"):
         found = handed(side("a", 1), side("b", 1, bound=bound), (WRITTEN, READ))
         assert found.us == pytest.approx(2 * HANDED / PEAK / 1e3)

@@ -246,7 +246,7 @@ def test_the_status_is_the_programs_whatever_becomes_of_the_table(tmp_path: Path
     asked = ["sh", "-c", f"rmdir {folder}; exit 5"]
     found = run(asked, ["--output", str(folder / "file")])
     assert found.returncode == 5
-    assert b"what it launched cannot be told" in found.stderr
+    assert b"its launches cannot be shown" in found.stderr
 
 
 def test_a_command_that_is_not_there_is_refused() -> None:
