@@ -48,7 +48,7 @@ def launches() -> Iterator[tuple[str, int, Config, int]]:
 
 
 def compile_row(name: str, cols: int, config: Config, waves_per_eu: int) -> dict[str, str | int]:
-    """Compile softmax for the architecture called *name*; give its row of the file."""
+    """Compile softmax for the architecture *name*; return its row of the file."""
     kernel = load_kernel("softmax")
     target = architectures()[name].target
     launch = kernel.launch(Problem(ROWS, cols), config)
