@@ -1,4 +1,4 @@
-"""A small table of measured launches that nobody made, for tests of reports."""
+"""A small table of invented measured launches, for tests of reports."""
 
 import dataclasses
 from typing import Any
@@ -36,7 +36,7 @@ def row(  # noqa: PLR0913 - what a row is made of
     as_tutorial: bool = False,
     **changes: Any,
 ) -> dict[str, Any]:
-    """Return a measured row as a sweep of an H200 has it; its plans follow from its resources."""
+    """Return a measured row like in a sweep of an H200; its plans follow from its resources."""
     problem = Problem(changes.pop("rows", 4096), cols, changes.pop("dtype", "float32"))
     config = Config(1 << (cols - 1).bit_length(), num_warps, num_stages)
     shared = (num_stages - 1) * config.block_size * 4 + 4 * num_warps if shared is None else shared
@@ -94,7 +94,7 @@ def row(  # noqa: PLR0913 - what a row is made of
 
 
 def table_of(rows: list[dict[str, Any]]) -> pd.DataFrame:
-    """Return rows as a table that was read from a file."""
+    """Return rows as a table read from a file."""
     table = pd.DataFrame(rows)
     assert set(MEASURED_COLUMNS) <= set(table)
     return table
@@ -155,7 +155,7 @@ def predicted_of(table: pd.DataFrame, origin: source.Source | None = None) -> so
 
 
 def providers() -> pd.DataFrame:
-    """Return what else was timed: torch twice at one width, and a copy that failed once."""
+    """Return other timed providers: torch twice at one width, and a copy that failed once."""
     conditions = dataclasses.asdict(CONDITIONS)
     usual = conditions | {"rows": 4096, "dtype": "float32", "measured": "measured", "runs": 30}
     usual |= dict.fromkeys(("why_not", "us_low", "us_high", "relative_error", "mostly_launch"))

@@ -192,7 +192,11 @@ def _limit(name: str, of: str) -> Callable[[Callable[..., Any]], Callable[..., A
 )
 @click.option("--kernel", "kernels", multiple=True, metavar="FILE", help="A kernel of your own.")
 @click.option(
-    "--top", type=click.IntRange(min=0), default=10, show_default=True, help="Worst launches, full."
+    "--top",
+    type=click.IntRange(min=0),
+    default=10,
+    show_default=True,
+    help="How many of the worst launches --full lists.",
 )
 @_limit("median", "median error, 0.03 for 3%")
 @_limit("p90", "90th percentile of the error")
