@@ -146,7 +146,7 @@ class DtypeName(str):
 
     @property
     def is_floating_point(self) -> bool:
-        """Whether it is a floating-point dtype."""
+        """Whether the dtype is a floating-point type."""
         return "float" in self
 
 

@@ -70,7 +70,7 @@ class Asked:
     """Returns the launch with other keywords, with its grid computed anew; None if only the launch
     is known."""
     typed: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
-    """Its description in words, as for `explain_launch`; None without one."""
+    """The description of the launch in words, as for `explain_launch`; None without one."""
     is_tuned: bool = field(default=False, compare=False)
     """Whether an autotuner sets some of it."""
 
@@ -81,13 +81,13 @@ class Asked:
         return Compilation(self.function, self.launch, self.gpu.target, self.name, title)
 
     def named(self, run: Run) -> Run:
-        """Return *run* with the kernel name that a matrix's kernel has."""
+        """Return the columns that identify the launch in a table."""
         if self.matrix is None:
             return run
         return dataclasses.replace(run, kernel=self.matrix.kernel.name)
 
     def check(self) -> None:
-        """Raise InputError if it cannot be launched, before it is compiled.
+        """Raise InputError if the launch is impossible, before it is compiled.
 
         Raises DoesNotFitError if a matrix's stages alone take more shared memory than there is.
         """
@@ -99,7 +99,7 @@ class Asked:
             check_num_warps(num_warps, self.gpu.architecture)
 
     def why_not(self) -> Failure | None:
-        """Return why it need not be compiled: it cannot be launched or does not fit; else None."""
+        """Return why no compile is needed: the launch is impossible or does not fit; or None."""
         try:
             self.check()
         except (InputError, DoesNotFitError) as error:

@@ -98,7 +98,7 @@ class Expression:
     _body: ast.expr = field(compare=False, repr=False)
 
     def check(self, names: Mapping[str, Kind], kind: Kind = Kind.CONDITION) -> None:
-        """Raise InputError unless it has a value of *kind* if *names* have their kinds."""
+        """Raise InputError unless the value is of *kind*, given the kinds of *names*."""
         found = _Checker(self.text, names).kind(self._body)
         if found is not kind:
             example = ", as 'num_warps == 8' is" if kind is Kind.CONDITION else ""
@@ -106,7 +106,7 @@ class Expression:
             refuse(f"{quoted(self.text)} is {words}, and {kind.value} is expected{example}")
 
     def check_number(self) -> None:
-        """Raise InputError unless it is a number if all of its names are numbers."""
+        """Raise InputError unless the expression is a number if all of its names are numbers."""
         self.check(dict.fromkeys(self.names, Kind.NUMBER), Kind.NUMBER)
 
     def evaluate(self, values: Mapping[str, Value]) -> Value:

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from occupancy_lab.errors import LONGEST_QUOTE, DoesNotFitError, quoted, refuse
 from occupancy_lab.gpus import Gpu, PresentGpu, find_gpu, find_gpus, present_gpus
-from occupancy_lab.kernel import USER_KERNEL, Grid, Kernel, kernel_names, load_kernel
+from occupancy_lab.kernel import (
+    USER_KERNEL,
+    Grid,
+    Kernel,
+    check_is_compiled,
+    kernel_names,
+    load_kernel,
+)
 from occupancy_lab.values import INT64_MAX, ITEM_BYTES, MAX_STAGES, Problem
 
 if TYPE_CHECKING:
@@ -205,7 +212,7 @@ def _dtype_name(asked: AskedDtype) -> str:
 
 
 def chosen_problem(rows: Integer, cols: Integer, dtype: AskedDtype) -> Problem:
-    """Return the problem that is asked for; InputError unless `check_problem` accepts it."""
+    """Return the requested problem; InputError unless `check_problem` accepts it."""
     problem = Problem(whole_number("rows", rows), whole_number("cols", cols), _dtype_name(dtype))
     check_problem(problem)
     return problem
@@ -230,7 +237,7 @@ class NamedKernel(NamedTuple):
     """A kernel, and its name for other processes."""
 
     name: str | None
-    """Its name for `load_kernel`; None for an object that only this process has."""
+    """The kernel's name for `load_kernel`; None for an object that only this process has."""
     kernel: Kernel
 
     def check_name(self, purpose: str) -> None:
@@ -281,8 +288,7 @@ def chosen_kernel(
     Raises InputError if there is no kernel, or if Triton does not compile it.
     """
     found = found_kernel(asked, check_file)
-    if found.kernel.function is None:
-        refuse(f"{found.kernel.name} is made of torch operations: Triton compiles nothing of it")
+    check_is_compiled(found.kernel)
     return found
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Grid(enum.Enum):
-    """How a launch spreads the matrix over programs."""
+    """The ways in which a launch spreads a matrix over programs."""
 
     PERSISTENT = "persistent"
     """As many programs as fit the GPU at once, at most one per row; each strides over the rows."""
@@ -54,7 +54,7 @@ class MemoryStep:
 
 @dataclass(frozen=True, slots=True)
 class ProgramRow:
-    """What one program of a blocks launch sees."""
+    """The elements of one program of a blocks launch."""
 
     pid: int
     block_start: int
@@ -77,9 +77,9 @@ class Kernel:
     """The launch's positional arguments for a problem: `tensor(...)` or Pointer, numbers, None. The
     default is what `passed` gives for dense matrices."""
     name: str = ""
-    """Its name in tables and files; the default is the function's name."""
+    """The kernel's name in tables and files; the default is the function's name."""
     title: str = ""
-    """What it does, in a few words; the default is the name."""
+    """A description in a few words; the default is the name."""
     grid: Grid = Grid.ROWS
     constexprs: Callable[[Problem, Config], Mapping[str, Any]] = None  # type: ignore[assignment]
     """The launch's keyword arguments: constexprs and compiler options. The default are those of
@@ -175,7 +175,7 @@ class Kernel:
         return self.arguments_on(problem, (matrix,) * (1 + self.operands))
 
     def steps(self, problem: Problem) -> tuple[MemoryStep, ...]:
-        """Return its memory_steps on *problem*; InputError if it has none."""
+        """Return the kernel's memory_steps on *problem*; InputError if it has none."""
         if self.memory_steps is None:
             refuse(f"{self.name} has no memory_steps, which say what it reads and writes")
         return self.memory_steps(problem)
@@ -201,7 +201,7 @@ class Kernel:
         )
 
     def pieces(self, problem: Problem, config: Config) -> int:
-        """Return the pieces of work of a launch: its own, or blocks or rows of the matrix."""
+        """Return a launch's pieces of work: the kernel's own, or blocks or rows of the matrix."""
         if self.work is not None:
             return self.work(problem, config)
         if self.grid is Grid.BLOCKS:
@@ -225,7 +225,7 @@ class Kernel:
         )
 
     def traffic(self, problem: Problem) -> Traffic | None:
-        """Return the bytes that it moves on *problem*, or None if it does not say."""
+        """Return the bytes that a launch moves on *problem*, or None if the kernel does not say."""
         if self.memory_steps is None:
             return None
         steps = self.memory_steps(problem)
@@ -254,7 +254,7 @@ OPTIONS = {"enable_fp_fusion": True}
 value is the default of 3.6 to 3.8."""
 
 USER_KERNEL = "occupancy_lab_user_kernel_"
-"""How the names of modules begin that `load_file` makes from kernels' files."""
+"""The prefix of the names of modules that `load_file` makes from kernels' files."""
 
 
 @functools.cache
@@ -329,9 +329,14 @@ def load_function(name: str) -> tuple[Any, str]:
             refuse(f"{path}.py has no function of Triton {quoted(entry)}; it has {there}")
         return found, entry
     kernel = load_kernel(name)
+    check_is_compiled(kernel)
+    return kernel.function, kernel.name
+
+
+def check_is_compiled(kernel: Kernel) -> None:
+    """Raise InputError if *kernel* is made of torch operations."""
     if kernel.function is None:
         refuse(f"{kernel.name} is made of torch operations: Triton compiles nothing of it")
-    return kernel.function, kernel.name
 
 
 def _triton_functions(module: ModuleType) -> list[str]:

@@ -55,7 +55,7 @@ class Launch:
     """Programs in each dimension. None if they are not known, and if as many are launched as the
     GPU holds at once, at most one for each piece of `work`."""
     work: Work = field(default=Work(), kw_only=True)
-    """Its work, as far as that is known."""
+    """The work of the launch, as far as it is known."""
     typical: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     """The types of arguments without a value of their own, by name: any number of the type stands
     for them."""

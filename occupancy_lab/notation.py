@@ -82,7 +82,7 @@ class Typical:
         return self._number
 
     def unknown(self, *_: object) -> Any:
-        """Raise InputError, because it has no value."""
+        """Raise InputError, because the argument has no value."""
         example = {bool: "True", float: "0.5"}.get(type(self._number), "2048")
         refuse(
             f"the value of {shortened(self._name)} is asked for, and the signature has its type"

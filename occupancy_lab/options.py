@@ -32,5 +32,5 @@ OPTIONS = (
 """In the order in which pages show them."""
 NAMES = tuple(one.name for one in OPTIONS)
 KNOBS = tuple(one.name for one in OPTIONS if one.in_config)
-"""Those that every launch of the lab sets."""
+"""The options that every launch of the lab sets."""
 CAPS = tuple(one.name for one in OPTIONS if one.caps_registers)

@@ -66,13 +66,13 @@ class _Named(BoundLaunch):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Its settings by name: a matrix's knobs, or constexprs and options."""
+        """The settings of the launch by name: a matrix's knobs, or constexprs and options."""
         if self.matrix is not None:
             return self.matrix.settings
         return {**{name: self.arguments[name] for name in self.constexprs}, **self.options}
 
     def named(self) -> dict[str, Any]:
-        """Return the columns that identify it: its GPU, its kernel and its settings."""
+        """Return the columns that identify the launch: its GPU, its kernel and its settings."""
         where = {"gpu": self.gpu.key, "target": self.gpu.target.name}
         if self.matrix is not None:
             return {**where, **self.matrix.named()}
@@ -84,7 +84,7 @@ class Failed(_Named):
     """A launch that has no record on a GPU, and why."""
 
     prediction: ClassVar[None] = None
-    """It takes no time."""
+    """A failed launch takes no time."""
     failure: Failure
     triton_version: str
     resources: Resources | None = None
@@ -113,20 +113,20 @@ class Record(_Named):
     """Every compiler option for this GPU with its default value."""
     calculation: Calculation
     plan: LaunchPlan | None
-    """How it is spread over the GPU; None if the grid is not known."""
+    """How the launch is spread over the GPU; None if the grid is not known."""
     triton_version: str
     prediction: Prediction | None = None
     """The predicted time; None if there is none, as for a launch that is not counted."""
     with_others: Mapping[int, Prediction] = field(default_factory=dict)
     """The predicted times for other numbers of programs, those of `other_launches`."""
     counts: Counts | None = None
-    """Its counted work; None if it was not or cannot be counted."""
+    """The counted work; None if it was not or cannot be counted."""
     why_not_counted: str | None = None
     """Why there are no counts, if they were asked for."""
     executed: Executed | None = None
-    """What its machine code executes; None if that is not known."""
+    """The counts of what the machine code executes; None if they are not known."""
     why_not_executed: str | None = None
-    """Why that is not known for a launch that has counts."""
+    """Why these are not known for a launch with counted work."""
     measurement: Measurement | None = None
     """The measured time on this machine's GPU; None if it was not launched."""
 
@@ -177,7 +177,7 @@ class Record(_Named):
 
     @functools.cached_property
     def memory(self) -> Memory | None:
-        """The bytes that it moves, given or counted, less what a warm cache serves; else None."""
+        """The bytes that the launch moves, given or counted, less a warm cache's hits; or None."""
         return self._memory_of(self.resources)
 
     def _memory_of(self, resources: Resources) -> Memory | None:
@@ -196,13 +196,13 @@ class Record(_Named):
 
     @functools.cached_property
     def speed_of_light(self) -> SpeedOfLight | None:
-        """The least time that its bytes and FLOPs allow; None if neither is known."""
+        """The least time that the bytes and FLOPs allow; None if neither is known."""
         memory = self.memory
         return None if memory is None else speed_of_light(self.counts, memory, self.gpu)
 
     @property
     def doubts(self) -> tuple[Doubt, ...]:
-        """The counted numbers in which its first text and its machine code differ."""
+        """The counted numbers in which the first text and the machine code differ."""
         return doubts(self.counts, self.executed)
 
     @property
@@ -218,7 +218,7 @@ class Record(_Named):
         return None if light is None or MEMORY in light.open else light.part_us(MEMORY)
 
     def plan_with(self, programs_per_multiprocessor: int | None) -> LaunchPlan | None:
-        """Return its plan with another number of programs resident on a multiprocessor."""
+        """Return the plan with another number of programs resident on a multiprocessor."""
         resident = None
         if programs_per_multiprocessor is not None:
             resident = self.calculation.resident_with(programs_per_multiprocessor)
@@ -226,7 +226,7 @@ class Record(_Named):
 
     @property
     def tutorial_plan(self) -> LaunchPlan | None:
-        """Its plan by the tutorial's formula; None if the grid is not known."""
+        """The plan by the tutorial's formula; None if the grid is not known."""
         return self.plan_with(self.tutorial.programs_per_multiprocessor)
 
     @property

@@ -67,7 +67,7 @@ class LaunchLine:
     read_bytes: int | None
     """Bytes that the launch must read; None if not given."""
     written_bytes: int | None
-    """Bytes that it must write; None if not given."""
+    """Bytes that the launch must write; None if not given."""
     typical: Mapping[str, str]
     """The signature of each argument that has a type but no value: {"N": "i32:16"}. Any number of
     the type stands for it in the launch, and is never shown."""

@@ -36,7 +36,7 @@ class Problem:
 
     @property
     def words(self) -> str:
-        """Its size and dtype in words: "4096 x 781 float32"."""
+        """The size and dtype in words: "4096 x 781 float32"."""
         return f"{self.rows} x {self.cols} {self.dtype}"
 
     @property
@@ -78,7 +78,7 @@ class Work:
     """The work of a launch, as given by the user or its kernel; None means not known."""
 
     read_bytes: int | None = None
-    """Bytes that it must read from global memory."""
+    """Bytes that the work must read from global memory."""
     written_bytes: int | None = None
     pieces: int | None = None
     """Pieces of work, which the programs take in turns; None: each program of the grid is one."""
@@ -90,13 +90,13 @@ class Work:
 
     @property
     def traffic(self) -> Traffic | None:
-        """Bytes that it must move; None unless both directions are given."""
+        """Bytes that the work must move; None unless both directions are given."""
         read, written = self.read_bytes, self.written_bytes
         return None if read is None or written is None else Traffic(read, written)
 
     @property
     def known_bytes(self) -> int | None:
-        """Bytes that it moves at least; None if none are given."""
+        """Bytes that the work moves at least; None if none are given."""
         given = [one for one in (self.read_bytes, self.written_bytes) if one is not None]
         return sum(given) if given else None
 
@@ -231,7 +231,7 @@ class Status(StrEnum):
     """The GPU cannot hold one program of it."""
     COMPILE_FAILED = "compile failed"
     TIMED_OUT = "timed out"
-    """Its compile exceeded the time limit."""
+    """The compile exceeded the time limit."""
     SKIPPED = "skipped"
     """The request is invalid, so nothing was compiled."""
     INTERRUPTED = "interrupted"
@@ -315,7 +315,7 @@ class TutorialOccupancy:
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """How far a resource is from the next cliff."""
+    """The distance of a resource from the next cliff."""
 
     resource: str
     now: int

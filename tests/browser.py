@@ -22,7 +22,7 @@ FLAGS = (
     *("--force-color-profile=srgb", "--proxy-server=127.0.0.1:1"),
 )
 PATIENCE = 60.0
-"""Seconds that a command of the browser may take, on a machine that others use too."""
+"""Seconds that a command of the browser may take on a shared machine."""
 
 
 def find_browser() -> str | None:

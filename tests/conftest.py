@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, settings
 from shared_compilers import SharedCompilers
 from warm_scripts import WarmScripts
 
-# Other tests run beside each, so that how long a draw takes says nothing about it.
+# Other tests run at the same time, so the duration of a draw means nothing.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
 
-# In the background of a shell the tests would ignore Ctrl-C, which some of them send to themselves.
+# In a shell's background the tests would ignore Ctrl-C, which some of them send to themselves.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -106,9 +106,9 @@ SLOW = (
     "tests/workers/test_child.py",
     "tests/workers/test_signals.py",
 )
-"""How the ids begin of tests that take a second or more, compile, or start a program."""
+"""Beginnings of the ids of tests that take a second or more, compile, or start a program."""
 OWN_COMPILERS = ("tests/compiling/", "tests/workers/")
-"""How the ids begin of tests of the processes themselves, which share none."""
+"""Beginnings of the ids of tests of the processes themselves, which share none."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

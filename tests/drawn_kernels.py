@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MOST_STATEMENTS = 9
 MOST_TRIPS = 60
-"""Iterations of the innermost of loops, of one program."""
+"""The most iterations of an innermost loop in one program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ HELPERS = {
     return v
 """,
 }
-"""Functions that kernels call, each after those that it calls itself."""
+"""Functions that kernels call, each after the functions that it calls."""
 NOT_INLINED = "far"
 
 
@@ -152,7 +152,7 @@ class Writer(Numbers):
             else:
                 statement()
 
-    # What becomes of a value
+    # Uses of a value
 
     def keep(self, value: str, shape: tuple[int, ...]) -> None:
         """Write code that lets *value* reach a store."""
@@ -201,7 +201,7 @@ class Writer(Numbers):
         mask = self.mask(tile)
         self.line(f"tl.store({y} + {tile.text}, {value}{mask})")
 
-    # Statements that move something
+    # Statements that move data
 
     def load(self, shape: tuple[int, ...], more: str = "") -> str:
         """Write a load of a tile, *more* elements further, and return its name."""
@@ -283,7 +283,7 @@ class Writer(Numbers):
         if self.often(5):
             self.line(f"{total} = tl.dot({a}, {b}, {total})")
         else:
-            self.line(f"{total} += tl.dot({a}, {b}) * 0.5")  # else one operation does both
+            self.line(f"{total} += tl.dot({a}, {b}) * 0.5")  # otherwise one operation does both
 
     def describe(self) -> None:
         """Write a descriptor, and a load or a store of a block with it."""

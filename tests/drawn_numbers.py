@@ -11,10 +11,10 @@ from interpreted import Tensor
 
 DTYPES = ("float16", "float32", "int8", "float64")
 INDICES = 24
-"""Elements of a tensor whose values matter."""
+"""The elements of a tensor whose values matter."""
 LARGEST_INDEX = 50
 LARGEST = 2_000
-"""No scalar is further from 0, so that addresses stay within a tensor."""
+"""The largest absolute value of a scalar, so that addresses stay within a tensor."""
 OPERATIONS = ("+", "*", "//", "%", "cdiv", "min", "max", "-", "&", "^", ">>", "where")
 
 

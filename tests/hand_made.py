@@ -73,7 +73,7 @@ def matmul(size: int, block: int, resident: int) -> Counts:
     waves = programs / min(resident, programs)
     rows, columns = min(-(-resident // across), across), min(resident, across)
     wave = rows * columns * block * block * ITEM + (rows + columns) * a_program
-    times = min(waves, across) - 1  # all rows of the grid, or as many as a wave has, go over b
+    times = min(waves, across) - 1  # each row of the grid, or of a wave if it has fewer, reads b
     passes, flops = Amount.of(programs * size // 64), Amount.of(2 * size**3)
     loads = size * size * across
     return Counts(

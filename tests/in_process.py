@@ -14,7 +14,7 @@ from stand_ins import values_of
 from occupancy_lab.cli import NAME, main
 
 SECONDS = 120
-"""What one command line may take."""
+"""Seconds that one command line may take."""
 
 
 def run(*words: str, text: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
@@ -46,7 +46,7 @@ def check_answered(words: Sequence[str], done: subprocess.CompletedProcess[str])
     assert status in {0, 1, 2}
     assert "Traceback" not in err
     if status == 2 or (status == 1 and err and not out):
-        # The rows of a sweep come out although a file cannot be written.
+        # The rows of a sweep are printed even if a file cannot be written.
         assert out == "" or (words[0] == "sweep" and "cannot be written" in err)
         assert err.startswith(f"{NAME}: ")
         assert err.count("\n") == 1

@@ -23,7 +23,7 @@ import numpy as np
 LINE = 128
 SECTOR = 32
 ARENA, BEFORE, ALIGNMENT = 16 << 20, 1 << 20, 256
-"""Bytes of each tensor, those before its address, and what its address is a multiple of."""
+"""The bytes of each tensor, the bytes before its address, and the address's alignment."""
 MOST_TENSORS = 10
 
 Site = tuple[tuple[int, ...], str, tuple[tuple[int, int], ...]]
@@ -239,12 +239,12 @@ class Notes:
             setattr(builder, method, noted)
         for name, kind in (("reduce", interpreter.ReduceOps), ("scan", interpreter.ScanOps)):
             kind.apply = self._noted(name, kind.apply, _combined)
-        # Once for all: each launch, and each call of a helper, would patch the language again.
+        # Patched once: each launch, and each call of a helper, would patch the language again.
         interpreter._patch_lang(type("Function", (), {"__globals__": {"tl": tl, "core": tl.core}}))
         interpreter._patch_lang = lambda _: interpreter._LangPatchScope()
         interpreter.FunctionRewriter.ast_transformer = _marking(interpreter.ASTTransformer)()
         interpreter.interpreter_builder.options = interpreter.InterpreterOptions(
-            sanitize_overflow=False  # whose checks take half of the time
+            sanitize_overflow=False  # the checks would take half of the time
         )
         tl.static_range = self._unrolled
         vars(builtins).update(_reached=self._reached, _again=self._again)  # Triton's helpers too
@@ -303,7 +303,7 @@ class Notes:
 
         site = self._site(kind)
         addresses = ptrs.data
-        mask = np.broadcast_to(mask, addresses.shape).astype(bool)  # of a scalar it may be int8
+        mask = np.broadcast_to(mask, addresses.shape).astype(bool)  # a scalar's mask may be int8
         item = _get_np_dtype(ptrs.get_element_ty()).itemsize
         active = addresses[mask].astype(np.int64).ravel()
         numbers = {self._number(one) for one in {int(one) >> 12 for one in active}}

@@ -17,7 +17,7 @@ def kept(work: Callable[[RecordedLaunch], Any]) -> Callable[[RecordedLaunch], An
 
     @functools.cache
     def found(launch: RecordedLaunch) -> Any:
-        # Of the call, as the home of this run is set after its modules are imported.
+        # Evaluated per call, as the home of this run is set after its modules are imported.
         folder = Path.home() / "worked" / work.__name__
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{launch.gpu}-{launch.id}"

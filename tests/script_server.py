@@ -11,7 +11,7 @@ from occupancy_lab.compiling.compile import hash_triton
 from occupancy_lab.workers.forked import _serve
 
 MOST = 1 << 17
-"""Bytes of a question: the environment, mainly."""
+"""The most bytes of a question, which is mainly the environment."""
 
 
 def run() -> None:

@@ -13,9 +13,9 @@ from occupancy_lab.workers.child import Child
 
 COMPILER = "occupancy_lab.compiling.process"
 MOST = 3
-"""Processes that wait for a test at a time: the one that waited longest makes room for another."""
+"""The most processes that wait for a test: the one that waited longest is ended first."""
 UNHEARD = {"OCCUPANCY_LAB_CACHE_DIR", "PYTEST_CURRENT_TEST", "COLUMNS", "NO_COLOR"}
-"""Variables on which no compile depends."""
+"""Variables that no compile depends on."""
 
 
 class SharedCompilers:

@@ -20,7 +20,7 @@ FROM_BINARY = (
     *("n_regs", "shared", "programs_per_multiprocessor", "occupancy", "num_programs"),
     *("tutorial_num_programs", "launched", "measured", "us"),
 )
-"""The columns that a configuration has not that could not be compiled."""
+"""The columns that a configuration lacks if it cannot be compiled."""
 
 
 def row(  # noqa: PLR0913 - what a row is made of
@@ -102,7 +102,7 @@ def table_of(rows: list[dict[str, Any]]) -> pd.DataFrame:
 
 def rows() -> list[dict[str, Any]]:
     """Return launches of every use: a benchmark of three widths, an example, held-out shapes."""
-    # With 28 registers a thread 8 programs of 8 warps fit, and the tutorial's formula says 9.
+    # With 28 registers per thread 8 programs of 8 warps fit, and the tutorial's formula says 9.
     benchmark = [
         launch | {"use": "benchmark"}
         for cols, times in {256: (12, 9, 8), 512: (13, 11, 9), 1024: (20, 16, 15.5)}.items()
@@ -113,7 +113,7 @@ def rows() -> list[dict[str, Any]]:
             row("softmax_row", cols, 4, 1, us=times[2], predicted_us=9.0 - cols / 300, n_regs=24),
         )
     ]
-    # With 22 registers a thread 4 programs of 16 warps fit, and the tutorial's formula says 5.
+    # With 22 registers per thread 4 programs of 16 warps fit, and the tutorial's formula says 5.
     example = [
         row(us=14.0, predicted_us=15.0),
         row(us=13.5, predicted_us=13.0, num_stages=2, n_regs=38),

@@ -48,7 +48,7 @@ CALIBRATION = Calibration(
     triton="3.6.0",
     units={"launch_us": 2.7, "read_gbs": 4400.0, "l2_loads": 0.53},
 )
-"""Of no GPU that there is."""
+"""A calibration of no real GPU."""
 
 
 UNLISTED = dataclasses.replace(
@@ -59,7 +59,7 @@ UNLISTED = dataclasses.replace(
     bandwidth_gbs=3000.0,
     architecture=dataclasses.replace(find_gpu("sm_90").architecture, max_warps=40),
 )
-"""A GPU that the table of devices lacks, as its driver describes it: not with sm_90's limits."""
+"""A GPU that the table of devices lacks, as its driver describes it: sm_90's limits differ."""
 
 
 def put_here(patch: pytest.MonkeyPatch, *names: str | Gpu) -> None:

@@ -151,7 +151,7 @@ def test_keys_are_equal_just_where_tritons_are(
     target: Any, function: Any, launches: list[tuple[Any, ...]]
 ) -> None:
     """Two launches share a key of the store exactly if Triton would launch one kernel."""
-    if function is annotated:  # Triton refuses a tensor for a number only when it compiles
+    if function is annotated:  # Triton refuses a tensor in place of a number only when it compiles
         launches = [
             tuple(7 if isinstance(one, torch.Tensor) else one for one in launch)
             for launch in launches

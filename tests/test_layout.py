@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = "occupancy_lab"
 ABOVE = "all above"
 FACADE = {"__init__", "__main__"}
-"""The modules that are the package's face: they name what all others have."""
+"""The modules that are the package's interface: they name objects of all others."""
 
 
 def modules() -> dict[str, Path]:

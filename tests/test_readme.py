@@ -22,7 +22,7 @@ README, DOCS = ROOT / "README.md", ROOT / "docs"
 PAGES = {path: path.read_text("utf-8") for path in (README, *sorted(DOCS.glob("*.md")))}
 KERNELS = PAGES[DOCS / "kernels.md"]
 OTHERS = ("autotune.md", "check.md", "explore.md", "softmax.md", "trace.md")
-"""Pages with numbers that were measured, and parts of programs."""
+"""Pages with measured numbers, and parts of programs."""
 WHOLE = "".join(text for path, text in PAGES.items() if path.name not in OTHERS)
 
 

@@ -584,7 +584,7 @@ def checked(kernel: str, signature: str | None, **options: Any) -> None:
             assert from_example(kernel, words)
         return
     assert lines
-    if KERNELS[kernel] is innermost(KERNELS[kernel]):  # else an autotuner gives the rest
+    if KERNELS[kernel] is innermost(KERNELS[kernel]):  # otherwise an autotuner gives the rest
         for line in lines[:3]:
             launch(KERNELS[kernel], line)
 

@@ -17,8 +17,7 @@ from occupancy_lab.work.counting import Counting, count_launch
 LAUNCH = next(one for one in recorded_launches() if one.trial == "swiglu 22016")
 """A launch that reads a matrix and writes one of half its size."""
 BYTES = int(LAUNCH.row["tensor_bytes"])
-"""Those of its tensors."""
-"""What it took, with the L2 cache empty."""
+"""The bytes of its tensors."""
 
 
 def calculated() -> Calculation:

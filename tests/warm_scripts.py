@@ -18,7 +18,7 @@ from occupancy_lab.workers.child import Child, loading
 
 SCRIPTS = "occupancy_lab.compiling.script_process"
 LATER = {"CUDA_VISIBLE_DEVICES", "PATH", "TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"}
-"""Variables that nothing reads before a script runs."""
+"""Variables that are not read before a script runs."""
 
 
 class WarmScripts:

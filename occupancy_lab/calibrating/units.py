@@ -159,7 +159,7 @@ L2 cache, and of 64 MiB."""
 DTYPES = ("float16", "bfloat16", "float32", "float8_e4m3fn", "int8")
 TILES = ((64, 64), (128, 128), (128, 256))
 DEPTH_BYTES = 128
-"""Bytes of a row of an operand, as matrix products usually load it."""
+"""The bytes of a row of an operand, as matrix products usually load it."""
 PRODUCT_WARPS, MOST_WARPS, MOST_SUMS = (4, 8), 16, 1 << 15
 """Programs share a multiprocessor up to this many warps, or this many sums in registers."""
 PRODUCT_CYCLES, FLOPS_BYTES = 4_000_000, 8192

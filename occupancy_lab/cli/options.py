@@ -356,7 +356,7 @@ DESCRIBED = (
 )
 """The names of the options in `described_options`."""
 OF_LAUNCH = tuple(name for name in DESCRIBED if name != "options")
-"""Those of them that do not apply to a matrix."""
+"""The options among them that do not apply to a matrix."""
 _OF_ANY = (*DESCRIBED, "num_warps", "num_stages", "triton", "compile_timeout", "retry_failed")
 _OF_EITHER = {"launch", "gpus", "no_cache", "form", "full", "source", "quiet", "top"}
 _USUAL = ("rows", "dtype", "kernel", "block_size", "num_warps", "num_stages", "options")

@@ -18,7 +18,7 @@ Value = bool | int | float
 USUAL: dict[str, Value] = {"bool": False, "int": 16, "float": math.nan}
 """The value assumed for each kind; nan passes through arithmetic, and 16 makes no grid empty."""
 OWN = (str(Path(__file__).parents[1]), "<")
-"""How the file names of this package begin, and those of code that is in no file."""
+"""The beginnings of the file names of this package, and of code that is in no file."""
 LIBRARIES = (*(f"{os.sep}{name}{os.sep}" for name in ("torch", "triton")), "torchinductor_")
 """Parts of the file names of torch, of Triton, and of the code that Inductor writes."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import os
 import re
 import subprocess
@@ -32,7 +33,7 @@ from occupancy_lab.errors import (
     refuse,
     unreadable,
 )
-from occupancy_lab.kernel import OPTIONS
+from occupancy_lab.kernel import OPTIONS, check_is_compiled
 from occupancy_lab.launch import constant_text
 from occupancy_lab.options import KNOBS
 from occupancy_lab.values import Failure, Status
@@ -72,7 +73,7 @@ PASSING = (OSError, MemoryError, subprocess.SubprocessError)
 COMPLAINT = r"\berror *:|is not defined for option"
 """What ptxas prints if it rejects a kernel or a target. It also fails without printing this."""
 PLACED = re.compile(r"([^\s/]+\.py:\d+):\d+: error:")
-"""How a later stage of Triton's compiler prints the place of an error in a kernel."""
+"""The place of an error in a kernel, as a later stage of Triton's compiler prints it."""
 USUAL_OPTIONS = {*OPTIONS, *KNOBS}
 """The options that every launch passes and that both vendors' compilers take."""
 CUT_OFF = (ValueError, KeyError)
@@ -226,8 +227,7 @@ def kernel_launch(kernel: Kernel, problem: Problem, config: Config, target: Targ
     Options that only the other vendor's compiler has are left out. Raises InputError if Triton
     interprets kernels, and for a kernel made of torch operations.
     """
-    if kernel.function is None:
-        refuse(f"{kernel.name} is made of torch operations: Triton compiles nothing of it")
+    check_is_compiled(kernel)
     _check_compiles()
     launch = kernel.launch(problem, config)
     foreign = foreign_options(launch.options(kernel.function).keys() - USUAL_OPTIONS, target)
@@ -413,9 +413,10 @@ def _message(error: BaseException) -> str:
 
 
 def _failed_line(error: BaseException) -> str:
-    """Return the line that raised *error*, which has no message."""
-    if line := _line_with_caret(str(error)):
-        return line
+    """Return the line of a kernel at a caret in *error*, or else the line that raised *error*."""
+    for before, line in itertools.pairwise(str(error).splitlines()):
+        if line.strip() == "^":
+            return f"it fails at `{before.strip()}`"
     frames = traceback.extract_tb(error.__traceback__)[-1:]
     return type(error).__name__ + "".join(f" at `{frame.line}`" for frame in frames if frame.line)
 
@@ -437,13 +438,6 @@ def _place(error: BaseException, function: Any) -> str:
     starts = (line.lstrip().startswith("def ") for line in found.raw_src)
     first = found.starting_line_number + [*starts].index(True)
     return f"{Path(found.fn.__code__.co_filename).name}:{first + number - 1}"
-
-
-def _line_with_caret(text: str) -> str:
-    """Return the line of a kernel's source that the caret below it points at, or ""."""
-    lines = text.splitlines()
-    carets = [place for place, line in enumerate(lines) if line.strip() == "^" and place]
-    return f"it fails at `{lines[carets[0] - 1].strip()}`" if carets else ""
 
 
 def _telling_line(text: str) -> str:

@@ -238,7 +238,11 @@ class Compiler:
 
     def _look_up(self, wanted: Compilation) -> str:
         """Return the key of *wanted* in `_outcomes`, and fill the outcome if the store has it."""
-        key, name = self._key(wanted)
+        if self.environment.is_running:
+            key = resource_key(wanted.function, wanted.launch, wanted.target)
+            name = key_digest(key)
+        else:
+            key, name = None, key_digest([wanted.name, repr(wanted.launch), str(wanted.target)])
         if name in self._outcomes:
             return name
         self._keys[name] = key
@@ -255,13 +259,6 @@ class Compiler:
             if stored is not None:
                 self._outcomes[name] = stored
         return name
-
-    def _key(self, wanted: Compilation) -> tuple[dict[str, Any] | None, str]:
-        """Return the key in the store, or None if another Triton compiles, and a name."""
-        if not self.environment.is_running:
-            return None, key_digest([wanted.name, repr(wanted.launch), str(wanted.target)])
-        key = resource_key(wanted.function, wanted.launch, wanted.target)
-        return key, key_digest(key)
 
     def _compile_missing(self, missing: dict[str, Compilation], *, texts: bool = False) -> None:
         """Compile what is *missing*, and keep the *texts* of each in memory if they are needed."""

@@ -38,7 +38,7 @@ SYMBOL = "<IBBHQQ"
 MOST_SHARED = 2
 """Sections that may share a byte on average: from sm_100 on ptxas puts the PTX in two."""
 LONGEST_NAME = 1024
-"""Bytes of a name that are read: a kernel's name is its Python function's behind a short prefix."""
+"""The most bytes of a name that are read: a kernel's is its function's after a short prefix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ them out in the binary from sm_90 on (the symbol .nv.reservedSmem)."""
 RESERVE_IN_BINARY_FROM = 90
 
 SUBROUTINE = "$__internal_"
-"""How the names of ptxas's own subroutines begin, such as the slow path of a division."""
+"""The prefix of ptxas's own subroutines, such as the slow path of a division."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -331,7 +331,9 @@ class _Pinned:
         self.makers = {name: self._making(getattr(torch, name)) for name in names}
         self.methods = {
             "pin_memory": lambda own, *_: self._pin(own.clone()),
-            "is_pinned": lambda own, *_: self._is_pinned(own),
+            "is_pinned": lambda own, *_: (
+                own.is_cpu and own.untyped_storage().data_ptr() in self._addresses
+            ),
         }
 
     def _pin(self, made: Any) -> Any:
@@ -347,9 +349,6 @@ class _Pinned:
             return self._pin(made) if pinned else made
 
         return making
-
-    def _is_pinned(self, own: Any) -> bool:
-        return own.is_cpu and own.untyped_storage().data_ptr() in self._addresses
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """Where an instruction can lead besides the next one."""
+    """A jump of an instruction to another one."""
 
     target: int | None
     """The number of the target instruction; None where the program ends."""

@@ -98,20 +98,20 @@ def _by_cpu_kernel(op: Any, *args: Any) -> Any:
 
 
 def _place(tensor: torch.Tensor, storage: Any, like: torch.Tensor) -> torch.Tensor:
-    """Make *tensor* lie in *storage* as *like* lies in its own storage."""
+    """Give *tensor* the place in *storage* that *like* has in its own storage."""
     where = like.storage_offset(), like.shape, like.stride()
     op = _aten.set_.source_Storage_storage_offset
     return _by_cpu_kernel(op, tensor, storage, *where)  # type: ignore[no-any-return]
 
 
 def _tensor_in(storage: Any, like: torch.Tensor) -> torch.Tensor:
-    """Return a tensor on "cuda" that lies in *storage* as *like* lies in its own storage."""
+    """Return a tensor on "cuda" with the place in *storage* that *like* has in its own."""
     made = _by_cpu_kernel(_aten.as_strided.default, _of_dtype(like.dtype), [0], [1], 0)
     return _place(made, storage, like)
 
 
 def _stand_in(tensor: torch.Tensor, storage: Any) -> torch.Tensor:
-    """Return a tensor in *storage*, of another device, that lies there as *tensor* in its own."""
+    """Return a tensor in *storage*, of another device, placed there as *tensor* is in its own."""
     made = torch.empty(0, dtype=tensor.dtype, device=storage.device)
     where = tensor.storage_offset(), tensor.shape, tensor.stride()
     return made.set_(storage, *where)

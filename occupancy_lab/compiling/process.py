@@ -118,7 +118,7 @@ class _NoTorch(ModuleType):
     """Stands in for torch, which Triton imports to recognize tensors."""
 
     class Tensor:
-        """No argument is an instance of it."""
+        """A class without instances, so that no argument is a tensor."""
 
 
 @contextlib.contextmanager

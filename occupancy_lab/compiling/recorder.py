@@ -102,7 +102,7 @@ class _Thread(threading.local):
 
 
 class Recorder:
-    """Notes the launches that all threads and processes make while it is `recording`."""
+    """Notes the launches of all threads and processes while it is `recording`."""
 
     def __init__(self, gpu: Gpu, store: Store, folder: Path, assumed: Mapping[str, Value]) -> None:
         """Let the script's further processes keep their notes in *folder*.

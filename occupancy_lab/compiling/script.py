@@ -74,7 +74,7 @@ class Ran:
     launches: tuple[ScriptLaunch, ...]
     printed: str
     failure: str | None
-    """Why it did not come to its end, as a sentence; None if it did."""
+    """Why the script did not come to its end, as a sentence; None if it did."""
     status: int
     """Python's exit status afterwards."""
     faults: tuple[str, ...]

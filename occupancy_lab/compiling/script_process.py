@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 MOST_PRINTED = 1 << 20
-"""How many characters of a script's output are shown; the last characters."""
+"""How many of the last characters of a script's output are shown."""
 _ran: list[tuple[Run, Recorder]] = []
 """The Run that this process made and its recorder, for the compiles that follow."""
 

@@ -29,7 +29,7 @@ begin({gpu!r}, {store!r}, {folder!r}, {given!r})
 """
 """Code that runs before what a process of multiprocessing is to run."""
 STARTS = ("from multiprocessing.spawn import", "from multiprocessing.forkserver import")
-"""How the code of a process of multiprocessing begins."""
+"""The beginning of the code of a process of multiprocessing."""
 LISTS_GPUS = {"cuda": "nvidia-smi", "hip": "rocm-smi"}
 """The program that lists GPUs: programs learn the GPU's vendor from its exit status."""
 _process = contextlib.ExitStack()

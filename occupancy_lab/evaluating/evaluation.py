@@ -151,7 +151,7 @@ class Result:
     use: str
     """tuning, held out, fresh, check, or another value of `use`; "all" without such a column."""
     basis: str
-    """What the predicted times rest on."""
+    """The basis of the predicted times."""
     calibrated: bool
     """Whether launches on such a GPU were measured before."""
     shapes: int

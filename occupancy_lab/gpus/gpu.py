@@ -263,7 +263,7 @@ class Gpu:
 
     @property
     def has_rates(self) -> bool:
-        """Whether its size, clock and bandwidth are known, which predictions need."""
+        """Whether the size, clock and bandwidth are known, which predictions need."""
         return None not in {self.multiprocessors, self.boost_mhz, self.bandwidth_gbs}
 
     @property

@@ -44,7 +44,7 @@ LIFETIME = dt.timedelta(hours=24)
 PASSING = frozenset({"device lost", "out of memory"})
 """Outcomes that another try may improve: a batch with such an outcome is measured again."""
 _VARIABLES = ("CUDA", "HIP", "NVIDIA", "PYTORCH", "ROC", "TORCH", "TRITON", "PTXAS", "LLVM")
-"""How the names of environment variables begin that a time may depend on."""
+"""The prefixes of environment variables that a time may depend on."""
 
 
 class Journal:

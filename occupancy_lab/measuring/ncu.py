@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 TIMEOUT = 120.0
 """Seconds that one launch may take under Nsight Compute; it takes about 3."""
 PLACES = ("usr/local/cuda*/bin/ncu", "opt/nvidia/nsight-compute/*/ncu")
-"""Where NVIDIA's installers put it, relative to the root."""
+"""Patterns of the paths of NVIDIA's installers, relative to the root."""
 
 FRACTIONS = frozenset({"theoretical_occupancy", "achieved_occupancy"})
 """The fields that are not integers."""
@@ -63,7 +63,7 @@ class NcuProfile:
     """Programs launched."""
     limit_registers: int | None = _metric("launch__occupancy_limit_registers")
     limit_shared: int | None = _metric("launch__occupancy_limit_shared_mem")
-    """Of the carve-out that the driver chose, not of the largest shared memory."""
+    """The limit by the carve-out that the driver chose, not by the largest shared memory."""
     limit_warps: int | None = _metric("launch__occupancy_limit_warps")
     limit_programs: int | None = _metric("launch__occupancy_limit_blocks")
     """Program slots."""

@@ -32,7 +32,7 @@ VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 
 @dataclass(frozen=True, slots=True)
 class TimedLaunch:
-    """What is launched on a problem: a kernel's configuration, or a provider."""
+    """A launch on a problem: of a kernel's configuration, or of a provider."""
 
     kernel: str
     """The kernel's name for `load_kernel`, or the provider's name."""

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 KERNEL, TUTORIAL, COPY = "kernel", "tutorial", "copy"
 ALL = (KERNEL, TUTORIAL, *PROVIDERS)
-"""What can be timed: the kernel, the tutorial's launch of `softmax`, and the providers."""
+"""The names that can be timed: the kernel, the tutorial's launch of `softmax`, and providers."""
 UNTIMED = Measurement("not launched", None)
 
 

@@ -76,7 +76,7 @@ class Check:
     source: str
     """The source of the answer: the driver, a cooperative launch, or Nsight Compute (ncu)."""
     reason: str | None = None
-    """Why it was not checked."""
+    """Why the value was not checked."""
 
 
 class Verification(Answer, tuple[Check, ...]):

@@ -126,7 +126,7 @@ class Calculation:
 
     @functools.cached_property
     def next_steps(self) -> tuple[NextStep, ...]:
-        """How far each resource is from the next cliff."""
+        """The distance of each resource from the next cliff."""
         return next_steps(self.resources, self.architecture)
 
     @functools.cached_property

@@ -92,7 +92,7 @@ class Candidate:
     """Programs that the whole GPU holds at once; None if its size is not known."""
 
     def plan(self, problem: Problem, gpu: Gpu) -> LaunchPlan | None:
-        """Return how it is launched on *problem*, or None if it cannot be."""
+        """Return the plan of a launch on *problem*, or None if it cannot be launched."""
         try:
             check_config(self.kernel, problem, self.config, gpu)
         except InputError:
@@ -173,7 +173,7 @@ def _candidates(
     records = [run for run in runs if isinstance(run, Record)]
     if not records:
         reasons = [run.failure.reason for run in runs if isinstance(run, Failed)]
-        why = reasons[0] if reasons else "no kernel takes rows that lie so"
+        why = reasons[0] if reasons else "no kernel takes rows with these strides and addresses"
         refuse(f"nothing can be launched on {problem.cols} {problem.dtype} columns: {why}")
     timed = [(run.prediction.us, run) for run in records if run.prediction is not None]
     return tuple(

@@ -96,17 +96,13 @@ class _Softmax(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None]:
-        return _gradient(ctx.saved_tensors[0], dy, ctx.dim), None
-
-
-def _gradient(y: Tensor, dy: Tensor, dim: int) -> Tensor:
-    """Return the gradient of x, in torch's own operations if it may be differentiated again."""
-    if torch.is_grad_enabled() and (y.requires_grad or dy.requires_grad):
-        return y * (dy - (dy * y).sum(dim, keepdim=True))
-    if torch.compiler.is_compiling() or _is_watched(y) or _is_watched(dy):
-        found: Tensor = _backward_operator(y, dy, dim)
-        return found
-    return _launched(BACKWARD, dim, y, dy)
+        y = ctx.saved_tensors[0]
+        if torch.is_grad_enabled() and (y.requires_grad or dy.requires_grad):
+            # Torch's own operations can be differentiated again.
+            return y * (dy - (dy * y).sum(ctx.dim, keepdim=True)), None
+        if torch.compiler.is_compiling() or _is_watched(y) or _is_watched(dy):
+            return _backward_operator(y, dy, ctx.dim), None
+        return _launched(BACKWARD, ctx.dim, y, dy), None
 
 
 def _launched(kernels: tuple[str, ...], dim: int, *tensors: Tensor) -> Tensor:

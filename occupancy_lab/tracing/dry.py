@@ -318,7 +318,7 @@ class DryTrace:
 
     @property
     def shown(self) -> tuple[TracedKernel, ...]:
-        """Its kernels; an autotuned kernel only in the configuration predicted to be fastest."""
+        """The kernels, an autotuned one only in the configuration predicted to be fastest."""
         return shown_kernels(self.trace.found)
 
     @property
@@ -517,11 +517,9 @@ def _kernels(traces: Sequence[DryTrace]) -> Iterator[Table]:
     if not longest:
         return
     names = sorted(longest, key=lambda name: longest[name], reverse=True)
-    rows = tuple(
-        (short_name(name), *(_cell(of_names.get(name)) for of_names in found)) for name in names
-    )
-    yield Table(("kernel", *(one.gpu.key for one in traces)), rows)
-
-
-def _cell(time: KernelTime | None) -> str:
-    return "-" if time is None else duration(time.us)
+    rows = []
+    for name in names:
+        times = (of_names.get(name) for of_names in found)
+        cells = ("-" if one is None else duration(one.us) for one in times)
+        rows.append((short_name(name), *cells))
+    yield Table(("kernel", *(one.gpu.key for one in traces)), tuple(rows))

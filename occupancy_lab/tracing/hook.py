@@ -51,7 +51,7 @@ UNTIMED = 200
 FIRST = 5
 """The first launches of a grid that are all timed, before only one in `sample` is."""
 FLUSH_NS, NEW_NS = 1_000_000_000, 50_000_000
-"""How old the written counts may be at a launch that is looked at, and at a new kernel."""
+"""The greatest age of the written counts at a launch that is looked at, and at a new kernel."""
 MOST_ERRORS = 20
 
 

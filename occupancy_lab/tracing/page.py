@@ -53,7 +53,7 @@ class Outcome:
 
     command: tuple[str, ...]
     status: int
-    """Its exit status; -N if signal N ended it, as in subprocess."""
+    """The exit status; -N if signal N ended the program, as in subprocess."""
     started: bool
     """Whether one of its Pythons noted anything at all."""
     ran: Ran | None = None
@@ -71,7 +71,13 @@ def write_trace(found: Traced, outcome: Outcome | None) -> Document:
     if not found.kernels:
         sentences = (*_dry_sentences(found, outcome), *_faults(found))
         sections = (Section("", (), sentences),) if sentences else ()
-        return Document(title, (f"{_nothing(outcome)}.",), sections)
+        nothing = NOTHING
+        if outcome is not None and not outcome.started:
+            nothing = (
+                "Nothing could be noted: the program is not Python, or ignores PYTHONPATH or"
+                " sitecustomize, as -E, -I and -S make it do"
+            )
+        return Document(title, (f"{nothing}.",), sections)
     shown = shown_kernels(found)
     times = {id(one): one.time for one in shown if one.time is not None}
     measured = any(one.measured for one in times.values())
@@ -365,15 +371,6 @@ def _strange_sentences(shown: Sequence[TracedKernel]) -> Iterator[str]:
 
 def _named(names: Iterable[str]) -> str:
     return listed(some_of([*dict.fromkeys(map(literal, names))], MOST_NAMED))
-
-
-def _nothing(outcome: Outcome | None) -> str:
-    if outcome is None or outcome.started:
-        return NOTHING
-    return (
-        "Nothing could be noted: the program is not Python, or ignores PYTHONPATH or"
-        " sitecustomize, as -E, -I and -S make it do"
-    )
 
 
 def configuration(kernel: TracedKernel) -> str:

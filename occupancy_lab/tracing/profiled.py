@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 COPIES = ("Memcpy", "Memset")
-"""How CUPTI's names for copies and for setting memory begin."""
+"""The beginnings of CUPTI's names for copies and for setting memory."""
 OWN = "spin_kernel"
 """The kernel of torch.cuda._sleep, which keeps the GPU busy for a launch that is timed."""
 clock = time.perf_counter_ns

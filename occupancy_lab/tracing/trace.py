@@ -85,7 +85,7 @@ class Trace(Answer):
 
     @property
     def found(self) -> Traced:
-        """What was launched; raises InputError before the end of the block."""
+        """The launches; InputError before the end of the block."""
         if self._found is None:
             refuse("the trace has not ended; ask for it after its block")
         return self._found

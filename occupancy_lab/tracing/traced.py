@@ -111,10 +111,10 @@ class TracedKernel:
     constexprs: Mapping[str, str]
     target: Target | None
     calculation: Calculation | None
-    """How it fills its GPU; None if that is not known, as `reason` explains."""
+    """How the kernel fills its GPU; None if that is not known, as `reason` explains."""
     reason: str | None
     gpu_source: str
-    """How its GPU is known."""
+    """How the GPU is known."""
     grids: tuple[GridLaunches, ...]
     """The launches of all processes, the most frequent grid first."""
     parts: tuple[Part, ...]
@@ -317,12 +317,12 @@ def _filling(plan: LaunchPlan | None) -> dict[str, float | None]:
 
 @dataclass(frozen=True, slots=True)
 class GpuTime:
-    """What GPUs did in a time, by torch.profiler; concurrent activities count separately."""
+    """The activities of GPUs in a time, by torch.profiler; concurrent ones count separately."""
 
     span_us: float
     """From the start of the first activity to the end of the last."""
     busy_us: float
-    """How much of that time the GPUs did anything."""
+    """The part of that time in which the GPUs did anything."""
     triton_us: float
     """The time of Triton's kernels."""
     copies_us: float
@@ -377,9 +377,9 @@ class Process:
     empty_us: float
     """The time of two events around a kernel, which is subtracted from each launch's time."""
     errors: tuple[str, ...]
-    """What failed in noting."""
+    """The errors in noting."""
     gpu_time: GpuTime | None = None
-    """What its GPUs did; None without a profiler."""
+    """The activities of its GPUs; None without a profiler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,7 +432,7 @@ class Traced:
     untried: tuple[str, ...] = ()
     """Kernels for which nothing was tried, because the time was over."""
     handovers: tuple[Handover, ...] = ()
-    """What kernels write and the next launch reads."""
+    """Tensors that kernels write and the next launch reads."""
     failed: tuple[str, ...] = ()
     """Kernels for which nothing could be tried: their texts are gone, or do not compile here."""
     minor: tuple[str, ...] = ()

@@ -46,7 +46,7 @@ HEAVY = 1 / 8
 """Accesses to local memory are heavy above this share of a pass's instructions."""
 IN_BINARY = frozenset(one.name for one in OPTIONS if one.in_binary)
 NOT_ARGUMENTS = frozenset({"grid", "warmup"})
-"""What Triton passes to the hooks besides the kernel's arguments."""
+"""The names of Triton's arguments to the hooks besides the kernel's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Tried:
 
     @property
     def record(self) -> Record:
-        """Its record; InputError if it cannot run."""
+        """The record of the launch; InputError if it cannot run."""
         if isinstance(self.run, Failed):
             refuse(self.run.failure.reason)
         return self.run
@@ -99,7 +99,7 @@ class Tried:
         )
 
     def is_dominated_by(self, other: Tried) -> bool:
-        """Return whether it spills heavily and *other* does the same work without, no worse placed.
+        """Return whether this launch spills heavily and *other* does as much without spilling.
 
         Both have the same blocks and programs. *other* has no access to local memory, at least as
         many resident warps and stages, and its programs issue no more instructions in a pass. At

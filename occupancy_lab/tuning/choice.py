@@ -140,7 +140,7 @@ class Tuning(Answer):
 
     gpu: Gpu
     launched: str
-    """What is launched: the matrix, or the kernel, with its grid if there is only one."""
+    """The subject of the tuning: the matrix, or the kernel, with its grid if there is only one."""
     problem: Problem | None
     """The matrix; None if the launch is of another kind."""
     best: Choice
@@ -164,7 +164,7 @@ class Tuning(Answer):
 
     @property
     def basis(self) -> str:
-        """What the predictions rest on."""
+        """The basis of the predictions."""
         rows = self.table[self.table["predicted_us"].notna()]
         return str(rows["basis"].iloc[0])
 

@@ -77,14 +77,14 @@ def tuned(file: str | Path) -> Callable[[Any], Tuned]:
 class _Way:
     run: Callable[..., Any]
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What is passed in addition to the launch line's arguments."""
+    """The values passed in addition to the launch line's arguments."""
     pre_hook: Callable[[dict[str, Any]], Any] | None = None
     config: Any = None
     """Triton's Config; None without one, or if an autotuner chooses."""
     only: Mapping[str, Any] | None = None
-    """What a launch must pass for this, as in `TunedLaunch.only`; None accepts anything."""
+    """The numbers that a launch must pass, as in `TunedLaunch.only`; None accepts any."""
     elsewhere: _Way | None = None
-    """How any other launch is made."""
+    """The way of any other launch."""
 
 
 class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types

@@ -73,7 +73,7 @@ class TunedFile(Answer):
     gpus: Mapping[str, tuple[TunedLaunch, ...]]
     """The choices by the GPU's key."""
     basis: Mapping[str, str] = field(default_factory=dict)
-    """What the times rest on, by the GPU's key."""
+    """The basis of the times, by the GPU's key."""
     left_out: tuple[LeftOut, ...] = field(default=())
     stopped: tuple[str, ...] = ()
     """The keys of GPUs whose search stopped at its limit."""

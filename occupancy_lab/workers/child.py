@@ -66,9 +66,9 @@ killed before starting the child leaves no folder behind."""
 START_TIMEOUT = 120.0
 """Seconds until a process has finished its imports: torch takes many from a cold disk."""
 FOLDER = "occupancy-lab-child-"
-"""How the name of a child's temporary folder begins."""
+"""The prefix of the name of a child's temporary folder."""
 PRINTED = "printed-"
-"""How the names of files with captured output in a child's folder begin."""
+"""The prefix of the names of files with captured output in a child's folder."""
 DYING = 1.0
 """Seconds that a process may take to end after its last output: it may write a core."""
 TAIL_BYTES = 65536
@@ -461,7 +461,7 @@ def _no(plain: Any, kind: str) -> ValueError:
 
 
 class Printed:
-    """What was printed in a `captured` block; empty until the block ends."""
+    """The output of a `captured` block; empty until the block ends."""
 
     text = ""
 

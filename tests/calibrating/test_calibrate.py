@@ -45,14 +45,6 @@ def test_answer_tells_time_place_and_units(made: Calibrated) -> None:
     assert document.sections == (made.units.to_section(),)
 
 
-def test_without_a_gpu_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a GPU calibrating is refused before any launch."""
-    put_here(monkeypatch)
-    monkeypatch.setattr(units, "measure_units", pytest.fail)
-    with pytest.raises(InputError, match="calibrate needs a GPU of this machine; none was found"):
-        calibrate_here()
-
-
 def test_a_gpu_that_gives_no_number_keeps_what_was_known(
     made: Calibrated, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,7 +43,7 @@ MEANT = {
     "special": ("MUFU.EX2", 8),
     "code": ("FFMA", 4),
 }
-"""What a step of a probe is to be on an H100, and how many of them, by nvdisasm."""
+"""The instructions that a probe's step must have on an H100, and how many, by nvdisasm."""
 PRODUCTS = {
     "float16": ("float32", "HGMMA.64x128x16.F32"),
     "bfloat16": ("float32", "HGMMA.64x128x16.F32.BF16"),

@@ -13,7 +13,7 @@ from hostile_files import within
 
 TOOL = Path(sys.executable).with_name("occupancy-lab")
 SECONDS = 60
-"""What a command that takes half a second may take on a machine with other things to do."""
+"""Seconds that a command of half a second may take on a busy machine."""
 EXPLAIN = "explain --cols 781 --gpu h100"
 
 
@@ -62,7 +62,7 @@ def is_one_sentence(done: subprocess.CompletedProcess[str], part: str) -> bool:
 
 
 COMMANDS = ["gpus --json", "--help", EXPLAIN, "occupancy --points $POINTS"]
-"""One of each way to print."""
+"""A command for each way to print."""
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -190,7 +190,7 @@ SOURCES = {
     "raises": b"raise ValueError('no')",
     "pipe": None,
 }
-"""Files that are no kernel's; None is a pipe that nobody writes to."""
+"""Files without a kernel; None is a pipe without a writer."""
 
 
 def put_source(file: Path, source: str) -> Path:

@@ -150,13 +150,6 @@ def test_what_a_launch_has_no_use_for_is_refused(words: tuple[str, ...]) -> None
     assert REFUSED[words] in done.stderr
 
 
-def test_a_name_that_is_no_file_is_pointed_to_the_option() -> None:
-    """A lab kernel's name in place of FILE.py:FUNCTION suggests --kernel."""
-    done = run("explain", "softmax", "--cols", "781")
-    assert done.returncode == 2
-    assert "a kernel of the lab is given as --kernel" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("command", "option"),
     [

@@ -52,7 +52,7 @@ BINARY = (
 )
 IN_PLACE = ("add_", "mul_", "copy_", "sub_", "bitwise_and_", "fill_", "masked_fill_", "clamp_")
 MOST = 1000
-"""Elements of a tensor: those of more are not kept."""
+"""The most elements of a tensor: larger ones are not kept."""
 LAUNCHED: collections.Counter[int] = collections.Counter()
 
 
@@ -114,7 +114,7 @@ class Program:
         try:
             of_cpu = call(*(pair.cpu for pair in pairs))
         except (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError):
-            return  # a GPU may take what the CPU has no kernel for, and refuse it otherwise
+            return  # the CPU may lack a kernel that a GPU has
         of_gpu = call(*(pair.gpu for pair in pairs))
         for gpu, cpu in zip(_leaves(of_gpu), _leaves(of_cpu), strict=not unknown):
             if not isinstance(cpu, torch.Tensor):
@@ -123,7 +123,7 @@ class Program:
             assert gpu.is_cuda, gpu.device
             assert gpu.dtype == cpu.dtype, (gpu.dtype, cpu.dtype)
             pair = Pair(gpu, cpu)
-            if unknown and gpu.shape != cpu.shape:  # by values that differ from run to run
+            if unknown and gpu.shape != cpu.shape:  # as values differ from run to run
                 pair = Pair(torch.empty_like(cpu, device="cuda"), cpu)
             if unknown:
                 self.forget(pair)
@@ -146,7 +146,7 @@ class Program:
         name, dim = self.draw(st.sampled_from(ALONG)), self.draw(st.integers(-2, 2))
         if name == "flip":
             self.same(lambda x: x.flip([dim]), self.some())
-        elif "softmax" in name:  # of no elements the CPU takes what is no float as well
+        elif "softmax" in name:  # without elements, the CPU accepts other types too
             self.same(lambda x: getattr(x.float(), name)(dim=dim), self.some())
         else:
             self.same(lambda x: getattr(x, name)(dim=dim), self.some())
@@ -204,7 +204,7 @@ class Program:
         name = self.draw(st.sampled_from([*IN_PLACE, "set", "scatter"]))
         number = self.draw(st.sampled_from([0, 1, 3]))
         if pair.cpu.numel() != pair.cpu.untyped_storage().nbytes() // pair.cpu.element_size():
-            return  # elements may lie twice in it
+            return  # an element may occur in it twice
 
         def call(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             match name:

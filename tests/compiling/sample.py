@@ -218,7 +218,7 @@ define amdgpu_kernel void @copying(
   ret void
 }
 """
-"""A kernel with three loads from global memory to LDS, one of them without an offset a lane."""
+"""A kernel with three loads from global memory to LDS, one of them without per-lane offsets."""
 
 
 def assemble_ptx(ptx: str, arch: str, folder: Path) -> tuple[bytes, int]:

@@ -32,7 +32,7 @@ METADATA = {
     "sgpr_spills": ".sgpr_spill_count",
 }
 GRANULES = {"gfx908": 4, "gfx1250": 16}
-"""VGPRs a step of the descriptor's count; elsewhere 8."""
+"""VGPRs per step of the descriptor's count; 8 for other architectures."""
 GRID = [
     (256, 1, 1, {}),
     (1024, 8, 2, {}),
@@ -51,7 +51,7 @@ NAMES = (
     (r"scratch_store|buffer_store\w* \w+(\[[\d:]+\])?, off,", "local_stores"),
     (r"(global|buffer|flat)_(load|store)", "global_accesses"),
 )
-"""The fields in which llvm-objdump's instructions count, by the first form that fits."""
+"""The field that counts an instruction of llvm-objdump, by the first matching form."""
 
 KERNEL = """
 other:

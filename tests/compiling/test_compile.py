@@ -177,7 +177,7 @@ def test_every_target_compiles(name: str) -> None:
     of_hip = (found.sgprs, found.allocated_vgprs, found.vgpr_spills, found.sgpr_spills)
     assert (None in of_hip) == (gpu.vendor == "NVIDIA")
     assert (found.barriers is None) == (gpu.vendor == "AMD")
-    # Triton pipelines global loads through shared memory from sm_80 on, and not on AMD.
+    # Triton pipelines global loads through shared memory from sm_80 on, but not on AMD.
     assert found.shared == 32 + (found.pipeline_shared or 0)
     assert (found.pipeline_shared == 0) == (name == "sm_75" or gpu.vendor == "AMD")
 
@@ -408,7 +408,7 @@ def test_without_a_store_tritons_cache_is_left_alone(
 
 def entries(cache: Path) -> set[str]:
     """Return the kernels with files in Triton's cache, and its empty folders."""
-    # The smallest kernel compiles, where another fails, to see whether any does.
+    # If a kernel fails, the smallest one is compiled too, to see whether any compiles.
     folders = [[file.name for file in folder.iterdir()] for folder in cache.iterdir()]
     names = {min(names).partition(".")[0] if names else "nothing" for names in folders}
     return names - {"__grp__smallest_kernel"}

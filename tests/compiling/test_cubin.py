@@ -38,7 +38,7 @@ GRID = [
     (4096, 4, 1, {"maxnreg": 32}),
     (16384, 4, 2, {}),
 ]
-"""block_size, num_warps, num_stages and options; the one with few registers spills everywhere."""
+"""block_size, num_warps, num_stages and options; with few registers every GPU spills."""
 
 
 def arch_of(binary: bytes) -> int:

@@ -87,7 +87,7 @@ def link_of_another(path: Path) -> None:
 
 
 PLACES = ("", "triton", "triton/3.4.5", "triton/3.4.5/bin", "triton/3.4.5/bin/python")
-"""What lies between the store and the Python that is run, by its path in the store."""
+"""The folders and files from the store to the Python that is run, by their paths in the store."""
 
 
 @pytest.mark.parametrize(

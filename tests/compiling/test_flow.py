@@ -61,13 +61,13 @@ def test_every_counter_is_counted_and_is_a_column() -> None:
 
 DEEP = 20_000
 NESTED = {DEEP + level: back(DEEP - 1 - level) for level in range(DEEP)}
-"""Loops in loops: each first half instruction heads one, and each of the second half ends one."""
+"""Nested loops: instructions of the first half begin one each, those of the second end one."""
 TWO_WAYS_IN = {
     place: jump
     for n in range(0, 3 * DEEP, 3)
     for place, jump in ((n, back(n + 2)), (n + 2, back(n + 1)))
 }
-"""Loops of two instructions one after the other, each entered at both of them."""
+"""Consecutive loops of two instructions, each entered at both of them."""
 
 
 @pytest.mark.usefixtures("bounded")

@@ -72,7 +72,7 @@ KERNEL = dataclasses.replace(
     constexprs=lambda problem, config: {"BLOCK_SIZE": config.block_size},
 )
 """
-"""A kernel in NVIDIA's assembly, of which LLVM for AMD ends its process."""
+"""A kernel with NVIDIA's assembly, at which LLVM for AMD ends its process."""
 
 
 @pytest.fixture
@@ -258,7 +258,7 @@ def children() -> list[int]:
     """Return the compiling processes that are children of this one."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it may be gone
+        with contextlib.suppress(OSError):  # the process may be gone
             parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
             command = (folder / "cmdline").read_text()
             if int(parent) == os.getpid() and "occupancy_lab.compiling.process" in command:

@@ -47,7 +47,7 @@ NAMES = {
     "LDL": "local_loads",
     "STL": "local_stores",
 }
-"""The fields in which nvdisasm's operations count."""
+"""The field that counts each of nvdisasm's operations."""
 KERNELS = [
     ("softmax", 781, "float32", Config(1024, 4, 1)),
     ("softmax", 1024, "bfloat16", Config(1024, 1, 3)),

@@ -468,7 +468,7 @@ def test_a_script_that_ends_its_process_leaves_none(script: Path) -> None:
         Script(f"{script}:leaving", find_gpu("h100"), None)
     pids = script.with_name("pids").read_text(encoding="utf-8").split()
     assert len(pids) == 2
-    until = time.monotonic() + 20  # a killed process is gone a moment later
+    until = time.monotonic() + 20  # a killed process is gone after a moment
     while any(map(is_running, pids)) and time.monotonic() < until:
         time.sleep(0.05)
     assert not any(map(is_running, pids))

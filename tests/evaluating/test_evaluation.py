@@ -32,7 +32,7 @@ TOO_LARGE = {
     "num_warps": 32,
     "num_stages": 8,
 }
-"""A launch that is compiled as its time is not in the table, and that no GPU holds."""
+"""A launch without a time in the table, which is compiled, and does not fit any GPU."""
 
 
 def test_only_measured_launches_as_planned_count(make_table: Table) -> None:

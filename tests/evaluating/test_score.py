@@ -12,7 +12,7 @@ from occupancy_lab.evaluating.score import score, time_errors
 
 US = st.floats(0.5, 1e5)
 LAUNCHES = st.lists(st.tuples(st.integers(0, 3), US, US), min_size=1, max_size=30)
-"""A shape, a measured time and a predicted one each."""
+"""Each launch has a shape, a measured time and a predicted time."""
 TABLE = pd.DataFrame(
     {
         "shape": [0, 0, 0, 1, 1, 1],

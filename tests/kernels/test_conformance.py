@@ -34,14 +34,14 @@ LAUNCHED = {name: kernel for name, kernel in KERNELS.items() if kernel.function 
 SOFTMAXES = [name for name, kernel in KERNELS.items() if kernel.operands == 1]
 OF_TWO = [name for name in KERNELS if name not in SOFTMAXES]
 QUICK = [name for name in KERNELS if name != "softmax_cooperative"]
-"""The kernels that the interpreter can run often; tests of the other one need a GPU."""
+"""The kernels that the interpreter runs fast enough; tests of the other one need a GPU."""
 INTERPRETED_ROWS = 11
-"""The most rows of a matrix that the interpreter gets, which takes long."""
+"""The most rows of a matrix in the interpreter, which is slow."""
 ALIKE_ROWS = 5
 """What it gets of a matrix of more, whose rows are alike, but of a kernel of tiles of rows: more
 than `conforms` launches programs, so that a persistent one has two."""
 SIZES = (torch.float32, torch.float16)
-"""A dtype of each size, where it alone counts."""
+"""A dtype of each size, for tests in which only the size counts."""
 BLOCKS = {
     "softmax": (Config(1024, 1, 1), Config(1024, 32, 4), Config(2048, 8, 2), Config(16_384, 16, 3)),
     "softmax_row": (Config(1024, 1, 1), Config(2048, 32, 4), Config(16_384, 16, 3)),
@@ -49,7 +49,7 @@ BLOCKS = {
     "softmax_backward": (Config(64, 2, 1), Config(128, 4, 1), Config(2048, 4, 1)),
     "vector_add": (Config(32, 1, 1), Config(4096, 16, 3), Config(65_536, 32, 1)),
 }
-"""Further configurations of a kernel that gives none to try, for rows of up to 1024 elements."""
+"""More configurations for a kernel that offers none, for rows of up to 1024 elements."""
 
 
 @pytest.fixture(params=KERNELS)
@@ -262,7 +262,7 @@ def test_memory_steps_are_what_is_read_and_written(
     problem = Problem(rows, cols)
     config = kernel.default_config(problem, MAX_SHARED)
     if kernel.together and kernel.together(problem, config) > 1:
-        config = Config(32_768, 8, 1)  # the interpreter has no two programs at once
+        config = Config(32_768, 8, 1)  # the interpreter never runs two programs at once
     tensors = [random_matrix(rows, cols)] * kernel.operands
     counts = interpreter.submit(counted, kernel.run, tensors[0], config, 3, *tensors[1:]).result()
     steps = kernel.memory_steps(problem)

@@ -31,7 +31,7 @@ from occupancy_lab.occupancy import occupancy
 from occupancy_lab.values import Config, Problem
 
 LONG = 9001
-"""Three parts of the default 4096, the last one not full, and rows that begin anywhere."""
+"""Three parts of the default 4096, the last one not full, in rows that begin anywhere."""
 on_gpu = pytest.mark.parametrize(
     "launch", [pytest.param("gpu", marks=pytest.mark.gpu)], indirect=True
 )

@@ -172,7 +172,7 @@ def test_a_real_gpu_is_read() -> None:
 
 
 ELEMENTS_A_THREAD = 64
-"""Above this ptxas takes many seconds a kernel."""
+"""Above this ptxas takes many seconds per kernel."""
 STORE = Store(None)
 
 

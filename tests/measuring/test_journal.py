@@ -126,7 +126,7 @@ def test_signalled_sweep_writes_what_there_is(store: Path, tmp_path: Path) -> No
         deadline = time.monotonic() + 120
         while not lines(store) and time.monotonic() < deadline:
             time.sleep(0.02)
-        time.sleep(0.1)  # the next is being measured
+        time.sleep(0.1)  # while the next one is measured
         process.send_signal(signal.SIGTERM)
         printed, complaints = process.communicate(timeout=60)
     assert process.returncode == 143

@@ -288,7 +288,7 @@ def test_lost_gpu_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
         candidate.check([matrix(5, 9)])
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what torch.compile imports
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # from modules that torch.compile imports
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_every_kernel_and_provider_is_right(dtype: str) -> None:

@@ -129,7 +129,7 @@ def run(x, config, num_programs):
 
 KERNEL = dataclasses.replace(softmax_row.KERNEL, run=run)
 """
-"""Writes where the GPU has no memory."""
+"""A kernel that writes where the GPU has no memory."""
 
 
 @pytest.fixture(autouse=True)

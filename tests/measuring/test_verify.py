@@ -99,7 +99,7 @@ class Machine:
             raise DriverError(self.failure)
         record = predicted(problem, launch.config, launch.kernel)
         limits = {limit.resource: limit.programs for limit in record.occupancy.limits}
-        # 1 KiB of the driver's own comes on top, in units of 128 B.
+        # The driver adds 1 KiB of its own, in units of 128 B.
         allocated = (record.resources.shared + 1024 + 127) // 128 * 128
         report = NcuProfile(
             num_programs=launch.num_programs,

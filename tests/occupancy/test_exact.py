@@ -37,7 +37,7 @@ def scan(
         setattr(usage, resource, amounts)
     limits = programs(exact_rules(architecture), usage, architecture, np.where)
     limit, now = limits[resource], occupancy(resources, architecture).programs_per_multiprocessor
-    # Warps, slots and barriers take no amounts: where one of them is full, nothing lets more in.
+    # Warps, slots and barriers have no amounts: if one of them is full, no amount makes room.
     fixed = min(int(limits[name]) for name in limits if name in {"warps", "programs", "barriers"})
     more, fewer = amounts[(limit > now) & (fixed > now)], amounts[limit < now]
     return (int(more[-1]) if len(more) else None, int(fewer[0]) if len(fewer) else None)

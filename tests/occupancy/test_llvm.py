@@ -23,7 +23,7 @@ RECORDED = Path(__file__).with_name("recorded")
 RULES = {rule.resource: rule for rule in hip.RULES}
 HIP = [item for item in architectures().values() if isinstance(item, HipArchitecture)]
 LLVMS_MAX_WAVES = {"gfx908": 10}
-"""Where LLVM's waves a SIMD are not those of HIP's runtime, which the table follows."""
+"""LLVM's waves per SIMD where they differ from HIP's runtime, which the table follows."""
 RESERVE_COUNTED_FROM = "3.9"
 """The first Triton whose LLVM counts the SGPRs of the trap handler, as the formula does."""
 

@@ -22,7 +22,7 @@ NVIDIA_MAX_SHARED_MEM = {
     "sm_120": 101376,
     "sm_121": 101376,
 }
-"""What CUDA's deviceQuery prints as the opt-in maximum of shared memory a block."""
+"""CUDA's opt-in maximum of shared memory per block, as deviceQuery prints it."""
 
 AMD_PROPERTIES = {
     "gfx908": (65536, 65536, 2560, 64),
@@ -39,7 +39,7 @@ AMD_PROPERTIES = {
     "gfx1201": (196608, 65536, 2048, 32),
     "gfx1250": (131072, 327680, 2048, 32),
 }
-"""Of HIP since 2025: max_num_regs, max_shared_mem, max_threads_per_sm, warpSize."""
+"""HIP's values since 2025: max_num_regs, max_shared_mem, max_threads_per_sm, warpSize."""
 
 MAX_NUM_REGS_UNTIL_ROCM_6_3 = 65536
 

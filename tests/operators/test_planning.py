@@ -118,7 +118,7 @@ def test_rows_that_compile_alike_share_candidates(rows: int, typical: int) -> No
 
 def test_long_rows_have_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """A row longer than any program is launched in blocks, forward and backward."""
-    # Following so many blocks takes long where a warp does much of each.
+    # Following so many blocks takes long if a warp does much of each.
     monkeypatch.setattr(planning, "_compiles_soon", lambda task: task.matrix.config.num_warps >= 8)
     planning._candidates.cache_clear()
     problem = Problem(3, 1_100_001, "bfloat16")
@@ -316,7 +316,7 @@ def test_rows_that_lie_otherwise_leave_a_kernel_out(
     if takes:
         assert choose(("softmax_row",), problem, matrices, H200).kernel.rows_alike
     else:
-        with pytest.raises(InputError, match="no kernel takes rows that lie so"):
+        with pytest.raises(InputError, match="no kernel takes rows with these strides"):
             choose(("softmax_row",), problem, matrices, H200)
         assert choose(FEW, problem, matrices, H200).kernel.name == "softmax_loop"
     planning._candidates.cache_clear()

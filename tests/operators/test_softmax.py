@@ -319,7 +319,7 @@ def test_error_is_about_torchs(shape: tuple[int, int], dtype: torch.dtype) -> No
     x = random(*shape, dtype=dtype).cuda()
     own, torchs = norm_error(softmax(x), x), norm_error(torch.softmax(x, -1), x)
     print(f"{shape} {dtype}: error {own:.3g}, torch's {torchs:.3g}")
-    # Two results that are rounded apart differ by chance in their last digits, and the results of a
+    # The last digits of two separately rounded results differ by chance, and the results of a
     # row share the rounding of its sum.
     assert own <= (1.03 if shape[0] > 100 else 1.5) * torchs
 

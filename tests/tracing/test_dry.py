@@ -101,7 +101,7 @@ if __name__ == "__main__":
         os._exit(0)
     context = multiprocessing.get_context("fork")
     context.Process(target=launch, args=(4,)).start()
-    with context.Pool(2) as pool:  # which kills its processes
+    with context.Pool(2) as pool:  # whose end kills its processes
         pool.map(launch, [5, 6])
     multiprocessing.get_context("spawn").Process(target=launch, args=(7,)).start()
     with multiprocessing.get_context("forkserver").Pool(1) as pool:
@@ -135,7 +135,7 @@ def test_a_dry_run_says_what_ended_early_or_not_at_all(tmp_path: Path) -> None:
 import os, subprocess, threading, time
 from occupancy_lab.compiling import notes
 
-notes.ENDING = 1.0  # seconds that are waited for a process
+notes.ENDING = 1.0  # seconds to wait for a process
 if os.fork() == 0:
     launch(2)
     time.sleep(60)
@@ -356,7 +356,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.usefixtures("cold_scripts")  # forks of one process might draw alike anyway
+@pytest.mark.usefixtures("cold_scripts")  # forks of one process might draw the same anyway
 def test_what_a_program_draws_is_the_same_in_each_run(tmp_path: Path) -> None:
     """Random numbers are equal in each run, also in further processes."""
     script = tmp_path / "train.py"

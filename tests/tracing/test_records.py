@@ -54,7 +54,7 @@ def tensor(dtype: str = "torch.float16", storage_bytes: int = 4096, address: int
 
 
 TRITON = (7, 2, b"packed", None, None, None)
-"""What Triton's launcher is given between the grid and the kernel's arguments."""
+"""The arguments of Triton's launcher between the grid and the kernel's arguments."""
 SEEN = {"dtype": "torch.float16", "storage_bytes": 4096, "aligned": True}
 
 
@@ -190,7 +190,7 @@ def test_copies_are_made_in_the_stream_of_the_launch(monkeypatch: pytest.MonkeyP
     numbers = torch.arange(3)
     given = {"ids": Tensor(numbers), "x": Tensor(torch.ones(3)), "n": 30}
     found = copies(given, 7)
-    numbers += 1  # as the program goes on
+    numbers += 1  # as the program may do later
     assert {name: one.tolist() for name, one in found.items()} == {"ids": [0, 1, 2]}
     assert copies(given, 8) == {}
     assert by_parameter(["ids", "x"], (*TRITON, *given.values())) is None

@@ -305,7 +305,7 @@ def test_launchers_of_inductor_are_noted(tmp_path: Path, monkeypatch: pytest.Mon
     launcher("x", 2000, stream=7)
     launchers.leave("tuning")
     fast, launches = None, 1
-    if hasattr(triton_heuristics.CachingAutotuner, "_build_fast_launcher"):  # since torch 2.13
+    if hasattr(triton_heuristics.CachingAutotuner, "_build_fast_launcher"):  # from torch 2.13 on
         made = lambda *_: kernel.run  # noqa: E731 - as the class of C is called
         monkeypatch.setattr(torch._C, "_FastCudaLauncher", made, raising=False)
         tuner: Any = SimpleNamespace(inductor_meta=meta, device_props=SimpleNamespace(type="cuda"))

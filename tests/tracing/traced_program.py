@@ -34,7 +34,7 @@ from triton.runtime import driver
 from triton.runtime.jit import MockTensor
 
 LAUNCHED = []
-"""The grid of each launch that came to the driver."""
+"""The grid of each launch that reached the driver."""
 
 
 class Launcher:
@@ -258,7 +258,7 @@ def timed() -> None:
     modelled(lambda _: 40)
     for number in range(200):
         launch(1)
-        Gpu.host += 100 if number < 150 else 0  # then it has more to do than it can
+        Gpu.host += 100 if number < 150 else 0  # later launches come faster than the GPU does them
     Gpu.host += 1e6
 
 
@@ -281,13 +281,13 @@ NOTED = [
     Noted("cuda_runtime", "cudaLaunchKernel", 0, 5000),
     Noted("kernel", "add", 1000, 4000),
     Noted("kernel", "sm90_xmma_gemm_f16f16_f16f32_f32_tn_n", 5000, 3000),
-    Noted("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 6000, 1000),  # beside the kernel
+    Noted("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 6000, 1000),  # during the kernel
     Noted("gpu_user_annotation", "ProfilerStep#1", 1000, 9000),
     Noted("kernel", "at::cuda::(anonymous namespace)::spin_kernel(long)", 8000, 900),
     Noted("gpu_memset", "Memset (Device)", 9000, 1000),
     Noted("kernel", "add", 10000, 1000),
 ]
-"""What the GPU did for 10 us: 5 us of Triton, 3 of others, 2 of copies, and 1 us of nothing."""
+"""The GPU's 10 us: 5 us of Triton, 3 us of others, 2 us of copies, and 1 us idle."""
 
 
 def profiled() -> None:

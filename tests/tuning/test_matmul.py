@@ -18,7 +18,7 @@ def test_configurations_of_a_matmul_are_ranked_by_time() -> None:
     (found,) = tune_launches(**ASKED, gpu="h100")
     best = found.table.iloc[0]
     assert (best["BLOCK_M"], best["BLOCK_N"], best["BLOCK_K"]) == (128, 256, 64)
-    # 189.9 us were recorded of it on an H100 with Triton 3.6.0.
+    # On an H100 with Triton 3.6.0 it took 189.9 us.
     assert best["predicted_low_us"] < 189.9 < best["predicted_high_us"]
     times = found.table["predicted_us"].dropna()
     assert list(times) == sorted(times)

@@ -21,7 +21,7 @@ from occupancy_lab.values import Config, Problem
 
 WARPS = (4, 8)
 TRIED = {*ALIKE} - {"softmax_cooperative"}
-"""The kernels that have a configuration for 781 columns."""
+"""The kernels with a configuration for 781 columns."""
 
 
 def test_everything_is_ranked_by_prediction(launches: Launches) -> None:

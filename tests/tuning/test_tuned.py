@@ -31,7 +31,7 @@ N = 2**20
 
 
 OWN = [triton.Config({"BLOCK_SIZE": size}, num_warps=1) for size in (64, 128)]
-"""The configurations of its autotuner."""
+"""The configurations of the autotuner."""
 
 
 def autotuned(kernel: Any = double, **others: Any) -> Any:
@@ -177,7 +177,7 @@ def test_what_the_file_does_not_answer_is_tuned(
         launch_all(kernel, 2**20, 2**20, 2**10)
     assert len(caught) == 1
     assert str(caught[0].message).endswith("; Triton's autotuner chooses")
-    assert caught[0].filename == __file__  # where it is launched
+    assert caught[0].filename == __file__  # the place of the launch
     assert below.tunes == 4
     assert kernel.best_config is below.best_config
     assert {one["warps"] for one in made} == {1}

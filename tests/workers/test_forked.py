@@ -34,7 +34,7 @@ def test_a_call_that_dies_leaves_its_last_words() -> None:
 
     answer, words = in_fork(aborting, 60)
     assert answer == ""
-    assert words.startswith("LLVM ERROR: no register")  # and by what, if it is told in time
+    assert words.startswith("LLVM ERROR: no register")  # and the signal, if it is known in time
     assert in_fork(lambda: str({}["key"]), 60) == ("", "KeyError: 'key'")
 
 

@@ -39,7 +39,7 @@ CONFIGURATIONS: dict[str, tuple[str, int, int, int, dict[str, int]]] = {
 """Of each recording of row_softmax: arch, block_size, num_warps, num_stages, options."""
 
 TEXTS = ("sm_90", "gfx942", "gfx1030_spilling")
-"""The recordings whose ttgir and ptx are kept too; AMD assembly always is."""
+"""The recordings whose TTGIR and PTX are kept too; AMD assembly is always kept."""
 
 
 def write(name: str, content: bytes) -> None:
