@@ -48,11 +48,11 @@ def softmax_kernel(
 
 
 def softmax(x: torch.Tensor, config: Config, num_programs: int) -> torch.Tensor:
-    """Return the softmax of each row of *x*, a matrix on the current GPU, in a new matrix.
+    """Return a new matrix with the softmax of each row of *x*, a matrix on the current GPU.
 
-    Rows may lie any distance apart; where the elements of a row do, *x* is copied first.
-    At most one program a row is launched. Raises InputError where BLOCK_SIZE is less than a row,
-    or *num_programs* less than 1.
+    Rows may lie any distance apart; *x* is copied first if the elements of a row are not adjacent.
+    At most one program per row is launched. Raises InputError if BLOCK_SIZE is less than a row, or
+    *num_programs* less than 1.
     """
     if num_programs < 1:
         refuse(f"num_programs is {num_programs}; a launch needs 1 or more.")
@@ -62,10 +62,10 @@ def softmax(x: torch.Tensor, config: Config, num_programs: int) -> torch.Tensor:
 def launch(
     kernel: Kernel, config: Config, *tensors: torch.Tensor, programs: int | None = None
 ) -> torch.Tensor:
-    """Return what *kernel* makes of matrices, copied first where they do not lie as it needs.
+    """Return what *kernel* makes of matrices, which are copied first where their layout needs it.
 
-    Without *programs* one is launched for each row or each piece of its work. Raises InputError
-    where BLOCK_SIZE is less than a row that a program is to hold.
+    Without *programs* one is launched for each row or each piece of its work. Raises InputError if
+    BLOCK_SIZE is less than a row that a program must hold.
     """
     import torch
 
@@ -92,7 +92,7 @@ def launch(
 
 
 def rows_alike(x: torch.Tensor) -> torch.Tensor:
-    """Return *x*, or a copy where its rows do not lie to 16 bytes as a dense matrix' rows do."""
+    """Return *x*, or a copy if its rows are not aligned to 16 bytes as a dense matrix' rows are."""
     import torch
 
     chunk = 16 // x.element_size()
@@ -106,7 +106,7 @@ def passed(y: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor | int, ...]:
 
 
 def constexprs(problem: Problem, config: Config) -> dict[str, int]:
-    """Return what is passed by name; num_stages is constexpr and compiler option in one."""
+    """Return what is passed by name; num_stages is both a constexpr and a compiler option."""
     return {
         "BLOCK_SIZE": config.block_size,
         "INT64_OFFSETS": problem.needs_int64_offsets,
@@ -124,9 +124,9 @@ def default_config(problem: Problem, max_shared: int) -> Config:
 
 
 def stage_bytes(problem: Problem, config: Config) -> int:
-    """Return the shared memory of a row that is copied ahead; 0 where Triton copies none so.
+    """Return the shared memory of a row that is copied ahead, or 0 if Triton does not copy it so.
 
-    A copy moves 4 bytes or more a thread: two 16-bit elements that lie side by side and aligned.
+    A copy moves 4 bytes or more per thread: two 16-bit elements that are adjacent and aligned.
     """
     pairs = problem.cols % 16 == 0 and config.block_size >= 2 * 32 * config.num_warps
     if problem.item_bytes < 4 and not pairs:
@@ -135,13 +135,13 @@ def stage_bytes(problem: Problem, config: Config) -> int:
 
 
 def memory_steps(problem: Problem) -> tuple[MemoryStep, ...]:
-    """Return the one pass over the matrix: every element is read once and written once."""
+    """Return the one pass over the matrix, which reads and writes every element once."""
     elements = problem.rows * problem.cols
     return (MemoryStep("softmax", reads=elements, writes=elements),)
 
 
 def reference(x: torch.Tensor) -> torch.Tensor:
-    """Return the softmax of each row as PyTorch computes it."""
+    """Return PyTorch's softmax of each row."""
     return x.softmax(dim=1)
 
 

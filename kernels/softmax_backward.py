@@ -73,9 +73,9 @@ def softmax_backward(
 ) -> torch.Tensor:
     """Return the gradient of x, where *y* is the softmax of its rows and *dy* the gradient of *y*.
 
-    Both are matrices of one shape and dtype on the current GPU; *y* is taken for a *dy* that is not
-    given. Rows may have any length and lie any distance apart; where the elements of a row do, a
-    matrix is copied first. As many programs as rows are launched, whatever *num_programs* says.
+    Both are matrices of one shape and dtype on the current GPU; without *dy*, *y* takes its place.
+    Rows may have any length and lie any distance apart; a matrix is copied first if the elements of
+    a row are not adjacent. As many programs as rows are launched, whatever *num_programs* says.
     """
     return launch(KERNEL, config, y, y if dy is None else dy)
 
@@ -106,15 +106,15 @@ def default_config(problem: Problem, max_shared: int) -> Config:
 
 
 def passes(problem: Problem, config: Config) -> int:
-    """Return 1 for a row in one block; else its blocks, each of which is read twice."""
+    """Return 1 for a row in one block, otherwise twice its blocks, as each is read twice."""
     blocks = triton.cdiv(problem.cols, config.block_size)
     return 1 if blocks == 1 else 2 * blocks
 
 
 def memory_steps(problem: Problem) -> tuple[MemoryStep, ...]:
-    """Return the pass over y and dy that writes dx, and before it, for a long row, that of the sum.
+    """Return the pass over y and dy that writes dx, after that of the sum for a long row.
 
-    It is what the default configuration reads.
+    These are the passes of the default configuration.
     """
     elements = problem.rows * problem.cols
     write = MemoryStep("gradient", reads=2 * elements, writes=elements)

@@ -186,15 +186,15 @@ def softmax_cooperative_kernel(
 
 
 MOST_PARTS = 512
-"""The most parts of a row: their words are one load of a program."""
+"""The most parts of a row: a program loads all their words at once."""
 
 
 def softmax_cooperative(x: torch.Tensor, config: Config, num_programs: int) -> torch.Tensor:
-    """Return the softmax of each row of *x*, a matrix on the current GPU, in a new matrix.
+    """Return a new matrix with the softmax of each row of *x*, a matrix on the current GPU.
 
-    Where rows do not lie to 16 bytes as those of the new matrix do, *x* is copied first. Raises
-    InputError where *num_programs* is less than the programs that share a row, or BLOCK_SIZE makes
-    too many parts; Triton raises where the GPU cannot hold *num_programs* programs at once.
+    *x* is copied first if its rows are not aligned to 16 bytes as those of the new matrix are.
+    Raises InputError if *num_programs* is less than the programs that share a row, or if BLOCK_SIZE
+    makes too many parts; Triton raises if the GPU cannot hold *num_programs* programs at once.
     """
     import torch
 
@@ -230,22 +230,22 @@ def passed(
 
 
 def together(problem: Problem, config: Config) -> int:
-    """Return the programs that share a row."""
+    """Return how many programs share a row."""
     return triton.cdiv(padded_cols(problem), max(config.block_size, 1))
 
 
 def work(problem: Problem, config: Config) -> int:
-    """Return the parts of all rows."""
+    """Return how many parts all rows have."""
     return problem.rows * together(problem, config)
 
 
 def workspace(problem: Problem, config: Config) -> int:
-    """Return the int32 elements of 128 bytes of counters and of two words for each part."""
+    """Return the int32 elements of 128 bytes of counters and of two words per part."""
     return 32 + 4 * work(problem, config)
 
 
 def constexprs(problem: Problem, config: Config) -> dict[str, int]:
-    """Return what is passed by name; InputError where BLOCK_SIZE makes no parts, or too many."""
+    """Return what is passed by name; raise InputError if BLOCK_SIZE makes no parts or too many."""
     chunk, parts = chunk_of(problem), together(problem, config)
     least = LEAST_BYTES // problem.item_bytes
     if config.block_size % least or config.block_size < least or parts > MOST_PARTS:
@@ -272,13 +272,13 @@ def constexprs(problem: Problem, config: Config) -> dict[str, int]:
 
 
 LEAST_BYTES = 512
-"""The multiple that a part has to be of: what a warp loads at once."""
+"""Parts are multiples of this: what a warp loads at once."""
 LEAST_COLS = 8192
 """The shortest row that is worth sharing."""
 
 
 def configs(problem: Problem) -> tuple[Config, ...]:
-    """Return parts of 2048 to 16384 elements, from 48 a thread to what takes 64 registers."""
+    """Return parts of 2048 to 16384 elements, from 48 elements to 64 registers per thread."""
     if problem.cols < LEAST_COLS:
         return ()
     sizes = {
@@ -297,7 +297,7 @@ def configs(problem: Problem) -> tuple[Config, ...]:
 
 
 def default_config(problem: Problem, max_shared: int) -> Config:
-    """Return 64 elements a thread, and parts large enough that 128 programs share a row at most."""
+    """Return 64 elements per thread, and parts so large that at most 128 programs share a row."""
     block_size = 4096
     while block_size * 128 < problem.cols and block_size < 16384:
         block_size *= 2

@@ -60,16 +60,16 @@ def softmax_loop_kernel(
 
 
 def softmax_loop(x: torch.Tensor, config: Config, num_programs: int) -> torch.Tensor:
-    """Return the softmax of each row of *x*, a matrix on the current GPU, in a new matrix.
+    """Return a new matrix with the softmax of each row of *x*, a matrix on the current GPU.
 
-    Rows may have any length and lie any distance apart; where the elements of a row do, *x* is
-    copied first. As many programs as rows are launched, whatever *num_programs* says.
+    Rows may have any length and lie any distance apart; *x* is copied first if the elements of a
+    row are not adjacent. As many programs as rows are launched, whatever *num_programs* says.
     """
     return launch(KERNEL, config, x)
 
 
 def default_config(problem: Problem, max_shared: int) -> Config:
-    """Return blocks of at most 4096 elements and 8 warps: 16 elements a thread, 3 values of each.
+    """Return blocks of at most 4096 elements and 8 warps: 16 elements per thread, 3 values of each.
 
     A short row takes the smallest block that holds it and a warp for each 512 elements.
     """
@@ -78,12 +78,12 @@ def default_config(problem: Problem, max_shared: int) -> Config:
 
 
 def passes(problem: Problem, config: Config) -> int:
-    """Return the blocks of a row, each of which is read twice."""
+    """Return twice the blocks of a row, as each is read twice."""
     return 2 * triton.cdiv(problem.cols, config.block_size)
 
 
 def memory_steps(problem: Problem) -> tuple[MemoryStep, ...]:
-    """Return the two passes over a row: each reads it, and the second writes it."""
+    """Return the two passes over a row: both read it, and the second writes it."""
     elements = problem.rows * problem.cols
     return (
         MemoryStep("max and sum", reads=elements, writes=0),

@@ -1,6 +1,6 @@
-"""Softmax in five PyTorch operations, each of which goes to global memory and back.
+"""Softmax in five PyTorch operations, each of which reads and writes global memory.
 
-It holds no Triton function: it is what the fused kernels save, 8MN + 4M elements against 2MN.
+It has no Triton function and shows what the fused kernels save: 8MN + 4M elements against 2MN.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def softmax_naive(x: torch.Tensor, config: Config, num_programs: int) -> torch.Tensor:
-    """Return the softmax of each row of *x*, a matrix on any device, in a new matrix.
+    """Return a new matrix with the softmax of each row of *x*, a matrix on any device.
 
-    Every step rounds to the dtype of *x*. PyTorch chooses its own launches, whatever *config*
-    and *num_programs* say.
+    Every step rounds to the dtype of *x*. PyTorch chooses its own launches, whatever *config* and
+    *num_programs* say.
     """
     if x.numel() == 0:
         return x.clone()
@@ -34,7 +34,7 @@ def softmax_naive(x: torch.Tensor, config: Config, num_programs: int) -> torch.T
 
 
 def arguments(problem: Problem) -> tuple[Pointer | int, ...]:
-    """Return the matrix that the operations start from."""
+    """Return the input of the operations."""
     return (Pointer(problem.dtype, problem.matrix_bytes),)
 
 
@@ -44,7 +44,7 @@ def default_config(problem: Problem, max_shared: int) -> Config:
 
 
 def memory_steps(problem: Problem) -> tuple[MemoryStep, ...]:
-    """Return the five operations: together 5MN + 2M elements read and 3MN + 2M written."""
+    """Return the five operations, which read 5MN + 2M elements and write 3MN + 2M."""
     rows = problem.rows
     elements = problem.rows * problem.cols
     return (

@@ -39,10 +39,10 @@ def softmax_row_kernel(
 
 
 def softmax_row(x: torch.Tensor, config: Config, num_programs: int) -> torch.Tensor:
-    """Return the softmax of each row of *x*, a matrix on the current GPU, in a new matrix.
+    """Return a new matrix with the softmax of each row of *x*, a matrix on the current GPU.
 
-    Rows may lie any distance apart; where the elements of a row do, *x* is copied first.
-    As many programs as rows are launched, whatever *num_programs* says. Raises InputError where
+    Rows may lie any distance apart; *x* is copied first if the elements of a row are not adjacent.
+    As many programs as rows are launched, whatever *num_programs* says. Raises InputError if
     BLOCK_SIZE is less than a row.
     """
     return launch(KERNEL, config, x)
@@ -54,7 +54,7 @@ def passed(y: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor | int, ...]:
 
 
 def default_config(problem: Problem, max_shared: int) -> Config:
-    """Return 4 warps, 8 from a BLOCK_SIZE of 2048 and 16 from 4096, and nothing to pipeline."""
+    """Return 4 warps, 8 from a BLOCK_SIZE of 2048 and 16 from 4096, and no pipelining."""
     block_size = triton.next_power_of_2(problem.cols)
     if block_size >= 4096:
         num_warps = 16

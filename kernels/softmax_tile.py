@@ -105,18 +105,18 @@ def softmax_tile_kernel(
 
 
 LEAST_PIECE_BYTES = 32
-"""What is read of a row at once, a sector of the caches: 181642 x 67 float32 takes 57 us with 16
-bytes, and 30 us with 32."""
+"""The bytes of a row that are read at once, a sector of the caches: 181642 x 67 float32 takes 57 us
+with 16 bytes, and 30 us with 32."""
 MOST_COLS = 2048
-"""The longest row: from there on a program a row is enough work for a program."""
+"""The longest row: a longer one is enough work for a program."""
 
 
 def softmax_tile(x: torch.Tensor, config: Config, num_programs: int) -> torch.Tensor:
-    """Return the softmax of each row of *x*, a matrix on the current GPU, in a new matrix.
+    """Return a new matrix with the softmax of each row of *x*, a matrix on the current GPU.
 
-    Where rows do not lie to 16 bytes as those of the new matrix do, *x* is copied first. As many
-    programs as tiles are launched, whatever *num_programs* says. Raises InputError where BLOCK_SIZE
-    cannot hold a row.
+    *x* is copied first if its rows are not aligned to 16 bytes as those of the new matrix are. As
+    many programs as tiles are launched, whatever *num_programs* says. Raises InputError if
+    BLOCK_SIZE cannot hold a row.
     """
     return launch(KERNEL, config, x)
 
@@ -127,7 +127,7 @@ def passed(y: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor | int, ...]:
 
 
 def row_size(problem: Problem) -> int:
-    """Return the smallest power of two that holds a row, and a chunk at the least."""
+    """Return the smallest power of two that holds a row and at least a chunk."""
     chunk = chunk_of(problem)
     return max(1 << (problem.cols - 1).bit_length(), chunk)
 
@@ -159,7 +159,7 @@ def constexprs(problem: Problem, config: Config) -> dict[str, int]:
 
 
 def is_worth_it(problem: Problem, config: Config) -> bool:
-    """Tell whether a thread holds 8 to 48 elements, and a sector or more is read at once."""
+    """Return whether a thread holds 8 to 48 elements, and a sector or more is read at once."""
     found = constexprs(problem, config)
     elements = found["PIECES"] * found["PIECE_SIZE"] * found["ROWS"] // (32 * config.num_warps)
     piece_bytes = found["PIECE_SIZE"] * problem.item_bytes

@@ -1,4 +1,4 @@
-"""Vector addition, z = x + y: one program a block of BLOCK_SIZE elements."""
+"""Vector addition, z = x + y: one program per block of BLOCK_SIZE elements."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def vector_add_kernel(
 def vector_add(
     x: torch.Tensor, config: Config, num_programs: int, y: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Return x + y for tensors of one shape and dtype on the current GPU, in a new tensor.
+    """Return x + y in a new tensor, for tensors of one shape and dtype on the current GPU.
 
-    Without *y* it gives x + x, whose second read a cache answers: measure with a *y*. What is not
-    contiguous is copied first. As many programs as blocks are launched, whatever *num_programs*
-    says.
+    Without *y* it returns x + x, whose second read a cache answers: measure with a *y*. A tensor
+    that is not contiguous is copied first. As many programs as blocks are launched, whatever
+    *num_programs* says.
     """
     import torch
 
@@ -60,7 +60,7 @@ def vector_add(
 
 
 def program_table(n_elements: int, block_size: int) -> tuple[ProgramRow, ...]:
-    """Return every program of a launch on *n_elements*, in the order of its program_id."""
+    """Return every program of a launch on *n_elements*, by program_id."""
     rows = []
     for pid in range(triton.cdiv(n_elements, block_size)):
         block_start = pid * block_size
@@ -77,18 +77,18 @@ def arguments(problem: Problem) -> tuple[Pointer | int, ...]:
 
 
 def default_config(problem: Problem, max_shared: int) -> Config:
-    """Return blocks of 1024 elements, 4 warps each, and nothing to pipeline."""
+    """Return blocks of 1024 elements with 4 warps each, and no pipelining."""
     return Config(block_size=1024, num_warps=4, num_stages=1)
 
 
 def memory_steps(problem: Problem) -> tuple[MemoryStep, ...]:
-    """Return the one pass: two vectors are read and one is written."""
+    """Return the one pass, which reads two vectors and writes one."""
     elements = problem.rows * problem.cols
     return (MemoryStep("add", reads=2 * elements, writes=elements),)
 
 
 def reference(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Return the sum as PyTorch computes it."""
+    """Return PyTorch's sum."""
     return x + y
 
 

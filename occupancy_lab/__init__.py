@@ -1,9 +1,9 @@
 """occupancy-lab: how a Triton kernel will sit on a GPU, and why, before it is launched.
 
-Whatever takes a kernel takes its name, the path of a Python file with a `KERNEL`, or a `Kernel`;
-whatever takes GPUs takes a name, a `Gpu`, or several of them. A dtype is its name or torch's, and a
-number is an int or whatever counts as one. `repr` of what is given back is one line, `str` is the
-page, and `to_markdown`, `to_json` and `to_dict` are there too.
+A kernel can be given by its name, as the path of a Python file with a `KERNEL`, or as a `Kernel`; a
+GPU by a name or as a `Gpu`, or several of them. A dtype is a name or torch's dtype, and an integer
+may be any integral type. `repr` of a result is one line, `str` is the page, and results have
+`to_markdown`, `to_json` and `to_dict`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    # The one list of the public names: `_homes` reads it.
+    # The only list of the public names: `_homes` reads it.
     from occupancy_lab.arguments import Pointer as Pointer
     from occupancy_lab.arguments import tensor as tensor
     from occupancy_lab.calibrating.units import Calibrated as Calibrated
@@ -103,7 +103,7 @@ __version__ = "0.1.0"
 
 @cache
 def _homes() -> dict[str, str]:
-    """Return the module of each public name, as the imports for type checkers have them."""
+    """Return the module of each public name, from the imports for type checkers."""
     import ast
     import inspect
 
@@ -113,7 +113,7 @@ def _homes() -> dict[str, str]:
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used: `import occupancy_lab` itself is free."""
+    """Import a public name when it is first used, so that `import occupancy_lab` is cheap."""
     if name == "__all__":
         return sorted(_homes())
     if name.startswith("_") or name not in _homes():

@@ -4,7 +4,7 @@ import sys
 
 if __name__ == "__main__":
     if not sys.flags.safe_path:
-        # Python puts the working folder there, whose random.py is not the one that is meant.
+        # Python puts the working folder first, where a random.py would hide the standard library's.
         del sys.path[0]
     from occupancy_lab.cli import main
 

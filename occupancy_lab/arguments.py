@@ -1,4 +1,4 @@
-"""What a launch passes, as plain values: numbers, dtypes, pointers and tensors without memory."""
+"""The arguments of a launch as plain values: numbers, dtypes, pointers, tensors without memory."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ TRITON_DTYPES: Mapping[str, str] = {
     "float32": "fp32",
     "float64": "fp64",
 }
-"""Triton's name of each torch dtype that a tensor of a launch may have."""
+"""Triton's name for each torch dtype that a tensor of a launch may have."""
 _BYTES = {"bool": 1} | {
     name: int("".join(filter(str.isdigit, triton.partition("e")[0]))) // 8
     for name, triton in TRITON_DTYPES.items()
     if name != "bool"
 }
 ALIGNMENT = 16
-"""Bytes: what Triton asks of an address or a whole number before it specializes on it."""
+"""Triton specializes on addresses and integers that are multiples of this, bytes for addresses."""
 
 
 def dtype_name(dtype: object) -> str:
-    """Return torch's name of a torch or Triton dtype; InputError where no tensor may have it."""
+    """Return torch's name for a torch or Triton dtype; InputError if no tensor may have it."""
     name = str(dtype).rpartition(".")[2].removeprefix("tl.")
     name = next((torch for torch, triton in TRITON_DTYPES.items() if name == triton), name)
     if name not in TRITON_DTYPES:
@@ -56,7 +56,7 @@ def dtype_name(dtype: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """A tensor argument of a launch: its dtype, the bytes of the storage behind it, its address."""
+    """A tensor argument of a launch: its dtype, its storage's size, and its address's alignment."""
 
     dtype: str
     storage_bytes: int
@@ -75,38 +75,38 @@ class Descriptor:
     padding: str = "zero"
     round_f32_to_tf32: bool = False
     layout: str | None = None
-    """Of Gluon: how a block lies in shared memory, as Python text."""
+    """Only in Gluon: the layout of a block in shared memory, as Python text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dtype:
-    """A dtype of `triton.language` as an argument: the value of a constexpr."""
+    """A dtype of `triton.language` as the value of a constexpr."""
 
     triton_name: str
 
     def __str__(self) -> str:
-        """Return it as a kernel would name it: tl.fp32."""
+        """Return the dtype as a kernel would name it: tl.fp32."""
         return f"tl.{self.triton_name}"
 
 
 Scalar = Pointer | Descriptor | Dtype | bool | int | float | str | None
 Plain = Scalar | tuple[Scalar | tuple[Scalar, ...], ...]
-"""An argument of a launch that another process can be sent."""
+"""An argument of a launch that can be sent to another process."""
 
 
 def is_plain(value: Any, depth: int = 2) -> bool:
-    """Tell whether another process can be sent *value*, with tuples in tuples *depth* deep."""
+    """Return whether *value* can be sent to another process, with tuples nested *depth* deep."""
     if type(value) is tuple:
         return depth > 0 and all(is_plain(item, depth - 1) for item in value)
     return _is_scalar(value)
 
 
 def flattened(names: Sequence[str], arguments: Mapping[str, Plain]) -> list[tuple[str, Any]]:
-    """Return a name and the argument of each parameter that a compiled kernel has.
+    """Return the name and argument of each parameter of a compiled kernel.
 
-    *names* has them in order: those of a descriptor are its address, its sizes and its strides, and
-    those of a tuple its items, of which some that are None or 1 are left out. Of what is not known
-    the argument is None.
+    *names* has them in order. A descriptor has its address, its sizes and its strides, and a tuple
+    its items, some of which are left out if they are None or 1. An argument is None if it is not
+    known.
     """
     found: list[tuple[str, Any]] = []
     for name in dict.fromkeys(names):
@@ -135,7 +135,7 @@ def _is_scalar(value: Any) -> bool:
 
 
 class DtypeName(str):
-    """The name of a dtype, which tells of it what a tensor descriptor asks of a torch dtype."""
+    """The name of a dtype, with the attributes that a tensor descriptor needs of a torch dtype."""
 
     __slots__ = ()
 
@@ -146,14 +146,14 @@ class DtypeName(str):
 
     @property
     def is_floating_point(self) -> bool:
-        """Whether it is a floating-point dtype."""
+        """Whether the dtype is a floating-point type."""
         return "float" in self
 
 
 class Tensor:
-    """A tensor of which only the shape, the dtype and the place in memory are known.
+    """A tensor of which only the shape, the dtype and the memory layout are known.
 
-    It has what a launch line asks of a tensor (`shape`, `stride()`, `numel()`, `dtype`, ...) and
+    It has what a launch line uses of a tensor (`shape`, `stride()`, `numel()`, `dtype`, ...) and
     stands for it in `dry_run`.
     """
 
@@ -165,12 +165,12 @@ class Tensor:
         strides: Sequence[int] | None = None,
         aligned: bool = True,
     ) -> None:
-        """Take sizes and *strides* in elements; rows lie one after the other without *strides*.
+        """Take sizes and *strides* in elements; without *strides* it is row-major.
 
-        *aligned* is whether its address is a multiple of 16 bytes, as a whole tensor's is.
+        *aligned* says whether its address is a multiple of 16 bytes, as a whole tensor's is.
 
-        Raises InputError for a size or a stride that is no whole number, or a dtype that Triton
-        does not take.
+        Raises InputError for a size or stride that is no integer, or a dtype that Triton does not
+        take.
         """
         sizes = (shape,) if isinstance(shape, int) else shape
         self.shape = tuple(_whole(size, "a size") for size in sizes)
@@ -211,15 +211,15 @@ class Tensor:
         return _BYTES[self._name]
 
     def is_contiguous(self) -> bool:
-        """Tell whether the elements lie one after the other."""
+        """Return whether the elements are contiguous in row-major order."""
         return self._strides == _row_major(self.shape)
 
     def data_ptr(self) -> int:
-        """Return an address that is a multiple of 16 just where it is said to be."""
+        """Return an address that is a multiple of 16 only if the tensor is aligned."""
         return 0 if self._aligned else 1
 
     def pointer(self) -> Pointer:
-        """Return what a launch sees of it."""
+        """Return the Pointer that a launch gets."""
         reach = sum(
             max(size - 1, 0) * abs(stride)
             for size, stride in zip(self.shape, self._strides, strict=True)
@@ -228,7 +228,7 @@ class Tensor:
         return Pointer(self._name, elements * self.element_size(), self._aligned)
 
     def __repr__(self) -> str:
-        """Return a line that makes it again."""
+        """Return the code that creates the tensor."""
         strides = "" if self.is_contiguous() else f", strides={self._strides}"
         aligned = "" if self._aligned else ", aligned=False"
         return f"tensor({self.shape}, {self._name!r}{strides}{aligned})"
@@ -257,10 +257,10 @@ def tensor(
 
 
 def plain(value: Any) -> Any:  # noqa: PLR0911 - a line for each kind of argument
-    """Return an argument of a launch line as a plain value, itself where it has none.
+    """Return an argument of a launch line as a plain value, or itself if it has none.
 
     A tensor (of torch on any device, a FakeTensor, `tensor(...)`), or a bare torch dtype as in
-    `warmup`, is a Pointer; a number of numpy is one of Python.
+    `warmup`, becomes a Pointer; a number of numpy becomes one of Python.
     """
     if _is_scalar(value):
         return value
@@ -284,7 +284,7 @@ def plain(value: Any) -> Any:  # noqa: PLR0911 - a line for each kind of argumen
 
 
 def plain_number(value: Any) -> Any:
-    """Return a number of numpy, or of what else is one, as Python's own."""
+    """Return a number of numpy or of a similar type as Python's own."""
     if hasattr(value, "cache_key"):
         return value
     for convert in (operator.index, operator.methodcaller("item")):
@@ -315,7 +315,7 @@ def _descriptor(value: Any) -> Descriptor:
 def _pointer(value: Any) -> Pointer:
     name = dtype_name(value.dtype)
     base = getattr(value, "base", value)  # a tensor that triton.reinterpret wraps
-    if hasattr(base, "is_meta"):  # others' storage has no size for Triton either
+    if hasattr(base, "is_meta"):  # only torch's storages have a size for Triton
         storage = int(base.untyped_storage().nbytes())
         if type(base).__name__ == "FakeTensor" or base.is_meta:
             return Pointer(

@@ -1,4 +1,4 @@
-"""A launch that is asked about on a GPU: of any kernel, or made of a matrix and its knobs."""
+"""A launch on a GPU that the user asks about: of any kernel, or made from a matrix and knobs."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """What a kernel of a matrix made a launch from."""
+    """The problem and configuration from which a matrix's kernel made a launch."""
 
     kernel: Kernel
     problem: Problem
     config: Config
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Compiler options that were asked for besides."""
+    """Further compiler options that were asked for."""
     asked: frozenset[str] = frozenset()
     """The knobs that were asked for; the others are the kernel's own choice."""
 
@@ -41,7 +41,7 @@ class Matrix:
         return {**self.config.settings, **self.options}
 
     def named(self) -> dict[str, Any]:
-        """Return the columns that name it in a table."""
+        """Return the columns that identify it in a table."""
         return {
             "kernel": self.kernel.name,
             "rows": self.problem.rows,
@@ -56,40 +56,40 @@ Run = TypeVar("Run", bound=BoundLaunch)
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A launch that is asked about on a GPU."""
+    """A launch on a GPU that the user asks about."""
 
     function: Any
     """The JITFunction."""
     launch: Launch
     gpu: Gpu
     name: str | None = None
-    """What `load_function` finds the function by; None where only this process has it."""
+    """The function's name for `load_function`; None if only this process has it."""
     matrix: Matrix | None = None
-    """What a kernel of a matrix made it from; None where none did."""
+    """The matrix from which the launch was made; None for other launches."""
     relaunch: Relaunch | None = field(default=None, compare=False, repr=False)
-    """What gives the launch with other keywords, its grid worked out anew; None where nothing is
-    known but the launch."""
+    """Returns the launch with other keywords, with its grid computed anew; None if only the launch
+    is known."""
     typed: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
-    """What describes it in words, as `explain_launch` takes it; None where nothing does."""
+    """The description of the launch in words, as for `explain_launch`; None without one."""
     is_tuned: bool = field(default=False, compare=False)
     """Whether an autotuner sets some of it."""
 
     @property
     def compilation(self) -> Compilation:
-        """What is compiled."""
+        """The compilation of the launch."""
         title = self.function.__name__ if self.matrix is None else self.matrix.kernel.name
         return Compilation(self.function, self.launch, self.gpu.target, self.name, title)
 
     def named(self, run: Run) -> Run:
-        """Return *run* of it with the name that a kernel of a matrix has."""
+        """Return the columns that identify the launch in a table."""
         if self.matrix is None:
             return run
         return dataclasses.replace(run, kernel=self.matrix.kernel.name)
 
     def check(self) -> None:
-        """Raise InputError where it cannot be launched, before it is compiled.
+        """Raise InputError if the launch is impossible, before it is compiled.
 
-        DoesNotFitError where a matrix's stages alone take more shared memory than there is.
+        Raises DoesNotFitError if a matrix's stages alone take more shared memory than there is.
         """
         if self.matrix is not None:
             check_launch(self.matrix.kernel, self.matrix.problem, self.matrix.config, self.gpu)
@@ -99,7 +99,7 @@ class Asked:
             check_num_warps(num_warps, self.gpu.architecture)
 
     def why_not(self) -> Failure | None:
-        """Return why it need not be compiled, as it cannot be launched or does not fit; or None."""
+        """Return why no compile is needed: the launch is impossible or does not fit; or None."""
         try:
             self.check()
         except (InputError, DoesNotFitError) as error:
@@ -108,7 +108,7 @@ class Asked:
 
 
 def check_assumed(asked: Iterable[Asked], assume: Collection[str]) -> None:
-    """Raise InputError where *assume* names a number that one of *asked* passes."""
+    """Raise InputError if *assume* names a number that one of *asked* passes."""
     for one in asked if assume else ():
         passed = one.launch.bound(one.function)
         for name in assume:
@@ -129,11 +129,11 @@ def ask(  # noqa: PLR0913 - what a launch of a matrix is made from
     *,
     knobs: Collection[str] = (),
 ) -> Asked:
-    """Return the launch of a kernel on *problem* as *config* sets it, asked about on *gpu*.
+    """Return the launch of a kernel on *problem* with *config*, on *gpu*.
 
-    *options* are compiler options that are passed besides; InputError for one that there is not.
-    *knobs* of the configuration were asked for. Where the kernel does not take it, the launch has
-    no arguments, and `why_not` says why.
+    *options* are further compiler options; unknown ones raise InputError. *knobs* are the parts of
+    the configuration that were asked for. If the kernel does not accept the configuration, the
+    launch has no arguments, and `why_not` says why.
     """
     matrix = Matrix(named.kernel, problem, config, options, frozenset(knobs))
     asked = Asked(named.kernel.function, Launch((), {}), gpu, named.name, matrix=matrix)

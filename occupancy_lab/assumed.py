@@ -1,19 +1,19 @@
-"""What is assumed of numbers that nobody knows before a launch: of one, or of all in a tensor."""
+"""Values assumed for numbers that are not known before a launch: for one, or a whole tensor."""
 
 from __future__ import annotations
 
 import re
 
 Assumption = int | range
-"""A number, which is that of each element of a tensor; or the numbers of its elements in order."""
+"""A number, which each element of a tensor has; or the numbers of the elements in order."""
 
 ELEMENTS = 1 << 31
-"""So many elements of a tensor are assumed, more than any launch line has."""
+"""The assumed number of elements of a tensor, more than any launch line has."""
 _PROGRESSION = re.compile(r"(?:(-?\d{1,18})\s*\*\s*)?i(?:\s*([+-])\s*(\d{1,18}))?")
 
 
 def read_progression(text: str) -> Assumption | None:
-    """Return the numbers that are "36*i" or "36*i + 4" for the index i; None of another text."""
+    """Return the numbers "36*i" or "36*i + 4" for the index i; None for any other text."""
     found = _PROGRESSION.fullmatch(text.strip())
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""From what is asked to records: compiled together, counted and with a predicted time."""
+"""From requests to records: compiled together, counted and with a predicted time."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 def record_of(asked: Asked, resources: Resources, *, triton: str) -> Record:
     """Return the record of *asked* as the Triton of version *triton* compiled it to *resources*.
 
-    It is not counted yet, and has no time: `with_counts` does that. Raises DoesNotFitError where
-    the GPU holds not one program of it, or fewer than wait for each other.
+    It has no counts and no time yet: `with_counts` adds them. Raises DoesNotFitError if the GPU
+    cannot hold one program of it, or holds fewer than wait for each other.
     """
     launch, gpu = asked.launch, asked.gpu
     calculation = calculate(resources, gpu)
@@ -49,14 +49,14 @@ def record_of(asked: Asked, resources: Resources, *, triton: str) -> Record:
         "triton_version": triton,
     }
     record = asked.named(Record.of(asked.function, launch, **found))
-    # Of any other kernel it is not known how many buffers it has for so many stages.
+    # For any other kernel it is not known how many buffers its stages have.
     check_fits(calculation, 1 if asked.matrix is None else record.num_stages)
     check_together(launch.work.together, gpu, calculation.resident_programs)
     return record
 
 
 def record_in_program(bound: BoundLaunch, calculation: Calculation) -> Record:
-    """Return the record of the launch *bound* in the midst of a program, not counted yet."""
+    """Return the record of the launch *bound* within a program, not counted yet."""
     launch = dataclasses.replace(bound.launch, in_program=True)
     return Record(
         kernel=bound.kernel,
@@ -76,7 +76,7 @@ def record_in_program(bound: BoundLaunch, calculation: Calculation) -> Record:
 def failed(
     asked: Asked, failure: Failure, triton: str, resources: Resources | None = None
 ) -> Failed:
-    """Return *asked* as failed; *resources* are what it compiled to, where it did."""
+    """Return *asked* as failed, with its *resources* if it was compiled."""
     found: dict[str, Any] = {
         "gpu": asked.gpu,
         "matrix": asked.matrix,
@@ -86,7 +86,7 @@ def failed(
     }
     if asked.matrix is None:
         return Failed.of(asked.function, asked.launch, **found)
-    # What cannot be launched has no arguments; the matrix says what it is.
+    # A launch that is not possible has no arguments; its matrix identifies it.
     nothing: dict[str, Any] = {"arguments": {}, "constexprs": (), "options": {}}
     return Failed(kernel=asked.matrix.kernel.name, launch=asked.launch, **nothing, **found)
 
@@ -94,7 +94,7 @@ def failed(
 def records_of(
     asked: Sequence[Asked], outcomes: Sequence[Resources | Failure], *, triton: str
 ) -> list[Record | Failed]:
-    """Return what becomes of each of *asked*, which the Triton of version *triton* compiled."""
+    """Return the result of each of *asked*, which the Triton of version *triton* compiled."""
     found: list[Record | Failed] = []
     for one, outcome in zip(asked, outcomes, strict=True):
         if isinstance(outcome, Failure):
@@ -108,9 +108,9 @@ def records_of(
 
 
 def compile_asked(asked: Sequence[Asked], compiler: Compiler) -> list[Resources | Failure]:
-    """Return what each of *asked* compiles to, together, or why it does not.
+    """Return the resources or the failure of each of *asked*, compiled together.
 
-    Raises UnfinishedError, with the same as far as it is finished, on Ctrl-C.
+    On Ctrl-C raises UnfinishedError with the results so far.
     """
     refused = [one.why_not() for one in asked]
     wanted = [one for one, failure in zip(asked, refused, strict=True) if failure is None]
@@ -127,9 +127,9 @@ def compile_asked(asked: Sequence[Asked], compiler: Compiler) -> list[Resources 
 
 
 def compile_runs(asked: Sequence[Asked], compiler: Compiler) -> list[Record | Failed]:
-    """Return what becomes of each of *asked*, compiled together.
+    """Return the record or the failure of each of *asked*, compiled together.
 
-    Raises UnfinishedError, with the same as far as it is finished, on Ctrl-C.
+    On Ctrl-C raises UnfinishedError with the results so far.
     """
     triton = compiler.environment.triton
     try:
@@ -147,10 +147,10 @@ def with_counts(  # noqa: PLR0913 - what is counted, by whom and what of it
     jobs: int | None = None,
     besides: bool = False,
 ) -> list[Record | Failed]:
-    """Return *runs* with what each of them does, as *compiler* compiled *asked*.
+    """Return *runs* with the counts of each, as *compiler* compiled *asked*.
 
-    Of what failed nothing need be asked. *assume* is as `count_launch` takes it. They are counted
-    in *jobs* forks of this process, one a core, or in itself with 1. *besides* is whether
+    Failed runs need no entry in *asked*. *assume* is as in `count_launch`. *jobs* forks of this
+    process count, one per core by default; with 1 this process does. *besides* says whether
     `other_launches` are timed too.
     """
     wanted = [
@@ -178,10 +178,10 @@ def with_counts(  # noqa: PLR0913 - what is counted, by whom and what of it
 
 
 def compile_record(asked: Asked, compiler: Compiler) -> Record:
-    """Return the record of *asked* as *compiler* compiles it, with what it does and its time.
+    """Return the record of *asked* as *compiler* compiles it, with its counts and its time.
 
-    Raises InputError for what cannot be asked, CompileError where Triton cannot compile it, and
-    DoesNotFitError where the GPU holds not one program of it.
+    Raises InputError for an invalid launch, CompileError if Triton cannot compile it, and
+    DoesNotFitError if the GPU cannot hold one program of it.
     """
     resources = compiler.resources(asked.compilation)
     found = record_of(asked, resources, triton=compiler.environment.triton)

@@ -1,19 +1,20 @@
 """Every error that this package raises on purpose.
 
     OccupancyLabError              anything a user can act on; the command line prints it, exit 2
-    ├── InputError                 what was asked for cannot be asked: a bad number, name or file
-    │   └── GridError              a grid that no launch has
-    │       └── EmptyGridError     a grid without programs, where a launch is asked for
+    ├── InputError                 an invalid request: a bad number, name or file
+    │   └── GridError              a grid that no launch can have
+    │       └── EmptyGridError     a grid without programs
     ├── DoesNotFitError            one program needs more than the GPU gives one program
     ├── CompileError               Triton could not compile the kernel for this target
     │   ├── TargetError            the installed Triton has no compiler for this target
-    │   └── CompileTimeoutError    a compile takes longer than it may
-    ├── BinaryError                a cubin, an hsaco or a text of one that cannot be read
+    │   └── CompileTimeoutError    a compile takes longer than the time limit
+    ├── BinaryError                a cubin, an hsaco or a kernel's text that cannot be read
     ├── TtirError                  a text that is no TTIR, or larger than any compiler's
-    └── DriverError                the GPU at hand or its driver refused
+    └── DriverError                this machine's GPU or its driver failed
 
-Each message is one sentence that says what was found, what was expected and what would do. The
-command line exits with 1 for DoesNotFitError and CompileError: it was asked well, and nothing runs.
+Each message is one sentence that says what was found, what was expected and what would work. The
+command line exits with 1 for DoesNotFitError and CompileError: the request is valid, but no launch
+runs.
 """
 
 import contextlib
@@ -22,18 +23,18 @@ from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 LONGEST_QUOTE = 40
-"""The characters of an input that an error quotes."""
+"""How many characters of an input an error quotes."""
 MOST_NAMED = 5
-"""The names that an error lists."""
+"""How many names an error lists."""
 
 
 def shortened(text: str) -> str:
-    """Return *text*, or as much of its beginning as an error quotes."""
+    """Return *text*, cut to the length that an error quotes."""
     return text if len(text) <= LONGEST_QUOTE else f"{text[:LONGEST_QUOTE]}…"
 
 
 def quoted(value: object) -> str:
-    """Return *value* in quotes, shortened, as an error shows what it was given."""
+    """Return *value* in quotes, shortened, for an error."""
     return repr(shortened(str(value)))
 
 
@@ -44,7 +45,7 @@ def some_of(names: Sequence[str], most: int) -> list[str]:
 
 
 def few_of(names: Sequence[str]) -> str:
-    """Return the first of *names* for an error, and how many follow; "none" where there is none."""
+    """Return the first of *names* for an error, and how many follow; "none" if there are none."""
     return ", ".join(some_of([*map(shortened, names)], MOST_NAMED)) or "none"
 
 
@@ -53,11 +54,11 @@ class OccupancyLabError(Exception):
 
 
 class InputError(OccupancyLabError):
-    """What was asked for cannot be asked."""
+    """The request is invalid."""
 
 
 class GridError(InputError):
-    """A grid is none that a launch has."""
+    """A launch cannot have this grid."""
 
 
 class EmptyGridError(GridError):
@@ -65,13 +66,13 @@ class EmptyGridError(GridError):
 
 
 def refuse(sentence: str, kind: type[OccupancyLabError] = InputError) -> NoReturn:
-    """Raise InputError, or another *kind* of error, from the one that is handled, if any."""
+    """Raise InputError, or another *kind* of error, from the error being handled, if any."""
     raise kind(sentence) from sys.exception()
 
 
 @contextlib.contextmanager
 def after(words: str, kind: type[InputError] = InputError) -> Iterator[None]:
-    """Put *words* before the message of an error of a *kind* that the block raises."""
+    """Put *words* before the message of an error of *kind* that the block raises."""
     try:
         yield
     except kind as error:
@@ -97,7 +98,7 @@ class TargetError(CompileError):
 
 
 class CompileTimeoutError(CompileError):
-    """A compile takes longer than it may."""
+    """A compile takes longer than the time limit."""
 
     @classmethod
     def of(cls, called: str, seconds: float | None, target: str) -> "CompileTimeoutError":
@@ -109,7 +110,7 @@ class CompileTimeoutError(CompileError):
 
 
 class BinaryError(OccupancyLabError):
-    """A cubin, an hsaco or a text of one that cannot be read."""
+    """A cubin, an hsaco or a kernel's text that cannot be read."""
 
 
 def unreadable(sentence: str) -> NoReturn:
@@ -122,4 +123,4 @@ class TtirError(OccupancyLabError):
 
 
 class DriverError(OccupancyLabError):
-    """The GPU at hand or its driver refused."""
+    """This machine's GPU or its driver failed."""

@@ -1,12 +1,13 @@
 """Expressions that a user writes over named values, such as 'num_warps == 8 and occupancy > 0.5'.
 
 The grammar is a part of Python's: names, numbers, texts, True, False and None; == != < <= > >=,
-`in` and `not in` a list, `is None`; and, or, not; + - * / // % ** and parentheses; min, max and
-cdiv (a quotient rounded up). There is no other call, attribute or subscript, so that an expression
-can do nothing but give a value.
+`in` and `not in` a list, `is None`; and, or, not; + - * /
 
-What is not known is None: so is the result of arithmetic and comparisons with it, and `and`, `or`
-and `not` follow SQL's logic of three values. `us is None` and `us == None` ask for it.
+% ** and parentheses; min, max and cdiv (a quotient rounded up). There are no other calls,
+attributes or subscripts, so an expression can only compute a value.
+
+An unknown value is None. Arithmetic and comparisons with it are None too, and `and`, `or` and `not`
+follow SQL's three-valued logic. `us is None` and `us == None` test for it.
 """
 
 from __future__ import annotations
@@ -27,20 +28,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 Value: TypeAlias = float | str | None
-"""A number, a text or a truth; None is not known."""
+"""A number, a text or a truth value; None means not known."""
 
 MAX_LENGTH = 1000
-"""Characters: some 30 conditions, more than one writes and far fewer than Python's parser takes."""
+"""Characters: some 30 conditions, more than anybody writes and far fewer than Python's parser
+takes."""
 MAX_DEPTH = 50
 """Levels of parentheses and operators: Python's own parser stops at 200 parentheses."""
 MOST_LISTED = 12
-"""The names that an error lists, as far as there are no more."""
+"""An error lists all names if there are no more than this."""
 MAX_BITS = 1024
-"""The most bits of a power of whole numbers: those of the greatest float."""
+"""The most bits of an integer power: those of the largest float."""
 
 
 class Kind(enum.Enum):
-    """What a name or a part of an expression stands for."""
+    """The kind of value of a name or of a part of an expression."""
 
     NUMBER = "a number"
     TEXT = "text"
@@ -48,7 +50,7 @@ class Kind(enum.Enum):
 
 
 def _power(base: float, exponent: float) -> Any:
-    """Return a power; raises OverflowError where it has more than 1024 bits or is not real."""
+    """Return a power; raises OverflowError if it has more than 1024 bits or is not real."""
     if isinstance(base, int) and isinstance(exponent, int):
         bits = base.bit_length() * exponent
         if bits > MAX_BITS:
@@ -82,7 +84,7 @@ _COMPARISONS: Mapping[type, Callable[[Any, Any], bool]] = {
     ast.GtE: operator.ge,
 }
 _ABSENCE = (ast.Eq, ast.NotEq, ast.Is, ast.IsNot)
-"""The comparisons with None."""
+"""The comparisons that None allows."""
 _NEGATED = (ast.NotEq, ast.IsNot, ast.NotIn)
 
 
@@ -92,11 +94,11 @@ class Expression:
 
     text: str
     names: frozenset[str]
-    """The names whose values it takes."""
+    """The names that it uses."""
     _body: ast.expr = field(compare=False, repr=False)
 
     def check(self, names: Mapping[str, Kind], kind: Kind = Kind.CONDITION) -> None:
-        """Raise InputError unless it gives a value of *kind* where *names* are of theirs."""
+        """Raise InputError unless the value is of *kind*, given the kinds of *names*."""
         found = _Checker(self.text, names).kind(self._body)
         if found is not kind:
             example = ", as 'num_warps == 8' is" if kind is Kind.CONDITION else ""
@@ -104,29 +106,30 @@ class Expression:
             refuse(f"{quoted(self.text)} is {words}, and {kind.value} is expected{example}")
 
     def check_number(self) -> None:
-        """Raise InputError unless it gives a number where all of its names are numbers."""
+        """Raise InputError unless the expression is a number if all of its names are numbers."""
         self.check(dict.fromkeys(self.names, Kind.NUMBER), Kind.NUMBER)
 
     def evaluate(self, values: Mapping[str, Value]) -> Value:
-        """Return what it comes to; None where that is not known, as a number over zero is not.
+        """Return the expression's value, or None if it is not known, as after a division by zero.
 
-        It passed `check`, and *values* has values of those kinds, or None, for its names.
+        The expression passed `check`, and *values* has values of those kinds, or None, for its
+        names.
         """
         value: Value = _evaluate(self._body, values)
         return value
 
     def beside(self, name: str) -> Expression:
-        """Return it with *name* of each comparison as that of its column: "name.column".
+        """Return the expression with *name* as "name.column" in each comparison with a column.
 
-        "us <= baseline * 1.05" takes "baseline.us" then. Raises InputError where it is in no
-        comparison, or not with one column alone.
+        In "us <= baseline * 1.05" the name "baseline" becomes "baseline.us". Raises InputError if
+        *name* is not in a comparison, or not with exactly one column.
         """
         body = _Beside(self.text, name).visit(copy.deepcopy(self._body))
         return Expression(self.text, _names(body), body)
 
 
 class _Beside(ast.NodeTransformer):
-    """Puts the one other name of a comparison behind a name that stands for its value elsewhere."""
+    """Replaces a name in each comparison by one that includes the comparison's column."""
 
     def __init__(self, text: str, name: str) -> None:
         self._text = text
@@ -159,9 +162,9 @@ class _Beside(ast.NodeTransformer):
 
 
 def parse(text: str, example: str = "num_warps == 8 and shared > 0") -> Expression:
-    """Return the expression that *text* is; errors show *example*.
+    """Return the expression in *text*; errors show *example*.
 
-    Raises InputError where it is none, longer than 1000 characters or nested deeper than 50.
+    Raises InputError if it is no expression, longer than 1000 characters or nested deeper than 50.
     """
     if len(text) > MAX_LENGTH:
         refuse(f"{quoted(text)} has {len(text)} characters; an expression has at most {MAX_LENGTH}")
@@ -181,7 +184,7 @@ def parse(text: str, example: str = "num_warps == 8 and shared > 0") -> Expressi
 
 
 def _names(body: ast.AST) -> frozenset[str]:
-    """Return the names whose values an expression takes: not those of functions."""
+    """Return the names that an expression uses as values, without those of functions."""
     nodes = list(ast.walk(body))
     called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
     return frozenset(
@@ -190,9 +193,9 @@ def _names(body: ast.AST) -> frozenset[str]:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return which of *known* is most like *name*, or, where none is, which there are.
+    """Return in words which of *known* is most similar to *name*, or which names there are.
 
-    Of more than 12, as the columns of a table are, it is the three that are most like it.
+    If there are more than 12, such as a table's columns, it is the three most similar ones.
     """
     known = list(known)
     close = difflib.get_close_matches(name, known, n=1)
@@ -208,14 +211,14 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 class _Checker:
-    """Finds the kind of each part of an expression, and refuses what is not in the grammar."""
+    """Finds the kind of each part of an expression, and rejects what is not in the grammar."""
 
     def __init__(self, text: str, names: Mapping[str, Kind]) -> None:
         self._text = text
         self._names = names
 
     def kind(self, node: ast.expr) -> Kind | None:  # noqa: C901, PLR0911 - one for each kind of node
-        """Return the kind of *node*, None for None; InputError where it has none."""
+        """Return the kind of *node*, or None for None; InputError if it has none."""
         match node:
             case ast.Name(name):
                 return self._name(name)
@@ -351,7 +354,7 @@ def _known(compare: Callable[[Any, Any], bool], left: Value, right: Value) -> bo
 
 
 def _calculate(calculate: Callable[..., Any], *numbers: Any) -> Any:
-    """Return a number; None where it has no value that is finite, or one of *numbers* is None."""
+    """Return a number, or None if it has no finite value or one of *numbers* is None."""
     if None in numbers:
         return None
     try:

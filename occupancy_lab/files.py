@@ -1,6 +1,7 @@
-"""Files: read where they are regular and of a sensible size, written whole or not at all.
+"""Reads regular files of a sensible size, and writes files completely or not at all.
 
-What is written goes over no other file of the same command, and is safe in a spreadsheet.
+A command does not overwrite one of its files with another, and what it writes is safe in a
+spreadsheet.
 """
 
 from __future__ import annotations
@@ -27,21 +28,21 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_BYTES = 256 << 20
-"""The most bytes that are read of a file: a table of 100,000 rows has some 100 MB."""
+"""The largest file that is read, bytes: a table of 100,000 rows has some 100 MB."""
 OPEN_FILES = ("/dev/fd/", "/dev/stdin", "/dev/stdout", "/proc/self/fd/")
-"""Where the files are that a process has open, such as the pipe of a shell's <(...)."""
+"""Paths of a process's open files, such as the pipe of a shell's <(...)."""
 PICTURES = (".svg", ".png")
-"""What the names of pictures end in."""
+"""Suffixes of pictures."""
 HTML = (".html", ".htm")
-"""What the names of pages of HTML end in."""
+"""Suffixes of HTML pages."""
 MARKDOWN = (".md", ".markdown")
-"""What the names of pages of markdown end in, beside those without an ending."""
+"""Suffixes of markdown pages, besides no suffix."""
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
-"""How a text begins that a spreadsheet would work out, or that was quoted because of that."""
+"""Matches texts that a spreadsheet would evaluate, or that were quoted because of that."""
 
 
 def read_json(text: str, name: str) -> Any:
-    """Return the values of *text*, which *name* holds; InputError where it is no JSON."""
+    """Return the JSON values in *text*, the content of *name*; InputError if it is no JSON."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -54,10 +55,10 @@ def read_json(text: str, name: str) -> Any:
 
 
 def read_bytes(path: Path | str, most: int = MOST_BYTES) -> bytes:
-    """Return what the regular file at *path* holds.
+    """Return the content of the regular file at *path*.
 
-    Somebody else may have put anything there: a pipe is not waited for, nor a device read. Raises
-    OSError for those, and for a file of more than *most* bytes.
+    Somebody else may have put a pipe or a device there: neither is waited for or read. Raises
+    OSError for these, and for a file of more than *most* bytes.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -71,7 +72,7 @@ def read_bytes(path: Path | str, most: int = MOST_BYTES) -> bytes:
 
 
 def read_given(name: str, *, most: int = MOST_BYTES) -> str:
-    """Return the text in UTF-8 of the file *name*, "-" for standard input; InputError for none."""
+    """Return the UTF-8 text of the file *name*, "-" for standard input; InputError if it fails."""
     try:
         if name == "-":
             content = _read_stream(sys.stdin.buffer, most)
@@ -99,11 +100,11 @@ def _check_size(size: int, most: int) -> None:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write *content* to *path* as `replace_file` does, but to the file that a link leads to.
+    """Write *content* to *path* as `replace_file` does, but to the target of a link.
 
-    A pipe and the like, and a file in a directory that takes no other file, are written directly.
+    A pipe and the like, and a file in a directory that accepts no new file, are written directly.
 
-    Raises OSError where it cannot be written.
+    Raises OSError if it cannot be written.
     """
     target = Path(os.path.realpath(path))
     if _can_be_replaced(path, target):
@@ -113,9 +114,9 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write *content* beside *path* and move it there in one step, whatever is there.
+    """Write *content* beside *path* and rename it in one step, replacing what is there.
 
-    A file keeps its permissions. Raises OSError where it cannot be written.
+    A file keeps its permissions. Raises OSError if it cannot be written.
     """
     beside = path.with_name(f".{os.urandom(8).hex()}.part")
     try:
@@ -131,7 +132,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def _can_be_replaced(path: Path, target: Path) -> bool:
-    # /dev/stdout may be a regular file, to which the rest of the output goes too.
+    # /dev/stdout may be a regular file that also gets the rest of the output.
     if any(path.absolute().is_relative_to(streams) for streams in ("/dev", "/proc")):
         return False
     free = not target.exists() or (target.is_file() and os.access(target, os.W_OK))
@@ -139,16 +140,16 @@ def _can_be_replaced(path: Path, target: Path) -> bool:
 
 
 def export(path: Path, content: str | bytes) -> None:
-    """Write *content*, a text in UTF-8, as `write_file` does; InputError where that fails."""
+    """Write *content*, bytes or a text for UTF-8, as `write_file` does; InputError if it fails."""
     with refused(path):
-        # The name of a file may have bytes that are no UTF-8.
+        # A file's name, which the content may mention, may have bytes that are not UTF-8.
         written = content.encode(errors="replace") if isinstance(content, str) else content
         write_file(path, written)
 
 
 @contextlib.contextmanager
 def refused(path: Path) -> Iterator[None]:
-    """Raise InputError where the block cannot write to *path*."""
+    """Raise InputError if the block cannot write to *path*."""
     try:
         yield
     except OSError as error:
@@ -161,10 +162,10 @@ def check_outputs(
     inputs: Mapping[str, Path | str | None] | None = None,
     pictures: Mapping[str, Path | str | None] | None = None,
 ) -> None:
-    """Raise InputError, before any work is done, where files cannot be written beside each other.
+    """Raise InputError, before any work, if files cannot be written or overwrite each other.
 
-    Each is given by the option that names it; None is for an option that was not given. *inputs*
-    are files that are read, *pictures* directories that pictures are written into.
+    Each is given by the option that names it; None means that the option was not given. *inputs*
+    are files that are read, *pictures* directories into which pictures are written.
     """
     written, folders = _given(outputs), _given(pictures or {})
     for path in written.values():
@@ -187,13 +188,13 @@ def check_outputs(
 
 
 def check_picture(path: Path | str) -> None:
-    """Raise InputError where the name of a picture ends in no kind of PICTURES."""
+    """Raise InputError if the name of a picture has no suffix of PICTURES."""
     if Path(path).suffix.lower() not in PICTURES:
         refuse(f"{path} does not end in .svg or .png, the two kinds of picture there are")
 
 
 def check_page(path: Path | str) -> None:
-    """Raise InputError where the name of a page ends in something else than pages do."""
+    """Raise InputError if the name of a page has another suffix than pages have."""
     if Path(path).suffix.lower() not in {"", *MARKDOWN, *HTML}:
         refuse(f"{path} does not end in .md or .html, the two kinds of page there are")
 
@@ -220,8 +221,8 @@ def _both(option: str, other: str, path: Path) -> str:
 def csv_text(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
     """Return *rows* as CSV; None is an empty cell.
 
-    A text that a spreadsheet would take for a formula, as it begins with = + - @ or a tab, has a
-    quote before it, as OWASP advises; `read_cell` takes it off again. Numbers stay as they are.
+    A text that a spreadsheet would take for a formula, because it begins with = + - @ or a tab,
+    gets a quote before it, as OWASP advises; `read_cell` removes it. Numbers are unchanged.
     """
     text = io.StringIO(newline="")
     cells = [
@@ -242,12 +243,12 @@ def csv_text(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
 
 
 def read_cell(value: Any) -> Any:
-    """Return the text that `csv_text` made *value* of; what is no text stays."""
+    """Return the text from which `csv_text` made *value*; other values are unchanged."""
     quoted = isinstance(value, str) and value.startswith("'") and _FORMULA.match(value)
     return value[1:] if quoted else value
 
 
 def plain_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the rows of *table* as plain values, None for what is missing."""
+    """Return the rows of *table* as plain values, with None for missing values."""
     rows: list[Any] = table.astype(object).where(table.notna(), None).to_dict("records")
     return rows

@@ -1,4 +1,4 @@
-"""What was asked for: filled up with what is usual, and checked before any work is done."""
+"""Requests with their defaults filled in, and checked before any work is done."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from occupancy_lab.errors import LONGEST_QUOTE, DoesNotFitError, quoted, refuse
 from occupancy_lab.gpus import Gpu, PresentGpu, find_gpu, find_gpus, present_gpus
-from occupancy_lab.kernel import USER_KERNEL, Grid, Kernel, kernel_names, load_kernel
+from occupancy_lab.kernel import (
+    USER_KERNEL,
+    Grid,
+    Kernel,
+    check_is_compiled,
+    kernel_names,
+    load_kernel,
+)
 from occupancy_lab.values import INT64_MAX, ITEM_BYTES, MAX_STAGES, Problem
 
 if TYPE_CHECKING:
@@ -24,7 +31,7 @@ if TYPE_CHECKING:
     from occupancy_lab.values import Config
 
     Integer: TypeAlias = SupportsIndex
-    """An int, or a whole number of numpy's or torch's."""
+    """An int, or an integer of numpy or torch."""
     Integers: TypeAlias = SupportsIndex | str | Iterable[SupportsIndex]
     """One or several; a text has commas between them."""
     AskedDtype: TypeAlias = Any
@@ -32,21 +39,21 @@ if TYPE_CHECKING:
     AskedKernel: TypeAlias = str | os.PathLike[str] | Kernel
     """A name, the path of a Python file, or a Kernel."""
     AskedGpus: TypeAlias = str | Gpu | PresentGpu | Iterable[str | Gpu | PresentGpu]
-    """Names, Gpus, or several of them; a text has commas between names."""
+    """Names or Gpus, one or several; a text has commas between names."""
 
 DEFAULT_ROWS = 4096
-"""The rows of the tutorial's benchmark."""
+"""The number of rows in the tutorial's benchmark."""
 TUTORIAL_KERNEL = "softmax"
 """The kernel whose default configuration is the tutorial's."""
 DEFAULT_GPUS = "h100,mi300x"
-"""One of each vendor, where no GPU is at hand."""
+"""One GPU of each vendor, if this machine has none."""
 MAX_BLOCK_SIZE = 1_048_576
-"""The most elements of one tensor in a Triton kernel: TRITON_MAX_TENSOR_NUMEL."""
+"""The most elements of a tensor in a Triton kernel: TRITON_MAX_TENSOR_NUMEL."""
 
 
 def option_name(name: str) -> str:
-    """Return the option of the command line that gives the argument *name*: "--constexpr"."""
-    # One that repeats has a name of many and is written as one.
+    """Return the command-line option for the argument *name*: "--constexpr"."""
+    # The argument of a repeatable option is plural, the option singular.
     repeats = name in {"constexprs", "options"}
     return f"--{name.replace('_', '-').removesuffix('s' if repeats else '')}"
 
@@ -61,7 +68,7 @@ def next_power_of_two(number: int) -> int:
 
 
 def check_problem(problem: Problem) -> None:
-    """Raise InputError unless the matrix has rows and columns, of a dtype the lab knows."""
+    """Raise InputError unless the matrix has rows and columns, and a dtype that the lab knows."""
     for name in ("rows", "cols"):
         number = getattr(problem, name)
         if number < 1:
@@ -89,9 +96,9 @@ def check_num_warps(num_warps: int, architecture: Architecture) -> None:
 
 
 def check_config(kernel: Kernel, problem: Problem, config: Config, gpu: Gpu) -> None:
-    """Raise InputError unless *kernel* can be launched so on *problem*.
+    """Raise InputError unless *kernel* can be launched with *config* on *problem*.
 
-    A kernel that chooses its own blocks says itself, by its `constexprs`, which it cannot take.
+    A kernel that chooses its own blocks rejects invalid ones in its `constexprs`.
     """
     check_num_warps(config.num_warps, gpu.architecture)
     if config.num_stages < 1:
@@ -133,9 +140,9 @@ def _check_block_size(kernel: Kernel, problem: Problem, block_size: int) -> None
 
 
 def check_stages(kernel: Kernel, problem: Problem, config: Config, gpu: Gpu) -> None:
-    """Raise DoesNotFitError, before a compile, where the stages alone take too much shared memory.
+    """Raise DoesNotFitError, before a compile, if the stages alone take too much shared memory.
 
-    A configuration that passes may still not fit; `check_fits` knows once it is compiled.
+    A configuration that passes may still not fit; `check_fits` decides after compiling.
     """
     if kernel.stage_bytes is None or not gpu.target.copies_ahead:
         return
@@ -166,7 +173,7 @@ def whole_number(name: str, asked: Any) -> int:
 
 
 def whole_numbers(name: str, asked: Integers) -> tuple[int, ...]:
-    """Return each number of *asked*: one, several, or a text with commas; InputError for others."""
+    """Return each integer of *asked*: one, several, or a text with commas; or InputError."""
     if isinstance(asked, str):
         try:
             return tuple(int(part) for part in asked.split(",") if asked)
@@ -180,7 +187,7 @@ def whole_numbers(name: str, asked: Integers) -> tuple[int, ...]:
 
 
 def chosen_knobs(**asked: Integer | None) -> dict[str, int | None]:
-    """Return each knob as an int, and None where the kernel is to choose."""
+    """Return each knob as an int, or None if the kernel chooses."""
     return {
         name: None if number is None else whole_number(name, number)
         for name, number in asked.items()
@@ -188,7 +195,7 @@ def chosen_knobs(**asked: Integer | None) -> dict[str, int | None]:
 
 
 def _shown(asked: Any) -> str:
-    """Return *asked* as an error shows it: a text in quotes, all else by its type where long."""
+    """Return *asked* for an error: a text in quotes, long other values by their type."""
     if isinstance(asked, str):
         return quoted(asked)
     text = repr(asked)
@@ -205,14 +212,14 @@ def _dtype_name(asked: AskedDtype) -> str:
 
 
 def chosen_problem(rows: Integer, cols: Integer, dtype: AskedDtype) -> Problem:
-    """Return the problem that is asked for; InputError unless `check_problem` takes it."""
+    """Return the requested problem; InputError unless `check_problem` accepts it."""
     problem = Problem(whole_number("rows", rows), whole_number("cols", cols), _dtype_name(dtype))
     check_problem(problem)
     return problem
 
 
 def chosen_problems(rows: Integers, cols: Integers, dtype: Any) -> tuple[Problem, ...]:
-    """Return the problem of each dtype, number of rows and of columns, as `chosen_problem` does."""
+    """Return the problems of all dtypes, rows and columns, as `chosen_problem` does."""
     asked = itertools.product(
         several(dtype), whole_numbers("rows", rows), whole_numbers("cols", cols)
     )
@@ -227,14 +234,14 @@ def several(asked: Any) -> tuple[Any, ...]:
 
 
 class NamedKernel(NamedTuple):
-    """A kernel, and how another process finds it."""
+    """A kernel, and its name for other processes."""
 
     name: str | None
-    """What `load_kernel` finds it by; None for an object that only this process has."""
+    """The kernel's name for `load_kernel`; None for an object that only this process has."""
     kernel: Kernel
 
     def check_name(self, purpose: str) -> None:
-        """Raise InputError where *purpose*, which is another process's work, cannot find it."""
+        """Raise InputError if another process, which *purpose* needs, cannot find the kernel."""
         if self.name is None:
             refuse(
                 f"{purpose} runs in a process of its own, which finds a kernel by its name or its"
@@ -244,7 +251,7 @@ class NamedKernel(NamedTuple):
 
 
 def check_elsewhere(kernel: NamedKernel, *, other_triton: bool, measure: bool = False) -> None:
-    """Raise InputError where other processes cannot do what is asked of them with *kernel*."""
+    """Raise InputError if other processes cannot do the requested work with *kernel*."""
     if other_triton and measure:
         refuse("--measure launches what the Triton here compiles, and --triton names another one")
     if other_triton:
@@ -254,7 +261,7 @@ def check_elsewhere(kernel: NamedKernel, *, other_triton: bool, measure: bool = 
 
 
 def traffic_unknown(kernel: Kernel) -> str:
-    """Say that *kernel* does not say which bytes have to move, and what would."""
+    """Say that *kernel* does not tell which bytes must be moved, and how it could."""
     return (
         f"How many bytes {kernel.name} has to move, and so how near it is to a copy, is not known:"
         " the memory_steps of its KERNEL say it."
@@ -262,7 +269,7 @@ def traffic_unknown(kernel: Kernel) -> str:
 
 
 def check_measurable(kernel: NamedKernel) -> None:
-    """Raise InputError where no other process can launch *kernel*."""
+    """Raise InputError if no other process can launch *kernel*."""
     if kernel.kernel.run is None:
         refuse(
             f"{kernel.kernel.name} cannot be measured: its KERNEL has no run, which would launch it"
@@ -274,27 +281,26 @@ def check_measurable(kernel: NamedKernel) -> None:
 def chosen_kernel(
     asked: AskedKernel, check_file: Callable[[str], None] = lambda _name: None
 ) -> NamedKernel:
-    """Return the kernel that *asked* is, names or finds at a path.
+    """Return the kernel that *asked* is, names, or finds at a path.
 
     *check_file* is called with a name or path before the file is imported.
 
-    Raises InputError where there is none, or Triton compiles none.
+    Raises InputError if there is no kernel, or if Triton does not compile it.
     """
     found = found_kernel(asked, check_file)
-    if found.kernel.function is None:
-        refuse(f"{found.kernel.name} is made of torch operations: Triton compiles nothing of it")
+    check_is_compiled(found.kernel)
     return found
 
 
 def found_kernel(asked: AskedKernel, check_file: Callable[[str], None]) -> NamedKernel:
-    """Return the kernel as `chosen_kernel` does, one that Triton does not compile too."""
+    """Return the kernel as `chosen_kernel` does, even if Triton does not compile it."""
     if isinstance(asked, Kernel):
         return NamedKernel(_name_of(asked), asked)
     path = os.fspath(asked) if isinstance(asked, str | os.PathLike) else None
     if isinstance(path, str):
         check_file(path)
         return NamedKernel(path, load_kernel(path))
-    # A JITFunction comes here, as long as nothing tells how it is launched.
+    # A JITFunction is refused too, because it does not say how it is launched.
     return refuse(
         f"kernel is {_shown(asked)}; give the name of a kernel, the path of a Python file with a"
         " KERNEL, or a Kernel"
@@ -315,7 +321,7 @@ def chosen_kernels(
 
 
 def _name_of(kernel: Kernel) -> str | None:
-    """Return what `load_kernel` finds *kernel* by, where it came from there."""
+    """Return the name by which `load_kernel` finds *kernel*, if it came from there."""
     if kernel.name in kernel_names() and load_kernel(kernel.name) is kernel:
         return kernel.name
     for module in [module for name, module in sys.modules.items() if name.startswith(USER_KERNEL)]:
@@ -330,14 +336,14 @@ def _name_of(kernel: Kernel) -> str | None:
 def chosen_config(
     kernel: Kernel, problem: Problem, gpu: Gpu, chosen: Mapping[str, int | None]
 ) -> Config:
-    """Return what was *chosen* of a configuration; the kernel's own choice of what is None."""
+    """Return the *chosen* configuration, with the kernel's own choices for None."""
     default = kernel.default_config(problem, gpu.architecture.max_shared)
     given = {name: value for name, value in chosen.items() if value is not None}
     return dataclasses.replace(default, **given)
 
 
 def asked_gpus(asked: AskedGpus) -> tuple[Gpu, ...]:
-    """Return each GPU of *asked* once; InputError for unknown names, none, or two of one key."""
+    """Return each GPU of *asked* once; InputError for unknown names, none, or two with one key."""
     found: dict[str, Gpu] = {}
     several = (asked,) if isinstance(asked, str) or not isinstance(asked, Iterable) else asked
     for one in several:
@@ -353,7 +359,7 @@ def asked_gpus(asked: AskedGpus) -> tuple[Gpu, ...]:
 
 
 def chosen_gpus(asked: AskedGpus | None) -> tuple[tuple[Gpu, bool], ...]:
-    """Return the GPUs asked for, each with whether it is here; `explain` says what None is."""
+    """Return the GPUs asked for, each with whether it is here; `explain` defines the default."""
     here = present_gpus()
     if asked is None and here:
         return ((here[0].gpu, True),)
@@ -363,12 +369,12 @@ def chosen_gpus(asked: AskedGpus | None) -> tuple[tuple[Gpu, bool], ...]:
 
 
 def gpu_measured(key: str, devices: Collection[str]) -> Gpu:
-    """Return the GPU of rows that name it by *key* and were measured on *devices*.
+    """Return the GPU of rows with this *key* that were measured on *devices*.
 
-    One that the table of devices lacks, whose size only its driver knows, is found where it is at
-    hand under the drivers' name for it.
+    A GPU that the table of devices lacks, so that only its driver knows its size, is found if this
+    machine has it under the driver's name.
 
-    Raises InputError where nothing has this key.
+    Raises InputError if nothing has this key.
     """
     found = find_gpu(key)
     if found.multiprocessors is not None:

@@ -1,4 +1,4 @@
-"""A kernel under study: its Triton function and how it is launched, and where kernels are found."""
+"""A kernel under study, with its Triton function and its launches; and where kernels are found."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 
 class Grid(enum.Enum):
-    """How a launch spreads the matrix over programs."""
+    """The ways in which a launch spreads a matrix over programs."""
 
     PERSISTENT = "persistent"
-    """As many programs as fit the GPU at once, at most one a row; each strides over the rows."""
+    """As many programs as fit the GPU at once, at most one per row; each strides over the rows."""
     ROWS = "rows"
-    """One program a row, or a piece of work where the kernel has a `work`."""
+    """One program per row, or per piece of work if the kernel has a `work`."""
     BLOCKS = "blocks"
-    """One program a block of BLOCK_SIZE elements of the flattened matrix."""
+    """One program per block of BLOCK_SIZE elements of the flattened matrix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class MemoryStep:
 
 @dataclass(frozen=True, slots=True)
 class ProgramRow:
-    """What one program of a blocks launch sees."""
+    """The elements of one program of a blocks launch."""
 
     pid: int
     block_start: int
@@ -64,75 +64,77 @@ class ProgramRow:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """What the lab needs to know of a kernel that works on a matrix; a file has one as `KERNEL`.
+    """A kernel that works on a matrix, as the lab needs it; a file has one as `KERNEL`.
 
-    `function`, and `arguments` or `passed`, are needed; docs/kernels.md says what each other field
-    adds. It is compiled with the configuration's num_warps and num_stages, with its own `options`
+    `function`, and `arguments` or `passed`, are required; docs/kernels.md explains the other
+    fields. It is compiled with the configuration's num_warps and num_stages, with its own `options`
     and with OPTIONS: `run` launches with the same.
     """
 
     function: Any | None
-    """The function that `triton.jit` made; None for a kernel that Triton does not compile."""
+    """The function made by `triton.jit`; None for a kernel that Triton does not compile."""
     arguments: Callable[[Problem], tuple[Any, ...]] = None  # type: ignore[assignment]
-    """The launch's positional arguments for a problem: `tensor(...)` or Pointer, numbers, None; not
-    given, what `passed` gives of dense matrices."""
+    """The launch's positional arguments for a problem: `tensor(...)` or Pointer, numbers, None. The
+    default is what `passed` gives for dense matrices."""
     name: str = ""
-    """What tables and files call it; the function's name where it is not given."""
+    """The kernel's name in tables and files; the default is the function's name."""
     title: str = ""
-    """What it does, in a few words; the name where it is not given."""
+    """A description in a few words; the default is the name."""
     grid: Grid = Grid.ROWS
     constexprs: Callable[[Problem, Config], Mapping[str, Any]] = None  # type: ignore[assignment]
-    """The launch's keyword arguments, constexprs and compiler options; not given, those of
+    """The launch's keyword arguments: constexprs and compiler options. The default are those of
     BLOCK_SIZE, num_warps, num_stages and INT64_OFFSETS that are constexpr parameters of the
-    function. It raises InputError for a configuration that the kernel cannot be launched with."""
+    function. It raises InputError for a configuration with which the kernel cannot be launched."""
     default_config: Callable[[Problem, int], Config] = None  # type: ignore[assignment]
-    """The configuration to launch on a GPU that gives a program so many bytes of shared memory; not
-    given, the smallest block that holds a row, 4 warps, and 2 stages where the function has a
-    parameter num_stages, else 1."""
+    """The configuration for a GPU that gives a program so many bytes of shared memory. The default
+    has the smallest block that holds a row, 4 warps, and 2 stages if the function has a parameter
+    num_stages, else 1."""
     configs: Callable[[Problem], tuple[Config, ...]] | None = None
-    """The configurations that `tune` and `occupancy_lab.softmax` try unasked, besides the default;
-    BLOCK_SIZE is then what the kernel makes of it, and `constexprs` refuses what it cannot take.
-    None: BLOCK_SIZE is that of the default, with every num_warps that compiles in a moment."""
+    """The configurations that `tune` and `occupancy_lab.softmax` try by default, besides the
+    default one. The kernel then gives BLOCK_SIZE its meaning, and `constexprs` rejects invalid
+    ones. None: BLOCK_SIZE is the default's, with every num_warps that compiles quickly."""
     memory_steps: Callable[[Problem], tuple[MemoryStep, ...]] | None = None
-    """The passes over global memory, of which the bytes that are needed follow; where they are not
-    given, nothing is set beside a plain copy."""
+    """The passes over global memory, from which the needed bytes follow; without them nothing is
+    compared with a plain copy."""
     run: Callable[..., Any] | None = None
     """Launches it on a torch tensor, with a configuration and the number of programs, and on
-    further tensors where `operands` is more than 1; None: it cannot be measured."""
+    further tensors if `operands` is more than 1; None: it cannot be measured."""
     passed: Callable[..., tuple[Any, ...]] | None = None
     """The launch's positional arguments for torch tensors, the output and those that `run` takes:
     these tensors in this order, then numbers. None: `occupancy_lab.softmax` cannot launch it."""
     rows_alike: bool = False
-    """Whether `occupancy_lab.softmax` may launch it only on tensors that begin at a multiple of
-    16 bytes and whose rows lie equally far apart modulo 16 bytes."""
+    """Whether `occupancy_lab.softmax` may launch it only on tensors that begin at a multiple of 16
+    bytes and whose rows have equal distances modulo 16 bytes."""
     workspace: Callable[[Problem, Config], int] | None = None
-    """The int32 elements that a launch needs besides: a tensor that `passed` takes after the
-    others, zero at first, and after a launch as the next one on its stream needs it."""
+    """The int32 elements of a further tensor that a launch needs. `passed` takes the tensor after
+    the others. It is zero at first, and a launch leaves it as the next launch on the stream needs
+    it."""
     work: Callable[[Problem, Config], int] | None = None
     """The pieces of work of a launch: the programs of a ROWS grid, or what the programs of a
-    PERSISTENT grid take in turns; None: a row each."""
+    PERSISTENT grid take in turns; None: one per row."""
     together: Callable[[Problem, Config], int] | None = None
-    """How many programs wait for each other, so that all of them must be resident at once; a GPU
-    that holds fewer does not fit the launch."""
+    """How many programs wait for each other, so that all of them must be resident at once; on a GPU
+    that holds fewer, the launch does not fit."""
     passes: Callable[[Problem, Config], int] | None = None
     """How many blocks of BLOCK_SIZE a program goes through for a row, one in each pass of its loop;
     None: BLOCK_SIZE holds a whole row."""
     reference: Callable[..., Any] | None = None
-    """Gives from the same tensors in float64 what `run` must give; None: no result is checked."""
+    """Computes from the same tensors in float64 what `run` must return; None: no result is
+    checked."""
     operands: int = 1
     compared_with: str | None = None
-    """The kernel whose traffic an explanation sets beside this one's."""
+    """The kernel whose traffic an explanation compares with this one's."""
     alike: tuple[str, ...] = ()
     """The names of the kernels that do the same, from which the fastest is chosen."""
     by_rows: str | None = None
     """The kernel that does the same as a persistent one with one program per row."""
     program_table: Callable[[int, int], tuple[ProgramRow, ...]] | None = None
-    """Shows a small launch program by program, given the number of elements and BLOCK_SIZE."""
+    """Shows a small launch program by program, for a number of elements and BLOCK_SIZE."""
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """Further compiler options, num_ctas or waves_per_eu, as plain values."""
     stage_bytes: Callable[[Problem, Config], int] | None = None
-    """The least shared memory that each stage after the first takes where Triton copies ahead
-    through it, as on NVIDIA from sm_80 on; None is not known."""
+    """The least shared memory that each stage after the first takes where Triton prefetches through
+    it, as on NVIDIA from sm_80 on; None if not known."""
 
     def __post_init__(self) -> None:
         name = self.name or getattr(self.function, "__name__", "")
@@ -148,7 +150,7 @@ class Kernel:
                 object.__setattr__(self, field_name, value)
 
     def run_on(self, *launched: Any) -> Any:
-        """Return what `run` gives of its arguments; InputError where the kernel has no `run`."""
+        """Return the result of `run` with these arguments; InputError if the kernel has none."""
         if self.run is None:
             refuse(
                 f"{self.name} has no run, which launches it on a torch tensor; give its KERNEL one"
@@ -156,15 +158,15 @@ class Kernel:
         return self.run(*launched)
 
     def arguments_on(self, problem: Problem, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
-        """Return what is passed by position of *tensors*, the output first, and a workspace.
+        """Return the positional arguments for *tensors*, the output first, and a workspace.
 
-        Raises InputError where the kernel has no `passed`.
+        Raises InputError if the kernel has no `passed`.
         """
         if self.passed is None:
             refuse(f"{self.name} has no passed, which gives a launch's arguments for tensors")
         if self.workspace is None:
             return self.passed(*tensors)
-        # Its size is another for each configuration, and does not change what is compiled.
+        # Its size depends on the configuration, and does not change the compiled binary.
         elements = self.workspace(problem, self.default_config(problem, 0))
         return self.passed(*tensors, Tensor((elements,), "int32"))
 
@@ -173,17 +175,17 @@ class Kernel:
         return self.arguments_on(problem, (matrix,) * (1 + self.operands))
 
     def steps(self, problem: Problem) -> tuple[MemoryStep, ...]:
-        """Return its memory_steps on *problem*; InputError where it has none."""
+        """Return the kernel's memory_steps on *problem*; InputError if it has none."""
         if self.memory_steps is None:
             refuse(f"{self.name} has no memory_steps, which say what it reads and writes")
         return self.memory_steps(problem)
 
     def launch(self, problem: Problem, config: Config) -> Launch:
-        """Return the launch on *problem* as *config* sets it.
+        """Return the launch on *problem* with *config*.
 
-        num_warps and num_stages always reach the compiler, and so do the kernel's `options`; where
-        the kernel has a constexpr parameter of such a name, it gets the value too. Raises
-        InputError for a number that does not fit 64 bits.
+        num_warps and num_stages always reach the compiler, and so do the kernel's `options`;
+        constexpr parameters with these names also get the values. Raises InputError for a number
+        that does not fit 64 bits.
         """
         arguments = tuple(map(plain, self.arguments(problem)))
         for argument in arguments:
@@ -199,7 +201,7 @@ class Kernel:
         )
 
     def pieces(self, problem: Problem, config: Config) -> int:
-        """Return the pieces of work of a launch: its own, or blocks or rows of the matrix."""
+        """Return a launch's pieces of work: the kernel's own, or blocks or rows of the matrix."""
         if self.work is not None:
             return self.work(problem, config)
         if self.grid is Grid.BLOCKS:
@@ -207,11 +209,11 @@ class Kernel:
         return problem.rows
 
     def launched_grid(self, problem: Problem, config: Config) -> tuple[int, ...] | None:
-        """Return the grid of a launch; None of a persistent kernel, which fills the GPU once."""
+        """Return the grid of a launch; None for a persistent kernel, which fills the GPU once."""
         return None if self.grid is Grid.PERSISTENT else (self.pieces(problem, config),)
 
     def launched_work(self, problem: Problem, config: Config) -> Work:
-        """Return what a launch does."""
+        """Return the work of a launch."""
         moved = self.traffic(problem)
         own = "piece" if self.work is not None else None
         return Work(
@@ -223,7 +225,7 @@ class Kernel:
         )
 
     def traffic(self, problem: Problem) -> Traffic | None:
-        """Return the bytes that it moves on *problem*; None where it does not say."""
+        """Return the bytes that a launch moves on *problem*, or None if the kernel does not say."""
         if self.memory_steps is None:
             return None
         steps = self.memory_steps(problem)
@@ -245,16 +247,14 @@ def _usual_config(function: Any, problem: Problem, _max_shared: int) -> Config:
 
 
 USUAL_WARPS = 4
-"""Triton's own default of num_warps."""
+"""Triton's default num_warps."""
 OPTIONS = {"enable_fp_fusion": True}
-"""Compiler options that every compile and every launch passes.
-
-Triton 3.9 warns unless `enable_fp_fusion` is given and 3.10 will change its default, which would
-change registers; the value is the default of 3.6 to 3.8.
-"""
+"""Compiler options that every compile and every launch passes. Triton 3.9 warns unless
+`enable_fp_fusion` is given, and 3.10 will change its default, which would change registers; the
+value is the default of 3.6 to 3.8."""
 
 USER_KERNEL = "occupancy_lab_user_kernel_"
-"""What the names of modules begin with that `load_file` makes of kernel files."""
+"""The prefix of the names of modules that `load_file` makes from kernels' files."""
 
 
 @functools.cache
@@ -268,7 +268,7 @@ def kernel_names() -> tuple[str, ...]:
 
 
 def own_kernel(name: str) -> Kernel:
-    """Return the lab's kernel called *name*, importing no file; InputError where there is none."""
+    """Return the lab's kernel *name* without importing a file; InputError if there is none."""
     if name not in kernel_names():
         refuse(f"there is no kernel {name!r} in the lab; there are {', '.join(kernel_names())}")
     return load_kernel(name)
@@ -277,9 +277,9 @@ def own_kernel(name: str) -> Kernel:
 def load_kernel(name: str) -> Kernel:
     """Return the kernel called *name*, or the `KERNEL` of the Python file at the path *name*.
 
-    `file.py:this` gives the kernel that the file's mapping `KERNELS` has under `this`.
+    `file.py:this` returns the kernel `this` in the file's mapping `KERNELS`.
 
-    Raises InputError where there is no such kernel or file, or the file holds no such thing.
+    Raises InputError if there is no such kernel or file, or if the file has no such object.
     """
     path = kernel_file(name)
     _, suffix, entry = name.partition(".py:")
@@ -308,12 +308,12 @@ def load_kernel(name: str) -> Kernel:
 
 
 def load_function(name: str) -> tuple[Any, str]:
-    """Return the JITFunction, or what wraps it, that *name* stands for, and what it is called.
+    """Return the JITFunction that *name* means, or its wrapper, and its title.
 
-    *name* is a kernel of the lab's own, a file with a `KERNEL`, or `file.py:this`, where `this` is
-    a kernel of the file's `KERNELS` or a function of Triton that the file defines.
+    *name* is one of the lab's kernels, a file with a `KERNEL`, or `file.py:this`, where `this` is a
+    kernel in the file's `KERNELS` or a Triton function that the file defines.
 
-    Raises InputError where there is none, or Triton compiles nothing of it.
+    Raises InputError if there is none, or if Triton does not compile it.
     """
     path, suffix, entry = name.partition(".py:")
     module = load_file(kernel_file(name)) if suffix else None
@@ -329,9 +329,14 @@ def load_function(name: str) -> tuple[Any, str]:
             refuse(f"{path}.py has no function of Triton {quoted(entry)}; it has {there}")
         return found, entry
     kernel = load_kernel(name)
+    check_is_compiled(kernel)
+    return kernel.function, kernel.name
+
+
+def check_is_compiled(kernel: Kernel) -> None:
+    """Raise InputError if *kernel* is made of torch operations."""
     if kernel.function is None:
         refuse(f"{kernel.name} is made of torch operations: Triton compiles nothing of it")
-    return kernel.function, kernel.name
 
 
 def _triton_functions(module: ModuleType) -> list[str]:
@@ -339,38 +344,38 @@ def _triton_functions(module: ModuleType) -> list[str]:
 
 
 TRITON_FUNCTIONS = ("Autotuner", "Heuristics", "InterpretedFunction", "JITFunction")
-"""Triton's classes of what a launch line names; libraries have classes of their own of them."""
+"""Triton's classes of functions that can be launched; libraries have subclasses of them."""
 
 
 def triton_class(found: object) -> str | None:
-    """Return which of TRITON_FUNCTIONS *found* is, or None."""
+    """Return the class of TRITON_FUNCTIONS to which *found* belongs, or None."""
     names = {one.__name__ for one in type(found).__mro__}
     return next((name for name in TRITON_FUNCTIONS if name in names), None)
 
 
 def innermost(function: Any) -> Any:
-    """Return the JITFunction that autotune and heuristics are around in *function*, or itself."""
+    """Return the JITFunction that autotune and heuristics enclose in *function*, or itself."""
     while triton_class(function) in {"Autotuner", "Heuristics"}:
         function = function.fn
     return function
 
 
 def is_triton_function(found: object) -> bool:
-    """Tell whether *found* is what `@triton.jit`, or autotune or heuristics around it, makes."""
+    """Return whether `@triton.jit`, or autotune or heuristics around it, made *found*."""
     return triton_class(found) is not None and hasattr(found, "fn")
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One launch of those that a launch line stands for: an autotuner tries several."""
+    """One of the launches of a launch line: an autotuner tries several."""
 
     function: Any
     """The JITFunction."""
     launch: Launch
     tuned: Mapping[str, Any] = field(default_factory=dict)
-    """What the autotuner's configuration sets, by name; empty where nothing is tuned."""
+    """The values set by the autotuner's configuration, by name; empty without an autotuner."""
     relaunch: Relaunch | None = field(default=None, compare=False, repr=False)
-    """What gives the launch with other keywords, its grid and heuristics worked out anew."""
+    """Returns the launch with other keywords, with its grid and heuristics computed anew."""
 
 
 def variants(
@@ -382,11 +387,11 @@ def variants(
 ) -> Iterator[Variant]:
     """Return the launches of `kernel[grid](*arguments, **keywords)`.
 
-    An autotuner gives one for each configuration that its `prune_configs_by` leaves, heuristics
-    are worked out, and both may be wrapped around each other, as Triton runs them. *tuned* is what
-    an autotuner around *kernel* has set.
+    An autotuner gives one for each configuration that its `prune_configs_by` leaves, heuristics are
+    evaluated, and both may enclose each other, as Triton runs them. *tuned* has the values set by
+    an autotuner around *kernel*.
 
-    Raises InputError where *kernel* is no function of Triton, or an argument is missing.
+    Raises InputError if *kernel* is no function of Triton, or an argument is missing.
     """
     arguments, keywords, given = tuple(arguments), dict(keywords), dict(keywords)
     kind = triton_class(kernel)
@@ -414,7 +419,7 @@ def variants(
 def changed(
     kernel: Any, arguments: Sequence[Any], keywords: Mapping[str, Any], changes: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return *arguments* and *keywords* with *changes*, each passed as it was."""
+    """Return *arguments* and *keywords* with *changes*, each passed in the same way as before."""
     names = kernel.arg_names[: len(arguments)]
     passed = zip(names, arguments, strict=False)
     others = {name: value for name, value in changes.items() if name not in names}
@@ -424,7 +429,7 @@ def changed(
 def _configurations(
     tuner: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], grid: Any
 ) -> Iterator[dict[str, Any]]:
-    """Return what each configuration of an autotuner sets, with its pre_hook called before it."""
+    """Return the settings of each configuration of an autotuner, after calling its pre_hook."""
     tuner.nargs = dict(zip(tuner.arg_names, arguments, strict=False))
     # Its `run` passes these on to prune_configs_by.
     launched = keywords if grid is None else {**keywords, "grid": grid, "warmup": False}
@@ -450,19 +455,19 @@ def check_triton_function(found: object) -> None:
 
 
 def kernel_file(name: str) -> Path | None:
-    """Return the file that `load_kernel` imports for *name*; None where it imports none."""
+    """Return the file that `load_kernel` imports for *name*, or None if it imports none."""
     path, suffix, _ = name.partition(".py:")
     if name in kernel_names() or not (suffix or name.endswith(".py")):
         return None
     try:
         return Path(f"{path}.py" if suffix else name).resolve(strict=True)
-    except (OSError, RuntimeError):  # none there, no working folder, a loop of links
+    except (OSError, RuntimeError):  # no file, no working folder, a loop of links
         refuse(f"there is no file {path}.py" if suffix else f"there is no file {name}")
 
 
 @cache
 def load_file(path: Path) -> ModuleType:
-    """Return the module of the file at *path*, which prints to standard error; or InputError."""
+    """Return the module of the file at *path*, printing to standard error; or InputError."""
     if not path.is_file():
         refuse(f"there is no file {path}")
     module_name = f"{USER_KERNEL}{path.stem}"
@@ -474,7 +479,7 @@ def load_file(path: Path) -> ModuleType:
     from occupancy_lab.workers.child import Printed, captured
 
     printed, folder = Printed(), str(path.resolve().parent)
-    sys.path.insert(0, folder)  # as Python has it that runs the file
+    sys.path.insert(0, folder)  # as if Python ran the file
     try:
         with captured() as printed:
             spec.loader.exec_module(module)
@@ -485,7 +490,7 @@ def load_file(path: Path) -> ModuleType:
             msg += f"; it asks for a GPU, which {path.name}:main stands in for, if main() launches"
         raise InputError(msg) from error
     finally:
-        with contextlib.suppress(ValueError):  # the file took it away
+        with contextlib.suppress(ValueError):  # the file removed it
             sys.path.remove(folder)
         if printed.text:
             print(printed.text, end="", file=sys.stderr)  # noqa: T201 - the file prints it
@@ -501,9 +506,9 @@ def kept_workspace(device: Any, _stream: int, elements: int) -> Any:
 
 
 def workspace_of(device: Any, stream: int, elements: int) -> Any:
-    """Return zeros that no other stream uses, made in the graph while a CUDA graph is captured.
+    """Return zeros that no other stream uses; those of a captured CUDA graph belong to the graph.
 
-    A graph may be replayed on any stream, beside launches of the stream that it was captured on.
+    A graph may be replayed on any stream, beside launches of the stream on which it was captured.
     """
     import torch
 

@@ -1,8 +1,8 @@
 """A launch of any Triton kernel as plain values: its arguments, its options and its grid.
 
-What `kernel[grid](x, n, BLOCK_SIZE=1024, num_warps=8)` is called with becomes a Launch, from which
-the compiler gets stand-ins that it specializes as it would the tensors themselves. Nothing here
-needs a GPU, torch or Triton.
+A call `kernel[grid](x, n, BLOCK_SIZE=1024, num_warps=8)` becomes a Launch, from which the compiler
+gets stand-ins that it specializes like the tensors themselves. Nothing here needs a GPU, torch or
+Triton.
 """
 
 from __future__ import annotations
@@ -36,61 +36,62 @@ if TYPE_CHECKING:
 MOST_DIMENSIONS = 3
 """Dimensions of a grid."""
 GRID_LIMITS = (2**31 - 1, 65_535, 65_535)
-"""The most programs of each: CUDA C++ Programming Guide, table of technical specifications. HIP
-takes as many or more."""
+"""The most programs in each dimension: CUDA C++ Programming Guide, table of technical
+specifications. HIP's limits are as large or larger."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What a kernel is launched with, as plain values.
+    """The arguments with which a kernel is launched, as plain values.
 
-    `arguments` are positional; `keywords` has what is passed by name: constexprs, further arguments
-    and compiler options. A function or another object that has no plain value stays what it is, and
-    the launch can then only be compiled in this process.
+    `arguments` are positional; `keywords` has those passed by name: constexprs, further arguments
+    and compiler options. A function or another object without a plain value stays as it is, and the
+    launch can then only be compiled in this process.
     """
 
     arguments: tuple[Plain, ...]
     keywords: Mapping[str, Plain]
     grid: tuple[int, ...] | None = None
-    """Programs in each dimension; None where they are not known, and where as many are launched as
-    the GPU holds at once, at most one for each piece of `work`."""
+    """Programs in each dimension. None if they are not known, and if as many are launched as the
+    GPU holds at once, at most one for each piece of `work`."""
     work: Work = field(default=Work(), kw_only=True)
-    """What it does, as far as that is known."""
+    """The work of the launch, as far as it is known."""
     typical: Mapping[str, str] = field(default_factory=dict, kw_only=True)
-    """The types of arguments that have no value of their own, by name: any of the type stands for
-    them."""
+    """The types of arguments without a value of their own, by name: any number of the type stands
+    for them."""
     values: Mapping[str, tuple[int, ...]] = field(
         default_factory=dict, kw_only=True, compare=False, repr=False
     )
-    """What small tensors of whole numbers hold, by name, as far as that is known: of launches that
-    differ in nothing else, of the first."""
+    """The values of small integer tensors, by name, as far as they are known; for launches that
+    differ in nothing else, those of the first."""
     warm: bool = field(default=False, kw_only=True)
     """Whether it comes right after the same launch, which left in the L2 cache what fits."""
     in_program: bool = field(default=False, kw_only=True)
-    """Whether its time is that in the midst of a program, as a profiler gives it: without what the
-    events of CUDA around it see, and without its last writes, for which nothing waits."""
+    """Whether its time is for a launch within a program, as a profiler gives it: without the
+    overhead that CUDA events around it see, and without its last writes, for which nothing
+    waits."""
 
     @property
     def num_programs(self) -> int | None:
-        """Programs launched; None where the grid is not known."""
+        """Programs launched; None if the grid is not known."""
         return None if self.grid is None else math.prod(self.grid)
 
     def warm_up(self, function: Any, **options: Any) -> Any:
-        """Return the CompiledKernel that Triton makes for its active target, with *options*."""
+        """Return Triton's CompiledKernel for its active target, with *options*."""
         arguments = map(_stand_in, self.arguments)
         keywords = {name: _stand_in(value) for name, value in self.keywords.items()}
         return function.warmup(*arguments, grid=(1,), **keywords, **options)
 
     def bound(self, function: Any) -> dict[str, Any]:
-        """Return the arguments by the names of *function*'s parameters, defaults filled in.
+        """Return the arguments by the names of *function*'s parameters, with defaults.
 
-        Compiler options are left out. Raises InputError, naming the parameters, where an argument
-        is missing or there are too many.
+        Compiler options are left out. Raises InputError, naming the parameters, if an argument is
+        missing or there are too many.
         """
         return bind(function, self.arguments, self.keywords)
 
     def options(self, function: Any) -> dict[str, Any]:
-        """Return what is passed by name and is a compiler option, num_stages as a constexpr too."""
+        """Return the compiler options among the keywords, also those that are constexprs too."""
         names = {parameter.name for parameter in function.params}
         both = {one.name for one in OPTIONS if one.also_constexpr}
         return {
@@ -100,11 +101,11 @@ class Launch:
         }
 
     def specialization(self, function: Any, target: Target) -> list[str]:
-        """Return what Triton specializes each argument on, so that equal lists compile alike.
+        """Return what Triton specializes each argument on: equal lists compile to the same binary.
 
         A pointer counts by its dtype, by whether its address is a multiple of 16 and, on AMD, by
-        whether 32-bit offsets reach all of it; a whole number by its width, by being 1 and by being
-        a multiple of 16; a constexpr by its value.
+        whether 32-bit offsets reach all of it; an integer by its width, by being 1 and by being a
+        multiple of 16; a constexpr by its value.
         """
         bound = self.bound(function)
         return [
@@ -114,7 +115,7 @@ class Launch:
 
 
 def bind(function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *arguments* and *keywords* by the names of the parameters, as Launch.bound."""
+    """Return *arguments* and *keywords* by the names of the parameters, as in Launch.bound."""
     parameters = function.signature.parameters
     if len(arguments) > len(parameters):
         refuse(
@@ -145,7 +146,7 @@ def bind(function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -
 
 @dataclass(frozen=True, slots=True)
 class BoundLaunch:
-    """A launch with what it is to its kernel, as plain values: what is known without the kernel."""
+    """A launch with the properties of its kernel as plain values, which need no kernel."""
 
     kernel: str
     """The kernel's name."""
@@ -157,7 +158,7 @@ class BoundLaunch:
     options: Mapping[str, Plain]
     """Compiler options that the launch passes."""
     tiles: tuple[str, ...] = ()
-    """Of the constexprs those that say how large a tile is, as far as its source tells."""
+    """The constexprs that set the size of a tile, as far as the source shows."""
 
     @classmethod
     def of(cls, function: Any, launch: Launch, **others: Any) -> Self:
@@ -174,7 +175,7 @@ class BoundLaunch:
 
 
 def constant_text(value: Any) -> str:
-    """Return the value of a constexpr as text: equal texts compile alike."""
+    """Return the value of a constexpr as text: equal texts compile to the same binary."""
     if hasattr(value, "cache_key"):
         return str(value.cache_key)
     if isinstance(value, tuple):
@@ -183,7 +184,7 @@ def constant_text(value: Any) -> str:
 
 
 def _parameter_class(parameter: Any, value: Any, target: Target) -> str:
-    """Return what Triton's binder makes of *value*, as `create_function_from_signature` does."""
+    """Return Triton's class of *value*, as in its `create_function_from_signature`."""
     if parameter.is_constexpr:
         return f"constexpr {constant_text(value)}"
     named = parameter.annotation_type
@@ -194,7 +195,7 @@ def _parameter_class(parameter: Any, value: Any, target: Target) -> str:
 
 
 def _specialized(value: Any, target: Target, *, aligns: bool) -> tuple[str, str]:
-    """Return the type that Triton gives an argument, and what it specializes on besides."""
+    """Return Triton's type of an argument, and what it further specializes on."""
     if isinstance(value, Pointer):
         near = (
             " 32-bit range" if target.backend == "hip" and value.storage_bytes <= INT32_MAX else ""
@@ -224,18 +225,18 @@ def _integer(number: int, *, aligns: bool) -> tuple[str, str]:
 
 
 class _StandIn:
-    """Stands for a tensor in `warmup`: with its dtype, its alignment and its storage's size."""
+    """Stands for a tensor in `warmup`, with its dtype, its alignment and its storage's size."""
 
     def __init__(self, pointer: Pointer) -> None:
         self.dtype = TRITON_DTYPES[pointer.dtype]
         self._pointer = pointer
 
     def data_ptr(self) -> int:
-        """Return an address that is a multiple of 16 just where the tensor's is."""
+        """Return an address that is a multiple of 16 only if the tensor's is."""
         return 0 if self._pointer.aligned else 1
 
     def ptr_range(self) -> int:
-        """Return the bytes behind the pointer: AMD compiles other loads above 2 GiB."""
+        """Return the storage's bytes: above 2 GiB AMD's compiler uses other loads."""
         return self._pointer.storage_bytes
 
 
@@ -257,14 +258,14 @@ def _stand_in(value: Any) -> Any:
 def _stand_in_descriptor(descriptor: Descriptor) -> Any:
     from triton.tools.tensor_descriptor import TensorDescriptor
 
-    # Its __init__ wants a torch dtype, and what it checks was checked where the real one was made.
+    # Its __init__ needs a torch dtype; its checks were made when the real descriptor was made.
     made: Any = object.__new__(TensorDescriptor)
     if descriptor.layout is not None:
         from triton.experimental.gluon.language import _layouts
         from triton.experimental.gluon.nvidia import hopper
 
         made = object.__new__(hopper.TensorDescriptor)
-        made.layout = eval(descriptor.layout, vars(_layouts))  # noqa: S307 - what repr made of it
+        made.layout = eval(descriptor.layout, vars(_layouts))  # noqa: S307 - made by repr
     made.base = _StandIn(descriptor.base)
     made.shape = list(descriptor.shape)
     made.strides = list(descriptor.strides)
@@ -279,8 +280,8 @@ def launch_of(
 ) -> Launch:
     """Return the launch `function[grid](*arguments, **keywords)` as plain values.
 
-    *grid* is a tuple, a function of the arguments by name, or None where it is not known. Raises
-    InputError where an argument is missing, or the grid is none.
+    *grid* is a tuple, a function of the arguments by name, or None if it is not known. Raises
+    InputError if an argument is missing, or if the grid is invalid.
     """
     launch = Launch(
         tuple(map(plain, arguments)), {name: plain(value) for name, value in keywords.items()}
@@ -294,15 +295,15 @@ def launch_of(
             grid = grid(named)
         except InputError:
             raise
-        except Exception as error:  # noqa: BLE001 - it is told in other words
+        except Exception as error:  # noqa: BLE001 - the refusal has it in other words
             refuse(f"the grid cannot be worked out: {type(error).__name__}: {error}")
     if isinstance(grid, tuple | list):
-        grid = grid[:MOST_DIMENSIONS]  # Triton heeds no more
+        grid = grid[:MOST_DIMENSIONS]  # Triton ignores further ones
     return Launch(launch.arguments, launch.keywords, checked_grid(grid))
 
 
 def checked_grid(grid: Any) -> tuple[int, ...]:
-    """Return *grid* as 1 to 3 whole numbers; InputError for none such, EmptyGridError for a 0."""
+    """Return *grid* as 1 to 3 integers; InputError if it is invalid, EmptyGridError for a 0."""
     sizes = tuple(grid) if isinstance(grid, tuple | list) else (grid,)
     if not 1 <= len(sizes) <= MOST_DIMENSIONS:
         refuse(f"a grid has 1 to {MOST_DIMENSIONS} dimensions, and this one has {len(sizes)}")

@@ -1,18 +1,18 @@
-"""What a command line says of a launch's arguments, and what the parameters of a kernel ask for.
+"""How a command line writes a launch's arguments, and which arguments a kernel's parameters need.
 
 An argument, an entry of `--signature`, is
 
-- `*fp16`: a pointer, to an address that is a multiple of 16, as torch's are; `*fp16:16` is the
-  same and `*fp16:1` any address. `*fp16[4096x2048]` also says how large the tensor is, in
-  elements; one of no size is below 2 GiB, where AMD's GPUs reach all of it by 32-bit offsets.
-- `i32`, `i64`, `u64`: a whole number that is neither 1 nor a multiple of 16; `i32:16` is a multiple
-  and `i32:1` is 1. `fp32` is a float and `u1` a bool: what Triton makes of Python's numbers.
-- `2048`, `1e-5`, `True`, `None`: a value, which has the type that a launch gives it.
-- `tensordesc<fp16[128,64]>`: a tensor descriptor of such blocks.
+- `*fp16`: a pointer to an address that is a multiple of 16, as torch's are; `*fp16:16` is the same,
+  and `*fp16:1` is any address. `*fp16[4096x2048]` also gives the tensor's size in elements; a
+  tensor without a size is below 2 GiB, so that AMD's GPUs reach all of it with 32-bit offsets.
+- `i32`, `i64`, `u64`: an integer that is neither 1 nor a multiple of 16; `i32:16` is a multiple
+  of 16, and `i32:1` is 1. `fp32` is a float and `u1` a bool: Triton's types of Python's numbers.
+- `2048`, `1e-5`, `True`, `None`: a value, with the type that a launch gives it.
+- `tensordesc<fp16[128,64]>`: a tensor descriptor with blocks of that size.
 - `(i32, *fp16)`: a tuple.
 
-`triton.tools.compile` differs in two: there `*fp16` without a mark is any address, as `*fp16:1` is
-here, and a value makes a constexpr of an argument that is none.
+`triton.tools.compile` differs in two points: there `*fp16` without a mark is any address, like
+`*fp16:1` here, and a value turns an argument that is not a constexpr into one.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MOST_CHARACTERS = 10_000
-"""Of an option: hundreds of parameters, and less than Python's parser takes."""
+"""The longest option: hundreds of parameters, and less than Python's parser takes."""
 DEEPEST_TUPLE = 2
-"""Tuples in tuples, which is what can be sent to a compiling process."""
+"""Tuples in tuples, the deepest nesting that can be sent to a compiling process."""
 PASSED = ("i32", "i64", "u64", "fp32", "u1")
-"""What Triton makes of Python's numbers."""
+"""Triton's types for Python's numbers."""
 MARKS = {None, "1", str(ALIGNMENT)}
 _POINTER = re.compile(r"\*\s*(\w+)\s*(?:\[([^\[\]]*)\])?\s*(?::\s*(\d+))?")
 _DESCRIPTOR = re.compile(r"tensordesc<\s*(\w+)\s*\[([^\[\]]*)\]\s*>")
@@ -66,22 +66,23 @@ _SIZES = re.compile(r"[0-9]{1,20}(?:\s*[x,]\s*[0-9]{1,20})*")
 class Typical:
     """Stands for a number of which only the type is known.
 
-    `arguments.plain` makes of it a number that Triton specializes as any of its kind. Code that
-    calculates with the arguments of a launch, as heuristics do, is told that it has no value.
+    `arguments.plain` turns it into a number that Triton specializes like any number of its type.
+    Code that calculates with the arguments of a launch, such as heuristics, gets an error that it
+    has no value.
     """
 
     def __init__(self, name: str, text: str, number: float) -> None:
-        """Stand for argument *name*, of which a signature says *text*, as *number*."""
+        """Stand for argument *name*, whose signature is *text*, as *number*."""
         self._name = name
         self._text = text
         self._number = number
 
     def item(self) -> float:
-        """Return a number that Triton specializes alike, as a number of numpy gives Python's."""
+        """Return a number that Triton specializes in the same way, like numpy's `item`."""
         return self._number
 
     def unknown(self, *_: object) -> Any:
-        """Raise InputError: it has no value."""
+        """Raise InputError, because the argument has no value."""
         example = {bool: "True", float: "0.5"}.get(type(self._number), "2048")
         refuse(
             f"the value of {shortened(self._name)} is asked for, and the signature has its type"
@@ -100,14 +101,14 @@ class Typical:
 
 
 def is_typical(value: Any) -> bool:
-    """Tell whether *value*, or an item of it, is a type without a value."""
+    """Return whether *value*, or an item of it, is a type without a value."""
     return isinstance(value, Typical) or (isinstance(value, tuple) and any(map(is_typical, value)))
 
 
 def split(text: str, of: str) -> list[str]:
     """Return the parts of *text* between the commas outside brackets and quotes.
 
-    Raises InputError, naming *of*, where a bracket or a quote is not closed, or it is too long.
+    Raises InputError, naming *of*, if a bracket or quote is not closed, or if the text is too long.
     """
     if len(text) > MOST_CHARACTERS:
         refuse(f"{shortened(of)} has {len(text)} characters; give at most {MOST_CHARACTERS}")
@@ -134,7 +135,7 @@ def split(text: str, of: str) -> list[str]:
 
 
 def literal(text: str) -> Any:
-    """Return the value that *text* has in Python; ValueError where it has none, or is too long."""
+    """Return the Python value of *text*; ValueError if it has none, or is too long."""
     if len(text) > MOST_CHARACTERS:
         raise ValueError
     try:
@@ -146,14 +147,14 @@ def literal(text: str) -> Any:
 
 
 def whole_numbers(text: str) -> tuple[int, ...] | None:
-    """Return the numbers of 4096x2048 or 4096,2048; None where *text* is no such thing."""
+    """Return the integers of 4096x2048 or 4096,2048, or None for any other *text*."""
     if not _SIZES.fullmatch(text.strip()):
         return None
     return tuple(map(int, re.split("[x,]", text)))
 
 
 def read_argument(name: str, text: str, annotated: str = "", depth: int = DEEPEST_TUPLE) -> Any:
-    """Return the argument that an entry of a signature is; *annotated* is its own type, or ""."""
+    """Return the argument of a signature's entry; *annotated* is the parameter's type, or ""."""
     if text.startswith("(") and text.endswith(")") and depth:
         inside = text[1:-1].strip().removesuffix(",")
         parts = split(inside, name) if inside else []
@@ -179,7 +180,7 @@ def read_argument(name: str, text: str, annotated: str = "", depth: int = DEEPES
 
 
 def _worked_out(text: str) -> float | None:
-    """Return what the arithmetic *text* comes to, such as 4*32*56; None where it is none."""
+    """Return the value of the arithmetic *text*, such as 4*32*56; None if it is none."""
     with contextlib.suppress(InputError):
         expression = parse(text)
         if not expression.names:
@@ -222,7 +223,7 @@ def _sizes(name: str, text: str, sizes: str) -> tuple[int, ...]:
 
 
 def _number(name: str, text: str, annotated: str) -> Any:
-    """Return what stands for a number of which *text* is the type."""
+    """Return a stand-in for a number with the type *text*."""
     match = _NUMBER.fullmatch(text)
     kind = {"i1": "u1", "bool": "u1"}.get(match[1], match[1]) if match else ""
     if match is None or kind not in ([annotated] if annotated else PASSED):
@@ -246,7 +247,7 @@ def _number(name: str, text: str, annotated: str) -> Any:
 
 
 def is_constant(value: Any, depth: int = DEEPEST_TUPLE) -> bool:
-    """Tell whether a constexpr or an option can be *value*: a number has 64 bits at most."""
+    """Return whether *value* can be a constexpr or an option: integers have at most 64 bits."""
     if type(value) is tuple:
         return depth > 0 and all(is_constant(item, depth - 1) for item in value)
     if type(value) is int:
@@ -255,7 +256,7 @@ def is_constant(value: Any, depth: int = DEEPEST_TUPLE) -> bool:
 
 
 def read_constant(name: str, text: str) -> Any:
-    """Return the value of a constexpr or an option *name* that *text* says."""
+    """Return the value *text* of a constexpr or an option *name*."""
     language, _, dtype = text.rpartition(".")
     if language in {"tl", "triton.language"}:
         import triton.language as tl
@@ -277,13 +278,13 @@ def read_constant(name: str, text: str) -> Any:
 
 
 LONGEST_SENTENCE = 390
-"""Characters of an error, the example in it included."""
+"""The most characters of an error, including its example."""
 LONGEST_TEXT = 40
-"""Characters of what a user wrote that an example repeats."""
+"""The most characters of a user's text that an example repeats."""
 USUAL_KNOBS = {"num_warps": "4", "num_stages": "3"}
-"""What Triton takes where a launch says nothing."""
+"""Triton's defaults."""
 _SIZE_NAMES = {*"MNKLHDTSG"}
-"""Single capitals that are sizes in most kernels; the others are tensors."""
+"""Single capital letters that are sizes in most kernels; others are tensors."""
 
 
 @dataclass(frozen=True)
@@ -291,16 +292,16 @@ class Parameters:
     """The parameters of a JITFunction, and what sets them besides the launch line."""
 
     name: str
-    """Of the kernel, shortened as errors show it."""
+    """The kernel's name, shortened for errors."""
     by_name: Mapping[str, Any]
     """Triton's KernelParam by name, in order."""
     setters: Mapping[str, str]
-    """autotuner or heuristics, by the name of the parameter or the option that they set."""
+    """"autotuner" or "heuristics", by the name of the parameter or option that they set."""
     source: str
 
     @classmethod
     def of(cls, function: Any) -> Parameters:
-        """Return those of *function*, tuned or not; InputError where it is none of Triton's."""
+        """Return the parameters of *function*, tuned or not; InputError if it is not Triton's."""
         setters: dict[str, str] = {}
         found = function
         while is_triton_function(found) and not hasattr(found, "params"):
@@ -317,7 +318,7 @@ class Parameters:
 
     @functools.cached_property
     def defaults(self) -> dict[str, Any]:
-        """The values of the parameters that a launch may leave out."""
+        """The values of the parameters that a launch may omit."""
         return {
             name: plain(parameter.default)
             for name, parameter in self.by_name.items()
@@ -325,7 +326,7 @@ class Parameters:
         }
 
     def is_constexpr(self, name: str) -> bool:
-        """Tell whether *name* is a parameter that the kernel is compiled for a value of."""
+        """Return whether *name* is a constexpr parameter."""
         return name in self.by_name and bool(self.by_name[name].is_constexpr)
 
     def check_argument(self, name: str) -> None:
@@ -364,7 +365,7 @@ class Parameters:
             )
 
     def refuse_unknown(self, where: str, name: str, known: Iterable[str]) -> None:
-        """Raise InputError: *where* has a *name* that is none of those *known*."""
+        """Raise InputError: *where* has a *name* that is not in *known*."""
         if name in self.setters:
             refuse(
                 f"{where} takes {shortened(name)}, which the {self.setters[name]} of {self.name}"
@@ -376,7 +377,7 @@ class Parameters:
         refuse(f"{where} has {quoted(name)}, which {self.name} does not have; {there}")
 
     def check_complete(self, texts: Mapping[str, str], settings: Mapping[str, Any]) -> None:
-        """Raise InputError, with a command line that would do, where a parameter has no value."""
+        """Raise InputError, with a working command line, if a parameter has no value."""
         given = {*texts, *settings, *self.setters, *self.defaults}
         missing = [name for name in self.by_name if name not in given]
         if not missing:
@@ -417,7 +418,7 @@ class Parameters:
     def _guess(self, name: str) -> str:
         """Return what a launch might pass for parameter *name*, as a user would write it.
 
-        A constexpr decides what is computed, so that no value of it is likely.
+        A constexpr determines what is computed, so no value of it is likely.
         """
         default = self.defaults.get(name)
         if name in self.defaults and is_constant(default) and not isinstance(default, str | tuple):
@@ -428,7 +429,7 @@ class Parameters:
         kind: str = declared or _likely_type(name, self.source)
         if not self.setters or kind[0] in "*t":
             return kind
-        return "0.5" if "f" in kind else "2048"  # autotuners and heuristics ask for values
+        return "0.5" if "f" in kind else "2048"  # autotuners and heuristics need values
 
 
 def _constant_text(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""The compiler options that a launch chooses, each once; every list of them is taken from here."""
+"""The compiler options that a launch chooses; every list of them is derived from here."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ class Option:
 
     name: str
     usual: tuple[int | None, ...] = ()
-    """The values that go without saying."""
+    """The values that need not be shown."""
     in_config: bool = False
-    """Whether every Config has it, and the command line an option of its own for it."""
+    """Whether every Config has it, and the command line has an option for it."""
     in_binary: bool = False
-    """Whether it changes a launch by its binary alone, and by what Resources has."""
+    """Whether it changes a launch only through its binary, and through fields of Resources."""
     also_constexpr: bool = False
-    """Whether a constexpr of its name sets it too."""
+    """Whether a constexpr of its name also sets it."""
     caps_registers: bool = False
     """Whether it caps the registers of a thread."""
 
@@ -32,5 +32,5 @@ OPTIONS = (
 """In the order in which pages show them."""
 NAMES = tuple(one.name for one in OPTIONS)
 KNOBS = tuple(one.name for one in OPTIONS if one.in_config)
-"""Those that every launch of the lab sets."""
+"""The options that every launch of the lab sets."""
 CAPS = tuple(one.name for one in OPTIONS if one.caps_registers)

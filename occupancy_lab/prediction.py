@@ -1,4 +1,4 @@
-"""How long a launch should take: the time, its parts and range, and the columns that hold it."""
+"""The predicted time of a launch: its parts and its range, and the columns for it."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Quotient:
-    """The arithmetic behind a time: an amount, over a rate."""
+    """The arithmetic behind a time: an amount divided by a rate."""
 
     amount: float
     unit: str
     """B, cycles, program or launch."""
     rate: float
-    """Of that unit, a microsecond."""
+    """Units per microsecond."""
     source: str
-    """Where the rate is from, in words."""
+    """The source of the rate, in words."""
     each: float | None = None
-    """The amount of one program, of those that the mean multiprocessor has; None where it is none
-    of single programs."""
+    """The amount per program, for the programs of an average multiprocessor; None if it is not made
+    up of single programs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One of the things that take time in a launch."""
+    """One of the parts of a launch's time."""
 
     name: str
     us: float
     """The time that it would take if nothing else took any; parts overlap."""
     quotient: Quotient | None = None
-    """What comes to that time; None of one that is a rest of others, or measured as a whole."""
+    """The arithmetic of the time; None if it is the rest of others, or measured as a whole."""
 
 
 PARTS = {
@@ -56,28 +56,29 @@ PARTS = {
     "bandwidth": "device memory",
     "tail": "rounds that are not full, and programs that take longer",
 }
-"""The parts of a time and what they are called."""
+"""The parts of a time and their names."""
 BESIDE_UNITS = frozenset({"launch", "dispatch", "code", "latency", "tail"})
 """Parts in which no unit need be busy."""
 NOTICEABLE = 0.02
-"""Changes of a time below this are called none."""
+"""Changes of a time below this share count as none."""
 NOT_FOLLOWED = "the counters of the binary"
-"""What is in the basis of a time for which no binary was followed."""
+"""Part of a prediction's basis if no binary was followed."""
 RATIO_ERROR, COUNTED_RATIO_ERROR = 0.1, 0.2
 """The median error of the ratio of the predicted times of two launches of one kernel, if the times
 have ranges: of 65 problems with three configurations or more, on an H200. The second is that of the
 same launches if their binaries are not followed."""
 BANDWIDTH, BANDWIDTH_RATIO_ERROR = "bandwidth", 0.05
-"""The same where device memory bounds the launch: eight in ten of 3,400 softmaxes that were within
-15% of the first choice for their matrix (H100 and H200)."""
+"""The same if device memory bounds the launch: 80% of 3,400 softmaxes that were within 15% of the
+first choice for their matrix (H100 and H200)."""
 CHOSEN = 1.1
-"""How much further up the range reaches of a launch that was chosen for its time, as such times are
-predicted too short more often than too long: of 123 launches that were changed as `explain` says
-first, on an H100 and an H200, 76% took a time in the range of any launch, and 86% in this."""
+"""The factor by which the range of a launch that was chosen for its time reaches further up,
+because such times are predicted too short more often than too long. Of 123 launches that were
+changed as `explain` suggests first, on an H100 and an H200, the times of 76% were in the range of
+any launch, and of 86% in this one."""
 
 
 def ratio_error(basis: str, bound: str = "") -> float:
-    """Return how far off the ratio of two times is, as a share, by their *basis* and *bound*."""
+    """Return the error of the ratio of two times, as a share, by their *basis* and *bound*."""
     if NOT_FOLLOWED in basis:
         return COUNTED_RATIO_ERROR
     return BANDWIDTH_RATIO_ERROR if bound == BANDWIDTH else RATIO_ERROR
@@ -85,37 +86,37 @@ def ratio_error(basis: str, bound: str = "") -> float:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """How long a launch should take, and why."""
+    """The predicted time of a launch, and the reasons."""
 
     us: float
-    """Time of a launch, with the L2 cache flushed before it, us."""
+    """The time of a launch, with the L2 cache flushed before it, us."""
     gbs: float | None
-    """Bandwidth that its traffic comes to in that time, GB/s; None where it moves nothing."""
+    """The bandwidth of its traffic in that time, GB/s; None if it moves nothing."""
     copy_gbs: float | None
-    """Bandwidth that a plain copy of as many bytes comes to, GB/s, launch included; None where
-    nobody asked, as of a launch that no kernel of a matrix made."""
+    """The bandwidth of a plain copy of as many bytes, GB/s, launch included; None if it was not
+    computed, as for a launch that no kernel of a matrix made."""
     parts: tuple[Part, ...]
-    """What takes time: the units of the GPU that it keeps busy, and what none of them does."""
+    """The parts of the time: of the GPU's units that it keeps busy, and of none of them."""
     basis: str
-    """Where the model's constants are from, in words."""
+    """The source of the model's constants, in words."""
     calibrated: bool
-    """Whether they were measured on a GPU of this kind."""
+    """Whether the constants were measured on a GPU of this kind."""
     low_us: float
-    """The time that eight in ten such launches stay above, us."""
+    """The lower end of the range that holds eight in ten such launches, us."""
     high_us: float
-    """The time that they stay below, us."""
+    """The upper end of that range, us."""
     busiest: Part | None = None
-    """The unit of the GPU that works for longest, and for how long at its peak rate: over the time
-    it is what Nsight Compute calls the Speed Of Light."""
+    """The unit of the GPU that works longest, with its time at its peak rate: over the time it is
+    what Nsight Compute calls the Speed Of Light."""
 
     @property
     def as_chosen(self) -> Prediction:
-        """It with the range of the fastest of several launches."""
+        """The prediction with the range of the fastest of several launches."""
         return dataclasses.replace(self, high_us=self.high_us * CHOSEN)
 
     @property
     def noticeable(self) -> float:
-        """The share by which another predicted time must differ to be called another."""
+        """The share by which another predicted time must differ to count as different."""
         return ratio_error(self.basis, self.bound)
 
     @property
@@ -125,13 +126,13 @@ class Prediction:
 
     @property
     def share_of_copy(self) -> float | None:
-        """The bandwidth over a plain copy's; None where one of the two is not known."""
+        """The bandwidth over a plain copy's; None if either is not known."""
         if self.gbs is None or self.copy_gbs is None:
             return None
         return self.gbs / self.copy_gbs
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the prediction as plain values."""
         return {
             "us": self.us,
             "low_us": self.low_us,
@@ -157,21 +158,21 @@ class Prediction:
 
 
 def time_lost(us: float | None, least_us: float | None) -> float | None:
-    """Return the time above the least, us; 0 where caches had what was read, None: not known."""
+    """Return the time above the least, us: 0 if caches served reads, None if not known."""
     return None if us is None or least_us is None else max(us - least_us, 0.0)
 
 
 def lost_columns(
     us: float | None, predicted_us: float | None, least_us: float | None
 ) -> dict[str, float | str | None]:
-    """Return the columns of the time above the least: the measured time's, else the predicted."""
+    """Return the columns of the time above the least: of the measured time, else the predicted."""
     found = time_lost(predicted_us if us is None else us, least_us)
     basis = "predicted" if us is None else "measured"
     return {"lost_us": found, "lost_of": None if found is None else basis}
 
 
 def time_columns(prediction: Prediction | None) -> dict[str, float | str | None]:
-    """Return the columns of a predicted time, each None where there is none."""
+    """Return the columns of a predicted time, all None without one."""
     found = None if prediction is None else prediction.busiest
     return {
         "predicted_us": None if prediction is None else prediction.us,

@@ -1,4 +1,4 @@
-"""The record of a launch on a GPU: what was asked for, what it compiles to, and what follows."""
+"""The record of a launch on a GPU: the request, its compiled resources, and what follows."""
 
 from __future__ import annotations
 
@@ -53,26 +53,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Named(BoundLaunch):
-    """A launch on a GPU, with what names it in a table."""
+    """A launch on a GPU, with the columns that identify it in a table."""
 
     gpu: Gpu
     matrix: Matrix | None = None
-    """What a kernel of a matrix made it from; None where none did."""
+    """The matrix from which the launch was made; None for other launches."""
 
     @property
     def title(self) -> str:
-        """What the GPU is called."""
+        """The GPU's name."""
         return self.gpu.title
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What it is set with, by name: a matrix's knobs, or constexprs and options."""
+        """The settings of the launch by name: a matrix's knobs, or constexprs and options."""
         if self.matrix is not None:
             return self.matrix.settings
         return {**{name: self.arguments[name] for name in self.constexprs}, **self.options}
 
     def named(self) -> dict[str, Any]:
-        """Return the columns that name it: on what it runs, and its settings."""
+        """Return the columns that identify the launch: its GPU, its kernel and its settings."""
         where = {"gpu": self.gpu.key, "target": self.gpu.target.name}
         if self.matrix is not None:
             return {**where, **self.matrix.named()}
@@ -84,14 +84,14 @@ class Failed(_Named):
     """A launch that has no record on a GPU, and why."""
 
     prediction: ClassVar[None] = None
-    """It takes no time."""
+    """A failed launch takes no time."""
     failure: Failure
     triton_version: str
     resources: Resources | None = None
-    """What one program takes; None where it was not compiled."""
+    """The resources of one program; None if it was not compiled."""
 
     def row(self) -> dict[str, Any]:
-        """Return the columns that name the launch, why there are no others, and its resources."""
+        """Return the columns that identify the launch, the failure, and its resources."""
         found = {"status": self.failure.status.value, "reason": self.failure.reason}
         return {
             **self.named(),
@@ -101,53 +101,53 @@ class Failed(_Named):
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values, for JSON."""
+        """Return the failure as plain values, for JSON."""
         return {name: _json_value(value) for name, value in self.row().items()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record(_Named):
-    """Everything that is known of a launch on a GPU, before it is launched and after."""
+    """Everything that is known of a launch on a GPU, before and after launching it."""
 
     usual_options: Mapping[str, Any]
-    """Every compiler option for this GPU with the value that it has unasked."""
+    """Every compiler option for this GPU with its default value."""
     calculation: Calculation
     plan: LaunchPlan | None
-    """How it is spread over the GPU; None where the grid is not known."""
+    """How the launch is spread over the GPU; None if the grid is not known."""
     triton_version: str
     prediction: Prediction | None = None
-    """How long it should take; None where that is left open, as where it is not counted."""
+    """The predicted time; None if there is none, as for a launch that is not counted."""
     with_others: Mapping[int, Prediction] = field(default_factory=dict)
-    """The same of launches of other numbers of programs, as `other_launches` has them."""
+    """The predicted times for other numbers of programs, those of `other_launches`."""
     counts: Counts | None = None
-    """What it does; None where nobody counted it, or that cannot be counted."""
+    """The counted work; None if it was not or cannot be counted."""
     why_not_counted: str | None = None
-    """Why there are no counts, where somebody asked for them."""
+    """Why there are no counts, if they were asked for."""
     executed: Executed | None = None
-    """What its machine code executes; None where that is not known."""
+    """The counts of what the machine code executes; None if they are not known."""
     why_not_executed: str | None = None
-    """Why that is not known of a launch that has counts."""
+    """Why these are not known for a launch with counted work."""
     measurement: Measurement | None = None
-    """How long it took on the GPU at hand; None where it was not launched."""
+    """The measured time on this machine's GPU; None if it was not launched."""
 
     @property
     def problem(self) -> Problem:
-        """The matrix that a kernel made it of."""
+        """The matrix from which a kernel made it."""
         return matrix_of(self).problem
 
     @property
     def config(self) -> Config:
-        """The knobs that the kernel of a matrix was given."""
+        """The configuration of a matrix's kernel."""
         return matrix_of(self).config
 
     @property
     def resources(self) -> Resources:
-        """What one program takes."""
+        """The resources of one program."""
         return self.calculation.resources
 
     @property
     def occupancy(self) -> Occupancy:
-        """The programs that fit a multiprocessor at once, and why no more do."""
+        """The programs that fit a multiprocessor at once, and the limits."""
         return self.calculation.occupancy
 
     @property
@@ -157,7 +157,7 @@ class Record(_Named):
 
     @property
     def num_programs(self) -> int | None:
-        """Programs that are launched; None where that is not known."""
+        """Programs launched; None if that is not known."""
         return None if self.plan is None else self.plan.num_programs
 
     @property
@@ -172,18 +172,18 @@ class Record(_Named):
 
     @property
     def traffic(self) -> Traffic | None:
-        """Bytes that the launch has to move; None where nobody said how many each way."""
+        """Bytes that the launch must move; None unless both directions were given."""
         return self.launch.work.traffic
 
     @functools.cached_property
     def memory(self) -> Memory | None:
-        """What it moves, as said or counted, less what a warm cache has; None: not known."""
+        """The bytes that the launch moves, given or counted, less a warm cache's hits; or None."""
         return self._memory_of(self.resources)
 
     def _memory_of(self, resources: Resources) -> Memory | None:
         work = self.launch.work
         if self.matrix is not None and self.counts is not None:
-            work = Work()  # its kernel says them of the whole matrix, whatever a cache serves
+            work = Work()  # the kernel's bytes are the whole matrix's, whatever a cache serves
         resident = None if self.plan is None else self.plan.resident_programs
         local = None
         if self.counts is not None:
@@ -196,29 +196,29 @@ class Record(_Named):
 
     @functools.cached_property
     def speed_of_light(self) -> SpeedOfLight | None:
-        """The least time that its bytes and FLOPs allow; None where none of them is known."""
+        """The least time that the bytes and FLOPs allow; None if neither is known."""
         memory = self.memory
         return None if memory is None else speed_of_light(self.counts, memory, self.gpu)
 
     @property
     def doubts(self) -> tuple[Doubt, ...]:
-        """The numbers of what it does in which its first text and its machine code differ."""
+        """The counted numbers in which the first text and the machine code differ."""
         return doubts(self.counts, self.executed)
 
     @property
     def intensity(self) -> float | None:
-        """FLOPs per byte of device memory; None where one of the two is not known."""
+        """FLOPs per byte of device memory; None if either is not known."""
         memory = self.memory
         return None if self.counts is None or memory is None else intensity(self.counts, memory)
 
     @property
     def least_us(self) -> float | None:
-        """The bytes that are known over the data sheet's bandwidth, us; None: not known exactly."""
+        """The known bytes over the data sheet's bandwidth, us; None if not known exactly."""
         light = self.speed_of_light
         return None if light is None or MEMORY in light.open else light.part_us(MEMORY)
 
     def plan_with(self, programs_per_multiprocessor: int | None) -> LaunchPlan | None:
-        """Return how it would be spread with so many programs resident on a multiprocessor."""
+        """Return the plan with another number of programs resident on a multiprocessor."""
         resident = None
         if programs_per_multiprocessor is not None:
             resident = self.calculation.resident_with(programs_per_multiprocessor)
@@ -226,12 +226,12 @@ class Record(_Named):
 
     @property
     def tutorial_plan(self) -> LaunchPlan | None:
-        """The launch as the tutorial's formula would have it; None where the grid is not known."""
+        """The plan by the tutorial's formula; None if the grid is not known."""
         return self.plan_with(self.tutorial.programs_per_multiprocessor)
 
     @property
     def miscount(self) -> int | None:
-        """The tutorial's num_programs where that is wrong; None where it is right, or not known."""
+        """The tutorial's num_programs if it is wrong; None if it is right or not known."""
         tutorial, plan = self.tutorial_plan, self.plan
         if tutorial is None or plan is None or tutorial.num_programs == plan.num_programs:
             return None
@@ -239,12 +239,12 @@ class Record(_Named):
 
     @property
     def tutorial_prediction(self) -> Prediction | None:
-        """The time of a launch of `miscount` programs; None where refused or not known."""
+        """The time of a launch of `miscount` programs; None if refused or not known."""
         return None if self.miscount is None else self.with_others.get(self.miscount)
 
     @property
     def as_tutorial(self) -> Prediction | None:
-        """The time of a launch of the tutorial's num_programs, right or wrong; None: not known."""
+        """The time of a launch of the tutorial's num_programs, right or wrong; else None."""
         plan = self.tutorial_plan
         if plan is None or plan.num_programs is None:
             return None
@@ -252,7 +252,7 @@ class Record(_Named):
 
     @property
     def with_more(self) -> Prediction | None:
-        """How long it should take if the next number of programs fit; None where none does."""
+        """The predicted time if the next number of programs fit; None if there is none."""
         more = self.calculation.next_programs
         if more is None:
             return None
@@ -262,9 +262,9 @@ class Record(_Named):
         return None if programs is None else self.with_others.get(programs)
 
     def other_launches(self) -> dict[int, int]:
-        """Return the numbers of programs to compare, and of how many then fit a multiprocessor.
+        """Return the numbers of programs to compare, with how many then fit a multiprocessor.
 
-        That is where as many are launched as fit: the tutorial's number, and that of the next step.
+        They apply to persistent launches: the tutorial's number, and the one after the next step.
         """
         found: dict[int, int] = {}
         if self.plan is None or not self.plan.is_persistent:
@@ -281,9 +281,9 @@ class Record(_Named):
         return None if plan is None else plan.num_programs
 
     def runs(self, num_programs: int) -> bool:
-        """Tell whether *num_programs* can be launched: where programs wait for each other, not any.
+        """Return whether *num_programs* can be launched: waiting for each other limits it.
 
-        They have to be all that share a row, and no more than the GPU holds at once.
+        They must include all programs that share a row, and be no more than the GPU holds at once.
         """
         together = self.launch.work.together
         resident = None if self.plan is None else self.plan.resident_programs
@@ -297,9 +297,10 @@ class Record(_Named):
         assume: Mapping[str, Assumption] = MappingProxyType({}),
         num_programs: int | None = None,
     ) -> Counting:
-        """Return what the launch is counted by, with its kernel's *texts*.
+        """Return the input for counting the launch, with its kernel's *texts*.
 
-        With *num_programs* it is a launch of so many, as `other_launches` has them or as they fit.
+        With *num_programs* it is a launch of so many programs, as in `other_launches` or as they
+        fit.
         """
         grid, resident = self.launch.grid, None
         if self.plan is not None:
@@ -316,7 +317,7 @@ class Record(_Named):
     def with_counts(
         self, found: Counted, others: Mapping[int, Counted] = MappingProxyType({})
     ) -> Record:
-        """Return a copy with what is counted and its time, and those of `other_launches`."""
+        """Return a copy with the counts and the time, also those of `other_launches`."""
         fits = self.other_launches() if others else {}
         times = {
             number: self._counted(one).time_with(fits[number]) for number, one in others.items()
@@ -334,7 +335,7 @@ class Record(_Named):
         )
 
     def with_time(self) -> Record:
-        """Return a copy with the time of what is counted."""
+        """Return a copy with the time that follows from the counts."""
         timed = self.time_with(self.occupancy.programs_per_multiprocessor)
         traffic = None if self.matrix is None else self.traffic
         if timed is not None and traffic is not None:
@@ -342,10 +343,11 @@ class Record(_Named):
         return dataclasses.replace(self, prediction=timed)
 
     def time_with(self, programs: int, *, spills: bool = True) -> Prediction | None:
-        """Return how long it takes if so many *programs* fit a multiprocessor.
+        """Return the predicted time if *programs* fit a multiprocessor.
 
-        Unless it *spills* it is the time without its local memory, as where nothing but unusual
-        numbers need that. None where it is not counted what it does, or that leaves it open.
+        Without *spills* it is the time without local memory, for kernels that need it only for
+        unusual numbers. Return None if the launch is not counted, or if its counts leave the time
+        open.
         """
         if self.counts is None:
             return None
@@ -364,20 +366,20 @@ class Record(_Named):
 
     @property
     def as_chosen(self) -> Record:
-        """It with the range of the fastest of several launches."""
+        """The record with the range of the fastest of several launches."""
         found = self.prediction
         return self if found is None else dataclasses.replace(self, prediction=found.as_chosen)
 
     def again(self) -> Record:
-        """Return the record of the launch right after itself, which left in the cache what fits."""
+        """Return the record of the same launch repeated, which finds in the cache what fits."""
         launch = dataclasses.replace(self.launch, warm=True)
         return dataclasses.replace(self, launch=launch).with_time()
 
     def row(self) -> dict[str, Any]:
-        """Return the record as one flat row of plain values; None is not known.
+        """Return the record as one flat row of plain values; None means not known.
 
-        `us`, `us_low` and `us_high` are there where it was measured, `warm` where it is, and what
-        the tutorial's formula says of a kernel of a matrix.
+        `us`, `us_low` and `us_high` are there if it was measured, `warm` if it is warm, and the
+        tutorial's columns for a matrix's kernel.
         """
         resources, occupancy, plan = self.resources, self.occupancy, self.plan
         prediction, measurement = self.prediction, self.measurement
@@ -446,24 +448,24 @@ class Record(_Named):
 
 
 def matrix_of(launch: Asked | Record) -> Matrix:
-    """Return what a kernel of a matrix made *launch* from; it is known that one did."""
+    """Return the matrix from which *launch* was made; the caller knows that there is one."""
     assert launch.matrix is not None  # noqa: S101 - said above
     return launch.matrix
 
 
 class OnGpu(Protocol):
-    """A launch, or what is known of one."""
+    """A launch on a GPU, or a result of one."""
 
     @property
     def gpu(self) -> Gpu:
-        """The GPU that it is on."""
+        """The launch's GPU."""
 
 
 Run = TypeVar("Run", bound=OnGpu)
 
 
 def by_gpu(runs: Iterable[Run]) -> list[list[Run]]:
-    """Return the launches on each GPU, in their order."""
+    """Return the launches grouped by GPU, in order."""
     found: dict[str, list[Run]] = {}
     for run in runs:
         found.setdefault(run.gpu.key, []).append(run)

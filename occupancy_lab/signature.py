@@ -1,9 +1,9 @@
-"""From what a command line says of a launch to the launches that it stands for.
+"""Reads the launches that a command line describes.
 
-`--signature` has an entry for each argument, with commas between them: by name, `X=*fp16, N=i32`,
-or in the order of the parameters, as `triton.tools.compile` takes it, `*fp16, i32, 1024`. There the
-entry of a constexpr is its value, and a parameter that --constexpr, an autotuner or heuristics set
-has none. `notation` says what an entry is.
+`--signature` has an entry for each argument, separated by commas: by name, `X=*fp16, N=i32`, or in
+the order of the parameters, as for `triton.tools.compile`, `*fp16, i32, 1024`. In the second form a
+constexpr's entry is its value, and parameters that --constexpr, an autotuner or heuristics set have
+no entry. `notation` describes the entries.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from occupancy_lab.kernel import Variant
 
 Words: TypeAlias = str | Sequence[str] | Mapping[str, Any]
-"""NAME=VALUE texts of a command line, or values by name, where a list is several."""
+"""NAME=VALUE texts of a command line, or values by name, with a list for several."""
 Grid: TypeAlias = tuple[int, ...] | Callable[[Mapping[str, Any]], tuple[int, ...]]
 
 MOST_LAUNCHES = 10_000
 MOST_WARPS = 64
-"""More than any GPU gives a program; how many it gives is checked where the GPU is known."""
+"""More than any GPU allows per program; the real limit is checked when the GPU is known."""
 EXAMPLE = "cdiv(N, BLOCK_SIZE)"
 _NAME = re.compile(r"[^\W\d]\w*")
 _ANOTHER = re.compile(rf"\s*{_NAME.pattern}\s*=(?!=)")
@@ -57,25 +57,25 @@ _UNITS = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12} | {
 
 @dataclass(frozen=True, slots=True)
 class LaunchLine:
-    """One launch of a command line: what `kernel[grid](*arguments, **keywords)` is called with."""
+    """One launch of a command line: the arguments of `kernel[grid](*arguments, **keywords)`."""
 
     arguments: tuple[Any, ...]
     keywords: Mapping[str, Any]
     grid: Grid | None
-    """None where it is not known; a function of the arguments where an autotuner or heuristics
-    have a part in it."""
+    """None if it is not known; a function of the arguments if an autotuner or heuristics influence
+    it."""
     read_bytes: int | None
-    """Bytes that the launch has to read; None where nobody said."""
+    """Bytes that the launch must read; None if not given."""
     written_bytes: int | None
-    """Bytes that it has to write; None where nobody said."""
+    """Bytes that the launch must write; None if not given."""
     typical: Mapping[str, str]
-    """What the signature says of each argument that it gives a type and no value: {"N": "i32:16"}.
-    Any number of the type stands for it in the launch, which is to be shown nowhere."""
+    """The signature of each argument that has a type but no value: {"N": "i32:16"}. Any number of
+    the type stands for it in the launch, and is never shown."""
     chosen: Mapping[str, tuple[Any, ...]]
-    """What the autotuner's configurations are to have, by name: one of these values."""
+    """The values that the autotuner's configurations must have, by name: one of each tuple."""
 
     def choose(self, found: Sequence[Variant]) -> list[Variant]:
-        """Return those of *found* whose configuration is chosen; InputError where none is."""
+        """Return those of *found* whose configuration is chosen; InputError if there are none."""
         kept = are_chosen([one.tuned for one in found], self.chosen)
         return [*itertools.compress(found, kept)]
 
@@ -83,9 +83,9 @@ class LaunchLine:
 def are_chosen(
     configurations: Sequence[Mapping[str, Any]], chosen: Mapping[str, tuple[Any, ...]]
 ) -> list[bool]:
-    """Return which of an autotuner's *configurations* have one of the values *chosen* by name.
+    """Return which of an autotuner's *configurations* have one of the *chosen* values by name.
 
-    Raises InputError where none has.
+    Raises InputError if none has.
     """
     settings = [{name: plain(one.get(name)) for name in chosen} for one in configurations]
     kept = [
@@ -114,9 +114,9 @@ def read_launches(  # noqa: PLR0913 - a command line's options
     bytes_read: Any = None,
     bytes_written: Any = None,
 ) -> tuple[LaunchLine, ...]:
-    """Return the launches of *function* that options stand for, as `explain_launch` takes them.
+    """Return the launches of *function* that options describe, as for `explain_launch`.
 
-    Raises InputError where something is missing or wrong, which shows what would do.
+    Raises InputError, with what would work, if something is missing or wrong.
     """
     kernel = Parameters.of(function)
     knobs = {"num_warps": num_warps, "num_stages": num_stages}
@@ -193,10 +193,10 @@ def _entries(kernel: Parameters, text: str, settings: Mapping[str, Any]) -> dict
 def read_settings(
     check: Callable[[str, str], None], constexprs: Words, options: Words, knobs: Mapping[str, Any]
 ) -> dict[str, tuple[Any, ...]]:
-    """Return the values of each constexpr and option, by name, and of each of *knobs* that has any.
+    """Return the values of each constexpr and option by name, and of each of *knobs* that is given.
 
     *check* is called with each option, as it is written, and the name that it sets. Raises
-    InputError where it does so, and for what is no value or given twice.
+    InputError as *check* does, and for invalid or duplicate values.
     """
     found: dict[str, tuple[Any, ...]] = {}
     for option, name, given in (
@@ -214,7 +214,7 @@ def read_settings(
 
 
 def read_options(options: Words) -> dict[str, Any]:
-    """Return the value of each compiler option; InputError where one is none or has several."""
+    """Return the value of each compiler option; InputError if one is invalid or has several."""
     found = {}
     for option, name, given in _pairs("--option", options, "maxnreg=128"):
         if name in KNOBS:
@@ -227,11 +227,11 @@ def read_options(options: Words) -> dict[str, Any]:
 
 
 def read_assumed(assume: Words, parameters: Collection[str]) -> dict[str, Assumption]:
-    """Return what is assumed of what a kernel's *parameters* hold: NAME=VALUE, or values by name.
+    """Return the assumed values of a kernel's *parameters*: NAME=VALUE, or values by name.
 
-    A value is a whole number, or one for each index i of a tensor, such as 36*i.
+    A value is an integer, or one for each index i of a tensor, such as 36*i.
 
-    Raises InputError where a name is none of the parameters, or a value is neither.
+    Raises InputError if a name is no parameter, or a value is neither.
     """
     found: dict[str, Assumption] = {}
     for option, name, given in _pairs("--assume", assume, "cu_seqlens=1024"):
@@ -245,7 +245,7 @@ def read_assumed(assume: Words, parameters: Collection[str]) -> dict[str, Assump
         try:
             values = _several(name, given) if progression is None else (progression,)
         except InputError:
-            values = (text,)  # what is no value of a constexpr is none here
+            values = (text,)  # refused below
         if len(values) > 1 or name in found:
             refuse(f"{option} {shortened(name)} has several values; give one")
         (value,) = values
@@ -275,7 +275,7 @@ def _pairs(option: str, given: Words, example: str) -> Iterator[tuple[str, str, 
 
 
 def _several(name: str, given: Any) -> tuple[Any, ...]:
-    """Return the values of a text with commas or of a list, each once."""
+    """Return the values in a text with commas or in a list, each once."""
     if isinstance(given, str):
         texts = split(given, name)
         if "" in texts:

@@ -1,4 +1,4 @@
-"""Which constexprs of a kernel say how large its tiles are, by its source."""
+"""Finds in a kernel's source which constexprs set the size of its tiles."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ SHAPED = frozenset(
         *("broadcast_to", "reshape", "view"),
     }
 )
-"""The functions of `triton.language` whose arguments have the size of a tile, or go by it."""
+"""The functions of `triton.language` whose arguments are tile sizes, or depend on them."""
 
 
 def source_of(function: Any) -> str:
-    """Return the text of a function of Triton from `def` on, which interpreted ones do not keep."""
+    """Return a Triton function's source from `def` on, which interpreted ones do not keep."""
     source = getattr(function, "src", None)
     if source is None:
         lines = textwrap.dedent(inspect.getsource(function.fn))
@@ -35,8 +35,9 @@ def source_of(function: Any) -> str:
 def tile_names(function: Any) -> frozenset[str]:
     """Return the constexprs of a JITFunction that are sizes of tiles; none without its source.
 
-    These are arguments of tl.arange, tl.zeros and the like. What is handed to another function of
-    Triton is one where it is one there, and what is handed to any other that is not built in.
+    These are arguments of tl.arange, tl.zeros and the like. An argument passed to another function
+    of Triton counts if it is a tile size there; one passed to any other function that is not built
+    in always counts.
     """
     return _tiles(function, ())
 
@@ -64,7 +65,7 @@ def _calls(source: str) -> tuple[ast.Call, ...]:
 
 
 def _sizes(call: ast.Call, scope: Mapping[str, Any], around: tuple[Any, ...]) -> Iterator[ast.expr]:
-    """Return the arguments of *call* that have the size of a tile."""
+    """Return the arguments of *call* that are tile sizes."""
     named = {one.arg: one.value for one in call.keywords}
     called = call.func
     if isinstance(called, ast.Attribute) and called.attr in SHAPED:

@@ -1,4 +1,4 @@
-"""The values that travel from a launch to a record, each frozen and made by one function.
+"""Values that travel from a launch to a record; each is frozen and made by one function.
 
 Problem, Config and Gpu become Resources, Occupancy, LaunchPlan, a Prediction (of `prediction`) and
 a Measurement, and together one Record. None always means "not known", never zero.
@@ -20,10 +20,10 @@ ITEM_BYTES: Mapping[str, int] = {"float32": 4, "float16": 2, "bfloat16": 2}
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 MAX_STAGES = 64
-"""The most stages of a loop. Triton writes each out before the loop, so that the time of a compile
-grows with their square; what is in flight in 64 covers the latency of any GPU's memory."""
+"""The most stages of a loop. Triton unrolls each before the loop, so that compile time grows
+quadratically; what 64 stages keep in flight covers the memory latency of any GPU."""
 COUNTED = "counted"
-"""The name under which a field of Resources has the words of what is counted."""
+"""The metadata key under which a field of Resources has the words for what is counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Problem:
 
     @property
     def words(self) -> str:
-        """Its size and dtype in words: "4096 x 781 float32"."""
+        """The size and dtype in words: "4096 x 781 float32"."""
         return f"{self.rows} x {self.cols} {self.dtype}"
 
     @property
@@ -57,7 +57,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The knobs of a launch, named as Triton names them (`block_size` is BLOCK_SIZE)."""
+    """The knobs of a launch, with Triton's names (`block_size` is BLOCK_SIZE)."""
 
     block_size: int
     num_warps: int
@@ -75,35 +75,35 @@ class Config:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a launch does, as whoever launches it says; None is not known."""
+    """The work of a launch, as given by the user or its kernel; None means not known."""
 
     read_bytes: int | None = None
-    """Bytes that it has to read from global memory."""
+    """Bytes that the work must read from global memory."""
     written_bytes: int | None = None
     pieces: int | None = None
     """Pieces of work, which the programs take in turns; None: each program of the grid is one."""
     together: int | None = None
-    """Programs that wait for each other, so that all of them must be resident at once; None: no
-    number of them has to be."""
+    """Programs that wait for each other, so that all of them must be resident at once; None: none
+    do."""
     piece: str = "program"
-    """What a piece of work is called: row, block."""
+    """The word for a piece of work: row, block."""
 
     @property
     def traffic(self) -> Traffic | None:
-        """Bytes that it has to move; None where nobody said how many each way."""
+        """Bytes that the work must move; None unless both directions are given."""
         read, written = self.read_bytes, self.written_bytes
         return None if read is None or written is None else Traffic(read, written)
 
     @property
     def known_bytes(self) -> int | None:
-        """Bytes that it moves at the least; None where nobody said any."""
+        """Bytes that the work moves at least; None if none are given."""
         given = [one for one in (self.read_bytes, self.written_bytes) if one is not None]
         return sum(given) if given else None
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a kernel is compiled for: Triton's GPUTarget without Triton."""
+    """The target of a compile: Triton's GPUTarget without Triton."""
 
     backend: str
     arch: str
@@ -112,45 +112,45 @@ class Target:
 
     @property
     def name(self) -> str:
-        """The name its vendor's compiler uses: sm_90, gfx942."""
+        """The vendor's compiler name: sm_90, gfx942."""
         return f"sm_{self.arch}" if self.backend == "cuda" else self.arch
 
     @property
     def copies_ahead(self) -> bool:
-        """Whether Triton copies ahead through shared memory: on NVIDIA from sm_80 on."""
+        """Whether Triton prefetches through shared memory: on NVIDIA from sm_80 on."""
         return self.backend == "cuda" and int(self.arch) >= 80  # noqa: PLR2004 - sm_80
 
     def __str__(self) -> str:
-        """The form that `triton.tools.compile --target` takes: cuda:90:32."""
+        """Return the form for `triton.tools.compile --target`: cuda:90:32."""
         return f"{self.backend}:{self.arch}:{self.warp_size}"
 
 
 def _counted(words: str) -> Any:
-    """Return a field of Resources that is counted in the binary's instructions, as *words* say."""
+    """Return a field of Resources that counts instructions of the binary, described by *words*."""
     return field(default=None, metadata={COUNTED: words})
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What one program of a compiled kernel takes from a multiprocessor.
+    """The resources that one program of a compiled kernel takes from a multiprocessor.
 
-    Only the first three are needed to work out an occupancy; the others are None where the
-    vendor has no such thing or nobody read them. A program of several CTAs is a cluster: what it
-    takes is then what each of its CTAs takes, from the multiprocessor that the CTA is on.
+    Only the first three are needed to calculate an occupancy; the others are None if the vendor has
+    no such resource or if they were not read. A program of several CTAs is a cluster: its resources
+    are those that each CTA takes from its own multiprocessor.
     """
 
     n_regs: int
     """32-bit registers per thread: CUDA registers, or VGPRs (AGPRs included) per lane."""
     num_warps: int
-    """Warps as launched: with warp specialization more than the num_warps asked for."""
+    """Launched warps: with warp specialization more than the num_warps asked for."""
     shared: int
     """Dynamic shared memory (LDS), bytes per program: Triton's `metadata.shared`."""
     static_shared: int = 0
-    """Shared memory in the binary itself, bytes; the driver's own reserve is not in it."""
+    """Shared memory in the binary itself, bytes, without the driver's own reserve."""
     local_bytes: int | None = None
-    """Local memory (scratch) per thread, bytes: the stack frame, register spills included."""
+    """Local memory (scratch) per thread, bytes: the stack frame, including register spills."""
     num_ctas: int = 1
-    """CTAs (thread blocks) per program; where there are several, they are a cluster."""
+    """CTAs (thread blocks) per program; several are a cluster."""
     barriers: int | None = None
     """Named barriers per program (CUDA)."""
     tensor_memory: int | None = None
@@ -158,7 +158,7 @@ class Resources:
     sgprs: int | None = None
     """Scalar registers per wave (HIP)."""
     agprs: int | None = None
-    """Accumulation VGPRs per lane (HIP, gfx9); `n_regs` counts them where the file is unified."""
+    """Accumulation VGPRs per lane (HIP, gfx9); `n_regs` includes them if the file is unified."""
     allocated_vgprs: int | None = None
     """VGPRs that the kernel descriptor asks for (HIP): `n_regs` rounded up, or more when padded."""
     vgpr_spills: int | None = None
@@ -166,15 +166,16 @@ class Resources:
     sgpr_spills: int | None = None
     """SGPRs that the compiler spilled (HIP), to VGPR lanes: no memory traffic."""
     pipeline_shared: int | None = None
-    """The part of `shared` that holds rows in flight: the buffers that num_stages asks for."""
+    """The part of `shared` that holds rows in flight: the buffers for num_stages."""
     binary: int | None = None
-    """A digest of the kernel's instructions: two that are equal are one binary."""
+    """A digest of the kernel's instructions: equal digests mean one binary."""
     load_bytes: int | None = None
     """The widest global load of a thread, bytes per instruction."""
     store_bytes: int | None = None
     """The widest global store of a thread, bytes per instruction."""
     tensor_size: int | None = None
-    """Multiply-adds of a warp per instruction of its tensor cores, the mean of the kernel's."""
+    """Multiply-adds per warp and tensor core instruction, averaged over the kernel's
+    instructions."""
     instructions: int | None = _counted(
         "instructions a warp issues once: all of the kernel outside its loop"
     )
@@ -218,27 +219,25 @@ COUNTERS: Mapping[str, str] = {
     for field in dataclasses.fields(Resources)
     if COUNTED in field.metadata
 }
-"""The fields of Resources that are counted in the binary's instructions, and what each counts.
-
-Where there is no loop, a pass is the whole kernel.
-"""
+"""The fields of Resources that count instructions of the binary, and what each counts. Without a
+loop, a pass is the whole kernel."""
 
 
 class Status(StrEnum):
-    """What became of a launch that was to be compiled."""
+    """The outcome of a launch that was to be compiled."""
 
     OK = "ok"
     DOES_NOT_FIT = "does not fit"
-    """The GPU holds not one program of it."""
+    """The GPU cannot hold one program of it."""
     COMPILE_FAILED = "compile failed"
     TIMED_OUT = "timed out"
-    """Its compile took longer than it may."""
+    """The compile exceeded the time limit."""
     SKIPPED = "skipped"
-    """It cannot be asked for, so nothing was compiled."""
+    """The request is invalid, so nothing was compiled."""
     INTERRUPTED = "interrupted"
     """A signal came before it was compiled."""
     NOT_COMPILED = "not compiled"
-    """An entry of a cache whose compile failed or was ended: it is no kernel."""
+    """A cache entry whose compile failed or was ended: it is no kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,10 +247,10 @@ class Failure:
     status: Status
     reason: str
     seconds: float | None = None
-    """The time that was given to a compile that took longer."""
+    """The time limit of a compile that exceeded it."""
     lasting: bool = field(default=False, kw_only=True)
     """Whether another try would give the same; not so after a full disk, a killed process, or a
-    time limit, which a busy machine reaches with any kernel."""
+    time limit, which any kernel may exceed on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,16 +260,16 @@ class Limit:
     resource: str
     """warps, registers, sgprs, shared, programs (slots for them), barriers or tensor_memory."""
     programs: int | None
-    """None where this kernel meets no limit: it uses none of the resource."""
+    """None if the kernel uses none of the resource, so that there is no limit."""
     steps: tuple[str, ...]
-    """The arithmetic with this kernel's numbers filled in; empty where there is no limit."""
+    """The arithmetic with this kernel's numbers; empty without a limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """How many programs of a kernel run at once per multiprocessor, and why no more.
+    """How many programs of a kernel run at once per multiprocessor, and what limits them.
 
-    Of programs that are clusters it counts the CTAs; `Clusters` tells how many whole ones fit.
+    For programs that are clusters it counts CTAs; `Clusters` has the number of whole clusters.
     """
 
     programs_per_multiprocessor: int
@@ -281,7 +280,7 @@ class Occupancy:
 
     @property
     def limiters(self) -> tuple[str, ...]:
-        """Every resource that attains the minimum."""
+        """Every resource whose limit is the minimum."""
         least = self.programs_per_multiprocessor
         return tuple(limit.resource for limit in self.limits if limit.programs == least)
 
@@ -296,7 +295,7 @@ class Occupancy:
         return self.warps_per_multiprocessor / self.max_warps
 
     def limit(self, resource: str) -> Limit:
-        """Return the limit that *resource* sets; KeyError where the formula has no such limit."""
+        """Return the limit of *resource*; KeyError if the formula has no such limit."""
         for limit in self.limits:
             if limit.resource == resource:
                 return limit
@@ -305,32 +304,33 @@ class Occupancy:
 
 @dataclass(frozen=True, slots=True)
 class TutorialOccupancy:
-    """What the formula of Triton's fused softmax tutorial gives for the same kernel."""
+    """The result of the formula of Triton's fused softmax tutorial for the same kernel."""
 
     programs_per_multiprocessor: int | None
-    """None where the formula raises ZeroDivisionError."""
+    """None if the formula raises ZeroDivisionError."""
     limits: tuple[Limit, ...]
     missing_terms: tuple[str, ...]
-    """The fewest terms that, put back, make it right; empty where it is right or fails."""
+    """The fewest terms that must be added to correct it; empty if it is right or fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """How far a resource is from the next cliff."""
+    """The distance of a resource from the next cliff."""
 
     resource: str
     now: int
     most_for_one_more: int | None
-    """The most of it with which this resource allows a program more; None: no amount does."""
+    """The largest amount with which this resource allows one more program; None if there is
+    none."""
     least_for_one_fewer: int | None
-    """The least of it with which this resource costs a program; None: none that can be had."""
+    """The smallest amount with which this resource costs a program; None if there is none."""
     option: str | None = None
-    """The option of a launch that asks the compiler for `most_for_one_more`, such as maxnreg=80;
-    what it would spill is not known before a compile. None where there is no such option."""
+    """The launch option that asks the compiler for `most_for_one_more`, such as maxnreg=80; what it
+    would spill is not known before a compile. None if there is no such option."""
 
     @property
     def cap(self) -> dict[str, int]:
-        """`option` by its name, as a launch takes it: {"maxnreg": 80}; empty where it is None."""
+        """`option` by its name, for a launch: {"maxnreg": 80}; empty if it is None."""
         name, _, most = (self.option or "").partition("=")
         return {name: int(most)} if most else {}
 
@@ -342,31 +342,31 @@ class Clusters:
     num_ctas: int
     """CTAs (thread blocks) per cluster."""
     resident: int | None
-    """Whole clusters that the GPU holds; None where it is not known how its SMs are grouped."""
+    """Whole clusters that the GPU holds; None if it is not known how its SMs are grouped."""
     steps: tuple[str, ...]
-    """The arithmetic with this kernel's numbers filled in; empty where `resident` is None."""
+    """The arithmetic with this kernel's numbers; empty if `resident` is None."""
     next_step: NextStep | None
-    """The num_ctas around this one with which the GPU holds more CTAs, or fewer; None as above."""
+    """The nearest num_ctas with which the GPU holds more CTAs, or fewer; None as above."""
     source: str
-    """Where the groups of SMs are from, or why they are not known."""
+    """The source of the groups of SMs, or why they are not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """How a launch's work is spread over programs and over time.
+    """How a launch's work is spread over programs and time.
 
-    Work comes in pieces: rows, blocks of elements, or the programs of a grid, each its own piece.
-    A cluster of CTAs is one program.
+    Work comes in pieces: rows, blocks of elements, or the programs of a grid, each of which is its
+    own piece. A cluster of CTAs is one program.
     """
 
     work: int
     """Pieces of work to be done."""
     num_programs: int | None
-    """Programs launched; None where the number of multiprocessors is not known."""
+    """Programs launched; None if the number of multiprocessors is not known."""
     resident_programs: int | None
     """Programs that the whole GPU holds at once."""
     grid: tuple[int, ...] | None = None
-    """The grid as launched, in 1 to 3 dimensions; None of a persistent launch."""
+    """The launched grid, in 1 to 3 dimensions; None for a persistent launch."""
 
     @property
     def is_persistent(self) -> bool:
@@ -375,7 +375,7 @@ class LaunchPlan:
 
     @property
     def waves(self) -> float | None:
-        """Programs launched over programs that the GPU holds at once; None where it holds none."""
+        """Programs launched over programs that the GPU holds at once; None if it holds none."""
         if self.num_programs is None or not self.resident_programs:
             return None
         return self.num_programs / self.resident_programs
@@ -389,18 +389,18 @@ class LaunchPlan:
 
     @property
     def rounds(self) -> int | None:
-        """Pieces that the busiest place for a program does, one after the other."""
+        """Pieces that the busiest program slot does, one after the other."""
         return None if self.at_once is None else -(-self.work // max(self.at_once, 1))
 
     @property
     def last_round(self) -> int | None:
-        """Pieces left for the last round, the tail: of a grid, the programs of its last wave."""
+        """Pieces left for the last round, the tail: for a grid, the programs of its last wave."""
         if self.at_once is None or self.rounds is None:
             return None
         return self.work - max(self.rounds - 1, 0) * self.at_once
 
     def work_of(self, program: int) -> range:
-        """Return the pieces that program number *program* does."""
+        """Return the pieces of program number *program*."""
         if self.num_programs is None:
             msg = "how many programs are launched is not known"
             raise ValueError(msg)
@@ -409,7 +409,7 @@ class LaunchPlan:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Bytes that a launch has to move through global memory, caches aside."""
+    """Bytes that a launch must move through global memory, ignoring caches."""
 
     read_bytes: int
     written_bytes: int
@@ -420,7 +420,7 @@ class Traffic:
         return self.read_bytes + self.written_bytes
 
     def floor_us(self, bandwidth_gbs: float | None) -> float | None:
-        """Return the least time in us at a bandwidth in GB/s (1e9 bytes); None for none known."""
+        """Return the least time in us at a bandwidth in GB/s (1e9 bytes); None without one."""
         return None if bandwidth_gbs is None else self.total_bytes / bandwidth_gbs / 1e3
 
 
@@ -437,13 +437,13 @@ class Conditions:
     torch: str
     triton: str
     timer: str
-    """What timed the launches."""
+    """How the launches were timed."""
     l2: str
     """The state of the L2 cache at the start of each launch."""
     sm_mhz: int | None = None
     """The multiprocessors' clock right after the launches."""
     throttled: str | None = None
-    """Why the clock was held down, in words; None where it was not, or it is not known."""
+    """Why the clock was throttled, in words; None if it was not, or if it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,27 +453,27 @@ class Measurement:
     status: str
     """measured, wrong result, out of memory, does not fit, launch failed or device lost."""
     conditions: Conditions | None
-    """None where the device was lost before it could say."""
+    """None if the device was lost before it could report them."""
     reason: str | None = None
     """Why there is no time."""
     us: float | None = None
     """Median time of a launch, us."""
     us_low: float | None = None
-    """Time that a tenth of the launches stayed below, us."""
+    """The 10th percentile of the times, us."""
     us_high: float | None = None
-    """Time that a tenth of the launches passed, us."""
+    """The 90th percentile of the times, us."""
     runs: int | None = None
     relative_error: float | None = None
-    """Norm of the difference from torch in float64, over the norm of that; None: not compared."""
+    """Norm of the difference from torch in float64, over torch's norm; None if not compared."""
     mostly_launch: bool | None = None
-    """Whether the time is less than twice that of an empty kernel: the timer tells little."""
+    """Whether the time is less than twice that of an empty kernel, so that it says little."""
 
     def gbs(self, traffic: Traffic | None) -> float | None:
-        """Return the bandwidth that moving *traffic* in the median time comes to, GB/s."""
+        """Return the bandwidth of moving *traffic* in the median time, GB/s."""
         return None if self.us is None or traffic is None else traffic.total_bytes / self.us / 1e3
 
     def to_dict(self) -> dict[str, Any]:
-        """Return every field; an error that is no finite number is None, which JSON can say."""
+        """Return every field; an infinite or NaN error becomes None, because JSON has neither."""
         error = self.relative_error
         finite = error is not None and math.isfinite(error)
         return dataclasses.asdict(self) | {"relative_error": error if finite else None}

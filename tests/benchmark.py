@@ -56,7 +56,7 @@ def points_table() -> pd.DataFrame:
 
 
 def points_per_second() -> tuple[float, float]:
-    """Return points a second in memory, and from a CSV file to a CSV file."""
+    """Return points per second in memory, and from CSV to CSV."""
     table = points_table()
     times = []
     for _ in range(REPEATS):
@@ -96,7 +96,7 @@ LARGE_SWEEP = (
 
 
 def sweep_seconds() -> tuple[float, float, float]:
-    """Return seconds of a plain loop of warmup, of the same sweep cold, and of 500 rows warm."""
+    """Return seconds of a loop of warmups, of the same sweep cold, and of 500 rows warm."""
     with tempfile.TemporaryDirectory() as directory:
         cache = os.environ | {"TRITON_CACHE_DIR": directory}
         start = time.perf_counter()

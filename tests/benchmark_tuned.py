@@ -28,7 +28,7 @@ SIZES = {"M": 512, "N": 512, "K": 512}
 
 
 def file_of(folder: str) -> Path:
-    """Write a file that has the one launch, and return its path."""
+    """Write a file with the one launch, and return its path."""
     times = {"predicted_us": 1.0, "predicted_low_us": None, "predicted_high_us": None}
     values = {
         "format": "occupancy-lab tuned",
@@ -48,7 +48,7 @@ def file_of(folder: str) -> Path:
 
 
 def us_of(launches: dict[str, Callable[[], Any]]) -> dict[str, float]:
-    """Return the microseconds that each of *launches* takes the host."""
+    """Return the host's microseconds for each of *launches*."""
     found = dict.fromkeys(launches, float("inf"))
     for _ in range(ROUNDS):
         for name, launch in launches.items():
@@ -60,7 +60,7 @@ def us_of(launches: dict[str, Callable[[], Any]]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Print what each costs."""
+    """Print each launch's cost."""
     CompiledKernel._init_handles = lambda _: None
     CompiledKernel.run = property(lambda _: lambda *_, **__: None)
     configs = [

@@ -22,20 +22,20 @@ FLAGS = (
     *("--force-color-profile=srgb", "--proxy-server=127.0.0.1:1"),
 )
 PATIENCE = 60.0
-"""Seconds that a command of the browser may take, on a machine that others use too."""
+"""Seconds that a command of the browser may take on a shared machine."""
 
 
 def find_browser() -> str | None:
-    """Return the path of a Chromium, None where there is none."""
+    """Return the path of a Chromium, or None."""
     return next(filter(None, map(shutil.which, NAMES)), None)
 
 
 class BrowserError(Exception):
-    """What the browser says went wrong."""
+    """An error reported by the browser."""
 
 
 class Page:
-    """One page of the browser, and what it asked for and complained of."""
+    """A page of the browser, with its requests and its errors."""
 
     def __init__(self, send: Any, receive: Any) -> None:
         self._send, self._receive = send, receive
@@ -52,7 +52,7 @@ class Page:
         self.call("Emulation.setFocusEmulationEnabled", enabled=True)
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
-        """Return what the browser answers to a command of the protocol."""
+        """Return the browser's answer to a command of the protocol."""
         number = next(self._ids)
         message = {"id": number, "method": method, "params": params}
         self._send(message | ({"sessionId": self._session} if self._session else {}))
@@ -95,7 +95,7 @@ class Page:
             time.sleep(0.05)
 
     def value(self, expression: str) -> Any:
-        """Return what an expression is in the page; a promise is waited for."""
+        """Return an expression's value in the page; a promise is awaited."""
         found = self.call(
             "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
         )
@@ -104,7 +104,7 @@ class Page:
         return found["result"].get("value")
 
     def drawn(self) -> None:
-        """Wait until what was asked for is drawn, and the address is written."""
+        """Wait until the page is drawn and the address is updated."""
         self.value("new Promise((done) => setTimeout(() => requestAnimationFrame(done), 250))")
 
     def text(self, selector: str) -> str:
@@ -112,7 +112,7 @@ class Page:
         return str(self.value(f"document.querySelector({json.dumps(selector)}).textContent"))
 
     def place(self, selector: str) -> dict[str, float]:
-        """Return where the first element is on the screen, after it was scrolled to."""
+        """Return the first element's position on the screen, after scrolling to it."""
         element = f"document.querySelector({json.dumps(selector)})"
         self.value(f"{element}.scrollIntoView({{block: 'center'}})")
         return dict(self.value(f"{element}.getBoundingClientRect().toJSON()"))
@@ -147,7 +147,7 @@ class Page:
         self.drawn()
 
     def look(self, width: int, height: int, *, dark: bool = False, still: bool = False) -> None:
-        """Set the size of the screen, the colours and the motion that a user asks for."""
+        """Set the screen's size, and the colours and motion that a user prefers."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.call("Emulation.setDeviceMetricsOverride", **size)
         wanted = {
@@ -192,7 +192,7 @@ def browser() -> Iterator[Page]:
 
 
 def _pipe() -> tuple[int, int]:
-    """Return the ends of a pipe, out of the way of descriptors 3 and 4."""
+    """Return the ends of a pipe with other descriptors than 3 and 4."""
     ends = os.pipe()
     high = tuple(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in ends)
     for end in ends:

@@ -1,4 +1,4 @@
-"""Rows of compiled kernels for the tests of gates: what is not given is worked out."""
+"""Rows of compiled kernels for tests of gates; missing values are calculated."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from occupancy_lab.values import Resources
 
 
 def compiled(kernel: str = "softmax", gpu: str = "h100", **changes: Any) -> dict[str, Any]:
-    """Return a row as a sweep has it, with the occupancy of its resources."""
+    """Return a row as in a sweep, with the occupancy of its resources."""
     row: dict[str, Any] = {
         "gpu": gpu,
         "target": find_gpu(gpu).target.name,

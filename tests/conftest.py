@@ -1,4 +1,4 @@
-"""What all tests share: a home of their own, golden files, and why GPU tests are skipped."""
+"""What all tests share: a home directory, golden files, and reasons to skip GPU tests."""
 
 import os
 import shutil
@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, settings
 from shared_compilers import SharedCompilers
 from warm_scripts import WarmScripts
 
-# Other tests run beside each, so that how long a draw takes says nothing about it.
+# Other tests run at the same time, so the duration of a draw means nothing.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
 
-# In the background of a shell the tests would ignore Ctrl-C, which some of them send to themselves.
+# In a shell's background the tests would ignore Ctrl-C, which some of them send to themselves.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -106,9 +106,9 @@ SLOW = (
     "tests/workers/test_child.py",
     "tests/workers/test_signals.py",
 )
-"""How the ids begin of tests that take a second or more, compile, or start a program."""
+"""Beginnings of the ids of tests that take a second or more, compile, or start a program."""
 OWN_COMPILERS = ("tests/compiling/", "tests/workers/")
-"""How the ids begin of tests of the processes themselves, which share none."""
+"""Beginnings of the ids of tests of the processes themselves, which share none."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -137,7 +137,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def shared_compilers() -> Iterator[SharedCompilers]:
-    """The compiling processes that tests leave to each other."""
+    """The compiling processes that tests share."""
     from shared_compilers import SharedCompilers
 
     with pytest.MonkeyPatch.context() as patch:
@@ -148,7 +148,7 @@ def shared_compilers() -> Iterator[SharedCompilers]:
 
 @pytest.fixture(scope="session", autouse=True)
 def warm_scripts() -> Iterator[WarmScripts]:
-    """Have the processes of scripts be forks of one in which torch is imported."""
+    """Run scripts in forks of a process that has imported torch."""
     from warm_scripts import WarmScripts
 
     with pytest.MonkeyPatch.context() as patch:
@@ -159,7 +159,7 @@ def warm_scripts() -> Iterator[WarmScripts]:
 
 @pytest.fixture
 def cold_scripts(warm_scripts: WarmScripts) -> Iterator[None]:
-    """Have the processes of scripts start from nothing in a test."""
+    """Run scripts of a test in new processes."""
     warm_scripts.warm = False
     yield
     warm_scripts.warm = True
@@ -167,7 +167,7 @@ def cold_scripts(warm_scripts: WarmScripts) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _share_compilers(request: pytest.FixtureRequest, shared_compilers: SharedCompilers) -> None:
-    """Have the compiling processes of a test be those of tests before it, unless a GPU is timed."""
+    """Let a test use the compiling processes of earlier tests, unless a GPU is timed."""
     own = request.node.nodeid.startswith(OWN_COMPILERS) or request.node.get_closest_marker("gpu")
     shared_compilers.shared = not own
     if not shared_compilers.shared:
@@ -183,7 +183,7 @@ def _why_no_gpu() -> str | None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the slow tests, and skip the GPU tests, with the reason, where there is no GPU."""
+    """Mark the slow tests, and skip GPU tests with a reason if there is no GPU."""
     for item in items:
         if item.nodeid.startswith(SLOW):
             item.add_marker(pytest.mark.slow)

@@ -1,4 +1,4 @@
-"""Kernels of which the tests of work/ count what they do."""
+"""Kernels for tests that count the work of launches."""
 
 import triton
 import triton.language as tl
@@ -36,7 +36,7 @@ def gather(x, index, out, n, B: tl.constexpr):
 
 @triton.jit
 def bags(x, offsets, out, B: tl.constexpr):
-    """Add up the blocks from one offset to the next."""
+    """Sum the blocks from one offset to the next."""
     bag, inner = tl.program_id(0), tl.arange(0, B)
     total = tl.zeros((B,), tl.float32)
     for row in range(tl.load(offsets + bag), tl.load(offsets + bag + 1)):
@@ -101,7 +101,7 @@ def two_passes(x, y, n, B: tl.constexpr):
 
 @triton.jit
 def row_sums(x_ptr, y_ptr, n_cols, limit_ptr, BLOCK: tl.constexpr, BY_VALUE: tl.constexpr):
-    """Sum a row, block by block; how many blocks there are may be in memory."""
+    """Sum a row block by block; the number of blocks may be in memory."""
     row = tl.program_id(0)
     total_ = tl.zeros((BLOCK,), tl.float32)
     end = n_cols
@@ -115,7 +115,7 @@ def row_sums(x_ptr, y_ptr, n_cols, limit_ptr, BLOCK: tl.constexpr, BY_VALUE: tl.
 
 @triton.jit
 def halve(x, y, B: tl.constexpr):
-    """Halve numbers until none is more than 1."""
+    """Halve numbers until none exceeds 1."""
     at = tl.program_id(0) * B + tl.arange(0, B)
     numbers = tl.load(x + at)
     while tl.max(numbers, axis=0) > 1:
@@ -143,7 +143,7 @@ def one_of_two(x, y, z, first, B: tl.constexpr):
 
 @triton.jit
 def one_by_a_flag(x, y, z, flags, B: tl.constexpr):
-    """Copy a row of x or y, as a number in memory says."""
+    """Copy a row of x or y, depending on a number in memory."""
     row = tl.program_id(0)
     source = x if tl.load(flags + row) > 0 else y
     at = row * B + tl.arange(0, B)
@@ -152,7 +152,7 @@ def one_by_a_flag(x, y, z, flags, B: tl.constexpr):
 
 @triton.jit
 def one_and_either(x, y, z, first, B: tl.constexpr):
-    """Add a row of x to one of x in the first programs, and of y in the others."""
+    """Add a row of x to one of x in the first programs, and to one of y in the others."""
     row = tl.program_id(0)
     source = x if row < first else y
     at = row * B + tl.arange(0, B)
@@ -161,7 +161,7 @@ def one_and_either(x, y, z, first, B: tl.constexpr):
 
 @triton.jit
 def take_pieces(x, y, counter, pieces, B: tl.constexpr):
-    """Copy pieces of x, each program the next one that nobody has taken."""
+    """Copy pieces of x; each program takes the next free one."""
     piece = tl.program_id(0)
     while piece < pieces:
         at = piece * B + tl.arange(0, B)
@@ -171,7 +171,7 @@ def take_pieces(x, y, counter, pieces, B: tl.constexpr):
 
 @triton.jit
 def last_sums(x, sums, y, counter, P: tl.constexpr, B: tl.constexpr):
-    """Sum a row of x in each program, and all these sums in the one that comes last."""
+    """Sum a row of x in each program, and add up the sums in the last program."""
     row = tl.program_id(0)
     tl.store(sums + row, tl.sum(tl.load(x + row * B + tl.arange(0, B)), 0))
     if tl.atomic_add(counter, 1) == tl.num_programs(0) - 1:
@@ -180,7 +180,7 @@ def last_sums(x, sums, y, counter, P: tl.constexpr, B: tl.constexpr):
 
 @triton.jit
 def add_alone(x, y, lock, B: tl.constexpr):
-    """Add a row of x to y, one program after the other."""
+    """Add a row of x to y, one program after another."""
     at = tl.arange(0, B)
     found = tl.load(x + tl.program_id(0) * B + at)
     while tl.atomic_cas(lock, 0, 1) == 1:

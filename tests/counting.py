@@ -1,4 +1,4 @@
-"""What a kernel reads and writes, counted by Triton's interpreter, in whose process this runs."""
+"""Counts what a kernel reads and writes in a process with Triton's interpreter."""
 
 from collections import Counter
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What nvdisasm says of the recorded cubins, an oracle of what is read of instructions."""
+"""What nvdisasm says of the recorded cubins, an oracle for the reading of instructions."""
 
 import functools
 import re
@@ -24,7 +24,7 @@ GUARD = re.compile(r"@!?(U?P\w+)\s+")
 
 
 class Said(NamedTuple):
-    """An instruction as nvdisasm says it."""
+    """An instruction in the words of nvdisasm."""
 
     arch: int
     guard: str
@@ -46,7 +46,7 @@ def nvdisasm(cubin: bytes, *options: str) -> str:
 
 @functools.cache
 def public_kernels() -> dict[str, bytes]:
-    """Return the cubins of a few public kernels, by the kernels' names."""
+    """Return the cubins of a few public kernels by kernel name."""
     cubins = {one.kernel: one.cubin for one in recorded_launches() if one.is_counted}
     return {name: cubin for name, cubin in sorted(cubins.items())[::6] if len(cubin) < LARGEST}
 
@@ -69,7 +69,7 @@ def instructions() -> tuple[Said, ...]:
 
 
 def numbers(text: str) -> list[int]:
-    """Return the numbers of the registers and predicates that a text names, in order."""
+    """Return the numbers of the registers and predicates in a text, in order."""
     found = []
     for uniform, kind, name in REGISTER.findall(text):
         if kind == "R":

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 MOST_STATEMENTS = 9
 MOST_TRIPS = 60
-"""Iterations of the innermost of loops, of one program."""
+"""The most iterations of an innermost loop in one program."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A kernel, named `kernel` in the source, and one launch of it."""
+    """A kernel, named `kernel` in the source, with one launch."""
 
     source: str
     arguments: Mapping[str, Any]
@@ -80,12 +80,12 @@ HELPERS = {
     return v
 """,
 }
-"""Functions that kernels call, each after those that it calls itself."""
+"""Functions that kernels call, each after the functions that it calls."""
 NOT_INLINED = "far"
 
 
 class Writer(Numbers):
-    """Writes one kernel, of what *draw* gives."""
+    """Writes one kernel from what *draw* returns."""
 
     def __init__(self, draw: Any) -> None:
         super().__init__(draw)
@@ -137,7 +137,7 @@ class Writer(Numbers):
         )
 
     def statements(self, depth: int) -> None:
-        """Write statements of a body, one at the least."""
+        """Write at least one statement of a body."""
         simple = (self.move, self.move, self.name, self.call, self.dot, self.indirect, self.fill)
         simple += (self.describe,)
         nested = (self.carry, self.count, self.count, self.branch, self.repeat, self.unroll)
@@ -152,10 +152,10 @@ class Writer(Numbers):
             else:
                 statement()
 
-    # What becomes of a value
+    # Uses of a value
 
     def keep(self, value: str, shape: tuple[int, ...]) -> None:
-        """Write what has *value* reach a store."""
+        """Write code that lets *value* reach a store."""
         how = self.one_of(("sum", "store", "sum", "reduce", "atomic", "put"))
         if how == "sum" or (how in {"reduce", "put"} and shape == ()):
             self.line(f"{self.total(shape)} += {self.changed(value, shape)}")
@@ -201,10 +201,10 @@ class Writer(Numbers):
         mask = self.mask(tile)
         self.line(f"tl.store({y} + {tile.text}, {value}{mask})")
 
-    # Statements that move something
+    # Statements that move data
 
     def load(self, shape: tuple[int, ...], more: str = "") -> str:
-        """Write a load of a tile, *more* elements on, and return its name."""
+        """Write a load of a tile, *more* elements further, and return its name."""
         tile, x = self.offsets(shape), self.tensor("x")
         masked = self.mask(tile)
         if masked and self.often(7):
@@ -216,7 +216,7 @@ class Writer(Numbers):
         return name
 
     def move(self, more: str = "") -> None:
-        """Write a load, and what becomes of its value."""
+        """Write a load, and a use of its value."""
         shape = self.shape()
         self.keep(self.load(shape, more), shape)
 
@@ -225,7 +225,7 @@ class Writer(Numbers):
         self.store(str(self.count_up() % 90), self.shape())
 
     def name(self) -> None:
-        """Name a number, or two which swizzle programs."""
+        """Name a number, or two that swizzle programs."""
         number, name = self.number(), self.fresh("k")
         if self.often(3) and self.grid[0] > 1:
             self.kinds.add("swizzle")
@@ -244,7 +244,7 @@ class Writer(Numbers):
         self.move()
 
     def indirect(self) -> None:
-        """Load a whole number, which addresses, masks, loops and branches may take."""
+        """Load a whole number for addresses, masks, loops and branches."""
         name, number = self.fresh("j"), self.number().natural
         at = f"({number} + {self.count_up()}) % {INDICES}"
         self.line(f"{name} = tl.load({self.indices()} + {at}).to(tl.int32)")
@@ -252,7 +252,7 @@ class Writer(Numbers):
         self.move(f" + {name}")
 
     def helper(self, name: str) -> str:
-        """Return a function to call, and have it written."""
+        """Return a function to call, which is written too."""
         self.kinds.add("helper")
         self._helpers |= {name, "part"} if name == "both" else {name}
         return name
@@ -283,10 +283,10 @@ class Writer(Numbers):
         if self.often(5):
             self.line(f"{total} = tl.dot({a}, {b}, {total})")
         else:
-            self.line(f"{total} += tl.dot({a}, {b}) * 0.5")  # else one operation does both
+            self.line(f"{total} += tl.dot({a}, {b}) * 0.5")  # otherwise one operation does both
 
     def describe(self) -> None:
-        """Write a descriptor, and a load or a store of a block through it."""
+        """Write a descriptor, and a load or a store of a block with it."""
         self.kinds.add("descriptor")
         loads = self.often(5)
         tensor = self.tensor("x" if loads else "y")
@@ -309,7 +309,7 @@ class Writer(Numbers):
 
     @contextmanager
     def loop(self, variable: str, header: str, trips: int) -> Iterator[None]:
-        """Write a loop that runs *trips* times at most, each time with another *variable*."""
+        """Write a loop that runs at most *trips* times, with another *variable* each time."""
         self.kinds.add("nested loop" if self._trips > 1 else "loop")
         self.line(f"{header}:")
         self._trips *= trips
@@ -322,7 +322,8 @@ class Writer(Numbers):
     def bounds(self) -> tuple[str, int, int]:
         """Return the bounds of a loop, the limit of its variable and how often it runs at most.
 
-        The compiler does not know of a loop that never runs: it leaves out what such a loop needs.
+        The compiler does not know that a loop never runs: it would leave out what such a loop
+        needs.
         """
         how = self.one_of(("count", "tiles", "persistent", "down", "between", "tl", "constant"))
         step = self.whole(1, 4)
@@ -350,7 +351,7 @@ class Writer(Numbers):
         return found if self._trips * found[-1] <= MOST_TRIPS else ("range(0, 2)", 2, 2)
 
     def count(self, depth: int, first: str = "") -> None:
-        """Write a loop over a range, whose body may have a line to begin with."""
+        """Write a loop over a range, whose body may begin with a given line."""
         bounds, high, trips = self.bounds()
         name = self.fresh("t")
         with self.loop(name, f"for {name} in {bounds}", trips):
@@ -392,7 +393,7 @@ class Writer(Numbers):
             self.line(step)
 
     def branch(self, depth: int) -> None:
-        """Write branches, which give a number that later statements may use.
+        """Write branches that set a number for later statements.
 
         A store in each, and after them, keeps the compiler from merging any.
         """
@@ -427,7 +428,7 @@ class Writer(Numbers):
                 self.count(depth - 1)
 
     def advance(self, _depth: int) -> None:
-        """Write a loop that moves a pointer on."""
+        """Write a loop that advances a pointer."""
         self.kinds.add("carried pointer")
         shape = self.shape()
         tile, x = self.offsets(shape), self.tensor("x")
@@ -442,7 +443,7 @@ class Writer(Numbers):
             self.line(f"{pointer} += {step}{self.one_of(('', ' * 2', ' - 1'))}")
 
     def advance_block(self, _depth: int) -> None:
-        """Write a block pointer, and a loop that moves it on."""
+        """Write a block pointer, and a loop that advances it."""
         self.kinds.add("block pointer")
         x, pointer, value = self.tensor("x"), self.fresh("b"), self.fresh("v")
         shape: tuple[int, ...] = self.one_of(((16, 16), (8, 32)))

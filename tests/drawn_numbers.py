@@ -1,4 +1,4 @@
-"""Scalars, tiles of whole numbers and masks of kernels that are drawn at random."""
+"""Scalars, tiles of whole numbers and masks of kernels drawn at random."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -11,16 +11,16 @@ from interpreted import Tensor
 
 DTYPES = ("float16", "float32", "int8", "float64")
 INDICES = 24
-"""Elements of a tensor whose values matter."""
+"""The elements of a tensor whose values matter."""
 LARGEST_INDEX = 50
 LARGEST = 2_000
-"""No scalar is further from 0, so that addresses stay within a tensor."""
+"""The largest absolute value of a scalar, so that addresses stay within a tensor."""
 OPERATIONS = ("+", "*", "//", "%", "cdiv", "min", "max", "-", "&", "^", ">>", "where")
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A scalar of a kernel: its text and the limits of what it can be."""
+    """A scalar of a kernel: its text and the limits of its value."""
 
     text: str
     low: int
@@ -28,13 +28,13 @@ class Number:
 
     @property
     def natural(self) -> str:
-        """Its text, as a number that is not negative."""
+        """The text as a number that is not negative."""
         return self.text if self.low >= 0 else f"max({self.text}, 0)"
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """The integers of a tile: the text and its shape."""
+    """The whole numbers of a tile: their text and shape."""
 
     text: str
     shape: tuple[int, ...]
@@ -65,7 +65,7 @@ class Numbers:
         return self._draw(st.sampled_from(values))
 
     def often(self, tenths: int) -> bool:
-        """Draw whether: in so many cases of ten."""
+        """Draw a bool that is true in so many cases of ten."""
         return self.whole(0, 9) >= 10 - tenths
 
     def line(self, text: str) -> None:
@@ -73,17 +73,17 @@ class Numbers:
         self._lines.append("    " * self._depth + text)
 
     def count_up(self) -> int:
-        """Return a number that no other place of the kernel has."""
+        """Return a number that occurs nowhere else in the kernel."""
         self._count += 1
         return self._count
 
     def fresh(self, letter: str) -> str:
-        """Return a name that is not used yet."""
+        """Return an unused name."""
         return f"{letter}{self.count_up()}"
 
     @contextmanager
     def body(self) -> Iterator[None]:
-        """Write what a loop or a branch has: what it names is known nowhere else."""
+        """Write the body of a loop or a branch: its names are known only there."""
         before = [*self._named]
         self._depth += 1
         yield
@@ -110,7 +110,7 @@ class Numbers:
         return name
 
     def argument(self) -> Number:
-        """Return a whole number that the launch passes."""
+        """Return a whole number that is an argument of the launch."""
         name = f"n{self.whole(0, 3)}"
         if name not in self.arguments:
             edges = (1, 0, 16, 17, 32, 40)
@@ -118,7 +118,7 @@ class Numbers:
         return Number(name, self.arguments[name], self.arguments[name])
 
     def stride(self) -> str:
-        """Return a stride that the launch passes."""
+        """Return a stride that is an argument of the launch."""
         name = f"s{self.whole(0, 2)}"
         if name not in self.arguments:
             self.arguments[name] = self.one_of((1, 16, 32)) if self.often(5) else self.whole(1, 40)
@@ -134,7 +134,7 @@ class Numbers:
         return Number(str(number), number, number)
 
     def program(self) -> Number:
-        """Return which program it is."""
+        """Return a program's number."""
         axis = self.whole(0, len(self.grid) - 1)
         return Number(f"p{axis}", 0, self.grid[axis] - 1)
 
@@ -182,7 +182,7 @@ class Numbers:
     def _divided(self, how: str, one: Number) -> Number:
         """Return a quotient or a remainder.
 
-        Python rounds the quotient of two constants down, Triton that of others towards 0.
+        Python rounds the quotient of two constants down, Triton others towards 0.
         """
         other = self.constant() if self.often(7) else self.argument()
         over = other.text if other.low > 0 else f"({other.text} + 1)"
@@ -194,7 +194,7 @@ class Numbers:
         return Number(f"({text} {how} {over})", low, most)
 
     def condition(self, depth: int = 1) -> str:
-        """Return whether something is so, of scalars; the compiler does not know the answer."""
+        """Return a condition on scalars, whose value the compiler does not know."""
         if depth and self.often(3):
             first, second = self.condition(0), self.condition(0)
             return f"({first} {self.one_of(('and', 'or', '&', '|'))} {second})"
@@ -214,7 +214,7 @@ class Numbers:
         return shape
 
     def axis(self, shape: tuple[int, ...], axis: int) -> str:
-        """Return the places along one axis of a tile, as a tile that broadcasts."""
+        """Return the places along one axis of a tile, as a tile that can be broadcast."""
         text = f"tl.arange(0, {shape[axis]})"
         if self.often(3) and shape[axis] > 2:
             self.kinds.add("mapped index")
@@ -254,7 +254,7 @@ class Numbers:
         return text
 
     def offsets(self, shape: tuple[int, ...]) -> Tile:
-        """Write where each element of a tile is, at places that no other has, and return it."""
+        """Write the places of a tile's elements, which no other tile has, and return them."""
         how = self.whole(0, 9) if len(shape) == 2 else 0
         if shape == ():
             text = f"{self.number().text} * {self.stride()} + p0"

@@ -1,4 +1,4 @@
-"""Launch lines of a layer norm and of a matmul that are run dry, with given resources and work."""
+"""Dry runs of a layer norm's and a matmul's launch lines, with given resources and work."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +21,7 @@ COUNTED = {"local_bytes": 0, "load_bytes": 16, "store_bytes": 16, "instructions"
 
 
 def norm_resources(keywords: Mapping[str, Any], target: Target) -> Resources:
-    """Return what layer_norm takes, as Triton 3.7.1 compiles it: num_stages changes nothing."""
+    """Return the resources of layer_norm in Triton 3.7.1: num_stages changes nothing."""
     warps = keywords.get("num_warps", 4)
     found = Resources(
         {4: 40, 8: 32}.get(warps, 32), warps, 4 * warps, binary=warps, **COUNTED
@@ -36,7 +36,7 @@ MATMUL_COUNTS = matmul_counts(4096, 128, 132)
 
 
 def matmul_resources(keywords: Mapping[str, Any], target: Target) -> Resources | str:
-    """Return what matmul takes in clusters of 2, which AMD has none of."""
+    """Return the resources of matmul in clusters of 2, which AMD does not have."""
     if target.backend == "hip":
         return "Triton 3.7.1 cannot compile matmul for gfx942: num_ctas > 1 is not supported"
     warps, stages = keywords.get("num_warps", 4), keywords.get("num_stages", 3)
@@ -55,7 +55,7 @@ def matmul_resources(keywords: Mapping[str, Any], target: Target) -> Resources |
 
 
 def norm(gpus: str, **asked: Any) -> Explanation:
-    """Return the dry run of layer_norm, whose work is counted where it has a grid."""
+    """Return the dry run of layer_norm, with its work counted if it has a grid."""
     launched = {"BLOCK_SIZE": 2048, "num_warps": 8, "grid": (4096,), "counts": NORM_COUNTS}
     if "grid" in asked:
         del launched["counts"]

@@ -1,7 +1,8 @@
-"""The command line on a machine that is said to have an H200, whose launches are made up.
+"""The command line on a machine that seems to have an H200, whose launches are invented.
 
-`python faked.py ARGUMENT...` takes what `occupancy-lab` takes. What it measures, another process
-makes up, as the real one measures: a time that no two launches share, after FAKED_SECONDS.
+`python faked.py ARGUMENT...` takes the arguments of `occupancy-lab`. Another process invents its
+measurements, as another process makes the real ones: times that no two launches share, after
+FAKED_SECONDS.
 """
 
 import itertools
@@ -28,7 +29,7 @@ _calls = itertools.count(1)
 
 
 def answer(line: str) -> str:
-    """Return made-up measurements of the batch *line*."""
+    """Return invented measurements of the batch *line*."""
     batch = from_line(Batch, line)
     time.sleep(float(os.environ.get("FAKED_SECONDS", "0.1")))
     return to_line([_measured(batch.runs) for _ in batch.launches])
@@ -40,12 +41,12 @@ def _measured(runs: int) -> Measurement:
 
 
 def main() -> None:
-    """Serve, in a process of its own."""
+    """Serve in a separate process."""
     serve(answer)
 
 
 class _FakedChild(Child):
-    """Runs the server of this file in place of the one that measures."""
+    """Runs the server of this file in place of the measuring one."""
 
     def __init__(self, _server: str, *, environment: dict[str, str]) -> None:
         super().__init__(
@@ -54,7 +55,7 @@ class _FakedChild(Child):
 
 
 def _run() -> None:
-    """Run the command line where an H200 is said to be."""
+    """Run the command line on a machine that seems to have an H200."""
     from occupancy_lab import cli, inputs
     from occupancy_lab.gpus import find_gpu
     from occupancy_lab.gpus.present import PresentGpu

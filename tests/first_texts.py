@@ -1,4 +1,4 @@
-"""The TTIR of a kernel that a test defines, for an H100: of a compile, only what leads there."""
+"""The TTIR of a kernel that a test defines, for an H100, without the rest of its compilation."""
 
 import types
 import warnings
@@ -27,7 +27,7 @@ def first_text(function: Any, arguments: Mapping[str, Any], target: Target = SM_
 
 
 def _first_stage(source: Any, target: Any, options: Mapping[str, Any], **_: object) -> Any:
-    """Do of `triton.compiler.compile` what leads to TTIR."""
+    """Do the part of `triton.compiler.compile` that makes TTIR."""
     from triton._C.libtriton import ir
     from triton.compiler import make_backend
 

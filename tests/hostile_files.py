@@ -1,4 +1,4 @@
-"""What somebody may have put where a file is expected, and what fails a test that it hangs."""
+"""Harmful things in the place of files, and a limit for tests that may hang on them."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ import pytest
 
 
 def put(what: str, path: Path) -> Path:
-    """Put a pipe that nobody writes to, a device without end or a file of 2 GB at *path*."""
+    """Put a pipe without a writer, a device without end or a file of 2 GB at *path*."""
     path.unlink(missing_ok=True)
     if what == "a pipe":
         os.mkfifo(path)

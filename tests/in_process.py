@@ -1,4 +1,4 @@
-"""The tool in the test's own process: a command line costs no start of Python and of imports."""
+"""The tool in the test's own process, which saves starting Python and importing."""
 
 import contextlib
 import io
@@ -14,13 +14,13 @@ from stand_ins import values_of
 from occupancy_lab.cli import NAME, main
 
 SECONDS = 120
-"""What one command line may take."""
+"""Seconds that one command line may take."""
 
 
 def run(*words: str, text: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
     """Return the exit status, the standard output and the standard error of a command line.
 
-    *text* is its standard input, and *environment* comes on top of the environment.
+    *text* is its standard input, and *environment* is added to the environment.
     """
     out, err = io.StringIO(), io.StringIO()
     given = io.TextIOWrapper(io.BytesIO(text.encode()))
@@ -37,16 +37,16 @@ def run(*words: str, text: str = "", **environment: str) -> subprocess.Completed
 
 
 def check_answered(words: Sequence[str], done: subprocess.CompletedProcess[str]) -> None:
-    """Hold a command line to an answer, or to exit 2 and one sentence that is no accident.
+    """Check that a command line answers, or exits with 2 and one sentence that is no accident.
 
-    So is exit 1 where nothing that was asked for compiles and fits. What is printed for --json is
-    strict JSON.
+    It may also exit with 1 if nothing that was asked for compiles and fits. The output of --json
+    must be strict JSON.
     """
     status, out, err = done.returncode, done.stdout, done.stderr
     assert status in {0, 1, 2}
     assert "Traceback" not in err
     if status == 2 or (status == 1 and err and not out):
-        # The rows of a sweep come out although a file cannot be written.
+        # The rows of a sweep are printed even if a file cannot be written.
         assert out == "" or (words[0] == "sweep" and "cannot be written" in err)
         assert err.startswith(f"{NAME}: ")
         assert err.count("\n") == 1

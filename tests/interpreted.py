@@ -23,7 +23,7 @@ import numpy as np
 LINE = 128
 SECTOR = 32
 ARENA, BEFORE, ALIGNMENT = 16 << 20, 1 << 20, 256
-"""Bytes of each tensor, those before its address, and what its address is a multiple of."""
+"""The bytes of each tensor, the bytes before its address, and the address's alignment."""
 MOST_TENSORS = 10
 
 Site = tuple[tuple[int, ...], str, tuple[tuple[int, int], ...]]
@@ -33,7 +33,7 @@ kind, and which copy of an unrolled loop's body it is in."""
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor of a launch, with its values where they matter."""
+    """A tensor of a launch, with its values if they matter."""
 
     dtype: str
     values: tuple[int, ...] | None = None
@@ -41,7 +41,7 @@ class Tensor:
 
 @dataclass(slots=True)
 class Moved:
-    """What a load, store or atomic operation moved in a launch."""
+    """The elements that a load, store or atomic operation moved in a launch."""
 
     item_bytes: int
     executions: int = 0
@@ -55,7 +55,7 @@ class Moved:
 
 @dataclass(slots=True)
 class Taken:
-    """How often a branch was reached, and taken."""
+    """How often a branch was reached and taken."""
 
     reached: int = 0
     taken: int = 0
@@ -82,7 +82,7 @@ class Touched:
 
 @dataclass(slots=True)
 class Ran:
-    """What a launch did."""
+    """The counts of a launch."""
 
     moved: dict[Site, Moved] = field(default_factory=dict)
     alike: bool = False
@@ -95,7 +95,7 @@ class Ran:
 
 
 class Interpreter:
-    """Triton's interpreter in a process of its own."""
+    """Triton's interpreter in a separate process."""
 
     def __init__(self) -> None:
         here = Path(__file__).parent
@@ -120,7 +120,7 @@ class Interpreter:
         arguments: dict[str, Any],
         grid: tuple[int, ...],
     ) -> Ran | str:
-        """Return what the launch of the function `kernel` of a file did, or why it did not run."""
+        """Return the counts of a launch of a file's function `kernel`, or why it did not run."""
         assert self._process.stdout is not None
         pickle.dump((str(path), arguments, grid), self._process.stdin)
         self._process.stdin.flush()
@@ -129,7 +129,7 @@ class Interpreter:
 
 
 def serve() -> None:
-    """Answer each launch that comes in with what it did, until no more come."""
+    """Answer each launch that comes in with its counts, until no more come."""
     answers, sys.stdout = sys.stdout.buffer, sys.stderr
     notes = Notes()
     notes.listen()
@@ -147,7 +147,7 @@ class OutsideError(Exception):
 
 
 class Notes:
-    """Notes what the interpreter does in one launch after another."""
+    """Counts what the interpreter does, launch by launch."""
 
     def __init__(self) -> None:
         import torch
@@ -166,7 +166,7 @@ class Notes:
         self._of_tensor: dict[tuple[str, str], list[np.ndarray]] = {}
 
     def run(self, path: str, arguments: dict[str, Any], grid: tuple[int, ...]) -> Ran | str:
-        """Return what the launch of the function `kernel` of the file did, or why it failed."""
+        """Return the counts of a launch of the file's function `kernel`, or why it failed."""
         import numpy as np
         import triton.language as tl
         from triton.runtime import interpreter
@@ -187,7 +187,7 @@ class Notes:
         return self._ran
 
     def _pass(self, name: str, value: Any) -> Any:
-        """Return the argument as the launch is given it."""
+        """Return the argument in the form that the launch takes."""
         import torch
 
         if not isinstance(value, Tensor):
@@ -202,7 +202,7 @@ class Notes:
         return tensor
 
     def listen(self) -> None:
-        """Have Triton's interpreter tell of all that it does from now on."""
+        """Have Triton's interpreter report everything that it does from now on."""
         import triton.language as tl
         from triton.runtime import interpreter
 
@@ -239,12 +239,12 @@ class Notes:
             setattr(builder, method, noted)
         for name, kind in (("reduce", interpreter.ReduceOps), ("scan", interpreter.ScanOps)):
             kind.apply = self._noted(name, kind.apply, _combined)
-        # Once for all: each launch, and each call of a helper, would patch the language again.
+        # Patched once: each launch, and each call of a helper, would patch the language again.
         interpreter._patch_lang(type("Function", (), {"__globals__": {"tl": tl, "core": tl.core}}))
         interpreter._patch_lang = lambda _: interpreter._LangPatchScope()
         interpreter.FunctionRewriter.ast_transformer = _marking(interpreter.ASTTransformer)()
         interpreter.interpreter_builder.options = interpreter.InterpreterOptions(
-            sanitize_overflow=False  # whose checks take half of the time
+            sanitize_overflow=False  # the checks would take half of the time
         )
         tl.static_range = self._unrolled
         vars(builtins).update(_reached=self._reached, _again=self._again)  # Triton's helpers too
@@ -252,7 +252,7 @@ class Notes:
     def _noted(
         self, name: str, method: Callable[..., Any], flops: Callable[..., int]
     ) -> Callable[..., Any]:
-        """Return *method*, whose floating-point operations of each call are noted."""
+        """Return *method*, with the floating-point operations of each call counted."""
 
         def noted(self_: Any, *operands: Any) -> Any:
             found = method(self_, *operands)
@@ -273,7 +273,7 @@ class Notes:
             self._copies.pop()
 
     def _reached(self, kind: str) -> None:
-        """A loop or a branch is reached, at the line of the caller."""
+        """Count a loop or a branch, at the line of the caller."""
         if sys._getframe(1).f_code.co_filename == self._path:
             if kind == "branch":
                 self._ran.branches[self._site(kind)].reached += 1
@@ -281,7 +281,7 @@ class Notes:
                 self._ran.loops[self._site(kind)].append(0)
 
     def _again(self, kind: str) -> None:
-        """Its body starts."""
+        """Count a run of a body."""
         if sys._getframe(1).f_code.co_filename == self._path:
             if kind == "branch":
                 self._ran.branches[self._site(kind)].taken += 1
@@ -303,7 +303,7 @@ class Notes:
 
         site = self._site(kind)
         addresses = ptrs.data
-        mask = np.broadcast_to(mask, addresses.shape).astype(bool)  # of a scalar it may be int8
+        mask = np.broadcast_to(mask, addresses.shape).astype(bool)  # a scalar's mask may be int8
         item = _get_np_dtype(ptrs.get_element_ty()).itemsize
         active = addresses[mask].astype(np.int64).ravel()
         numbers = {self._number(one) for one in {int(one) >> 12 for one in active}}
@@ -335,7 +335,7 @@ class Notes:
                     self._of_tensor[name, use].append(offsets)
 
     def _number(self, page: int) -> int:
-        """Return which tensor has an address of the page of 4 KiB."""
+        """Return the number of the tensor that has an address in the 4 KiB page."""
         for number, arena in enumerate(self._arenas[: len(self._names)]):
             first = arena.data_ptr()
             if first < page << 12 and (page + 1) << 12 < first + ARENA:
@@ -377,7 +377,7 @@ def _distinct(arrays: list[np.ndarray]) -> int:
 
 
 def _marking(transformer: type[ast.NodeTransformer]) -> type[ast.NodeTransformer]:
-    """Return Triton's rewriter of interpreted functions, with each loop and branch marked."""
+    """Return Triton's rewriter of interpreted functions, which marks each loop and branch."""
 
     class Marking(transformer):  # type: ignore[misc, valid-type]
         def _mark(self, node: Any) -> Any:

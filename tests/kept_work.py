@@ -1,4 +1,4 @@
-"""What recorded launches execute is worked out once in a run, for all processes of it."""
+"""Computes what recorded launches execute once per test run, for all its processes."""
 
 import functools
 import os
@@ -13,11 +13,11 @@ from recorded_work import RecordedLaunch
 
 
 def kept(work: Callable[[RecordedLaunch], Any]) -> Callable[[RecordedLaunch], Any]:
-    """Return *work* that looks in the home directory of this run, which its processes share."""
+    """Return *work* that keeps its results in this run's home directory."""
 
     @functools.cache
     def found(launch: RecordedLaunch) -> Any:
-        # Of the call, as the home of this run is set after its modules are imported.
+        # Evaluated per call, as the home of this run is set after its modules are imported.
         folder = Path.home() / "worked" / work.__name__
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{launch.gpu}-{launch.id}"

@@ -1,4 +1,4 @@
-"""Kernels as a user would have them: what tests of launches launch."""
+"""Kernels like a user's, for tests of launches."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def oddities(
     flag=True,
     DTYPE: tl.constexpr = tl.float32,
 ):
-    """Take what few kernels take: only its parameters matter, and it does little with them."""
+    """Has unusual parameters, and does little with them."""
     block = x_desc.load([0, 0]).to(DTYPE) * half + pair[1] + wide + num_warps + num_stages
     if flag:
         x_desc.store([0, 0], block.to(tl.float16))
@@ -131,7 +131,7 @@ def oddities(
 
 @triton.jit
 def transpose(x_ptr, y_ptr, M, N, BLOCK: tl.constexpr):
-    """Transpose a matrix, a square block in each program: no loop, and a grid of two dimensions."""
+    """Transpose a matrix, one square block per program: no loop, and a grid of two dimensions."""
     rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = (rows[:, None] < M) & (cols[None, :] < N)
@@ -141,7 +141,7 @@ def transpose(x_ptr, y_ptr, M, N, BLOCK: tl.constexpr):
 
 @triton.jit
 def sum_in_parts(x_ptr, parts_ptr, n_rows, n_cols, rows_per_program, BLOCK: tl.constexpr):
-    """Add up columns: each program the rows that are its own, into a row of parts."""
+    """Sum columns: each program sums its own rows into a row of partial sums."""
     pid = tl.program_id(0)
     cols = tl.arange(0, BLOCK)
     total = tl.zeros((BLOCK,), tl.float32)
@@ -164,7 +164,7 @@ def split_k(
     SPLIT_K: tl.constexpr,
     ADDS: tl.constexpr,
 ):
-    """Add a part of K to a tile of a matrix product; one that is all of it is stored, unless."""
+    """Add a part of K to a tile of a product; a part that is all of K is stored."""
     tiles = tl.cdiv(N, BLOCK_N)
     row = tl.program_id(0) // tiles * BLOCK_M + tl.arange(0, BLOCK_M)
     col = tl.program_id(0) % tiles * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -184,7 +184,7 @@ def split_k(
 
 @triton.jit
 def scale_in_turns(x_ptr, y_ptr, n_rows, n_cols, BLOCK: tl.constexpr):
-    """Double rows, of which each program takes every so many-th."""
+    """Double rows; each program takes rows at a fixed distance."""
     cols = tl.arange(0, BLOCK)
     for row in range(tl.program_id(0), n_rows, tl.num_programs(0)):
         x = tl.load(x_ptr + row * n_cols + cols, mask=cols < n_cols, other=0.0)
@@ -193,7 +193,7 @@ def scale_in_turns(x_ptr, y_ptr, n_rows, n_cols, BLOCK: tl.constexpr):
 
 @triton.jit
 def center_groups(x_ptr, y_ptr, n_rows, n_cols, rows_per_group: tl.constexpr, BLOCK: tl.constexpr):
-    """Take from rows the mean of their group, a group a program."""
+    """Subtract from rows the mean of their group, one group per program."""
     first = tl.program_id(0) * rows_per_group
     cols = tl.arange(0, BLOCK)
     total = tl.zeros((BLOCK,), tl.float32)
@@ -206,7 +206,7 @@ def center_groups(x_ptr, y_ptr, n_rows, n_cols, rows_per_group: tl.constexpr, BL
 
 @triton.jit
 def center_rows_in_turns(x_ptr, y_ptr, n_rows, n_cols, BLOCK: tl.constexpr):
-    """Take from each row its mean, block by block; each program takes every so many-th row."""
+    """Subtract from each row its mean, block by block; programs take rows in turns."""
     for row in range(tl.program_id(0), n_rows, tl.num_programs(0)):
         total = tl.zeros((BLOCK,), tl.float32)
         for start in range(0, n_cols, BLOCK):
@@ -219,14 +219,14 @@ def center_rows_in_turns(x_ptr, y_ptr, n_rows, n_cols, BLOCK: tl.constexpr):
 
 @triton.jit
 def sum_to_one(x_ptr, sum_ptr, n, BLOCK: tl.constexpr):
-    """Add the sum of a program's block to that of all."""
+    """Add the sum of a program's block to a total."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.atomic_add(sum_ptr, tl.sum(tl.load(x_ptr + at, mask=at < n, other=0.0).to(tl.float32)))
 
 
 @triton.jit
 def scale_a_row(x_ptr, y_ptr, n_cols, BLOCK: tl.constexpr):
-    """Double the row of a program."""
+    """Double one row per program."""
     start = tl.program_id(0).to(tl.int64) * n_cols
     cols = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + start + cols, mask=cols < n_cols, other=0.0)
@@ -235,7 +235,7 @@ def scale_a_row(x_ptr, y_ptr, n_cols, BLOCK: tl.constexpr):
 
 @triton.jit
 def double(x_ptr, y_ptr, n, BLOCK_SIZE: tl.constexpr):
-    """Double n elements, a block a program."""
+    """Double n elements, one block per program."""
     at = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
     tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n) * 2, mask=at < n)
 
@@ -292,7 +292,7 @@ def copy(x, out, n, B: tl.constexpr):
 
 @triton.jit
 def read(x, out, n, B: tl.constexpr):
-    """Add up each B numbers of x."""
+    """Sum each B numbers of x."""
     at = tl.program_id(0) * B + tl.arange(0, B)
     tl.store(out + tl.program_id(0), tl.sum(tl.load(x + at, mask=at < n)))
 
@@ -307,7 +307,7 @@ def tile_elsewhere(x, SIZE: tl.constexpr, TIMES: tl.constexpr):
 def handing(
     x_ptr, n, FLAG: tl.constexpr, GROUP: tl.constexpr, TILE: tl.constexpr, OTHER: tl.constexpr
 ):
-    """Have a tile made elsewhere."""
+    """Let another function make a tile."""
     at = tile_elsewhere(x_ptr, TILE, TIMES=FLAG)
     total = tl.zeros([OTHER], dtype=tl.float32)
     tl.store(at, min(n, GROUP) + tl.sum(total))
@@ -330,7 +330,7 @@ def sum_up_chunks(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def sum_up_chunks_in_turns(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
-    """Do the same in programs that take one chunk after the other."""
+    """Do the same in programs that take several chunks in turn."""
     for chunk in range(tl.program_id(0), tl.cdiv(n, BLOCK), tl.num_programs(0)):
         at = chunk * BLOCK + tl.arange(0, BLOCK)
         tl.store(y_ptr + at, tl.cumsum(tl.load(x_ptr + at, mask=at < n, other=0.0), 0), mask=at < n)

@@ -1,4 +1,4 @@
-"""Matrices that each have a trap of their own, and what kernels must make of them."""
+"""Matrices with special cases, and the results that kernels must give."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,17 +26,17 @@ def to_gpu(value: Any) -> Any:
 
 
 def problem_of(x: Tensor) -> Problem:
-    """Return the problem that *x* is."""
+    """Return the problem of *x*."""
     return Problem(max(x.shape[0], 1), x.shape[1], str(x.dtype).removeprefix("torch."))
 
 
 def random_matrix(rows: int, cols: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Return normally distributed elements, the same in every run."""
+    """Return normally distributed elements, always the same ones."""
     return torch.randn(rows, cols, generator=torch.Generator().manual_seed(rows + cols)).to(dtype)
 
 
 def ends_of_float32(cols: int) -> Tensor:
-    """Return rows of the lowest and the highest numbers, of infinities and of one NaN."""
+    """Return rows of the lowest and highest numbers, of infinities and of one NaN."""
     x = torch.full((7, cols), torch.finfo(torch.float32).min)
     x[1, ::2] = 3e38
     x[1, 1::2] = -3e38
@@ -49,7 +49,7 @@ def ends_of_float32(cols: int) -> Tensor:
 
 
 def blocks_of_minus_infinity() -> Tensor:
-    """Return rows of -inf but for what one block or one lane has, and the last one throughout."""
+    """Return rows of -inf except in one block or lane, and a last row of only -inf."""
     x = torch.full((4, 700), -INF)
     x[0, 650] = 3.0
     x[1, :128] = torch.linspace(-3, 3, 128)
@@ -127,7 +127,7 @@ def check_softmax(
 
 
 def check_gradient(dx: Tensor, y: Tensor, dy: Tensor) -> None:
-    """Hold *dx* to torch's own gradient in float64, up to 16 epsilons of a row's largest term."""
+    """Compare *dx* with torch's gradient in float64, within 16 epsilons of a row's largest term."""
     y64, dy64 = y.double(), dy.double()
     expected = torch._softmax_backward_data(dy64, y64, 1, torch.float64)
     assert (dx.dtype, dx.shape) == (y.dtype, y.shape)
@@ -141,6 +141,6 @@ def check_gradient(dx: Tensor, y: Tensor, dy: Tensor) -> None:
 
 
 def check_sum(z: Tensor, x: Tensor, y: Tensor) -> None:
-    """Hold *z* to torch's sum in float64, to the last bit."""
+    """Compare *z* with torch's sum in float64, to the last bit."""
     expected = (x.double() + y.double()).to(x.dtype)
     torch.testing.assert_close(z, expected, rtol=0, atol=0, equal_nan=True)

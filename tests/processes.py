@@ -1,10 +1,10 @@
-"""Whether processes that a test started are still there."""
+"""Whether processes started by a test are still running."""
 
 from pathlib import Path
 
 
 def is_running(process: str) -> bool:
-    """Return whether the process with this number is there and not dead."""
+    """Return whether the process exists and is not a zombie."""
     try:
         status = Path(f"/proc/{process}/stat").read_text(encoding="utf-8")
     except (FileNotFoundError, ProcessLookupError):

@@ -6,9 +6,9 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent / "compiling" / "recorded"
 BINARIES = {file.stem: gzip.decompress(file.read_bytes()) for file in sorted(FOLDER.glob("*.gz"))}
-"""By their names: sm_90.cubin, gfx942.hsaco, gfx942.amdgcn."""
+"""The recordings by name: sm_90.cubin, gfx942.hsaco, gfx942.amdgcn."""
 ORACLES = json.loads((FOLDER / "oracles.json").read_text(encoding="utf-8"))
-"""What cuobjdump and ptxas say of each kernel of a cubin."""
+"""The numbers of cuobjdump and ptxas for each kernel of a cubin."""
 
 
 def of_kind(kind: str) -> dict[str, bytes]:

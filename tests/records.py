@@ -1,4 +1,4 @@
-"""Records of the lab's kernels, compiled in the test's own process, each once in a run."""
+"""Records of the lab's kernels, compiled in the test's process, each once per run."""
 
 from contextlib import closing
 from pathlib import Path
@@ -17,7 +17,7 @@ from occupancy_lab.values import Config, LaunchPlan, Problem, Resources, Target
 
 
 def shared_store() -> Store:
-    """Return the store of this run of the tests, wherever a test has the lab's own."""
+    """Return the store of this test run."""
     return Store(Path.home() / "store")
 
 
@@ -30,7 +30,7 @@ def compile_resources(  # noqa: PLR0913 - what a compile depends on
     *,
     present: bool = False,
 ) -> Resources:
-    """Return what one program of *kernel* takes on *target*."""
+    """Return the resources of one program of *kernel* on *target*."""
     launch = kernel_launch(kernel, problem, config, target)
     where = store or shared_store()
     named = {"name": kernel.name, "present": present}
@@ -53,7 +53,7 @@ def make_record(  # noqa: PLR0913 - what a record starts from
 
 
 def counted_record(kernel: Kernel, problem: Problem, config: Config, gpu: Gpu) -> Record:
-    """Return the record of *kernel* on *gpu* with what it does and its time."""
+    """Return the record of *kernel* on *gpu* with its counts and its time."""
     named = NamedKernel(kernel.name, kernel)
     with closing(Compiler(store_directory())) as compiler:
         return compiled_records.compile_matrix(named, problem, config, gpu, compiler)
@@ -80,7 +80,7 @@ def plan_of(
     programs: int | None,
     multiprocessors: int | None,
 ) -> LaunchPlan:
-    """Return how a launch of *kernel* is spread with so many programs on each multiprocessor."""
+    """Return the plan of a launch of *kernel* with *programs* per multiprocessor."""
     grid, work = kernel.launched_grid(problem, config), kernel.launched_work(problem, config)
     known = programs is not None and multiprocessors is not None
     plan = plan_launch(grid, work, programs * multiprocessors if known else None)

@@ -1,4 +1,4 @@
-"""`occupancy-lab trace` in a process of its own, and what a kernel of a trace was launched with."""
+"""`occupancy-lab trace` in its own process, and the grids of a trace."""
 
 import os
 import subprocess
@@ -24,5 +24,5 @@ def run(
 
 
 def grids(kernel: TracedKernel) -> dict[Any, int]:
-    """Return the launches by their grid."""
+    """Return the launches by grid."""
     return {one.grid: one.launches for one in kernel.grids}

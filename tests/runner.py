@@ -1,4 +1,4 @@
-"""Running a command as the runner of GitHub Actions does, and what it finds in what that prints."""
+"""Runs a command like GitHub Actions' runner, and finds the runner's commands in its output."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from pathlib import Path
 def shell(
     command: str, folder: Path, flags: str = "-e -o pipefail", **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command in *folder* as a CI job does, with the tool on the PATH and no GPU at hand."""
+    """Run a command in *folder* like a CI job, with the tool on the PATH and without a GPU."""
     places = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     ours = {"PATH": places, "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "80", "GITHUB_ACTIONS": ""}
     return subprocess.run(

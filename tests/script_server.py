@@ -1,4 +1,4 @@
-"""Forks a process for each script that is to run, in which torch is imported already."""
+"""Forks a process that has imported torch for each script."""
 
 import json
 import os
@@ -11,17 +11,17 @@ from occupancy_lab.compiling.compile import hash_triton
 from occupancy_lab.workers.forked import _serve
 
 MOST = 1 << 17
-"""Bytes of a question: the environment, mainly."""
+"""The most bytes of a question, which is mainly the environment."""
 
 
 def run() -> None:
-    """Serve a script in this fork, whose standard streams are as those of a Python that started."""
+    """Serve a script in this fork, with standard streams like a new Python's."""
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
     script_process.main()
 
 
 def main() -> None:
-    """Fork for each script, and tell how the forks end, until nobody asks."""
+    """Fork for each script, and report how forks end, until standard input ends."""
     import torch  # noqa: F401
     import triton  # noqa: F401
 

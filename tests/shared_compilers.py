@@ -1,4 +1,4 @@
-"""Compiling processes that one test is done with compile for the next: a start takes seconds."""
+"""Compiling processes that tests share, because starting one takes seconds."""
 
 import os
 import tempfile
@@ -13,13 +13,13 @@ from occupancy_lab.workers.child import Child
 
 COMPILER = "occupancy_lab.compiling.process"
 MOST = 3
-"""Processes that wait for a test at a time: the one that waited longest makes room for another."""
+"""The most processes that wait for a test: the one that waited longest is ended first."""
 UNHEARD = {"OCCUPANCY_LAB_CACHE_DIR", "PYTEST_CURRENT_TEST", "COLUMNS", "NO_COLOR"}
-"""Variables on which no compile depends."""
+"""Variables that no compile depends on."""
 
 
 class SharedCompilers:
-    """Starts and ends compiling processes in a Child's place, unless a test is about these."""
+    """Starts and ends compiling processes for Child objects, unless a test is about them."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.shared = False
@@ -31,7 +31,7 @@ class SharedCompilers:
         patch.setattr(Child, "close", lambda child: (self._keep(child), close(child))[1])
 
     def _find(self, child: Child) -> Any:
-        """Give *child* a process that waits and was made as its own would be."""
+        """Give *child* a waiting process that was started under the same conditions."""
         conditions = _conditions(child)
         with self._choosing:
             for place, (made, process) in enumerate(self._waiting):
@@ -49,7 +49,7 @@ class SharedCompilers:
         return process
 
     def _keep(self, child: Child) -> None:
-        """Let the process of *child* wait for another test if it is at rest."""
+        """Keep the process of *child* for another test if it is idle."""
         if self.shared and child._server == COMPILER and child._asking.acquire(blocking=False):
             process, child._process = child._process, None
             child._asking.release()
@@ -58,18 +58,18 @@ class SharedCompilers:
                 self.end(but=MOST)
 
     def end(self, *, but: int = 0) -> None:
-        """End the processes that wait, *but* so many."""
+        """End the waiting processes *but* that many."""
         while len(self._waiting) > but:
             _, process = self._waiting.pop(0)
             process.end(died=False)
 
 
 def _conditions(child: Child) -> Hashable:
-    """Return what a process of *child* would be started with."""
+    """Return the conditions under which a process of *child* would start."""
     variables = frozenset((heard() | dict(child._environment)).items())
     return child._server, child._python, Path.cwd(), tempfile.gettempdir(), variables
 
 
 def heard(more: Collection[str] = ()) -> dict[str, str]:
-    """Return the variables on which a process may depend that is started, without *more*."""
+    """Return the environment variables that affect a new process, without *more*."""
     return {name: value for name, value in os.environ.items() if name not in UNHEARD.union(more)}

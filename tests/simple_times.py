@@ -1,4 +1,4 @@
-"""A model of time that stands in for the lab's, so that words do not depend on it."""
+"""A simple model of time that replaces the lab's, so that golden texts do not depend on it."""
 
 import dataclasses
 
@@ -8,7 +8,7 @@ from occupancy_lab.values import LaunchPlan
 
 
 def simple_prediction(record: Record, plan: LaunchPlan, programs: int) -> Prediction | None:
-    """Stand in for the model, so that words do not depend on it either."""
+    """Return a simple prediction in place of the model's."""
     gpu, moved, resources = record.gpu, record.launch.work.traffic, record.resources
     if moved is None or None in {gpu.multiprocessors, gpu.bandwidth_gbs, resources.instructions}:
         return None

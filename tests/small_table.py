@@ -1,4 +1,4 @@
-"""A small table of measured launches that nobody made, for tests of reports."""
+"""A small table of invented measured launches, for tests of reports."""
 
 import dataclasses
 from typing import Any
@@ -20,7 +20,7 @@ FROM_BINARY = (
     *("n_regs", "shared", "programs_per_multiprocessor", "occupancy", "num_programs"),
     *("tutorial_num_programs", "launched", "measured", "us"),
 )
-"""The columns that a configuration has not that could not be compiled."""
+"""The columns that a configuration lacks if it cannot be compiled."""
 
 
 def row(  # noqa: PLR0913 - what a row is made of
@@ -36,7 +36,7 @@ def row(  # noqa: PLR0913 - what a row is made of
     as_tutorial: bool = False,
     **changes: Any,
 ) -> dict[str, Any]:
-    """Return a measured row as a sweep of an H200 has it; its plans follow from its resources."""
+    """Return a measured row like in a sweep of an H200; its plans follow from its resources."""
     problem = Problem(changes.pop("rows", 4096), cols, changes.pop("dtype", "float32"))
     config = Config(1 << (cols - 1).bit_length(), num_warps, num_stages)
     shared = (num_stages - 1) * config.block_size * 4 + 4 * num_warps if shared is None else shared
@@ -94,7 +94,7 @@ def row(  # noqa: PLR0913 - what a row is made of
 
 
 def table_of(rows: list[dict[str, Any]]) -> pd.DataFrame:
-    """Return rows as a table that was read from a file."""
+    """Return rows as a table read from a file."""
     table = pd.DataFrame(rows)
     assert set(MEASURED_COLUMNS) <= set(table)
     return table
@@ -102,7 +102,7 @@ def table_of(rows: list[dict[str, Any]]) -> pd.DataFrame:
 
 def rows() -> list[dict[str, Any]]:
     """Return launches of every use: a benchmark of three widths, an example, held-out shapes."""
-    # With 28 registers a thread 8 programs of 8 warps fit, and the tutorial's formula says 9.
+    # With 28 registers per thread 8 programs of 8 warps fit, and the tutorial's formula says 9.
     benchmark = [
         launch | {"use": "benchmark"}
         for cols, times in {256: (12, 9, 8), 512: (13, 11, 9), 1024: (20, 16, 15.5)}.items()
@@ -113,7 +113,7 @@ def rows() -> list[dict[str, Any]]:
             row("softmax_row", cols, 4, 1, us=times[2], predicted_us=9.0 - cols / 300, n_regs=24),
         )
     ]
-    # With 22 registers a thread 4 programs of 16 warps fit, and the tutorial's formula says 5.
+    # With 22 registers per thread 4 programs of 16 warps fit, and the tutorial's formula says 5.
     example = [
         row(us=14.0, predicted_us=15.0),
         row(us=13.5, predicted_us=13.0, num_stages=2, n_regs=38),
@@ -155,7 +155,7 @@ def predicted_of(table: pd.DataFrame, origin: source.Source | None = None) -> so
 
 
 def providers() -> pd.DataFrame:
-    """Return what else was timed: torch twice at one width, and a copy that failed once."""
+    """Return other timed providers: torch twice at one width, and a copy that failed once."""
     conditions = dataclasses.asdict(CONDITIONS)
     usual = conditions | {"rows": 4096, "dtype": "float32", "measured": "measured", "runs": 30}
     usual |= dict.fromkeys(("why_not", "us_low", "us_high", "relative_error", "mostly_launch"))

@@ -1,4 +1,4 @@
-"""What stands in for a GPU: one that is said to be here, its calibration, and its launches."""
+"""Simulated GPUs, their calibration and their launches."""
 
 import dataclasses
 import json
@@ -48,7 +48,7 @@ CALIBRATION = Calibration(
     triton="3.6.0",
     units={"launch_us": 2.7, "read_gbs": 4400.0, "l2_loads": 0.53},
 )
-"""Of no GPU that there is."""
+"""A calibration of no real GPU."""
 
 
 UNLISTED = dataclasses.replace(
@@ -59,11 +59,11 @@ UNLISTED = dataclasses.replace(
     bandwidth_gbs=3000.0,
     architecture=dataclasses.replace(find_gpu("sm_90").architecture, max_warps=40),
 )
-"""A GPU that the table of devices lacks, as its driver describes it: not with sm_90's limits."""
+"""A GPU that the table of devices lacks, as its driver describes it: sm_90's limits differ."""
 
 
 def put_here(patch: pytest.MonkeyPatch, *names: str | Gpu) -> None:
-    """Make *names*, keys or GPUs, those of this machine, and have torch able to use them."""
+    """Simulate the GPUs *names*, keys or GPUs, in this machine, usable by torch."""
     gpus = [find_gpu(name) if isinstance(name, str) else name for name in names]
     here = tuple(PresentGpu(gpu, gpu.title, {}, place, gpu) for place, gpu in enumerate(gpus))
     for module in ("inputs", "cli.doctor", "measuring.process", "measuring.verify"):
@@ -73,7 +73,7 @@ def put_here(patch: pytest.MonkeyPatch, *names: str | Gpu) -> None:
 
 
 def put_calibration(patch: pytest.MonkeyPatch, directory: Path) -> None:
-    """Keep CALIBRATION in a store of the test's own; what is compiled and counted is the run's."""
+    """Keep CALIBRATION in the test's own store, and compiled results in the run's."""
     patch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(directory))
     CALIBRATION.write(calibrations.calibration_path(CALIBRATION.gpu))
     for kind in ("resources", "texts", "counted"):
@@ -127,7 +127,7 @@ class Launches:
 
 
 def values_of(text: str) -> object:
-    """Return the values of a JSON *text*, which may hold nothing that JSON has no word for."""
+    """Return the values in a JSON *text*, which must be strict JSON."""
     return json.loads(text, parse_constant=_refuse)
 
 
@@ -136,7 +136,7 @@ def _refuse(word: str) -> None:
 
 
 class GivenCompiler:
-    """Stands in for a Compiler: *outcome* gives the resources of a launch, or why none."""
+    """Stands in for a Compiler: *outcome* gives a launch's resources or failure."""
 
     def __init__(self, outcome: Callable[[Mapping[str, Any], Target], Resources | str]) -> None:
         self._outcome = outcome
@@ -145,17 +145,17 @@ class GivenCompiler:
         self.store = Store(None)
 
     def close(self) -> None:
-        """End nothing."""
+        """Do nothing."""
 
     def check_file(self, name: str) -> None:
-        """Import nothing."""
+        """Do nothing."""
 
     def compile(self, wanted: Sequence[Compilation]) -> list[Resources | Failure]:
-        """Return what was given for each launch's keywords."""
+        """Return the given outcome for each launch's keywords."""
         return [self._given(one) for one in wanted]
 
     def texts(self, wanted: Sequence[Compilation]) -> list[None]:
-        """Return that there are none."""
+        """Return None for each."""
         return [None for _ in wanted]
 
     def _given(self, wanted: Compilation) -> Resources | Failure:
@@ -165,7 +165,7 @@ class GivenCompiler:
             return failure_of(error)
 
     def resources(self, wanted: Compilation) -> Resources:
-        """Return what was given for the launch's keywords."""
+        """Return the given resources for the launch's keywords."""
         check_options(wanted.function, wanted.launch, wanted.target)
         found = self._outcome(wanted.launch.keywords, wanted.target)
         if isinstance(found, str):

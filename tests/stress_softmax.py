@@ -30,7 +30,7 @@ LARGE = ((64, 40000), (33, 131072), (7, 300001), (300, 9001))
 def cases(
     shapes: tuple[tuple[int, int], ...], dtypes: Iterable[torch.dtype]
 ) -> Iterator[tuple[Any, ...]]:
-    """Return every launch: its name, what makes it, and what it must give."""
+    """Return every launch: its name, a function that makes it, and its expected result."""
     gpu = find_gpu("h200")
     for rows, cols in shapes:
         for dtype in dtypes:
@@ -47,7 +47,7 @@ def cases(
 
 
 def main() -> None:
-    """Launch, compare, and say how many were right."""
+    """Launch, compare, and print how many results were right."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--launches", type=int, default=10_000)
     parser.add_argument("--small", action="store_true")

@@ -1,4 +1,4 @@
-"""What stands for an argument is the plain value that the real one is: tensors, numbers, dtypes."""
+"""Stand-ins for arguments have the plain values of the real ones: tensors, numbers, dtypes."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ DTYPES = [getattr(torch, name) for name in TRITON_DTYPES]
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_tensors_without_memory_are_those_with_it(dtype: torch.dtype) -> None:
-    """A tensor on meta, a FakeTensor and a stand-in are the pointer that a tensor in memory is."""
+    """Meta tensors, FakeTensors and stand-ins equal real tensors."""
     for offset in (0, 1, 2, 3, 4, 8, 16, 17):
         real = plain(torch.empty(64 + offset, dtype=dtype)[offset:])
         assert plain(torch.empty(64 + offset, dtype=dtype, device="meta")[offset:]) == real
@@ -23,7 +23,7 @@ def test_tensors_without_memory_are_those_with_it(dtype: torch.dtype) -> None:
 
 
 def test_numbers_of_numpy_and_torch_are_pythons() -> None:
-    """A number of numpy, or a tensor's shape, is the number, and numpy's dtype is not seen."""
+    """A number of numpy or of a tensor's shape is Python's number."""
     np = pytest.importorskip("numpy")
     for value in (np.int32(7), np.int64(7), torch.Size([7])[0]):
         assert type(plain(value)) is int
@@ -32,7 +32,7 @@ def test_numbers_of_numpy_and_torch_are_pythons() -> None:
 
 
 def test_a_dtype_alone_is_an_aligned_pointer() -> None:
-    """A bare torch dtype stands for an aligned tensor, as in Triton's own warmup."""
+    """A bare torch dtype is an aligned tensor, as in Triton's warmup."""
     assert plain(torch.float16) == Pointer("float16", 16)
     assert plain(tl.float16) == Dtype("fp16")
     assert plain(tl.constexpr(16)) == 16

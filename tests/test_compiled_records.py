@@ -1,4 +1,4 @@
-"""What is asked becomes records, those of several launches as each has its own alone."""
+"""Requests become records, together or alone."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ SOFTMAX = NamedKernel("softmax", load_kernel("softmax"))
 
 @pytest.fixture(autouse=True)
 def _calibrated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Have constants to predict with."""
+    """Use known constants for predictions."""
     put_calibration(monkeypatch, tmp_path)
 
 

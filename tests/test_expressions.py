@@ -1,4 +1,4 @@
-"""Expressions over named values: Python's own values, and nothing that runs."""
+"""Expressions over named values give Python's values, and run no code."""
 
 import itertools
 import operator
@@ -46,14 +46,14 @@ conditions = st.recursive(
 
 
 def value_of(text: str, kind: Kind = Kind.CONDITION, /, **values: Any) -> Any:
-    """Return what *text* comes to where the names not given are not known."""
+    """Return the value of *text*; names that are not given are not known."""
     expression = parse(text)
     expression.check(NAMES, kind)
     return expression.evaluate(dict.fromkeys(NAMES) | values)
 
 
 def expected_of(text: str, row: dict[str, Any]) -> Any:
-    """Return what Python makes of *text*; None where it divides by zero."""
+    """Return Python's value of *text*, or None after a division by zero."""
     try:
         return eval(text, {}, row)  # noqa: S307 - the oracle, of expressions made here
     except ZeroDivisionError:
@@ -62,7 +62,7 @@ def expected_of(text: str, row: dict[str, Any]) -> Any:
 
 @given(conditions)
 def test_conditions_are_pythons(text: str) -> None:
-    """A condition holds where Python says so, unless a part of it has no value."""
+    """A condition equals Python's unless a part has no value."""
     for row in ROWS:
         expected = expected_of(text, row)
         if expected is None or "/" in text or "%" in text:
@@ -72,14 +72,14 @@ def test_conditions_are_pythons(text: str) -> None:
 
 @given(numbers)
 def test_numbers_are_pythons(text: str) -> None:
-    """Arithmetic gives Python's numbers, and nothing where it divides by zero."""
+    """Arithmetic equals Python's, and has no value after a division by zero."""
     for row in ROWS:
         assert value_of(text, Kind.NUMBER, **row) == expected_of(text, row)
 
 
 @pytest.mark.parametrize(("sign", "decided"), [("and", False), ("or", True)])
 def test_three_values_are_sqls(sign: str, decided: bool) -> None:  # noqa: FBT001 - of each sign
-    """A side that decides does so whatever the other is; else what is not known wins."""
+    """A deciding side decides, otherwise an unknown side makes it unknown."""
     sides = {"n > 0": None, "True": True, "False": False}
     for (one, left), (other, right) in itertools.product(sides.items(), repeat=2):
         both = {left, right}
@@ -106,7 +106,7 @@ def test_three_values_are_sqls(sign: str, decided: bool) -> None:  # noqa: FBT00
     ],
 )
 def test_what_is_not_known(text: str, missing: bool | None, known: bool) -> None:  # noqa: FBT001 - two answers
-    """A comparison with a missing value is not known; `is None` asks for one."""
+    """Comparing a missing value is not known; `is None` tests for it."""
     assert value_of(text) is missing
     assert value_of(text, n=1) is known
 
@@ -115,7 +115,7 @@ def test_what_is_not_known(text: str, missing: bool | None, known: bool) -> None
     "text", ["n / 0 > 1", "n % 0 == 0", "1e308 * 10 > n", f"1{'0' * 900} / 3 > 0.5"]
 )
 def test_numbers_without_a_value_are_not_known(text: str) -> None:
-    """A division by zero and a number beyond all floats are not known, and no error."""
+    """Division by zero and overflow are not known, and no error."""
     assert value_of(text, n=1) is None
 
 
@@ -155,7 +155,7 @@ def test_numbers_without_a_value_are_not_known(text: str) -> None:
     ],
 )
 def test_other_texts_are_refused(text: str, words: str) -> None:
-    """What is not in the grammar, and what compares unlike values, is one sentence."""
+    """Anything outside the grammar, or of unlike kinds, is refused in one sentence."""
     with pytest.raises(InputError, match=words) as caught:
         value_of(text)
     assert len(str(caught.value)) < 400
@@ -189,7 +189,7 @@ def test_any_text_is_a_value_or_an_error(text: str) -> None:
 
 
 def test_of_many_names_the_nearest_three_are_named() -> None:
-    """Where no name is close and there are many, an error names three and says where all are."""
+    """Among many names, an error lists the three nearest."""
     names = dict.fromkeys((f"n_{letter}" for letter in "abcdefghijklm"), Kind.NUMBER)
     with pytest.raises(
         InputError, match=r"of 13 the nearest are .*; a row of --json has them all$"
@@ -198,7 +198,7 @@ def test_of_many_names_the_nearest_three_are_named() -> None:
 
 
 def test_nothing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A text that would write a file if it were run writes none."""
+    """A text that would write a file writes none."""
     monkeypatch.chdir(tmp_path)
     for text in ("open('ran', 'w') == 0", "@open('ran', 'w') == 0", "[open('ran', 'w')] == n"):
         with pytest.raises(InputError):
@@ -207,7 +207,7 @@ def test_nothing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_names_are_known_before_values() -> None:
-    """An expression says which names it takes, and is equal to another of the same text."""
+    """An expression has its names, and equals another with the same text."""
     assert parse("n * x + 2 > n").names == {"n", "x"}
     assert parse("n > 1") == parse("n > 1")
     assert value_of("n * x * 2", Kind.NUMBER, n=3, x=0.5) == operator.mul(3, 1.0)

@@ -1,4 +1,4 @@
-"""Files that the tool writes."""
+"""How the tool writes and reads files."""
 
 import csv
 import io
@@ -28,7 +28,7 @@ from occupancy_lab.files import (
 
 @pytest.fixture
 def umask() -> Iterator[None]:
-    """Let others of the group write what is written meanwhile."""
+    """Use a umask that lets the group write."""
     before = os.umask(0o002)
     yield
     os.umask(before)
@@ -37,7 +37,7 @@ def umask() -> Iterator[None]:
 def test_a_failed_write_leaves_what_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the new content cannot be written whole, the old stays and nothing lies beside it."""
+    """After a failed write, the old content remains and nothing is left beside it."""
     path = tmp_path / "rows.csv"
     path.write_text("old")
 
@@ -52,7 +52,7 @@ def test_a_failed_write_leaves_what_was_there(
 
 
 def test_a_reader_sees_the_old_or_the_new(tmp_path: Path) -> None:
-    """Whoever opened a file before it was written reads the old content to its end."""
+    """A reader that has opened the file reads the old content to its end."""
     path = tmp_path / "rows.csv"
     export(path, "old")
     with path.open() as reader:
@@ -63,7 +63,7 @@ def test_a_reader_sees_the_old_or_the_new(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("umask")
 def test_permissions_are_those_of_a_plain_write(tmp_path: Path) -> None:
-    """A new file has the permissions that the umask leaves; an old one keeps its own."""
+    """A new file follows the umask; an old one keeps its permissions."""
     new, old = tmp_path / "new", tmp_path / "old"
     old.touch(mode=0o600)
     for path in (new, old):
@@ -73,7 +73,7 @@ def test_permissions_are_those_of_a_plain_write(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("exists", [True, False])
 def test_a_link_stays_a_link(tmp_path: Path, exists: bool) -> None:  # noqa: FBT001 - two cases
-    """What a link leads to is written, whether it is there or not."""
+    """The target of a link is written, whether or not it exists."""
     (tmp_path / "folder").mkdir()
     place, link = tmp_path / "folder" / "rows.csv", tmp_path / "link"
     link.symlink_to(place)
@@ -85,7 +85,7 @@ def test_a_link_stays_a_link(tmp_path: Path, exists: bool) -> None:  # noqa: FBT
 
 
 def test_a_pipe_is_written_to(tmp_path: Path) -> None:
-    """A pipe gets the content, and stays a pipe."""
+    """A pipe receives the content and stays a pipe."""
     pipe, read = tmp_path / "pipe", []
     os.mkfifo(pipe)
     reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
@@ -97,7 +97,7 @@ def test_a_pipe_is_written_to(tmp_path: Path) -> None:
 
 
 def test_standard_output_is_written_to(tmp_path: Path) -> None:
-    """/dev/stdout, and a device, are written directly."""
+    """/dev/stdout and devices are written directly."""
     write_file(Path("/dev/null"), b"text")
     assert Path("/dev/null").is_char_device()
     with (tmp_path / "out").open("wb") as out:
@@ -130,7 +130,7 @@ def test_standard_output_is_written_to(tmp_path: Path) -> None:
 def test_files_that_overwrite_each_other_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paths: dict[str, Any], words: str
 ) -> None:
-    """Two options that name one file, by whatever path, are an error that names both."""
+    """Two options that name one file, by whatever paths, are an error that names both."""
     monkeypatch.chdir(tmp_path)
     Path("folder").mkdir()
     Path("x").touch()
@@ -140,7 +140,7 @@ def test_files_that_overwrite_each_other_are_refused(
 
 
 def test_files_beside_each_other_are_fine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other files may lie beside pictures, a folder may be new, and options may be left out."""
+    """Other files may be beside pictures, a folder may be new, and options may be left out."""
     monkeypatch.chdir(tmp_path)
     Path("folder").mkdir()
     check_outputs(
@@ -156,7 +156,7 @@ texts = st.text(st.sampled_from("=+-@'a1 \t\r\n,\""), max_size=5) | st.text(max_
 @given(st.lists(texts, min_size=1))
 @example(["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "'=1", "''=1", "'a", "a=1", ""])
 def test_texts_are_no_formulas_and_come_back(cells: list[str]) -> None:
-    """No text of a CSV file begins as a formula does, and reading it gives what it was."""
+    """No text in a CSV file begins like a formula, and reading restores the text."""
     lines = io.StringIO(csv_text(["text", "number"], [(cell, -1.5) for cell in cells]), newline="")
     read = [row["text"] for row in csv.DictReader(lines)]
     assert not any(text.startswith(("=", "+", "-", "@", "\t", "\r")) for text in read)
@@ -164,7 +164,7 @@ def test_texts_are_no_formulas_and_come_back(cells: list[str]) -> None:
 
 
 def test_names_of_columns_are_no_formulas() -> None:
-    """The header is text too."""
+    """The header is escaped too."""
     assert csv_text(["=1+1"], [[1]]) == "'=1+1\n1\n"
 
 
@@ -175,7 +175,7 @@ def test_names_of_columns_are_no_formulas() -> None:
 def test_only_regular_files_of_a_sensible_size_are_read(
     tmp_path: Path, what: str, words: str
 ) -> None:
-    """A pipe is not waited for, a device without end not read, nor a file of 2 GB."""
+    """Pipes are not waited for, endless devices and files of 2 GB are not read."""
     path = put(what, tmp_path / "rows.json")
     with within(5):
         with pytest.raises(OSError, match=words):
@@ -185,7 +185,7 @@ def test_only_regular_files_of_a_sensible_size_are_read(
 
 
 def test_standard_input_without_end_is_not_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of standard input, or of a pipe that a shell opened, no more is read than of a file."""
+    """No more is read of standard input, or of a shell's pipe, than of a file."""
     with Path("/dev/zero").open(encoding="utf-8") as endless:
         monkeypatch.setattr("sys.stdin", endless)
         for name in ("-", f"/dev/fd/{endless.fileno()}"):

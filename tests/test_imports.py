@@ -11,7 +11,7 @@ HEAVY = {"torch", "triton", "numpy", "pandas", "matplotlib", "rich", "tabulate",
 
 
 def imported_by(code: str) -> set[str]:
-    """Return the top-level modules that *code* leaves imported in a fresh interpreter."""
+    """Return the top-level modules that *code* imports in a fresh interpreter."""
     script = f"{code}\nimport sys\nprint(*{{name.split('.')[0] for name in sys.modules}})"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
@@ -44,12 +44,12 @@ def test_help_imports_click_alone() -> None:
     ],
 )
 def test_values_and_formulas_import_nothing_heavy(code: str) -> None:
-    """The table of GPUs, the values and the formulas need the standard library alone."""
+    """The table of GPUs, the values and the formulas need only the standard library."""
     assert not imported_by(code) & HEAVY
 
 
 def test_a_scan_needs_no_torch_and_no_pandas(tmp_path: Path) -> None:
-    """A cache is listed, on a screen or as CSV, without torch, Triton, numpy or pandas."""
+    """A cache is listed on the screen or as CSV without torch, Triton, numpy or pandas."""
     (tmp_path / "A").mkdir()
     (tmp_path / "A" / "kernel.json").write_text("{", encoding="utf-8")
     (tmp_path / "A" / "kernel.cubin").write_bytes(b"")
@@ -63,7 +63,7 @@ for form in (None, "csv", "json"):
 
 
 def test_stored_kernel_needs_no_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What the store holds is explained, and its time predicted, without torch or pandas."""
+    """A stored kernel is explained, and its time predicted, without torch or pandas."""
     put_calibration(monkeypatch, tmp_path)
     code = """
 import occupancy_lab
@@ -75,9 +75,9 @@ assert one.prediction and other.prediction
 
 
 def test_a_recorded_launch_needs_only_the_kernels_that_it_names() -> None:
-    """What is recorded beside it imports neither a kernel that no sentence names, nor `tuning`.
+    """An explanation of a recorded launch imports no unnamed kernel and not `tuning`.
 
-    What scripts, sources and sweeps need is not imported either: it takes a tenth of the time.
+    Imports for scripts, sources and sweeps are left out too: it takes a tenth of the time.
     """
     code = """
 import sys, occupancy_lab
@@ -96,14 +96,14 @@ assert not {f"occupancy_lab.{one}" for one in others} & loaded
 
 
 def test_nothing_is_collected_at_exit() -> None:
-    """What is left when a command ends is freed with the process, and not searched for cycles."""
+    """At exit, objects are freed with the process and not searched for cycles."""
     code = f"import atexit, gc\natexit.register(lambda: print(gc.get_freeze_count()))\n{HELP}"
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
     assert int(done.stdout.split()[-1]) > 0
 
 
 def test_stored_launch_needs_no_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A launch that the store holds is explained without torch or pandas."""
+    """A stored launch is explained without torch or pandas."""
     put_calibration(monkeypatch, tmp_path)
     code = f"""
 from occupancy_lab.explaining import explain

@@ -1,4 +1,4 @@
-"""What cannot be asked for, and the sentence that says what can."""
+"""Impossible requests, and the sentences that say what is possible."""
 
 import contextlib
 import dataclasses
@@ -56,7 +56,7 @@ MOST_ELEMENTS = 2**20
     ],
 )
 def test_impossible_problems(problem: Problem, part: str) -> None:
-    """A matrix without rows or columns or of an unknown dtype is refused by what is wrong."""
+    """A matrix without rows or columns or with an unknown dtype is refused with the reason."""
     with pytest.raises(InputError) as caught:
         check_problem(problem)
     assert part in str(caught.value)
@@ -83,7 +83,7 @@ def test_impossible_problems(problem: Problem, part: str) -> None:
     ],
 )
 def test_impossible_configurations(cols: int, config: Config, part: str) -> None:
-    """A knob that Triton does not take is refused, and the message names one that it does."""
+    """A value that Triton does not take is refused, and the message names one that it does."""
     with pytest.raises(InputError) as caught:
         check_config(SOFTMAX, Problem(4096, cols), config, H100)
     assert part in str(caught.value)
@@ -91,7 +91,7 @@ def test_impossible_configurations(cols: int, config: Config, part: str) -> None
 
 @given(st.integers(1, MOST_ELEMENTS), st.integers(-10, 2 * MOST_ELEMENTS))
 def test_the_named_block_size_is_taken(cols: int, block_size: int) -> None:
-    """What a message says to use instead is never refused in its turn."""
+    """A value that a message suggests is never refused."""
     problem = Problem(4096, cols)
     if block_size.bit_count() == 1 and cols <= block_size <= MOST_ELEMENTS:
         check_config(SOFTMAX, problem, Config(block_size, 8, 4), H100)
@@ -116,7 +116,7 @@ def test_blocks_need_not_hold_a_row() -> None:
 
 @pytest.mark.parametrize("gpu", bare_gpus().values(), ids=lambda gpu: gpu.key)
 def test_a_program_has_at_most_1024_threads(gpu: Gpu) -> None:
-    """NVIDIA and RDNA take 32 warps a program, AMD's GPUs of 64-wide waves 16."""
+    """NVIDIA and RDNA take 32 warps per program, AMD's GPUs with 64 threads per wave 16."""
     most = 16 if gpu.target.warp_size == 64 else 32
     for num_warps in (1, 2, 4, 8, 16, most):
         check_num_warps(num_warps, gpu.architecture)
@@ -133,9 +133,9 @@ def test_a_program_has_at_most_1024_threads(gpu: Gpu) -> None:
     ],
 )
 def test_the_stages_said_to_fit_do(gpu: str, cols: int, num_warps: int, num_stages: int) -> None:
-    """Of too many stages the message names the most that really fit: one more does not.
+    """If stages do not fit, the message names the most that fit: one more does not.
 
-    The kernel is one that does not say beforehand what a stage takes.
+    The kernel is one that does not say beforehand how much a stage takes.
     """
     problem, block_size = Problem(4096, cols), next_power_of_two(cols)
     unknown = dataclasses.replace(SOFTMAX, stage_bytes=None)
@@ -170,7 +170,7 @@ def test_the_stages_said_to_fit_do(gpu: str, cols: int, num_warps: int, num_stag
 def test_stages_that_cannot_fit_need_no_compile(
     gpu: str, dtype: str, cols: int, num_warps: int
 ) -> None:
-    """More stages than fit are refused by what a stage takes, and the most that can fit do."""
+    """More stages than fit are refused because of their size, and the most that fit compile."""
     problem, block_size = Problem(4096, cols, dtype), next_power_of_two(cols)
     with pytest.raises(DoesNotFitError) as caught:
         check_stages(SOFTMAX, problem, Config(block_size, num_warps, 64), find_gpu(gpu))
@@ -189,7 +189,7 @@ def test_stages_that_cannot_fit_need_no_compile(
     num_warps=st.sampled_from([1, 2, 4, 8]),
 )
 def test_a_stage_takes_what_is_said(gpu: str, dtype: str, cols: int, num_warps: int) -> None:
-    """A compiled row in flight takes at least what the kernel says that it will."""
+    """A compiled row in flight takes at least as much as the kernel says."""
     problem, config = Problem(4096, cols, dtype), Config(next_power_of_two(cols), num_warps, 3)
     resources = compile_resources(SOFTMAX, problem, config, find_gpu(gpu).target)
     assert 2 * SOFTMAX.stage_bytes(problem, config) <= (resources.pipeline_shared or 0)
@@ -200,7 +200,7 @@ KERNEL_FILE = Path(SOFTMAX.run.__code__.co_filename)
 
 @pytest.mark.parametrize("asked", [781, np.int32(781), np.uint64(781), torch.tensor(781)])
 def test_whole_numbers_of_every_kind(asked: Any) -> None:
-    """An int is what counts as one; several come as a list, an array or a text with commas."""
+    """A whole number may be of any type; several may be a list, an array or a text with commas."""
     found = whole_number("cols", asked)
     assert (type(found), found) == (int, 781)
     assert whole_numbers("cols", asked) == (781,)
@@ -209,7 +209,7 @@ def test_whole_numbers_of_every_kind(asked: Any) -> None:
 
 @pytest.mark.parametrize("asked", ["781,7", np.array([781, 7]), (781, 7), torch.tensor([781, 7])])
 def test_several_whole_numbers(asked: Any) -> None:
-    """A text with commas and an array are as good as a tuple."""
+    """Several numbers may also be a text with commas, an array or a tensor."""
     assert whole_numbers("cols", asked) == (781, 7)
 
 
@@ -236,7 +236,7 @@ def test_lists_of_what_is_no_whole_number(asked: Any) -> None:
 
 @pytest.mark.parametrize("asked", [torch.float16, "float16", "torch.float16", " float16 "])
 def test_dtypes_of_torch(asked: Any) -> None:
-    """A dtype is torch's, or its name with torch's or without."""
+    """A dtype is torch's own, or its name with or without `torch.`."""
     assert chosen_problem(4096, 781, asked) == Problem(4096, 781, "float16")
     both = chosen_problems(4096, 781, [asked, torch.bfloat16])
     assert [one.dtype for one in both] == ["float16", "bfloat16"]
@@ -244,13 +244,13 @@ def test_dtypes_of_torch(asked: Any) -> None:
 
 @pytest.mark.parametrize("asked", [torch.float64, "torch.int32", 16, None, float, np.float16])
 def test_other_dtypes_are_refused(asked: Any) -> None:
-    """What is no dtype of the lab is refused, with those that are."""
+    """Other dtypes are refused, and the sentence names the possible ones."""
     with pytest.raises(InputError, match=r"^dtype .*give one of float32, float16, bfloat16"):
         chosen_problem(1, 1, asked)
 
 
 def test_kernels_of_the_lab_and_of_files_keep_their_names(tmp_path: Path) -> None:
-    """A Kernel is found by its name or its file where it comes from there, and else by nothing."""
+    """A Kernel has a name or a file if it comes from there, and otherwise neither."""
     assert chosen_kernel(SOFTMAX) == chosen_kernel("softmax") == ("softmax", SOFTMAX)
     file = tmp_path / "mine.py"
     shutil.copy(KERNEL_FILE, file)
@@ -265,7 +265,7 @@ def test_kernels_of_the_lab_and_of_files_keep_their_names(tmp_path: Path) -> Non
 
 
 def test_a_file_is_checked_before_it_is_imported(tmp_path: Path) -> None:
-    """What checks a kernel's file is asked first, and of no object."""
+    """The check is called before a kernel's file is imported, but not for objects."""
     asked: list[str] = []
     with pytest.raises(InputError, match="there is no file"):
         chosen_kernels([SOFTMAX, tmp_path / "none.py"], asked.append)
@@ -274,13 +274,13 @@ def test_a_file_is_checked_before_it_is_imported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("asked", [781, None, torch.float32, SOFTMAX.function, [SOFTMAX], b"x"])
 def test_what_is_no_kernel_is_refused(asked: Any) -> None:
-    """What is no name, path or Kernel is refused: a JITFunction alone tells no launch."""
+    """Only names, paths and Kernels are kernels: a JITFunction alone does not tell its launch."""
     with pytest.raises(InputError, match=r"^kernel is .*; give the name of a kernel, the path"):
         chosen_kernel(asked)
 
 
 def test_several_kernels() -> None:
-    """Several kernels come as a list or with commas, each once; two of one name are refused."""
+    """Several kernels are a list or a text with commas, each once; equal names are refused."""
     names = ["softmax", "softmax_row"]
     assert [one.name for one in chosen_kernels("softmax, softmax_row,softmax")] == names
     assert [one.name for one in chosen_kernels([SOFTMAX, "softmax_row"])] == names
@@ -289,7 +289,7 @@ def test_several_kernels() -> None:
 
 
 def test_gpus_by_name_and_by_object() -> None:
-    """GPUs are names, Gpus or both, each once, in their order."""
+    """GPUs are names, Gpu objects or both, each once, in their order."""
     mi300x = find_gpu("mi300x")
     here = PresentGpu(H100, "NVIDIA H100", {}, 0, H100)
     for asked in ("h100,mi300x", ["h100", mi300x], (H100, "mi300x", H100), [here, mi300x]):
@@ -308,7 +308,7 @@ def test_gpus_by_name_and_by_object() -> None:
     ],
 )
 def test_what_is_no_gpu_is_refused(asked: Any, part: str) -> None:
-    """What names no GPU is refused in one sentence."""
+    """Anything else than a GPU is refused in one sentence."""
     with pytest.raises(InputError, match=part):
         asked_gpus(asked)
 
@@ -320,7 +320,7 @@ ANYTHING = st.one_of(
 
 @given(ANYTHING | st.lists(ANYTHING, max_size=3) | st.dictionaries(ANYTHING, ANYTHING, max_size=2))
 def test_anything_is_taken_or_refused(asked: Any) -> None:
-    """Whatever an argument is, the answer is what was meant, or one sentence."""
+    """Any argument is either understood or refused in one sentence."""
     for function in (
         asked_gpus,
         chosen_kernel,
@@ -334,7 +334,7 @@ def test_anything_is_taken_or_refused(asked: Any) -> None:
 
 
 def test_a_kernel_with_configs_says_itself_what_it_takes() -> None:
-    """It takes any BLOCK_SIZE from 1 up to Triton's largest tensor that its constexprs take."""
+    """Such a kernel takes any BLOCK_SIZE up to Triton's largest tensor that its constexprs take."""
 
     def constexprs(_problem: Problem, config: Config) -> dict[str, int]:
         if config.block_size % 3:

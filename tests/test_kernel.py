@@ -1,4 +1,4 @@
-"""Where kernels are found: by name, and in a file of the user's own."""
+"""How kernels are found: by name, and in a user's file."""
 
 import sys
 from pathlib import Path
@@ -36,7 +36,7 @@ def own_kernel(tmp_path: Path) -> Path:
 
 
 def test_each_file_of_the_folder_is_a_kernel() -> None:
-    """The names that a kernel can be asked by are the files of the folder, in order."""
+    """The kernels' names are the files of the folder, in order."""
     folder = Path(str(kernels.__file__)).parent
     files = sorted(path.stem for path in folder.glob("*.py") if path.stem != "__init__")
     assert kernel_names() == tuple(files)
@@ -46,7 +46,7 @@ def test_each_file_of_the_folder_is_a_kernel() -> None:
 def test_a_file_is_meant_where_the_tool_is_run(
     own_kernel: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A relative path is one from the working directory, also after that has changed."""
+    """A relative path starts at the working directory, also after that has changed."""
     other = tmp_path / "elsewhere"
     other.mkdir()
     source = OWN_KERNEL.replace('name="scale"', 'name="other"')
@@ -59,14 +59,14 @@ def test_a_file_is_meant_where_the_tool_is_run(
 
 
 def test_a_files_own_helpers_can_be_pickled_and_found(own_kernel: Path) -> None:
-    """The module of a kernel file is known to Python under the name that it gives itself."""
+    """Python knows the module of a kernel file by the name that the file has for itself."""
     kernel = load_kernel(str(own_kernel))
     module = sys.modules[kernel.arguments.__module__]
     assert module.KERNEL is kernel
 
 
 def test_unknown_names() -> None:
-    """A name that is neither a kernel nor a Python file is answered with those there are."""
+    """An unknown name is refused, and the sentence lists the kernels."""
     with pytest.raises(InputError) as caught:
         load_kernel("sofmax")
     assert "'sofmax'" in str(caught.value)
@@ -75,13 +75,13 @@ def test_unknown_names() -> None:
 
 @pytest.mark.parametrize("name", ["", "__init__", "softmax.txt", "os"])
 def test_only_kernels_are_loaded_by_name(name: str) -> None:
-    """Neither other modules nor other files are taken for kernels."""
+    """Other modules and other files are not mistaken for kernels."""
     with pytest.raises(InputError, match="there is no kernel"):
         load_kernel(name)
 
 
 def test_missing_files(tmp_path: Path) -> None:
-    """A path that leads to no file is named, and so is a folder with the name of one."""
+    """A missing file is named, and so is a folder with the name of a file."""
     (tmp_path / "folder.py").mkdir()
     for name in ("nowhere.py", "folder.py"):
         with pytest.raises(InputError, match=f"there is no file .*{name}"):
@@ -90,7 +90,7 @@ def test_missing_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("source", ["", "KERNEL = 42", "kernel = None", "from triton import jit"])
 def test_files_without_a_kernel(tmp_path: Path, source: str) -> None:
-    """A file that holds no KERNEL, or something else under that name, is refused by name."""
+    """A file without KERNEL, or with a KERNEL of another type, is refused by name."""
     file = tmp_path / "empty.py"
     file.write_text(source, encoding="utf-8")
     with pytest.raises(InputError, match=r"empty\.py has no KERNEL"):
@@ -98,7 +98,7 @@ def test_files_without_a_kernel(tmp_path: Path, source: str) -> None:
 
 
 def test_a_file_of_several_kernels_has_each_by_name(own_kernel: Path) -> None:
-    """`file.py:name` is the kernel that KERNELS has under the name; no other is found."""
+    """`file.py:name` is the kernel that KERNELS has under this name, and no other."""
     with own_kernel.open("a", encoding="utf-8") as file:
         file.write('\nKERNELS = {"first": KERNEL}\n')
     assert load_kernel(f"{own_kernel}:first").name == "scale"
@@ -107,7 +107,7 @@ def test_a_file_of_several_kernels_has_each_by_name(own_kernel: Path) -> None:
 
 
 def test_a_function_of_python_is_not_taken_for_a_kernel(tmp_path: Path) -> None:
-    """Where a kernel is wanted, a function that launches them is refused, and they are listed."""
+    """A function that launches kernels is refused as a kernel, and the kernels are listed."""
     path = tmp_path / "mine.py"
     path.write_text(
         "import triton\n\n@triton.jit\ndef add(x):\n    pass\n\ndef main():\n    pass\n"
@@ -128,7 +128,7 @@ def test_a_function_of_python_is_not_taken_for_a_kernel(tmp_path: Path) -> None:
     ],
 )
 def test_files_that_fail(tmp_path: Path, source: str, reason: str) -> None:
-    """A file that raises is refused with its reason, leaves nothing behind, and can be mended."""
+    """A file that raises is refused with its reason, leaves nothing behind, and can be fixed."""
     file = tmp_path / "failing.py"
     file.write_text(source, encoding="utf-8")
     before = set(sys.modules)
@@ -142,7 +142,7 @@ def test_files_that_fail(tmp_path: Path, source: str, reason: str) -> None:
 
 @pytest.mark.parametrize("name", ["=1+1", "a|b", "<b>", "*a*", "a\nb"])
 def test_names_that_tables_would_misread_are_refused(tmp_path: Path, name: str) -> None:
-    """A kernel's name goes into tables, pages and files, so it has no signs of theirs."""
+    """A kernel's name appears in tables, pages and files, and so has none of their signs."""
     path = tmp_path / "own.py"
     path.write_text(OWN_KERNEL.replace('"scale"', repr(name)))
     with pytest.raises(InputError, match="calls its kernel"):
@@ -150,9 +150,10 @@ def test_names_that_tables_would_misread_are_refused(tmp_path: Path, name: str) 
 
 
 def test_a_launch_again_has_its_grid_and_heuristics_anew() -> None:
-    """A launch with another block has the programs and the constexprs that the line gives it.
+    """A launch with another block computes its programs and constexprs again.
 
-    What an autotuner sets may be changed too; heuristics around an autotuner are worked out before.
+    Settings of an autotuner may be changed too; heuristics around an autotuner are evaluated
+    before.
     """
     x = tensor((1000,), "float32")
     grid = lambda named: (-(-named["n"] // named["BLOCK"]),)  # noqa: E731 - a launch line's
@@ -170,7 +171,7 @@ def test_a_launch_again_has_its_grid_and_heuristics_anew() -> None:
 
 
 def test_a_file_imports_its_neighbours(tmp_path: Path) -> None:
-    """It sees the folder it is in while it is loaded, as when Python runs it; nobody else does."""
+    """A file can import from its folder while it is loaded, as Python allows; others cannot."""
     (tmp_path / "beside_it.py").write_text("NUMBER = 3\n")
     (tmp_path / "kernels_of_mine.py").write_text("from beside_it import NUMBER\n")
     before = [*sys.path]
@@ -179,7 +180,7 @@ def test_a_file_imports_its_neighbours(tmp_path: Path) -> None:
 
 
 def test_what_is_passed_by_position_is_launched_anew_there() -> None:
-    """A block by position has other sizes as one by name has, with the grid worked out for each."""
+    """A block passed by position can be changed like one by name, and changes the grid."""
     x = tensor((64, 64), "float16")
     grid = lambda named: (64 // named["BLOCK_M"], 64 // named["BLOCK_N"])  # noqa: E731 - a launch line's
     (found,) = variants(launched_kernels.tiles, (x, x, 64, 64, 16), {"BLOCK_N": 32}, grid)

@@ -42,7 +42,7 @@ def unspecialized(a, b, c=3, *, D: tl.constexpr = 4):  # noqa: ANN001, ANN201, N
 
 @triton.jit
 def annotated(a: tl.int64, b: tl.uint32, c: tl.float32 = 3, *, D: tl.constexpr = 4):  # noqa: ANN201, N803
-    """Take arguments of given types."""
+    """Take arguments of annotated types."""
 
 
 @triton.jit
@@ -54,7 +54,7 @@ KERNELS = (plain_kernel, unspecialized, annotated, const)
 
 
 class Pair(NamedTuple):
-    """A tuple with names, as a kernel may be given."""
+    """A named tuple, which a kernel may be given."""
 
     first: Any
     second: Any
@@ -62,7 +62,7 @@ class Pair(NamedTuple):
 
 @functools.cache
 def triton_binder(function: Any, target: Any) -> Any:
-    """Return what Triton binds and specializes the arguments of a launch with."""
+    """Return Triton's binding and specialization of a launch's arguments."""
     backend = make_backend(gpu_target(target))
     return create_function_from_signature(function.signature, function.params, backend)
 
@@ -70,7 +70,7 @@ def triton_binder(function: Any, target: Any) -> Any:
 def triton_key(
     function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any], target: Any = SM_90
 ) -> str:
-    """Return the key by which Triton's launch finds a compiled kernel, from its own binder."""
+    """Return the key of Triton's own binder, by which a launch finds a compiled kernel."""
     _, specialization, options = triton_binder(function, target)(*arguments, **keywords)
     return str(compute_cache_key({}, specialization, options))
 
@@ -84,7 +84,7 @@ def own_key(
 
 
 def stood_in(launch: Launch) -> tuple[list[Any], dict[str, Any]]:
-    """Return what `warm_up` gives to Triton."""
+    """Return the arguments that `warm_up` gives to Triton."""
     return (
         list(map(_stand_in, launch.arguments)),
         {name: _stand_in(value) for name, value in launch.keywords.items()},
@@ -134,7 +134,7 @@ CONSTANTS = st.one_of(
 def test_stand_ins_are_specialized_as_the_arguments(  # noqa: PLR0913, PLR0917 - the arguments
     target: Any, function: Any, a: Any, b: Any, c: Any, constant: Any
 ) -> None:
-    """Whatever a launch is given, its plain values get Triton's key of the arguments themselves."""
+    """The plain values of any launch have Triton's key of the arguments themselves."""
     launch = launch_of(function, (a, b, c), {"D": constant})
     arguments, keywords = stood_in(launch)
     assert triton_key(function, arguments, keywords, target) == triton_key(
@@ -150,8 +150,8 @@ def test_stand_ins_are_specialized_as_the_arguments(  # noqa: PLR0913, PLR0917 -
 def test_keys_are_equal_just_where_tritons_are(
     target: Any, function: Any, launches: list[tuple[Any, ...]]
 ) -> None:
-    """Two launches share a key of the store exactly where Triton would launch one kernel."""
-    if function is annotated:  # Triton refuses a tensor for a number only when it compiles
+    """Two launches share a key of the store exactly if Triton would launch one kernel."""
+    if function is annotated:  # Triton refuses a tensor in place of a number only when it compiles
         launches = [
             tuple(7 if isinstance(one, torch.Tensor) else one for one in launch)
             for launch in launches
@@ -169,7 +169,7 @@ def test_keys_are_equal_just_where_tritons_are(
 @given(st.lists(CONSTANTS, min_size=2, max_size=5))
 @example([1, True, 1.0, "1", tl.float16, "fp16", "tl.fp16", None, "None", (1, "a"), "(1, 'a')"])
 def test_keys_tell_constexprs_apart(constants: list[Any]) -> None:
-    """Two values of a constexpr share a key of the store exactly where they share Triton's."""
+    """Two values of a constexpr share a key of the store exactly if they share Triton's."""
     theirs = [triton_key(plain_kernel, (1, 2), {"D": constant}) for constant in constants]
     ours = [own_key(plain_kernel, (1, 2), {"D": constant}) for constant in constants]
     for one in range(len(constants)):
@@ -185,7 +185,7 @@ def test_keys_tell_constexprs_apart(constants: list[Any]) -> None:
 )
 @pytest.mark.parametrize("target", TARGETS, ids=operator.attrgetter("name"))
 def test_tensors_around_two_gib(elements: int, target: Any) -> None:
-    """AMD's range of a pointer is Triton's own, on each side of 2 GiB."""
+    """The range of a pointer on AMD is Triton's own, on both sides of 2 GiB."""
     on_meta = torch.empty(elements, dtype=torch.int8, device="meta")
     arguments, _ = stood_in(launch_of(plain_kernel, (on_meta, 3), {}))
     assert triton_key(plain_kernel, arguments, {}, target) == triton_key(
@@ -204,7 +204,7 @@ def test_tensors_around_two_gib(elements: int, target: Any) -> None:
     st.sampled_from(["zero", "nan"]),
 )
 def test_descriptors(dtype: torch.dtype, block: list[int], padding: str) -> None:
-    """A tensor descriptor is specialized as itself, and its block shape, dtype and more count."""
+    """A tensor descriptor is specialized like Triton's; its block shape, dtype and more count."""
     real = torch.empty([64] * len(block), dtype=dtype)
     padding = padding if dtype.is_floating_point else "zero"
     given_ = TensorDescriptor.from_tensor(real, block, padding)
@@ -228,7 +228,7 @@ def test_descriptors(dtype: torch.dtype, block: list[int], padding: str) -> None
 def test_arguments_that_do_not_fit(
     arguments: tuple[Any, ...], keywords: dict[str, Any], words: str
 ) -> None:
-    """Missing, too many and twice given arguments are named in a sentence."""
+    """Missing, superfluous and repeated arguments are named in a sentence."""
     with pytest.raises(InputError) as caught:
         launch_of(plain_kernel, arguments, keywords)
     assert words in str(caught.value)
@@ -258,7 +258,7 @@ OPTIONS = {
 
 @pytest.mark.parametrize("target", TARGETS, ids=operator.attrgetter("name"))
 def test_options_of_each_vendor(target: Any) -> None:
-    """Every option of a vendor is taken and tells keys apart; the other vendor's is refused."""
+    """Every option of a vendor is accepted and distinguishes keys; other vendors' are refused."""
     keys = {own_key(plain_kernel, (1, 2), {}, target)}
     for name, value in OPTIONS[target.name].items():
         assert name in default_options(target)
@@ -276,7 +276,7 @@ def test_options_of_each_vendor(target: Any) -> None:
 
 @given(st.from_regex(r"[a-z]{1,12}(_[a-z]{1,6})?", fullmatch=True))
 def test_an_unknown_option_is_refused(name: str) -> None:
-    """What is neither a parameter nor an option is refused in a sentence that names both."""
+    """A name that is no parameter and no option is refused in a sentence with the parameters."""
     known = {"a", "b", "c", "D", *default_options(SM_90)}
     launch = launch_of(plain_kernel, (), {"a": 1, "b": 2, name: 1})
     if name in known:
@@ -300,14 +300,14 @@ def test_an_unknown_option_is_refused(name: str) -> None:
     ],
 )
 def test_a_wrong_grid_is_refused(grid: Any, words: str) -> None:
-    """What is no grid is named in a sentence."""
+    """An impossible grid is named in a sentence."""
     with pytest.raises(InputError) as caught:
         launch_of(plain_kernel, (1, 2), {}, grid)
     assert words in str(caught.value)
 
 
 def test_a_grid_is_worked_out_as_tritons() -> None:
-    """A function of the arguments gets them by name, defaults and constexprs too."""
+    """A grid function gets the arguments by name, with defaults and constexprs."""
     launch = launch_of(plain_kernel, (1, 20), {}, lambda meta: (meta["b"] // meta["D"], meta["c"]))
     assert launch.grid == (5, 3)
     assert launch.num_programs == 15

@@ -1,4 +1,4 @@
-"""Who imports whom is what CONTRIBUTING's table allows, and no imports go round."""
+"""Imports follow CONTRIBUTING's table, and there are no cycles."""
 
 import ast
 import re
@@ -12,11 +12,11 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = "occupancy_lab"
 ABOVE = "all above"
 FACADE = {"__init__", "__main__"}
-"""The modules that are the package's face: they name what all others have."""
+"""The modules that are the package's interface: they name objects of all others."""
 
 
 def modules() -> dict[str, Path]:
-    """Return the file of each module by its dotted name below the package."""
+    """Return the file of each module by its dotted name within the package."""
     folders = {ROOT / PACKAGE: "", ROOT / "kernels": "kernels."}
     return {
         prefix
@@ -27,7 +27,7 @@ def modules() -> dict[str, Path]:
 
 
 def imported(source: str, names: Mapping[str, object]) -> set[str]:
-    """Return those of the modules *names* that *source* imports anywhere, for types too."""
+    """Return the modules among *names* that *source* imports anywhere, for types too."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -49,7 +49,7 @@ def graph() -> dict[str, set[str]]:
 
 
 def read_table(text: str) -> dict[str, set[str]]:
-    """Return what each folder or file may import, by the table in *text*."""
+    """Return what each folder or file may import by the table in *text*."""
     rows: dict[str, set[str]] = {}
     for first, cell in re.findall(r"^\| (`.*?) \|.*\| ?(.*?) ?\|$", text, re.MULTILINE):
         names = {name.removesuffix(".py").rstrip("/") for name in re.findall(r"`(.+?)`", first)}
@@ -66,7 +66,7 @@ GRAPH = graph()
 
 
 def test_the_table_names_every_part() -> None:
-    """Each folder and file of the package has a row, and no row is of what is not there."""
+    """Each folder and file of the package has a row, and every row has its folder or file."""
     parts = {name.partition(".")[0] for name in GRAPH} - FACADE
     assert parts == TABLE.keys() - {"reports", "tests"}
     assert set.union(*TABLE.values()) - {"all"} <= parts
@@ -74,7 +74,7 @@ def test_the_table_names_every_part() -> None:
 
 @pytest.mark.parametrize("part", sorted(TABLE.keys() - {"reports", "tests"}))
 def test_imports_are_those_of_the_table(part: str) -> None:
-    """A part imports itself and what its row allows."""
+    """Each part imports only itself and what its row allows."""
     allowed = TABLE[part] | {part}
     wrong = {
         f"{name} imports {other}"
@@ -86,7 +86,7 @@ def test_imports_are_those_of_the_table(part: str) -> None:
 
 
 def test_no_imports_go_round() -> None:
-    """The modules have an order in which each imports only what is before it, for types too."""
+    """The modules have an order in which each imports only earlier ones, for types too."""
     assert list(TopologicalSorter(GRAPH).static_order())
 
 
@@ -101,11 +101,11 @@ def test_no_imports_go_round() -> None:
     ],
 )
 def test_imports_are_found(source: str, found: set[str]) -> None:
-    """Imports are found at the top of a module, in its functions, and where they are for types."""
+    """Imports are found at the top of a module, in its functions, and among those for types."""
     assert imported(source, dict.fromkeys(["gpus", "gpus.table"])) == found
 
 
 def test_what_the_table_does_not_allow_is_found() -> None:
-    """A row reads as its list, as what stands above it, or as that without some."""
+    """A row is read as its list, as the rows above it, or as these without some."""
     text = "| `a.py`, `b/` | x | |\n| `c/` | y | a |\n| `d/` | z | all above but b |"
     assert read_table(text) == {"a": set(), "b": set(), "c": {"a"}, "d": {"a", "c"}}

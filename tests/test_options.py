@@ -1,4 +1,4 @@
-"""The table of compiler options, held against those of Triton's own backends."""
+"""The table of compiler options, compared with Triton's own backends."""
 
 import pytest
 
@@ -11,7 +11,7 @@ DEFAULTS = [default_options(find_gpu(name).target) for name in ("h200", "mi300x"
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
 def test_each_is_an_option_of_triton(option: Option) -> None:
-    """A backend has it, and where a value goes without saying, the backend's default does."""
+    """A backend has the option, and its default if the table names one."""
     found = [known[option.name] for known in DEFAULTS if option.name in known]
     assert found
     assert not option.usual or set(found) <= set(option.usual)

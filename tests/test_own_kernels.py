@@ -1,4 +1,4 @@
-"""A KERNEL of the user's own: the simplest works everywhere, and each field adds what it says."""
+"""A user's KERNEL: the simplest one works everywhere, and each field adds something."""
 
 import dataclasses
 import json
@@ -67,7 +67,7 @@ def kernel(file: Path) -> Kernel:
 
 
 def lab(*words: object) -> subprocess.CompletedProcess[str]:
-    """Run occupancy-lab with wide lines."""
+    """Run occupancy-lab on wide lines."""
     return run(*map(str, words), COLUMNS="200")
 
 
@@ -80,12 +80,12 @@ def explain(kernel: Kernel, **changes: Any) -> Explanation:
 
 
 def flat(document: str) -> str:
-    """Return a text in one line, without marks."""
+    """Return a text as one line without marks."""
     return " ".join(document.replace("`", "").replace("\\", "").split())
 
 
 def test_what_is_usual(kernel: Kernel) -> None:
-    """What a KERNEL leaves out follows from its function, and a replaced one keeps it."""
+    """Fields that a KERNEL omits follow from its function, also after dataclasses.replace."""
     assert (kernel.name, kernel.title, kernel.grid) == ("double_rows", "double_rows", Grid.ROWS)
     config = kernel.default_config(Problem(3, 781), 0)
     assert config == Config(1024, 4, 1)
@@ -95,7 +95,7 @@ def test_what_is_usual(kernel: Kernel) -> None:
 
 
 def test_constexprs_that_are_usual() -> None:
-    """Each knob is passed where the function has a constexpr of its name; a loop has 2 stages."""
+    """Each knob is passed if the function has a constexpr of its name; a loop has 2 stages."""
     function = load_kernel("softmax").function
     kernel = Kernel(function, lambda _problem: ())
     config = kernel.default_config(Problem(3, 781), 0)
@@ -109,7 +109,7 @@ def test_constexprs_that_are_usual() -> None:
 
 
 def test_the_simplest_kernel_is_explained(file: Path) -> None:
-    """`explain` says what fits on each GPU, what it does and how long that takes."""
+    """`explain` shows how many programs fit on each GPU, their work and their time."""
     done = lab("explain", "--cols", 781, "--kernel", file, "--gpu", "h100,mi300x")
     assert done.returncode == 0, done.stderr
     assert "double_rows, 4096 x 781 float32" in done.stdout
@@ -131,14 +131,14 @@ def test_the_simplest_kernel_is_explained(file: Path) -> None:
     ],
 )
 def test_every_command_takes_the_simplest_kernel(file: Path, command: str, words: str) -> None:
-    """`sweep`, `tune` and `compare` take its file as they take a kernel of the lab."""
+    """`sweep`, `tune` and `compare` take its file like a kernel of the lab."""
     done = lab(*command.split(), "--cols", 781, "--kernel", file)
     assert done.returncode == 0, done.stderr
     assert words in flat(done.stdout)
 
 
 def test_the_simplest_kernel_in_python(kernel: Kernel) -> None:
-    """In Python a Kernel object is explained; what has to move nobody says, and is None."""
+    """Python explains a Kernel object; without memory steps, the minimal traffic is None."""
     found = explain(kernel)
     (record,) = found.records
     assert (record.plan.num_programs, record.traffic) == (4096, None)
@@ -150,7 +150,7 @@ def test_the_simplest_kernel_in_python(kernel: Kernel) -> None:
 
 
 def test_memory_steps_bring_a_copy(kernel: Kernel) -> None:
-    """With its traffic a kernel has a floor, a table of what moves, and a copy beside it."""
+    """Memory steps give a kernel a floor, a table of its traffic, and a copy beside it."""
 
     def once(problem: Problem) -> tuple[MemoryStep, ...]:
         elements = problem.rows * problem.cols
@@ -174,7 +174,7 @@ def test_memory_steps_bring_a_copy(kernel: Kernel) -> None:
     [({"grid": Grid.BLOCKS}, 4096 * 781 // 1024), ({"grid": Grid.PERSISTENT}, 8 * 2 * 132)],
 )
 def test_grid(kernel: Kernel, changes: dict[str, Any], programs: int) -> None:
-    """The grid says how many programs are launched."""
+    """The grid determines how many programs are launched."""
     (record,) = explain(kernel, **changes).records
     assert record.plan.num_programs == programs
 
@@ -191,13 +191,13 @@ def test_without_run_nothing_is_measured(kernel: Kernel) -> None:
 
 
 def test_a_missing_constexpr_is_named(kernel: Kernel) -> None:
-    """A constexpr that is not usual has to be given, and the error names it."""
+    """A constexpr that is not usual must be given, and the error names it."""
     with pytest.raises(occupancy_lab.OccupancyLabError, match="BLOCK_SIZE"):
         explain(kernel, constexprs=lambda _problem, _config: {})
 
 
 def test_passes_allow_a_block_below_a_row(kernel: Kernel) -> None:
-    """A kernel that goes over its row in blocks takes a BLOCK_SIZE below it; another is refused."""
+    """A kernel with passes over a row takes a BLOCK_SIZE below it; another kernel does not."""
     small = {"default_config": lambda _problem, _most: Config(256, 4, 1)}
     with pytest.raises(InputError, match="a program holds a whole row"):
         explain(kernel, **small)
@@ -250,14 +250,14 @@ KERNEL = Kernel(
 
 @pytest.fixture(scope="module")
 def tile_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file with a KERNEL whose programs do several rows each, with blocks of its own."""
+    """A file with a KERNEL whose programs take several rows each, with its own blocks."""
     path = tmp_path_factory.mktemp("kernels") / "tiled.py"
     path.write_text(FUNCTION + TILE, encoding="utf-8")
     return path
 
 
 def test_a_kernel_may_choose_its_own_blocks(tile_file: Path) -> None:
-    """`explain` takes its default's block, and plans and words what it launches in pieces."""
+    """`explain` takes the default block, and describes the plan in pieces."""
     found = occupancy_lab.explain(
         cols=60, rows=4095, kernel=tile_file, gpu="h100,mi300x", num_warps=8
     )
@@ -276,7 +276,7 @@ def test_a_kernel_may_choose_its_own_blocks(tile_file: Path) -> None:
 
 
 def test_a_block_that_a_kernel_refuses_is_refused_at_once(tile_file: Path) -> None:
-    """`explain` ends with its sentence and exit 2, and a sweep has a row that was skipped."""
+    """`explain` exits with 2 and its sentence, and a sweep has a skipped row."""
     sentence = "BLOCK_SIZE is 7; it is 3 times the rows of a program"
     kernel = ("--cols", 60, "--kernel", tile_file, "--gpu", "h100")
     done = lab("explain", *kernel, "--block-size", 7)
@@ -291,7 +291,7 @@ def test_a_block_that_a_kernel_refuses_is_refused_at_once(tile_file: Path) -> No
 
 
 def test_a_kernels_own_blocks_are_tuned(tile_file: Path) -> None:
-    """`tune` ranks what its `configs` give, and its default; a sweep takes the default's block."""
+    """`tune` ranks the kernel's `configs` and its default; a sweep takes the default block."""
     table = occupancy_lab.tune(60, kernel=tile_file, gpu="h100").table
     assert set(table.loc[table["status"] == "ok", "BLOCK_SIZE"]) == {6, 12, 24}
     assert list(table.loc[table["status"] == "skipped", "BLOCK_SIZE"]) == [25]
@@ -300,7 +300,7 @@ def test_a_kernels_own_blocks_are_tuned(tile_file: Path) -> None:
 
 
 def test_constexprs_may_set_options_of_one_vendor(kernel: Kernel) -> None:
-    """An option such as maxnreg goes to NVIDIA's compiler alone, by `constexprs` or `options`."""
+    """Only NVIDIA's compiler gets an option such as maxnreg, from `constexprs` or `options`."""
     loaded = {
         "constexprs": lambda _problem, config: {"BLOCK_SIZE": config.block_size, "maxnreg": 24},
         "default_config": lambda _problem, _most: Config(16_384, 4, 1),
@@ -319,7 +319,7 @@ def test_constexprs_may_set_options_of_one_vendor(kernel: Kernel) -> None:
 
 
 def test_programs_that_wait_for_each_other_must_fit(kernel: Kernel) -> None:
-    """One more than fit is refused in a sentence, is a row that does not fit, and is not chosen."""
+    """One program too many is refused in a sentence, is a row that does not fit, and not chosen."""
     fit = explain(kernel).records[0].plan.resident_programs
     steps = (MemoryStep("double", 4096 * 781, 4096 * 781),)
     timed = dataclasses.replace(kernel, memory_steps=lambda _problem: steps)

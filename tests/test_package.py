@@ -1,4 +1,4 @@
-"""What the package offers, and what is installed of it."""
+"""What the package exports, and what is installed with it."""
 
 import ast
 import dataclasses
@@ -25,7 +25,7 @@ PAGE = ROOT / "occupancy_lab" / "exploring"
 
 
 def test_every_export_exists() -> None:
-    """Each name of __all__ can be imported and has words."""
+    """Each name of __all__ can be imported and has a docstring."""
     assert len(occupancy_lab.__all__) > 40
     assert set(occupancy_lab.__all__) <= set(dir(occupancy_lab))
     for name in occupancy_lab.__all__:
@@ -35,7 +35,7 @@ def test_every_export_exists() -> None:
 
 
 def test_what_a_kernel_file_needs_is_exported() -> None:
-    """Whatever the lab's own kernels are made of is there under the package's own name."""
+    """The package itself exports everything that the lab's own kernels are made of."""
     for name in occupancy_lab.kernel_names():
         source = (ROOT / "kernels" / f"{name}.py").read_text()
         for node in ast.walk(ast.parse(source)):
@@ -68,12 +68,12 @@ AS_TEXT = {"rows": 4096, "dtype": "float16", "gpu": "h100", "num_warps": 8}
 
 
 def own_kernel() -> occupancy_lab.Kernel:
-    """Return a Kernel that this process alone has."""
+    """Return a Kernel that only this process has."""
     return dataclasses.replace(occupancy_lab.load_kernel("softmax"), name="own")
 
 
 def test_arguments_of_every_kind_are_explained() -> None:
-    """A Kernel, a Gpu, torch's dtype and numpy's numbers give what their names give."""
+    """A Kernel, a Gpu, torch's dtype and numpy's numbers mean the same as their names."""
     named = occupancy_lab.explain(781, **AS_TEXT).records[0]
     found = occupancy_lab.explain(np.int64(781), **ASKED, kernel=named.kernel).records[0]
     assert found == named
@@ -88,7 +88,7 @@ def test_arguments_of_every_kind_are_explained() -> None:
 
 
 def test_arguments_of_every_kind_are_swept_tuned_and_compared() -> None:
-    """A sweep, a tuning and a comparison take the same arguments, a Kernel of one's own too."""
+    """A sweep, a tuning and a comparison take the same arguments, including a user's Kernel."""
     asked = {**ASKED, "num_stages": np.array([1, 2])}
     table = occupancy_lab.sweep([np.int64(781)], **asked, kernel=own_kernel())
     named = occupancy_lab.sweep(781, **AS_TEXT, num_stages="1,2")
@@ -107,7 +107,7 @@ OTHER = "0.0"
 
 @pytest.fixture(autouse=True)
 def _another_triton(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Have a Python whose Triton is said to be 0.0, and is the one that is here."""
+    """Provide a Python whose Triton claims to be 0.0, and is the one of the tests."""
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     python.chmod(0o755)
@@ -117,7 +117,7 @@ def _another_triton(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_another_triton_explains_sweeps_and_tunes() -> None:
-    """What another Triton compiled says so in every row and on every page, and so do commands."""
+    """Every row and page names the other Triton that compiled it, and so do commands."""
     explanation = occupancy_lab.explain(781, gpu="h100,mi300x", triton=OTHER)
     assert {one.triton_version for one in explanation.records} == {OTHER}
     text = explanation.to_markdown()
@@ -134,13 +134,13 @@ def test_another_triton_explains_sweeps_and_tunes() -> None:
 
 
 def test_unknown_name_is_an_attribute_error() -> None:
-    """A name that is not there fails as in any module."""
+    """A missing name fails as in any module."""
     with pytest.raises(AttributeError, match="nonsense"):
         occupancy_lab.nonsense  # noqa: B018 - looking is the test
 
 
 def test_version_is_the_projects() -> None:
-    """The module's version is the distribution's."""
+    """The module has the version of the distribution."""
     assert occupancy_lab.__version__ == importlib.metadata.version("occupancy-lab")
 
 
@@ -188,7 +188,7 @@ def test_wheel_holds_the_package_and_its_data_alone(wheel: Path) -> None:
 
 
 def test_wheel_works_where_it_alone_is_installed(wheel: Path, tmp_path: Path) -> None:
-    """With its dependencies beside it, the wheel answers and needs nothing of this folder."""
+    """With its dependencies, the wheel answers and needs nothing of this folder."""
     venv.create(tmp_path, symlinks=True)
     python = tmp_path / "bin" / "python"
     command = [

@@ -1,4 +1,4 @@
-"""By how much predicted times must differ, and which of its parts bounds a launch."""
+"""By how much predicted times must differ, depending on what bounds a launch."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from occupancy_lab.prediction import NOT_FOLLOWED, Part, Prediction
     ],
 )
 def test_times_are_told_apart_as_they_have_been(bound: str, basis: str, share: float) -> None:
-    """Least where memory bounds a launch, and most where its binary is not followed."""
+    """The difference is least if memory bounds a launch, and most if its binary is not followed."""
     parts = (Part("launch", 3.0), Part(bound, 9.0))
     found = Prediction(12.0, 1.0, None, parts, basis, calibrated=True, low_us=11.0, high_us=14.0)
     assert found.bound == bound

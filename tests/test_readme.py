@@ -1,4 +1,4 @@
-"""README.md and docs/: every command in them runs, and what they show is the tool's."""
+"""README.md and docs/: every command runs, and the shown output is the tool's."""
 
 import dataclasses
 import os
@@ -22,7 +22,7 @@ README, DOCS = ROOT / "README.md", ROOT / "docs"
 PAGES = {path: path.read_text("utf-8") for path in (README, *sorted(DOCS.glob("*.md")))}
 KERNELS = PAGES[DOCS / "kernels.md"]
 OTHERS = ("autotune.md", "check.md", "explore.md", "softmax.md", "trace.md")
-"""Pages with numbers that were measured, and parts of programs."""
+"""Pages with measured numbers, and parts of programs."""
 WHOLE = "".join(text for path, text in PAGES.items() if path.name not in OTHERS)
 
 
@@ -32,7 +32,7 @@ def blocks(language: str) -> list[str]:
 
 
 def commands(language: str = "sh") -> list[str]:
-    """Return every shell command, each in one line."""
+    """Return every shell command, each as one line."""
     return re.sub(r"\\\n *", "", "".join(blocks(language))).splitlines()
 
 
@@ -53,7 +53,7 @@ def test_command_runs(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("command", commands("bash"))
 def test_command_that_launches_asks_for_a_gpu(command: str) -> None:
-    """What the pages run on a GPU is understood without one, and one sentence says so."""
+    """A GPU command of the pages parses without a GPU, and one sentence asks for one."""
     done = shell(command, ROOT)
     assert done.returncode == 2
     assert "GPU" in done.stderr
@@ -68,7 +68,7 @@ def test_make_target_exists(command: str) -> None:
 
 
 def test_every_command_is_run() -> None:
-    """No command of the pages is left out by the tests above."""
+    """The tests above include every command of the pages."""
     assert all("occupancy-lab" in line or line.startswith("make") for line in commands())
 
 
@@ -79,7 +79,7 @@ def test_python_example_runs(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Each Python example runs as it stands, and those that print say something."""
+    """Each Python example runs as it is, and those that print print something."""
     file = tmp_path / "example.py"
     file.write_text(example, encoding="utf-8")
     monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT / "examples")])
@@ -103,7 +103,7 @@ def links(page: Path) -> list[tuple[Path, str]]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    """Each link within the repository is to a file, and to a heading of it, that there is."""
+    """Each link within the repository leads to an existing file and heading."""
     for file, anchor in links(page):
         assert file.exists(), file
         assert not anchor or anchor in headings(file), f"{file}#{anchor}"
@@ -115,7 +115,7 @@ def test_every_page_is_reachable() -> None:
 
 
 def test_every_mark_of_a_signature_is_read() -> None:
-    """Each entry in the table of marks is one that a signature takes, and none is missing."""
+    """The table of marks has exactly the marks that a signature takes."""
     entries = re.findall(r"^\| (`.*?) \| ", KERNELS.partition("| Entry |")[2], re.MULTILINE)
     entries = entries[: next(place for place, one in enumerate(entries) if "--" in one)]
     marks = re.findall(r"`(.*?)`", " ".join(entries))
@@ -127,7 +127,7 @@ def test_every_mark_of_a_signature_is_read() -> None:
 
 
 def test_every_field_of_a_kernel_is_described() -> None:
-    """The table of a KERNEL's fields has each that it may leave out, once and in one row."""
+    """The table of a KERNEL's fields has each optional one, once and in one row."""
     described = re.findall(r"^\| `(\w+)` \| ", KERNELS, re.MULTILINE)
     fields = [field.name for field in dataclasses.fields(Kernel)]
     assert sorted(described) == sorted(set(fields) - {"function", "arguments"})
@@ -135,7 +135,7 @@ def test_every_field_of_a_kernel_is_described() -> None:
 
 @pytest.mark.parametrize("name", readme.PARTS)
 def test_numbers_are_what_the_script_writes(name: str) -> None:
-    """Each part of a page that holds numbers is what its script makes of the tool and data."""
+    """Each part of a page with numbers is what its script makes from the tool and the data."""
     if name in readme.COMPILED and triton_version() != readme.SHOWN_WITH:
         pytest.skip(f"made with Triton {readme.SHOWN_WITH}")
     (page,) = (PAGES[path] for path, names in readme.PAGES.items() if name in names)
@@ -143,7 +143,7 @@ def test_numbers_are_what_the_script_writes(name: str) -> None:
 
 
 def test_script_overwrites_what_was_typed() -> None:
-    """A number that somebody changes by hand is made right again."""
+    """The script corrects a number that was changed by hand."""
     page = PAGES[DOCS / "how-it-works.md"]
     typed = re.sub(r"median error \d", "median error 1", page)
     assert typed != page
@@ -151,7 +151,7 @@ def test_script_overwrites_what_was_typed() -> None:
 
 
 def test_no_time_or_share_is_typed() -> None:
-    """Times, bandwidths, sizes and shares stand in parts alone that a script or a test holds."""
+    """Times, bandwidths, sizes and shares occur only in parts that a script or a test checks."""
     parts = r"<!-- (\w+): [^>]+ -->.*?<!-- end of \1 -->"
     by_hand = re.sub(parts, "", WHOLE, flags=re.DOTALL)
     assert not re.findall(r"[0-9] ?(?:us|MB|GB|GB/s|%)(?!\w)", by_hand)

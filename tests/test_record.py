@@ -1,4 +1,4 @@
-"""From a problem to a launch plan, on GPUs that are not here."""
+"""From a problem to a launch plan, for GPUs that are not here."""
 
 import dataclasses
 import json
@@ -38,7 +38,7 @@ SOFTMAX = NamedKernel("softmax", load_kernel("softmax"))
 
 @pytest.fixture(autouse=True)
 def _calibrated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Have constants to predict with."""
+    """Provide constants for predictions."""
     put_calibration(monkeypatch, tmp_path)
 
 
@@ -51,12 +51,12 @@ def _few(_keywords: object, _target: object) -> Resources:
 
 
 def record(gpu: str = "h100", kernel: str = "softmax", config: Config = CONFIG) -> Record:
-    """Return the record of a kernel on the example of the tutorial."""
+    """Return the record of a kernel for the example of the tutorial."""
     return make_record(load_kernel(kernel), PROBLEM, config, find_gpu(gpu))
 
 
 def given(config: Config, resources: Resources) -> Record:
-    """Return the record of the example of the tutorial on an H200, compiled to *resources*."""
+    """Return the record of the tutorial's example on an H200, compiled to *resources*."""
     asked = ask(SOFTMAX, PROBLEM, config, find_gpu("h200"))
     return record_of(asked, resources, triton="3.7.1")
 
@@ -66,7 +66,7 @@ def given(config: Config, resources: Resources) -> Record:
     [("softmax", "h100"), ("softmax_row", "mi300x"), ("vector_add", "gfx1100")],
 )
 def test_a_record_is_every_step_of_the_road(kernel: str, name: str) -> None:
-    """Resources, occupancy, plans and traffic are what each function gives by itself."""
+    """Resources, occupancy, plans and traffic equal the results of each function by itself."""
     found, gpu = record(name, kernel), find_gpu(name)
     own = load_kernel(kernel)
     assert found.gpu is gpu
@@ -84,7 +84,7 @@ def test_a_record_is_every_step_of_the_road(kernel: str, name: str) -> None:
 
 
 def test_a_row_is_flat() -> None:
-    """A row holds plain values only, under the same names for every GPU and kernel."""
+    """A row has only plain values, with the same names for every GPU and kernel."""
     rows = [record().row(), record("gfx942", "vector_add").row()]
     assert rows[0].keys() == rows[1].keys()
     for row in rows:
@@ -92,7 +92,7 @@ def test_a_row_is_flat() -> None:
 
 
 def test_a_bare_architecture_leaves_the_launch_open() -> None:
-    """Without the GPU's size the occupancy is known, the launch and the time are not."""
+    """Without the GPU's size the occupancy is known, but not the launch and the time."""
     plain = record("sm_90").to_dict()
     assert plain["programs_per_multiprocessor"] == record().occupancy.programs_per_multiprocessor
     unknown = ("num_programs", "waves", "rounds", "last_round", "least_us", "bandwidth_gbs")
@@ -102,7 +102,7 @@ def test_a_bare_architecture_leaves_the_launch_open() -> None:
 
 
 def test_a_record_is_plain_json() -> None:
-    """Everything of a record survives JSON, the row and the calculation included."""
+    """A record survives JSON, with its row and its calculation."""
     found = record("mi300x")
     plain = found.to_dict()
     assert json.loads(json.dumps(plain, allow_nan=False))["least_us"] == plain["least_us"]
@@ -112,7 +112,7 @@ def test_a_record_is_plain_json() -> None:
 
 
 def counted(problem: Problem, config: Config, gpu: str = "h200") -> Record:
-    """Return the record of the tutorial's softmax as it is counted."""
+    """Return the record of the tutorial's softmax with its counts."""
     with closing(Compiler(store_directory())) as compiler:
         return compile_matrix(SOFTMAX, problem, config, find_gpu(gpu), compiler)
 
@@ -146,7 +146,7 @@ def test_a_prediction_is_in_the_row_and_in_json() -> None:
 
 
 def test_a_miscounted_launch_is_predicted_too() -> None:
-    """Where the tutorial launches more programs than fit, JSON has the time of both launches."""
+    """If the tutorial launches more programs than fit, JSON has the times of both launches."""
     found = counted(PROBLEM, Config(1024, 16, 1), "h100")
     assert found.miscount > found.plan.num_programs
     plain = found.to_dict()
@@ -166,7 +166,7 @@ def test_clusters_are_no_miscount() -> None:
 
 @pytest.mark.parametrize("num_warps", [1, 8])
 def test_nothing_is_said_of_a_launch_that_is_not_another(num_warps: int) -> None:
-    """Where the tutorial's formula is right, or gives no number, it has no launch of its own."""
+    """If the tutorial's formula is right, or gives no number, it has no launch of its own."""
     resources = Resources(40, num_warps, 0 if num_warps == 1 else 32)
     found = given(Config(1024, num_warps, 1), resources)
     assert (found.tutorial_plan.num_programs is None) is (num_warps == 1)
@@ -189,7 +189,7 @@ def test_a_measurement_is_put_beside_the_prediction() -> None:
 
 @pytest.mark.parametrize("error", [float("nan"), float("inf")])
 def test_a_failed_measurement_is_plain_json(error: float) -> None:
-    """A launch without a time says why; an error that is no number is null."""
+    """A launch without a time has the reason; an error that is no number is null."""
     failed = Measurement("wrong result", CONDITIONS, "differs by nan", relative_error=error)
     plain = dataclasses.replace(record(), measurement=failed).to_dict()
     assert json.loads(json.dumps(plain, allow_nan=False))["measurement"]["reason"]
@@ -201,7 +201,7 @@ MOVED = {"read": 2**24, "written": 2**24}
 
 
 def launched(gpu: str = "h100", *, fit: int = 0, **asked: Any) -> Record:
-    """Return the record of a launch without a loop whose resources are given."""
+    """Return the record of a launch without a loop, with given resources."""
     found = Resources(32, 4, fit, local_bytes=0, instructions=90, load_bytes=16, store_bytes=16)
     tensors = (tensor((4096, 2048), "float16"),) * 2
     run = dry(
@@ -213,7 +213,7 @@ def launched(gpu: str = "h100", *, fit: int = 0, **asked: Any) -> Record:
 
 
 def test_a_launch_has_a_row() -> None:
-    """A launch's row has its constexprs, its options, its binary's numbers and its grid's."""
+    """A launch's row has its constexprs, its options, and numbers of its binary and its grid."""
     row = launched(num_warps=4, **MOVED).row()
     assert row["BLOCK"] == 64
     assert row["num_warps"] == row["launched_warps"] == 4
@@ -232,7 +232,7 @@ def test_what_is_not_known_of_a_launch_is_none() -> None:
 
 @pytest.mark.parametrize("given", [{"read": 2**24}, {"written": 2**24}])
 def test_half_of_the_bytes_are_no_traffic(given: dict[str, int]) -> None:
-    """Bytes of which half are not known give the least time of what is known."""
+    """If only the bytes read or the bytes written are known, the least time is that of these."""
     one = launched(**given)
     assert one.traffic is None
     assert one.launch.work.known_bytes == 2**24
@@ -240,7 +240,7 @@ def test_half_of_the_bytes_are_no_traffic(given: dict[str, int]) -> None:
 
 
 def test_typical_values_are_shown_nowhere() -> None:
-    """An argument that was given a type has that type in JSON, not the number behind it."""
+    """JSON has the type of an argument that was given a type, not a typical number."""
     (line,) = read_launches(
         launched_kernels.transpose,
         signature="x_ptr=*fp16,y_ptr=*fp16,M=i32:16,N=77",
@@ -277,7 +277,7 @@ def test_a_launch_without_a_record_says_why(error: OccupancyLabError, status: st
 
 
 def test_no_number_of_stages_is_said_to_fit_of_any_kernel() -> None:
-    """How many buffers a kernel has for its stages is known of the lab's own alone."""
+    """The number of buffers for stages is known only for the lab's own kernels."""
     x = tensor((64, 64), "float16")
     outcome = Resources(32, 4, 300_000, pipeline_shared=290_000)
     with pytest.raises(DoesNotFitError, match="300000 B") as raised:
@@ -286,7 +286,7 @@ def test_no_number_of_stages_is_said_to_fit_of_any_kernel() -> None:
 
 
 def test_a_record_has_what_its_launch_does() -> None:
-    """What is counted of a launch is in its columns and in its JSON; of what is not, nothing is."""
+    """The counts of a launch are in its columns and in its JSON, if there are any."""
     plain = dry(launched_kernels.transpose, "h100", _few, X, X, 4096, 2048, BLOCK=64, grid=(64, 32))
     (run,) = plain.records
     assert run.speed_of_light is None

@@ -1,4 +1,4 @@
-"""What a test run leaves alone, and which of its tests are left out where time is short."""
+"""A test run leaves the user's folders alone, and its list of slow tests is correct."""
 
 import os
 import pwd
@@ -11,7 +11,7 @@ from occupancy_lab.compiling.store import store_directory
 
 
 def test_the_users_folders_are_out_of_reach() -> None:
-    """Home, the store and Triton's cache are folders of this run, in every worker the same."""
+    """Home, the store and Triton's cache are folders of this run, the same in every worker."""
     home = Path.home()
     assert home != Path(pwd.getpwuid(os.getuid()).pw_dir)
     assert Path(knobs.cache.dir).is_relative_to(home)
@@ -20,7 +20,7 @@ def test_the_users_folders_are_out_of_reach() -> None:
 
 
 def test_every_slow_test_exists(request: pytest.FixtureRequest) -> None:
-    """No name is left on the list of slow tests after a file or a test is called otherwise."""
+    """Every name on the list of slow tests is a test."""
     (shared,) = (
         plugin
         for plugin in request.config.pluginmanager.get_plugins()

@@ -1,4 +1,4 @@
-"""From a command line to launches: Triton's own specialization, and one sentence for the rest."""
+"""From a command line to launches: Triton's own specialization, or one sentence."""
 
 import inspect
 import itertools
@@ -53,7 +53,7 @@ BLOCKS = ("BLOCK_SIZE_M=128", "BLOCK_SIZE_N=128", "BLOCK_SIZE_K=64", "GROUP_SIZE
 def test_what_a_tensor_holds_may_grow_with_the_index(
     text: str, first: int, step: int, words: str
 ) -> None:
-    """An assumption is a number, or a number for each index i that adds as much each time."""
+    """An assumption is a number, or a number for each index i that grows evenly."""
     (found,) = read_assumed([f"off={text}"], ["off"]).values()
     assert isinstance(found, range)
     assert (found.start, found.step) == (first, step)
@@ -63,7 +63,7 @@ def test_what_a_tensor_holds_may_grow_with_the_index(
 
 
 def test_an_assumption_that_is_neither_is_refused_in_a_sentence() -> None:
-    """What is no whole number and none for each index says what may be given."""
+    """Anything else is refused in a sentence that says what may be given."""
     for text in ("1.5", "604*j"):
         with pytest.raises(InputError) as caught:
             read_assumed([f"off={text}"], ["off"])
@@ -73,7 +73,7 @@ def test_an_assumption_that_is_neither_is_refused_in_a_sentence() -> None:
 
 
 def test_a_number_may_be_worked_out() -> None:
-    """Arithmetic of plain numbers is the number that a launch passes, whole where it is whole."""
+    """Arithmetic of plain numbers is evaluated, and whole if it is whole."""
     eps = LAYER_NORM.replace("N=i32:16", "N=4*32*8*56").replace("eps=fp32", "eps=1/8")
     signature = eps.replace("stride=i32:16", "stride=4096/2")
     (line,) = launches("layer_norm", signature, constexprs="BLOCK_SIZE=1024")
@@ -84,12 +84,12 @@ def test_a_number_may_be_worked_out() -> None:
 
 
 def launches(kernel: str, signature: str | None = None, **options: Any) -> tuple[LaunchLine, ...]:
-    """Return the launch lines of one of the kernels here."""
+    """Return the launch lines of a kernel of this file."""
     return read_launches(KERNELS[kernel], signature=signature, **options)
 
 
 def launch(function: Any, line: LaunchLine) -> Launch:
-    """Return *line* as dry_run makes a Launch of it."""
+    """Return *line* in the form in which dry_run makes a Launch of it."""
     return launch_of(function, line.arguments, line.keywords, line.grid)
 
 
@@ -101,7 +101,7 @@ def sentence(kernel: str, signature: str | None = None, **options: Any) -> str:
 
 
 def from_example(kernel: str, words: str) -> tuple[LaunchLine, ...]:
-    """Return the launches of the command line that a sentence shows."""
+    """Return the launches of the command line in a sentence."""
     options = shlex.split(words[words.index("give --") + len("give ") :])
     given = list(zip(options[::2], options[1::2], strict=True))
     signatures = [value for option, value in given if option == "--signature"]
@@ -111,7 +111,7 @@ def from_example(kernel: str, words: str) -> tuple[LaunchLine, ...]:
 
 
 def test_the_layer_norm_of_a_readme_compiles() -> None:
-    """A layer norm's signature compiles to what its launch with meta tensors does."""
+    """A layer norm's signature compiles like its launch with meta tensors."""
     (line,) = launches(
         "layer_norm", LAYER_NORM, constexprs=["BLOCK_SIZE=2048"], num_warps="8", grid="4096"
     )
@@ -139,7 +139,7 @@ def test_layer_norms_are_specialized_as_their_launches(
     rows: int,
     cols: int,
 ) -> None:
-    """Types with marks and sizes specialize as tensors and numbers of such a launch do."""
+    """Types with marks and sizes are specialized like tensors and numbers of such a launch."""
     function = KERNELS["layer_norm"]
     start = 0 if aligned else 1
     matrix = torch.empty(rows * cols + start, dtype=torch.float16, device="meta")[start:]
@@ -160,7 +160,7 @@ def test_layer_norms_are_specialized_as_their_launches(
 
 
 def test_matmuls_are_specialized_as_their_launches() -> None:
-    """Values of a signature specialize as the same values of a launch line."""
+    """Values of a signature are specialized like the same values of a launch line."""
     function = KERNELS["matmul"]
     a = torch.empty(4096, 4096, dtype=torch.float16, device="meta")
     constexprs = {"BLOCK_SIZE_M": 128, "BLOCK_SIZE_N": 128, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 8}
@@ -214,7 +214,7 @@ def test_matmuls_are_specialized_as_their_launches() -> None:
 )
 @pytest.mark.parametrize("target", [H100, MI300X], ids=str)
 def test_types_are_those_of_a_launch(text: str, value: Any, target: Target) -> None:
-    """Each type of the notation specializes as an argument of a real launch does."""
+    """Each type of the notation is specialized like an argument of a real launch."""
     function = KERNELS["matmul"]
     others = (*range(2, 13), 128, 128, 64, 8, None)
     written = launch_of(function, (read_argument("a_ptr", text), *others), {})
@@ -261,7 +261,7 @@ def test_constants_are_pythons(text: str, value: Any) -> None:
 
 
 def test_lists_give_a_launch_each() -> None:
-    """Lists of constexprs, warps and stages give their product, and texts with commas do not."""
+    """Lists of constexprs, warps and stages give their product, texts with commas do not."""
     lines = launches(
         "matmul",
         MATMUL,
@@ -292,7 +292,7 @@ def test_lists_give_a_launch_each() -> None:
     ],
 )
 def test_grids_are_numbers_or_expressions(text: Any, grid: tuple[int, ...] | None) -> None:
-    """A grid has sizes, or expressions of arguments and constexprs."""
+    """A grid consists of sizes, or of expressions with arguments and constexprs."""
     constexprs = [*BLOCKS, "ACTIVATION=None"]
     (line,) = launches("matmul", MATMUL, constexprs=constexprs, num_warps=8, grid=text)
     assert line.grid == grid
@@ -312,14 +312,14 @@ def test_grids_are_numbers_or_expressions(text: Any, grid: tuple[int, ...] | Non
     ],
 )
 def test_bytes_are_numbers_or_expressions(text: Any, number: int) -> None:
-    """Traffic is a number of bytes, with a unit or without, or an expression of the arguments."""
+    """Traffic is a number of bytes, with or without a unit, or an expression with arguments."""
     constexprs = [*BLOCKS, "ACTIVATION=None"]
     (line,) = launches("matmul", MATMUL, constexprs=constexprs, bytes_read=text, bytes_written=text)
     assert (line.read_bytes, line.written_bytes) == (number, number)
 
 
 def test_types_have_no_value_to_calculate_with() -> None:
-    """An expression of an argument that has a type alone asks for its value by name."""
+    """An expression with an argument that only has a type asks for its value by name."""
     asked = {"constexprs": ["BLOCK_SIZE=1024"]}
     for options in ({"grid": "cdiv(N, BLOCK_SIZE)"}, {"bytes_read": "2 * N * 4096"}):
         words = sentence("layer_norm", LAYER_NORM, **asked, **options)
@@ -331,7 +331,7 @@ def test_types_have_no_value_to_calculate_with() -> None:
 
 
 def test_autotuners_and_heuristics_set_their_own() -> None:
-    """What an autotuner and heuristics set need not be given, and has a part in the grid."""
+    """What an autotuner or heuristics set may be omitted, and is known in the grid."""
     function = KERNELS["tuned_add"]
     for signature in ("*fp32, *fp32, 4096", "x_ptr=*fp32, y_ptr=*fp32, n=4096"):
         (line,) = read_launches(function, signature=signature, grid="cdiv(n, BLOCK)")
@@ -361,7 +361,7 @@ def test_autotuners_and_heuristics_set_their_own() -> None:
 def test_what_an_autotuner_sets_chooses_its_configurations(
     asked: dict[str, Any], blocks: list[int]
 ) -> None:
-    """Values of a constexpr, a knob or an option leave the configurations that have one of them."""
+    """Given values of a constexpr, a knob or an option select the configurations that have them."""
     function = KERNELS["tuned_add"]
     (line,) = launches("tuned_add", "*fp32, *fp32, 4096", **asked)
     found = line.choose(list(variants(function, line.arguments, line.keywords)))
@@ -369,7 +369,7 @@ def test_what_an_autotuner_sets_chooses_its_configurations(
 
 
 def test_a_configuration_that_there_is_not_is_refused() -> None:
-    """The sentence has what was asked for, and what there is of it."""
+    """The sentence names what was asked for, and the possible values."""
     function = KERNELS["tuned_add"]
     (line,) = launches("tuned_add", "*fp32, *fp32, 4096", constexprs=["BLOCK=64,True"])
     words = "no configuration with 'BLOCK=64,True'; there are BLOCK=256, BLOCK=1024$"
@@ -379,7 +379,7 @@ def test_a_configuration_that_there_is_not_is_refused() -> None:
 
 
 def test_declared_types_are_the_kernels() -> None:
-    """A parameter that the kernel declares a type of takes that type alone."""
+    """A parameter with a declared type takes only that type."""
     desc = "tensordesc<fp16[128,64]>"
     (line,) = launches("oddities", f"{desc}, (1, fp32), i64, fp16, 3, num_warps=i32")
     assert line.keywords["num_stages"] == 3
@@ -430,7 +430,7 @@ def test_declared_types_are_the_kernels() -> None:
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named(signature: str, options: dict[str, Any], words: str) -> None:
-    """Each mistake is one sentence that names it."""
+    """Each mistake is named in one sentence."""
     found = sentence("layer_norm", signature, **options)
     assert re.search(words, found), found
     assert len(found) < 400
@@ -454,7 +454,7 @@ def test_what_is_wrong_is_named(signature: str, options: dict[str, Any], words: 
     ],
 )
 def test_grids_that_are_none_are_refused(grid: str, words: str) -> None:
-    """A grid that is no number is one sentence that names it."""
+    """An impossible grid is named in one sentence."""
     signature = LAYER_NORM.replace("N=i32:16", "N=2048")
     found = sentence("layer_norm", signature, constexprs=["BLOCK_SIZE=1"], grid=grid)
     assert words in found
@@ -462,14 +462,14 @@ def test_grids_that_are_none_are_refused(grid: str, words: str) -> None:
 
 @pytest.mark.parametrize("given", ["-1", "N", "1e999", "3 parsecs", "9" * 30])
 def test_bytes_that_are_none_are_refused(given: str) -> None:
-    """Traffic that is no number of bytes is one sentence that names the option."""
+    """Traffic that is no number of bytes is refused in one sentence that names the option."""
     signature = LAYER_NORM.replace("N=i32:16", "N=-5")
     found = sentence("layer_norm", signature, constexprs=["BLOCK_SIZE=1"], bytes_read=given)
     assert given[:5] in found
 
 
 def test_too_many_launches_are_refused() -> None:
-    """The product of lists is bounded before it is made."""
+    """The product of lists is limited before it is built."""
     many = ",".join(map(str, range(1500)))
     constexprs = [f"BLOCK_SIZE={many}"]
     assert "more than 10000 launches" in sentence(
@@ -478,20 +478,20 @@ def test_too_many_launches_are_refused() -> None:
 
 
 def test_other_things_are_no_kernel() -> None:
-    """What triton.jit did not make is refused by name."""
+    """Anything that triton.jit did not make is refused by name."""
     with pytest.raises(InputError, match="'sentence' is no function that triton"):
         read_launches(sentence, signature="")
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_the_example_of_nothing_given_parses(kernel: str) -> None:
-    """Where nothing is given, the sentence has a command line that gives everything."""
+    """If nothing is given, the sentence has a command line that gives everything."""
     (line,) = from_example(kernel, sentence(kernel))
     assert list(variants(KERNELS[kernel], line.arguments, line.keywords))
 
 
 def test_the_examples_are_likely_launches() -> None:
-    """Pointers and numbers of an example are what the kernel takes them for, constexprs open."""
+    """Pointers and numbers of an example fit the kernel, and constexprs are left open."""
     assert sentence("layer_norm").endswith(
         "give --signature 'X=*fp16, Y=*fp16, W=*fp16, B=*fp16, Mean=*fp16, Rstd=*fp16, stride=i32,"
         " N=i32, eps=fp32' --constexpr BLOCK_SIZE=VALUE"
@@ -502,7 +502,7 @@ def test_the_examples_are_likely_launches() -> None:
 
 
 class JITFunction:
-    """Stands for a kernel with as many parameters as are named."""
+    """Stands in for a kernel with the named parameters."""
 
     fn = None
     raw_src = ("def crowded(): ...",)
@@ -524,7 +524,7 @@ class JITFunction:
 @pytest.mark.parametrize("count", [1, 10, 20, 30, 60, 500])
 @pytest.mark.parametrize("width", [3, 12, 300])
 def test_examples_of_many_parameters_fit_a_line(count: int, width: int) -> None:
-    """An example is by name, in order where that is shorter, and of one parameter at the least."""
+    """An example is by name, or in order if that is shorter, and has at least one parameter."""
     names = [f"{'n' if place % 3 else 'N'}{place:0{width}}" for place in range(count)]
     function = JITFunction(names)
     with pytest.raises(InputError) as caught:
@@ -572,7 +572,7 @@ grids = calculations | anything | st.sampled_from(["4096", "32x32", "1x" * 50 + 
 
 
 def checked(kernel: str, signature: str | None, **options: Any) -> None:
-    """Give launches or one sentence, whose example parses, and nothing else."""
+    """Require launches, or one sentence whose example parses."""
     try:
         lines = launches(kernel, signature, **options)
     except InputError as error:
@@ -584,7 +584,7 @@ def checked(kernel: str, signature: str | None, **options: Any) -> None:
             assert from_example(kernel, words)
         return
     assert lines
-    if KERNELS[kernel] is innermost(KERNELS[kernel]):  # else an autotuner gives the rest
+    if KERNELS[kernel] is innermost(KERNELS[kernel]):  # otherwise an autotuner gives the rest
         for line in lines[:3]:
             launch(KERNELS[kernel], line)
 
@@ -608,7 +608,7 @@ def test_any_signature_gives_launches_or_a_sentence(
 @settings(max_examples=250)
 @given(st.data())
 def test_mutated_signatures_give_launches_or_a_sentence(data: st.DataObject) -> None:
-    """A good command line in which anything is changed gives launches or one sentence."""
+    """A correct command line with any change gives launches or one sentence."""
     kernel, signature, constexprs = data.draw(
         st.sampled_from(
             [
@@ -633,7 +633,7 @@ def test_mutated_signatures_give_launches_or_a_sentence(data: st.DataObject) -> 
 def test_any_option_gives_launches_or_a_sentence(
     grid: str, traffic: str, num_warps: str, num_stages: str, options: list[str]
 ) -> None:
-    """Any text of the other options gives launches or one sentence."""
+    """Any text for the other options gives launches or one sentence."""
     checked("matmul", MATMUL, constexprs=[*BLOCKS, "ACTIVATION=None"], grid=grid)
     checked("matmul", MATMUL, constexprs=[*BLOCKS, "ACTIVATION=None"], bytes_read=traffic)
     asked = {"num_warps": num_warps, "num_stages": num_stages, "options": options}

@@ -1,4 +1,4 @@
-"""Kernels of a trace that nobody ran: their launch was recorded, their times are any."""
+"""Invented kernels of a trace: a recorded launch with any times."""
 
 import functools
 from collections.abc import Sequence
@@ -17,19 +17,18 @@ from occupancy_lab.work.counting import Counting, count_launch
 LAUNCH = next(one for one in recorded_launches() if one.trial == "swiglu 22016")
 """A launch that reads a matrix and writes one of half its size."""
 BYTES = int(LAUNCH.row["tensor_bytes"])
-"""Those of its tensors."""
-"""What it took, with the L2 cache empty."""
+"""The bytes of its tensors."""
 
 
 def calculated() -> Calculation:
-    """Return how its kernel sits on an H100."""
+    """Return the kernel's occupancy on an H100."""
     numbers = {name: int(LAUNCH.row[name]) for name in ("n_regs", "num_warps", "shared")}
     return calculate(Resources(**numbers, local_bytes=0), find_gpu("h100"))
 
 
 @functools.cache
 def worked() -> Record:
-    """Return it with what it does."""
+    """Return the kernel with its work."""
     arguments = dict(LAUNCH.arguments)
     bound = BoundLaunch(LAUNCH.kernel, Launch((), arguments, LAUNCH.grid), arguments, (), {})
     resident = calculated().resident_programs
@@ -43,7 +42,7 @@ def worked() -> Record:
 def traced_kernel(
     name: str, grids: Sequence[GridLaunches], constexprs: dict[str, str] | None = None
 ) -> TracedKernel:
-    """Return a kernel of that name that was launched over *grids*."""
+    """Return a kernel with that name that was launched with *grids*."""
     return TracedKernel(
         kernel=name,
         hash="",

@@ -1,4 +1,4 @@
-"""The processes of scripts as forks of one that has imported torch, which takes each a second."""
+"""Scripts run in forks of a process that has imported torch, which saves each a second."""
 
 import json
 import os
@@ -18,11 +18,11 @@ from occupancy_lab.workers.child import Child, loading
 
 SCRIPTS = "occupancy_lab.compiling.script_process"
 LATER = {"CUDA_VISIBLE_DEVICES", "PATH", "TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"}
-"""Variables that nothing reads before a script runs."""
+"""Variables that are not read before a script runs."""
 
 
 class WarmScripts:
-    """Opens the process of a script in a Child's place."""
+    """Opens the process of a script for a Child."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.warm = True
@@ -39,12 +39,12 @@ class WarmScripts:
         )
 
     def _can_fork(self, child: Child) -> bool:
-        """Tell whether a process of its own would be as a fork is."""
+        """Return whether a new process would be like a fork."""
         alike = child._python == sys.executable and not child._environment
         return self.warm and alike and child._server == SCRIPTS and heard(LATER) == self._variables
 
     def ask(self, question: dict[str, Any], *streams: int) -> Any:
-        """Return what the server answers."""
+        """Return the server's answer."""
         with self._asking:
             if self._server is None:
                 ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
@@ -69,7 +69,7 @@ class WarmScripts:
 
 
 class Fork:
-    """A fork of the server, as subprocess.Popen has a process."""
+    """A fork of the server, with the interface of subprocess.Popen."""
 
     def __init__(self, scripts: WarmScripts, folder: Path) -> None:
         self._scripts, self._status = scripts, None
@@ -83,7 +83,7 @@ class Fork:
         self.stdout, self.stderr = os.fdopen(answers, "rb", 0), os.fdopen(words, "rb", 0)
 
     def wait(self, timeout: float = 60.0) -> int:
-        """Return its exit status once it has ended; raise TimeoutExpired after *timeout* s."""
+        """Return the exit status once the fork has ended; raise TimeoutExpired after *timeout*."""
         until = time.monotonic() + timeout
         while self._status is None:
             self._status = self._scripts.ask({"ended": self.pid})

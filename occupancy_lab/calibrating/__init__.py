@@ -1,1 +1,1 @@
-"""Measuring what the units of the GPU at hand do."""
+"""Measuring the rates of the units of this machine's GPU."""

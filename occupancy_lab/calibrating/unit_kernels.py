@@ -1,7 +1,7 @@
 """Kernels that keep one unit of a GPU busy and nothing else, for `units.py`.
 
-What Triton has no words for is PTX, a `Probe` each: a loop between two readings of the clock. All
-others run on every GPU, and read no clock where TICKS is not set.
+Operations that Triton cannot express are PTX, one `Probe` each: a loop between two readings of the
+clock. All other kernels run on every GPU, and read no clock unless TICKS is set.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 WARP = 32
 WIDE_THREADS = 1024
-"""Threads of a program that is to keep a whole multiprocessor busy."""
+"""Threads of a program that keeps a whole multiprocessor busy."""
 NOTED = 5
-"""Numbers that each program notes: its first and last cycle, its first and last nanosecond, and
-what its work ends in."""
+"""Numbers that each program notes: its first and last cycle, its first and last nanosecond, and the
+result of its work."""
 
 
 @triton.jit
@@ -42,7 +42,7 @@ def nanoseconds_now():
 
 @triton.jit
 def probe_kernel(ticks_ptr, data_ptr, steps, PTX: tl.constexpr, THREADS: tl.constexpr):
-    """Run PTX in THREADS threads, or in all with the same operands where THREADS is 1."""
+    """Run PTX in THREADS threads, or with THREADS 1 in all with the same operands."""
     thread = tl.arange(0, THREADS)
     data = (thread * 0).to(tl.int64) + data_ptr.to(tl.int64)
     first, last, began, ended, found = tl.inline_asm_elementwise(
@@ -70,7 +70,7 @@ def empty_kernel(output_ptr):
 def move_kernel(
     output_ptr, input_ptr, BLOCK: tl.constexpr, READS: tl.constexpr, WRITES: tl.constexpr
 ):
-    """Read block `program_id`, write it, or copy it; of what is only read, the sum is written."""
+    """Read block `program_id`, write it, or copy it; if it only reads, it writes the sum."""
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(input_ptr + place) if READS else tl.zeros((BLOCK,), tl.float32)
     if WRITES:
@@ -81,7 +81,7 @@ def move_kernel(
 
 @triton.jit
 def sweep_kernel(ticks_ptr, input_ptr, blocks, steps, BLOCK: tl.constexpr):
-    """Read *steps* blocks past the L1 cache, the programs one behind the other, around *blocks*."""
+    """Read *steps* blocks past the L1 cache, programs in sequence, cycling through *blocks*."""
     place = tl.arange(0, BLOCK)
     found = tl.zeros((BLOCK,), tl.float32)
     first = cycles_now()
@@ -111,7 +111,7 @@ def dot_kernel(
     K: tl.constexpr,
     TICKS: tl.constexpr,
 ):
-    """Multiply the same M x K and K x N matrices *steps* times, each product added to the last."""
+    """Multiply the same M x K and K x N matrices *steps* times, and add up the products."""
     rows, cols, inner = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
     a = tl.load(a_ptr + rows[:, None] * K + inner[None, :])
     b = tl.load(b_ptr + inner[:, None] + cols[None, :] * K)
@@ -162,36 +162,36 @@ mov.b32 $4, found;
 class Probe:
     """PTX in a loop between two readings of the clock.
 
-    It has `data`, the address of a tensor; `left`, the passes of the loop still to do; `thread`,
-    `program`, `tid`; and `leads`, which is true of one thread of a program.
+    It can use `data`, the address of a tensor; `left`, the remaining passes of the loop; `thread`,
+    `program`, `tid`; and `leads`, which is true for one thread of a program.
     """
 
     step: str
-    """What is repeated: as often in the text as `repeats` says, that as often as is asked for."""
+    """The repeated text: `repeats` copies per pass, and as many passes as are asked for."""
     declared: str = ""
     before: str = ""
     after: str = ""
-    """What sets `found`, so that the work is not left out."""
+    """Sets `found`, so that the work is not optimized away."""
     repeats: int = 8
     threads: int = 1
-    """1 for one warp whose threads all do the same."""
+    """1 for a single warp whose threads all do the same."""
 
     @property
     def ptx(self) -> str:
-        """Return the text, for `probe_kernel`."""
+        """The text for `probe_kernel`."""
         steps = "\n".join([self.step] * self.repeats)
         before = self.before + ("\nbar.sync 0;" if self.threads > 1 else "")
         return FRAME.format(declared=self.declared, before=before, steps=steps, after=self.after)
 
 
 CHAINS = range(8)
-"""Of instructions that do not wait for each other, in every warp."""
+"""Independent chains of instructions in every warp."""
 
 
 def _chained(instruction: str, kind: str, start: str, fold: str) -> Probe:
-    """Return a probe of an instruction on 8 registers, and y, that start as *start* says.
+    """Return a probe of an instruction on 8 registers and y, which *start* initializes.
 
-    It changes {0}, and {1} and {2} are two others; *fold* adds {1} to {0}.
+    The instruction changes {0}; {1} and {2} are two other registers; *fold* adds {1} to {0}.
     """
     names = [f"x{chain}" for chain in CHAINS]
     step = "\n".join(instruction.format(names[i], names[i - 1], names[i - 2]) for i in CHAINS)
@@ -205,7 +205,7 @@ def _chained(instruction: str, kind: str, start: str, fold: str) -> Probe:
 
 
 def chase(cache: str) -> Probe:
-    """Return the probe that loads where to load from next; *cache* is PTX's operator, ca or cg."""
+    """Return a probe whose loads give the next address; *cache* is PTX's operator, ca or cg."""
     return Probe(
         step=f"ld.global.{cache}.b64 data, [data];", after="cvt.u32.u64 found, data;", repeats=16
     )
@@ -231,14 +231,14 @@ mov.b64 to, from;"""
     for loaded, stored in ("ab", "ba")
 )
 _OWN_LINE = "mad.lo.u32 place, program, {threads}, thread;\nmad.wide.u32 at, place, 128, data;"
-"""Of each thread of all programs."""
+"""A separate line for each thread of all programs."""
 LINE_SECTORS = 4
 APART_BYTES = 4096
-"""From the place of one program to the next, in other parts of the L2 cache."""
+"""The distance between the places of two programs, which are in different parts of the L2 cache."""
 LOCAL_BYTES_A_STEP, SHARED_BYTES_A_STEP = 64, 64
-"""Of a thread: loaded and stored, and loaded."""
+"""Bytes per thread: loaded and stored, and loaded."""
 CODE_INSTRUCTIONS, CODE_LINES = 2048, 2048 * 16 // 128
-"""One after the other, four chains of multiply-adds, and the lines of 128 bytes that they fill."""
+"""Consecutive instructions, four chains of multiply-adds, and the 128-byte lines that they fill."""
 
 PROBES: Mapping[str, Probe] = MappingProxyType(
     {
@@ -340,6 +340,6 @@ PROBES: Mapping[str, Probe] = MappingProxyType(
         ),
     }
 )
-"""What is timed by the clock, by name."""
+"""The probes that the clock times, by name."""
 FILLER = replace(PROBES["code"], repeats=8 * PROBES["code"].repeats)
-"""256 KiB of code, more than a cache of instructions holds."""
+"""256 KiB of code, more than an instruction cache holds."""

@@ -1,7 +1,7 @@
-"""What the units of the GPU at hand do, each measured by a kernel that keeps it busy alone.
+"""The rates of the units of this machine's GPU, each measured by a kernel that keeps it busy.
 
-Cycles are read by the kernels from their multiprocessor's clock, so that they hold at any clock;
-times are those of `measuring.measure.Timer`, with an empty L2 cache.
+Kernels read cycles from their multiprocessor's clock, so the results hold at any clock rate. Times
+are those of `measuring.measure.Timer`, with an empty L2 cache.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """How fast tensor cores multiply tiles that stay in shared memory."""
+    """The rate at which tensor cores multiply tiles that stay in shared memory."""
 
     dtype: str
-    """Of the operands, as torch has it; float32 is rounded to TF32."""
+    """The operands' dtype in torch; float32 is rounded to TF32."""
     m: int
     n: int
     num_warps: int
     tflops: float | None
-    """1e12 multiplications and additions a second, or those of integers, of the whole GPU."""
+    """1e12 multiplications and additions per second (of integers for int8), of the whole GPU."""
     mhz: float | None
-    """The multiprocessors' clock meanwhile."""
+    """The multiprocessors' clock at the same time."""
 
 
 def _unit(unit: str, meaning: str) -> Any:
@@ -54,7 +54,7 @@ def _unit(unit: str, meaning: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Units:
-    """What the units of one GPU do; None is what could not be measured."""
+    """The rates of the units of one GPU; None for those that could not be measured."""
 
     launch_us: float | None = _unit("us", "a launch of one empty program, the L2 cache empty")
     dispatch_us: float | None = _unit("us", "from the start of one program to the next, whole GPU")
@@ -91,12 +91,12 @@ class Units:
     products: tuple[Product, ...] | None = _unit("TFLOP/s", "tensor cores, by dtype and tile")
 
     def numbers(self) -> dict[str, float]:
-        """Return what was measured, by name, without the products."""
+        """Return the measured numbers by name, without the products."""
         found = {name: getattr(self, name) for name in MEASURES if name != "products"}
         return {name: value for name, value in found.items() if value is not None}
 
     def to_section(self) -> Section:
-        """Return a table of what was measured, and one of the products of tensor cores."""
+        """Return a table of the measured numbers, and one of the tensor cores' products."""
         fields = {field.name: field.metadata for field in dataclasses.fields(self)}
         rows = tuple(
             (name, f"{value:.4g}", fields[name]["unit"], fields[name]["meaning"])
@@ -118,57 +118,59 @@ class Units:
 
 @dataclass(frozen=True, slots=True)
 class Ticks:
-    """What the programs of some launches noted, all that did the same."""
+    """The notes of the programs of some launches, which all did the same."""
 
     rows: Sequence[Sequence[int]]
-    """Of each program, as `kernels.NOTED` says."""
+    """A row for each program, as in `kernels.NOTED`."""
 
     @property
     def cycles(self) -> float:
-        """Return how long a program took."""
+        """The median time of a program."""
         return statistics.median(last - first for first, last, *_ in self.rows)
 
     @property
     def mhz(self) -> float | None:
-        """Return the multiprocessors' clock meanwhile; None where the time is too short to tell."""
+        """The multiprocessors' clock at the same time; None if the time is too short to tell."""
         ns = statistics.median(ended - began for _, _, began, ended, _ in self.rows)
         return self.cycles / ns * 1e3 if ns >= LEAST_NS else None
 
 
 LEAST_NS = 100_000
-"""Of a program that tells the clock: some GPUs count nanoseconds by the thousand."""
+"""The shortest time of a program from which to tell the clock: some GPUs count nanoseconds in
+thousands."""
 RUNS = 18
-"""Launches that are timed, three bursts of the timer."""
+"""Timed launches, three bursts of the timer."""
 PROBE_RUNS = 3
 """Launches of a probe that count, after one that does not."""
 EMPTY_PROGRAMS = 1 << 16
 LARGE_BYTES = 1 << 30
-"""Of device memory that is read or written at once."""
+"""Device memory that is read or written at once."""
 BLOCK = 2048
-"""Elements of a program that moves memory."""
+"""Elements per program that moves memory."""
 LINE_BYTES = 128
 L2_RING_BYTES, MEMORY_RING_BYTES = 1 << 22, 1 << 25
-"""Of addresses that are followed: no L1 cache holds the first; of the second few are visited."""
+"""Memory of the addresses that are followed: the first does not fit an L1 cache; of the second only
+a few addresses are visited."""
 MEMORY_LOADS = 1 << 13
 L2_STEPS = 200
 SWEEP_BLOCK, SWEEP_STEPS, L2_BLOCKS, MEMORY_BLOCKS = 1 << 14, 256, 256, 1024
-"""Elements of 4 bytes that a program loads at once, and how often; blocks of 16 MiB, which an L2
-cache holds, and of 64 MiB."""
+"""Elements of 4 bytes that a program loads at once, and how often; blocks of 16 MiB, which fit an
+L2 cache, and of 64 MiB."""
 DTYPES = ("float16", "bfloat16", "float32", "float8_e4m3fn", "int8")
 TILES = ((64, 64), (128, 128), (128, 256))
 DEPTH_BYTES = 128
-"""Of a row of an operand, as matrix products usually load it."""
+"""The bytes of a row of an operand, as matrix products usually load it."""
 PRODUCT_WARPS, MOST_WARPS, MOST_SUMS = (4, 8), 16, 1 << 15
-"""Programs share a multiprocessor until it has so many warps, or so many sums in registers."""
+"""Programs share a multiprocessor up to this many warps, or this many sums in registers."""
 PRODUCT_CYCLES, FLOPS_BYTES = 4_000_000, 8192
-"""About how long a launch takes, if a cycle has so many FLOPs by bytes of an element."""
+"""The approximate cycles of a launch, if a cycle does so many FLOPs times bytes of an element."""
 
 
 class Bench:
-    """Measures each unit of the current GPU, under the name that `Units` has for it."""
+    """Measures each unit of the current GPU, by the names of `Units`."""
 
     def __init__(self) -> None:
-        """Take the memory that the kernels read and write."""
+        """Allocate the memory that the kernels read and write."""
         import torch
 
         from occupancy_lab.measuring.l2 import Flush
@@ -187,9 +189,9 @@ class Bench:
     def ticks(
         self, launch: Callable[[torch.Tensor], object], programs: int, *, before: bool = False
     ) -> Ticks:
-        """Return what the programs of *launch* note where it is given a tensor for it.
+        """Return the notes of the programs of *launch*, which takes a tensor for them.
 
-        *before* each the caches are emptied, the instructions' too.
+        With *before*, all caches are emptied before each launch, including those of instructions.
         """
         import torch
 
@@ -231,14 +233,14 @@ class Bench:
         data: torch.Tensor | None = None,
         before: bool = False,
     ) -> Ticks:
-        """Return what *programs* note that do *steps* of a probe."""
+        """Return the notes of *programs* that do *steps* of a probe."""
         probe = kernels.PROBES[name]
         return self.ticks(
             lambda noted: self._launch(probe, noted, steps, data), programs, before=before
         )
 
     def step_cycles(self, name: str, steps: int, programs: int = 1, **others: Any) -> float:
-        """Return the cycles of what a probe repeats."""
+        """Return the cycles of one repetition of a probe."""
         repeats = kernels.PROBES[name].repeats
         return self.probe(name, steps, programs, **others).cycles / (steps * repeats)
 
@@ -248,27 +250,27 @@ class Bench:
 
     @cached_property
     def empty_us(self) -> tuple[float, ...]:
-        """Return what launches of empty programs take: of one and of many."""
+        """The times of launches of empty programs: of one and of many."""
         return tuple(self.timed_us(self.empty, lambda: self.empty(EMPTY_PROGRAMS)))
 
     def chase_cycles(self, data: torch.Tensor, loads: int, *, before: bool = False) -> float:
-        """Return the cycles of each of *loads* past the L1 cache that lead to the next."""
+        """Return the cycles of each of *loads* past the L1 cache that give the next address."""
         steps = loads // kernels.PROBES["l2"].repeats
         return self.step_cycles("l2", steps, data=data, before=before)
 
     def zeros(self) -> torch.Tensor:
-        """Return a number for each thread of wide programs, a multiprocessor each."""
+        """Return a zero for each thread of wide programs, one program per multiprocessor."""
         return self.target[: self.size * kernels.WIDE_THREADS].zero_()
 
     def move(self, size: int, *, reads: bool = True, writes: bool = True) -> Callable[[], object]:
-        """Return the launch that reads or writes so many bytes."""
+        """Return the launch that reads or writes *size* bytes."""
         return lambda: kernels.move_kernel[(size // 4 // BLOCK,)](
             self.target, self.source, BLOCK, reads, writes, num_warps=4
         )
 
     @cached_property
     def moved_gbs(self) -> tuple[float, ...]:
-        """Return the GB/s of device memory that is read, written, and copied."""
+        """The GB/s of reading, writing, and copying device memory."""
         calls = (
             self.move(LARGE_BYTES, writes=False),
             self.move(LARGE_BYTES, reads=False),
@@ -278,7 +280,7 @@ class Bench:
         return tuple(LARGE_BYTES / (us - launch_us) / 1e3 for us in self.timed_us(*calls))
 
     def sweep_bytes(self, blocks: int, programs: int, *, before: bool = False) -> float:
-        """Return the bytes a cycle that each of *programs* reads, a multiprocessor each."""
+        """Return the bytes per cycle that each of *programs* reads, one per multiprocessor."""
 
         def launch(noted: torch.Tensor) -> None:
             kernels.sweep_kernel[(programs,)](
@@ -289,11 +291,11 @@ class Bench:
         return moved / self.ticks(launch, programs, before=before).cycles
 
     def results(self, name: str, steps: int, each: float) -> float:
-        """Return how much a multiprocessor does a cycle of what a thread does *each* in a step."""
+        """Return a multiprocessor's rate per cycle, if a thread does *each* in a step."""
         return kernels.WIDE_THREADS * each / self.step_cycles(name, steps, self.size)
 
     def code_cycles(self) -> float:
-        """Return the cycles for which a line of code is waited for."""
+        """Return the cycles of waiting for a line of code."""
         cycles = self.probe("code", 1, self.size, before=True).cycles
         return (cycles - kernels.CODE_INSTRUCTIONS) / kernels.CODE_LINES
 
@@ -331,9 +333,9 @@ class Bench:
 
 
 def ring(size: int, device: str = "cuda") -> torch.Tensor:
-    """Return *size* bytes on the current GPU whose lines hold each other's addresses, in a ring.
+    """Return *size* bytes on the current GPU whose lines hold each other's addresses in a ring.
 
-    The first one is on it, and all come in a random order.
+    The first line is in the ring, and the order is random.
     """
     import torch
 
@@ -344,7 +346,7 @@ def ring(size: int, device: str = "cuda") -> torch.Tensor:
 
 
 def random_matrix(rows: int, cols: int, dtype: torch.dtype) -> torch.Tensor:
-    """Return a matrix of random numbers on the current GPU, of all 256 where they are int8."""
+    """Return a matrix of random numbers on the current GPU; int8 uses all 256 values."""
     import torch
 
     if dtype is torch.int8:
@@ -388,23 +390,23 @@ MEASURES: Mapping[str, Callable[[Bench], Any]] = MappingProxyType(
         "products": Bench.products,
     }
 )
-"""How each field of `Units` is measured, in an order that begins with what others need."""
+"""How each field of `Units` is measured, beginning with those that others need."""
 
 
 def measure_units(
     names: Iterable[str] = tuple(MEASURES),
     said: Callable[[str, object], None] = lambda _name, _value: None,
 ) -> Units:
-    """Return what the units of the current GPU do, or those of *names* alone.
+    """Return the rates of the current GPU's units, or only of *names*.
 
-    *said* is called with each name and its value, or the error for which there is none.
+    *said* is called with each name and its value, or the error that prevented it.
     """
     bench, found = Bench(), {}
     for name in names:
         try:
             found[name] = MEASURES[name](bench)
             said(name, found[name])
-        except Exception as error:  # noqa: BLE001 - one that fails leaves the others
+        except Exception as error:  # noqa: BLE001 - others are still measured
             said(name, error)
     return Units(**found)
 
@@ -417,16 +419,16 @@ USED = (
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Calibrated(Answer):
-    """A calibration that was made and kept."""
+    """A calibration that was made and stored."""
 
     calibration: Calibration
     path: Path
     seconds: float
     units: Units
-    """What each unit of the GPU does by itself."""
+    """The rate of each unit of the GPU alone."""
 
     def to_document(self) -> Document:
-        """Return what the units do, where it is kept, and what predictions use of it."""
+        """Return the rates, where they are stored, and which of them predictions use."""
         calibration = self.calibration
         kept = (
             f"It took {self.seconds:.0f} s and is kept in {literal(str(self.path))}; predictions"
@@ -446,10 +448,10 @@ class Calibrated(Answer):
 
 
 def calibrate_here() -> Calibrated:
-    """Measure the units of the first GPU of this machine, and keep them for predictions.
+    """Measure the units of the first GPU of this machine, and store them for predictions.
 
-    Raises InputError where there is no GPU or the calibration cannot be kept, and DriverError where
-    no unit could be measured.
+    Raises InputError if there is no GPU or the calibration cannot be stored, and DriverError if no
+    unit could be measured.
     """
     start = time.monotonic()
     gpu, _ = chosen_devices("calibrate")

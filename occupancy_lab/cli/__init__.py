@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 NAME = "occupancy-lab"
 LONGEST_NAME = 255
-"""The characters of the longest name of a file."""
+"""The most characters of a file's name."""
 _LONG_QUOTE = re.compile(r"""(['"])((?:(?!\1).){40})(?:(?!\1).)+\1""", re.DOTALL)
 _NEEDED = ("n_regs", "shared", "num_warps")
 
@@ -48,7 +48,7 @@ _NEEDED = ("n_regs", "shared", "num_warps")
 class LabGroup(click.Group):
     """Prints every error as one sentence on standard error and exits with 2; --debug raises it.
 
-    It exits with 1 where what was asked for can be asked, and not one launch compiles and fits.
+    It exits with 1 if a valid request has no launch that compiles and fits.
     """
 
     command_class = options.Command
@@ -57,7 +57,7 @@ class LabGroup(click.Group):
         """Run the command line and exit."""
         # Collecting what imports leave costs 14 % of an explanation: 0.75 s against 0.67 s.
         gc.set_threshold(100_000)
-        # At exit Python collects once more: 0.1 s for memory that is freed anyway.
+        # At exit Python collects once more, which takes 0.1 s for memory that is freed anyway.
         atexit.register(gc.freeze)
         open_streams()
         arguments = sys.argv[1:] if args is None else list(args)
@@ -76,7 +76,7 @@ class LabGroup(click.Group):
         sys.exit(0)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Return what is left of *args* for the command; the help is what nothing asks for."""
+        """Return the rest of *args* for the command; without arguments the help is printed."""
         return super().parse_args(ctx, args or ["--help"])
 
 
@@ -94,7 +94,7 @@ def _sentence(error: Exception) -> str:
 
 
 def _cut(text: str, longest: int) -> str:
-    """Return *text* without what is more than *longest* characters of a word."""
+    """Return *text* with each word cut to *longest* characters."""
     return re.sub(rf"(\S{{{longest}}})\S+", r"\1…", text)
 
 
@@ -110,7 +110,7 @@ def _fail(sentence: str, code: int) -> NoReturn:
 )
 @click.version_option(__version__, prog_name=NAME)
 def main() -> None:
-    """Know how a Triton kernel will sit on a GPU, and why, before launching it."""
+    """Know how a Triton kernel will sit on a GPU, and why, before you launch it."""
 
 
 for _command in (
@@ -149,10 +149,10 @@ def _print_words(context: click.Context, _option: click.Parameter, asked: bool) 
 @options.block_size_option
 @options.gpu_option
 @options.triton_option
-@click.option("--num-warps", type=options.Integers(), help="Warps per program; several of a FILE.")
-@click.option("--num-stages", type=options.Integers(), help="Pipeline stages; several of a FILE.")
+@click.option("--num-warps", type=options.Integers(), help="Warps per program; several for a FILE.")
+@click.option("--num-stages", type=options.Integers(), help="Pipeline stages; several for a FILE.")
 @click.option(
-    "--measure", is_flag=True, help="Launch and time it too, of a matrix; needs the GPU here."
+    "--measure", is_flag=True, help="Also launch and time it, on a matrix; needs the GPU here."
 )
 @options.full_option
 @click.option(
@@ -161,7 +161,7 @@ def _print_words(context: click.Context, _option: click.Parameter, asked: bool) 
     is_eager=True,
     expose_value=False,
     callback=_print_words,
-    help="Say what the terms mean, and nothing else, whatever is asked beside it.",
+    help="Explain the terms and do nothing else.",
 )
 @click.option("--source", is_flag=True, help="Show what each line of the kernel's source does.")
 @click.option(
@@ -186,11 +186,11 @@ def explain(
 ) -> None:
     """Compile a kernel and explain how it sits on a GPU: limits, programs, time, advice.
 
-    A kernel of the lab is launched on a matrix, as --cols says. FILE.py:FUNCTION is any function of
+    With --cols, a kernel of the lab is launched on a matrix. FILE.py:FUNCTION is any function of
     Triton, launched as --signature, --constexpr and --grid say, or an ordinary function whose
-    launches are explained: of autotuned ones the configurations that --constexpr, --num-warps and
-    --num-stages choose. The file's code is run on import; nothing is launched. The exit status is 1
-    where launches of it are missing or none compiles and fits.
+    launches are explained; for autotuned launches --constexpr, --num-warps and --num-stages choose
+    configurations. The file's code is run on import; nothing is launched. The exit status is 1 if
+    launches are missing or none compiles and fits.
     """
     from occupancy_lab.explaining import explain as explain_kernel
 
@@ -216,7 +216,7 @@ def explain(
         from occupancy_lab.reporting.roofline import draw_explanation
 
         save(draw_explanation(explanation), Path(plot))
-    if launch is not None:  # of a matrix the import would take a twentieth of the time
+    if launch is not None:  # for a matrix the import would take a twentieth of the time
         from occupancy_lab.explaining.script_runs import ScriptExplanation
 
         if isinstance(explanation, ScriptExplanation) and explanation.has_failed:
@@ -245,19 +245,19 @@ def explain(
 @options.view_options
 @click.option("--plot", type=click.Path(file_okay=False), help="Draw curves and heat map there.")
 @options.quiet_option
-@click.option("--measure", is_flag=True, help="Time the rows for the GPU of this machine there.")
+@click.option("--measure", is_flag=True, help="Time the rows of this machine's GPU on it.")
 @options.runs_option
 @click.option("--devices", metavar="all|0,1,...", help="GPUs that measure [default: the first].")
 @options.resume_option
 @options.retry_option
 @options.cache_options
 def sweep(launch: str | None, no_resume: bool, **asked: Any) -> None:
-    """Compile a grid of configurations and give one row each; exit 1 where not one is ok.
+    """Compile a grid of configurations and print one row for each; exit 1 if none is ok.
 
-    A kernel with configs of its own, such as softmax_pieces, takes these, as in tune, where none of
-    --block-size, --num-warps and --num-stages is given.
+    Without --block-size, --num-warps and --num-stages, a kernel with its own configs, such as
+    softmax_pieces, takes these, as in tune.
 
-    Of FILE.py:FUNCTION the grid is every value of --constexpr, --num-warps and --num-stages.
+    For FILE.py:FUNCTION the grid is every value of --constexpr, --num-warps and --num-stages.
     """
     from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.sweeping.run import run
@@ -291,7 +291,7 @@ def _print_swept(swept: Swept) -> None:
 @click.option("--kernel", help="One or several, with commas [default: softmax].")
 @options.block_size_option
 @options.gpu_option
-@click.option("--num-warps", type=options.Integers(), help="Warps per program; several of a FILE.")
+@click.option("--num-warps", type=options.Integers(), help="Warps per program; several for a FILE.")
 @click.option("--triton", metavar="VERSION,...", help="Versions, or Pythons that have one.")
 @click.option("--num-stages", type=options.Integers(), help="One or several, with commas.")
 @options.compile_timeout_option
@@ -301,7 +301,7 @@ def _print_swept(swept: Swept) -> None:
 def compare(launch: str | None, form: str, **asked: Any) -> None:
     """Set GPUs, matrices, kernels, stages or Tritons side by side, and say what differs and why.
 
-    Of FILE.py:FUNCTION, every value of --constexpr, --num-warps and --num-stages on every GPU.
+    For FILE.py:FUNCTION, every value of --constexpr, --num-warps and --num-stages on every GPU.
     """
     if launch is None:
         from occupancy_lab.comparing import compare as compare_sides
@@ -341,7 +341,7 @@ def compare(launch: str | None, form: str, **asked: Any) -> None:
 )
 @options.json_option
 def occupancy(gpus: tuple[str, ...], points: str | None, form: str, **usage: Any) -> None:
-    """Work out an occupancy without compiling anything, for one kernel or a table of them."""
+    """Calculate the occupancy of one kernel or a table of kernels, without compiling anything."""
     if points is not None:
         from occupancy_lab.occupancy.points import calculate_points
 
@@ -353,7 +353,7 @@ def occupancy(gpus: tuple[str, ...], points: str | None, form: str, **usage: Any
     missing = [f"--{name.replace('_', '-')}" for name in _NEEDED if usage[name] is None]
     missing = missing if gpus else ["--target", *missing]
     if missing:
-        refuse(f"give {', '.join(missing)}, or a table of them with --points")
+        refuse(f"give {', '.join(missing)}, or a table of kernels with --points")
     from occupancy_lab.explaining.limits import calculate_occupancy
 
     print_answer(calculate_occupancy(gpus, **usage), form)
@@ -363,7 +363,7 @@ def occupancy(gpus: tuple[str, ...], points: str | None, form: str, **usage: Any
 @click.argument("names", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with the source of each number.")
 def gpus(names: tuple[str, ...], as_json: bool) -> None:
-    """List the GPUs that are known and those at hand, or every number of those NAMED."""
+    """List the known GPUs and those of this machine, or every number of the named GPUs."""
     from occupancy_lab.explaining import catalogue
     from occupancy_lab.gpus import find_gpus, present_gpus
 
@@ -380,7 +380,7 @@ def gpus(names: tuple[str, ...], as_json: bool) -> None:
 @main.command("doctor")
 @options.json_option
 def _doctor(form: str) -> None:
-    """Say what is installed, found and missing; exit 1 where something needed is."""
+    """Say what is installed, found and missing; exit 1 if something required is missing."""
     from occupancy_lab.cli.doctor import examine, write_findings
 
     findings = examine()

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from occupancy_lab.checking.conditions import Check
 
 _SOURCE = re.compile(r".*\.(json|csv|py|py:\w+)", re.DOTALL)
-"""What is a file, or a function in one, and no condition."""
+"""Matches a file, or a function in one, which cannot be a condition."""
 
 
 _PATH = re.compile(r"[\w~.-]*[/.~-][\w/.~-]*")
-"""What can only be the path of a file, as no condition is without a space or a sign."""
+"""Matches what can only be a file's path: a condition has a space or a sign."""
 
 
 def _is_source(text: str) -> bool:
-    """Tell whether an argument is a file, a folder or a function of a file: no condition is one."""
+    """Return whether an argument is a file, a folder or a function of a file, and no condition."""
     named = text == "-" or text.startswith(OPEN_FILES) or _SOURCE.fullmatch(text) is not None
     return named or (len(text) < os.pathconf("/", "PC_NAME_MAX") and Path(text).exists())
 
@@ -48,17 +48,17 @@ def _let_pass(option: str, words: str) -> Callable[..., Any]:
 @click.argument("arguments", nargs=-1, metavar="[CONDITION] [FILE]...")
 @click.option("--name", "names", multiple=True, help="A check of pyproject.toml; repeats.")
 @click.option("--scan", is_flag=True, help="Check Triton's caches; a DIR after it is one too.")
-@click.option("--where", metavar="CONDITION", help="The rows that have to meet it.")
+@click.option("--where", metavar="CONDITION", help="The rows that must meet the condition.")
 @click.option(
-    "--baseline", metavar="FILE", help="The rows that `baseline` in a CONDITION is the value of."
+    "--baseline", metavar="FILE", help="The rows whose values `baseline` means in a CONDITION."
 )
 @_let_pass("--unknown", "Rows whose values are not known.")
-@_let_pass("--failures", "Rows of what does not compile or fit, or cannot be read.")
-@click.option("--allow-empty", is_flag=True, help="Let a check pass that is for no row.")
+@_let_pass("--failures", "Rows that do not compile or fit, or cannot be read.")
+@click.option("--allow-empty", is_flag=True, help="Let a check without rows pass.")
 @click.option(
     "--github/--no-github",
     default=None,
-    help="Annotate the source on GitHub [default: where $GITHUB_ACTIONS is true].",
+    help="Annotate the source on GitHub [default: if $GITHUB_ACTIONS is true].",
 )
 @click.option("--junit", type=options.File(), help="Write JUnit XML.")
 @click.option("--sarif", type=options.File(), help="Write SARIF 2.1.0.")
@@ -69,7 +69,9 @@ def _let_pass(option: str, words: str) -> Callable[..., Any]:
 @click.option(
     "--num-warps", type=options.Integers(), help="Warps per program of a FILE.py:FUNCTION."
 )
-@click.option("--num-stages", type=options.Integers(), help="Pipeline stages of it.")
+@click.option(
+    "--num-stages", type=options.Integers(), help="Pipeline stages of a FILE.py:FUNCTION."
+)
 @options.compile_timeout_option
 @options.cache_options
 def check(  # noqa: PLR0913 - an argument for each option that is not passed on
@@ -82,12 +84,12 @@ def check(  # noqa: PLR0913 - an argument for each option that is not passed on
     form: str,
     **asked: Any,
 ) -> None:
-    """Exit with 1 where compiled kernels do not meet a condition, and say what would mend each.
+    """Exit with 1 if compiled kernels do not meet a condition, and say what would fix each.
 
     FILE is JSON or CSV of scan, sweep, explain or trace --json; - is standard input; a folder is a
     cache of Triton; FILE.py:FUNCTION is compiled as --signature, --constexpr and --grid say, or is
     an ordinary function, whose launches are compiled. Without a CONDITION the checks of
-    pyproject.toml are made, those called --name or all. With --baseline a CONDITION may be
+    pyproject.toml are made: all, or those named by --name. With --baseline a CONDITION may be
     'predicted_us <= baseline * 1.05'.
     """
     from occupancy_lab.checking import outputs
@@ -108,7 +110,7 @@ def check(  # noqa: PLR0913 - an argument for each option that is not passed on
             export(Path(path), forms[option](checked))
     print_answer(checked, form)
     if on_github() if github is None else github:
-        # The runner reads commands from both streams, and this one is seldom put into a file.
+        # The runner reads commands from both streams; standard error is seldom redirected.
         click.echo(outputs.to_github(checked), err=True, nl=False)
     sys.exit(checked.status)
 
@@ -116,7 +118,7 @@ def check(  # noqa: PLR0913 - an argument for each option that is not passed on
 def _split(
     arguments: Sequence[str], *, named: bool, scan: bool
 ) -> tuple[str | None, tuple[str, ...]]:
-    """Return the condition among the arguments, which is the first, and the files after it."""
+    """Return the condition, which is the first argument if there is one, and the files."""
     first, rest = (arguments[0], arguments[1:]) if arguments else (None, ())
     if first is None or _is_source(first):
         return None, tuple(arguments)
@@ -163,11 +165,11 @@ def _checked(checks: Sequence[Check], sources: Sequence[str], asked: dict[str, A
 
 
 _LAUNCHED = (*options.DESCRIBED, "num_warps", "num_stages", "triton")
-"""What is asked of the launch of FILE.py:FUNCTION alone."""
+"""The options that apply only to the launch of FILE.py:FUNCTION."""
 
 
 def _launch(sources: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
-    """Return how a function among the sources is launched; InputError where there is none."""
+    """Return how to launch a function among the sources; InputError if there is none."""
     functions = [one for one in sources if ".py:" in one or one.endswith(".py")]
     if not functions:
         if option := options.first_given(_LAUNCHED, asked):
@@ -185,7 +187,7 @@ def _launch(sources: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
 )
 @click.argument("tables", nargs=-1, metavar="[BEFORE AFTER | FILE.py:FUNCTION]")
 @click.option("--triton", "tritons", metavar="A,B", help="Compile with two versions instead.")
-@click.option("--fail-on", metavar="CONDITION", help="Exit with 1 where a change meets it.")
+@click.option("--fail-on", metavar="CONDITION", help="Exit with 1 if a change meets it.")
 @click.option(
     "--match", metavar="COLUMN,...", help="Rows equal in these are the same launch [default: all]."
 )
@@ -227,9 +229,7 @@ def diff(
         if len(tables) != 2:  # noqa: PLR2004 - before and after
             refuse("give two files or folders, BEFORE and AFTER, or two versions with --triton")
         if option := options.first_given(_OF_COMPILES, asked):
-            refuse(
-                f"{option} says what --triton compiles, and nothing is compiled of BEFORE and AFTER"
-            )
+            refuse(f"{option} says what --triton compiles, but BEFORE and AFTER are not compiled")
         before, after = tables
         columns = None if match is None else [one.strip() for one in match.split(",")]
         given = {"fail_on": fail_on, "match": columns, "gpu": asked["gpus"] or None}
@@ -245,7 +245,7 @@ _OF_COMPILES = (
 
 
 def _for_both(tables: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
-    """Return what two versions of Triton compile; InputError where that is not one launch."""
+    """Return what two versions of Triton compile; InputError unless it is one launch."""
     if not tables:
         return options.of_matrix(asked)
     if len(tables) > 1 or ".py:" not in tables[0]:

@@ -1,4 +1,4 @@
-"""The commands that measure, choose, look through caches, trace, and write pages."""
+"""The commands that measure, tune, look through caches, trace, and write pages."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     type=options.Names(),
     default="all",
     show_default=True,
-    help="Of kernel,tutorial,torch,torch.compile,naive,copy.",
+    help="Some of kernel,tutorial,torch,torch.compile,naive,copy.",
 )
 @options.runs_option
 @options.compile_timeout_option
@@ -69,24 +69,28 @@ def measure(*, form: str, no_cache: bool, no_resume: bool, **asked: Any) -> None
 )
 @options.any_launch_options
 @options.matrix_options
-@click.option("--kernel", help="Kernels that do the same [default: those of softmax].")
+@click.option("--kernel", help="Kernels that do the same [default: the softmax kernels].")
 @click.option(
-    "--gpu", metavar="NAME", help="h100, mi300x, ... [default: the GPU at hand, or h100]."
+    "--gpu", metavar="NAME", help="h100, mi300x, ... [default: this machine's GPU, or h100]."
 )
 @click.option(
     "--sizes",
     type=options.File(exists=True),
-    help="A CSV file: its first line names arguments, and each other has their values at a size.",
+    help="A CSV file: the first line names arguments, each other line has their values at a size.",
 )
 @click.option(
     "--output", type=options.File(), help="Write the choice at each size to a file, as JSON."
 )
-@click.option("--search", is_flag=True, help="Look beyond the configurations, with --sizes.")
+@click.option("--search", is_flag=True, help="Search beyond the configurations, with --sizes.")
 @options.triton_option
 @options.grid_options
 @click.option("--measure", is_flag=True, help="Launch the best predicted, and choose among them.")
 @click.option(
-    "--top", type=click.IntRange(min=1), default=5, show_default=True, help="Of how many."
+    "--top",
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    help="How many to show, and to launch with --measure.",
 )
 @options.runs_option
 @options.compile_timeout_option
@@ -107,8 +111,8 @@ def tune(  # noqa: PLR0913 - an argument for each option that is not passed on
 ) -> None:
     """Choose a configuration by prediction; with --measure launch only the best predicted.
 
-    Of FILE.py:FUNCTION, of those that --constexpr, --num-warps and --num-stages give; at each size
-    of --sizes, for `@occupancy_lab.tuned` to launch.
+    For FILE.py:FUNCTION it chooses among the values of --constexpr, --num-warps and --num-stages;
+    with --sizes at each size, for `@occupancy_lab.tuned` to launch.
     """
     if launch is not None and asked["sizes"] is not None:
         from occupancy_lab.files import check_outputs, export
@@ -152,7 +156,7 @@ def tune(  # noqa: PLR0913 - an argument for each option that is not passed on
 @click.command(cls=options.Command)
 @options.json_option
 def calibrate(*, form: str) -> None:
-    """Measure what the units of this machine's GPU do, for predictions of it; takes a minute."""
+    """Measure the rates of this machine's GPU, for its predictions; takes a minute."""
     from occupancy_lab.calibrating.units import calibrate_here
 
     print_answer(calibrate_here(), form)
@@ -177,7 +181,7 @@ def _limit(name: str, of: str) -> Callable[[Callable[..., Any]], Callable[..., A
 @click.option(
     "--file",
     type=options.File(exists=True),
-    help="What `sweep --measure --export-csv` wrote [default: what was recorded].",
+    help="A file of `sweep --measure --export-csv` [default: the recorded measurements].",
 )
 @click.option("--gpu", "gpus", multiple=True, metavar="NAME", help="On these GPUs [default: all].")
 @click.option(
@@ -188,7 +192,11 @@ def _limit(name: str, of: str) -> Callable[[Callable[..., Any]], Callable[..., A
 )
 @click.option("--kernel", "kernels", multiple=True, metavar="FILE", help="A kernel of your own.")
 @click.option(
-    "--top", type=click.IntRange(min=0), default=10, show_default=True, help="Worst launches, full."
+    "--top",
+    type=click.IntRange(min=0),
+    default=10,
+    show_default=True,
+    help="How many of the worst launches --full lists.",
 )
 @_limit("median", "median error, 0.03 for 3%")
 @_limit("p90", "90th percentile of the error")
@@ -198,7 +206,7 @@ def _limit(name: str, of: str) -> Callable[[Callable[..., Any]], Callable[..., A
 @options.full_option
 @options.json_option
 def evaluate(*, full: bool, form: str, **asked: Any) -> None:
-    """Set predicted times against measured ones; exit 1 where a limit is broken."""
+    """Compare predicted times with measured ones; exit 1 if a limit is broken."""
     from occupancy_lab.evaluating.evaluation import run
 
     evaluation, broken = run(**asked)
@@ -213,25 +221,25 @@ def evaluate(*, full: bool, form: str, **asked: Any) -> None:
 @click.option(
     "--file",
     type=options.File(exists=True),
-    help="Rows that sweep --measure --export-csv wrote, or what trace --json wrote [default: what"
-    " was recorded].",
+    help="A file of sweep --measure --export-csv, or of trace --json [default: the recorded"
+    " measurements].",
 )
 @click.option(
     "--output",
     type=options.File(),
-    help="Where it goes; pictures go into a folder beside it [default: print it].",
+    help="The page's file; pictures go into a folder beside it [default: print the page].",
 )
 @click.option(
     "--format",
     "form",
     type=click.Choice(["markdown", "html"]),
-    help="[default: what --output ends in, or markdown]",
+    help="[default: by the suffix of --output, or markdown]",
 )
 @click.option("--json", "as_json", is_flag=True, hidden=True)
 def report(*, output: str | None, form: str | None, as_json: bool, **asked: Any) -> None:
     """Write what was measured on a GPU, beside what was predicted, as a page with pictures.
 
-    Of what `trace --json` wrote it is the page of the trace.
+    For a file of `trace --json` it writes the page of the trace.
     """
     if as_json:
         refuse(
@@ -250,11 +258,11 @@ def report(*, output: str | None, form: str | None, as_json: bool, **asked: Any)
 @options.measured_options
 @options.grid_options
 @click.option(
-    "--ncu/--no-ncu", default=True, show_default=True, help="Ask Nsight Compute of three of them."
+    "--ncu/--no-ncu", default=True, show_default=True, help="Profile three with Nsight Compute."
 )
 @options.json_option
 def verify(*, form: str, **asked: Any) -> None:
-    """Check predictions against the first NVIDIA GPU at hand; exit 1 where anything differs."""
+    """Check predictions against this machine's first NVIDIA GPU; exit 1 if anything differs."""
     from occupancy_lab.measuring.verify import verify_here
 
     checks = verify_here(**asked)
@@ -271,8 +279,8 @@ def verify(*, form: str, **asked: Any) -> None:
     "gpus",
     multiple=True,
     metavar="NAME",
-    help="The GPU to work it out for, one of each target; several with commas. Default: a usual"
-    " one of each kernel's target.",
+    help="The GPU to calculate for, one per target; several with commas. Default: a usual GPU of"
+    " each kernel's target.",
 )
 @click.option(
     "--grid",
@@ -283,7 +291,7 @@ def verify(*, form: str, **asked: Any) -> None:
     "--assume",
     multiple=True,
     metavar="NAME=VALUE",
-    help="What an argument, or a tensor of whole numbers, holds of each kernel that has it.",
+    help="The value of an argument, or of an integer tensor, in each kernel that has it.",
 )
 @click.option(
     "--no-times",
@@ -291,16 +299,16 @@ def verify(*, form: str, **asked: Any) -> None:
     is_flag=True,
     flag_value=False,
     default=True,
-    help="Predict no times: a launch that is new takes some 50 ms.",
+    help="Predict no times; predicting a new launch takes some 50 ms.",
 )
 @options.view_options
 def scan(directories: tuple[str, ...], gpus: tuple[str, ...], **asked: Any) -> None:
-    """List every kernel in a Triton cache: what it takes, what limits it, what there is to win.
+    """List every kernel in a Triton cache: what it takes, what limits it, what time can be saved.
 
     DIR is a cache, a folder above caches, or one entry; without it Triton's own cache and
-    torchinductor's are read. Nothing is compiled or launched, and no GPU is needed. How long a
-    launch takes is predicted of torch.compile's kernels, whose source has its sizes, and of others
-    by --grid and --assume. Exit 1 where not one kernel can be read.
+    torchinductor's are read. Nothing is compiled or launched, and no GPU is needed. Times are
+    predicted for torch.compile's kernels, whose source has the sizes, and with --grid and --assume
+    for others. Exit 1 if no kernel can be read.
     """
     from occupancy_lab.scanning.scan import scan_views
 
@@ -321,10 +329,12 @@ def scan(directories: tuple[str, ...], gpus: tuple[str, ...], **asked: Any) -> N
 @click.option(
     "--gpu",
     metavar="NAME",
-    help="The GPU to work out occupancy for [default: the program's own]; in a dry run several with"
-    " commas, side by side.",
+    help="The GPU to calculate occupancy for [default: the program's own]; in a dry run several"
+    " with commas, side by side.",
 )
-@click.option("--output", type=options.File(), help="Write it to a file, not to standard error.")
+@click.option(
+    "--output", type=options.File(), help="Write the page to a file, not to standard error."
+)
 @click.option("--json", "form", flag_value="json", default="terminal", help="Write JSON.")
 @click.option(
     "--plot",
@@ -348,9 +358,9 @@ def scan(directories: tuple[str, ...], gpus: tuple[str, ...], **asked: Any) -> N
     "--actions",
     type=options.Number(min=0, max=options.LONGEST_TIMEOUT),
     metavar="SECONDS",
-    help="How long to compile other settings of the kernels that lose most, to tell what would"
-    " bring most: of 5 kernels, in a --report of 10; 0 leaves it out [default: 60; of several GPUs"
-    " 0, else so long for each].",
+    help="How long to compile other settings of the kernels that lose most, to find what brings"
+    " most: for 5 kernels, or 10 in a --report; 0 compiles none; for several GPUs it is the time"
+    " for each [default: 60, or 0 for several GPUs].",
 )
 @click.option("--no-times", is_flag=True, help="Time no launches, only count them.")
 @click.option(
@@ -358,14 +368,14 @@ def scan(directories: tuple[str, ...], gpus: tuple[str, ...], **asked: Any) -> N
     type=click.IntRange(min=1),
     default=20,
     show_default=True,
-    help="Time one launch in so many of each kernel and grid, after the first 5.",
+    help="Time one in this many launches of each kernel and grid, after the first 5.",
 )
 @click.option(
     "--profile",
     type=options.Number(min=0, max=options.LONGEST_TIMEOUT),
     default=0,
     metavar="SECONDS",
-    help="Have torch.profiler note what else the GPU does, for so many seconds from the first"
+    help="Have torch.profiler record what else the GPU does, for this many seconds from the first"
     " launch on: the shares of other kernels, copies and waiting.",
 )
 @click.option(
@@ -375,8 +385,8 @@ def scan(directories: tuple[str, ...], gpus: tuple[str, ...], **asked: Any) -> N
     "--assume",
     multiple=True,
     metavar="WHAT=VALUE",
-    help="In a dry run, what a value is taken to be that only a GPU could tell: int=64, float=0.5,"
-    " bool=true, or at one line FILE.py:12=64.",
+    help="In a dry run, the value to assume where only a GPU could compute it: int=64, float=0.5,"
+    " bool=true, or for one line FILE.py:12=64.",
 )
 @click.option(
     "--timeout",
@@ -399,12 +409,12 @@ def trace(  # noqa: PLR0913 - an argument for each option
     program: tuple[str, ...],
     **asked: Any,
 ) -> None:
-    """Run PROGRAM, such as `-- python train.py`, and tell which kernels of Triton it launched.
+    """Run PROGRAM, such as `-- python train.py`, and show which Triton kernels it launched.
 
-    Its streams, its arguments, its signals and its exit status are its own. At its end a table is
-    printed on standard error, of a dry run on standard output: launches, the time of each kernel
-    and what of it is lost, programs against what fits, occupancy, limiter. A dry run of which
-    nothing compiles, or that lacks launches, exits with 1.
+    The program's streams, arguments, signals and exit status are unchanged. At its end a table is
+    printed on standard error, for a dry run on standard output: launches, the time of each kernel
+    and how much of it is lost, programs and how many fit, occupancy, limiter. A dry run exits with
+    1 if no kernel compiles or launches are missing.
     """
     from occupancy_lab.files import export
     from occupancy_lab.reporting.trace_files import TraceFiles
@@ -416,7 +426,7 @@ def trace(  # noqa: PLR0913 - an argument for each option
         if output is not None:
             export(Path(output), found.to_json() + "\n" if form == "json" else found.to_markdown())
             return
-        # Standard output is the program's, where one is run.
+        # If a program runs, standard output belongs to it.
         with contextlib.redirect_stdout(sys.stdout if dry_run else sys.stderr):
             print_answer(found, form)
 
@@ -454,7 +464,7 @@ def trace(  # noqa: PLR0913 - an argument for each option
     except Exception as error:
         if not ended:
             raise
-        print_note(f"the program has ended, and what it launched cannot be told: {error}")
+        print_note(f"the program has ended, but its launches cannot be shown: {error}")
     end_as(ended[0])
 
 
@@ -465,11 +475,11 @@ def trace(  # noqa: PLR0913 - an argument for each option
 @click.option(
     "--rows",
     type=options.File(exists=True),
-    help="A CSV or JSON file that `sweep` or `scan` exported, or what `trace --json` wrote; the"
-    " page has its rows too.",
+    help="A CSV or JSON file that `sweep` or `scan` exported, or a file of `trace --json`, whose"
+    " rows the page has too.",
 )
 def explore(output: str, rows: str | None) -> None:
-    """Write one HTML page on which an SM or CU, its cliffs and real kernels can be played with.
+    """Write one HTML page for playing with an SM or CU, its cliffs and real kernels.
 
     It opens from the disk, without a server or a network.
     """

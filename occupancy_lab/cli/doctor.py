@@ -1,4 +1,4 @@
-"""What is installed, found and missing, and what each missing thing would give."""
+"""What is installed, found and missing, and what each missing item is for."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PROBED_TARGETS = ("sm_90", "gfx942")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked for: "ok", "missing" (optional) or "problem" (needed)."""
+    """One item that was looked for: "ok", "missing" (optional) or "problem" (required)."""
 
     subject: str
     status: str
@@ -75,7 +75,7 @@ def _compilers() -> Iterator[Finding]:
         except ImportError as error:
             yield Finding(subject, "problem", f"Triton cannot be imported: {error}")
             continue
-        except Exception as error:  # noqa: BLE001 - whatever keeps Triton from compiling now
+        except Exception as error:  # noqa: BLE001 - Triton may fail in any way
             yield Finding(subject, "problem", f"cannot be tried: {error}")
             continue
         detail = "compiles without a GPU" if works else "the installed Triton has none"
@@ -85,7 +85,7 @@ def _compilers() -> Iterator[Finding]:
 def _gpus() -> Iterator[Finding]:
     present = present_gpus()
     if not present:
-        yield Finding("GPU", "missing", "none at hand: kernels are compiled and explained, not run")
+        yield Finding("GPU", "missing", "none here: kernels are compiled and explained, not run")
     for one in present:
         size = f"{one.gpu.multiprocessors} {one.gpu.architecture.multiprocessor_word}s"
         yield Finding("GPU", "ok", f"{one.name}, {one.gpu.target.name}, {size}")
@@ -107,7 +107,7 @@ def _store() -> Finding:
 def _calibrations() -> Iterator[Finding]:
     known = known_calibrations()
     if not known:
-        use = "measures the GPU at hand, in place of its data sheet"
+        use = "measures this machine's GPU, to replace its data sheet"
         yield Finding("calibration", "missing", f"none; `occupancy-lab calibrate` {use}")
     for one in known:
         detail = f"{one.gpu}: {one.device}, {one.date}, Triton {one.triton}"
@@ -117,7 +117,7 @@ def _calibrations() -> Iterator[Finding]:
 def _ncu() -> Finding:
     path = find_ncu()
     if path is None:
-        use = "Nsight Compute, which counts what a launch really does, for `verify`"
+        use = "Nsight Compute counts what a launch really does, for `verify`"
         return Finding("ncu", "missing", f"neither on the PATH nor beside CUDA: {use}")
     return Finding("ncu", "ok", str(path))
 
@@ -126,7 +126,7 @@ def _nvml() -> Finding:
     try:
         return Finding(NVML, "ok", version(NVML))
     except PackageNotFoundError:
-        use = "reads the clock of a measurement, and what held it down"
+        use = "reads the clock of a measurement, and what throttled it"
         return Finding(NVML, "missing", f"{use}; `pip install 'occupancy-lab[nvidia]'`")
 
 

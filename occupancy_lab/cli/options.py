@@ -1,4 +1,4 @@
-"""Options that several commands share, the types of their values, and what is refused of them."""
+"""Options that several commands share, the types of their values, and how they are checked."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from occupancy_lab.table.rows import Exports, View
 
 LONGEST_TIMEOUT = 1_000_000.0
-"""Seconds; the operating system waits for no more than some 2,000,000."""
+"""Seconds; the operating system accepts at most some 2,000,000."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """Options that would do nothing beside another, without another, or both."""
+    """Options that would have no effect beside another option, without one, or both."""
 
     options: tuple[str, ...] = ()
-    """None are all but those of `taken`."""
+    """None means all options but those of `taken`."""
     beside: str | None = None
     without: str | None = None
     taken: tuple[str, ...] = ()
 
     def check(self, given: Sequence[str]) -> None:
-        """Raise InputError where one of the options is *given* and would do nothing."""
+        """Raise InputError if one of the options is *given* and would have no effect."""
         kept = {*self.taken, self.beside, "--debug"}
         others = [option for option in given if option.startswith("-") and option not in kept]
         found = [option for option in self.options or others if option in given]
@@ -54,9 +54,9 @@ NOTHING_REMEMBERED = Ignored(("--retry-failed",), beside="--triton")
 
 
 class Command(click.Command):
-    """A command that refuses what it would ignore: an option twice, an empty value, or `ignored`.
+    """A command that refuses options without effect, duplicate options and empty values.
 
-    It takes --debug too, which `LabGroup` looks for.
+    It also takes --debug, which `LabGroup` looks for.
     """
 
     def __init__(self, *args: Any, ignored: Sequence[Ignored] = (), **kwargs: Any) -> None:
@@ -65,7 +65,7 @@ class Command(click.Command):
         self.params.append(debug_option())
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Return what is left of *args*; InputError where something would be ignored."""
+        """Return the rest of *args*; InputError if an option would have no effect."""
         values, _, order = self.make_parser(ctx).parse_args(args=list(args))
         given = [param.opts[0] for param in order]
         if not any(option in given for option in ctx.help_option_names):
@@ -76,7 +76,7 @@ class Command(click.Command):
 
 
 def _check_given(order: Sequence[click.Parameter], values: Mapping[str, Any]) -> None:
-    """Raise InputError where an option is given twice, against another one, or empty."""
+    """Raise InputError if an option is given twice, contradicts another one, or is empty."""
     first = {param.name: _written(param) for param in reversed(order)}
     for param, count in Counter(order).items():
         flag, value = _written(param), values.get(param.name or "")
@@ -84,14 +84,14 @@ def _check_given(order: Sequence[click.Parameter], values: Mapping[str, Any]) ->
             refuse(f"{first[param.name]} and {flag} contradict each other; give one of them")
         if count > 1 and not param.multiple:
             refuse(f"{flag} is given {count} times, and only one of them counts; give it once")
-        # An empty argument may mean something to a program that is to be run.
+        # An empty argument may mean something to a traced program.
         own = param.type is not click.UNPROCESSED
         if own and "" in (value if isinstance(value, list | tuple) else [value]):
             refuse(f"{flag} is empty; give a value, or leave it out")
 
 
 def _written(param: click.Parameter) -> str:
-    """Return an option as it is written, and an argument as the usage has it: CONDITION or FILE."""
+    """Return an option as it is written, or an argument as in the usage: CONDITION or FILE."""
     if isinstance(param, click.Argument):
         return " or ".join(re.findall(r"[A-Za-z][\w.:]*", param.human_readable_name))
     return param.opts[0]
@@ -105,24 +105,24 @@ def debug_option() -> click.Option:
 
 
 class Integers(click.ParamType[tuple[int, ...]]):
-    """Whole numbers with commas between them."""
+    """Integers with commas between them."""
 
     name = "N,N,..."
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, ...]:
-        """Return the numbers of *value*."""
+        """Return the integers in *value*."""
         from occupancy_lab.inputs import whole_numbers
 
         try:
             return whole_numbers(self.name, value)
         except InputError:
-            self.fail(f"{quoted(value)} is not whole numbers with commas between them", param, ctx)
+            self.fail(f"{quoted(value)} is not a list of whole numbers with commas", param, ctx)
 
 
 class Number(click.FloatRange):
-    """A number of a range; NaN is in none."""
+    """A number in a range, which never includes NaN."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -135,9 +135,10 @@ class Number(click.FloatRange):
 
 
 class File(click.Path):
-    """The path of a regular file: to read where it must exist, else to write.
+    """The path of a regular file: to be read if it must exist, otherwise to be written.
 
-    Named pipes are refused, which may wait for ever, and devices to read, which may never end.
+    Named pipes are refused, because they may wait forever; so are devices for reading, because they
+    may never end.
     """
 
     def __init__(self, *, exists: bool = False, allow_dash: bool = False) -> None:
@@ -151,27 +152,27 @@ class File(click.Path):
         try:
             mode = Path(path).stat().st_mode
         except (OSError, ValueError):
-            mode = 0  # there is none
+            mode = 0  # there is no such file
         if stat.S_ISFIFO(mode) or (self.exists and not stat.S_ISREG(mode)):
             self.fail(f"{quoted(path)} is not a regular file", param, ctx)
         return path
 
 
 class Names(click.ParamType[tuple[str, ...]]):
-    """Names with commas between them; "all" is none, which whoever takes them understands."""
+    """Names with commas between them; "all" gives none, which callers take as all."""
 
     name = "NAME,NAME,..."
 
     def convert(
         self, value: Any, _param: click.Parameter | None, _ctx: click.Context | None
     ) -> tuple[str, ...]:
-        """Return the names of *value*."""
+        """Return the names in *value*."""
         names = () if value == "all" else str(value).split(",")
         return tuple(name.strip() for name in names)
 
 
 def together(*options: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what gives a command all of *options*, in their order."""
+    """Return a decorator that gives a command all of *options*, in order."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         for option in reversed(options):
@@ -195,7 +196,7 @@ gpu_option = click.option(
     multiple=True,
     metavar="NAME",
     help="h100, sm_90, cuda:90:32, mi300x, gfx942, ...; several with commas. "
-    "Default: the GPU at hand, or h100,mi300x.",
+    "Default: this machine's GPU, or h100,mi300x.",
 )
 triton_option = click.option(
     "--triton",
@@ -226,7 +227,7 @@ runs_option = click.option(
     type=click.IntRange(min=1),
     default=30,
     show_default=True,
-    help="Launches timed of each, at the least.",
+    help="Launches of each to time, at least.",
 )
 resume_option = click.option(
     "--no-resume",
@@ -234,9 +235,7 @@ resume_option = click.option(
     help="Measure anew what the same command measured before it was interrupted.",
 )
 quiet_option = click.option("--quiet", is_flag=True, help="Show no progress.")
-full_option = click.option(
-    "--full", is_flag=True, help="Print all there is to say, not one screen."
-)
+full_option = click.option("--full", is_flag=True, help="Print everything, not just one screen.")
 json_option = click.option(
     "--json", "form", flag_value="json", default="terminal", help="Print JSON."
 )
@@ -253,7 +252,9 @@ format_options = together(
 )
 cache_options = together(
     click.option(
-        "--no-cache", is_flag=True, help="Compile anew and keep nothing, nor in Triton's cache."
+        "--no-cache",
+        is_flag=True,
+        help="Compile anew and keep nothing, not even in Triton's cache.",
     ),
     click.option(
         "--cache-dir",
@@ -265,16 +266,16 @@ cache_options = together(
 )
 matrix_options = together(
     click.option("--cols", type=int, help="Columns of the matrix."),
-    click.option("--rows", type=int, help="Rows of it [default: 4096]."),
+    click.option("--rows", type=int, help="Rows of the matrix [default: 4096]."),
     click.option("--dtype", help="float32, float16 or bfloat16 [default: float32]."),
 )
 matrices_options = together(
     click.option("--cols", type=Integers(), help="Columns of the matrix."),
-    click.option("--rows", type=Integers(), help="Rows of it [default: 4096]."),
-    click.option("--dtype", help="Of float32,float16,bfloat16 [default: float32]."),
+    click.option("--rows", type=Integers(), help="Rows of the matrix [default: 4096]."),
+    click.option("--dtype", help="Some of float32,float16,bfloat16 [default: float32]."),
 )
 measured_options = together(
-    click.option("--rows", type=int, default=4096, show_default=True, help="Rows of it."),
+    click.option("--rows", type=int, default=4096, show_default=True, help="Rows of the matrix."),
     click.option(
         "--dtype", default="float32", show_default=True, help="float32, float16 or bfloat16."
     ),
@@ -286,14 +287,14 @@ described_options = together(
     click.option(
         "--signature",
         metavar="TYPES",
-        help="Its arguments: 'X=*fp16,N=2048,stride=i32:16', or in their order.",
+        help="The arguments: 'X=*fp16,N=2048,stride=i32:16', or in their order.",
     ),
     click.option(
         "--constexpr",
         "constexprs",
         multiple=True,
         metavar="NAME=VALUE",
-        help="A constexpr; repeats. Values with commas between them are a launch each.",
+        help="A constexpr; repeats. Each of several values with commas is a launch.",
     ),
     click.option(
         "--option",
@@ -309,13 +310,13 @@ described_options = together(
         "--assume",
         multiple=True,
         metavar="NAME=VALUE",
-        help="What a tensor, or an argument without a value, holds: 64, or 64*i at index i."
-        " To explain FILE.py:main also what its program asks for: int=64, float=0.5, bool=true.",
+        help="The value of a tensor, or of an argument without one: 64, or 64*i at index i."
+        " For FILE.py:main also values that its program reads: int=64, float=0.5, bool=true.",
     ),
     click.option(
         "--warm",
         is_flag=True,
-        help="Predict times right after the same launch, not with an empty L2 cache; of a FILE.",
+        help="Predict times right after the same launch, not with an empty L2 cache; for a FILE.",
     ),
 )
 any_launch_options = together(
@@ -353,18 +354,18 @@ DESCRIBED = (
     "assume",
     "warm",
 )
-"""What `described_options` give."""
+"""The names of the options in `described_options`."""
 OF_LAUNCH = tuple(name for name in DESCRIBED if name != "options")
-"""Those of them that a matrix has no use for."""
+"""The options among them that do not apply to a matrix."""
 _OF_ANY = (*DESCRIBED, "num_warps", "num_stages", "triton", "compile_timeout", "retry_failed")
 _OF_EITHER = {"launch", "gpus", "no_cache", "form", "full", "source", "quiet", "top"}
 _USUAL = ("rows", "dtype", "kernel", "block_size", "num_warps", "num_stages", "options")
 
 
 def of_launch(launch: str, asked: Mapping[str, Any], *others: str) -> dict[str, Any]:
-    """Return what was *asked* of FILE.py:FUNCTION, *others* among it, as `explain_launch` takes it.
+    """Return the options that apply to FILE.py:FUNCTION, and *others*, for `explain_launch`.
 
-    Raises InputError for an option that a matrix has and a launch has not.
+    Raises InputError for an option that applies only to a matrix.
     """
     taken = {*_OF_ANY, *others}
     given = {name: value for name, value in asked.items() if name in taken and _is_given(value)}
@@ -378,7 +379,7 @@ def of_launch(launch: str, asked: Mapping[str, Any], *others: str) -> dict[str, 
     if foreign:
         msg = f"--{foreign[0].replace('_', '-')} has no use for the launch of {quoted(launch)}"
         if foreign[0] == "measure":
-            msg += f": {context.info_name} measures only launches of a matrix, as --cols gives it"
+            msg += f": {context.info_name} measures only launches on a matrix, given by --cols"
         if ".py" not in launch:
             msg += ", which is no FILE.py:FUNCTION; a kernel of the lab is given as --kernel"
         refuse(msg)
@@ -393,10 +394,10 @@ def of_matrix(
     single: Collection[str] = (),
     foreign: Collection[str] = OF_LAUNCH,
 ) -> dict[str, Any]:
-    """Return what was *asked* of a matrix, without what was left to its default.
+    """Return the options that apply to a matrix, without those left at their defaults.
 
-    Raises InputError where its columns are missing, a launch is described too, by what is *foreign*
-    to a matrix, or an option of *single* has several values.
+    Raises InputError if its columns are missing, if a *foreign* option describes a launch, or if an
+    option of *single* has several values.
     """
     if described := first_given(foreign, asked):
         refuse(
@@ -429,7 +430,7 @@ def _of_both(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def first_given(names: Collection[str], asked: Mapping[str, Any]) -> str | None:
-    """Return the first option of *names* that was given, as it is written; None for none."""
+    """Return the first option of *names* that was given, as it is written, or None."""
     given = next((name for name in names if _is_given(asked[name])), None)
     if given is None:
         return None
@@ -443,11 +444,11 @@ def _is_given(value: object) -> bool:
 
 
 VIEWED = ("where", "sort", "top", "export_csv", "export_json", "export_markdown")
-"""What `view_options` give."""
+"""The names of the options in `view_options`."""
 
 
 def chosen_view(asked: dict[str, Any]) -> tuple[View, Exports]:
-    """Take out of *asked* which rows are shown and the files that they go to, and return them."""
+    """Remove from *asked* which rows are shown and the files for them, and return both."""
     from occupancy_lab.table.rows import Exports, View
 
     given = {name: asked.pop(name) for name in VIEWED}

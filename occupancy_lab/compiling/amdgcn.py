@@ -1,10 +1,11 @@
-"""What one kernel of an AMD code object takes and issues, read from its assembly.
+"""Reads from AMD assembly which resources a kernel takes and which instructions it issues.
 
-The metadata in it (YAML) is what the code object's note holds, and its directives are what the
-kernel descriptor is made of. Sources: LLVM's "User Guide for AMDGPU Backend" (AMDGPUUsage: Code
-Object V3 to V6 Metadata, Kernel Descriptor, compute_pgm_rsrc1), LLVM's "AMDGPU Instruction Syntax"
-(global_, flat_ and buffer_ instructions), and the scalar branch instructions (SOPP) of AMD's
-instruction set guides. A VOPD instruction, two operations in one, is one line and counts once.
+The assembly's metadata (YAML) is the content of the code object's note, and the assembler makes
+the kernel descriptor from its directives. Sources: LLVM's "User Guide for AMDGPU Backend"
+(AMDGPUUsage: Code Object V3 to V6 Metadata, Kernel Descriptor, compute_pgm_rsrc1), LLVM's "AMDGPU
+Instruction Syntax" (global_, flat_ and buffer_ instructions), and the scalar branch instructions
+(SOPP) of AMD's instruction set guides. A VOPD instruction, which does two operations, is one line
+and counts once.
 """
 
 from __future__ import annotations
@@ -22,28 +23,27 @@ if TYPE_CHECKING:
 METADATA_END = "\n\t.end_amdgpu_metadata"
 KERNELS = re.compile(r"^amdhsa\.kernels:\n((?: .*\n)*)", re.MULTILINE)
 ENTRY = re.compile(r"^(?:  -|   ) (\.\w+): +(\S+)$", re.MULTILINE)
-"""A kernel's own key and its value; those of its arguments are indented further."""
+"""A key of the kernel's own metadata, and its value; keys of its arguments are indented further."""
 TARGET = re.compile(r'^\t\.amdgcn_target "[^"\n]*?-(gfx[0-9][\w-]*)[:"]', re.MULTILINE)
 """The gfx name in a target such as amdgcn-amd-amdhsa--gfx90a:sramecc+:xnack-."""
 NEXT_FREE_VGPR = "next_free_vgpr"
-"""The directive of which the assembler makes the descriptor's GRANULATED_WORKITEM_VGPR_COUNT."""
+"""The directive from which the assembler makes the descriptor's GRANULATED_WORKITEM_VGPR_COUNT."""
 ARGUMENT = re.compile(
     r"^ +(?:- )?\.offset: +(\d{1,9})\n +\.size: +(\d{1,9})\n +\.value_kind: +(\w+)$", re.MULTILINE
 )
-"""Where one of a kernel's arguments lies, its bytes, and what it is."""
+"""The offset, the size in bytes and the kind of a kernel's argument."""
 
 AMDGCN_ACCESS = re.compile(
     r"^[ \t]*(global|flat|buffer|scratch)_(load|store)_(\w+)[ \t]+([^\n;]*)", re.MULTILINE
 )
 TO_LDS = r"\blds\b"
-"""The operand with which a load writes to LDS, where its name does not say so."""
+"""The operand that makes a load write to LDS where the instruction's name does not say so."""
 AMDGCN_WIDTHS = (
     (re.compile(r"(?:^|_)dword(?:x(\d+))?$"), 4),
     (re.compile(r"(?:^|_)[us]?short(?:_d16)?(?:_hi)?$"), 2),
     (re.compile(r"(?:^|_)[us]?byte(?:_d16)?(?:_hi)?$"), 1),
 )
 AMDGCN_BITS = re.compile(r"(?:^|_)[bui](8|16|32|64|96|128)$")
-
 
 LINE = re.compile(r"^(?:([\w.$]+):|[ \t]+([a-z]\w*)[ \t]*([^;\n]*))", re.MULTILINE)
 """A label, or an instruction and its operands; directives begin with a dot."""
@@ -58,21 +58,21 @@ KINDS = (
     (re.compile(rf"(?:global|flat|buffer)_load_(?:\w*lds|.*{TO_LDS})"), "async_copies"),
     (re.compile(r"(?:global|flat|buffer)_(?:load|store)"), "global_accesses"),
 )
-"""What is counted by itself; a move between the lanes of a row (DPP) is an ordinary instruction.
+"""The instructions that have a counter of their own, as patterns, and the name of the counter.
 
-A load to LDS is an asynchronous copy, as LDGSTS is: it needs no register, takes the path of a
-global access, and is not waited for until its data is needed. The model then takes num_stages into
-account, and its write to LDS is no instruction of its own.
+A move between the lanes of a row (DPP) has none: it is an ordinary instruction. A load to LDS is an
+asynchronous copy, like LDGSTS: it needs no register, takes the path of a global access, and a wave
+waits for it only when it needs the data. The model therefore takes num_stages into account. The
+load's write to LDS is not a separate instruction.
 """
 UNKNOWN_TARGETS = ("s_setpc", "s_swappc", "s_call", "s_rfe")
-"""Jumps to an address in registers, and calls of a function that is not inlined."""
+"""Jumps to an address in registers, and calls of functions that are not inlined."""
 
 
 def read_amdgcn(assembly: str, kernel_name: str) -> dict[str, Any]:
-    """Return what *kernel_name*, whose code object was made of *assembly*, takes.
+    """Return what *kernel_name* of *assembly* takes, by the names of the fields of Resources.
 
-    It is there by the names of fields of Resources. Raises BinaryError where the assembly is cut
-    off, or holds no such kernel.
+    Raises BinaryError if the assembly is cut off or does not have this kernel.
     """
     kernel = kernel_metadata(assembly, kernel_name)
     return {
@@ -88,14 +88,15 @@ def read_amdgcn(assembly: str, kernel_name: str) -> dict[str, Any]:
 
 
 def kernel_metadata(assembly: str, kernel_name: str) -> Mapping[str, str]:
-    """Return the metadata of *kernel_name*: the text of each key."""
+    """Return the metadata of *kernel_name*: the text of each value by its key."""
     return dict(ENTRY.findall(_kernel_entry(assembly, kernel_name)))
 
 
 def kernel_arguments(assembly: str, kernel_name: str) -> list[tuple[int, int, str]]:
     """Return the offset, the bytes and the kind of each argument of *kernel_name*, in order.
 
-    The last ones, whose kinds begin with hidden_, are the runtime's (AMDGPUUsage, Code Object V5).
+    The runtime adds the last arguments, whose kinds begin with hidden_ (AMDGPUUsage, Code Object
+    V5).
     """
     found = ARGUMENT.findall(_kernel_entry(assembly, kernel_name))
     return [(int(offset), int(size), kind) for offset, size, kind in found]
@@ -123,7 +124,7 @@ def count(kernel: Mapping[str, str], key: str) -> int:
 
 
 def count_or_none(kernel: Mapping[str, str], key: str) -> int | None:
-    """Return the number under *key*, None where it is not there."""
+    """Return the number that the metadata holds under *key*, or None if it has no such key."""
     text = kernel.get(key)
     if text is not None and not re.fullmatch("[0-9]{1,18}", text):
         unreadable(f"The amdgcn's metadata is damaged: {key!r} is {quoted(text)}.")
@@ -131,10 +132,10 @@ def count_or_none(kernel: Mapping[str, str], key: str) -> int | None:
 
 
 def allocated_vgprs(assembly: str, kernel_name: str, wavefront_size: int) -> int | None:
-    """Return the VGPRs that the kernel descriptor asks for: those used, rounded up or padded.
+    """Return the VGPRs that the kernel descriptor asks for: the used VGPRs, rounded up or padded.
 
-    None on an architecture that the table of GPUs does not have, or at another size of waves than
-    it has: no descriptor says how it is rounded.
+    Return None if the table of GPUs lacks the architecture or has another wave size for it: the
+    descriptor itself does not say how VGPRs are rounded.
     """
     used = descriptor_number(assembly, kernel_name, NEXT_FREE_VGPR)
     if TARGET.search(assembly) is None or used is None:
@@ -147,14 +148,14 @@ def allocated_vgprs(assembly: str, kernel_name: str, wavefront_size: int) -> int
 
 
 def architecture_of(assembly: str) -> HipArchitecture | None:
-    """Return the architecture that *assembly* is for; None where the table of GPUs has it not."""
+    """Return the architecture that *assembly* is for, or None if the table of GPUs lacks it."""
     target = TARGET.search(assembly)
     found = None if target is None else architectures().get(target[1])
     return found if isinstance(found, HipArchitecture) else None
 
 
 def descriptor_number(assembly: str, kernel_name: str, directive: str) -> int | None:
-    """Return the number of an .amdhsa_ *directive* of *kernel_name*; None where it is not there."""
+    """Return the number of an .amdhsa_ *directive* of *kernel_name*, or None without it."""
     _, _, behind = assembly.partition(f"\n\t.amdhsa_kernel {kernel_name}\n")
     descriptor = behind.partition("\n\t.end_amdhsa_kernel")[0]
     found = re.search(rf"^\t\t\.amdhsa_{directive} (\d{{1,9}})$", descriptor, re.MULTILINE)
@@ -162,9 +163,10 @@ def descriptor_number(assembly: str, kernel_name: str, directive: str) -> int | 
 
 
 def read_issued(assembly: str, kernel_name: str) -> Issued:
-    """Return what a wave issues of *kernel_name*, whose instructions are in *assembly*.
+    """Return the instructions that a wave issues of *kernel_name*, counted by kind.
 
-    Nothing is known of a kernel that jumps to an address in registers, or is not there.
+    The result is empty (not known) if the kernel jumps to an address in registers, or if *assembly*
+    does not have it.
     """
     labels: dict[str, int] = {}
     branches: dict[int, tuple[str, str]] = {}
@@ -194,20 +196,20 @@ def read_issued(assembly: str, kernel_name: str) -> Issued:
 
 
 def kind_of(instruction: str) -> str | None:
-    """Return the field that *instruction* counts in; None: only in those of all instructions."""
+    """Return the counter of this kind of *instruction*, or None if the kind has no counter."""
     if amdgcn_scratch_width(instruction):
         return "local_loads" if "load" in instruction.partition(" ")[0] else "local_stores"
     return next((kind for form, kind in KINDS if form.match(instruction)), None)
 
 
 def kernel_body(assembly: str, kernel_name: str) -> str:
-    """Return the lines of a kernel between its label and its end; none where it has no label."""
+    """Return the lines of a kernel between its label and its end, or "" if it has no label."""
     _, _, behind = f"\n{assembly}".partition(f"\n{kernel_name}:")
     return behind.partition("\n.Lfunc_end")[0].partition("\n")[2]
 
 
 def amdgcn_widths(assembly: str, *, store: bool) -> Iterator[int]:
-    """Return the bytes of each access to global memory in AMD assembly."""
+    """Return the bytes that each access to global memory in AMD assembly moves per lane."""
     for space, operation, form, operands in AMDGCN_ACCESS.findall(assembly):
         width = amdgcn_width(form)
         if (operation == "store") == store and width and not is_scratch(space, operands):
@@ -215,24 +217,24 @@ def amdgcn_widths(assembly: str, *, store: bool) -> Iterator[int]:
 
 
 def amdgcn_scratch_width(instruction: str) -> int | None:
-    """Return the bytes a lane that *instruction* moves to or from scratch; None: none."""
+    """Return the bytes per lane that *instruction* moves to or from scratch, or None for none."""
     access = AMDGCN_ACCESS.match(instruction)
     return amdgcn_width(access[3]) if access and is_scratch(access[1], access[4]) else None
 
 
 def is_scratch(space: str, operands: str) -> bool:
-    """Tell whether an access is to scratch.
+    """Return whether an access is to scratch.
 
-    A buffer instruction whose address is `off` has none that differs between lanes: it is the
-    scratch of targets without scratch instructions (gfx908, gfx90a, gfx10.3), unless it loads to
-    LDS, which nothing does from scratch.
+    A buffer instruction with `off` as its address has no address that differs between lanes.
+    Targets without scratch instructions (gfx908, gfx90a, gfx10.3) access scratch in this way. Loads
+    to LDS are the exception: nothing loads from scratch to LDS.
     """
     off = re.search(r"(^|,)\s*off\s*,", operands) and not re.search(TO_LDS, operands)
     return space == "scratch" or (space == "buffer" and bool(off))
 
 
 def amdgcn_width(form: str) -> int | None:
-    """Return the bytes a lane of an opcode's last part: 16 of dwordx4 or b128, 2 of d16_b16."""
+    """Return the bytes per lane that an opcode's last part means: 16 for dwordx4 and for b128."""
     bits = AMDGCN_BITS.search(form)
     if bits:
         return int(bits[1]) // 8

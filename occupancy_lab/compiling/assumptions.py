@@ -1,4 +1,4 @@
-"""What a dry run takes values to be that only a GPU could tell, and where it does so."""
+"""The values that a dry run assumes where only a GPU could compute them, and where it does so."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 Value = bool | int | float
 USUAL: dict[str, Value] = {"bool": False, "int": 16, "float": math.nan}
-"""What a value of each kind is taken to be; nan passes through arithmetic, and no grid is empty."""
+"""The value assumed for each kind; nan passes through arithmetic, and 16 makes no grid empty."""
 OWN = (str(Path(__file__).parents[1]), "<")
-"""How the names of files begin that are of this package, and of code that has no file."""
+"""The beginnings of the file names of this package, and of code that is in no file."""
 LIBRARIES = (*(f"{os.sep}{name}{os.sep}" for name in ("torch", "triton")), "torchinductor_")
-"""What the names of files of torch have in them, of Triton, and of what Inductor writes."""
+"""Parts of the file names of torch, of Triton, and of the code that Inductor writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ class Assumed:
     """A value that was assumed at a line."""
 
     place: str
-    """The file and line that asked for it: the innermost that is not of torch or Triton."""
+    """The file and line that needed the value: the innermost outside torch and Triton."""
     use: str
-    """What asked for it: a value, nonzero, a copy to the CPU."""
+    """The operation that needed the value: a value, nonzero, a copy to the CPU."""
     value: str
 
     def __str__(self) -> str:
@@ -38,22 +38,22 @@ class Assumed:
 
 
 class Assumptions:
-    """Takes assumptions, and tells of each."""
+    """Chooses the values that a dry run assumes, and reports each."""
 
     def __init__(self, given: Mapping[str, Value], told: Callable[[Assumed], None]) -> None:
-        """Take what replaces USUAL, by kind, and what is assumed at single lines, "file.py:12".
+        """Replace values of USUAL by those *given* for a kind, or for a single line ("file.py:12").
 
-        *told* is told each assumption that is taken.
+        *told* is called with each assumption.
         """
         self.given = given
         self._told = told
 
     def usual(self, kind: str) -> Value:
-        """Return what a value of *kind*, a key of USUAL, is taken to be."""
+        """Return the value assumed for *kind*, a key of USUAL."""
         return self.given.get(kind, USUAL[kind])
 
     def take(self, use: str, value: Value | str) -> Any:
-        """Note that *value* is assumed for *use*, and return it, or what was given for the line."""
+        """Report that *value* is assumed for *use*; return it, or the value given for this line."""
         line = place()
         for name, given in self.given.items():
             if _is_at(line, name):
@@ -63,26 +63,26 @@ class Assumptions:
 
 
 def _is_at(line: str, name: str) -> bool:
-    """Tell whether a *line*, by its file's path, is the one that is called *name*."""
+    """Return whether *name* means *line*; *line* has the whole path of its file."""
     return line == name or line.endswith(f"{os.sep}{name}")
 
 
 def not_asked_for(given: Mapping[str, Value], assumed: Iterable[Assumed]) -> list[str]:
-    """Return those of *given*, as words, that none of what was *assumed* is by."""
+    """Return the *given* values, as words, that no assumption in *assumed* used."""
     taken = [*assumed]
 
-    def is_by(one: Assumed, name: str, value: Value) -> bool:
+    def used(one: Assumed, name: str, value: Value) -> bool:
         return one.value == str(value) and (name in USUAL or _is_at(one.place, name))
 
     return [
         f"{name}={value}"
         for name, value in given.items()
-        if not any(is_by(one, name, value) for one in taken)
+        if not any(used(one, name, value) for one in taken)
     ]
 
 
 def place() -> str:
-    """Return the file and line that is running: the innermost of no tool, torch or Triton."""
+    """Return the file and line that is running: the innermost outside this tool, torch, Triton."""
     frame = sys._getframe(1)  # noqa: SLF001 - what inspect.currentframe calls
     while frame.f_back is not None and _is_inside(frame.f_code.co_filename):
         frame = frame.f_back
@@ -96,21 +96,21 @@ def _is_inside(file: str) -> bool:
 
 
 def names_value(word: str) -> bool:
-    """Tell whether *word*, NAME=VALUE, names what `given_values` takes: a kind or a line."""
+    """Return whether *word*, NAME=VALUE, names a kind or a line, as `given_values` takes them."""
     name = word.rpartition("=")[0]
     return name in USUAL or name.rpartition(":")[2].isdigit()
 
 
 def given_values(words: Iterable[str]) -> dict[str, Value]:
-    """Return what `--assume` gives, each as KIND=VALUE or FILE.py:LINE=VALUE.
+    """Return the values that `--assume` gives, each as KIND=VALUE or FILE.py:LINE=VALUE.
 
-    Raises InputError for a word that is neither.
+    Raises InputError for any other word.
     """
     found: dict[str, Value] = {}
     for word in words:
         name, _, text = word.rpartition("=")
         if not names_value(word):
-            refuse(f"--assume takes bool=, int=, float= or FILE.py:LINE=, and not {quoted(word)}")
+            refuse(f"--assume takes bool=, int=, float= or FILE.py:LINE=, not {quoted(word)}")
         found[name] = _value(word, text)
     return found
 
@@ -123,4 +123,4 @@ def _value(word: str, text: str) -> Value:
             return kind(text)
         except ValueError:
             continue
-    return refuse(f"--assume takes true, false or a number, and not {quoted(word)}")
+    return refuse(f"--assume takes true, false or a number, not {quoted(word)}")

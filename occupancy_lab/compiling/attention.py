@@ -1,9 +1,9 @@
-"""scaled_dot_product_attention as torch does it on a GPU, where no GPU can be asked.
+"""scaled_dot_product_attention as torch runs it on a GPU, for a machine without that GPU.
 
-Which kernels it takes, and what is done before to a mask and to the sizes of heads, is that of
-torch 2.13 (https://github.com/pytorch/pytorch, aten/src/ATen/native/transformers: attention.cpp,
-sdp_utils_cpp.h and cuda/sdp_utils.cpp), built with CUDA 13, whose cuDNN is the first choice on
-compute capabilities 9 and 10, or with ROCm, whose kernels are AOTriton's.
+The choice of the kernels, and what is done first to a mask and to the sizes of heads, follow torch
+2.13 (https://github.com/pytorch/pytorch, aten/src/ATen/native/transformers: attention.cpp,
+sdp_utils_cpp.h and cuda/sdp_utils.cpp), built with CUDA 13, whose first choice on compute
+capabilities 9 and 10 is cuDNN, or with ROCm, whose kernels are AOTriton's.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ USUAL_ORDER = [
     SDPBackend.MATH,
     SDPBackend.CUDNN_ATTENTION,
 ]
-"""The order in which torch tries them, where a program sets none."""
+"""The order in which torch tries the backends unless the program sets another."""
 PREFER_CUDNN = {9, 10}
 """Major compute capabilities on which cuDNN is tried first."""
 LITTLE_SHARED = {(8, 6), (8, 7), (8, 9), (12, 0), (12, 1)}
-"""Compute capabilities that have too little shared memory for each backward of flash attention."""
+"""Compute capabilities with too little shared memory for every backward of flash attention."""
 AOTRITON = {"gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"}
 """AMD's architectures that have fused attention (torch/testing/_internal/common_cuda.py)."""
 HALVES = {torch.float16, torch.bfloat16}
 ALIGNMENT = 8
-"""What heads are padded to for flash attention, and masks for efficient attention, elements."""
+"""Elements that flash attention pads heads to a multiple of, and efficient attention masks."""
 
 _aten = torch.ops.aten
 _enabled: Any = torch.backends.cuda
@@ -39,7 +39,7 @@ _enabled: Any = torch.backends.cuda
 
 @dataclass(frozen=True, slots=True)
 class _Attention:
-    """A call of scaled_dot_product_attention, and the GPU that it is made on."""
+    """A call of scaled_dot_product_attention, and the GPU on which it is made."""
 
     query: torch.Tensor
     key: torch.Tensor
@@ -49,7 +49,7 @@ class _Attention:
     causal: bool
     grouped: bool
     amd: str | None
-    """The architecture of AMD; None for a GPU of NVIDIA."""
+    """AMD's architecture; None for a GPU of NVIDIA."""
     capability: tuple[int, int]
 
     @property
@@ -58,7 +58,7 @@ class _Attention:
         return torch.is_grad_enabled() and any(one.requires_grad for one in inputs)
 
     def choice(self) -> SDPBackend:
-        """Return what torch would take; RuntimeError where all that could are switched off."""
+        """Return the backend that torch would take; RuntimeError if all that fit are disabled."""
         own = torch._C._get_sdp_priority_order()
         order = [SDPBackend(one) for one in own if one != SDPBackend.OVERRIDEABLE.value]
         if order == USUAL_ORDER and self.amd is None and self.capability[0] in PREFER_CUDNN:
@@ -144,7 +144,7 @@ class _Attention:
         )
 
     def _fits_fused(self, *, grouped: bool) -> bool:
-        """Return whether the sizes are such as all fused kernels take."""
+        """Return whether the sizes fit what all fused kernels require."""
         inputs = self.query, self.key, self.value
         if any(one.dim() != 4 or one.dtype != self.query.dtype for one in inputs):
             return False
@@ -168,7 +168,7 @@ def attention(
 ) -> torch.Tensor:
     """Return the attention of tensors on "cuda", by the kernels that torch takes on the GPU.
 
-    *others* are a mask, the probability of a dropout, and whether the attention is causal.
+    *others* are a mask, the dropout probability, and whether the attention is causal.
     """
     usual: tuple[Any, ...] = (None, 0.0, False)
     mask, dropout, causal = (*others, *usual[len(others) :])
@@ -206,7 +206,7 @@ def _padded(tensor: torch.Tensor) -> torch.Tensor:
 def _aligned(
     mask: torch.Tensor | None, query: torch.Tensor, key: torch.Tensor
 ) -> torch.Tensor | None:
-    """Return a mask as efficient attention takes it: of all heads, in rows that are aligned."""
+    """Return a mask as efficient attention takes it: for all heads, with aligned rows."""
     if mask is None:
         return None
     if mask.stride(-1) != 1 or any(stride % ALIGNMENT for stride in mask.stride()[:-1]):

@@ -1,7 +1,7 @@
-"""From a kernel, a problem, a configuration and a target to the Resources and texts of the result.
+"""Compiles a kernel for a target and reads the Resources and texts of the result.
 
-`warmup` is the door: on Triton's own driver where the target's GPU is here, on an offline driver
-where it is not. Nothing is launched either way.
+Nothing is launched: `warmup` compiles with Triton's own driver if the target's GPU is here, and
+otherwise with an offline driver.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import os
 import re
 import subprocess
@@ -32,7 +33,7 @@ from occupancy_lab.errors import (
     refuse,
     unreadable,
 )
-from occupancy_lab.kernel import OPTIONS
+from occupancy_lab.kernel import OPTIONS, check_is_compiled
 from occupancy_lab.launch import constant_text
 from occupancy_lab.options import KNOBS
 from occupancy_lab.values import Failure, Status
@@ -47,11 +48,11 @@ if TYPE_CHECKING:
     from occupancy_lab.values import Config, Problem, Resources, Target
 
 _COMPILING = threading.RLock()
-"""Triton's active driver and the terminal's descriptors are the whole process's, not a thread's."""
+"""Triton's active driver and the terminal's descriptors belong to the whole process."""
 
 READERS = 5
-"""Goes up whenever the readers of this folder make other numbers of the same binary, so that what
-older ones read of it is not taken from a store."""
+"""To be raised whenever the readers of this folder read other numbers from the same binary, so
+that the store does not return numbers of older readers."""
 
 KEY_VARIABLES = (
     "AMDGCN_ANALYZE_SMALL_TENSOR_RANGE",
@@ -68,15 +69,15 @@ KEY_VARIABLES = (
 """Variables that change a binary and that `get_cache_invalidating_env_vars` leaves out."""
 
 PASSING = (OSError, MemoryError, subprocess.SubprocessError)
-"""What a compile ends with for want of something that the machine may have the next time."""
+"""Errors of a compile that lacked something which the machine may have the next time."""
 COMPLAINT = r"\berror *:|is not defined for option"
-"""What ptxas prints of a kernel or a target that it does not take. It also fails without."""
+"""What ptxas prints if it rejects a kernel or a target. It also fails without printing this."""
 PLACED = re.compile(r"([^\s/]+\.py:\d+):\d+: error:")
-"""Where a later stage of Triton's compiler prints that a kernel is wrong."""
+"""The place of an error in a kernel, as a later stage of Triton's compiler prints it."""
 USUAL_OPTIONS = {*OPTIONS, *KNOBS}
-"""What every launch passes, and both vendors' compilers take."""
+"""The options that every launch passes and that both vendors' compilers take."""
 CUT_OFF = (ValueError, KeyError)
-"""What Triton ends with where a file of its cache is cut off or gone."""
+"""Errors of Triton if a file of its cache is cut off or missing."""
 
 
 @functools.cache
@@ -88,7 +89,7 @@ def triton_version() -> str:
 
 
 def hash_triton() -> None:
-    """Have Triton hash its own files, 0.4 s, which every fork of this process then has."""
+    """Have Triton hash its own files, which takes 0.4 s, so that every fork has the hash."""
     from triton.runtime import cache
 
     with contextlib.suppress(AttributeError):  # older versions have it elsewhere
@@ -96,9 +97,9 @@ def hash_triton() -> None:
 
 
 def resource_key(function: Any, launch: Launch, target: Target) -> dict[str, Any]:
-    """Return everything that can change what *launch* compiles to, as plain JSON values.
+    """Return everything that can change the binary of *launch*, as plain JSON values.
 
-    *function* is the JITFunction that is launched. Raises InputError where Triton interprets it.
+    *function* is the JITFunction that is launched. Raises InputError if Triton interprets kernels.
     """
     _check_compiles()
     from triton._C.libtriton import get_cache_invalidating_env_vars
@@ -127,15 +128,15 @@ def compile_launch(  # noqa: PLR0913 - what a compile depends on
 ) -> Compiled:
     """Return what one program of *launch* takes on *target*, from *store* or a compile.
 
-    *function* is the JITFunction that is launched, and *name* what errors call it. With *present*
-    the target's GPU is here: where Triton can use it, its own driver compiles, the kernel is
-    loaded, and what the driver says of it must equal what the binary says. With a store that keeps
-    nothing, nothing is taken from Triton's own cache nor left there either. The kernel's texts are
-    there with *texts*, and where it was compiled anew; else they are "".
+    *function* is the JITFunction that is launched, and errors call it *name*. *present* means that
+    the target's GPU is here: if Triton can use it, Triton's own driver compiles and loads the
+    kernel, and the driver's numbers must equal those of the binary. If the store keeps nothing,
+    Triton's own cache is neither read nor written. The result has the kernel's texts if *texts* is
+    set or if the kernel was compiled anew; otherwise they are "".
 
-    Raises InputError for arguments that are not *function*'s, TargetError where the installed
-    Triton has no compiler for *target*, CompileError where it cannot compile this kernel,
-    BinaryError where the binary and the driver disagree.
+    Raises InputError for arguments that *function* does not have, TargetError if the installed
+    Triton has no compiler for *target*, CompileError if it cannot compile this kernel, and
+    BinaryError if the binary and the driver disagree.
     """
     key = resource_key(function, launch, target)
     check_options(function, launch, target)
@@ -162,11 +163,11 @@ def _packed_texts(compiled: Any, target: Target) -> str:
 def compile_together(
     launches: Sequence[tuple[Any, Launch]], target: Target, *, present: bool = False
 ) -> list[Compiled | Failure]:
-    """Return what each of *launches*, with its JITFunction, takes on *target*, or why none.
+    """Return what each of *launches*, with its JITFunction, takes on *target*, or its failure.
 
-    They are compiled in threads of this process, as many as there are cores, by Triton's
-    AsyncCompileMode. With *present* Triton's active driver compiles them, and a launch of the same
-    finds it compiled. Raises InputError where the program keeps Triton from compiling.
+    Threads of this process compile them, as many as there are cores, with Triton's
+    AsyncCompileMode. With *present* Triton's active driver compiles, and a later launch of the same
+    kernel finds it compiled. Raises InputError if the program keeps Triton from compiling.
     """
     from concurrent.futures import ThreadPoolExecutor
 
@@ -186,6 +187,7 @@ def compile_together(
 
 
 def _attempt(action: Callable[[Any], Any], argument: Any) -> Any:
+    """Return the result of *action*, or the exception that it raised or that *argument* is."""
     if isinstance(argument, Exception):
         return argument
     try:
@@ -202,7 +204,7 @@ def _finished(compiling: Any) -> Any:
 
 
 def _forget_unfinished(function: Any) -> None:
-    """Remove from *function* the compiles that failed, which Triton up to 3.8 would launch."""
+    """Remove failed compiles from *function*: Triton up to 3.8 would launch them."""
     for kernels, *_ in getattr(function, "device_caches", {}).values():
         for key in [key for key, one in kernels.items() if type(one).__name__ == "FutureKernel"]:
             del kernels[key]
@@ -222,11 +224,10 @@ def _read(outcome: Any, function: Any, target: Target) -> Compiled | Failure:
 def kernel_launch(kernel: Kernel, problem: Problem, config: Config, target: Target) -> Launch:
     """Return the launch of *kernel* for *target*, as `Kernel.launch` does.
 
-    An option of the other vendor's compiler alone is left out. Raises InputError where Triton
-    interprets kernels, and of a kernel of torch operations.
+    Options that only the other vendor's compiler has are left out. Raises InputError if Triton
+    interprets kernels, and for a kernel made of torch operations.
     """
-    if kernel.function is None:
-        refuse(f"{kernel.name} is made of torch operations: Triton compiles nothing of it")
+    check_is_compiled(kernel)
     _check_compiles()
     launch = kernel.launch(problem, config)
     foreign = foreign_options(launch.options(kernel.function).keys() - USUAL_OPTIONS, target)
@@ -235,7 +236,7 @@ def kernel_launch(kernel: Kernel, problem: Problem, config: Config, target: Targ
 
 
 def check_options(function: Any, launch: Launch, target: Target) -> None:
-    """Raise InputError, as Triton would, where *launch* passes an option that there is not."""
+    """Raise InputError, as Triton would, if *launch* passes an option that does not exist."""
     usual = default_options(target)
     unknown = [name for name in launch.options(function) if name not in usual]
     if unknown:
@@ -249,7 +250,7 @@ def check_options(function: Any, launch: Launch, target: Target) -> None:
 
 @contextlib.contextmanager
 def _fresh_cache() -> Iterator[None]:
-    """Let Triton keep a cache of its own in the block, and remove it afterwards."""
+    """Make Triton use an empty cache in the block, which is removed afterwards."""
     try:
         made = tempfile.TemporaryDirectory(prefix="occupancy-lab-", ignore_cleanup_errors=True)
     except OSError as error:
@@ -276,8 +277,8 @@ def _compile_whole(
 ) -> tuple[Any, Resources]:
     """Return Triton's CompiledKernel and its resources.
 
-    Triton believes what lies in its cache. A kernel that a full disk or a power failure cut off
-    there is compiled once more, which puts a whole one in its place.
+    Triton trusts the files in its cache. If a full disk or a power failure cut off a kernel there,
+    the kernel is compiled again, which replaces the files.
     """
     try:
         compiled = _compile(function, launch, target, name, present=present)
@@ -293,7 +294,7 @@ def _compile_whole(
 
 
 def _resources_of(compiled: Any, target: Target) -> Resources:
-    # The readers' patterns take 30 ms to make, which an explanation out of the store does not need.
+    # Making the readers' patterns takes 30 ms, which an explanation out of the store does not need.
     from occupancy_lab.compiling.resources import read_resources
 
     return read_resources(compiled.asm, compiled.metadata, target.backend)
@@ -307,7 +308,7 @@ def _check_compiles() -> None:
 
 
 def _has_active_driver() -> bool:
-    """Tell whether Triton finds a driver: a GPU can be here and torch be built without it."""
+    """Return whether Triton finds a driver: torch may be built without the GPU that is here."""
     from triton.runtime import driver
 
     try:
@@ -330,7 +331,7 @@ def _compile(function: Any, launch: Launch, target: Target, name: str, *, presen
 def _compile_error(
     function: Any, name: str, target: Target, error: Exception, printed: str
 ) -> CompileError:
-    # What fails the probe for a moment tells nothing of the target.
+    # If the probe fails for a passing reason, it says nothing about the target.
     with contextlib.suppress(Exception):
         if _lasts(error) and not can_compile(target):
             return TargetError(f"Triton {triton_version()} has no compiler for {target.name}")
@@ -342,7 +343,7 @@ def _compile_error(
 
 @functools.cache
 def smallest_kernel() -> Any:
-    """Return a kernel that does nothing: what cannot compile this cannot compile anything."""
+    """Return a kernel that does nothing: Triton must compile it to compile anything at all."""
     import triton
 
     @triton.jit  # type: ignore[untyped-decorator] # Triton has no types
@@ -353,9 +354,9 @@ def smallest_kernel() -> Any:
 
 
 def can_compile(target: Target) -> bool:
-    """Tell whether Triton has a compiler for *target*: the smallest kernel there is compiles.
+    """Return whether Triton has a compiler for *target*: whether it compiles the smallest kernel.
 
-    Raises what keeps it from compiling now and need not the next time, such as a full disk.
+    Raises errors that may not occur the next time, such as a full disk.
     """
     try:
         with _COMPILING, captured(), offline(target):
@@ -368,10 +369,10 @@ def can_compile(target: Target) -> bool:
 
 
 def failure_of(error: OccupancyLabError) -> Failure:
-    """Return *error*, for which a launch has no Resources or does not fit, as a value.
+    """Return *error*, which is why a launch has no Resources or does not fit, as a value.
 
-    It lasts where a compiler says it of the kernel. A full disk, too little memory, and a compiler
-    that was killed or ended without a word pass, and so may what is not a compiler's.
+    The failure lasts if a compiler rejected the kernel. Other failures may pass: a full disk, too
+    little memory, a compiler that was killed or ended without a message.
     """
     if isinstance(error, DoesNotFitError | InputError):
         fits_not = isinstance(error, DoesNotFitError)
@@ -392,37 +393,39 @@ def _lasts(error: BaseException) -> bool:
 
 
 def _reason(error: BaseException, printed: str, function: Any) -> str:
-    """Return in one line what the system refused, a compiler printed, or *error* came from."""
+    """Return in one line what the system refused, a compiler printed, or *error* was caused by."""
     chain = [error]
     while (cause := chain[-1].__cause__) is not None:
         chain.append(cause)
     last = chain[-1]
     if isinstance(last, OSError) and last.strerror:
         return f"{last.strerror}{f': {last.filename}' if last.filename else ''}"
-    said = map(_telling_line, (printed, *map(_message, reversed(chain))))
-    reason = next(filter(None, said), "") or _failed_line(last)
+    messages = map(_telling_line, (printed, *map(_message, reversed(chain))))
+    reason = next(filter(None, messages), "") or _failed_line(last)
     places = (*(_place(one, function) for one in reversed(chain)), *PLACED.findall(printed))
     place = next(filter(None, places), "")
     return f"{reason} ({place})" if place else reason
 
 
 def _message(error: BaseException) -> str:
-    """Return what *error* says, without the source of the kernel with which Triton's own begin."""
+    """Return the message of *error* without the kernel's source, with which Triton's begin."""
     return (error.error_message or "") if hasattr(error, "error_message") else str(error)
 
 
 def _failed_line(error: BaseException) -> str:
-    """Return the line that raised *error*, which says nothing itself."""
-    if line := _line_with_caret(str(error)):
-        return line
+    """Return the line of a kernel at a caret in *error*, or else the line that raised *error*."""
+    for before, line in itertools.pairwise(str(error).splitlines()):
+        if line.strip() == "^":
+            return f"it fails at `{before.strip()}`"
     frames = traceback.extract_tb(error.__traceback__)[-1:]
     return type(error).__name__ + "".join(f" at `{frame.line}`" for frame in frames if frame.line)
 
 
 def _place(error: BaseException, function: Any) -> str:
-    """Return the file and line at which Triton says *error* is, "" for none: "softmax.py:12".
+    """Return the file and line of a kernel where *error* of Triton occurred: "softmax.py:12".
 
-    That is a line of *function*, the kernel, or of another one that its file has by name.
+    The line is one of *function*, the kernel, or of another kernel that its file has by name.
+    Return "" if there is no such line.
     """
     from triton.runtime.jit import JITFunction
 
@@ -437,13 +440,6 @@ def _place(error: BaseException, function: Any) -> str:
     return f"{Path(found.fn.__code__.co_filename).name}:{first + number - 1}"
 
 
-def _line_with_caret(text: str) -> str:
-    """Return the line of a kernel's source that a caret below it points at, "" for none."""
-    lines = text.splitlines()
-    carets = [place for place, line in enumerate(lines) if line.strip() == "^" and place]
-    return f"it fails at `{lines[carets[0] - 1].strip()}`" if carets else ""
-
-
 def _telling_line(text: str) -> str:
     if match := re.search(r"\b(?:error|fatal) *: *(\S.*)", text):
         return match[1]
@@ -452,9 +448,9 @@ def _telling_line(text: str) -> str:
 
 
 def load_compiled(function: Any, launch: Launch, target: Target) -> Any:
-    """Compile *launch* on Triton's own driver and load it on the GPU at hand.
+    """Compile *launch* on Triton's own driver, load it on this GPU and return the CompiledKernel.
 
-    Gives Triton's CompiledKernel. Raises CompileError where Triton cannot compile it.
+    Raises CompileError if Triton cannot compile it.
     """
     compiled = _compile(function, launch, target, function.__name__, present=True)
     compiled._init_handles()  # noqa: SLF001 - nothing else loads a kernel without launching it
@@ -462,7 +458,7 @@ def load_compiled(function: Any, launch: Launch, target: Target) -> Any:
 
 
 def _check_loaded(compiled: Any, resources: Resources) -> None:
-    """Load the kernel on the GPU and compare what the driver says with *resources*.
+    """Load the kernel on the GPU and compare the driver's numbers with *resources*.
 
     A kernel that takes more than the GPU has cannot be loaded, so there is nothing to compare.
     """

@@ -1,7 +1,7 @@
-"""What launches compile to: out of the store, or else compiled, each once.
+"""The compiled results of launches: each comes from the store, or else is compiled once.
 
-What lasts is kept, a failure too. Where the work is done is the Compiler's choice: in this process
-what no other one can find, and all else in processes of this machine or on a Dask cluster.
+Results and lasting failures are stored. The Compiler chooses where to compile: functions that only
+this process has are compiled here, all others in processes of this machine or on a Dask cluster.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ if TYPE_CHECKING:
     Outcome = Resources | Failure
 
 TORCH = re.compile(rb"^\s*(import|from) torch\b", re.MULTILINE)
-"""A file that imports torch, which takes seconds."""
+"""Matches a file that imports torch, which takes seconds."""
 INTERRUPTED = Failure(Status.INTERRUPTED, "interrupted before it was compiled")
-"""What became of a launch that was not compiled before Ctrl-C."""
+"""The outcome of a launch that was not compiled before Ctrl-C."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +79,19 @@ class Compilation:
     launch: Launch
     target: Target
     name: str | None = None
-    """What `load_function` finds the function by; None where only this process has it."""
+    """The name for `load_function`; None if only this process has the function."""
     title: str = ""
-    """What messages call the kernel."""
+    """The kernel's name in messages."""
 
     def __str__(self) -> str:
-        """Return the kernel and those of its knobs that the launch sets, for a message."""
+        """Return the kernel and the knobs that the launch sets, for a message."""
         options = self.launch.options(self.function)
         knobs = [f"{name} {options[name]}" for name in KNOBS if name in options]
         return " with ".join([self.title, *([" and ".join(knobs)] if knobs else [])])
 
 
 class Compiler:
-    """What launches compile to, by one Triton."""
+    """Compiles launches with one Triton."""
 
     def __init__(  # noqa: PLR0913 - how to compile
         self,
@@ -117,17 +117,17 @@ class Compiler:
             scheduler: The address of a Dask scheduler whose workers compile instead.
             timeout: Seconds that a compile, or the import of a kernel's file, may take.
             retry_failed: Whether to compile again what the store says cannot be compiled.
-            threads: Whether what only this process has is compiled in threads of it, where a launch
-                of the same finds it; else one after the other.
-            progress: Told what takes long before it is done, and "" after it.
-            counted: Called with the compiles done and to do.
+            threads: Whether threads of this process compile the functions that only it has, so that
+                a later launch finds them compiled; otherwise forks compile them.
+            progress: Called with a sentence before anything slow, and with "" after it.
+            counted: Called with the number of finished compiles and the number of all.
 
-        Raises InputError where no Dask scheduler answers at *scheduler*.
+        Raises InputError if no Dask scheduler answers at *scheduler*.
         """
         if scheduler is not None:
             check_scheduler(scheduler)
         self.store = Store(directory)
-        """Where what is worked out of a compiled kernel is kept too."""
+        """Also keeps what is computed from a compiled kernel."""
         self._triton = triton
         self._here = here
         self._jobs = jobs or cores()
@@ -144,24 +144,24 @@ class Compiler:
 
     @functools.cached_property
     def environment(self) -> Environment:
-        """The Python and the Triton that compile; InputError where there is no such Triton."""
+        """The Python and the Triton that compile; InputError if there is no such Triton."""
         return find_environment(self._triton)
 
     def close(self) -> None:
-        """End the processes; what is compiled later starts others."""
+        """End the processes; later compiles start new ones."""
         while self._processes:
             _, process = self._processes.popitem()
             process.close()
 
     def check_file(self, name: str) -> None:
-        """Raise InputError where *name* is a kernel's file that cannot be imported.
+        """Raise InputError if *name* is a kernel's file that cannot be imported.
 
-        It is imported in a process first, as it may do anything at all. The store remembers a
-        file that was.
+        Another process imports it first, because the import may do anything. The store remembers
+        the files that were imported.
         """
         file = kernel_file(name)
         if file is None or not os.access(file, os.R_OK) or not file.is_file():
-            return  # importing it says why
+            return  # the import itself will say why
         content, known = file.read_bytes(), None
         if self.store.directory is not None:
             versions = f"{sys.version} {triton_version()}".encode()
@@ -169,15 +169,15 @@ class Compiler:
             known = self.store.directory / "imported" / name
         if known is not None and known.exists():
             return
-        with self._said(f"importing {file.name} ..."):
+        with self._progressing(f"importing {file.name} ..."):
             if self._forks(sys.executable) and TORCH.search(content):
                 import torch  # noqa: F401 - for the fork and for this process at once
             failure = self._process(sys.executable).import_file(file, self._timeout)
         if failure is not None and failure.seconds is not None:
             refuse(f"{file} takes longer than {failure.seconds:g} s to import")
         if failure is not None:
-            told = failure.reason.startswith(str(file))
-            refuse(failure.reason if told else f"{file} cannot be imported: {failure.reason}")
+            is_named = failure.reason.startswith(str(file))
+            refuse(failure.reason if is_named else f"{file} cannot be imported: {failure.reason}")
         if known is not None:
             with contextlib.suppress(OSError):
                 make_directory(known.parent.parent)
@@ -187,8 +187,8 @@ class Compiler:
     def resources(self, wanted: Compilation) -> Resources:
         """Return what one program of *wanted* takes.
 
-        Raises InputError for what cannot be asked, and CompileError where Triton cannot compile it
-        or takes longer than it may.
+        Raises InputError for invalid arguments, and CompileError if Triton cannot compile the
+        kernel within the time limit.
         """
         (outcome,) = self.compile([wanted])
         if isinstance(outcome, Resources):
@@ -200,10 +200,10 @@ class Compiler:
         raise CompileError(outcome.reason)
 
     def compile(self, wanted: Sequence[Compilation]) -> list[Outcome]:
-        """Return what each of *wanted* compiles to, or why it does not, in their order.
+        """Return the resources or the failure of each of *wanted*, in order.
 
-        Raises UnfinishedError, with the outcomes, INTERRUPTED those of what is not finished, on
-        Ctrl-C.
+        On Ctrl-C raises UnfinishedError with all outcomes; those of unfinished compiles are
+        INTERRUPTED.
         """
         names = [self._look_up(one) for one in wanted]
         missing = {
@@ -218,10 +218,7 @@ class Compiler:
         return [self._outcomes[name] for name in names]
 
     def texts(self, wanted: Sequence[Compilation]) -> list[Texts | None]:
-        """Return the texts of each of *wanted*, out of the store or by a compile.
-
-        None where it does not compile.
-        """
+        """Return the texts of each of *wanted*, from the store or a compile; None if it fails."""
         found: dict[str, Texts | None] = {}
         missing: dict[str, Compilation] = {}
         names = [self._look_up(one) for one in wanted]
@@ -240,8 +237,12 @@ class Compiler:
         return [found[name] for name in names]
 
     def _look_up(self, wanted: Compilation) -> str:
-        """Return the name of the outcome of *wanted*, which is there now if the store has it."""
-        key, name = self._key(wanted)
+        """Return the key of *wanted* in `_outcomes`, and fill the outcome if the store has it."""
+        if self.environment.is_running:
+            key = resource_key(wanted.function, wanted.launch, wanted.target)
+            name = key_digest(key)
+        else:
+            key, name = None, key_digest([wanted.name, repr(wanted.launch), str(wanted.target)])
         if name in self._outcomes:
             return name
         self._keys[name] = key
@@ -259,15 +260,8 @@ class Compiler:
                 self._outcomes[name] = stored
         return name
 
-    def _key(self, wanted: Compilation) -> tuple[dict[str, Any] | None, str]:
-        """Return the key in the store, which only the Triton that compiles knows, and a name."""
-        if not self.environment.is_running:
-            return None, key_digest([wanted.name, repr(wanted.launch), str(wanted.target)])
-        key = resource_key(wanted.function, wanted.launch, wanted.target)
-        return key, key_digest(key)
-
     def _compile_missing(self, missing: dict[str, Compilation], *, texts: bool = False) -> None:
-        """Compile what is *missing*, and have the *texts* of each here if they are needed."""
+        """Compile what is *missing*, and keep the *texts* of each in memory if they are needed."""
         if not missing:
             return
         self._counted(0, len(missing))
@@ -276,7 +270,7 @@ class Compiler:
         own = {name: one for name, one in missing.items() if one.name is None}
         others = {name: one for name, one in missing.items() if name not in own}
         with (
-            self._said(_what([*missing.values()])),
+            self._progressing(_compiling_words([*missing.values()])),
             contextlib.closing(
                 self._compile_in_threads(own)
                 if self._threads
@@ -299,7 +293,7 @@ class Compiler:
     def _compile_apart(
         self, own: dict[str, Compilation], *, texts: bool
     ) -> Generator[tuple[str, Found]]:
-        """Compile what only this process has, in forks, as a compiler may hang or die."""
+        """Compile functions that only this process has in forks: a compiler may hang or die."""
         apart = {name: one for name, one in own.items() if one.target not in self._here}
 
         def answering(one: Compilation) -> str:
@@ -310,11 +304,11 @@ class Compiler:
             for name, (answer, words) in answers:
                 yield name, self._answered(apart[name], answer, words)
         for name, one in own.items():
-            if name not in apart:  # a driver is of no use in a fork
+            if name not in apart:  # a GPU's driver does not work in a fork
                 yield name, self._compile_here(one, texts=texts)
 
     def _answered(self, one: Compilation, answer: str | None, words: str) -> Found:
-        """Return what a fork found of *one*, or what became of the fork."""
+        """Return the result that a fork sent for *one*, or a failure if the fork hung or died."""
         if answer is None:
             reason = str(CompileTimeoutError.of(str(one), self._timeout, one.target.name))
             return Failure(Status.TIMED_OUT, reason, self._timeout)
@@ -368,7 +362,7 @@ class Compiler:
             yield from compile_here(requests, self._jobs, self._timeout, python, forked=forked)
 
     def _keep(self, name: str, outcome: Found) -> Outcome:
-        """Put an outcome into the store, unless another try may well give another; return it."""
+        """Store an outcome unless a retry may well give another, and return it."""
         key = self._keys[name]
         if isinstance(outcome, Compiled):
             self._texts[name] = outcome.texts
@@ -387,19 +381,19 @@ class Compiler:
         return self._processes[python]
 
     def _forks(self, python: str) -> bool:
-        """Whether what compiles with *python* may be a fork, in which no driver works."""
+        """Return whether a fork may compile for *python*: no GPU's driver works in a fork."""
         return python == sys.executable and not self._here
 
     @contextlib.contextmanager
-    def _said(self, what: str) -> Iterator[None]:
-        self._progress(what)
+    def _progressing(self, sentence: str) -> Iterator[None]:
+        self._progress(sentence)
         try:
             yield
         finally:
             self._progress("")
 
 
-def _what(wanted: Sequence[Compilation]) -> str:
+def _compiling_words(wanted: Sequence[Compilation]) -> str:
     if len(wanted) == 1:
         return f"compiling {wanted[0].title} for {wanted[0].target.name} ..."
     titles = ", ".join(dict.fromkeys(one.title for one in wanted))

@@ -1,14 +1,14 @@
-"""What one kernel of a cubin, an NVIDIA binary, takes: read from the ELF file itself.
+"""Reads from the ELF file of a cubin, an NVIDIA binary, which resources a kernel takes.
 
 NVIDIA does not document the attributes; their numbers are the EIATTR names that `cuobjdump -elf`
-prints, and what is read here agrees with `cuobjdump --dump-resource-usage` in the tests.
+prints, and the tests compare the result with `cuobjdump --dump-resource-usage`.
 
-The little of the ELF format that this takes is read here too. Layout: System V Application Binary
-Interface, "Object Files"; 64-bit little-endian only, as both vendors write it. Everything is
-checked against the length of the file on the way in, and takes time in proportion to it: few
-sections may share bytes, and a name has a longest length. pyelftools checks neither: it misses
-files that lack their last bytes, and takes hours for one with thousands of names of 16 MiB, besides
-2 to 4 ms for a cubin, where this takes 0.3 ms.
+This file also reads the part of the ELF format that it needs. Layout: System V Application Binary
+Interface, "Object Files"; 64-bit little-endian only, as both vendors write it. Every offset is
+checked against the length of the file, and reading takes time proportional to that length: only a
+few sections may share bytes, and names have a maximum length. pyelftools checks neither: it accepts
+files that lack their last bytes, and takes hours for a file with thousands of names of 16 MiB. For
+an ordinary cubin it takes 2 to 4 ms, and this file 0.3 ms.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from occupancy_lab.errors import few_of, unreadable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-
 ZERO_FILLED_SECTION = 8
 """SHT_NOBITS: a section with a size but no bytes in the file."""
 SYMBOL_TABLE = 2
@@ -37,14 +36,14 @@ PROGRAM_HEADER_BYTES = 56
 SYMBOL = "<IBBHQQ"
 
 MOST_SHARED = 2
-"""Sections that a byte may be in on average: from sm_100 on ptxas has the PTX in two."""
+"""Sections that may share a byte on average: from sm_100 on ptxas puts the PTX in two."""
 LONGEST_NAME = 1024
-"""Bytes of a name that are read: a kernel's is its Python function's, behind a short prefix."""
+"""The most bytes of a name that are read: a kernel's is its function's after a short prefix."""
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section: its header's fields, and its bytes (none where it is zero-filled)."""
+    """A section: its header's fields, and its bytes (none if it is zero-filled)."""
 
     name: str
     type: int
@@ -72,7 +71,7 @@ class Elf:
     sections: tuple[Section, ...]
 
     def section(self, name: str) -> Section | None:
-        """Return the first section called *name*, None when there is none."""
+        """Return the first section called *name*, or None."""
         return next((section for section in self.sections if section.name == name), None)
 
     def symbols(self, section: Section) -> tuple[Symbol, ...]:
@@ -96,9 +95,9 @@ def read_elf(binary: bytes, machine: int, machine_name: str) -> Elf:
     """Read the headers and sections of *binary*, which must be for *machine* (e_machine).
 
     Raises:
-        BinaryError: it is not a 64-bit little-endian ELF file, is for another machine (the message
-            calls the expected one *machine_name*), ends before something that it declares, or
-            its sections share too many bytes.
+        BinaryError: *binary* is not a 64-bit little-endian ELF file, is for another machine (the
+            message calls the expected one *machine_name*), ends before something that it
+            declares, or its sections share too many bytes.
     """
     if not binary.startswith(IDENTIFICATION):
         unreadable(f"This is not {machine_name}: it is no 64-bit little-endian ELF file.")
@@ -159,7 +158,7 @@ def string_at(strings: memoryview, offset: int) -> str:
 
 EM_CUDA = 190
 SIZED = 4
-"""The form of an attribute whose content follows it; other forms hold it in the record."""
+"""The form of an attribute whose content follows the record; in other forms it is in the record."""
 MIN_STACK_SIZE = 0x12
 REGCOUNT = 0x2F
 NUM_BARRIERS = 0x4C
@@ -170,7 +169,7 @@ them out in the binary from sm_90 on (the symbol .nv.reservedSmem)."""
 RESERVE_IN_BINARY_FROM = 90
 
 SUBROUTINE = "$__internal_"
-"""How ptxas begins the names of its own subroutines, such as the slow path of a division."""
+"""The prefix of ptxas's own subroutines, such as the slow path of a division."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +178,7 @@ class CubinCode:
 
     whole: memoryview
     own: memoryview
-    """Without the compiler's subroutines, which follow them."""
+    """The instructions without the compiler's subroutines, which come last."""
     arch: int
     """The compute capability without its dot: 90."""
 
@@ -188,16 +187,16 @@ def read_cubin(binary: bytes, kernel_name: str) -> dict[str, Any]:
     """Return what *kernel_name* of the cubin *binary* takes and issues, as fields of Resources.
 
     Raises:
-        BinaryError: it is no cubin, is damaged, or holds no such kernel.
+        BinaryError: *binary* is no cubin, is damaged, or has no such kernel.
     """
     sizes, code = read_sizes(binary, kernel_name)
     return {**sizes, "binary": digest(code.whole), **read_sass(code.own, code.arch)}
 
 
 def read_sizes(binary: bytes, kernel_name: str) -> tuple[dict[str, Any], CubinCode]:
-    """Return how much *kernel_name* of the cubin *binary* takes, and its instructions.
+    """Return the resources that *kernel_name* of the cubin *binary* takes, and its instructions.
 
-    Raises BinaryError as `read_cubin` does, of which this is the quick part.
+    This is the quick part of `read_cubin`. Raises BinaryError as `read_cubin` does.
     """
     elf = read_elf(binary, EM_CUDA, "a cubin")
     arch = compute_capability(elf)
@@ -221,12 +220,12 @@ def read_sizes(binary: bytes, kernel_name: str) -> tuple[dict[str, Any], CubinCo
 
 
 def digest(code: bytes | memoryview) -> int:
-    """Return a number of 48 bits for *code*: two that are equal are the same instructions."""
+    """Return a 48-bit hash of *code*, which identifies the instructions."""
     return int.from_bytes(hashlib.sha256(code).digest()[:6])
 
 
 def compute_capability(elf: Elf) -> int:
-    """Return the architecture that a cubin is for; its place moved with ELF ABI version 8."""
+    """Return the architecture of a cubin; its place in the header moved with ELF ABI version 8."""
     last_with_low_byte = 7
     return elf.flags & 0xFF if elf.abi_version <= last_with_low_byte else elf.flags >> 8 & 0xFF
 
@@ -242,7 +241,7 @@ def kernel_text(elf: Elf, kernel_name: str) -> Section:
 
 
 def own_code(elf: Elf, symbols: Sequence[Symbol], text: Section) -> memoryview:
-    """Return the instructions in *text* without the compiler's subroutines, which follow them."""
+    """Return the instructions in *text* without the compiler's subroutines, which come last."""
     starts = (
         symbol.value
         for symbol in symbols
@@ -254,7 +253,7 @@ def own_code(elf: Elf, symbols: Sequence[Symbol], text: Section) -> memoryview:
 
 
 def sizes_of_functions(elf: Elf, symbols: Sequence[Symbol], kernel_name: str) -> dict[int, int]:
-    """Return the attributes of the whole cubin that are a number for one function, this one's."""
+    """Return the attributes in the cubin's .nv.info that hold a number for *kernel_name*."""
     sizes = {}
     for attribute, content in attributes(elf.section(".nv.info")):
         if attribute in (REGCOUNT, MIN_STACK_SIZE):

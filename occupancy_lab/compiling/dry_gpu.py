@@ -1,6 +1,6 @@
-"""A GPU that is not here, as programs ask torch and Triton for it: limits, streams, graphs.
+"""A GPU that is not here, as torch and Triton describe it to programs: limits, streams, graphs.
 
-Tensors on it are as `gpu_tensors` has them. Times are nan, and nothing is waited for.
+`gpu_tensors` makes the tensors on it. Times are nan, and nothing waits.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu
 
 NAN = float("nan")
-"""What a dry run answers where a time is asked for: it passes through arithmetic, and 0 may not."""
+"""A dry run's answer where a program asks for a time: nan passes through arithmetic, 0 may not."""
 VERSIONS = {"cuda": "12.8", "hip": "6.4"}
-"""What torch.version answers where torch is built without: programs ask whether it is None, and
-torchvision whether it is that of its own."""
+"""The versions in torch.version if torch is built without CUDA or HIP: programs check whether it
+is None, and torchvision compares it with its own."""
 MEMORY_GIB = {
     **dict.fromkeys(("t4", "v100"), 16),
     **dict.fromkeys(("a10", "a30", "l4", "rtx3090", "rtx4090", "rx7900xtx"), 24),
@@ -49,17 +49,16 @@ MEMORY_GIB = {
     "mi355x": 288,
     "rx9070xt": 16,
 }
-"""The memory of each GPU as its data sheet has it, for programs that ask how much there is."""
+"""The memory of each GPU by its data sheet, for programs that ask how much there is."""
 SHARED_WITHOUT_ASKING = 48 << 10
-"""Bytes of shared memory that a block of CUDA may have without asking for more."""
-
+"""Bytes of shared memory that a CUDA block may have without opting in to more."""
 
 SEED = 0
-"""What the numbers that a program draws begin with, where it says nothing else."""
+"""The seed of a program's random numbers unless the program sets one."""
 
 
 def seed() -> None:
-    """Have random, NumPy and torch draw the same numbers in each run, and for each GPU."""
+    """Have random, NumPy and torch draw the same numbers in every run and for every GPU."""
     import torch
 
     random.seed(SEED)
@@ -67,24 +66,24 @@ def seed() -> None:
     with contextlib.suppress(ImportError):
         import numpy as np
 
-        np.random.seed(SEED)  # noqa: NPY002 - what programs draw from that make no generator
+        np.random.seed(SEED)  # noqa: NPY002 - programs without a generator draw from it
 
 
 def capability(gpu: Gpu) -> tuple[int, int]:
-    """Return what torch.cuda.get_device_capability answers: (9, 0) for sm_90, (9, 4) for gfx942."""
+    """Return what torch.cuda.get_device_capability does: (9, 0) for sm_90, (9, 4) for gfx942."""
     digits = gpu.target.arch.removeprefix("gfx").split("-")[0]
     size = 2 if gpu.target.backend == "hip" else 1
     return int(digits[:-size]), int(digits[-size], 16)
 
 
 def memory_bytes(gpu: Gpu) -> int | None:
-    """Return the device memory; None where the data sheet is not known."""
+    """Return the device memory, or None if the data sheet is not known."""
     memory = MEMORY_GIB.get(gpu.key)
     return None if memory is None else memory << 30
 
 
 def torch_properties(gpu: Gpu) -> Properties:
-    """Return what torch.cuda.get_device_properties answers."""
+    """Return the result of torch.cuda.get_device_properties."""
     limits, (major, minor) = gpu.architecture, capability(gpu)
     values = {
         "name": gpu.title,
@@ -109,14 +108,14 @@ def torch_properties(gpu: Gpu) -> Properties:
 
 
 def nvsmi(gpu: Gpu, attributes: Sequence[str]) -> list[int | None]:
-    """Return what triton.testing.nvsmi answers: the clocks of its multiprocessors, MHz."""
+    """Return the result of triton.testing.nvsmi: the clocks of the SMs, MHz."""
     clocks = {f"clocks.{one}.sm": gpu.boost_mhz for one in ("max", "current")}
     known = Properties(clocks, gpu.title)
     return [known[name] if name in known else getattr(known, name) for name in attributes]
 
 
 class Properties(dict[str, Any]):
-    """Answers by name, as items or attributes; InputError for what an architecture leaves open."""
+    """Values as items or attributes; InputError for those that an architecture leaves open."""
 
     def __init__(self, values: dict[str, Any], title: str) -> None:
         super().__init__(values)
@@ -136,16 +135,16 @@ class Properties(dict[str, Any]):
 
 
 class DryDriver(OfflineDriver):
-    """Triton's driver as a script asks it: an OfflineDriver that knows the GPU too."""
+    """Triton's driver as a script sees it: an OfflineDriver that also knows the GPU."""
 
     def __init__(self, gpu: Gpu) -> None:
         super().__init__(gpu.target)
         self.gpu = gpu
-        """What the package's own hooks and `tuned` ask for."""
+        """For the package's own hooks and `tuned`."""
 
     @property
     def utils(self) -> DryDriver:
-        """Return what has `get_device_properties`."""
+        """Return the object that has `get_device_properties`."""
         return self
 
     def get_device_properties(self, _device: object = 0) -> Properties:
@@ -163,27 +162,27 @@ class DryDriver(OfflineDriver):
         return Properties(values, gpu.title)
 
     def get_device_capability(self, _device: object = 0) -> tuple[int, int]:
-        """Return the compute capability, or its like on AMD."""
+        """Return the compute capability, or its equivalent on AMD."""
         return capability(self.gpu)
 
     def get_active_torch_device(self) -> Any:
-        """Return "cuda:0", which AMD's GPUs are to torch too."""
+        """Return "cuda:0", which torch also calls AMD's GPUs."""
         import torch
 
         return torch.device("cuda", 0)
 
     def get_device_interface(self) -> Any:
-        """Return torch.cuda, as it is patched."""
+        """Return the patched torch.cuda."""
         import torch
 
         return torch.cuda
 
     def get_benchmarker(self) -> Any:
-        """Return what autotuners time with."""
+        """Return the function with which autotuners time."""
         return do_bench
 
     def get_empty_cache_for_benchmark(self) -> None:
-        """Return nothing: no cache is cleared."""
+        """Return nothing: there is no cache to clear."""
 
     def clear_cache(self, _cache: object) -> None:
         """Do nothing."""
@@ -193,7 +192,7 @@ class DryDriver(OfflineDriver):
 
 
 def do_bench(call: Callable[[], object], *_: object, **keywords: Any) -> float | list[float]:
-    """Call what is to be timed once, and return nan where triton.testing.do_bench has a time."""
+    """Run *call* once, and return nan where triton.testing.do_bench returns a time."""
     call()
     quantiles = keywords.get("quantiles")
     if quantiles is not None and len(quantiles) > 1:
@@ -202,7 +201,7 @@ def do_bench(call: Callable[[], object], *_: object, **keywords: Any) -> float |
 
 
 class _Idle:
-    """A stream, an event, a graph or what makes one current: whatever is called does nothing."""
+    """A stream, an event, a graph, or their context manager: all its methods do nothing."""
 
     cuda_stream = stream_id = device_index = 0
     device_type = 1
@@ -244,7 +243,7 @@ class _Idle:
 
 
 def _idle(name: str) -> type[_Idle]:
-    """Return a class that has the methods of a class of torch.cuda, which subclasses may call."""
+    """Return a class with the methods of a class of torch.cuda, which subclasses may call."""
     import torch
 
     names = {one for one in dir(getattr(torch.cuda, name, None)) if not one.startswith("_")}
@@ -252,7 +251,7 @@ def _idle(name: str) -> type[_Idle]:
 
 
 class _Products(_Idle):
-    """A library of NVIDIA's as Triton's tutorials call it: nobody knows what it multiplies."""
+    """NVIDIA's library that Triton's tutorials call; nobody knows the values that it computes."""
 
     def __getattr__(self, name: str) -> Any:
         from occupancy_lab.compiling.gpu_tensors import forget
@@ -263,7 +262,7 @@ class _Products(_Idle):
 
 
 def _answer(value: Any = None) -> Callable[..., Any]:
-    """Return a function of its own, as torch tells functions apart, that answers *value*."""
+    """Return a new function that answers *value*: torch tells functions apart by identity."""
     return lambda *_, **__: value
 
 
@@ -292,7 +291,7 @@ CLASSES = (
 
 
 def _torch_cuda(gpu: Gpu, generator: Any) -> dict[str, Any]:
-    """Return what stands in torch.cuda, whose random numbers *generator* draws."""
+    """Return the replacements for torch.cuda, whose random numbers *generator* draws."""
     classes = {name: _idle(name) for name in CLASSES}
     memory = memory_bytes(gpu) or 0
     return {
@@ -319,7 +318,7 @@ def _torch_cuda(gpu: Gpu, generator: Any) -> dict[str, Any]:
 
 
 class _Pinned:
-    """Pinned memory of the CPU, which a kernel may be given: the addresses of what is pinned."""
+    """Keeps the addresses of pinned memory of the CPU, which a kernel may be given."""
 
     def __init__(self) -> None:
         import torch
@@ -327,12 +326,14 @@ class _Pinned:
 
         self._addresses: set[int] = set()
         keep: Callable[[], object] = _device_constructors
-        keep()  # torch's own functions, which those made here call
+        keep()  # caches torch's own functions, which the functions made here call
         names = ("empty", "zeros", "ones", "full", "rand", "randn", "tensor", "empty_like")
         self.makers = {name: self._making(getattr(torch, name)) for name in names}
         self.methods = {
             "pin_memory": lambda own, *_: self._pin(own.clone()),
-            "is_pinned": lambda own, *_: self._is_pinned(own),
+            "is_pinned": lambda own, *_: (
+                own.is_cpu and own.untyped_storage().data_ptr() in self._addresses
+            ),
         }
 
     def _pin(self, made: Any) -> Any:
@@ -349,17 +350,14 @@ class _Pinned:
 
         return making
 
-    def _is_pinned(self, own: Any) -> bool:
-        return own.is_cpu and own.untyped_storage().data_ptr() in self._addresses
-
 
 @contextlib.contextmanager
 def offline_torch(
     gpu: Gpu, assumptions: Assumptions, unseen: Callable[[str], None]
 ) -> Iterator[None]:
-    """Make torch and Triton answer in the block as if *gpu* were here.
+    """Make torch and Triton behave in the block as if *gpu* were here.
 
-    *unseen* is told each operation of a library that cannot be run, whose launches are missing.
+    *unseen* is called with each library operation that cannot run here, whose launches are missing.
     """
     from unittest import mock
 
@@ -370,11 +368,11 @@ def offline_torch(
     from occupancy_lab.compiling.gpu_tensors import gpu_tensors
 
     autograd: Any = torch.autograd
-    run_backward = autograd._engine_run_backward  # noqa: SLF001 - what backward calls
-    as_text: Any = torch._tensor_str._tensor_str  # noqa: SLF001 - what print shows of a tensor
+    run_backward = autograd._engine_run_backward  # noqa: SLF001 - backward calls it
+    as_text: Any = torch._tensor_str._tensor_str  # noqa: SLF001 - print calls it for a tensor
 
     def run_here(*args: Any, **kwargs: Any) -> Any:
-        with torch.autograd.set_multithreading_enabled(False):  # the library has no thread for it
+        with torch.autograd.set_multithreading_enabled(False):  # there is no thread for this GPU
             return run_backward(*args, **kwargs)
 
     driver = triton.runtime.driver
@@ -427,11 +425,11 @@ def offline_torch(
 
 
 def _generators() -> Any:
-    """Return a class whose objects are torch's generators, those of a GPU with a state like its."""
+    """Return a class of torch's generators; those of a GPU have a state like the real ones."""
     import torch
 
     class Generator(torch.Generator):
-        """A generator of random numbers of the CPU, whatever device is asked."""
+        """A generator of the CPU, whatever the device; that of a GPU has an offset too."""
 
         of_gpu: bool
         offset: int

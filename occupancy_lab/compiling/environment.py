@@ -1,6 +1,6 @@
-"""A Python with a Triton of some version: the one at hand, one that is given, or one that is made.
+"""A Python with some version of Triton: the running one, a given one, or one that is made.
 
-Those that are made lie beside the store of compiled resources, one a version, and are made once.
+Each environment is made once, and kept beside the store of compiled resources.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ import triton
 from importlib.metadata import version
 print(version("triton"))
 """
-"""Without the working directory on its path, for which an old Python has no option."""
+"""Runs without the working directory on the path, for which an old Python has no option."""
 ANSWERING = 60.0
 """Seconds that a Python may take to say which Triton it has."""
 MAKING = 1800.0
-"""Seconds that an environment may take to be made: Triton is 200 MB from the network."""
+"""Seconds that making an environment may take: Triton is a download of 200 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Environment:
 
     @property
     def is_running(self) -> bool:
-        """Return whether it is the interpreter that runs this."""
+        """Return whether this is the running interpreter."""
         return self.python == sys.executable
 
 
@@ -57,14 +57,13 @@ def running_environment() -> Environment:
 
 
 def find_environment(wanted: str | None) -> Environment:
-    """Return the environment that *wanted* means: a Triton version, a Python, or a venv's folder.
+    """Return the environment for *wanted*: a Triton version, a Python, or a venv's folder.
 
-    None is the one of this process.
+    None means the environment of this process. An environment for another version than the running
+    Triton's is made unless there is one; this takes a minute, so a note on standard error comes
+    first.
 
-    An environment for a version other than the running Triton's is made if there is none yet; a
-    note on standard error says so first, as that takes a minute.
-
-    Raises InputError where *wanted* is none of these, or there is no such Triton to be had.
+    Raises InputError if *wanted* is none of these, or if the Triton version cannot be installed.
     """
     if wanted is None or wanted in (sys.executable, triton_version()):
         return running_environment()
@@ -81,14 +80,14 @@ def find_environment(wanted: str | None) -> Environment:
             f"{wanted} is neither a Triton version, such as 3.6.0, nor a Python interpreter, nor"
             " the folder of a virtual environment"
         )
-    # A venv's python is a link; where it leads to has not the venv's packages.
+    # A venv's python is a link; the Python that it leads to lacks the venv's packages.
     return Environment(str(path.absolute()), _ask(path.absolute(), wanted))
 
 
 def triton_python(version: str) -> str:
-    """Return the interpreter of an environment with Triton *version*, made where there is none.
+    """Return the interpreter of an environment with Triton *version*, which is made if needed.
 
-    Raises InputError where none can be made.
+    Raises InputError if it cannot be made.
     """
     root = store_directory()
     directory = root / "triton" / version
@@ -109,9 +108,9 @@ def triton_python(version: str) -> str:
 
 
 def _check_owned(*paths: Path) -> None:
-    """Raise InputError where somebody else can have put there what lies at one of *paths*.
+    """Raise InputError if somebody else may have put a file or folder at one of *paths*.
 
-    It would be run: each must belong to the user or to root, and no others may write to it.
+    Its code would run: each must belong to the user or to root, and nobody else may write to it.
     """
     for path in paths:
         try:
@@ -122,12 +121,12 @@ def _check_owned(*paths: Path) -> None:
         if not owners <= {os.getuid(), 0} or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             refuse(
                 f"{path} belongs to another user or can be written by others, who may have put"
-                " there what would be run; remove it, or make it yours alone (chmod go-w)"
+                " code there that would run; remove it, or make it yours alone (chmod go-w)"
             )
 
 
 def _make(version: str, directory: Path) -> None:
-    """Make an environment beside its place and move it there in one step."""
+    """Make an environment in a temporary folder beside *directory*, and rename it in one step."""
     directory.parent.mkdir(mode=0o755, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".") as folder:
         made = Path(folder) / version
@@ -137,7 +136,7 @@ def _make(version: str, directory: Path) -> None:
         try:
             made.rename(directory)
         except OSError:
-            # Another process was faster, and its environment is as good.
+            # Another process was faster; its environment serves as well.
             if not directory.exists():
                 raise
 
@@ -150,8 +149,8 @@ def _run(command: list[str], version: str) -> None:
         reason = f"it takes longer than {MAKING:g} s"
     if reason is not None:
         refuse(
-            f"no environment for Triton {version} could be made: {reason}; give one that has it, as"
-            " the path of its Python"
+            f"no environment for Triton {version} could be made: {reason}; give the path of a"
+            " Python that has it"
         )
 
 
@@ -165,9 +164,9 @@ def _reason(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def _answer(python: Path) -> list[str] | None:
-    """Return what *python* says of itself: its version, its Triton's; None for no Python.
+    """Return the lines that *python* prints: its version and its Triton's; None if it is no Python.
 
-    Raises InputError where it says nothing for long.
+    Raises InputError if it does not answer in time.
     """
     try:
         done = child.run([str(python), "-c", ASK], ANSWERING, stderr=subprocess.DEVNULL)

@@ -1,4 +1,4 @@
-"""How many instructions one warp issues, from where a kernel's jumps lead.
+"""Counts the instructions that one warp issues, from a kernel's jumps.
 
 Source of the terms: Aho, Lam, Sethi and Ullman, "Compilers", 8.4 (flow graphs of basic blocks) and
 9.6.6 (natural loops).
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """Where an instruction leads besides to the next one."""
+    """A jump of an instruction to another one."""
 
     target: int | None
-    """The number of the instruction that it leads to; None where the program ends."""
+    """The number of the target instruction; None where the program ends."""
     always: bool
-    """Whether the next instruction never follows it."""
+    """Whether it always jumps, so that the next instruction never follows."""
 
 
 Issued: TypeAlias = dict[str, int | None]
-"""What one warp issues, by the names of COUNTERS; empty where nothing is known."""
+"""The instructions that one warp issues, by the names of COUNTERS; empty if nothing is known."""
 
 WHOLE = ("instructions", "loop_instructions", "stall_cycles", "local_traffic")
 KINDS = tuple(name for name in COUNTERS if name not in WHOLE)
-"""The kinds of instructions that are counted by themselves, in one pass of the loop."""
+"""The kinds of instructions with a counter of their own, for one pass of the loop."""
 
 MOST_SIDE_ENTRIES = 32
-"""Edges back into a loop with another way in that are tried before nothing is known of a kernel,
-for each may walk through all of it. Compilers write loops with one way in."""
+"""Back edges into loops with a second entry that are tried, since each may walk through the whole
+kernel; with more, nothing is known of the kernel. Compilers write loops with one entry."""
 
 MOST_LOOPS = 1000
-"""Edges back that `natural_loops` looks at, for each may walk through all of a kernel."""
+"""Back edges that `natural_loops` looks at, since each may walk through the whole kernel."""
 
 
 def count_issued(
@@ -51,12 +51,13 @@ def count_issued(
 ) -> Issued:
     """Return what a warp issues of *length* instructions, numbered from 0 where a program starts.
 
-    *jumps* has the instructions that lead elsewhere, *local* the bytes that an instruction moves
-    to or from local memory, *kinds* which of KINDS one is, *stalls* the cycles from each to its
-    next where they are known. Every instruction that can be reached counts once: both sides of a
-    branch do, and one whose predicate is off does, for it is issued too. The loop is the natural
-    loop with the most instructions, so the outer one of two nested ones; any other loop counts as
-    one pass. Nothing is known where a program can leave the instructions otherwise than by ending.
+    *jumps* has the instructions that jump, *local* the bytes that an instruction moves to or from
+    local memory, *kinds* the kind (of KINDS) of an instruction, and *stalls* the cycles from each
+    instruction to its next, if they are known. Every reachable instruction counts once: both sides
+    of a branch count, and an instruction whose predicate is off counts, because it is issued too.
+    The loop is the natural loop with the most instructions, so the outer one of two nested loops;
+    any other loop counts as one pass. Nothing is known if a program can leave the instructions
+    other than by ending.
     """
     blocks = _blocks(length, jumps)
     successors = {start: _successors(block, jumps) for start, block in blocks.items()}
@@ -93,14 +94,14 @@ def _blocks(length: int, jumps: Mapping[int, Jump]) -> dict[int, range]:
 
 
 def _successors(block: range, jumps: Mapping[int, Jump]) -> list[int]:
-    """Return the blocks that can follow *block*, whether there are such blocks or not."""
+    """Return the starts of the blocks that can follow *block*, whether such blocks exist or not."""
     jump = jumps.get(block[-1])
     following = [] if jump and jump.always else [block.stop]
     return following if jump is None or jump.target is None else [*following, jump.target]
 
 
 def _walk(successors: Mapping[int, list[int]]) -> tuple[dict[int, None], list[tuple[int, int]]]:
-    """Return the blocks that can be reached, first met first, and the edges back to the way."""
+    """Return the reachable blocks in the order of the walk, and the back edges."""
     reached, way, back_edges = {0: None}, {0}, []
     left = [(0, iter(successors[0]))]
     while left:
@@ -124,10 +125,10 @@ def _outer_loops(
     successors: Mapping[int, list[int]],
     back_edges: Iterable[tuple[int, int]],
 ) -> list[set[int]] | None:
-    """Return the blocks of each natural loop that is in no other; None where too much is tried.
+    """Return the blocks of each outermost natural loop, or None with too many side entries.
 
-    *reached* has the blocks as a walk first met them, so the header of a loop before those of the
-    loops in it. Loops with the same header are one loop.
+    *reached* has the blocks in the order of a walk, so the header of a loop comes before those of
+    the loops in it. Loops with the same header are one loop.
     """
     predecessors = defaultdict(list)
     for block in reached:
@@ -158,8 +159,9 @@ def _outer_loops(
 def natural_loops(successors: Mapping[int, Sequence[int]]) -> dict[int, set[int]]:
     """Return the blocks of each natural loop by its header, outer loops first.
 
-    *successors* has the blocks that can follow each one, of which 0 is the first. Loops with the
-    same header are one loop, and what has several ways in is none; so is what is behind MOST_LOOPS.
+    *successors* has the blocks that can follow each block; block 0 is the first. Loops with the
+    same header are one loop. A cycle with several entries is no loop. Loops beyond MOST_LOOPS back
+    edges are left out.
     """
     if 0 not in successors:
         return {}
@@ -184,9 +186,9 @@ def natural_loops(successors: Mapping[int, Sequence[int]]) -> dict[int, set[int]
 def _body(
     latch: int, loop: Container[int], predecessors: Mapping[int, Sequence[int]]
 ) -> set[int] | None:
-    """Return what leads to *latch* and is not yet in *loop*, which has its header.
+    """Return the blocks that lead to *latch* and are not yet in *loop*, which has its header.
 
-    None where the start leads to it without passing the header.
+    Return None if the start leads to *latch* without passing the header.
     """
     body: set[int] = set()
     left = [latch]

@@ -1,8 +1,9 @@
-"""Makes torch's library take it that a GPU is here, as autograd and moves of tensors ask it.
+"""Makes torch's library believe that a GPU is here, for autograd and for copies of tensors.
 
-They ask objects of C++: what sets the current device and its streams, and what knows of GPUs. Their
-tables of virtual functions are copied, and those that would fail are replaced in the copy by
-functions that return a number. Which function is where say the header files that torch comes with.
+Autograd and copies ask C++ objects: one sets the current device and its streams, another knows of
+GPUs. The objects' virtual function tables are copied, and in the copies the functions that would
+fail are replaced by functions that return a number. The header files that come with torch say which
+function is at which place.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
 CUDA, META = 1, 14
 """Types of devices as torch's library numbers them."""
 CUDA_0 = CUDA
-"""The device cuda:0, whose index is the second byte, and its default stream."""
+"""The device cuda:0, whose index is in the second byte; also the device's default stream."""
 GUARDS = "_ZN3c104impl26device_guard_impl_registryE"
-"""What sets the current device, one for each type of device."""
+"""The objects that set the current device, one for each type of device."""
 HOOKS = "_ZN2at6detail12getCUDAHooksEv"
-"""What returns what knows of GPUs."""
+"""The function that returns the object that knows of GPUs."""
 GUARD_HEADER = "c10/core/impl/DeviceGuardImplInterface.h"
 HOOK_HEADERS = "ATen/detail/AcceleratorHooksInterface.h", "ATen/detail/CUDAHooksInterface.h"
 GUARD_ANSWERS = dict.fromkeys(
@@ -54,7 +55,7 @@ _Table = ctypes.c_void_p * MOST_FUNCTIONS
 
 
 def _returning(number: int) -> bytes:
-    """Return machine code of a function that returns *number*, and 0 as a second word."""
+    """Return machine code of a function that returns *number*, and 0 as the second word."""
     if platform.machine() == "x86_64":
         return b"\xb8" + number.to_bytes(4, "little") + b"\x31\xd2\xc3"
     words = 0xD2800000 | number << 5, 0xD2800001, 0xD65F03C0
@@ -62,7 +63,7 @@ def _returning(number: int) -> bytes:
 
 
 def _functions(*headers: str) -> list[str]:
-    """Return the virtual functions that *headers* of torch declare, of a destructor two."""
+    """Return the virtual functions that *headers* of torch declare, each destructor twice."""
     found = []
     for header in headers:
         text = (Path(torch.__file__).parent / "include" / header).read_text("utf-8")
@@ -73,7 +74,7 @@ def _functions(*headers: str) -> list[str]:
 
 
 def _answering(table: int, names: list[str], answers: Mapping[str, int], code: mmap.mmap) -> Any:
-    """Return a copy of a *table* of functions, of which those in *answers* return a number."""
+    """Return a copy of a *table* of functions in which those in *answers* return a number."""
     copy = _Table.from_buffer_copy(_Table.from_address(table))
     for place, name in enumerate(names):
         if name in answers:
@@ -84,7 +85,7 @@ def _answering(table: int, names: list[str], answers: Mapping[str, int], code: m
 
 @contextlib.contextmanager
 def gpu_presence() -> Iterator[None]:
-    """Have torch's library take it in the block that there is a GPU of CUDA."""
+    """Make torch's library believe in the block that there is a CUDA GPU."""
     if platform.machine() not in MACHINES:
         refuse(f"a dry run needs a CPU of {' or '.join(MACHINES)}")
     libraries = Path(torch.__file__).parent / "lib"

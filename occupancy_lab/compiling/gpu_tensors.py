@@ -1,13 +1,14 @@
-"""Tensors of torch on "cuda" without a GPU: each has an address and a shape, and no memory.
+"""Tensors of torch on "cuda" without a GPU: each has an address and a shape, but no memory.
 
-Torch's dispatcher is given a kernel of CUDA for each operation, which works out the result's shape
-on torch's "meta" device. All else of torch is as on a GPU: autograd, autocast, FakeTensorMode,
-torch.compile, and the operations that libraries register, which are called and launch kernels.
+For every operation, torch's dispatcher gets a CUDA kernel that computes the result's shape on
+torch's "meta" device. Everything else in torch works as on a GPU: autograd, autocast,
+FakeTensorMode, torch.compile, and the operations that libraries register, which really run and
+launch kernels.
 
 Small tensors have values too: a storage that holds what the program itself made has a twin on the
-CPU, on which each operation is done as well. What a kernel writes is not known. Where it decides
-something, an assumption is taken: floats are drawn from a normal distribution where they are sorted
-or compared, and a value that is asked for is what `assumptions` says.
+CPU, on which each operation also runs. The values that a kernel writes are not known. Where they
+decide something, they are assumed: floats that are sorted or compared are drawn from a normal
+distribution, and a value that the program reads is what `assumptions` says.
 """
 
 from __future__ import annotations
@@ -32,28 +33,28 @@ if TYPE_CHECKING:
     from occupancy_lab.compiling.assumptions import Assumptions
 
 MOST_KNOWN = 1 << 22
-"""Elements of a tensor of integers or bools whose values are computed."""
+"""Largest tensor of integers or bools whose values are computed, elements."""
 MOST_FLOATS = 1 << 12
-"""Elements of a tensor of floats whose values are computed: they seldom decide what is launched."""
+"""Largest tensor of floats whose values are computed: they seldom decide what is launched."""
 ALIGNMENT = 512
-"""Bytes that an address is a multiple of, as those of torch's allocator are."""
+"""Addresses are multiples of this many bytes, as those of torch's allocator are."""
 DL_CUDA, DL_FLOAT = 2, 2
 """A device and a dtype as DLPack numbers them."""
 OTHERS = {"aten::_to_copy", "aten::copy_", "aten::allclose", "aten::_fused_rms_norm"}
-"""Operations that a GPU has a kernel for and the CPU has none, but a composition of others."""
+"""Operations with a kernel on a GPU that are compositions of other operations on the CPU."""
 WITHOUT_TRITON = {"aten", "prims", "c10d", "_c10d_functional", "inductor", "torchvision"}
 """Namespaces of operations that launch no kernel of Triton."""
 ACROSS = {"copy_", "index", "_unsafe_index", "index_put", "index_put_", "_index_put_impl_"}
-"""Operations that take tensors of the GPU and of the CPU."""
+"""Operations that take tensors of the GPU together with tensors of the CPU."""
 OVERWRITING = {"copy_", "fill_", "zero_"}
-"""Operations whose first tensor's values do not matter."""
+"""Operations that overwrite their first tensor without reading it."""
 TRUE = {"all", "equal", "allclose"}
-"""What of tensors that are not known is taken to be true."""
+"""Operations whose result is assumed to be true for tensors without known values."""
 CHOOSING = {"nonzero", "masked_select"}
-"""Operations that take all of what is not known which of it they choose."""
+"""Operations that are assumed to choose every element of a tensor without known values."""
 
 PRODUCTS = {"mm", "bmm", "addmm", "baddbmm"}
-"""Operations that can be given the dtype of their result, for which torch has no rule on "meta"."""
+"""Operations that accept a dtype for their result, for which torch has no rule on "meta"."""
 
 _aten = torch.ops.aten
 _key = torch._C.DispatchKey
@@ -75,7 +76,7 @@ class _Capsule(ctypes.Structure):
 
 @cache
 def _first() -> tuple[torch.Tensor, Any]:
-    """Return a tensor of 16 floats on "cuda", of which all others are made, and what it lies in."""
+    """Return a tensor of 16 floats on "cuda", from which all others are made, and its memory."""
     sizes = (ctypes.c_int64 * 2)(16, 1)
     at = ctypes.addressof(sizes)
     capsule = _Capsule(1 << 30, (DL_CUDA, 0), 1, (DL_FLOAT, 32, 1, 0), at, at + 8, 0, None, None)
@@ -92,25 +93,25 @@ def _of_dtype(dtype: torch.dtype) -> torch.Tensor:
 
 
 def _by_cpu_kernel(op: Any, *args: Any) -> Any:
-    """Call the CPU's kernel of a view or a change of storage, which fits each device."""
+    """Call the CPU's kernel of a view or a change of storage, which works for any device."""
     return op.redispatch(torch._C.DispatchKeySet(_key.CPU), *args)
 
 
 def _place(tensor: torch.Tensor, storage: Any, like: torch.Tensor) -> torch.Tensor:
-    """Let *tensor* lie in *storage* as *like* lies in its own."""
+    """Give *tensor* the place in *storage* that *like* has in its own storage."""
     where = like.storage_offset(), like.shape, like.stride()
     op = _aten.set_.source_Storage_storage_offset
     return _by_cpu_kernel(op, tensor, storage, *where)  # type: ignore[no-any-return]
 
 
 def _tensor_in(storage: Any, like: torch.Tensor) -> torch.Tensor:
-    """Return a tensor on "cuda" that lies in *storage* as *like* lies in its own."""
+    """Return a tensor on "cuda" with the place in *storage* that *like* has in its own."""
     made = _by_cpu_kernel(_aten.as_strided.default, _of_dtype(like.dtype), [0], [1], 0)
     return _place(made, storage, like)
 
 
 def _stand_in(tensor: torch.Tensor, storage: Any) -> torch.Tensor:
-    """Return a tensor of another device that lies in *storage* as *tensor* does in its own."""
+    """Return a tensor in *storage*, of another device, placed there as *tensor* is in its own."""
     made = torch.empty(0, dtype=tensor.dtype, device=storage.device)
     where = tensor.storage_offset(), tensor.shape, tensor.stride()
     return made.set_(storage, *where)
@@ -125,7 +126,7 @@ def _bytes(number: int, device: str = "cpu") -> Any:
 
 
 def _twin(tensor: torch.Tensor) -> Any:
-    """Return the storage on the CPU that has the values of *tensor*, or None."""
+    """Return the storage on the CPU with the values of *tensor*, or None if they are not known."""
     return getattr(tensor.untyped_storage(), "twin", None)
 
 
@@ -140,12 +141,12 @@ def _know(tensor: torch.Tensor, twin: Any, *, assumed: bool) -> None:
 
 
 def forget(argument: Any) -> None:
-    """Take it that no values are known of the tensors of *argument*."""
+    """Mark the values of all tensors in *argument* as not known."""
     if isinstance(argument, tuple | list):
         for one in argument:
             forget(one)
         return
-    # Of a descriptor, or what triton.reinterpret wraps.
+    # `base` is that of a descriptor, or of what triton.reinterpret wraps.
     tensor = getattr(argument, "base", argument)
     storage = getattr(tensor, "untyped_storage", lambda: None)()  # libraries have tensors too
     if isinstance(storage, torch.UntypedStorage) and storage.device.type == "cuda":
@@ -153,7 +154,7 @@ def forget(argument: Any) -> None:
 
 
 def values_of(argument: Any) -> tuple[int, ...] | None:
-    """Return what `held_on_cpu` would of a tensor on "cuda"; None where no values are known."""
+    """Return `held_on_cpu` for a tensor on "cuda", or None if its values are not known."""
     if not isinstance(argument, torch.Tensor) or not argument.is_cuda:
         return None
     twin = _twin(argument)
@@ -182,16 +183,16 @@ def _tensors(values: Any) -> list[torch.Tensor]:
 class _Done:
     result: Any
     stand_ins: dict[int, torch.Tensor]
-    """That of each tensor on "cuda", by its id."""
+    """The stand-in of each tensor on "cuda", by the tensor's id."""
 
 
 class GpuTensors:
     """The kernels of torch's operations on a GPU that is not here."""
 
     def __init__(self, assumptions: Assumptions, unseen: Callable[[str], None]) -> None:
-        """Take assumptions where values are asked for that are not known.
+        """Assume values that the program reads and that are not known.
 
-        *unseen* is told the name of each operation of a library that cannot be run here.
+        *unseen* is called with the name of each library operation that cannot run here.
         """
         self._assumptions = assumptions
         self._unseen = unseen
@@ -212,7 +213,7 @@ class GpuTensors:
         return torch._C._construct_storage_from_data_pointer(address, device, nbytes)
 
     def call(self, op: Any, *args: Any, **kwargs: Any) -> Any:
-        """Do *op* as a kernel of CUDA does it."""
+        """Do *op* as a CUDA kernel would."""
         namespace, _, name = op._schema.name.partition("::")
         if namespace not in WITHOUT_TRITON:
             self._unseen(op._schema.name)
@@ -242,7 +243,7 @@ class GpuTensors:
     def _computed(
         self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shaped: _Done | None
     ) -> _Done | None:
-        """Return *op* done on values, drawn ones where they are not known; None where it is not."""
+        """Return *op* done on values, drawn where they are not known; None if it is not done."""
         gpu = [one for one in _tensors((args, kwargs)) if one.is_cuda]
         unknown = [one for one in gpu if _twin(one) is None]
         if not op._schema.name.startswith(("aten::", "prims::")):
@@ -266,7 +267,7 @@ class GpuTensors:
             return None
 
     def _with_values(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """Return *tensor* on the CPU, with values that are drawn where they are not known."""
+        """Return *tensor* on the CPU, with drawn values if its values are not known."""
         twin = _twin(tensor)
         if twin is not None:
             return _stand_in(tensor, twin)
@@ -284,7 +285,7 @@ class GpuTensors:
         shaped: _Done | None,
         real: _Done | None,
     ) -> Any:
-        """Return the result of *op* as tensors on "cuda", with values where there are some."""
+        """Return the result of *op* as tensors on "cuda", with values where they are known."""
         assumed = any(_twin(one) is None or _is_assumed(one) for one in gpu)
         if shaped is None and assumed:
             self._assumptions.take(op._schema.name.partition("::")[2], "as drawn")
@@ -335,7 +336,7 @@ class GpuTensors:
         return tensor
 
     def _filled(self, op: Any, leaf: torch.Tensor, gpu: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Return what is assumed of a result that decides something and rests on large tensors."""
+        """Return the assumed values of a small result that was computed from unknown values."""
         name = op._schema.name.partition("::")[2]
         value = self._assumptions.usual(_kind(leaf))
         if name in TRUE:
@@ -385,7 +386,7 @@ class GpuTensors:
 
 
 def _let_be_known(tensor: torch.Tensor) -> None:
-    """Give a storage that *tensor* is the whole of a twin again."""
+    """Give *tensor* a twin again if it fills its whole storage."""
     nbytes = tensor.untyped_storage().nbytes()
     whole = tensor.is_contiguous() and tensor.numel() * tensor.element_size() == nbytes
     if tensor.is_cuda and _twin(tensor) is None and whole and _is_small(tensor):
@@ -421,7 +422,7 @@ def _done(
 
 
 def _has_numbers(op: Any, args: tuple[Any, ...]) -> bool:
-    """Return whether numbers are among *args* where *op* takes tensors, as torch passes them on."""
+    """Return whether *args* has numbers where *op* takes tensors, as torch passes them on."""
     kinds = (str(argument.type) for argument in op._schema.arguments)
     return any(
         kind == "Tensor" and isinstance(one, int | float | complex)
@@ -432,16 +433,16 @@ def _has_numbers(op: Any, args: tuple[Any, ...]) -> bool:
 def _shaped(
     op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], gpu: Sequence[torch.Tensor]
 ) -> _Done | None:
-    """Return *op* done on tensors without values; None where its shapes depend on values."""
+    """Return *op* done on tensors without values; None if the result's shape depends on values."""
     try:
         return _done(op, args, kwargs, _on_meta, "meta")
     except (RuntimeError, NotImplementedError) as error:
         if "meta" not in str(error).lower():
             raise
-        if not op._schema.returns:  # it changes its arguments alone
+        if not op._schema.returns:  # it only changes its arguments
             return _Done(None, {id(one): _on_meta(one) for one in gpu})
         if sum(one.numel() for one in gpu) > 1 << 26:
-            refuse(f"{op._schema.name} needs the values of a tensor, and a dry run computes none")
+            refuse(f"{op._schema.name} needs the values of a tensor, but a dry run computes none")
         return None
 
 
@@ -455,7 +456,7 @@ def _written(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tor
 
 
 def _without_masks(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the arguments of an indexing with the places of what its masks choose."""
+    """Return the arguments of an indexing, with each mask replaced by the indices it selects."""
     if len(args) == 1 or not isinstance(args[1], list | tuple):
         return args
     indices: list[Any] = []
@@ -466,7 +467,7 @@ def _without_masks(args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _check_devices(name: str, tensors: Sequence[torch.Tensor]) -> None:
-    """Raise what torch raises where tensors of the CPU are among those of the GPU."""
+    """Raise what torch raises if tensors of the CPU are mixed with tensors of the GPU."""
     devices = {one.device.type for one in tensors if one.dim()}
     if len(devices) > 1 and name not in ACROSS:
         msg = (
@@ -478,7 +479,7 @@ def _check_devices(name: str, tensors: Sequence[torch.Tensor]) -> None:
 
 @contextlib.contextmanager
 def gpu_tensors(assumptions: Assumptions, unseen: Callable[[str], None]) -> Iterator[None]:
-    """Have torch make tensors on "cuda" in the block without a GPU, as GpuTensors does."""
+    """Make torch create tensors on "cuda" in the block without a GPU, as GpuTensors does."""
     import warnings
     from unittest import mock
 
@@ -487,7 +488,7 @@ def gpu_tensors(assumptions: Assumptions, unseen: Callable[[str], None]) -> Iter
     redispatch = overload.redispatch
 
     def redispatch_here(op: Any, keys: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call the kernel of a copy that serves each device, which would look for CUDA's own."""
+        """Call the copy's own kernel here instead of the generic one, which would look for CUDA."""
         if op is _aten.copy_.default and keys.has(_key.CompositeExplicitAutograd):
             return kernels.call(op, *args, **kwargs)
         return redispatch(op, keys, *args, **kwargs)
@@ -495,7 +496,7 @@ def gpu_tensors(assumptions: Assumptions, unseen: Callable[[str], None]) -> Iter
     library: Any = torch.library.Library
     named, others = library("aten", "IMPL"), library("_", "IMPL")
     try:
-        with warnings.catch_warnings(action="ignore"):  # that a kernel of CUDA is replaced
+        with warnings.catch_warnings(action="ignore"):  # torch warns of each replaced kernel
             for name in _names():
                 named.impl(name, partial(_call, kernels, name), "CUDA", allow_override=True)
             for key in ("CUDA", "AutogradCUDA"):
@@ -509,7 +510,7 @@ def gpu_tensors(assumptions: Assumptions, unseen: Callable[[str], None]) -> Iter
 
 
 def _names() -> Iterator[str]:
-    """Return the operations of torch that the CPU or a GPU has a kernel for."""
+    """Return the operations of torch that have a kernel for the CPU or for a GPU."""
     names = set(OTHERS)
     for key in ("CPU", "CUDA"):
         names |= set(torch._C._dispatch_get_registrations_for_dispatch_key(key))

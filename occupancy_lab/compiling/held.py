@@ -1,4 +1,4 @@
-"""What small tensors of whole numbers hold that a launch is given and only reads."""
+"""Finds the values of small integer tensors that a launch only reads."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from occupancy_lab.kernel import Variant
 
 MOST_TOLD = 1 << 14
-"""Whole numbers of a tensor that are told of a launch."""
+"""The largest number of values that a launch keeps of a tensor."""
 TENSORS = {"Tensor", "Parameter", "Buffer"}
-"""The classes of torch's tensors that have values: those of others may have none."""
+"""The classes of torch's tensors that have values; tensors of other classes may have none."""
 
 
 def with_values(
@@ -25,9 +25,10 @@ def with_values(
     keywords: Mapping[str, Any],
     read: Callable[[Any], tuple[int, ...] | None],
 ) -> list[Variant]:
-    """Return the variants of a launch with what is in the tensors that it is given.
+    """Return the variants of a launch together with the values of its tensors.
 
-    *read* tells what is in an argument, or None. What the kernel may write to is left out.
+    *read* returns the values of an argument, or None. Tensors that the kernel may write to are left
+    out.
     """
     variants = list(found)
     if not variants:
@@ -35,8 +36,8 @@ def with_values(
     function = variants[0].function
     written = written_parameters(function)
     named = {**dict(zip(function.arg_names, arguments, strict=False)), **keywords}
-    told = {name: read(value) for name, value in named.items() if name not in written}
-    values = {name: held for name, held in told.items() if held is not None}
+    read_values = {name: read(value) for name, value in named.items() if name not in written}
+    values = {name: known for name, known in read_values.items() if known is not None}
     return [
         dataclasses.replace(one, launch=dataclasses.replace(one.launch, values=values))
         for one in variants
@@ -46,23 +47,23 @@ def with_values(
 def held_on_cpu(argument: Any) -> tuple[int, ...] | None:
     """Return the whole numbers or bools from a tensor's address to the end of its storage.
 
-    None for what is no tensor of torch on the CPU, for floats, and for more than MOST_TOLD numbers.
+    None for anything but a torch tensor on the CPU, for floats, and for more than MOST_TOLD values.
     """
     if not getattr(argument, "is_cpu", False) or type(argument).__name__ not in TENSORS:
         return None
     if argument.is_floating_point() or argument.is_complex():
         return None
     places = argument.untyped_storage().nbytes() // argument.element_size()
-    told = places - argument.storage_offset()
-    if not 0 < told <= MOST_TOLD:
+    count = places - argument.storage_offset()
+    if not 0 < count <= MOST_TOLD:
         return None
-    return tuple(map(int, argument.detach().as_strided((told,), (1,)).tolist()))
+    return tuple(map(int, argument.detach().as_strided((count,), (1,)).tolist()))
 
 
 WRITES = re.compile("store|atomic|to_global|asm|scatter")
-"""What is in the name of a function of the language that writes to what it is given."""
+"""Matches the names of Triton's functions that write to their arguments."""
 READS = re.compile("load|gather")
-"""What is in the name of one that returns what it read: no address of an argument."""
+"""Matches the names of Triton's functions that return what they read, never an address."""
 
 
 def written_parameters(function: Any) -> frozenset[str]:
@@ -72,7 +73,7 @@ def written_parameters(function: Any) -> frozenset[str]:
 
 @cache
 def _read(function: Any, callers: tuple[Any, ...]) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the parameters that *function* may write to, and those whose addresses it returns."""
+    """Return the parameters that *function* may write to, and those whose address it returns."""
     every = frozenset(getattr(function, "arg_names", ()))
     try:
         body = ast.parse(function.src)
@@ -81,7 +82,7 @@ def _read(function: Any, callers: tuple[Any, ...]) -> tuple[frozenset[str], froz
     if function in callers:
         return every, every
     reader = _Reader(function, callers)
-    for _ in range(len(every)):  # until no name stands for more addresses
+    for _ in range(len(every)):  # until no name stands for another address
         before = sum(map(len, reader.roots.values()))
         reader.visit(body)
         if sum(map(len, reader.roots.values())) == before:
@@ -90,7 +91,7 @@ def _read(function: Any, callers: tuple[Any, ...]) -> tuple[frozenset[str], froz
 
 
 class _Reader(ast.NodeVisitor):
-    """Finds the names that stand for addresses, and those that are written to."""
+    """Finds which parameters' addresses each name may stand for, and which are written to."""
 
     def __init__(self, function: Any, callers: tuple[Any, ...]) -> None:
         self._function = function
@@ -135,13 +136,13 @@ class _Reader(ast.NodeVisitor):
 
     @staticmethod
     def _given(node: ast.Call, called: Any, names: frozenset[str]) -> list[ast.AST]:
-        """Return what a call gives for the parameters *names* of the function *called*."""
+        """Return the arguments of a call for the parameters *names* of the function *called*."""
         given = dict(zip(called.arg_names, node.args, strict=False))
         given |= {one.arg: one.value for one in node.keywords}
         return [value for name, value in given.items() if name in names]
 
     def _called(self, node: ast.Call) -> Any:
-        """Return the JITFunction that is called, None for a function of the language."""
+        """Return the JITFunction that is called, or None for a function of Triton's language."""
         found: Any = getattr(self._function, "__globals__", {})
         for name in _dotted(node.func):
             found = found.get(name) if isinstance(found, dict) else getattr(found, name, None)

@@ -1,4 +1,4 @@
-"""Where Inductor keeps what it writes; and its kernels in a dry run, which it does not launch."""
+"""The folder of Inductor's cache, and Inductor's kernels in a dry run, which launches none."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 HELPERS = "torch._inductor.runtime.triton_helpers"
 HEURISTICS = "torch._inductor.runtime.triton_heuristics"
 ENVIRONMENT = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
-"""Has Inductor load its kernels here: its own processes would compile them for a GPU at hand."""
+"""Makes Inductor load its kernels in this process: its workers would compile for a real GPU."""
 CACHE_TAG = "occupancy-lab, attention of the GPU"
-"""Keeps what is compiled here apart in Inductor's cache, whose keys know nothing of a dry run."""
+"""Separates what a dry run compiles in Inductor's cache, whose keys know nothing of a dry run."""
 
 
 def cache_directory() -> str:
-    """Return where Inductor keeps its cache, as torch's `cache_dir_utils` has it, there or not."""
+    """Return Inductor's cache folder as torch's `cache_dir_utils` does; it may not exist."""
     if chosen := os.environ.get(CACHE_VARIABLE):
         return chosen
     try:
@@ -38,7 +38,7 @@ def cache_directory() -> str:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Patches modules of Inductor as they are imported, which a program does late or never."""
+    """Patches modules of Inductor when they are imported, which a program does late or never."""
 
     def __init__(self, patches: dict[str, Callable[[Any], None]]) -> None:
         self._patches = patches
@@ -62,9 +62,9 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 @contextlib.contextmanager
 def compiled_models(note: Callable[..., None]) -> Iterator[None]:
-    """Have Inductor's kernels given to *note* in the block where they would be launched.
+    """Pass Inductor's kernels to *note* in the block instead of launching them.
 
-    It takes the JITFunction, each configuration's keywords and grid, and the arguments.
+    *note* takes the JITFunction, the keywords and grid of each configuration, and the arguments.
     """
     from unittest import mock
 
@@ -114,7 +114,7 @@ def _configurations(
         names = [
             name for name in tuner.fn.arg_names if name not in set_by_it and name not in constants
         ]
-        names += tuner.inductor_meta.get("extra_launcher_args", ())  # the grid that a user gave
+        names += tuner.inductor_meta.get("extra_launcher_args", ())  # a grid given by the user
         given = {**constants, **set_by_it, **dict(zip(names, args, strict=False))}
         grid = heuristics.GridExpr.from_meta(tuner.inductor_meta, config).eval_slow(given)
         keywords = {**config.kwargs, "num_warps": config.num_warps, "num_stages": config.num_stages}

@@ -1,8 +1,8 @@
-"""What the further processes of a script launch: its forks, and the Pythons that it starts.
+"""The launches of a script's further processes: its forks, and the Pythons that it starts.
 
-Each of them has a file in a folder of the script's own process. It writes there what it launches
-when it launches it, as it may be killed, and what that compiles to, as nobody can ask it later. It
-has the file locked for as long as it lives.
+Each process has a file in a folder of the script's own process. It notes a launch there as soon as
+it makes the launch, because it may be killed, and it notes the compiled result, because nobody can
+ask for it later. It locks the file for as long as it lives.
 """
 
 from __future__ import annotations
@@ -30,52 +30,52 @@ if TYPE_CHECKING:
 
 SUFFIX = ".notes"
 ENDING = 10.0
-"""Seconds that further processes may take to end after the script."""
+"""Seconds that further processes may take to end after the script ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptLaunch:
-    """A launch that a script makes; what is no plain value in it is its text."""
+    """A launch that a script makes; values that are not plain are replaced by their text."""
 
     bound: BoundLaunch
     place: str
-    """The file and line of the launch line that made it first: bench.py:12."""
+    """The file and line of the launch line that made it first, such as bench.py:12."""
     call: int
-    """Which launch line that was: the configurations of an autotuner are of one."""
+    """The number of that launch line; all configurations of an autotuner share it."""
     times: int
-    """How often it is made."""
+    """How often the launch is made."""
     tuned: Mapping[str, Plain]
-    """What the autotuner's configuration sets, by name; empty where nothing is tuned."""
+    """The values set by the autotuner's configuration, by name; empty without an autotuner."""
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A launch that has a tensor which a Feed handed over before."""
+    """A launch that uses a tensor which a Feed passed on before."""
 
     launch: int
-    """Its index."""
+    """The launch's index."""
     of: str
-    """What the first launch of the Feed calls the tensor."""
+    """The tensor's name in the first launch of the Feed."""
     name: str
-    """What this launch calls it."""
+    """The tensor's name in this launch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """A launch of which tensors lie in the memory of those of the launch right before it."""
+    """A launch whose tensors share memory with those of the launch right before it."""
 
     before: int
-    """The index of that launch."""
+    """The index of the launch before."""
     after: int
     tensors: tuple[tuple[str, str], ...]
-    """What the one and the other call each."""
+    """The name of each shared tensor in the launch before and in the launch after."""
     uses: tuple[Use, ...] = ()
-    """The launches that have one of them later, in their order."""
+    """The later launches that use one of these tensors, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What the launch compiles to that is *index* in the same file."""
+    """The compiled result of launch number *index* in the same file."""
 
     index: int
     outcome: Resources | Failure
@@ -83,52 +83,52 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """The process whose file it is."""
+    """The process that writes this file."""
 
     pid: int
 
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """An operation of a library that could not be run, whose launches are missing."""
+    """A library operation that could not run, so that its launches are missing."""
 
     operation: str
 
 
 Told = str | Unseen | Assumed
-"""What went wrong, as a sentence, what could not be run, or what was assumed."""
+"""A failure as a sentence, an operation that could not run, or an assumption."""
 
 
 class Notes:
-    """The file of a process, or of one that is to be forked: the fork has the lock too."""
+    """The file of a process, or of a fork that is to be made, which inherits the lock."""
 
     def __init__(self, folder: Path) -> None:
         self._file, _ = tempfile.mkstemp(SUFFIX, dir=folder)
         fcntl.flock(self._file, fcntl.LOCK_EX)
 
     def write(self, noted: Began | ScriptLaunch | Compiled | Told | int) -> None:
-        """Note a new launch, what it compiles to, a launch by its index, or something else."""
+        """Note a new launch, its compiled result, a repeated launch's index, or something else."""
         os.write(self._file, to_line(noted).encode() + b"\n")
 
     def close(self) -> None:
-        """Leave the file to the process that was forked, if any."""
+        """Close the file here; a forked process keeps it open."""
         os.close(self._file)
 
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """What a further process launched."""
+    """The launches of a further process."""
 
     pid: int | None
-    """None where it ended before it could say so."""
+    """None if the process ended before it noted its id."""
     has_ended: bool
     calls: tuple[tuple[tuple[ScriptLaunch, Resources | Failure], ...], ...]
-    """What each launch line launched, of an autotuner several."""
+    """The launches of each launch line; an autotuner makes several."""
     told: tuple[Told, ...]
 
 
 def read_notes(folder: Path) -> Iterator[Noted]:
-    """Return what the processes launched whose files are in *folder*, once they have ended."""
+    """Return the launches of the processes with files in *folder*, once they have ended."""
     until = time.monotonic() + ENDING
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         has_ended = _has_ended(path, until)
@@ -160,7 +160,7 @@ def read_notes(folder: Path) -> Iterator[Noted]:
 
 
 def _has_ended(path: Path, until: float) -> bool:
-    """Wait for the end of the process whose file is at *path*, but not after *until*."""
+    """Wait until *until* at the latest for the end of the process with the file at *path*."""
     with path.open("rb") as file:
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Triton for a GPU that is not here: a driver that it compiles with."""
+"""Triton for a GPU that is not here: a driver with which it compiles."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ def gpu_target(target: Target) -> Any:
 
 @cache
 def default_options(target: Target) -> Mapping[str, Any]:
-    """Return every option of Triton's compiler for *target* and the value that it has unasked.
+    """Return every option of Triton's compiler for *target* with its default value.
 
-    Raises TargetError where the installed Triton has no compiler for *target*.
+    Raises TargetError if the installed Triton has no compiler for *target*.
     """
     from triton.compiler.compiler import make_backend
 
     try:
         with warnings.catch_warnings(action="ignore"):  # 3.9 warns of a default that will change
             found: Mapping[str, Any] = vars(make_backend(gpu_target(target)).parse_options({}))
-    except Exception:  # noqa: BLE001 - it is told in other words
+    except Exception:  # noqa: BLE001 - the refusal says it in other words
         refuse(f"the installed Triton has no compiler for {target.name}", TargetError)
     return found
 
 
 OTHERS = {"cuda": Target("hip", "gfx942", 64), "hip": Target("cuda", "90", 32)}
-"""A target of the other vendor, by a target's backend."""
+"""A target of the other vendor, by the backend of a target."""
 
 
 def foreign_options(names: Collection[str], target: Target) -> set[str]:
-    """Return those of *names* that are options of the other vendor's compiler alone."""
+    """Return those of *names* that are options of only the other vendor's compiler."""
     if not names:
         return set()
     try:
@@ -82,9 +82,9 @@ class OfflineDriver:
 
 @contextlib.contextmanager
 def offline(target: Target) -> Iterator[None]:
-    """Make Triton compile for *target* inside the block, whatever GPU is or is not here.
+    """Make Triton compile for *target* inside the block, whether or not a GPU is here.
 
-    What it leaves in Triton's cache is as `whole_entries` has it.
+    Compiles leave files in Triton's cache as under `whole_entries`.
     """
     from triton.runtime import driver
 
@@ -100,22 +100,23 @@ def offline(target: Target) -> Iterator[None]:
 
 @contextlib.contextmanager
 def whole_entries() -> Iterator[None]:
-    """Have compiles of the block leave in Triton's cache whole entries or none.
+    """Make compiles in the block leave only whole entries in Triton's cache.
 
-    Triton writes each file as soon as it is made, and those stay where a later step fails, hangs or
-    crashes: here all are written with the last. A class of the user's own keeps its own way.
+    Triton writes each file as soon as it is made, and the files stay if a later step fails, hangs
+    or crashes. Here all files are written together with the last one. A cache manager class that
+    the user has set stays in use.
     """
     from triton import knobs
     from triton.runtime.cache import FileCacheManager
 
-    if knobs.cache.manager_class is not None or knobs.compilation.use_ir_loc:  # which reads them
+    if knobs.cache.manager_class is not None or knobs.compilation.use_ir_loc:  # it reads the files
         yield
         return
     folders: list[str] = []
     kept = {*TEXTS, *BINARIES.values(), "json"}
 
     class Manager(FileCacheManager):  # type: ignore[misc] # Triton has no types
-        """Keeps the files of an entry in memory until its metadata come."""
+        """Keeps the files of an entry in memory until its metadata is written."""
 
         def __init__(self, key: str, **which: bool) -> None:
             super().__init__(key, **which)
@@ -127,7 +128,7 @@ def whole_entries() -> Iterator[None]:
             path: str = self._make_path(filename)
             if self._held is None or filename.rpartition(".")[2] not in kept:
                 return str(super().put(data, filename, binary))
-            # A module of MLIR is another one after the next step.
+            # The next step changes a module of MLIR, so its text is taken now.
             self._held[filename] = data if isinstance(data, bytes) else str(data)
             if filename.endswith(".json"):
                 for name, content in self._held.items():
@@ -141,5 +142,5 @@ def whole_entries() -> Iterator[None]:
     finally:
         knobs.cache.manager_class = None
         for folder in folders:
-            with contextlib.suppress(OSError):  # it has a kernel
+            with contextlib.suppress(OSError):  # the folder has a kernel
                 Path(folder).rmdir()

@@ -1,7 +1,7 @@
-"""Compiles in processes of their own, which can be timed out and killed, and may die.
+"""Compiles in separate processes, which can be timed out and killed, and may die.
 
-They run one at a time, several on this machine, or on the workers of a Dask cluster. `main` is what
-such a process runs: a request a line comes in, an answer a line goes out.
+They run one at a time, several on this machine, or on the workers of a Dask cluster. Each process
+runs `main`: it reads one request per line and writes one answer per line.
 """
 
 from __future__ import annotations
@@ -39,53 +39,53 @@ if TYPE_CHECKING:
 
 Found = Resources | Compiled | Failure
 ATTEMPTS = 3
-"""How often a compile is tried whose process dies: killed from outside, it may well work again."""
+"""How often a compile is tried if its process dies: a process killed from outside may succeed."""
 COMPILE_TIMEOUT = 120.0
-"""Seconds a compile may take: blocks of many elements a thread take 150 s and more."""
+"""Seconds that a compile may take: blocks with many elements per thread take 150 s and more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """A kernel file that is to be imported, and nothing more."""
+    """A kernel's file that is only to be imported."""
 
     file: str
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One compile: what `load_function` finds the kernel by, and all that it takes besides."""
+    """One compile: the kernel's name for `load_function`, and everything else that it needs."""
 
     kernel: str
     launch: Launch
     target: Target
     store: str | None
-    """The store's directory; None where the process that compiles is to keep nothing."""
+    """The store's directory; None if the compiling process is to keep nothing."""
     present: bool = False
-    """Whether the target's GPU is here, and what is compiled is to be loaded on it."""
+    """Whether the target's GPU is here, so that the compiled kernel is loaded on it."""
     key: str | None = None
-    """The `resource_key` that it must have where it is compiled, as JSON; None takes any."""
+    """The `resource_key` that the compiling machine must get, as JSON; None accepts any."""
     texts: bool = False
-    """Whether the answer has the kernel's texts too."""
+    """Whether the answer includes the kernel's texts."""
 
 
 class CompileProcess:
-    """One compiling process, started when it is first needed and again after it died."""
+    """One compiling process, which is started when needed and restarted after it died."""
 
     def __init__(self, python: str = sys.executable, *, forked: bool = False) -> None:
         """Compile with the interpreter *python* and the Triton of its environment.
 
-        Or, *forked*, in a fork of this process, which no GPU's driver works in.
+        If *forked*, compile in a fork of this process instead, where no GPU's driver works.
         """
         module = "occupancy_lab.compiling.process"
         self._child = ForkedChild(main) if forked else Child(module, python=python)
 
     def compile(self, request: Request, timeout: float | None) -> Found:
-        """Return what *request* compiles to, within *timeout* seconds a try."""
+        """Return the result of *request*; each try may take *timeout* seconds."""
         outcome: Found = self._ask(request, Found, timeout)
         return outcome
 
     def import_file(self, file: Path, timeout: float | None) -> Failure | None:
-        """Import a kernel *file* in the process, and return why that cannot be done, or None."""
+        """Import a kernel's *file* in the process, and return why that fails, or None."""
         failure: Failure | None = self._ask(Import(str(file)), Failure | None, timeout)
         return failure
 
@@ -106,26 +106,26 @@ class CompileProcess:
             return from_line(kind, line)
         except ValueError:
             self._child.end()
-            reason = f"the compiling process answers what is no answer: {line.strip()[:40]!r}"
+            reason = f"the compiling process sent an invalid answer: {line.strip()[:40]!r}"
             return Failure(Status.COMPILE_FAILED, reason)
 
     def close(self) -> None:
-        """End the process for good, from any thread and in the middle of a compile too."""
+        """End the process for good; any thread may call this, even during a compile."""
         self._child.close()
 
 
 class _NoTorch(ModuleType):
-    """Stands for torch where Triton imports it to tell what a tensor is."""
+    """Stands in for torch, which Triton imports to recognize tensors."""
 
     class Tensor:
-        """No argument is one."""
+        """A class without instances, so that no argument is a tensor."""
 
 
 @contextlib.contextmanager
 def _without_torch() -> Iterator[None]:
-    """Keep Triton from importing torch, which takes 1.3 s a process, unless the kernel has.
+    """Keep Triton from importing torch, which takes 1.3 s per process, unless it is imported.
 
-    Here no argument is ever a tensor, and the environment of another Triton may have no torch.
+    No argument is a tensor here, and the environment of another Triton may not have torch.
     """
     if "torch" in sys.modules:
         yield
@@ -138,7 +138,7 @@ def _without_torch() -> Iterator[None]:
 
 
 def answer(request: Request) -> Found:
-    """Return what *request* compiles to, or why it does not."""
+    """Return the result of *request*, or why it does not compile."""
     store = Store(request.store)
     try:
         kernel, name = load_function(request.kernel)
@@ -148,7 +148,7 @@ def answer(request: Request) -> Found:
         if differences:
             reason = f"on {os.uname().nodename} {' and '.join(differences)}"
             return Failure(Status.COMPILE_FAILED, reason)
-        # Triton's own driver asks torch for the GPU.
+        # Triton's own driver needs torch to find the GPU.
         with contextlib.nullcontext() if request.present else _without_torch():
             found = compile_launch(
                 function,
@@ -165,12 +165,12 @@ def answer(request: Request) -> Found:
 
 
 def import_file(file: str) -> Failure | None:
-    """Import a kernel file, and return why that cannot be done, or None."""
+    """Import a kernel's file, and return why that fails, or None."""
     try:
         load_file(Path(file))
     except InputError as error:
         return Failure(Status.COMPILE_FAILED, str(error))
-    except BaseException as error:  # noqa: BLE001 - whatever a file raises, a file raised it
+    except BaseException as error:  # noqa: BLE001 - a file may raise anything
         reason = f"{file} cannot be imported: {type(error).__name__}: {error}"
         if isinstance(error, ModuleNotFoundError):
             reason += f"; {sys.executable}, which compiles it, does not have that module"
@@ -179,13 +179,13 @@ def import_file(file: str) -> Failure | None:
 
 
 def answer_line(line: str) -> str:
-    """Return the answer to a line that is a Request or an Import."""
+    """Return the answer to a line with a Request or an Import."""
     asked: Request | Import = from_line(Request | Import, line)
     return to_line(import_file(asked.file) if isinstance(asked, Import) else answer(asked))
 
 
 def _differences(function: Any, request: Request) -> list[str]:
-    """Return in words what would compile another binary here than where it was asked for."""
+    """Return in words what differs here from the machine that asked and changes the binary."""
     if request.key is None:
         return []
     asked = json.loads(request.key)
@@ -200,16 +200,16 @@ def _differences(function: Any, request: Request) -> list[str]:
 
 
 def main() -> None:
-    """Serve, once Triton is imported, so that a time limit is a compile's alone."""
+    """Serve requests after importing Triton, so that a time limit covers only the compile."""
     import triton  # noqa: F401
 
     serve(answer_line)
 
 
 ANSWERING = 3.0
-"""Seconds that a scheduler has to answer in."""
+"""Seconds that a scheduler has to answer."""
 PATIENCE = 3.0
-"""Seconds without a result after which the scheduler is asked whether it has a worker."""
+"""Seconds without a result after which the scheduler is asked whether it has any worker."""
 
 _of_thread = threading.local()
 
@@ -222,10 +222,10 @@ def compile_here(
     *,
     forked: bool = False,
 ) -> Generator[tuple[str, Found]]:
-    """Compile *requests* in *jobs* processes and give each name with its outcome when it is there.
+    """Compile *requests* in *jobs* processes, and yield each name and outcome when it is there.
 
-    *python* compiles with its own Triton, or, *forked*, forks of this process do. However the
-    caller ends, no process is left behind.
+    *python* compiles with its own Triton; if *forked*, forks of this process compile instead. No
+    process is left behind, however the caller ends.
     """
     processes = [CompileProcess(python, forked=forked) for _ in range(min(jobs, len(requests)))]
     yield from distribute(
@@ -238,9 +238,8 @@ def compile_on_cluster(
 ) -> Generator[tuple[str, Found]]:
     """Compile *requests* on the workers of the Dask *scheduler*, as `compile_here` does here.
 
-    A worker that dies takes nothing along: the scheduler gives its compiles to the others. Where
-    there is no worker, standard error says so once. `check_scheduler` says whether there is a
-    scheduler.
+    If a worker dies, the scheduler gives its compiles to others. If there is no worker, a note on
+    standard error says so once. `check_scheduler` says whether there is a scheduler.
     """
     if not requests:
         return
@@ -270,9 +269,9 @@ def compile_on_cluster(
 
 
 def check_scheduler(address: str) -> None:
-    """Raise InputError, within seconds, where no Dask scheduler answers at *address*.
+    """Raise InputError, within seconds, if no Dask scheduler answers at *address*.
 
-    Dask's own client waits much longer, and for some servers in vain.
+    Dask's own client waits much longer, and for some servers forever.
     """
     if importlib.util.find_spec("distributed") is None:
         refuse("--scheduler needs Dask: pip install 'occupancy-lab[dask]'")
@@ -289,11 +288,11 @@ def check_scheduler(address: str) -> None:
     with ThreadPoolExecutor(1) as thread, _quiet():  # a notebook's thread has a loop of its own
         kind = thread.submit(asyncio.run, _kind(address)).result()
     if kind != "Scheduler":
-        refuse(f"what answers at {address} is no Dask scheduler")
+        refuse(f"the server at {address} is not a Dask scheduler")
 
 
 async def _kind(address: str) -> str | None:
-    """Return what a Dask server at *address* says it is; None where there is none."""
+    """Return the type that a Dask server at *address* reports, or None if there is no server."""
     import asyncio
 
     from distributed.core import rpc
@@ -310,7 +309,7 @@ async def _kind(address: str) -> str | None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep Dask in the block from logging on standard error: what fails is told in the rows."""
+    """Keep Dask from logging on standard error in the block: the rows report failures."""
     names = ("distributed", "distributed.client", "tornado", "tornado.application")
     loggers = [logging.getLogger(name) for name in names]
     levels = [logger.level for logger in loggers]
@@ -324,7 +323,7 @@ def _quiet() -> Iterator[None]:
 
 
 def compile_checked(request: Request, timeout: float | None) -> Found:
-    """Compile *request* on a cluster's worker, with one compiling process a worker's thread."""
+    """Compile *request* on a cluster's worker, which has one compiling process per thread."""
     process = getattr(_of_thread, "process", None)
     if process is None:
         process = _of_thread.process = CompileProcess()

@@ -1,7 +1,7 @@
-"""Launches that are noted instead of made, as if the GPU were here.
+"""Notes launches instead of making them, as if the GPU were here.
 
-An autotuned launch stands for one launch of each configuration that is left after pruning, which is
-done once for a tuning key: which of them Triton would take, only times tell.
+An autotuned launch is noted as one launch of each configuration that is left after pruning, because
+only times tell which one Triton would take. Pruning is done once for each tuning key.
 """
 
 from __future__ import annotations
@@ -50,17 +50,16 @@ if TYPE_CHECKING:
 NO_STORAGES: Mapping[str, Any] = MappingProxyType({})
 
 RECENT = 4096
-"""The launches, the last, whose order is kept."""
+"""How many of the last launches are kept in their order."""
 REFUSED = (str, bytes, list, dict, set, complex)
-"""Types of Python that Triton takes as constexprs alone; numpy's it takes no more than these."""
-
+"""Python types that Triton takes only as constexprs, as it does numpy's types."""
 
 BEFORE_ARGUMENTS = 6
-"""What Triton's launcher takes between the grid and the kernel's own arguments."""
+"""Arguments of Triton's launcher between the grid and the kernel's own arguments."""
 
 
 class _Compiled:
-    """Stands for the CompiledKernel that a launch or a warmup returns; compiles when asked."""
+    """Stands for the CompiledKernel that a launch or warmup returns; compiles when it must."""
 
     def __init__(self, recorder: Recorder, variant: Variant) -> None:
         self._recorder = recorder
@@ -75,10 +74,10 @@ class _Compiled:
         return self._recorder.resources_of(self._variant).n_spills
 
     def _init_handles(self) -> None:
-        """Do nothing: nothing is loaded."""
+        """Do nothing, because nothing is loaded."""
 
     def run(self, x: int, y: int, z: int, *others: object) -> None:
-        """Note a launch as Triton's launcher is called, with the grid first and arguments last."""
+        """Note a launch that calls Triton's launcher: the grid comes first, the arguments last."""
         self[x, y, z](*others[BEFORE_ARGUMENTS:])
 
     def __getitem__(self, grid: Any) -> Callable[..., None]:
@@ -103,12 +102,12 @@ class _Thread(threading.local):
 
 
 class Recorder:
-    """Notes the launches that are made while it is `recording`, in all threads and processes."""
+    """Notes the launches of all threads and processes while it is `recording`."""
 
     def __init__(self, gpu: Gpu, store: Store, folder: Path, assumed: Mapping[str, Value]) -> None:
-        """Let the further processes of the script keep their notes in *folder*.
+        """Let the script's further processes keep their notes in *folder*.
 
-        *assumed* is what replaces the usual assumptions on values.
+        *assumed* replaces the usual assumptions about values.
         """
         self.gpu = gpu
         self.given = assumed
@@ -133,7 +132,7 @@ class Recorder:
         self._told: dict[Told, None] = {}
 
     def begin_process(self, notes: Notes | None = None) -> None:
-        """Begin anew in a further process of the script, and keep notes in *notes*, or new ones."""
+        """Begin anew in a further process of the script, and write to *notes* or a new file."""
         if self._notes is not None:
             self._notes.close()
         self._begin()
@@ -141,11 +140,11 @@ class Recorder:
         self._notes.write(Began(os.getpid()))
 
     def note(self, *variants: Variant, storages: Mapping[str, Any] = NO_STORAGES) -> None:
-        """Count a launch, or all that an autotuner would try for it.
+        """Count a launch, or all the variants that an autotuner would try for it.
 
-        *storages* are those of its tensors, by the parameters.
+        *storages* are the storages of its tensors, by parameter.
 
-        Raises InputError where an argument is missing.
+        Raises InputError if an argument is missing.
         """
         with self._lock:
             self._calls += 1
@@ -170,9 +169,9 @@ class Recorder:
                         self._notes.write(Compiled(index, self._outcome_of(variant)))
 
     def _follow(self, key: str, storages: Mapping[str, Any]) -> None:
-        """Keep which tensors of a launch lie in the memory of those of the launch before it.
+        """Keep which tensors of a launch share memory with tensors of the launch before it.
 
-        Of the first launches that are so, what is launched with these tensors later is kept too.
+        For the first pair of launches that do so, later launches with these tensors are kept too.
         """
         from torch.multiprocessing.reductions import StorageWeakRef
 
@@ -185,7 +184,7 @@ class Recorder:
             (its, mine)
             for mine, one in storages.items()
             for its, other in theirs.items()
-            if one._cdata == other._cdata  # noqa: SLF001 - what tells storages apart without memory
+            if one._cdata == other._cdata  # noqa: SLF001 - identifies a storage without memory
         ]
         feed = before, key
         if same and feed not in self._feeds:
@@ -195,7 +194,7 @@ class Recorder:
         self._last = key, storages
 
     def tell(self, one: Told) -> None:
-        """Note what went wrong, what could not be run or what was assumed, each once."""
+        """Note a failure, an operation that could not run or an assumption, each once."""
         if one not in self._told:
             self._told[one] = None
             if self._notes is not None:
@@ -203,23 +202,23 @@ class Recorder:
 
     @property
     def launches(self) -> tuple[ScriptLaunch, ...]:
-        """The launches, in the order in which they first appeared."""
+        """The launches, in the order of their first appearance."""
         return tuple(
             dataclasses.replace(one, times=self._times[key]) for key, one in self._plain.items()
         )
 
     @property
     def recent(self) -> tuple[int, ...]:
-        """The last launches of this process in their order, as indices of `launches`.
+        """The last launches of this process in order, as indices of `launches`.
 
-        Of one that an autotuner would time it is the first that it would try.
+        An autotuned launch is represented by the first configuration that would be tried.
         """
         places = {key: place for place, key in enumerate(self._plain)}
         return tuple(places[key] for key in self._recent)
 
     @property
     def feeds(self) -> tuple[Feed, ...]:
-        """The launches of this process of which tensors were those of the launch before them."""
+        """The launches of this process that share tensors with the launch right before them."""
         places = {key: place for place, key in enumerate(self._plain)}
         return tuple(
             Feed(
@@ -232,9 +231,9 @@ class Recorder:
         )
 
     def gather(self) -> tuple[Told, ...]:
-        """Take in what further processes launched, and return all that was told by any of them.
+        """Add the launches of further processes, and return what all processes told.
 
-        The order is that of what is launched: which process was first is chance.
+        The order depends only on what is launched, because which process is first is chance.
         """
         processes = list(read_notes(self.folder))
         own = {_identity(one): key for key, one in self._plain.items()}
@@ -258,7 +257,7 @@ class Recorder:
     def to_compile(
         self, index: int, changes: Mapping[str, Plain]
     ) -> Compilation | Resources | Failure:
-        """Return the launch that is *index* with *changes*, by name, or what is known of it."""
+        """Return launch *index* with *changes* by name, to be compiled, or its known outcome."""
         found = list(self._found.values())[index]
         if not isinstance(found, Variant):
             gone = "it was launched by another process, which has ended"
@@ -273,7 +272,7 @@ class Recorder:
         return Compilation(function, launch, target, title=function.__name__)
 
     def relaunched(self, index: int, changes: Mapping[str, Plain]) -> Launch | str:
-        """Return the launch that is *index* with *changes* of keywords, or why there is none."""
+        """Return launch *index* with *changes* to its keywords, or why there is no such launch."""
         found = list(self._found.values())[index]
         if not isinstance(found, Variant) or found.relaunch is None:
             return "its grid is not known but for the launch itself"
@@ -302,8 +301,8 @@ class Recorder:
 
     @contextlib.contextmanager
     def _untouched(self) -> Iterator[None]:
-        """Let Triton itself run in the block."""
-        with self._lock:  # the driver that it asks is one for all threads
+        """Let Triton itself run in the block instead of noting launches."""
+        with self._lock:  # Triton's driver is one for all threads
             before, self._thread.compiling = self._thread.compiling, True
             try:
                 yield
@@ -326,7 +325,7 @@ class Recorder:
         configurations: list[tuple[dict[str, Any], tuple[int, ...]]],
         args: tuple[Any, ...],
     ) -> None:
-        """Stand for the launch of a kernel of torch.compile in one of its *configurations*."""
+        """Note the launch of a kernel of torch.compile, in each of its *configurations*."""
         found = []
         for keywords, grid in configurations:
             names = [name for name in function.arg_names if name not in keywords]
@@ -340,7 +339,7 @@ class Recorder:
     def _note_given(
         self, found: list[Variant], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        """Note a launch of what it is given; nobody knows the values of what it writes."""
+        """Note a launch with the values of its tensors; forget those that it overwrites."""
         from occupancy_lab.compiling.gpu_tensors import forget, values_of
 
         function = found[0].function
@@ -356,7 +355,7 @@ class Recorder:
             forget(named[name])
 
     def _follow_forks(self, recording: Callable[[], bool]) -> None:
-        """Have the forks of this process keep notes, in files that are there before they are."""
+        """Make forks of this process keep notes, in files that exist before the forks do."""
 
         def before() -> None:
             self._thread.forking = Notes(self.folder) if recording() else None
@@ -417,24 +416,24 @@ class Recorder:
 
 
 def _identity(launch: ScriptLaunch) -> str:
-    """Return a text that is the same for the same launch in two processes."""
+    """Return a text that is equal for the same launch in two processes."""
     return repr((launch.place, launch.bound, launch.tuned))
 
 
 def _check_reachable(arguments: Iterable[Any]) -> None:
-    """Raise what Triton's launcher raises where a tensor of the CPU is among *arguments*."""
+    """Raise what Triton's launcher raises if a tensor of the CPU is among *arguments*."""
     for one in arguments:
         if isinstance(one, tuple):
             _check_reachable(one)
             continue
-        tensor = getattr(one, "base", one)  # of a descriptor, or what triton.reinterpret wraps
+        tensor = getattr(one, "base", one)  # `base` of a descriptor or of triton.reinterpret
         if getattr(tensor, "is_cpu", False) and tensor.data_ptr() and not tensor.is_pinned():
             msg = "Pointer argument cannot be accessed from Triton (cpu tensor?)"
             raise ValueError(msg)
 
 
 def _check_arguments(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise what Triton raises where a launch is given what a kernel cannot take."""
+    """Raise what Triton raises if a launch passes an argument that a kernel cannot take."""
     _check_reachable((*args, *kwargs.values()))
     constexprs = {one.name for one in function.params if one.is_constexpr}
     named = {**dict(zip(function.arg_names, args, strict=False)), **kwargs}
@@ -447,7 +446,7 @@ def _check_arguments(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 def _tuning_key(tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """Return what Triton tunes anew for: the values of `key`, and the dtypes of all tensors."""
+    """Return Triton's tuning key: the values of `key`, and the dtypes of all tensors."""
     named = {**dict(zip(tuner.arg_names, args, strict=False)), **kwargs}
     given = {name: value for name, value in named.items() if name in tuner.arg_names}
     dtypes = [str(value.dtype) for value in given.values() if hasattr(value, "dtype")]
@@ -455,7 +454,7 @@ def _tuning_key(tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tu
 
 
 def _in_plain(variant: Variant) -> BoundLaunch:
-    """Return a launch as another process can be sent it."""
+    """Return a launch in a form that can be sent to another process."""
     bound, launch = BoundLaunch.of(variant.function, variant.launch), variant.launch
     arguments = _texts(dict(enumerate(launch.arguments)))
     return dataclasses.replace(
@@ -469,7 +468,7 @@ def _in_plain(variant: Variant) -> BoundLaunch:
 
 
 def _texts(values: Mapping[Any, Any]) -> dict[Any, Plain]:
-    """Return *values*, with the name or the text of each that is no plain value."""
+    """Return *values*, with each value that is not plain replaced by its name or text."""
     return {
         key: value if is_plain(value) else getattr(value, "__name__", None) or constant_text(value)
         for key, value in values.items()

@@ -1,4 +1,4 @@
-"""From the files of a compiled kernel, its binary and its texts, to its Resources.
+"""Reads the Resources of a compiled kernel from its files: its binary and its texts.
 
 Sources: Triton's TritonGPU dialect (ttg.local_alloc) and NVIDIA's PTX ISA (ld, st, cp.async).
 """
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 EM_AMDGPU = 224
 WHOLE = {"ttgir": "{", "ptx": "{", "amdgcn": ".end_amdgpu_metadata"}
-"""By the kind of a text of a compiled kernel, what it has to hold."""
+"""What each kind of text of a compiled kernel must contain to be whole."""
 
 ALLOCATION = re.compile(
     r"ttg\.local_alloc\s*(?:\{[^}\n]*\}\s*)?:\s*\(\)\s*->\s*"
     r"!ttg\.memdesc<((?:\d+x)+)([a-zA-Z]\w*)"
 )
 BUFFER_RANK = 2
-"""A pipeline buffer has its stages as a first dimension before those of the data."""
+"""A pipeline buffer has a first dimension for the stages before the dimensions of the data."""
 
 PTX_ACCESS = re.compile(r"(?<![\w.%$])(ldu?|st)((?:\.[\w:]+)+)")
 PTX_COPY = re.compile(
@@ -44,19 +44,19 @@ TENSOR = re.compile(
     r"|(?<!\w)v_(?:mfma|smfmac|wmma|swmmac)_\w*?(\d+)x(\d+)x(\d+)"
 )
 WARPGROUP = 4
-"""Warps that do a wgmma together."""
+"""Warps that execute a wgmma together."""
 PTX_VECTOR = re.compile(r"\.v(\d+)(?=\.|$)")
 PTX_TYPE = re.compile(r"\.(?:[busf]|bf)(\d+)$")
 
 
 def read_resources(asm: Mapping[str, Any], metadata: Any, backend: str) -> Resources:
-    """Return what one program of a compiled kernel takes, as its files tell.
+    """Return what one program of a compiled kernel takes.
 
-    *asm* has the files by their kind, and *metadata* the kernel's name, num_warps (as launched),
-    num_ctas, shared and tmem_size, as Triton's CompiledKernel has both; *backend* is "cuda" or
+    *asm* has the kernel's files by kind, and *metadata* its name, num_warps (as launched),
+    num_ctas, shared and tmem_size, both as in Triton's CompiledKernel; *backend* is "cuda" or
     "hip".
 
-    Raises BinaryError where a file is missing, cut off or damaged.
+    Raises BinaryError if a file is missing, cut off or damaged.
     """
     read_files = _read_cuda if backend == "cuda" else _read_hip
     ttgir = _text(asm, "ttgir", metadata.name)
@@ -77,7 +77,7 @@ def _read_cuda(asm: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def _read_hip(asm: Mapping[str, Any], name: str) -> dict[str, Any]:
     amdgcn = _text(asm, "amdgcn", name)
-    read_elf(asm.get("hsaco", b""), EM_AMDGPU, "an hsaco")  # only to see that it is whole
+    read_elf(asm.get("hsaco", b""), EM_AMDGPU, "an hsaco")  # only checks that it is whole
     code = repr(LINE.findall(kernel_body(amdgcn, name)))
     return {
         **read_issued(amdgcn, name),
@@ -88,7 +88,7 @@ def _read_hip(asm: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _text(asm: Mapping[str, Any], kind: str, name: str) -> str:
-    """Return a text of a compiled kernel; BinaryError where it is missing or cut off."""
+    """Return a text of a compiled kernel; BinaryError if it is missing or cut off."""
     text: str = asm.get(kind, "")
     if WHOLE[kind] not in text or text.count("{") != text.count("}"):
         unreadable(f"the {kind} that Triton made of {name} is missing or cut off")
@@ -96,7 +96,7 @@ def _text(asm: Mapping[str, Any], kind: str, name: str) -> str:
 
 
 def _widest(assembly: str, widths: Callable[..., Iterator[int]]) -> dict[str, Any]:
-    """Return the bytes that one thread moves by its widest accesses to global memory."""
+    """Return the bytes that one thread moves with its widest accesses to global memory."""
     return {
         "load_bytes": max(widths(assembly, store=False), default=None),
         "store_bytes": max(widths(assembly, store=True), default=None),
@@ -105,9 +105,9 @@ def _widest(assembly: str, widths: Callable[..., Iterator[int]]) -> dict[str, An
 
 
 def tensor_size(assembly: str) -> int | None:
-    """Return the multiply-adds of a warp per instruction of its tensor cores, in the mean.
+    """Return the mean number of multiply-adds per warp and tensor core instruction.
 
-    None where there is no such instruction, or its text does not have its shape (tcgen05).
+    Return None without such instructions, or if their text does not have the shape (tcgen05).
     """
     sizes = [
         math.prod(map(int, shape)) // (WARPGROUP if match[1] == "wgmma" else 1)
@@ -118,12 +118,12 @@ def tensor_size(assembly: str) -> int | None:
 
 
 def pipeline_shared_bytes(ttgir: str) -> int:
-    """Return the bytes of the buffers that hold rows in flight, summed over all of them.
+    """Return the bytes of all buffers that hold rows in flight.
 
-    These are the ttg.local_alloc operations without an operand and with a dimension of stages.
-    Barriers (one 64-bit word a stage) are not rows. Padding between elements is not counted, and
-    buffers that never live together share their memory, so that a kernel with several loops can
-    take less than this sum.
+    These are the ttg.local_alloc operations without an operand and with a dimension for the stages.
+    Barriers (one 64-bit word per stage) do not hold rows. Padding between elements is not counted.
+    Buffers that are never alive together share memory, so a kernel with several loops can take less
+    than this sum.
     """
     total = 0
     for shape_text, element in ALLOCATION.findall(ttgir):
@@ -134,16 +134,16 @@ def pipeline_shared_bytes(ttgir: str) -> int:
 
 
 def element_bytes(element: str) -> int:
-    """Return the bytes of one element of an MLIR type: 4 of f32, 1 of f8E4M3FN, 1 of i1."""
+    """Return the bytes of an element of an MLIR type: 4 for f32, 1 for f8E4M3FN, 1 for i1."""
     bits = re.search(r"\d+", element)
     return -(-int(bits[0]) // 8) if bits else 0
 
 
 def ptx_widths(assembly: str, *, store: bool) -> Iterator[int]:
-    """Return the bytes of each access of one thread to global memory in PTX.
+    """Return the bytes that each access to global memory in PTX moves per thread.
 
-    An asynchronous copy from global to shared memory is a load. A bulk (TMA) copy is not one
-    thread's, and is left out.
+    An asynchronous copy from global to shared memory is a load. Bulk (TMA) copies are left out,
+    because they do not belong to one thread.
     """
     code = re.sub(r"//[^\n]*", "", assembly)
     for operation, modifiers in PTX_ACCESS.findall(code):

@@ -1,9 +1,9 @@
-"""How many instructions one warp issues of a kernel in a cubin, read from its code (SASS).
+"""Counts the instructions that one warp issues of a kernel, from the SASS in a cubin.
 
-NVIDIA documents none of the encoding. Instructions are 16 bytes from sm_70 on (Jia, Maggioni,
-Staiger and Scarpazza, "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking", 2018);
-the opcodes and fields are those with which the text of nvdisasm agrees in the tests, on the
-architectures of the table of GPUs.
+NVIDIA does not document the encoding. Instructions are 16 bytes from sm_70 on (Jia, Maggioni,
+Staiger and Scarpazza, "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking", 2018).
+The tests compare the opcodes and fields with the text of nvdisasm, on the architectures of the
+table of GPUs.
 """
 
 from __future__ import annotations
@@ -47,30 +47,30 @@ OPCODES: Mapping[str, Mapping[str, int]] = {
     "local_loads": {"LDL": 0x183},
     "local_stores": {"STL": 0x187},
 }
-"""What is counted by itself: of each operation the lowest 9 bits of its opcode; 3 more say where
-the operands are. CREDUX is a REDUX with a uniform result, and replaces SHFLs in a maximum; LDSM
-and STSM move matrices from and to shared memory.
+"""The operations with a counter of their own, by counter, each with the lowest 9 bits of its
+opcode; 3 more bits say where the operands are. CREDUX is a REDUX with a uniform result, and
+replaces SHFLs in a maximum; LDSM and STSM move matrices from and to shared memory.
 """
 KINDS_BY_OPCODE: Mapping[int, str] = {
     opcode: kind for kind, operations in OPCODES.items() for opcode in operations.values()
 }
-"""The field in which an opcode's lowest 9 bits count."""
+"""The counter of an instruction, by the lowest 9 bits of its opcode."""
 LOCAL_BYTES = (1, 1, 2, 2, 4, 8, 16, 0)
-"""Bytes a thread of LDL and STL, by their size field (bits 73 to 75); 7 is no size."""
+"""Bytes per thread of LDL and STL, by their size field (bits 73 to 75); 7 is no size."""
 WIDEST = 32
-"""Bytes a thread of an access to global memory whose size field is none of these (sm_100 on)."""
+"""Bytes per thread of an access to global memory with size field 7 (from sm_100 on)."""
 NO_PREDICATE = 7
 """PT, the predicate that is always true, not negated."""
 
 
 def read_sass(code: memoryview, arch: int) -> Issued:
-    """Return what a warp issues of the kernel whose instructions are *code*, for sm_*arch*.
+    """Return the instructions that a warp issues of the kernel with the instructions *code*.
 
-    *code* is without the compiler's own subroutines: whether a warp issues one, such as the slow
-    path of a division, depends on the data, and it is not counted. A CALL within *code* is how
-    ptxas jumps far. The branch to itself behind the kernel and the padding are never reached.
-    Nothing is known of an architecture that the table of GPUs does not have, or of code that jumps
-    to an address in a register, as a function that is not inlined does to return.
+    *code* is for sm_*arch* and is without the compiler's own subroutines: whether a warp issues a
+    subroutine, such as the slow path of a division, depends on the data, so none is counted. A CALL
+    within *code* is how ptxas jumps far. The branch to itself behind the kernel and the padding are
+    never reached. Nothing is known of an architecture that the table of GPUs lacks, or of code that
+    jumps to an address in a register, as the return of a function that is not inlined does.
     """
     if f"sm_{arch}" not in architectures() or len(code) % BYTES:
         return Issued()
@@ -79,29 +79,29 @@ def read_sass(code: memoryview, arch: int) -> Issued:
 
 
 BULK_COPIES = frozenset({0x1B4, 0x1BA})
-"""UTMALDG and UBLKCP: copies by the TMA unit, of whole blocks of a tensor or of memory."""
+"""UTMALDG and UBLKCP: the TMA unit copies whole blocks of a tensor or of memory."""
 STALL_BYTE = 13
-"""The byte of an instruction in which the bits 105 to 108 are, its lowest bit left out."""
+"""The byte of an instruction with bits 105 to 108, which are bits 1 to 4 of the byte."""
 WITH_BYTES = frozenset({"global_accesses", "local_loads", "local_stores"})
-"""The kinds whose instructions say in their size field how many bytes a thread moves."""
+"""The kinds whose instructions have a size field with the bytes that a thread moves."""
 
 
 def stalls(code: memoryview) -> list[int]:
-    """Return the cycles for which a warp waits from each instruction of *code* to its next.
+    """Return the cycles that a warp waits from each instruction of *code* to its next.
 
-    The compiler sets them, in bits 105 to 108 of each, by when a result of fixed latency is needed
-    (Jia et al. 2018, 2.1); what waits for memory, or for another result of unknown latency, is not
-    in them.
+    The compiler sets them in bits 105 to 108 of each instruction, by when a result of fixed latency
+    is needed (Jia et al. 2018, 2.1). They do not include waits for memory or for other results of
+    unknown latency.
     """
     return [byte >> 1 & 15 for byte in code[STALL_BYTE::BYTES]]
 
 
 def count_kinds(code: memoryview, arch: int) -> Counter[str] | None:
-    """Return how many instructions of each kind are in *code*, and the bytes that a thread moves.
+    """Return how many instructions of each kind *code* has, and the bytes that a thread moves.
 
     Each instruction counts once, wherever it is: this takes a hundredth of the time of `read_sass`,
     which finds the loop. Bulk copies are "bulk_copies", all instructions "instructions", and the
-    bytes "global_bytes" and "local_bytes". None where the encoding is not known.
+    bytes "global_bytes" and "local_bytes". Return None if the encoding is not known.
     """
     if f"sm_{arch}" not in architectures() or len(code) % BYTES:
         return None
@@ -127,7 +127,7 @@ def decode(
 ) -> tuple[dict[int, Jump], dict[int, int], dict[int, str]] | None:
     """Return the jumps in *code*, the bytes of each access to local memory, and the kinds.
 
-    None where it is not known where a jump leads.
+    Return None if the target of a jump is not known.
     """
     words = struct.unpack(f"<{len(code) // 8}Q", code)
     jumps: dict[int, Jump] = {}
@@ -151,7 +151,7 @@ def decode(
 def read_jump(number: int, low: int, high: int, arch: int) -> Jump:
     """Return where instruction *number* leads, from its two 64-bit words.
 
-    Its guard is in bits 12 to 15, another condition in bits 87 to 90 (of BRA.U in 24 to 27).
+    Its guard is in bits 12 to 15, a second condition in bits 87 to 90 (for BRA.U in 24 to 27).
     """
     opcode = low & 0xFFF
     always = low >> 12 & 15 == high >> 23 & 15 == NO_PREDICATE and opcode != BRA_UNIFORM
@@ -164,8 +164,8 @@ def read_jump(number: int, low: int, high: int, arch: int) -> Jump:
 def jump_offset(number: int, low: int, arch: int) -> int:
     """Return the byte that instruction *number* jumps to, from the lower of its 64-bit words.
 
-    The distance from the next instruction is signed, in 4 bytes, from bit 34 on; from sm_90 on its
-    lowest 8 bits are in bits 16 to 23.
+    The distance from the next instruction is signed, in 4-byte units, from bit 34 on; from sm_90 on
+    its lowest 8 bits are in bits 16 to 23.
     """
     distance = (low >> 34) - (low >> 63 << 30)
     if arch >= SPLIT_TARGET_FROM:

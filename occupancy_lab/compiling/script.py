@@ -1,8 +1,8 @@
-"""The launches that a script makes, found by running a function of it where nothing is launched.
+"""Finds the launches of a script: runs one of its functions where nothing is really launched.
 
-The function runs in a process of its own, for one GPU that need not be here: it may do anything,
-hang or crash. Each launch of a kernel of Triton in it is noted instead of made, and compiled when
-that is asked for: `script_process` is what runs there.
+The function runs in a process of its own, for one GPU that need not be here, because it may do
+anything, hang or crash. Each launch of a Triton kernel there is noted instead of made, and compiled
+when that is asked for. `script_process` is the code of that process.
 """
 
 from __future__ import annotations
@@ -36,67 +36,67 @@ if TYPE_CHECKING:
     from occupancy_lab.compiling.texts import Texts
 
 STOPPING = 20.0
-"""Seconds that a script may take to stop where its time is up, or where it is interrupted."""
+"""Seconds that a script may take to stop after its time is up or after an interrupt."""
 SCRIPT_TIMEOUT = 120.0
-"""Seconds that the function of a script may take: nothing is computed in a dry run."""
+"""Seconds that a script's function may take; a dry run computes nothing."""
 AT_ONCE = 32
-"""Launches that the process is given at once to compile."""
+"""Launches that the process gets at once for compiling."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A script's function that is to be run, `file.py:function`, for *gpu*."""
+    """A script's function, `file.py:function`, that is to be run for *gpu*."""
 
     script: str
     gpu: Gpu
     store: str | None
-    """The directory of the store of what is compiled; None keeps nothing."""
+    """The directory of the store for compiled kernels; None keeps nothing."""
     arguments: tuple[str, ...] | None = None
-    """Where `script` is a file to be run as a program: its arguments. None for a function."""
+    """The arguments, if `script` is a file that is to be run as a program. None for a function."""
     assume: Mapping[str, Value] = field(default_factory=dict)
-    """What is assumed of values that only a GPU could tell, other than the usual."""
+    """Assumptions that replace the usual ones, about values that only a GPU could compute."""
     seconds: float | None = None
-    """What it may take; after that it is stopped where it is."""
+    """The time limit, after which the script is stopped wherever it is."""
     compile_seconds: float | None = None
-    """What the compile of a launch may take."""
+    """The time limit for compiling one launch."""
 
     @property
     def late(self) -> str:
-        """What is said where it takes longer, with the option that gives it more."""
+        """The words for exceeding the time limit, with the option that raises the limit."""
         option = "--compile-timeout" if self.arguments is None else "--timeout"
         return f"takes longer than {self.seconds:g} s; {option} gives it more"
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What came of a Run."""
+    """The result of a Run."""
 
     launches: tuple[ScriptLaunch, ...]
     printed: str
     failure: str | None
-    """Why it did not come to its end, as a sentence; None where it did."""
+    """Why the script did not come to its end, as a sentence; None if it did."""
     status: int
-    """The exit status of Python after it."""
+    """Python's exit status afterwards."""
     faults: tuple[str, ...]
     """Why launches of threads and of further processes may be missing."""
     missing: tuple[str, ...]
-    """Operations of libraries that cannot be run here, whose launches are missing."""
+    """Library operations that cannot run here, so that their launches are missing."""
     assumed: tuple[Assumed, ...]
-    """What was assumed of values that only a GPU could tell."""
+    """The assumptions about values that only a GPU could compute."""
     not_asked_for: tuple[str, ...] = ()
-    """What was given for such values, as NAME=VALUE, and none was of that kind or at that line."""
+    """Given assumptions, as NAME=VALUE, that no value of that kind or at that line used."""
     recent: tuple[int, ...] = ()
-    """The last of the launches that its own process made in their order, by their index."""
+    """The last launches of the script's own process in order, by index."""
     feeds: tuple[Feed, ...] = ()
-    """Those of which tensors were those of the launch right before them."""
+    """The launches that share tensors with the launch right before them."""
 
     def unused_assumptions(self) -> Iterator[str]:
-        """Return a sentence for each value that was given and that nothing asked for."""
+        """Return a sentence for each given assumption that nothing used."""
         for word in self.not_asked_for:
             yield f"Nothing asked for a value that `--assume {literal(word)}` gives."
 
     def why_launches_are_missing(self, what: str) -> Iterator[str]:
-        """Return a sentence for each reason why a page of *what* was run may lack launches."""
+        """Return a sentence for each reason why a page about *what* was run may lack launches."""
         if self.failure is not None:
             yield (
                 f"The {what} went no further: {literal(self.failure)}; launches after that are not"
@@ -112,7 +112,7 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """One of the launches of a Run, with *changes* to what it passes, by name."""
+    """One of the launches of a Run, with *changes* to its arguments and options, by name."""
 
     index: int
     changes: Mapping[str, Plain]
@@ -120,22 +120,22 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Relaunch(Changed):
-    """A launch of the Run before that is asked for with its changes, its grid worked out anew."""
+    """Asks for a launch of the Run with its changes, and with its grid computed anew."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compile:
-    """Launches of the Run before that are to be compiled."""
+    """Asks to compile launches of the Run."""
 
     launches: tuple[Changed, ...]
     texts: bool = False
-    """Whether the answer is their texts, as `Texts.pack` has them; None where there are none."""
+    """Whether to answer with their texts, as `Texts.pack` packs them, or None without texts."""
 
 
 def names_script(name: str) -> bool:
-    """Tell, without importing it, whether *name* is `file.py:this` and `this` no Triton function.
+    """Return, without importing it, whether *name* is `file.py:function` for a script's function.
 
-    A function that the file defines with `def` and without a decorator of Triton is a script's.
+    A script's function is one that the file defines with `def` and without a decorator of Triton.
     """
     path, _, entry = name.partition(".py:")
     try:
@@ -155,7 +155,7 @@ def names_script(name: str) -> bool:
 
 
 class Script:
-    """A function of a script that was run for one GPU: its launches, and what they compile to.
+    """A function of a script that was run for one GPU, with its launches and their compiles.
 
     Its process lives until `close`.
     """
@@ -175,24 +175,24 @@ class Script:
     ) -> None:
         """Run the function *name*, `file.py:function`, for *gpu*, within *timeout* seconds.
 
-        With *arguments*, *name* is a file, which is run as a program that is given them. *python*
+        With *arguments*, *name* is a file, which is run as a program with these arguments. *python*
         runs it, and compiles with its own Triton.
 
-        The store at *directory* keeps what is compiled. What the script prints goes to standard
-        error. *progress* is told what is done, and "" when that is done.
+        The store at *directory* keeps what is compiled. The script's output goes to standard error.
+        *progress* is called with a sentence before slow steps, and with "" after them.
 
-        Raises InputError, with the line of the script, where a function fails or ends before it has
-        launched anything; of a program, and after that, `ran` says why it went no further.
+        Raises InputError, with the line of the script, if a function fails or ends before it has
+        launched anything. In other cases, and for a program, `ran` says why it went no further.
         """
         store = None if directory is None else str(directory)
         self.store = Store(directory)
-        """Where what is worked out of compiled kernels is kept."""
+        """Also keeps what is computed from compiled kernels."""
         self._name, self.gpu = name, gpu
         self._request = Run(name, gpu, store, arguments, assume or {}, timeout, compile_timeout)
         self._progress = progress
         self._child = Child("occupancy_lab.compiling.script_process", python=python)
         self.interrupted: KeyboardInterrupt | None = None
-        """What interrupted the script, or a compile; nothing is compiled after that."""
+        """The interrupt of the script or of a compile; nothing is compiled after it."""
         try:
             self.ran = self._run()
         except BaseException:
@@ -201,7 +201,7 @@ class Script:
 
     @property
     def launches(self) -> tuple[ScriptLaunch, ...]:
-        """Its launches, in the order in which it made them first."""
+        """The launches, in the order in which the script first made them."""
         return self.ran.launches
 
     def close(self) -> None:
@@ -238,8 +238,8 @@ class Script:
     def outcomes(self, wanted: Sequence[Changed] | None = None) -> list[Resources | Failure]:
         """Return what one program of each of *wanted* takes, or why it does not compile.
 
-        None asks for all launches as they are. They are compiled on all cores. After an interrupt
-        it is a Failure of what was not finished.
+        None means all launches without changes. All cores compile. After an interrupt, unfinished
+        compiles are failures.
         """
         if wanted is None:
             wanted = [Changed(index, {}) for index in range(len(self.launches))]
@@ -257,7 +257,7 @@ class Script:
         return [*found, *[INTERRUPTED] * (number - len(found))]
 
     def texts(self, wanted: Sequence[Changed]) -> list[Texts | None]:
-        """Return the texts of the kernels of *wanted*, which compile; None where there are none."""
+        """Return the texts of the kernels of *wanted*, which compile; None for those without."""
         found: list[Texts | None] = []
         for place in range(0, len(wanted), AT_ONCE):
             part = wanted[place : place + AT_ONCE]
@@ -269,9 +269,10 @@ class Script:
         return found
 
     def _ask(self, asked: Run | Compile | Relaunch, limit: float | None = None) -> str | None:
-        """Return the answer of the process; "" where it died, None where nothing came of it.
+        """Return the answer of the process, "" if the process died, or None without an answer.
 
-        That is where it takes longer than *limit* s, or was interrupted and does not stop.
+        There is no answer if the process takes longer than *limit* s, or does not stop when it is
+        interrupted.
         """
         try:
             return self._child.ask(to_line(asked), limit)
@@ -285,28 +286,28 @@ class Script:
         if line is None and self.interrupted is not None:
             return ()
         if not line:
-            self._child.close()  # another one would not have the kernels
+            self._child.close()  # a new process would not have the kernels
             reason = f"the process that compiles died: {self._child.last_words}"
             return (Failure(Status.COMPILE_FAILED, reason),) * len(part)
         outcomes: tuple[Resources | Failure, ...] = from_line(tuple[Resources | Failure, ...], line)
         return outcomes
 
     def relaunched(self, index: int, changes: Mapping[str, Plain]) -> Launch:
-        """Return the launch that is *index* with *changes* of keywords, its grid worked out anew.
+        """Return launch *index* with *changes* to its keywords, and its grid computed anew.
 
-        Raises InputError where that cannot be done.
+        Raises InputError if that is not possible.
         """
         line = None if self._child.closed else self._ask(Relaunch(index, changes))
         found: Launch | str = from_line(Launch | str, line) if line else "its process has ended"
         return refuse(found) if isinstance(found, str) else found
 
     def resources(self, index: int, changes: Mapping[str, Plain] | None = None) -> Resources:
-        """Return what one program of the launch takes that is *index* in `launches`.
+        """Return what one program of launch *index* in `launches` takes.
 
-        *changes* are arguments and options of the launch that are to be others.
+        *changes* replace arguments and options of the launch.
 
-        Raises CompileError where it cannot be compiled or takes longer than it may, and InputError
-        for keywords that Triton does not take.
+        Raises CompileError if it cannot be compiled within the time limit, and InputError for
+        keywords that Triton does not take.
         """
         (outcome,) = self.outcomes([Changed(index, changes or {})])
         if isinstance(outcome, Resources):
@@ -315,7 +316,7 @@ class Script:
 
 
 def _assumed_words(assumed: Sequence[Assumed]) -> str:
-    """Say behind why nothing was launched what was assumed before, and what sets it."""
+    """Return words about the assumptions made before a failure, and the option that sets them."""
     if not assumed:
         return ""
     more = f" and {len(assumed) - 1} more" if len(assumed) > 1 else ""

@@ -1,4 +1,4 @@
-"""What runs in a script's process: its function or program, and the compiles of its launches."""
+"""The code of a script's process: runs its function or program, and compiles its launches."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
 
 MOST_PRINTED = 1 << 20
-"""The characters of what a script prints that are shown: the last ones."""
+"""How many of the last characters of a script's output are shown."""
 _ran: list[tuple[Run, Recorder]] = []
-"""The Run that this process made and what recorded it, for the compiles that follow."""
+"""The Run that this process made and its recorder, for the compiles that follow."""
 
 
 class TimeUpError(BaseException):
-    """A script took longer than it may: no `except Exception` of its own catches it."""
+    """A script exceeded its time limit; no `except Exception` of the script catches this."""
 
 
 def answer_line(line: str) -> str:
-    """Return the answer to a line that is a Run, a Compile or a Relaunch."""
+    """Return the answer to a line with a Run, a Compile or a Relaunch."""
     asked: Run | Compile | Relaunch = from_line(Run | Compile | Relaunch, line)
     if isinstance(asked, Relaunch):
         return to_line(_ran[0][1].relaunched(asked.index, asked.changes))
@@ -56,7 +56,7 @@ def _compile(asked: Compile) -> list[Resources | Failure] | list[str | None]:
     ((run, recorder),) = _ran
     found = [recorder.to_compile(one.index, one.changes) for one in asked.launches]
     wanted = [one for one in found if isinstance(one, Compilation)]
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever the script does about it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the script may have changed it
     compiler = Compiler(run.store, timeout=run.compile_seconds)
     if asked.texts:
         texts = iter(compiler.texts(wanted))
@@ -94,25 +94,24 @@ def _run(asked: Run) -> Ran:
                     _function(load_file(kernel_file(asked.script)), asked.script, entry)()
                 else:
                     _run_program(path)
-        except BaseException as raised:  # noqa: BLE001 - whatever a script raises, it raised it
+        except BaseException as raised:  # noqa: BLE001 - a script may raise anything
             error = raised
         if os.getpid() != own:
             _end_fork(error, end, failed)
         end(error)
     told = recorder.gather()
     launches, reason = recorder.launches, None
-    # A program that has done all that it was to do may end itself with 0.
+    # A program may end itself with status 0 when it is done.
     if error is not None and (asked.arguments is None or _status(error)):
         reason = _sentence(error, asked.script, path)
     elif asked.arguments is None and not launches:
         reason = f"{asked.script} launches no kernel of Triton"
-    status, said = _status(error), printed.text[-MOST_PRINTED:]
     assumed = tuple(one for one in told if isinstance(one, Assumed))
     return Ran(
         launches,
-        said,
+        printed.text[-MOST_PRINTED:],
         reason,
-        status,
+        _status(error),
         faults=tuple(one for one in told if isinstance(one, str)),
         missing=tuple(one.operation for one in told if isinstance(one, Unseen)),
         assumed=assumed,
@@ -138,7 +137,7 @@ def _time_limit(asked: Run) -> Iterator[None]:
 
 
 def _run_program(path: Path) -> None:
-    """Run the file at *path* as Python runs a program, which stays the module `__main__`."""
+    """Run the file at *path* as a program in the module `__main__`, which stays in place."""
     program = ModuleType("__main__")
     program.__file__ = str(path.resolve())
     sys.modules["__main__"] = program
@@ -150,10 +149,10 @@ def _run_program(path: Path) -> None:
 def _ending(
     failed: Callable[[str, BaseException], None],
 ) -> Iterator[Callable[[BaseException | None], None]]:
-    """Return what ends a script that came to its end or to an error, as Python itself would.
+    """Yield a function that ends a script, after its end or an error, as Python itself would.
 
-    It waits for threads and processes, and calls what is registered with atexit in the block.
-    *failed* is told what ended early, and why.
+    It waits for threads and processes, and calls what the block registered with atexit. *failed* is
+    called with what ended early, and why.
     """
     from multiprocessing import forkserver, util
     from unittest import mock
@@ -177,7 +176,7 @@ def _ending(
         while hooks:
             try:
                 hooks.pop()()
-            except BaseException as error:  # noqa: BLE001 - whatever a hook raises, Python goes on
+            except BaseException as error:  # noqa: BLE001 - Python goes on after any error
                 traceback.print_exc()
                 failed("what atexit called", error)
         util._exit_function()  # type: ignore[attr-defined] # noqa: SLF001
@@ -188,7 +187,7 @@ def _ending(
         if error is None or isinstance(error, SystemExit):
             end_all()
             return
-        # Threads and processes may wait for ever for what the script did not come to.
+        # Threads and processes may wait forever for something that the script did not reach.
         ending = threading.Thread(target=end_all, daemon=True)
         ending.start()
         ending.join(ENDING)
@@ -202,7 +201,7 @@ def _ending(
 
 
 def _wait_for_threads() -> None:
-    """Wait for all threads that Python waits for, as threading._shutdown does in the main one."""
+    """Wait for the threads that Python waits for, as threading._shutdown does in the main one."""
     for call in reversed(threading._threading_atexits):  # type: ignore[attr-defined] # noqa: SLF001
         call()
     own = {threading.main_thread(), threading.current_thread()}
@@ -235,7 +234,7 @@ def _status(error: BaseException | None) -> int:
 
 
 def _function(module: Any, script: str, entry: str) -> Callable[[], object]:
-    """Return the function to call; a benchmark of triton.testing.perf_report is run whole."""
+    """Return the function to call; a benchmark of triton.testing.perf_report is run as a whole."""
     found = getattr(module, entry, None)
     if type(found).__name__ == "Mark" and hasattr(found, "benchmarks"):
         return module.__dict__[entry].run  # type: ignore[no-any-return] # Triton has no types
@@ -252,7 +251,7 @@ def _function(module: Any, script: str, entry: str) -> Callable[[], object]:
 
 
 def _sentence(error: BaseException, script: str, file: Path) -> str:
-    """Return what ended a script, with the line of it from which that came."""
+    """Return in a sentence what ended a script, with the line of the script that caused it."""
     cause = error.__cause__ if "cannot be imported" in str(error) else None
     error = cause or error
     frames = traceback.extract_tb(error.__traceback__)
@@ -269,13 +268,13 @@ def _sentence(error: BaseException, script: str, file: Path) -> str:
     if isinstance(error, OccupancyLabError):
         return f"{where}: {error}" if lines else str(error)
     words = error.msg if isinstance(error, SyntaxError) else str(error)
-    raised = (frames[-1].line or "") if frames else ""  # an assert says no more
+    raised = (frames[-1].line or "") if frames else ""  # an assert has no message
     message = next(iter(words.strip().splitlines()), raised)
     return f"{where}: {type(error).__name__}: {message}".rstrip(": ")
 
 
 def main() -> None:
-    """Serve, once torch and Triton are imported, so that the time limit is the script's alone."""
+    """Serve requests after importing torch and Triton: the time limit covers only the script."""
     import torch  # noqa: F401
     import triton  # noqa: F401
 

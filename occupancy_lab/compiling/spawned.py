@@ -1,4 +1,4 @@
-"""Pythons that a script starts: those of multiprocessing note launches, others are named."""
+"""Pythons that a script starts: those of multiprocessing note launches, others are reported."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ BEGIN = """
 from occupancy_lab.compiling.spawned import begin
 begin({gpu!r}, {store!r}, {folder!r}, {given!r})
 """
-"""Comes before what a process of multiprocessing is to run."""
+"""Code that runs before what a process of multiprocessing is to run."""
 STARTS = ("from multiprocessing.spawn import", "from multiprocessing.forkserver import")
-"""How that begins."""
+"""The beginning of the code of a process of multiprocessing."""
 LISTS_GPUS = {"cuda": "nvidia-smi", "hip": "rocm-smi"}
-"""The program that lists GPUs, from whose exit status programs learn whose they are."""
+"""The program that lists GPUs: programs learn the GPU's vendor from its exit status."""
 _process = contextlib.ExitStack()
-"""What lasts as long as a spawned process."""
+"""Lives as long as a spawned process."""
 
 
 @contextlib.contextmanager
 def recording_all(recorder: Recorder) -> Iterator[None]:
-    """Have *recorder* record in the block, and every process that multiprocessing spawns there."""
+    """Make *recorder* record in the block, also in processes that multiprocessing spawns there."""
     gpu, store = recorder.gpu, recorder.store
     begin = loading() + BEGIN.format(
         gpu=to_line(gpu),
@@ -60,8 +60,8 @@ def recording_all(recorder: Recorder) -> Iterator[None]:
         if words == [LISTS_GPUS[gpu.target.backend]]:
             command = ["echo", gpu.title]
         if Path(os.fsdecode(words[0])).name.startswith("python"):
-            said = shortened(shlex.join(map(os.fsdecode, words)))
-            recorder.tell(f"{said} was started as a program of its own, which is not run dry")
+            command_text = shortened(shlex.join(map(os.fsdecode, words)))
+            recorder.tell(f"{command_text} was started as a separate program, which is not run dry")
         start(process, command, *args, **keywords)
 
     with (

@@ -1,4 +1,4 @@
-"""Where what is compiled is kept between runs: resources and texts, a JSON file each a key."""
+"""Keeps compiled results between runs: resources and texts, one JSON file per key."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 CACHE_VARIABLE = "OCCUPANCY_LAB_CACHE_DIR"
 MOST_BYTES = 2**20
-"""The most bytes of a kept file: an entry has some 2000."""
+"""The largest stored file that is read, bytes; an entry has some 2000."""
 MOST_TEXT_BYTES = 16 * MOST_BYTES
-"""The most of one with a kernel's texts, compressed: that of a matmul has some 60,000."""
+"""The same for a file with a kernel's compressed texts; that of a matmul has some 60,000."""
 CHECKSUM = "sha256"
-"""The name under which a kept file has the checksum of the rest."""
+"""The name under which a stored file has the checksum of the rest."""
 _FIELDS = {field.name for field in dataclasses.fields(Resources)}
 _NEEDED = ("n_regs", "num_warps", "shared", "static_shared")
 
@@ -45,18 +45,18 @@ def store_directory() -> Path:
 
 
 def make_directory(directory: Path) -> None:
-    """Make the store's *directory* if there is none, for nobody else to write in.
+    """Make the store's *directory* if there is none, writable only for its owner.
 
-    Raises OSError where it cannot be made.
+    Raises OSError if it cannot be made.
     """
     directory.mkdir(mode=0o755, parents=True, exist_ok=True)
 
 
 def read_kept(text: str | bytes) -> dict[str, Any]:
-    """Return the values of a JSON *text* that `write_kept` made, the checksum among them.
+    """Return the values of a JSON *text* that `write_kept` wrote, including the checksum.
 
-    A text that somebody wrote by hand may have none. Raises ValueError for what is no JSON object,
-    and for one whose checksum is not that of its values.
+    A text written by hand may lack the checksum. Raises ValueError if the text is no JSON object or
+    if its checksum does not match its values.
     """
     try:
         values = json.loads(text)
@@ -66,7 +66,7 @@ def read_kept(text: str | bytes) -> dict[str, Any]:
     except RecursionError:
         wrong = True
     if wrong:
-        msg = "it is no JSON object, or one whose checksum is not that of its values"
+        msg = "it is no JSON object, or its checksum does not match its values"
         raise ValueError(msg)
     return dict(values)
 
@@ -76,28 +76,28 @@ def _checksum(values: Mapping[str, Any]) -> str:
 
 
 def with_checksum(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *values* and their checksum, as `read_kept` wants them in JSON."""
+    """Return *values* with their checksum, in the form that `read_kept` reads from JSON."""
     return {**values, CHECKSUM: _checksum(values)}
 
 
 def write_kept(path: Path, values: Mapping[str, Any]) -> None:
-    """Write *values* and their checksum to *path* as JSON: whole, or not at all.
+    """Write *values* with their checksum to *path* as JSON, completely or not at all.
 
-    Raises OSError where it cannot be written.
+    Raises OSError if that fails.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.is_dir():  # an empty folder may have taken its place
+    if path.is_dir():  # an empty folder may be in the file's place
         path.rmdir()
     replace_file(path, (json.dumps(with_checksum(values), indent=1, default=repr) + "\n").encode())
 
 
 class Store:
-    """Resources by key, shared by any number of processes.
+    """Keeps resources by key, for any number of processes.
 
-    Each entry is written beside its place and moved there in one step, and holds its whole key and
-    a checksum: a reader sees all of an entry or none. An entry that cannot be read, or in which a
-    bit is another, counts as absent, and one that cannot be written (no space, no permission) is
-    gone with the run; neither is an error.
+    Each entry is written beside its place and renamed in one step, and contains its whole key and a
+    checksum, so a reader sees all of an entry or nothing. An entry that is unreadable or damaged
+    counts as absent, and an entry that cannot be written (no space, no permission) is lost with the
+    run; neither is an error.
     """
 
     def __init__(self, directory: Path | str | None) -> None:
@@ -106,7 +106,7 @@ class Store:
 
     @property
     def keeps(self) -> bool:
-        """Whether anything is kept at all."""
+        """Whether the store keeps anything."""
         return self.directory is not None
 
     def get(self, key: Mapping[str, Any]) -> Resources | None:
@@ -130,18 +130,18 @@ class Store:
             self._keep("texts", key, {"packed": packed})
 
     def get_counted(self, key: Mapping[str, Any]) -> str | None:
-        """Return what was counted of a launch under *key*, as it was given to `put_counted`."""
+        """Return the counts of a launch kept under *key*, as they were given to `put_counted`."""
         fields = self._read("counted", key, MOST_TEXT_BYTES)
         line = None if fields is None else fields.get("line")
         return line if isinstance(line, str) else None
 
     def put_counted(self, key: Mapping[str, Any], line: str) -> None:
-        """Keep what was counted of a launch, as a line of JSON, under *key*."""
-        if len(json.dumps(line)) + MOST_BYTES <= MOST_TEXT_BYTES:  # and a key beside it
+        """Keep the counts of a launch, as a line of JSON, under *key*."""
+        if len(json.dumps(line)) + MOST_BYTES <= MOST_TEXT_BYTES:  # leaves room for the key
             self._keep("counted", key, {"line": line})
 
     def get_failure(self, key: Mapping[str, Any]) -> Failure | None:
-        """Return why *key* did not compile, and in what file that is remembered; or None."""
+        """Return why *key* did not compile, and the file that remembers it; or None."""
         fields = self._read("failures", key)
         if self.directory is None or fields is None or fields.keys() != {"status", "reason"}:
             return None

@@ -1,4 +1,4 @@
-"""The texts of a compiled kernel from which it is counted what a launch of it does."""
+"""The texts of a compiled kernel, from which the work of a launch is counted."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MOST_BYTES = 64 << 20
-"""The most bytes of the texts of a kernel, unpacked: a matmul's have some 300 KB."""
+"""The most bytes of a kernel's unpacked texts; a matmul has some 300 KB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """What Triton and the vendor's compiler made of a kernel; None is what they did not."""
+    """The texts that Triton and the vendor's compiler made of a kernel; None if they made none."""
 
     name: str
     """The name of the kernel in its binary."""
@@ -34,30 +34,30 @@ class Texts:
     shared: int
     """Dynamic shared memory (LDS), bytes per program."""
     ttir: str
-    """Triton's first text, in which the kernel is still one of blocks."""
+    """Triton's first text, in which the kernel still works on blocks."""
     ttgir: str | None = None
-    """The same with a layout for each block: which thread has which elements."""
+    """The same with a layout for each block, which says which thread has which elements."""
     ptx: str | None = None
     cubin: bytes | None = None
     amdgcn: str | None = None
 
     def pack(self) -> str:
-        """Return it compressed, as ASCII, from which `unpack` makes it again."""
+        """Return the texts compressed as ASCII, for `unpack`."""
         return base64.b64encode(zlib.compress(to_line(self).encode())).decode()
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What a compile gives: what a program takes, and the texts, packed."""
+    """The result of a compile: the resources of a program, and the packed texts."""
 
     resources: Resources
     texts: str
 
 
 def texts_of(asm: Mapping[str, Any], metadata: Any, backend: str) -> Texts | None:
-    """Return the texts of a compiled kernel, whose files `read_resources` reads.
+    """Return the texts of a compiled kernel, or None if it has no TTIR.
 
-    None where there is no TTIR.
+    *asm* and *metadata* are as in `read_resources`.
     """
     ttir = asm.get("ttir")
     if ttir is None:
@@ -78,11 +78,11 @@ def texts_of(asm: Mapping[str, Any], metadata: Any, backend: str) -> Texts | Non
 
 TEXTS = ("source", "ttir", "ttgir", "llir", "ptx", "amdgcn")
 BINARIES = {"cuda": "cubin", "hip": "hsaco"}
-"""How the names of the files of a kernel end: its texts, and its binary by Triton's backend."""
+"""The suffixes of a kernel's files: of its texts, and of its binary by Triton's backend."""
 
 
 def kept_files(folder: Path) -> dict[str, Any]:
-    """Return the binary and the texts of the kernel in *folder*, by how their files' names end."""
+    """Return the binary and the texts of the kernel in *folder*, by the suffixes of their files."""
     found: dict[str, Any] = {}
     for path in folder.glob("*"):
         kind = path.suffix[1:]
@@ -94,9 +94,9 @@ def kept_files(folder: Path) -> dict[str, Any]:
 
 
 def unpack(packed: str) -> Texts | None:
-    """Return the texts that `Texts.pack` made *packed* of.
+    """Return the texts that `Texts.pack` packed.
 
-    None where it is anything else, or unpacks to more than MOST_BYTES.
+    Return None if *packed* is anything else, or unpacks to more than MOST_BYTES.
     """
     try:
         stream = zlib.decompressobj()

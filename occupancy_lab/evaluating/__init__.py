@@ -1,4 +1,4 @@
-"""How good the predictions are: set against measurements, beside simpler ways to choose."""
+"""The quality of predictions: compared with measurements, and with simpler ways to choose."""
 
 from occupancy_lab.evaluating.evaluation import Evaluation, evaluate
 

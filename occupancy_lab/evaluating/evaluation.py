@@ -1,4 +1,4 @@
-"""`evaluate`: from a table of measured launches to how good their predictions are, and a report."""
+"""`evaluate`: how good the predictions of a table of measured launches are, and the report."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
     from occupancy_lab.values import Config, Problem
 
 SHAPE = ["rows", "cols", "dtype"]
-"""The columns that name a shape; all its configurations, of one kernel or several, compete."""
+"""The columns that identify a shape; all its configurations, of one or several kernels, compete."""
 
 
 def counted_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows with a steady time of the launch that is planned, in their order.
+    """Return the rows with a steady time of the planned launch, in order.
 
-    Rows where another number of programs was launched, as the tutorial's formula gives it, are
-    not what is predicted, nor are those whose times spread by more than UNSTEADY.
+    The prediction is not for rows that launched another number of programs, such as the tutorial's.
+    Rows whose times spread by more than UNSTEADY are left out too.
     """
     planned = (table["launched"] == table["num_programs"]).astype("boolean").fillna(value=False)
     rows = table[(table["measured"] == "measured") & planned.astype(bool)]
@@ -64,11 +64,11 @@ def with_predictions(
 ) -> pd.DataFrame:
     """Return those of *rows*, all of *gpu*, that have a predicted time or get one now.
 
-    The columns predicted_us, bound, roofline_us and shape (a number) are there then. Where
-    predicted_us is empty the launch is compiled and counted. *kernels* has, by name, the kernels
-    that are not the lab's own.
+    They have the columns predicted_us, bound, roofline_us and shape (a number). If predicted_us is
+    empty, the launch is compiled and counted. *kernels* has the kernels that are not the lab's own,
+    by name.
 
-    Raises InputError where a kernel is neither there nor the lab's own.
+    Raises InputError if a kernel is neither there nor the lab's own.
     """
     import pandas as pd
 
@@ -105,7 +105,7 @@ def _named(row: Mapping[Any, Any], kernels: Mapping[str, NamedKernel]) -> NamedK
 
 
 def _roofline_us(row: Mapping[Any, Any], kernels: Mapping[str, NamedKernel], gpu: Gpu) -> float:
-    """Return the time in us of a launch and its bytes at the data sheet's bandwidth."""
+    """Return the time of a launch plus its bytes at the data sheet's bandwidth, us."""
     kernel = _named(row, kernels).kernel
     moved = kernel.launched_work(row_problem(row), row_config(row)).known_bytes or 0
     return launch_us(gpu) + moved / (gpu.bandwidth_gbs or math.inf) / 1e3
@@ -113,12 +113,12 @@ def _roofline_us(row: Mapping[Any, Any], kernels: Mapping[str, NamedKernel], gpu
 
 PREDICTION, ROOFLINE, OCCUPANCY = "prediction", "roofline", "highest occupancy"
 GROUPS = ("bound", "kernel", "num_warps", "num_stages", "spills")
-"""What launches are told apart by, to see where the errors are."""
+"""The properties by which launches are grouped, to see where errors are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The errors of the launches that are alike in one thing."""
+    """The errors of the launches with the same value of one property."""
 
     by: str
     """One of GROUPS."""
@@ -128,7 +128,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """A launch that was predicted badly."""
+    """A launch with a large prediction error."""
 
     kernel: str
     problem: Problem
@@ -142,27 +142,27 @@ class Miss:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How good the predictions of one use of one GPU's launches are."""
+    """The quality of the predictions for one use of one GPU's launches."""
 
     gpu: str
     """The key of the GPU."""
     title: str
-    """What it is called."""
+    """The GPU's name."""
     use: str
-    """tuning, held out, fresh, check, or what else `use` says; "all" where the table has none."""
+    """tuning, held out, fresh, check, or another value of `use`; "all" without such a column."""
     basis: str
-    """What the predicted times rest on."""
+    """The basis of the predicted times."""
     calibrated: bool
-    """Whether launches of such a GPU were measured before."""
+    """Whether launches on such a GPU were measured before."""
     shapes: int
     launches: int
     without_prediction: int
-    """Launches beside these that were measured, but that the model knows too little of."""
+    """Further measured launches, of which too little is known to predict them."""
     scores: tuple[Score, ...]
-    """Of the prediction, of a roofline and of the highest occupancy."""
+    """The scores of the prediction, of a roofline and of the highest occupancy."""
     groups: tuple[Group, ...]
     worst: tuple[Miss, ...]
-    """The launches with the greatest errors, the greatest first."""
+    """The launches with the largest errors, the largest first."""
 
     @property
     def score(self) -> Score:
@@ -172,11 +172,11 @@ class Result:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Evaluation(Answer):
-    """How good the predictions of a table's launches are, by GPU and use."""
+    """The quality of the predictions for a table's launches, by GPU and use."""
 
     results: tuple[Result, ...]
     left_out: tuple[str, ...] = ()
-    """Uses of the table that were not asked for, and are in no default."""
+    """Uses in the table that were not asked for, and that are not in the default."""
 
     def to_document(self, *, full: bool = True) -> Document:
         """Return the evaluation in words: the *full* text, or a screen."""
@@ -203,16 +203,16 @@ def evaluate(
     kernels: Mapping[str, Kernel | NamedKernel] | None = None,
     top: int = 10,
 ) -> Evaluation:
-    """Return how good the predictions of the launches of *table* are that were measured.
+    """Return how good the predictions of the measured launches in *table* are.
 
-    A launch without a predicted time in it is compiled and counted.
+    Launches without a predicted time are compiled and counted.
 
     Args:
-        table: The columns of a measured sweep, as `read_table` and `recorded_table` give it; the
-            order of its rows settles ties. Only the launches with as many programs as planned
-            count. `use`, where it is there, sets launches apart.
-        kernels: Kernels by name that are not the lab's own, as `load_kernel` or `chosen_kernel`
-            gives them.
+        table: The columns of a measured sweep, as from `read_table` and `recorded_table`; the order
+            of the rows settles ties. Only launches with as many programs as planned count. Each
+            value of `use`, if it is there, is evaluated separately.
+        kernels: Kernels by name that are not the lab's own, as from `load_kernel` or
+            `chosen_kernel`.
         top: How many of the worst launches to list.
 
     Raises:
@@ -244,7 +244,7 @@ def evaluate(
 
 
 def make_result(rows: pd.DataFrame, use: str, without: int, gpu: Gpu, top: int) -> Result:
-    """Return how good the predictions of *rows* are, to which `with_predictions` added them.
+    """Return the quality of the predictions that `with_predictions` added to *rows*.
 
     *without* launches could not be predicted; the *top* worst are listed.
     """
@@ -292,7 +292,7 @@ def _worst(rows: pd.DataFrame, top: int) -> Iterator[Miss]:
 
 
 def broken_limits(evaluation: Evaluation, limits: Mapping[str, float]) -> Iterator[str]:
-    """Return a sentence for each of *limits*, by the names of METRICS, that a prediction breaks."""
+    """Return a sentence for each limit, by a name of METRICS, that a prediction breaks."""
     for result in evaluation.results:
         for name, limit in limits.items():
             metric = METRICS[name]
@@ -306,7 +306,7 @@ def broken_limits(evaluation: Evaluation, limits: Mapping[str, float]) -> Iterat
 
 
 USES = ("tuning", "held out", "fresh")
-"""What is evaluated unasked; "benchmark", the tutorial's, is left out unless it is asked for."""
+"""The uses that are evaluated by default; "benchmark", the tutorial's, must be asked for."""
 
 
 def run(
@@ -318,13 +318,14 @@ def run(
     top: int = 10,
     **limits: float | None,
 ) -> tuple[Evaluation, tuple[str, ...]]:
-    """Return the evaluation of what was recorded, or of *file*, and a sentence per broken limit.
+    """Return the evaluation of the recorded launches or of *file*, and sentences on broken limits.
 
-    *gpus* and *uses* choose rows; none takes all GPUs and, where the table has uses, those of USES:
-    all but the tutorial's benchmark. *kernels* are the files of kernels that are not the lab's own.
-    *limits* are max_median, max_p90, max_mean_loss, max_worst_loss and min_rank; None is no limit.
+    *gpus* and *uses* select rows; by default all GPUs and, if the table has uses, those of USES,
+    which leave out the tutorial's benchmark. *kernels* are files of kernels that are not the lab's
+    own. *limits* are max_median, max_p90, max_mean_loss, max_worst_loss and min_rank; None means no
+    limit.
 
-    Raises InputError for what cannot be read, chosen or predicted.
+    Raises InputError for what cannot be read, selected or predicted.
     """
     with closing(Compiler(store_directory())) as compiler:
         found = [chosen_kernel(one, compiler.check_file) for one in kernels]
@@ -341,9 +342,9 @@ def run(
 
 
 def choose(table: pd.DataFrame, gpus: Sequence[str], uses: Sequence[str]) -> pd.DataFrame:
-    """Return the rows of *table* on *gpus* and for *uses*; `run` says what none is.
+    """Return the rows of *table* on *gpus* and for *uses*, with the defaults of `run`.
 
-    Raises InputError where there are none.
+    Raises InputError if there are none.
     """
     keys = [gpu.key for gpu in find_gpus(",".join(gpus))] if gpus else table["gpu"].unique()
     chosen = table[table["gpu"].isin(keys)]

@@ -1,4 +1,4 @@
-"""How good one way of predicting is: its errors in time, what its choices cost, and the goals."""
+"""The quality of one way of predicting: errors in time, the cost of choices, and the goals."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ class TimeErrors:
     median: float
     mean: float
     p90: float
-    """The error that a tenth of the launches pass."""
+    """The 90th percentile of the errors."""
     bias: float
-    """Median of predicted / measured - 1: above 0 where the predicted times are too long."""
+    """Median of predicted / measured - 1: above 0 if predicted times are too long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How good one way of predicting is on some shapes; None is what it does not say."""
+    """The quality of one way of predicting on some shapes; None for what it does not predict."""
 
     name: str
     errors: TimeErrors | None
-    """None for a way that ranks without a time."""
+    """None for a way that ranks without predicting times."""
     mean_loss: float
     """Time lost by launching a shape's first choice: its time over the fastest's, minus 1."""
     worst_loss: float
     rank_correlation: float | None
-    """Mean over the shapes of Spearman's rank correlation with the measured times; None where no
-    shape has two launches that are ranked."""
+    """Mean over the shapes of Spearman's rank correlation with the measured times; None if no shape
+    has two launches with different ranks."""
 
 
 def time_errors(predicted_us: pd.Series[Any], measured_us: pd.Series[Any]) -> TimeErrors:
@@ -57,7 +57,7 @@ def time_errors(predicted_us: pd.Series[Any], measured_us: pd.Series[Any]) -> Ti
 
 
 def score(name: str, rows: pd.DataFrame, costs: pd.Series[Any], *, times: bool = True) -> Score:
-    """Return the score of *costs*, a number for each of *rows*, the least for the first choice.
+    """Return the score of *costs*, a number for each of *rows*; the lowest is the first choice.
 
     *rows* are in the grid's order, which settles ties, and have a `shape` and a measured `us`.
     Without *times* the costs are not times and have no errors.
@@ -89,18 +89,18 @@ def _rank_correlation(rows: pd.DataFrame, costs: pd.Series[Any]) -> float | None
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One number of a score: how it is called, read and written, and what it should be."""
+    """One number of a score: its name, how it is read and written, and its goal."""
 
     words: str
     read: Callable[[Score], float | None]
     goal: float | None
     form: str = ".1%"
-    """Measured times are not known better than to a tenth of a percent."""
+    """Measured times are accurate to a tenth of a percent at best."""
     least: bool = False
-    """Whether the goal is the least that will do, not the most."""
+    """Whether the goal is a minimum, not a maximum."""
 
     def write(self, score: Score) -> str:
-        """Return the number of *score* as text, a dash where there is none."""
+        """Return the number of *score* as text, or a dash if there is none."""
         return formatted(self.read(score), self.form)
 
     def keeps(self, score: Score, limit: float) -> bool:
@@ -125,5 +125,5 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         "rank": Metric("rank correlation", attrgetter("rank_correlation"), 0.9, ".2f", least=True),
     }
 )
-"""The numbers of a score by name; the goals are what the prediction is meant to reach. The measured
-times themselves are known to some 3 %: half of the recorded launches spread by as much."""
+"""The numbers of a score by name; the goals are those of the prediction. The measured times
+themselves are known to some 3%: half of the recorded launches spread by as much."""

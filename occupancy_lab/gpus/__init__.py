@@ -1,4 +1,4 @@
-"""GPUs: their limits and sizes with the sources, the names they go by, and those at hand."""
+"""GPUs: their limits and sizes with sources, their names, and the GPUs of this machine."""
 
 from occupancy_lab.gpus.gpu import (
     Architecture,

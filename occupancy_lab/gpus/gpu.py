@@ -1,7 +1,7 @@
-"""What a GPU allows: the limits of its architecture, its size and its speed.
+"""A GPU's data: the limits of its architecture, its size and its speed.
 
-A multiprocessor is an SM (NVIDIA), a CU (AMD gfx9, gfx1250) or a WGP (AMD RDNA), as the
-vendor's runtime counts. The numbers and their sources are in data/.
+A multiprocessor is an SM (NVIDIA), a CU (AMD gfx9, gfx1250) or a WGP (AMD RDNA), as the vendor's
+runtime counts. The numbers and their sources are in data/.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a number comes from, and whether to doubt it.
+    """The source of a number, and whether the number is doubtful.
 
-    Doubtful is a number that sources disagree on, that only a vendor's advertisement, the press
-    or an unverified file gives, or that is inferred from a sibling.
+    A number is doubtful if sources disagree on it, if only a vendor's advertisement, the press or
+    an unverified file gives it, or if it is inferred from a sibling.
     """
 
     text: str
@@ -43,15 +43,15 @@ class _Limits:
     target_name: str
     """The compiler's name, without features: sm_90, gfx942."""
     warp_size: int
-    """Threads per warp, work-items per wave as Triton compiles for it."""
+    """Threads per warp, or work-items per wave in Triton's wave size."""
     max_threads_per_program: int
     """Threads, or work-items, per program."""
     shared_per_multiprocessor: int
     """Shared memory, or LDS, per multiprocessor, bytes."""
     max_shared: int
-    """Shared memory, or LDS, that a program may use, on NVIDIA after opting in, bytes."""
+    """Shared memory, or LDS, that a program may use, bytes; on NVIDIA after opting in."""
     shared_unit: int
-    """Bytes that a program's shared memory or LDS is rounded up to a multiple of."""
+    """A program's shared memory or LDS is rounded up to a multiple of this many bytes."""
     issue_rate: int
     """Instructions of any warp that a multiprocessor issues per cycle."""
     instruction_bytes: int
@@ -59,17 +59,17 @@ class _Limits:
     instruction_cache_bytes: int
     """The instruction cache that the warps of a multiprocessor share, bytes."""
     l1_bytes: int | None = None
-    """The L1 data cache of a multiprocessor, bytes, of which NVIDIA's shared memory is a part; None
-    where it is not known."""
+    """The L1 data cache of a multiprocessor, bytes, including NVIDIA's shared memory; None if not
+    known."""
     max_cluster_programs: int | None = None
-    """Resident CTAs of clusters per multiprocessor; None where it is not known."""
+    """Resident CTAs of clusters per multiprocessor; None if not known."""
     max_cluster_size: int | None = None
-    """CTAs of the largest cluster (num_ctas); None where there are no clusters."""
+    """CTAs of the largest cluster (num_ctas); None if there are no clusters."""
     tensor_multiply_adds: int | None = None
-    """Multiply-adds of 16 bits that tensor cores do per multiprocessor and cycle, by a warp's own
-    instructions; None where it is not known."""
+    """16-bit multiply-adds of tensor cores per multiprocessor and cycle, by a warp's own
+    instructions; None if not known."""
     warpgroup_multiply_adds: int | None = None
-    """The same by instructions of a warpgroup; None where there are none, or it is not known."""
+    """The same by instructions of a warpgroup; None if there are none, or if not known."""
 
     @property
     def max_warps_per_program(self) -> int:
@@ -79,18 +79,18 @@ class _Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaArchitecture(_Limits):
-    """The limits of an NVIDIA architecture that set the occupancy."""
+    """The limits of an NVIDIA architecture that determine the occupancy."""
 
     vendor: ClassVar[str] = "NVIDIA"
     """The vendor: NVIDIA."""
     multiprocessor_word: ClassVar[str] = "SM"
-    """What NVIDIA calls a multiprocessor."""
+    """NVIDIA's word for a multiprocessor."""
     warp_word: ClassVar[str] = "warp"
-    """What NVIDIA calls a warp."""
+    """NVIDIA's word for a warp."""
     register_word: ClassVar[str] = "register"
-    """What NVIDIA calls a register of a thread."""
+    """NVIDIA's word for a register of a thread."""
     shared_word: ClassVar[str] = "shared memory"
-    """What NVIDIA calls the memory that a program's threads share."""
+    """NVIDIA's word for the memory that a program's threads share."""
     max_warps: int
     """Resident warps per SM."""
     max_threads: int
@@ -98,29 +98,29 @@ class CudaArchitecture(_Limits):
     max_programs: int
     """Resident programs (thread blocks) per SM."""
     max_registers_per_thread: int
-    """32-bit registers per thread, above which no program is resident."""
+    """32-bit registers per thread; with more, no program is resident."""
     registers: int
     """32-bit registers per SM."""
     register_unit: int
-    """32-bit registers that a warp's allocation is rounded up to a multiple of."""
+    """A warp's allocation is rounded up to a multiple of this many 32-bit registers."""
     register_partitions: int
-    """Equal parts of the register file; all registers of a warp are in one."""
+    """Equal parts of the register file; all registers of a warp are in one part."""
     reserved_shared: int
-    """Shared memory that the system takes for itself in each program, bytes."""
+    """Shared memory that the system reserves in each program, bytes."""
     fp32_results: int
     """FP32 multiply-adds per SM and cycle."""
     fp64_results: int
     """FP64 multiply-adds per SM and cycle."""
     max_barriers: int | None = None
-    """Named barriers per SM; None where they do not limit the occupancy."""
+    """Named barriers per SM; None if they do not limit the occupancy."""
     tensor_memory: int | None = None
-    """Columns of tensor memory per SM; None where there is none."""
+    """Columns of tensor memory per SM; None if there is none."""
     tensor_memory_unit: int | None = None
-    """The fewest columns that a program allocates; above it, a power of two."""
+    """The fewest columns that a program allocates; larger allocations are powers of two."""
 
     @property
     def target(self) -> Target:
-        """What Triton compiles for."""
+        """Triton's target."""
         return Target("cuda", self.target_name.removeprefix("sm_"), self.warp_size)
 
     @property
@@ -142,13 +142,13 @@ class HipArchitecture(_Limits):
     vendor: ClassVar[str] = "AMD"
     """The vendor: AMD."""
     warp_word: ClassVar[str] = "wave"
-    """What AMD calls a warp."""
+    """AMD's word for a warp."""
     register_word: ClassVar[str] = "VGPR"
-    """What AMD calls a register of a lane."""
+    """AMD's word for a register of a lane."""
     shared_word: ClassVar[str] = "LDS"
-    """What AMD calls the memory that a workgroup's lanes share."""
+    """AMD's word for the memory that a workgroup's lanes share."""
     multiprocessor: str
-    """CU or WGP, which is what the numbers of a multiprocessor are of."""
+    """CU or WGP, whichever the numbers per multiprocessor refer to."""
     simds: int
     """SIMDs per multiprocessor."""
     max_waves_per_simd: int
@@ -156,29 +156,29 @@ class HipArchitecture(_Limits):
     vgprs_per_simd: int
     """32-bit vector registers per lane of a SIMD, shared by its waves."""
     vgpr_granule: int
-    """Vector registers that a wave's allocation is rounded up to a multiple of."""
+    """A wave's allocation is rounded up to a multiple of this many vector registers."""
     max_vgprs: int
-    """Vector registers that a wave can address; AGPRs count where the file is unified."""
+    """Vector registers that a wave can address, including AGPRs if the file is unified."""
     max_multiwave_programs: int
     """Barrier slots: resident programs of more than one wave per multiprocessor."""
     descriptor_granule: int
-    """Vector registers that a step of the kernel descriptor's count stands for."""
+    """Vector registers per unit of the kernel descriptor's count."""
     agpr_file: str | None = None
-    """Where AGPRs are: "unified" with the VGPRs, "separate"; None where there are none."""
+    """Where AGPRs are: "unified" with the VGPRs, or "separate"; None if there are none."""
     sgprs_per_simd: int | None = None
-    """Scalar registers per SIMD; None where they do not limit the occupancy."""
+    """Scalar registers per SIMD; None if they do not limit the occupancy."""
     sgpr_granule: int | None = None
-    """Scalar registers that a wave's allocation is rounded up to a multiple of."""
+    """A wave's allocation is rounded up to a multiple of this many scalar registers."""
     sgpr_reserve: int | None = None
-    """Scalar registers that the trap handler takes of each wave, after the rounding."""
+    """Scalar registers that the trap handler takes from each wave, after the rounding."""
     old_registers: int | None = None
-    """What ROCm up to 6.3 reported as `max_num_regs`; None where it did not know the target."""
+    """ROCm's `max_num_regs` up to version 6.3; None if that did not support the target."""
     max_sgprs: int | None = None
-    """Scalar registers that a wave can use; None where they do not limit the occupancy."""
+    """Scalar registers that a wave can use; None if they do not limit the occupancy."""
 
     @property
     def target(self) -> Target:
-        """What Triton compiles for."""
+        """Triton's target."""
         return Target("hip", self.target_name, self.warp_size)
 
     @property
@@ -188,7 +188,7 @@ class HipArchitecture(_Limits):
 
     @property
     def multiprocessor_word(self) -> str:
-        """What AMD calls a multiprocessor here: CU or WGP."""
+        """AMD's word for a multiprocessor of this architecture: CU or WGP."""
         return self.multiprocessor
 
     @property
@@ -212,34 +212,34 @@ Architecture = CudaArchitecture | HipArchitecture
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """A GPU, or a bare architecture, of which only the limits are known."""
+    """A GPU, or a bare architecture, for which only the limits are known."""
 
     key: str
-    """The name to ask for it by: h100, or sm_90 for a bare architecture."""
+    """The name for asking: h100, or sm_90 for a bare architecture."""
     title: str
-    """The name to print: H100 SXM."""
+    """The name for printing: H100 SXM."""
     architecture: Architecture
     """The limits per multiprocessor."""
     multiprocessors: int | None = None
-    """SMs, CUs or WGPs, as `architecture.multiprocessor_word` says."""
+    """SMs, CUs or WGPs, as in `architecture.multiprocessor_word`."""
     gpcs: tuple[int, ...] | None = None
-    """SMs of each group that a cluster has to lie in, a GPC or a part of it; None: not known."""
+    """SMs of each group in which a cluster must lie, a GPC or a part of it; None if not known."""
     bandwidth_gbs: float | None = None
     """Peak bandwidth of the device memory, 1e9 bytes per second."""
     l2_bytes: int | None = None
     """L2 cache of the whole GPU, bytes: all XCDs together on AMD's chiplet GPUs."""
     infinity_cache_bytes: int | None = None
-    """AMD's memory-side cache behind the L2, bytes; None where there is none."""
+    """AMD's memory-side cache behind the L2, bytes; None if there is none."""
     boost_mhz: int | None = None
     """The highest clock of the multiprocessors, MHz."""
     fp32_tflops: float | None = None
-    """Operations of 32 bits outside tensor cores, 1e12 a second: a multiply-add is two. This and
-    the next are the data sheet's, dense, at the clock that it assumes."""
+    """32-bit operations outside tensor cores, 1e12 per second; a multiply-add counts as two. This
+    and the following are the data sheet's dense rates, at the clock that it assumes."""
     fp64_tflops: float | None = None
-    """The same of 64 bits."""
+    """The same for 64 bits."""
     tensor_fp16_tflops: float | None = None
-    """Operations of tensor cores (AMD's matrix cores), by the dtype of what is multiplied; None
-    where there is no such instruction too."""
+    """Operations of tensor cores (AMD's matrix cores), by the operands' dtype; also None if there
+    is no such instruction."""
     tensor_bf16_tflops: float | None = None
     tensor_tf32_tflops: float | None = None
     tensor_fp32_tflops: float | None = None
@@ -249,11 +249,11 @@ class Gpu:
     sources: Mapping[str, Source] = dataclasses.field(
         default_factory=lambda: MappingProxyType({}), repr=False, compare=False
     )
-    """By the name of a field of the Gpu or of its architecture: where the number comes from."""
+    """The source of each number, by the name of a field of the Gpu or of its architecture."""
 
     @property
     def target(self) -> Target:
-        """What Triton compiles for."""
+        """Triton's target."""
         return self.architecture.target
 
     @property
@@ -263,12 +263,12 @@ class Gpu:
 
     @property
     def has_rates(self) -> bool:
-        """Whether its size, clock and bandwidth are known, without which no time is predicted."""
+        """Whether the size, clock and bandwidth are known, which predictions need."""
         return None not in {self.multiprocessors, self.boost_mhz, self.bandwidth_gbs}
 
     @property
     def doubtful(self) -> tuple[str, ...]:
-        """The fields whose number is doubtful, in the order of the data files."""
+        """The fields with doubtful numbers, in the order of the data files."""
         return tuple(name for name, source in self.sources.items() if source.doubtful)
 
 
@@ -278,7 +278,7 @@ _CONVERTERS: Mapping[str, Callable[[str], Any]] = {
     "str": str,
     "tuple[int,": lambda text: tuple(map(int, text.split("+"))),
 }
-"""By the first word of a field's type: what makes its value of a text."""
+"""Functions that convert a text to a field's value, by the first word of the field's type."""
 
 
 @functools.cache
@@ -309,16 +309,16 @@ def bare_gpus() -> Mapping[str, Gpu]:
 
 @functools.cache
 def devices() -> Mapping[str, Gpu]:
-    """Return each GPU that can be bought by its key: h100, mi300x."""
+    """Return each GPU that is sold by its key: h100, mi300x."""
     numbers = _by_owner("device_numbers.csv", "device")
     return MappingProxyType({row["device"]: _device(row, numbers) for row in _rows("devices.csv")})
 
 
 @functools.cache
 def usual_gpus() -> Mapping[str, Gpu]:
-    """Return by the name of each target the GPU that stands for it where none is named.
+    """Return the GPU that represents each target if none is named, by the target's name.
 
-    It is the first that the table has, and the bare architecture where it has none.
+    It is the first GPU in the table with the target, or else the bare architecture.
     """
     found: dict[str, Gpu] = {}
     for gpu in (*devices().values(), *bare_gpus().values()):
@@ -328,7 +328,7 @@ def usual_gpus() -> Mapping[str, Gpu]:
 
 @functools.cache
 def aliases() -> Mapping[str, tuple[str, ...]]:
-    """Return the other names of each device by its key, those that drivers report included."""
+    """Return the other names of each device by its key, including those that drivers report."""
     return MappingProxyType({row["device"]: _split(row["aliases"]) for row in _rows("devices.csv")})
 
 
@@ -346,7 +346,7 @@ def pci_ids() -> Mapping[int, str]:
 
 @functools.cache
 def citations() -> Mapping[str, str]:
-    """Return what each source is, by the id that the data files use."""
+    """Return the citation of each source, by the id in the data files."""
     return MappingProxyType({row["id"]: row["citation"] for row in _rows("sources.csv")})
 
 
@@ -403,12 +403,12 @@ _HIP = re.compile(r"(?:hip:?)?(gfx[0-9a-f]{3,})(?::(?:sramecc|xnack)\+?)*(?::([0
 def find_gpu(text: str) -> Gpu:
     """Return the GPU that *text* means; case, spaces, hyphens and underscores do not matter.
 
-    Known are the table's devices by key, title or alias (h100, H100 SXM, NVIDIA H100 80GB HBM3)
-    and its architectures (sm_90, sm_90a, cuda:90:32, gfx942, hip:gfx942:64). A bare architecture
-    gives its limits, and None for its size and speed.
+    Known are the table's devices by key, title or alias (h100, H100 SXM, NVIDIA H100 80GB HBM3) and
+    its architectures (sm_90, sm_90a, cuda:90:32, gfx942, hip:gfx942:64). A bare architecture has
+    its limits, but None for its size and speed.
 
-    Raises:
-        InputError: nothing in the table has this name, or the warp size is not the architecture's.
+    Raises InputError if nothing in the table has this name, or if the architecture has another warp
+    size.
     """
     squeezed = re.sub(r"[\s_-]+", "", text.lower())
     if match := _CUDA.fullmatch(squeezed):
@@ -428,10 +428,9 @@ def find_gpu(text: str) -> Gpu:
 
 
 def find_gpus(text: str) -> tuple[Gpu, ...]:
-    """Return the GPUs of a comma-separated list, each once, in the order of their first mention.
+    """Return the GPUs in a comma-separated list, each once, in order.
 
-    Raises:
-        InputError: a part is empty or `find_gpu` does not know it.
+    Raises InputError if a part is empty or unknown to `find_gpu`.
     """
     parts = text.split(",")
     if not all(part.strip() for part in parts):
@@ -440,7 +439,7 @@ def find_gpus(text: str) -> tuple[Gpu, ...]:
 
 
 def find_device(name: str) -> Gpu | None:
-    """Return the device that has exactly this *name*, brands aside, or None."""
+    """Return the device with exactly this *name*, ignoring brands, or None."""
     key = _keys().get(_normalized(name))
     return None if key is None else devices()[key]
 

@@ -1,4 +1,4 @@
-"""The GPUs at hand, as their drivers report them, without torch, triton, CUDA or ROCm."""
+"""The GPUs of this machine, as their drivers report them, without torch, triton, CUDA or ROCm."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class DriverReport:
     """A GPU as its driver reports it."""
 
     index: int
-    """Its place among the vendor's GPUs, in the driver's order."""
+    """Its index among the vendor's GPUs, in the driver's order."""
     name: str | None
-    """The driver's name for it; None where the driver gives none (AMD's kernel driver)."""
+    """The driver's name for it; None if the driver gives none (AMD's kernel driver)."""
     target_name: str
     """The architecture: sm_90, gfx942."""
     numbers: Mapping[str, int]
-    """What was reported, by name; a number that the driver would not give is left out."""
+    """The reported numbers by name, without those that the driver did not give."""
     uuid: str | None = None
-    """What tells this very device from others of its kind; None where the driver does not say."""
+    """Identifies this device among others of its kind; None if the driver does not report it."""
 
 
 ATTRIBUTES: Mapping[str, int] = MappingProxyType(
@@ -53,7 +53,7 @@ ATTRIBUTES: Mapping[str, int] = MappingProxyType(
         "reserved_shared": 111,
     }
 )
-"""CUdevice_attribute of cuda.h, by the name of the Gpu's field where it has one."""
+"""CUdevice_attribute of cuda.h, by the name of the Gpu's field if it has one."""
 
 _NAME_BYTES = 256
 _UUID_BYTES = 16
@@ -68,10 +68,10 @@ _SIGNATURES = {
 
 
 def read_libcuda(library: ctypes.CDLL | None = None) -> tuple[DriverReport, ...]:
-    """Return the GPUs of *library* (default: the driver's libcuda.so.1); none where it refuses.
+    """Return the GPUs of *library* (default: the driver's libcuda.so.1); none if it fails.
 
-    The driver obeys CUDA_VISIBLE_DEVICES. The driver is initialised in this process,
-    so a child made by fork can no longer use CUDA: start workers with spawn.
+    The driver obeys CUDA_VISIBLE_DEVICES. It is initialised in this process, so a forked child can
+    no longer use CUDA: start workers with spawn.
     """
     try:
         library = library or ctypes.CDLL("libcuda.so.1")
@@ -109,7 +109,7 @@ def _report(library: ctypes.CDLL, index: int) -> DriverReport | None:
 
 
 def _uuid(library: ctypes.CDLL, device: ctypes.c_int) -> str | None:
-    """Return the device's UUID as hexadecimal digits; None from drivers before CUDA 11.4."""
+    """Return the device's UUID as hexadecimal digits; None with drivers before CUDA 11.4."""
     function = getattr(library, "cuDeviceGetUuid_v2", None)
     if function is None:
         return None
@@ -125,8 +125,8 @@ TOPOLOGY = Path("/sys/class/kfd/kfd/topology/nodes")
 def read_kfd(nodes: Path = TOPOLOGY) -> tuple[DriverReport, ...]:
     """Return the GPUs of KFD, AMD's kernel driver, that this process may read; none without it.
 
-    Each node has a file `properties` of lines "key value"; a node without SIMDs is a CPU. These
-    are the GPUs of the machine: HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES are not obeyed.
+    Each node has a file `properties` with lines "key value"; a node without SIMDs is a CPU. These
+    are all GPUs of the machine: HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES are ignored.
     """
     try:
         folders = sorted(
@@ -166,13 +166,13 @@ def _properties(folder: Path) -> dict[str, int]:
 _DRIVER = Source("the driver")
 _BANDWIDTH_TOLERANCE = 0.01
 
-# The table's limits are for its wave size, and KFD counts waves that HIP does not launch (gfx908).
+# The table's limits are for its wave size, while KFD counts waves that HIP never launches (gfx908).
 _KEPT = frozenset({"warp_size", "max_waves_per_simd"})
 
-# Tegra (8.7) gives the GPU's clock for the memory's; GB10 (12.1) gives the data rate.
+# Tegra (8.7) reports the GPU's clock as the memory's; GB10 (12.1) reports the data rate.
 _MISREPORTED_CLOCKS = frozenset({"sm_87", "sm_121"})
 
-# Elsewhere a driver's 0 means that it does not know.
+# For all other numbers a driver's 0 means that it does not know.
 _MAY_BE_ZERO = frozenset(
     {"compute_capability_minor", "cooperative_launch", "integrated", "reserved_shared"}
 )
@@ -180,36 +180,37 @@ _MAY_BE_ZERO = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PresentGpu:
-    """A GPU of this machine: the table's, with the driver's numbers in place of the table's."""
+    """A GPU of this machine: the table's data, with the driver's numbers where they are known."""
 
     gpu: Gpu
-    """Its key is a device's where the table has it in this size, else the architecture's."""
+    """Its key is a device's if the table has the device in this size, else the architecture's."""
     name: str
-    """The driver's name for it, or the table's title where the driver gives none."""
+    """The driver's name for it, or the table's title if the driver gives none."""
     driver: Mapping[str, int]
-    """What the driver reported, under the names of the Gpu's fields where it has them."""
+    """The driver's report, with the names of the Gpu's fields where it has them."""
     index: int
-    """Its place among the vendor's GPUs, in the driver's order."""
+    """Its index among the vendor's GPUs, in the driver's order."""
     table: Gpu
-    """The table's own entry: the device of this name whatever its size, else the architecture."""
+    """The table's entry: the device of this name whatever its size, else the architecture."""
     uuid: str | None = None
-    """What tells this very device from others of its kind; None where the driver does not say."""
+    """Identifies this device among others of its kind; None if the driver does not report it."""
 
 
 def present_gpus(
     library: ctypes.CDLL | None = None, nodes: Path = TOPOLOGY
 ) -> tuple[PresentGpu, ...]:
-    """Return the GPUs of this machine, NVIDIA's before AMD's; none without a driver, no error.
+    """Return the GPUs of this machine, NVIDIA's before AMD's; none, without an error, if no driver.
 
-    A GPU of an architecture that the table lacks is left out. *library* stands in for libcuda and
-    *nodes* for KFD's topology. `read_libcuda` says what the driver's start costs a process.
+    A GPU of an architecture that the table lacks is left out. *library* replaces libcuda and
+    *nodes* KFD's topology. `read_libcuda` describes what initialising the driver means for a
+    process.
     """
     reports = (*read_libcuda(library), *read_kfd(nodes))
     return tuple(_present(report) for report in reports if report.target_name in bare_gpus())
 
 
 def disagreements(present: PresentGpu) -> tuple[str, ...]:
-    """Return a sentence for each number of the table that the driver contradicts."""
+    """Return a sentence for each number in the table that the driver contradicts."""
     reported: dict[str, float] = dict(present.driver)
     bandwidth, peak = _bandwidth(present.driver, present.table), present.table.bandwidth_gbs
     if bandwidth and peak and abs(bandwidth / peak - 1) > _BANDWIDTH_TOLERANCE:
@@ -298,7 +299,7 @@ def _table_number(table: Gpu, name: str) -> float | None:
 
 
 def _bandwidth(driver: Mapping[str, int], table: Gpu) -> float | None:
-    """Return the peak that the driver's memory clock and bus width make, GB/s: two bits a clock."""
+    """Return the peak from the driver's memory clock and bus width, GB/s, at two bits per clock."""
     clock, bits = driver.get("memory_clock_khz"), driver.get("bus_bits")
     if not clock or not bits or table.target.name in _MISREPORTED_CLOCKS:
         return None

@@ -1,1 +1,1 @@
-"""What the GPU at hand says and does: the only package that runs kernels."""
+"""Measurements on this machine's GPU; the only package that runs kernels."""

@@ -1,4 +1,4 @@
-"""What NVIDIA's driver says: of a loaded kernel, and of the GPU's clock (NVML)."""
+"""What NVIDIA's driver reports of a loaded kernel, and NVML of the GPU's clock."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHARED_SIZE_BYTES, LOCAL_SIZE_BYTES, NUM_REGS = 1, 3, 4
 
 @dataclass(frozen=True, slots=True)
 class DriverKernel:
-    """One loaded kernel as the driver describes it."""
+    """A loaded kernel as the driver describes it."""
 
     n_regs: int
     """Registers per thread."""
@@ -37,9 +37,9 @@ class DriverKernel:
 
 
 def ask_driver(kernel: Kernel, problem: Problem, config: Config, target: Target) -> DriverKernel:
-    """Load *kernel* on the NVIDIA GPU at hand and return what its driver says of it.
+    """Load *kernel* on this machine's NVIDIA GPU and return its driver's description.
 
-    Raises DriverError where the driver refuses, CompileError where Triton does.
+    Raises DriverError if the driver fails, CompileError if Triton does.
     """
     compiled = load_compiled(
         kernel.function, kernel_launch(kernel, problem, config, target), target
@@ -49,9 +49,9 @@ def ask_driver(kernel: Kernel, problem: Problem, config: Config, target: Target)
 
 
 def ask_function(loaded: int, threads: int, shared: int) -> DriverKernel:
-    """Return what the driver says of a CUfunction, launched with *shared* bytes a program.
+    """Return the driver's description of a CUfunction launched with *shared* bytes per program.
 
-    Raises DriverError where the driver refuses.
+    Raises DriverError if the driver fails.
     """
     driver, function = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(loaded)
 
@@ -82,10 +82,10 @@ def _check(error: int) -> None:
 def accepts_cooperative_launch(
     kernel: Kernel, problem: Problem, config: Config, num_programs: int
 ) -> bool:
-    """Return whether the GPU at hand takes *num_programs* programs of *kernel* at the same time.
+    """Return whether this machine's GPU runs *num_programs* programs of *kernel* at once.
 
-    A cooperative launch promises that all programs are resident at once, so the driver refuses one
-    program more than fit.
+    A cooperative launch guarantees that all programs are resident at once, so the driver refuses
+    more programs than fit.
     """
     import torch
 
@@ -121,14 +121,15 @@ REASONS: Mapping[int, str] = MappingProxyType(
         0x400: "reliability",
     }
 )
-"""nvmlClocksEventReason of nvml.h, but for an idle GPU (1) and a clock that was set (2)."""
+"""nvmlClocksEventReason of nvml.h, without an idle GPU (1) and a clock that was set (2)."""
 
 
 def read_clock() -> tuple[int | None, str | None]:
-    """Return the clock of torch's first device in MHz, and in words what keeps it down.
+    """Return the clock of torch's first device in MHz, and in words what throttles it.
 
-    None is what is not known: nvidia-ml-py (the extra `nvidia`) is not installed, or NVML does not
-    start, know the device or tell. The words are None too where nothing keeps the clock down.
+    A value is None if it is not known: nvidia-ml-py (the extra `nvidia`) is not installed, or NVML
+    does not start, does not know the device or does not report it. The words are also None if
+    nothing throttles the clock.
     """
     try:
         nvml = import_module("pynvml")
@@ -140,7 +141,7 @@ def read_clock() -> tuple[int | None, str | None]:
         return None, None
 
     def ask(function: str, *arguments: Any) -> Any:
-        """Return what NVML's *function* gives, None where there is none or it refuses."""
+        """Return the result of NVML's *function*, or None if it is missing or fails."""
         try:
             return getattr(nvml, function)(*arguments)
         except (AttributeError, nvml.NVMLError):
@@ -160,10 +161,10 @@ def read_clock() -> tuple[int | None, str | None]:
 
 
 def _handle(ask: Callable[..., Any]) -> Any:
-    """Return NVML's handle of torch's first device, None where it does not know it.
+    """Return NVML's handle of torch's first device, or None if NVML does not know it.
 
-    CUDA_VISIBLE_DEVICES numbers torch's devices anew, not NVML's, and a part of a GPU (MIG) has a
-    UUID of its own: the place on the PCI bus is then the whole GPU's.
+    CUDA_VISIBLE_DEVICES renumbers torch's devices but not NVML's. A part of a GPU (MIG) has its own
+    UUID; its place on the PCI bus is that of the whole GPU.
     """
     import torch
 
@@ -178,5 +179,5 @@ def _handle(ask: Callable[..., Any]) -> Any:
 
 
 def throttle_words(reasons: int) -> str | None:
-    """Return NVML's bits *reasons* in words, lowest bit first; None for no bit that has words."""
+    """Return NVML's bits *reasons* in words, lowest bit first; None if no bit has words."""
     return ", ".join(word for bit, word in REASONS.items() if reasons & bit) or None

@@ -1,6 +1,6 @@
-"""Launches are measured, and what a command has measured is kept until it ends well.
+"""Measures launches, and keeps a command's measurements until it ends well.
 
-Killed, it goes on from there.
+A command that was killed goes on from what it had measured.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ if TYPE_CHECKING:
     """When a batch was measured, and its measurements."""
 
 LIFETIME = dt.timedelta(hours=24)
-"""How long a measurement counts for the command that was killed after it: a night and a day."""
+"""How long measurements of a killed command stay valid: a night and a day."""
 PASSING = frozenset({"device lost", "out of memory"})
-"""What another try may well do better: a batch that ended so is measured again."""
+"""Outcomes that another try may improve: a batch with such an outcome is measured again."""
 _VARIABLES = ("CUDA", "HIP", "NVIDIA", "PYTORCH", "ROC", "TORCH", "TRITON", "PTXAS", "LLVM")
-"""How the environment variables begin that a time may depend on."""
+"""The prefixes of environment variables that a time may depend on."""
 
 
 class Journal:
-    """The finished measurements of one command, in a file that is deleted when it ends well.
+    """The finished measurements of a command, in a file that is deleted when it ends well.
 
-    A context manager around the whole command, its output included: left by an exception or by the
-    end of the process, the file stays, and the same command goes on from it for LIFETIME. It is the
-    same command where it has the same name, measures the same kernels on the same problems, and
-    nothing has changed that a time depends on: GPUs, driver, torch, Triton, timer, kernel files,
-    environment. Where the file cannot be written, or another process has it, nothing is kept; that
-    is no error.
+    A context manager around the whole command, including its output: if it is left by an exception,
+    or the process ends, the file stays, and the same command goes on from it within LIFETIME. A
+    command is the same if it has the same name, measures the same kernels on the same problems, and
+    if nothing has changed on which a time depends: GPUs, driver, torch, Triton, timer, kernel
+    files, environment. If the file cannot be written, or another process uses it, nothing is kept,
+    without an error.
     """
 
     def __init__(self, command: str, *, keep: bool = True, resume: bool = True) -> None:
-        """Keep what *command* measures; with *keep* false nothing, with *resume* false anew."""
+        """Keep what *command* measures unless *keep* is false; start anew if *resume* is false."""
         self._command, self._keep, self._resume = command, keep, resume
         self._path = Path()
         self._file: int | None = None
@@ -70,7 +70,7 @@ class Journal:
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         if self._file is None:
             return
-        # The reader of a pipe that has seen enough ends the command with 0.
+        # If the reader of a pipe closes it, the command ends with 0.
         ended_well = error is None or (isinstance(error, SystemExit) and not error.code)
         if ended_well:
             self._path.unlink(missing_ok=True)
@@ -83,9 +83,9 @@ class Journal:
     def begin(
         self, batches: Mapping[Problem, Batch], devices: Sequence[str | None]
     ) -> dict[Problem, list[Measurement]]:
-        """Return what is kept of *batches*, with a note on it, and keep what comes.
+        """Return the kept measurements of *batches*, with a note about them, and begin keeping.
 
-        *devices* are what MeasuringProcess calls the GPUs that measure.
+        *devices* are the names of the measuring GPUs for MeasuringProcess.
         """
         if not self._keep:
             return {}
@@ -113,7 +113,7 @@ class Journal:
         return {problem: measurements for problem, (_, measurements) in found.items()}
 
     def keep(self, batch: Batch, measurements: list[Measurement]) -> None:
-        """Write down at once what was measured of *batch*."""
+        """Write the measurements of *batch* at once."""
         if self._file is None or any(found.status in PASSING for found in measurements):
             return
         entry = {
@@ -121,7 +121,7 @@ class Journal:
             "when": dt.datetime.now(tz=dt.UTC).isoformat(),
             "measurements": to_line(measurements),
         }
-        # A line of its own even after one that a full disk or a kill has cut short.
+        # The entry begins a new line even if a full disk or a kill cut the previous one short.
         with contextlib.suppress(OSError):
             os.write(self._file, f"\n{json.dumps(with_checksum(entry))}\n".encode())
 
@@ -129,7 +129,7 @@ class Journal:
 def _identity(
     command: str, batches: Mapping[Problem, Batch], devices: Sequence[str | None]
 ) -> dict[str, Any]:
-    """Return all that a time depends on beside the launch."""
+    """Return everything besides the launches on which a time depends."""
     launches = [launch for batch in batches.values() for launch in batch.launches]
     kernels = sorted({launch.kernel for launch in launches if launch.config is not None})
     return {
@@ -148,7 +148,7 @@ def _identity(
 
 
 def _source(name: str) -> tuple[str | None, str | None]:
-    """Return hashes of what is compiled of the kernel called *name*, and of what launches it."""
+    """Return hashes of the compiled source of the kernel *name*, and of what launches it."""
     kernel = load_kernel(name)
     digest = None
     with contextlib.suppress(OSError, TypeError):
@@ -167,7 +167,7 @@ def _delete_old(directory: Path) -> None:
 
 
 def _locked(path: Path, *, anew: bool) -> int | None:
-    """Return the descriptor of the file at *path*, which this process alone writes, or None."""
+    """Return the descriptor of the file at *path*, locked by this process, or None."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o600)
     try:
         if stat.S_ISREG(os.fstat(file).st_mode):
@@ -205,13 +205,13 @@ def measure_launches(
     progress: Callable[[int, int], None] = lambda _done, _of: None,
     journal: Journal | None = None,
 ) -> list[Measurement]:
-    """Return a measurement for each of *launches*, in their order.
+    """Return a measurement for each of *launches*, in order.
 
     Launches on one problem are timed side by side; problems are spread over *devices*. What
-    *journal* has of an interrupted run is not measured again, and each problem is kept there as
+    *journal* has from an interrupted run is not measured again, and each problem is added to it as
     soon as it is measured.
 
-    Raises UnfinishedError, with the finished measurements by their place, on Ctrl-C.
+    On Ctrl-C raises UnfinishedError with the finished measurements by index.
     """
     places: dict[Problem, list[int]] = {}
     for place, (problem, _) in enumerate(launches):

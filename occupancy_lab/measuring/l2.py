@@ -1,9 +1,9 @@
-"""Empties the L2 cache before a launch that is timed, so that it reads from device memory.
+"""Empties the L2 cache before a timed launch, so that the launch reads from device memory.
 
-Writing as much as the cache holds is not enough: what was loaded to be evicted last stays, and the
-next launches that read it are faster. torch.compile asks for that in reductions of more than 1024
-columns (`eviction_policy="evict_last"`). An H200 copied 512 x 4096 float32 in 8.3 us by itself, in
-7.1 us in turns with such a launch, and in 8.6 us so where its lines were demoted (2026-11-22).
+Writing as much as the cache holds is not enough: lines that were loaded with evict_last stay, and
+later launches that read them are faster. torch.compile uses evict_last in reductions of more than
+1024 columns. An H200 copied 512 x 4096 float32 in 8.3 us alone, in 7.1 us in turns with such a
+launch, and in 8.6 us in turns when its lines were demoted (2026-11-22).
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 FLUSH_BYTES = 256 * 1024**2
-"""What is written between launches: twice the largest L2 cache in gpus/data, a GB200's, and as much
+"""Bytes written between launches: twice the largest L2 cache in gpus/data, a GB200's, and as much
 as the Infinity Cache of an MI300X."""
 LINE_BYTES = 128
 """Bytes whose eviction priority one instruction sets (PTX ISA, "applypriority")."""
 DEMOTES_FROM = (8, 0)
-"""The least compute capability with that instruction."""
+"""The least compute capability that has the instruction."""
 LINES = 1024
-"""Lines of a program."""
+"""Lines that one program demotes."""
 
 
 @triton.jit
 def demote_kernel(start: tl.int64, lines, LINES: tl.constexpr, LINE_BYTES: tl.constexpr):
-    """Have the L2 cache evict the lines from address `start` on as any others."""
+    """Set the lines from address `start` on to normal eviction priority in the L2 cache."""
     line = tl.minimum(tl.program_id(0) * LINES + tl.arange(0, LINES), lines - 1)
     tl.inline_asm_elementwise(
         "applypriority.global.L2::evict_normal [$1], 128; mov.u32 $0, 0;",
@@ -51,7 +51,7 @@ class Flush:
         self._demotes = nvidia and torch.cuda.get_device_capability() >= DEMOTES_FROM
 
     def __call__(self, kept: Sequence[torch.Tensor]) -> None:
-        """Queue what empties the cache, of *kept* too, which a launch may have marked to stay."""
+        """Queue what empties the cache, also of *kept*, which a launch may have asked to keep."""
         if self._demotes:
             for tensor in kept:
                 self._demote(tensor)

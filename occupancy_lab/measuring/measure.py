@@ -1,4 +1,4 @@
-"""Times launches side by side on the GPU at hand, each checked against torch first."""
+"""Times launches side by side on this machine's GPU, and first checks each against torch."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     Call = Callable[[], object]
 
 ROWS_AT_ONCE_BYTES = 2**30
-"""Bytes of the rows whose reference is made at once, in float64: it never takes the whole GPU."""
+"""Bytes of float64 rows whose reference is computed at once, to limit memory on the GPU."""
 LEAST_TOLERANCE = 1e-5
-"""The relative error that is always allowed: 70 times the largest of the 6301 launches in float32
-that were recorded on an H200, which is 1.4e-7."""
+"""The least relative error that is allowed: 70 times the largest error of the 6301 launches in
+float32 that were recorded on an H200, which is 1.4e-7."""
 
 
 def operands(rows: int, cols: int, dtype: str, count: int) -> tuple[torch.Tensor, ...]:
-    """Return *count* matrices of random normal numbers on the current GPU, the same every time."""
+    """Return *count* matrices of normal random numbers on the current GPU, always the same ones."""
     import torch
 
     generator = torch.Generator(device="cuda").manual_seed(0)
@@ -55,9 +55,10 @@ def operands(rows: int, cols: int, dtype: str, count: int) -> tuple[torch.Tensor
 
 @contextlib.contextmanager
 def poisoned() -> Iterator[None]:
-    """Have torch fill what it allocates with NaN, so that an unwritten element shows.
+    """Make torch fill allocated memory with NaN, so that unwritten elements are noticed.
 
-    That is what torch.utils.deterministic.fill_uninitialized_memory, on by default, asks for.
+    torch.utils.deterministic.fill_uninitialized_memory, on by default, does this in deterministic
+    mode.
     """
     import torch
 
@@ -72,20 +73,20 @@ def poisoned() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How far a result is from a reference, and how far it may be."""
+    """The error of a result against a reference, and the largest allowed error."""
 
     error: float
-    """|output - reference| / |reference| (2-norms); NaN where an element of the output is NaN, as
-    one that was never written is."""
+    """|output - reference| / |reference| (2-norms); NaN if an element of the output is NaN, such as
+    an unwritten one."""
     allowed: float
-    """The error that rounding explains: two units of the inputs' dtype, or a little more, and half
-    a step between its least numbers in each element."""
+    """The error that rounding explains: two units of the inputs' dtype, or slightly more, and half
+    a step between its smallest numbers in each element."""
 
 
 def difference(
     output: torch.Tensor, reference: Callable[..., Any], inputs: Sequence[torch.Tensor]
 ) -> Difference:
-    """Return how far *output* is from *reference* of *inputs*, which is run in float64."""
+    """Return the error of *output* against *reference* of *inputs*, computed in float64."""
     import torch
 
     rows, cols = output.shape
@@ -103,14 +104,14 @@ def difference(
 
 
 NAIVE_KERNEL = "softmax_naive"
-"""The softmax of one torch operation a step."""
+"""The softmax with one torch operation per step."""
 PROVIDERS = ("torch", "torch.compile", "naive", "copy")
-"""What a kernel is compared with: PyTorch's softmax, what torch.compile makes of it, the softmax in
-five operations, each through global memory, and a copy, which computes nothing."""
+"""What a kernel is compared with: PyTorch's softmax, torch.compile's, a softmax of five operations
+through global memory, and a copy, which computes nothing."""
 
 
 def _operation(launch: TimedLaunch) -> tuple[Operation, Operation | None]:
-    """Return the operation that is timed, and what it must equal when run in float64, if known."""
+    """Return the timed operation, and its reference for float64 if that is known."""
     if launch.config is None:
         return provider(launch.kernel)
     kernel, config, num_programs = load_kernel(launch.kernel), launch.config, launch.num_programs
@@ -119,7 +120,7 @@ def _operation(launch: TimedLaunch) -> tuple[Operation, Operation | None]:
 
 @cache
 def provider(name: str) -> tuple[Operation, Operation]:
-    """Return what a kernel is compared with, and what that must equal when run in float64."""
+    """Return a provider's operation, and its reference for float64."""
     import torch
 
     def softmax(x: torch.Tensor) -> torch.Tensor:
@@ -149,17 +150,17 @@ def provider(name: str) -> tuple[Operation, Operation]:
 TIMER = "device events"
 L2_STATE = "flushed"
 BURST = 6
-"""Launches of one kind in a row, after one that is not counted: as often as a kernel is loaded
-into the instruction caches once and run many times."""
+"""Launches of one kind in a row, after an uncounted one: as usual when a kernel is loaded into the
+instruction caches once and run many times."""
 HOLD_CYCLES = 600_000
-"""Clock cycles for which the GPU waits before a burst, 300 us at 2 GHz: Python has then queued all
-of it. A cooperative launch takes Python longer than the GPU takes to empty the L2 cache, and on an
-H200 3 % of the launches recorded without it were half as long again at one time in ten."""
+"""Clock cycles for which the GPU waits before a burst, 300 us at 2 GHz, while Python queues all of
+it. For a cooperative launch Python takes longer than the GPU takes to empty the L2 cache; on an
+H200, 3% of the launches recorded without waiting had a 90th percentile half as long again."""
 WARMUP_MS = 25.0
-"""Time for which all launches take turns before any is timed, as in triton.testing.do_bench: at
+"""Time for which all launches take turns before any is timed, as in triton.testing.do_bench, but at
 least once each."""
 EMPTY_FACTOR = 2
-"""A launch of less than this many times an empty one is mostly launch: the timer tells little."""
+"""A launch of less than this many times an empty one is mostly launch, and its time says little."""
 
 
 class Timer:
@@ -175,9 +176,8 @@ class Timer:
     ) -> list[list[float]]:
         """Return the times in us of *runs* runs (or a few more) of each of *calls*.
 
-        *kept* is what a call may have asked the L2 cache to keep. Launches take turns, a burst
-        each, and every round starts with another launch, so that a drift of the clocks is shared
-        by all.
+        A call may have loaded *kept* with evict_last. Launches take turns, one burst each, and
+        every round starts with another launch, so that clock drift affects all equally.
         """
         self._warm_up(calls)
         times: list[list[float]] = [[] for _ in calls]
@@ -218,16 +218,16 @@ class Timer:
 
 
 class DeviceLostError(DriverError):
-    """The GPU answers this process no more."""
+    """The GPU no longer answers this process."""
 
 
 def measure(batch: Batch) -> list[Measurement]:
-    """Return a measurement for each launch of *batch*, in their order.
+    """Return a measurement for each launch of *batch*, in order.
 
-    Every launch runs once on poisoned memory and is compared with torch in float64; those that
-    are right are then timed in turns.
+    Every launch runs once on poisoned memory and is compared with torch in float64. Correct
+    launches are then timed in turns.
 
-    Raises DeviceLostError where a launch leaves the GPU unusable for this process.
+    Raises DeviceLostError if a launch leaves the GPU unusable for this process.
     """
     import torch
 
@@ -245,19 +245,19 @@ def measure(batch: Batch) -> list[Measurement]:
         return [candidate.failure or failure for candidate in candidates]
     finally:
         torch.cuda.empty_cache()
-        # Otherwise torch.compile gives up after 8 shapes and runs the ninth without compiling.
+        # Otherwise torch.compile gives up after 8 shapes, and runs the ninth uncompiled.
         if "torch._dynamo" in sys.modules:
             torch.compiler.reset()
 
 
 KEEPS = "evict_last"
-"""What a Triton kernel asks of the L2 cache for what is to stay there."""
+"""Triton's eviction policy for data that is to stay in the L2 cache."""
 
 
 def keeps_lines(launch: TimedLaunch) -> bool:
-    """Tell whether *launch* may ask the L2 cache to keep what it reads.
+    """Return whether *launch* may ask the L2 cache to keep what it reads.
 
-    What torch.compile makes of a softmax does, and a kernel whose file says so.
+    torch.compile's softmax does, and a kernel whose file mentions it.
     """
     if launch.config is None:
         return launch.kernel == "torch.compile"
@@ -267,7 +267,7 @@ def keeps_lines(launch: TimedLaunch) -> bool:
 
 
 class _Candidate:
-    """A launch on its way to be timed: what to call, or why there is nothing to call."""
+    """A launch to be timed: the function to call, or why it cannot be called."""
 
     def __init__(self, launch: TimedLaunch) -> None:
         self._launch = launch
@@ -277,7 +277,7 @@ class _Candidate:
         self.relative_error: float | None = None
 
     def check(self, inputs: Sequence[torch.Tensor]) -> None:
-        """Launch once, compare, and set what to call, or why not: more than rounding explains."""
+        """Launch once, compare, and set the function to call or the failure."""
         import torch
         from triton.runtime.errors import OutOfResources
 
@@ -297,12 +297,12 @@ class _Candidate:
             self._fail("does not fit", _first_line(error))
         except torch.cuda.OutOfMemoryError as error:
             self._fail("out of memory", _first_line(error))
-        except Exception as error:  # noqa: BLE001 - whatever a launch raises is its row's reason
+        except Exception as error:  # noqa: BLE001 - any error of a launch is its row's reason
             reason = f"{type(error).__name__}: {_first_line(error)}"
             try:
                 torch.cuda.synchronize()
             except RuntimeError:
-                refuse(f"the GPU answers no more after {reason}", DeviceLostError)
+                refuse(f"the GPU no longer answers after {reason}", DeviceLostError)
             self._fail("launch failed", reason)
         else:
             self.call = lambda: operation(*tensors)
@@ -333,7 +333,7 @@ def _timed(
 def summary(
     times: Sequence[float], taken: Conditions, error: float | None, empty_us: float
 ) -> Measurement:
-    """Return the measurement of launches of *times* us, where an empty one takes *empty_us*."""
+    """Return the measurement of launches with *times* us, if an empty launch takes *empty_us*."""
     us = statistics.median(times)
     tenths = statistics.quantiles(times, n=10, method="inclusive")
     return Measurement(
@@ -365,7 +365,7 @@ def _empty_us() -> float:
 
 @cache
 def conditions() -> Conditions:
-    """Return where, when and how this process measures; the clocks are not read."""
+    """Return where, when and with what this process measures, without reading clocks."""
     import torch
 
     return Conditions(
@@ -380,7 +380,7 @@ def conditions() -> Conditions:
 
 
 def driver_version() -> str | None:
-    """Return the version of NVIDIA's driver; None where it is not loaded."""
+    """Return the version of NVIDIA's driver, or None if it is not loaded."""
     try:
         return Path("/sys/module/nvidia/version").read_text(encoding="ascii").strip()
     except OSError:
@@ -390,8 +390,8 @@ def driver_version() -> str | None:
 def answer(line: str) -> str:
     """Return the measurements of the batch *line*.
 
-    A lost GPU ends the process: at once where several launches could be the cause, after the
-    answer where it was the only one.
+    A lost GPU ends the process: at once if several launches may be the cause, after the answer if
+    there was only one.
     """
     batch: Batch = from_line(Batch, line)
     try:
@@ -403,6 +403,6 @@ def answer(line: str) -> str:
 
 
 def main() -> None:
-    """Serve, once torch has found the GPU."""
+    """Serve requests once torch has found the GPU."""
     conditions()
     serve(answer)

@@ -1,6 +1,6 @@
-"""What Nsight Compute counts of one launch: NVIDIA's own limits, occupancies and DRAM traffic.
+"""What Nsight Compute counts for a launch: NVIDIA's own limits, occupancies and DRAM traffic.
 
-The command line and the raw page are those of NVIDIA's manual:
+The command line and the raw page follow NVIDIA's manual:
 https://docs.nvidia.com/nsight-compute/NsightComputeCli/index.html
 """
 
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 TIMEOUT = 120.0
 """Seconds that one launch may take under Nsight Compute; it takes about 3."""
 PLACES = ("usr/local/cuda*/bin/ncu", "opt/nvidia/nsight-compute/*/ncu")
-"""Where NVIDIA's installers put it, from the root on."""
+"""Patterns of the paths of NVIDIA's installers, relative to the root."""
 
 FRACTIONS = frozenset({"theoretical_occupancy", "achieved_occupancy"})
-"""The fields that are no whole numbers."""
+"""The fields that are not integers."""
 SCALES: Mapping[str, float] = MappingProxyType(
     {"%": 0.01, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "Tbyte": 1e12}
 )
-"""What a number in this unit is multiplied by; every other unit is as it is."""
+"""The factor for each unit; other units have the factor 1."""
 
 NO_PERMISSION = "ERR_NVGPUCTRPERM"
 NO_METRIC = "Failed to find metric"
@@ -54,39 +54,39 @@ def _metric(name: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class NcuProfile:
-    """One launch as Nsight Compute describes it; None is what it does not tell.
+    """A launch as Nsight Compute describes it; None for what it does not report.
 
-    A limit is of programs per multiprocessor.
+    A limit counts programs per multiprocessor.
     """
 
     num_programs: int | None
     """Programs launched."""
     limit_registers: int | None = _metric("launch__occupancy_limit_registers")
     limit_shared: int | None = _metric("launch__occupancy_limit_shared_mem")
-    """Of the carve-out that the driver chose, not of the most shared memory there is."""
+    """The limit by the carve-out that the driver chose, not by the largest shared memory."""
     limit_warps: int | None = _metric("launch__occupancy_limit_warps")
     limit_programs: int | None = _metric("launch__occupancy_limit_blocks")
     """Program slots."""
     theoretical_occupancy: float | None = _metric("sm__maximum_warps_per_active_cycle_pct")
     """Warps that can be resident over the most that a multiprocessor holds, 0 to 1."""
     achieved_occupancy: float | None = _metric("sm__warps_active.avg.pct_of_peak_sustained_active")
-    """The same of the warps that were resident, over the cycles with any."""
+    """Warps that were resident over the same, averaged over the cycles with any."""
     read_bytes: int | None = _metric("dram__bytes_read.sum")
-    """Bytes read from DRAM, with caches that were empty before."""
+    """Bytes read from DRAM, with caches emptied beforehand."""
     n_regs: int | None = _metric("launch__registers_per_thread")
     """Registers per thread."""
     carveout: int | None = _metric("launch__shared_mem_config_size")
-    """Shared memory per multiprocessor, bytes, as the driver divided it from the L1 cache."""
+    """Shared memory per multiprocessor, bytes, as the driver carved it out of the L1 cache."""
 
 
 METRICS: Mapping[str, str] = MappingProxyType(
     {one.name: one.metadata["metric"] for one in fields(NcuProfile) if one.metadata}
 )
-"""Nsight Compute's names of the fields of an NcuProfile."""
+"""Nsight Compute's names for the fields of an NcuProfile."""
 
 
 def find_ncu(root: Path = Path("/")) -> Path | None:
-    """Return the ncu of $PATH, or else the newest of those NVIDIA's installers left, or None."""
+    """Return the ncu on $PATH, or else the newest that NVIDIA's installers left, or None."""
     on_path = shutil.which("ncu")
     if on_path is not None:
         return Path(on_path)
@@ -100,8 +100,8 @@ def find_ncu(root: Path = Path("/")) -> Path | None:
 def profile(problem: Problem, launch: TimedLaunch, *, timeout: float = TIMEOUT) -> NcuProfile:
     """Run *launch* once under Nsight Compute and return its profile.
 
-    Clocks are left as they are and caches are emptied before. Raises DriverError where there is
-    no Nsight Compute, where it may not count or measures nothing, and after *timeout* seconds.
+    Clocks are unchanged, and caches are emptied beforehand. Raises DriverError without Nsight
+    Compute, if it may not count or measures nothing, and after *timeout* seconds.
     """
     path = find_ncu()
     if path is None:
@@ -120,7 +120,7 @@ def profile(problem: Problem, launch: TimedLaunch, *, timeout: float = TIMEOUT) 
         *child.command("occupancy_lab.measuring.ncu", to_line(Batch(problem, (launch,)))),
     ]
     try:
-        # Nsight Compute writes numbers as the locale does.
+        # Nsight Compute formats numbers by the locale.
         done = child.run(command, timeout, {"LC_ALL": "C.UTF-8"})
     except OSError as error:
         refuse(f"{command[0]} cannot be started: {error.strerror}", DriverError)
@@ -130,10 +130,10 @@ def profile(problem: Problem, launch: TimedLaunch, *, timeout: float = TIMEOUT) 
 
 
 def read_profile(printed: str) -> NcuProfile:
-    """Return the report of the first kernel in a raw CSV page, other lines around it or not.
+    """Return the report of the first kernel in a raw CSV page, ignoring other lines around it.
 
-    Its first row names the columns, the second has the units, each other is one kernel. Raises
-    DriverError, with what Nsight Compute says instead, where there is no kernel.
+    The first row names the columns, the second has the units, each further row is a kernel. Raises
+    DriverError, with Nsight Compute's message, if there is no kernel.
     """
     lines = [line for line in printed.splitlines() if not line.startswith("==")]
     header = next((n for n, line in enumerate(lines) if line.startswith('"ID",')), len(lines))
@@ -178,7 +178,7 @@ def _complaint(printed: str) -> str:
 
 
 def launch_once(problem: Problem, launch: TimedLaunch) -> None:
-    """Run *launch* on the current GPU, on random numbers, and wait until it is done."""
+    """Run *launch* once on the current GPU, on random numbers, and wait for its end."""
     import torch
 
     kernel = load_kernel(launch.kernel)
@@ -188,6 +188,6 @@ def launch_once(problem: Problem, launch: TimedLaunch) -> None:
 
 
 def main() -> None:
-    """Run the launch that the command line has."""
+    """Run the launch given on the command line."""
     batch: Batch = from_line(Batch, sys.argv[1])
     launch_once(batch.problem, *batch.launches)

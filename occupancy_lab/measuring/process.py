@@ -1,4 +1,4 @@
-"""Measuring in processes of their own, one per GPU: a lost GPU is lost to one launch only."""
+"""Measures in separate processes, one per GPU, so that a lost GPU is lost to one launch only."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu, PresentGpu
 
 DEFAULT_RUNS = 30
-"""Launches that are timed. From us_low to us_high it is 3.6 % of the median or less in half of the
-launches that were recorded on an H200, so that the median of 30 is known to 1.25 x 3.6 % / 2.56 /
-sqrt(30) = 0.3 %."""
+"""Timed launches. For half of the launches recorded on an H200, us_low to us_high is at most 3.6%
+of the median, so the median of 30 is known to 1.25 x 3.6% / 2.56 / sqrt(30) = 0.3%."""
 TIMEOUT = 600.0
-"""Seconds after which a batch is given up as one without an end: a launch takes milliseconds, but
-the first launch of a shape waits for Triton and torch.compile too."""
+"""Seconds after which a batch is given up as endless: a launch takes milliseconds, but the first
+launch of a shape also waits for Triton and torch.compile."""
 ALL = "all"
 """All GPUs of the first one's kind."""
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
@@ -33,10 +32,10 @@ VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 
 @dataclass(frozen=True, slots=True)
 class TimedLaunch:
-    """What is launched on a problem: a kernel's configuration, or a provider by its name."""
+    """A launch on a problem: of a kernel's configuration, or of a provider."""
 
     kernel: str
-    """What `load_kernel` finds it by, or the name of a provider."""
+    """The kernel's name for `load_kernel`, or the provider's name."""
     config: Config | None = None
     """None for a provider."""
     num_programs: int = 1
@@ -54,13 +53,12 @@ class Batch:
 def chosen_devices(
     purpose: str, asked: str | Sequence[int] | None = None, *, among: Sequence[Gpu] | None = None
 ) -> tuple[Gpu, tuple[str | None, ...]]:
-    """Return the GPU of this machine, and a MeasuringProcess's name of each device of its kind.
+    """Return the GPU of this machine, and the name of each device of its kind for MeasuringProcess.
 
-    *asked* is "all", or the numbers of GPUs as a list or with commas; None takes the first GPU.
+    *asked* is "all", or numbers of GPUs as a list or with commas; None means the first GPU.
 
-    Raises InputError, naming the *purpose*, where there is no GPU, where torch cannot use it, where
-    those asked for are not there or not alike, and where they are none of those *among* which they
-    have to be.
+    Raises InputError, naming the *purpose*, if there is no GPU, if torch cannot use it, if the GPUs
+    asked for are missing or of different kinds, or if they are not *among* the required ones.
     """
     here = present_gpus()
     if not here:
@@ -74,7 +72,7 @@ def chosen_devices(
         chosen = _numbered(here, asked)
     names = {present.gpu.key: present.name for present in chosen}
     if len(names) > 1:
-        refuse(f"{' and '.join(names.values())} are not alike: {purpose} takes GPUs of one kind")
+        refuse(f"{' and '.join(names.values())} differ: {purpose} takes GPUs of one kind")
     gpu = chosen[0].gpu
     if among is not None and gpu.key not in {one.key for one in among}:
         refuse_elsewhere(purpose, gpu, among)
@@ -83,13 +81,13 @@ def chosen_devices(
 
 
 def refuse_elsewhere(purpose: str, here: Gpu, asked: Sequence[Gpu]) -> NoReturn:
-    """Raise InputError: *purpose* is for the GPU *here*, which is none of those *asked* for."""
+    """Raise InputError: *purpose* is for the GPU *here*, which is not one of those *asked* for."""
     titles = " and ".join(gpu.title for gpu in asked)
     refuse(f"{purpose} needs the GPU here, which is {here.title}; asked for is {titles}")
 
 
 def device_names() -> tuple[str, ...]:
-    """Return every GPU of this machine by its name and its own UUID."""
+    """Return every GPU of this machine by its name and UUID."""
     return tuple(f"{present.name} {present.uuid}" for present in present_gpus())
 
 
@@ -104,7 +102,7 @@ def _check_torch(purpose: str, present: PresentGpu) -> None:
 
 
 def _numbered(here: Sequence[PresentGpu], asked: str | Sequence[int]) -> list[PresentGpu]:
-    """Return the GPUs that *asked* numbers, all of the first one's vendor."""
+    """Return the GPUs with the numbers *asked*, all of the first one's vendor."""
     numbers = asked.split(",") if isinstance(asked, str) else [str(number) for number in asked]
     if not numbers or not all(number.strip().isdecimal() for number in numbers):
         refuse(
@@ -118,9 +116,9 @@ def _numbered(here: Sequence[PresentGpu], asked: str | Sequence[int]) -> list[Pr
 
 
 def _visible_name(present: PresentGpu) -> str:
-    """Return what CUDA_VISIBLE_DEVICES has to be for a process that sees this GPU alone.
+    """Return the value of CUDA_VISIBLE_DEVICES for a process that sees only this GPU.
 
-    Where it is set already, the driver numbers only those that it lists; KFD numbers them all.
+    If it is already set, the driver numbers only the listed devices; KFD numbers all.
     """
     listed = os.environ.get("CUDA_VISIBLE_DEVICES")
     if not listed or present.gpu.vendor != "NVIDIA":
@@ -129,21 +127,21 @@ def _visible_name(present: PresentGpu) -> str:
 
 
 class MeasuringProcess:
-    """One measuring process on one GPU, started when first needed and again after it died."""
+    """A measuring process on one GPU, started when needed and restarted after it died."""
 
     def __init__(self, device: str | None = None, timeout: float | None = TIMEOUT) -> None:
-        """Measure on the GPU that *device* names, as CUDA_VISIBLE_DEVICES does; None: the first."""
+        """Measure on the GPU *device*, as in CUDA_VISIBLE_DEVICES; None means the first."""
         environment = {} if device is None else dict.fromkeys(VISIBLE, device)
-        # torch.compile would keep what it compiles in the temporary folder, which ends with a child
+        # By default torch.compile's cache is in the temporary folder, which a child removes.
         environment[inductor.CACHE_VARIABLE] = inductor.cache_directory()
         self._child = Child("occupancy_lab.measuring.measure", environment=environment)
         self._timeout = timeout
 
     def measure(self, batch: Batch) -> list[Measurement]:
-        """Return a measurement for each launch of *batch*, in their order.
+        """Return a measurement for each launch of *batch*, in order.
 
-        Where the process dies, each launch gets a process of its own, so that only the launch
-        that is the cause has no time.
+        If the process dies, each launch gets its own process, so that only the launch that is the
+        cause has no time.
         """
         count = len(batch.launches)
         line = self._child.ask(to_line(batch), self._timeout)
@@ -153,13 +151,13 @@ class MeasuringProcess:
             return [Measurement("launch failed", None, "interrupted")] * count
         if count == 1:
             died = f"the process died: {self._child.last_words}"
-            reason = died if line == "" else f"no end in {self._timeout:g} s"
+            reason = died if line == "" else f"no answer within {self._timeout:g} s"
             return [Measurement("device lost", None, reason)]
         alone = (self.measure(replace(batch, launches=(launch,))) for launch in batch.launches)
         return list(itertools.chain.from_iterable(alone))
 
     def _measurements(self, line: str, count: int) -> list[Measurement]:
-        """Return the measurements of an answer; end a process that lost its GPU or babbles."""
+        """Return the measurements in an answer; end a process with a lost GPU or no answer."""
         with contextlib.suppress(ValueError):
             found: tuple[Measurement, ...] = from_line(tuple[Measurement, ...], line)
             if len(found) == count:
@@ -167,7 +165,7 @@ class MeasuringProcess:
                     self._child.end()
                 return list(found)
         self._child.end()
-        reason = f"the measuring process answers what is no answer: {line.strip()[:40]!r}"
+        reason = f"the measuring process sent an invalid answer: {line.strip()[:40]!r}"
         return [Measurement("launch failed", None, reason)] * count
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""`measure_side_by_side`: a kernel and what it is compared with, timed in turns on one matrix."""
+"""`measure_side_by_side`: a kernel and its providers, timed in turns on one matrix."""
 
 from __future__ import annotations
 
@@ -51,32 +51,32 @@ if TYPE_CHECKING:
 
 KERNEL, TUTORIAL, COPY = "kernel", "tutorial", "copy"
 ALL = (KERNEL, TUTORIAL, *PROVIDERS)
-"""What can be timed: the kernel, the tutorial's launch of `softmax`, and the providers."""
+"""The names that can be timed: the kernel, the tutorial's launch of `softmax`, and providers."""
 UNTIMED = Measurement("not launched", None)
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderRow:
-    """What was predicted and measured of one of ALL."""
+    """The prediction and the measurement of one of ALL."""
 
     provider: str
     moved: Traffic | None
-    """The bytes that have to move; what makes several passes moves more. None is not known."""
+    """The bytes that must be moved; several passes move more. None if not known."""
     measurement: Measurement
     config: Config | None = None
-    """None for what is not launched by a configuration, as for the next two."""
+    """None if it is not launched with a configuration; so are the next two."""
     num_programs: int | None = None
     prediction: Prediction | None = None
 
     @property
     def gbs(self) -> float | None:
-        """Bandwidth that the bytes that have to move come to, GB/s; None without a time."""
+        """The bandwidth for the bytes that must be moved, GB/s; None without a time."""
         return self.measurement.gbs(self.moved)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SideBySide(Answer):
-    """What was measured side by side, in the order it was asked for."""
+    """The measurements side by side, in the order in which they were asked for."""
 
     gpu: Gpu
     kernel: str
@@ -84,18 +84,18 @@ class SideBySide(Answer):
     rows: tuple[ProviderRow, ...]
 
     def row(self, provider: str) -> ProviderRow | None:
-        """Return the row of *provider*; None where it was not asked for."""
+        """Return the row of *provider*, or None if it was not asked for."""
         return next((row for row in self.rows if row.provider == provider), None)
 
     def share_of_copy(self, row: ProviderRow) -> float | None:
-        """Return the bandwidth of *row* over the copy's; None where one of them has no time."""
+        """Return the bandwidth of *row* over the copy's, or None if either has no time."""
         copy = self.row(COPY)
         if copy is None or copy.gbs is None or row.gbs is None:
             return None
         return row.gbs / copy.gbs
 
     def to_document(self) -> Document:
-        """Return what was measured, and what was predicted of it, in words."""
+        """Return the measurements and their predictions in words."""
         measured = Table(MEASURED, tuple(_measured(self, row) for row in self.rows))
         sections = [Section("Measured", (measured,), tuple(_measured_sentences(self)))]
         planned = [_predicted(row, row.config) for row in self.rows if row.config is not None]
@@ -141,25 +141,25 @@ def measure_side_by_side(  # noqa: PLR0913 - one argument per option of the comm
 
     Args:
         cols: Columns of the matrix.
-        rows: Rows of it.
+        rows: Rows of the matrix.
         dtype: float32, float16 or bfloat16.
-        kernel: A kernel, as `explain` takes it, that has a name or a file.
-        providers: Of ALL for a softmax, of the kernel and the copy for another kernel, in the
-            order of the answer. None are all of them.
-        block_size: BLOCK_SIZE; None takes the kernel's default, as for the next two.
+        kernel: A kernel, as in `explain`, that has a name or a file.
+        providers: Some of ALL for a softmax, or of the kernel and the copy for another kernel, in
+            the order of the answer. None means all of them.
+        block_size: BLOCK_SIZE; None means the kernel's default, also for the next two.
         num_warps: Warps per program.
         num_stages: Stages of the loop over rows.
-        runs: Launches timed of each, at the least.
+        runs: The least number of timed launches of each.
         cache: Whether to use the store of compiled resources.
-        journal: Where measurements are kept as they come; None keeps them nowhere.
+        journal: Where measurements are kept as they come in; None keeps none.
         compile_timeout: Seconds that a compile, or the import of a kernel's file, may take; None
-            waits.
-        progress: Told what takes long before it is done, and "" after it.
+            means no limit.
+        progress: Called with a sentence before slow steps, and with "" after them.
 
     Raises:
-        InputError: there is no GPU, or what is asked for makes no sense.
-        CompileError: Triton cannot compile the kernel, or takes longer than it may.
-        DoesNotFitError: the GPU holds not one program of it.
+        InputError: there is no GPU, or an argument is invalid.
+        CompileError: Triton cannot compile the kernel within the time limit.
+        DoesNotFitError: the GPU cannot hold one program of the kernel.
     """
     gpu, devices = chosen_devices("measure")
     problem = chosen_problem(rows, cols, dtype)
@@ -188,7 +188,7 @@ def measure_side_by_side(  # noqa: PLR0913 - one argument per option of the comm
 
 
 def _known(providers: Sequence[str], kernel: Kernel) -> Sequence[str]:
-    """Return *providers*, each once, or else all that compute what *kernel* does, and the copy."""
+    """Return *providers* once each, or all that compute what *kernel* does, and the copy."""
     is_softmax = kernel.compared_with == NAIVE_KERNEL
     own = ALL if is_softmax else (KERNEL, COPY)
     for provider in providers:
@@ -207,7 +207,7 @@ def _known(providers: Sequence[str], kernel: Kernel) -> Sequence[str]:
 def _untimed(
     provider: str, kernel: str, record: Record, compiler: Compiler
 ) -> tuple[ProviderRow, TimedLaunch | None]:
-    """Return a row without a time, and what to launch for one; None where it does not fit."""
+    """Return a row without a time, and the launch to time, or None if it does not fit."""
     prediction, problem, programs = record.prediction, record.problem, record.num_programs
     if provider in PROVIDERS:
         moved = Traffic(problem.matrix_bytes, problem.matrix_bytes)
@@ -223,7 +223,7 @@ def _untimed(
             return ProviderRow(provider, record.traffic, refused, config), None
         plan, prediction = record.tutorial_plan, record.as_tutorial
         programs = None if plan is None else plan.num_programs
-    # A formula that gives no number of programs is launched with 0, and the kernel says why not.
+    # Without a number of programs 0 are launched, and the kernel says why that is not possible.
     launch = TimedLaunch(kernel, record.config, programs or 0)
     row = ProviderRow(
         provider, record.traffic, UNTIMED, record.config, launch.num_programs, prediction

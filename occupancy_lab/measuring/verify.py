@@ -1,4 +1,4 @@
-"""What the lab says of a kernel, checked against what the NVIDIA GPU at hand says and does."""
+"""Checks what the lab says of a kernel against this machine's NVIDIA GPU."""
 
 from __future__ import annotations
 
@@ -42,40 +42,41 @@ if TYPE_CHECKING:
     from occupancy_lab.values import Problem
 
 OCCUPANCY_POINTS = 0.1
-"""Percentage points that a theoretical occupancy may differ by: Nsight Compute prints two decimals,
-and one warp more or less of 64 is 1.6 points."""
+"""The percentage points by which theoretical occupancies may differ: Nsight Compute prints two
+decimals, and one warp in 64 is 1.6 points."""
 ACHIEVED_POINTS = 1.0
-"""Percentage points that a counted occupancy may lie above the theoretical one: below a warp's."""
+"""The percentage points by which a counted occupancy may exceed the theoretical one: less than one
+warp's."""
 READ_AT_LEAST, READ_AT_MOST = 0.9, 1.5
-"""What is read from DRAM over what has to be read: less where some of it is still in the L2 cache,
-more where the driver or another program reads beside the launch. It tells a matrix that is read
-once from one that is read twice."""
+"""Allowed DRAM reads over the bytes that must be read: less if some are still in the L2 cache, more
+if the driver or another program reads at the same time. The range distinguishes a matrix that is
+read once from one that is read twice."""
 DEFAULT_COLS = 781
-"""The columns that the tutorial explains itself with."""
+"""The number of columns in the tutorial's example."""
 NUM_STAGES = (1, 2, 3, 4)
-"""From a loop that copies nothing ahead to the most that the tutorial launches with."""
+"""From a loop without prefetch to the most stages that the tutorial launches with."""
 PROFILED = 3
-"""Configurations that Nsight Compute looks at: it takes some 3 s for each."""
+"""Configurations that Nsight Compute profiles, which takes some 3 s for each."""
 MAX_ELEMENTS_PER_THREAD = 64
-"""Above this ptxas takes many seconds for a kernel."""
+"""Above this, ptxas takes many seconds for a kernel."""
 
 DRIVER, LAUNCH, NCU = "driver", "cooperative launch", "ncu"
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was predicted of a configuration, and what the machine says of it."""
+    """One prediction for a configuration, and what the machine says of it."""
 
     config: Config
     what: str
     predicted: float | str | None
     found: float | str | None
     agrees: bool | None
-    """None where it was not checked."""
+    """None if it was not checked."""
     source: str
-    """What was asked: the driver, a cooperative launch, or ncu, Nsight Compute."""
+    """The source of the answer: the driver, a cooperative launch, or Nsight Compute (ncu)."""
     reason: str | None = None
-    """Why it was not checked."""
+    """Why the value was not checked."""
 
 
 class Verification(Answer, tuple[Check, ...]):
@@ -84,7 +85,7 @@ class Verification(Answer, tuple[Check, ...]):
     __slots__ = ()
 
     def to_document(self) -> Document:
-        """Return the checks in a table per configuration, and how many differ."""
+        """Return a table of checks for each configuration, and how many differ."""
         groups = itertools.groupby(self, lambda check: check.config)
         differ = sum(check.agrees is False for check in self)
         answer = (
@@ -111,7 +112,7 @@ def _check(  # noqa: PLR0913 - the fields of a check
     *,
     agrees: bool | None = None,
 ) -> Check:
-    """Return a check of two values, which must be equal unless *agrees* says whether they agree."""
+    """Return a check of two values, which agree if they are equal unless *agrees* is given."""
     if predicted is None or found is None:
         reason = "nothing is predicted" if predicted is None else f"{source} does not say"
         return Check(config, what, predicted, found, None, source, reason)
@@ -120,7 +121,7 @@ def _check(  # noqa: PLR0913 - the fields of a check
 
 
 def driver_checks(record: Record) -> Iterator[Check]:
-    """Check what the binary and the formula say against the driver's word on the loaded kernel."""
+    """Check the numbers of the binary and the formula against the driver's of the loaded kernel."""
     driver = ask_driver(matrix_of(record).kernel, record.problem, record.config, record.gpu.target)
     binary, check = record.resources, partial(_check, record.config, DRIVER)
     programs = record.occupancy.programs_per_multiprocessor
@@ -131,9 +132,9 @@ def driver_checks(record: Record) -> Iterator[Check]:
 
 
 def launch_checks(record: Record) -> Iterator[Check]:
-    """Check that as many programs as predicted are resident at once, and not one more."""
+    """Check that exactly the predicted number of programs can be resident at once."""
     plan = record.plan
-    assert plan is not None  # noqa: S101 - that of a matrix is known
+    assert plan is not None  # noqa: S101 - a matrix's plan is known
     resident = plan.resident_programs or 0
     for programs, expected in ((resident, "accepted"), (resident + 1, "refused")):
         what = f"{programs} programs at once"
@@ -148,7 +149,7 @@ def launch_checks(record: Record) -> Iterator[Check]:
 
 
 def ncu_checks(kernel: str, record: Record) -> Iterator[Check]:
-    """Check the limits, the occupancy and the traffic of the launch that the plan is for."""
+    """Check the limits, the occupancy and the traffic of the planned launch."""
     check, programs = partial(_check, record.config, NCU), record.num_programs or 1
     try:
         found = profile(record.problem, TimedLaunch(kernel, record.config, programs))
@@ -166,7 +167,7 @@ def ncu_checks(kernel: str, record: Record) -> Iterator[Check]:
     percent = None if achieved is None else round(100 * achieved, 2)
     agrees = percent is not None and percent <= predicted + ACHIEVED_POINTS
     yield check("achieved occupancy, %, at most", predicted, percent, agrees=agrees)
-    # What is written may stay in the L2 cache, and what is read again may come from there.
+    # Written bytes may stay in the L2 cache, and bytes that are read again may come from there.
     if record.traffic is None:
         return
     reads, read = record.traffic.read_bytes, found.read_bytes
@@ -183,10 +184,10 @@ def _limit_checks(record: Record, found: NcuProfile) -> Iterator[Check]:
     yield check(f"{what} program slots", allowed["programs"], found.limit_programs)
     carveout = found.carveout
     if carveout is None:
-        reason = f"{NCU} does not say how much of it the driver chose"
+        reason = f"{NCU} does not say how much the driver carved out"
         yield Check(record.config, f"{what} shared memory", None, None, None, NCU, reason)
         return
-    # Nsight Compute's limit is of what the driver took from the L1 cache for this launch.
+    # Nsight Compute's limit refers to the driver's carve-out of the L1 cache for this launch.
     chosen = dataclasses.replace(record.gpu.architecture, shared_per_multiprocessor=carveout)
     programs = occupancy(record.resources, chosen).limit("shared").programs
     yield check(f"{what} {carveout} B of shared memory", programs, found.limit_shared)
@@ -202,11 +203,11 @@ def verify_here(  # noqa: PLR0913 - one argument per option of the command line
     num_stages: Integers = (),
     ncu: bool = True,
 ) -> Verification:
-    """Check a grid of configurations on the first NVIDIA GPU at hand; `verify` says what.
+    """Check a grid of configurations on the first NVIDIA GPU of this machine, as `verify` does.
 
-    Without *num_warps* every number of warps that compiles in a moment is taken, without
-    *num_stages* 1 to 4 of a persistent kernel and 1 of another. Raises InputError where there is
-    no NVIDIA GPU, or what is asked makes no sense.
+    *num_warps* defaults to every number of warps that compiles quickly, *num_stages* to 1 to 4 for
+    a persistent kernel and 1 for others. Raises InputError if there is no NVIDIA GPU, or if an
+    argument is invalid.
     """
     nvidia = (present for present in present_gpus() if present.gpu.vendor == "NVIDIA")
     present = next(nvidia, None)
@@ -229,9 +230,9 @@ def grid_of_configs(
     num_warps: Sequence[int] = (),
     num_stages: Sequence[int] = (),
 ) -> tuple[Config, ...]:
-    """Return every configuration of *num_warps* and *num_stages*; `verify_here` says what () is.
+    """Return the configurations of *num_warps* and *num_stages*, or of `verify_here`'s defaults.
 
-    Of a kernel that has `configs`, it is these, or their blocks with what is asked for.
+    For a kernel with `configs`, it returns these, or their blocks with the given values.
     """
     if kernel.configs is not None:
         configs = kernel.configs(problem)
@@ -260,15 +261,15 @@ def verify(
     *,
     profiled: int = PROFILED,
 ) -> Verification:
-    """Return the checks of each of *configs* that fits, in their order.
+    """Return the checks of each of *configs* that fits, in order.
 
-    *kernel* is what `load_kernel` finds it by. Registers, local memory, static shared memory and
-    programs are set against the driver's, num_programs against what it accepts to launch at once.
-    Nsight Compute looks at *profiled* of the configurations, spread over them; where it fails,
-    a check says why. The kernel is compiled as it is without a GPU.
+    *kernel* is its name for `load_kernel`. Registers, local memory, static shared memory and
+    programs are checked against the driver's, num_programs against what the driver launches at
+    once. Nsight Compute profiles *profiled* of the configurations, spread over them; if it fails, a
+    check says why. The kernel is compiled as it is without a GPU.
 
-    Raises InputError where *present* is no NVIDIA GPU or there is no configuration, and
-    DoesNotFitError where not one fits.
+    Raises InputError if *present* is no NVIDIA GPU or there is no configuration, and
+    DoesNotFitError if none fits.
     """
     if present.gpu.vendor != "NVIDIA":
         refuse(f"{present.name} is no NVIDIA GPU; its driver cannot be asked")

@@ -1,4 +1,4 @@
-"""Occupancy: how many programs of a kernel run at once per multiprocessor, and why no more.
+"""Occupancy: how many programs of a kernel run at once per multiprocessor, and what limits them.
 
 Three formulas take Resources and an architecture and return an occupancy: NVIDIA's and AMD's exact
 formulas (`occupancy`) and the Triton tutorial's own (`tutorial_occupancy`).

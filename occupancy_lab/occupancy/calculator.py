@@ -1,10 +1,10 @@
-"""The occupancy of given resources on a GPU: every formula, without a kernel or a compile.
+"""The occupancy of given resources on a GPU by every formula, without a kernel or a compile.
 
 Programs with num_ctas above 1 are clusters. The CTAs of a cluster run at the same time in the same
-group of SMs (a GPC, or a part of it), and as Triton launches them (spread) each on an SM of its
-own. Groups are of unequal size, so that some places for a CTA stay empty. Source: what
-`cuOccupancyMaxActiveClusters` answered and what was resident at once on four H200s, for clusters of
-1 to 16 CTAs and 1 to 32 CTAs per SM; NVIDIA documents no formula.
+group of SMs (a GPC, or a part of it), and as Triton launches them (spread), each on its own SM.
+Groups have different sizes, so some places for CTAs stay empty. Source: the answers of
+`cuOccupancyMaxActiveClusters` and what was resident at once on four H200s, for clusters of 1 to 16
+CTAs and 1 to 32 CTAs per SM; NVIDIA documents no formula.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def ctas_per_sm(programs: Any, gpu: Gpu, where: Where = scalar_where) -> Any:
-    """Return how many CTAs per SM run of a launch with clusters, where *programs* would fit."""
+    """Return the CTAs per SM of a launch with clusters, if *programs* would fit otherwise."""
     most = gpu.architecture.max_cluster_programs or UNLIMITED
     return where(programs > most, most, programs)
 
@@ -42,7 +42,7 @@ def whole_clusters(
 ) -> Any:
     """Return the clusters of *num_ctas* CTAs that *gpu* holds, as ints or arrays.
 
-    None where it is not known which SMs are together.
+    Return None if it is not known which SMs form a group.
     """
     if gpu.gpcs is None:
         return None
@@ -51,12 +51,12 @@ def whole_clusters(
 
 
 def _cluster_sizes(gpu: Gpu) -> list[int]:
-    """Return each num_ctas that *gpu* takes, 1 for a program that is no cluster among them."""
+    """Return each num_ctas that *gpu* accepts, including 1 for a program without a cluster."""
     return [2**power for power in range((gpu.architecture.max_cluster_size or 1).bit_length())]
 
 
 def clusters(num_ctas: int, programs_per_multiprocessor: int, gpu: Gpu) -> Clusters | None:
-    """Return the clusters that *gpu* holds with the steps to them; None where num_ctas is 1."""
+    """Return the clusters that *gpu* holds with the steps to them; None if num_ctas is 1."""
     if num_ctas == 1:
         return None
     resident = whole_clusters(num_ctas, programs_per_multiprocessor, gpu)
@@ -94,7 +94,7 @@ def _steps(num_ctas: int, programs: int, resident: int, gpu: Gpu) -> list[str]:
 
 
 def _next_step(num_ctas: int, programs: int, gpu: Gpu) -> NextStep:
-    """Return the num_ctas, a power of two, around this one at which the CTAs at once change."""
+    """Return the nearest powers of two for num_ctas at which the number of CTAs at once changes."""
     sizes = _cluster_sizes(gpu)
     ctas_by_size = {size: size * whole_clusters(size, programs, gpu) for size in {*sizes, num_ctas}}
     now = ctas_by_size[num_ctas]
@@ -112,30 +112,31 @@ def _next_step(num_ctas: int, programs: int, gpu: Gpu) -> NextStep:
 
 @dataclass(frozen=True)
 class Calculation:
-    """What the exact and the tutorial's formula say of a kernel's resources on a GPU.
+    """The results of the exact and the tutorial's formula for resources on a GPU.
 
-    It has no slots: what few readers need is worked out, and kept, when it is read.
+    It has no slots, so that values which few readers need are computed when they are read, and
+    kept.
     """
 
     gpu: Gpu
     resources: Resources
     occupancy: Occupancy
     clusters: Clusters | None = None
-    """The whole clusters that the GPU holds; None where a program is a single CTA."""
+    """The whole clusters that the GPU holds; None if a program is a single CTA."""
 
     @functools.cached_property
     def next_steps(self) -> tuple[NextStep, ...]:
-        """How far each resource is from the next cliff."""
+        """The distance of each resource from the next cliff."""
         return next_steps(self.resources, self.architecture)
 
     @functools.cached_property
     def tutorial(self) -> TutorialOccupancy:
-        """What the tutorial's formula says of the same resources."""
+        """The result of the tutorial's formula for the same resources."""
         return tutorial_occupancy(self.resources, self.architecture)
 
     @property
     def padded_vgprs(self) -> int | None:
-        """VGPRs that waves_per_eu has a kernel take; None where it takes what it uses (HIP)."""
+        """VGPRs that waves_per_eu makes a kernel take; None if it takes what it uses (HIP)."""
         if isinstance(self.architecture, CudaArchitecture):
             return None
         taken: int = needed_vgprs(self.resources, self.architecture, scalar_where)
@@ -143,7 +144,7 @@ class Calculation:
 
     @property
     def title(self) -> str:
-        """What the GPU is called."""
+        """The GPU's name."""
         return self.gpu.title
 
     @property
@@ -153,14 +154,14 @@ class Calculation:
 
     @property
     def resident_programs(self) -> int | None:
-        """Programs that the whole GPU holds, whole clusters where a program has several CTAs.
+        """Programs that the whole GPU holds, or whole clusters if a program has several CTAs.
 
-        None where its multiprocessors, or the groups that clusters lie in, are not known.
+        None if its multiprocessors, or the groups of SMs for clusters, are not known.
         """
         return self.resident_with(self.occupancy.programs_per_multiprocessor)
 
     def resident_with(self, programs_per_multiprocessor: int) -> int | None:
-        """Return what `resident_programs` is where so many programs fit a multiprocessor."""
+        """Return what `resident_programs` would be for another number per multiprocessor."""
         if self.clusters is not None:
             each, gpu = self.clusters.num_ctas, self.gpu
             resident: int | None = whole_clusters(each, programs_per_multiprocessor, gpu)
@@ -171,7 +172,7 @@ class Calculation:
 
     @property
     def next_programs(self) -> int | None:
-        """Programs that fit with every limiter at its next step; None where one has no step."""
+        """Programs that fit with every limiter at its next step; None if one has no step."""
         return programs_after(self.next_steps, self.resources, self.architecture)
 
     def to_dict(self) -> dict[str, Any]:
@@ -199,14 +200,14 @@ class Calculation:
 
 
 def calculate(resources: Resources, gpu: Gpu) -> Calculation:
-    """Return what every formula says of *resources* on *gpu*."""
+    """Return the results of every formula for *resources* on *gpu*."""
     found = occupancy(resources, gpu.architecture)
     held = clusters(resources.num_ctas, found.programs_per_multiprocessor, gpu)
     return Calculation(gpu, resources, found, held)
 
 
 def unit_words(case: Calculation, resource: str) -> str:
-    """Return what an amount of a limit's resource counts: "registers per thread"."""
+    """Return the unit of a limit's resource: "registers per thread"."""
     return per_cta(LIMITS[resource].unit.format(case.architecture), case.resources.num_ctas)
 
 
@@ -218,7 +219,7 @@ def limiter_words(case: Calculation) -> str:
 
 
 def check_fits(calculation: Calculation, num_stages: int = 1) -> None:
-    """Raise DoesNotFitError, saying what would fit, where a GPU holds not one program."""
+    """Raise DoesNotFitError, saying what would fit, if a GPU cannot hold a single program."""
     resources, occupancy = calculation.resources, calculation.occupancy
     if occupancy.programs_per_multiprocessor > 0:
         return
@@ -239,7 +240,7 @@ def check_fits(calculation: Calculation, num_stages: int = 1) -> None:
             f" thread; with {warps} a thread may have {available}"
         )
         raise DoesNotFitError(msg, needed=resources.n_regs, available=available)
-    msg = f"{title} holds not one program of this kernel, for want of {occupancy.limiters[0]}"
+    msg = f"{title} cannot hold one program of this kernel, for want of {occupancy.limiters[0]}"
     raise DoesNotFitError(msg, needed=1, available=0)
 
 
@@ -255,7 +256,7 @@ def _what_would_fit(resources: Resources, architecture: Architecture, num_stages
 
 
 def check_together(needed: int | None, gpu: Gpu, resident: int | None) -> None:
-    """Raise DoesNotFitError where *gpu* holds fewer than the *needed* that wait for each other."""
+    """Raise DoesNotFitError if *gpu* holds fewer than the *needed*, which wait for each other."""
     if needed is not None and resident is not None and resident < needed:
         msg = (
             f"{gpu.title} holds {count(resident, 'program')} of this kernel at once, and {needed}"
@@ -265,7 +266,8 @@ def check_together(needed: int | None, gpu: Gpu, resident: int | None) -> None:
 
 
 WARP_GROUP = 4
-"""Warps that Triton launches a multiple of where it specializes warps (its AllocateWarpGroups)."""
+"""With warp specialization Triton launches multiples of this many warps (its
+AllocateWarpGroups)."""
 
 
 def check_launched_warps(num_warps: int, architecture: Architecture) -> None:
@@ -283,13 +285,13 @@ def calculate_for(
     num_ctas: int = 1,
     **others: int | None,
 ) -> tuple[Calculation, ...]:
-    """Return the calculation of these resources on each GPU, asked for as `asked_gpus` says.
+    """Return the calculation of these resources on each GPU, given as for `asked_gpus`.
 
-    *num_warps* counts the warps as launched, of which warp specialization makes more. *others* are
-    further fields of Resources: sgprs, agprs, static_shared, barriers, tensor_memory.
+    *num_warps* counts launched warps, which warp specialization increases. *others* are further
+    fields of Resources: sgprs, agprs, static_shared, barriers, tensor_memory.
 
     Raises InputError for an unknown GPU, a negative amount, and a num_warps or num_ctas that no
-    program has, and DoesNotFitError where no such program fits a GPU.
+    program can have, and DoesNotFitError if such a program does not fit a GPU.
     """
     amounts = {"n_regs": n_regs, "shared": shared, **others}
     for name, amount in amounts.items():
@@ -323,13 +325,13 @@ def calculate_for(
 def plan_launch(
     grid: tuple[int, ...] | None, work: Work, resident_programs: int | None
 ) -> LaunchPlan | None:
-    """Return how a launch over *grid* is spread; None where how much there is to do is not known.
+    """Return how a launch over *grid* is spread, or None if its amount of work is not known.
 
-    Without a grid the launch is persistent: it fills the GPU once, at most one program for each
-    piece of its work. *resident_programs* is what the whole GPU holds at once, as a Calculation has
-    it: whole clusters where the kernel has several CTAs per program; None where it is not known. A
-    grid with a 0 in it launches nothing. num_programs is 0 too where fewer programs are resident
-    than wait for each other.
+    Without a grid the launch is persistent: it fills the GPU once, with at most one program for
+    each piece of its work. *resident_programs* is what the whole GPU holds at once, as in a
+    Calculation: whole clusters if a program has several CTAs, None if it is not known. A grid that
+    contains a 0 launches nothing. num_programs is also 0 if fewer programs are resident than wait
+    for each other.
     """
     num_programs = None if grid is None else math.prod(grid)
     pieces = num_programs if work.pieces is None else work.pieces

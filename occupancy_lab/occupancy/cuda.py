@@ -1,9 +1,9 @@
 """Programs per SM on NVIDIA GPUs, exactly as NVIDIA's driver counts them.
 
-Sources: `cuda_occupancy.h` of the CUDA toolkit (13.0), with the whole shared memory of the SM as
-carve-out, which is the driver's default and what Triton leaves in place. Tensor memory is not in
-the header: NVIDIA's PTX ISA, tcgen05.alloc, which waits where no columns are free. A program that
-waits there is resident but does nothing, so that the limit is of programs that run.
+Sources: `cuda_occupancy.h` of the CUDA toolkit (13.0), with the SM's whole shared memory as
+carve-out, which is the driver's default and which Triton does not change. The header does not cover
+tensor memory: NVIDIA's PTX ISA, tcgen05.alloc, waits while no columns are free. A program that
+waits there is resident but does nothing, so this limit counts running programs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The exact occupancy, and how far a kernel is from its next cliff."""
+"""The exact occupancy, and how far a kernel is from its next cliffs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FIELDS = tuple(field.name for field in dataclasses.fields(Resources))
 def stepped_amounts(
     resources: Resources, architecture: Architecture, where: Where = scalar_where
 ) -> dict[str, tuple[int, int]]:
-    """Return each resource that a kernel can use less or more of: what it uses and the most."""
+    """Return each resource of which a kernel can use less or more: its use and the maximum."""
     if isinstance(architecture, CudaArchitecture):
         n_regs = (resources.n_regs, architecture.max_registers_per_thread)
         amounts = {"registers": n_regs, "shared": (resources.shared, architecture.max_shared)}
@@ -57,11 +57,11 @@ def stepped_amounts(
 def option_for(
     architecture: Architecture, resource: str, amount: int | None, where: Where = scalar_where
 ) -> str | None:
-    """Return the option of a launch that asks the compiler for at most *amount* of *resource*.
+    """Return the launch option that asks the compiler for at most *amount* of *resource*.
 
-    On AMD that is waves_per_eu, with which a wave gets the registers of a SIMD divided by so many
-    waves, rounded down to the granule (LLVM's getMaxNumVGPRs). Of those that leave it no more than
-    *amount*, it is one that leaves it most; where none does, the one that leaves it fewest.
+    On AMD this is waves_per_eu: a wave gets the registers of a SIMD divided by the number of waves,
+    rounded down to the granule (LLVM's getMaxNumVGPRs). Among the values that leave a wave no more
+    than *amount*, it is one that leaves most; if there is none, the value that leaves fewest.
     """
     if resource != "registers" or amount is None:
         return None
@@ -89,9 +89,10 @@ def limiting(resources: Resources, architecture: Architecture) -> dict[str, int]
 def programs_after(
     steps: Sequence[NextStep], resources: Resources, architecture: Architecture
 ) -> int | None:
-    """Return the programs that fit when every limiter is down to the amount for one program more.
+    """Return the programs that fit once every limiter is at the amount for one more program.
 
-    That may be several more, as an amount comes in steps. None where a limiter has no such amount.
+    These may be several more programs, because amounts come in steps. Return None if a limiter has
+    no such amount.
     """
     most = {step.resource: step.most_for_one_more for step in steps}
     allowed = limiting(resources, architecture)
@@ -104,11 +105,11 @@ def programs_after(
 
 
 def next_steps(resources: Resources, architecture: Architecture) -> tuple[NextStep, ...]:
-    """Return for each resource that a kernel can use less or more of the cliff on either side.
+    """Return the cliffs on either side for each resource of which a kernel can use less or more.
 
-    These are registers, shared memory, SGPRs and tensor memory, each looked at alone: a program
-    more needs every limiter to allow it. Where warps, slots or barriers allow no more than now, no
-    amount of anything gives a program more.
+    These are registers, shared memory, SGPRs and tensor memory, each considered alone: one more
+    program needs every limiter to allow it. If warps, slots or barriers allow no more programs than
+    now, no amount of another resource does.
     """
     rules = {rule.resource: rule for rule in exact_rules(architecture)}
     allowed_now = limiting(resources, architecture)
@@ -117,7 +118,7 @@ def next_steps(resources: Resources, architecture: Architecture) -> tuple[NextSt
     full = any(allowed_now[resource] == now for resource in allowed_now.keys() - amounts_of.keys())
     steps = []
     for resource, (used, most) in amounts_of.items():
-        # A namespace is changed in place: to replace fields of Resources takes ten times as long.
+        # A namespace is changed in place, because replacing fields of Resources is 10 times slower.
         usage = SimpleNamespace(**{name: getattr(resources, name) for name in FIELDS})
 
         def allowed(amount: int, usage: SimpleNamespace = usage, resource: str = resource) -> int:

@@ -1,9 +1,9 @@
-"""Programs per multiprocessor on AMD GPUs: a CU on CDNA and gfx1250, a WGP (two CUs) on RDNA.
+"""Programs per multiprocessor on AMD GPUs: per CU on CDNA and gfx1250, per WGP (two CUs) on RDNA.
 
 Sources: `ihipOccupancyMaxActiveBlocksPerMultiprocessor` in ROCm's clr (hip_platform.cpp) for the
-order of the roundings, LLVM's AMDGPUBaseInfo.cpp for register files, granules and workgroup slots,
+order of roundings, LLVM's AMDGPUBaseInfo.cpp for register files, granules and workgroup slots,
 Mesa's ac_gpu_info.c for RDNA's LDS granule, ROCm/rocm-systems#10618 for the 16 SGPRs that the trap
-handler takes from each wave. Where these disagree, that which hardware reports support is used.
+handler takes from each wave. If these disagree, the one that hardware reports support is used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def needed_vgprs(usage: Usage, mp: HipArchitecture, where: Where) -> Any:
-    """Return the VGPRs per lane that count: n_regs, or the kernel descriptor's where padded."""
+    """Return the VGPRs per lane that count: n_regs, or those of a padded kernel descriptor."""
     if usage.allocated_vgprs is None:
         return usage.n_regs
     padded = usage.allocated_vgprs > round_up(usage.n_regs, mp.vgpr_granule)
@@ -27,10 +27,10 @@ def needed_vgprs(usage: Usage, mp: HipArchitecture, where: Where) -> Any:
 
 
 def _sum_of_files(usage: Usage, mp: HipArchitecture) -> str:
-    """Return the sum of ArchVGPRs and AGPRs that n_regs is in a unified file; "" without AGPRs.
+    """Return in words the ArchVGPRs and AGPRs whose sum is n_regs; "" without AGPRs.
 
-    n_regs counts the ArchVGPRs rounded up to 4 (LLVM's AMDGPUUsage, ACCUM_OFFSET). In separate
-    files (gfx908) it is the larger of both.
+    In a unified file n_regs counts the ArchVGPRs rounded up to 4 (LLVM's AMDGPUUsage,
+    ACCUM_OFFSET). In separate files (gfx908) it is the larger of both.
     """
     if not isinstance(usage.agprs, int) or not usage.agprs or mp.agpr_file != "unified":
         return ""

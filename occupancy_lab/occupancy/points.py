@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 REQUIRED = ("target", "n_regs", "shared", "num_warps")
 LIMITED = ("sgprs", "barriers", "tensor_memory")
-"""Columns that a table may have, each with a limit of its own name."""
+"""Optional columns that each have their own limit."""
 OPTIONAL = (*LIMITED, "static_shared", "allocated_vgprs", "num_ctas")
 FIRST_LINE = 2
-"""The line of the file on which the first row is."""
+"""The line of the file with the first row."""
 LIMITS = ("warps", "registers", "shared", "programs")
 """The limits that every table has."""
 
 
 def _usage(table: pd.DataFrame) -> SimpleNamespace:
-    """Return the usage of many kernels: fields of Resources, each an array; None for no column."""
+    """Return the usage of many kernels: fields of Resources as arrays; None for missing columns."""
     found: dict[str, Any] = dict.fromkeys((*REQUIRED, *OPTIONAL, "agprs")) | {"static_shared": 0}
     for name in (*REQUIRED[1:], *OPTIONAL):
         if name in table:
@@ -99,14 +99,14 @@ def _evaluate(table: pd.DataFrame, gpu: Gpu) -> pd.DataFrame:
 
 
 def evaluate_points(table: pd.DataFrame) -> pd.DataFrame:
-    """Return *table* with what the exact and the tutorial's formula say of each row.
+    """Return *table* with the results of the exact and the tutorial's formula for each row.
 
-    *table* has the columns target, n_regs, shared and num_warps, and may have those of OPTIONAL
-    and others; whole numbers where they are numbers. Added are programs_per_multiprocessor, a
-    limit_* column per resource (empty where it sets no limit), limiter (joined by "+" on a tie),
-    occupancy and tutorial_programs (empty where that formula divides by zero); limit_sgprs,
-    limit_barriers, limit_tensor_memory and resident_clusters follow where their column, num_ctas
-    for the last, was given. A column that already has one of these names is replaced.
+    *table* has the columns target, n_regs, shared and num_warps, and may have those of OPTIONAL and
+    others; numbers are integers. Added are programs_per_multiprocessor, a limit_* column per
+    resource (empty without a limit), limiter (joined by "+" on a tie), occupancy and
+    tutorial_programs (empty where that formula divides by zero); limit_sgprs, limit_barriers,
+    limit_tensor_memory and resident_clusters follow if their column (num_ctas for the last) is
+    given. Existing columns with these names are replaced.
 
     Raises InputError for an unknown target.
     """
@@ -126,7 +126,7 @@ def _check_columns(table: pd.DataFrame, name: str) -> None:
     import pandas as pd
 
     if not isinstance(table.index, pd.RangeIndex):
-        # Where the first row has more fields than the header, pandas makes an index of some.
+        # If the first row has more fields than the header, pandas makes an index of some.
         columns = len(table.columns)
         refuse(f"{name}: line 2: found {columns + table.index.nlevels} fields, expected {columns}")
     for column in (*REQUIRED, *OPTIONAL):
@@ -169,7 +169,7 @@ def _whole_numbers(column: pd.Series[Any], name: str, *, least: int, blank: int 
 
     numbers = pd.to_numeric(column, errors="coerce")
     if column.dtype in (bool, object):
-        numbers = numbers.mask(column.map(pd.api.types.is_bool))  # pandas takes True for 1
+        numbers = numbers.mask(column.map(pd.api.types.is_bool))  # pandas converts True to 1
     if blank is not None:
         numbers = numbers.where(column.notna(), blank)
     bad = ~((numbers >= least) & (numbers <= UNLIMITED) & (numbers % 1 == 0))
@@ -184,7 +184,7 @@ def _whole_numbers(column: pd.Series[Any], name: str, *, least: int, blank: int 
 
 
 def _unreadable(error: Exception) -> str:
-    """Return what pandas's *error* means, with the line where it has a number."""
+    """Return the meaning of pandas's *error*, with the line if it has a number."""
     text = str(error)
     if fields := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", text):
         return f"line {fields[2]}: found {fields[3]} fields, expected {fields[1]}"
@@ -194,14 +194,14 @@ def _unreadable(error: Exception) -> str:
 
 
 def read_points(file: IO[str], name: str) -> pd.DataFrame:
-    """Return the points of a CSV *file*, called *name* in errors.
+    """Return the points in a CSV *file*, which errors call *name*.
 
-    Blank lines are left out. Raises InputError with the line number where a row cannot be read.
+    Blank lines are left out. Raises InputError with the line number if a row cannot be read.
     """
     import pandas as pd
 
     try:
-        # Blank lines are read, for the rows to be numbered as the lines of the file are.
+        # Blank lines are kept, so that rows are numbered like the lines of the file.
         table = pd.read_csv(
             file,
             skipinitialspace=True,
@@ -213,7 +213,7 @@ def read_points(file: IO[str], name: str) -> pd.DataFrame:
     except pd.errors.EmptyDataError:
         msg = f"{name}: line 1: the file is empty; expected the columns {', '.join(REQUIRED)}"
         raise InputError(msg) from None
-    except ValueError as error:  # pandas's ParserError and UnicodeDecodeError are such
+    except ValueError as error:  # as are pandas's ParserError and UnicodeDecodeError
         refuse(f"{name}: {_unreadable(error)}")
     table.columns = table.columns.str.strip()
     _check_columns(table, name)
@@ -235,9 +235,9 @@ def read_points(file: IO[str], name: str) -> pd.DataFrame:
 
 
 def calculate_points(file: IO[str], name: str, output: TextIO, *, as_json: bool = False) -> None:
-    """Read points from *file*, called *name* in errors, and write them with their occupancy.
+    """Read points from *file*, which errors call *name*, and write them with their occupancy.
 
-    They are written as CSV, or *as_json* as a list of rows.
+    They are written as CSV, or with *as_json* as a list of rows.
 
     Raises InputError, with the line number, before anything is written.
     """

@@ -1,7 +1,7 @@
-"""What a formula is made of: rules, each the limit that a resource sets.
+"""Formulas consist of rules; each rule is the limit that a resource sets.
 
-A rule's arithmetic is written once. With whole numbers it explains a kernel; with numpy arrays it
-works out a table of millions. Only `where` differs between the two.
+A rule's arithmetic is written once: with integers it explains a kernel, with numpy arrays it
+computes tables of millions. Only `where` differs between the two.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from occupancy_lab.values import Resources
 
 UNLIMITED = 2**31 - 1
-"""Programs where a resource sets no limit; NVIDIA's header uses the same number, INT_MAX."""
+"""Programs if a resource sets no limit; NVIDIA's header uses the same number, INT_MAX."""
 
 
 Usage = Any
-"""Resources, or what has its fields: each an int, an array of int64, or None."""
+"""Resources, or an object with the same fields: each an int, an array of int64, or None."""
 Where = Callable[[Any, Any, Any], Any]
-"""`numpy.where`, or its twin for single numbers: the second argument where the first is true."""
+"""`numpy.where`, or its scalar counterpart: the second argument where the first is true."""
 
 
 def scalar_where(condition: object, yes: int, no: int, /) -> int:
@@ -41,7 +41,7 @@ def round_up(number: Any, unit: int) -> Any:
 
 
 def warp_slots(usage: Usage, architecture: Architecture, where: Where) -> Mapping[str, Any]:
-    """Return the work of the rule of warps, which is the same for both vendors."""
+    """Return the numbers of the rule for warps, which is the same for both vendors."""
     threads = usage.num_warps * architecture.warp_size
     fits = threads <= architecture.max_threads_per_program
     return {"programs": where(fits, architecture.max_warps // usage.num_warps, 0)}
@@ -51,10 +51,10 @@ def warp_slots(usage: Usage, architecture: Architecture, where: Where) -> Mappin
 class Rule:
     """The limit that a resource sets on the programs per multiprocessor.
 
-    `work` takes a Usage, an architecture and a Where, and returns the named numbers on the way to
-    the limit, the limit itself under "programs"; None where the rule does not apply. `steps` are
-    the same in words: templates over those numbers, the architecture's and the usage's fields,
-    where "{warps:warp}" is "1 warp" or "2 warps".
+    `work` takes a Usage, an architecture and a Where, and returns the named numbers of the
+    calculation, with the limit itself as "programs", or None if the rule does not apply. `steps`
+    are the same calculation in words: templates with these numbers and the fields of the
+    architecture and the usage, where "{warps:warp}" becomes "1 warp" or "2 warps".
     """
 
     resource: str
@@ -77,7 +77,7 @@ class _Numbers(dict[str, Any]):
 
 
 class _Step(Formatter):
-    """Writes a step; a number whose field has a word is counted in it."""
+    """Formats a step; a number with a word as format is counted in that word."""
 
     def format_field(self, value: Any, format_spec: str) -> str:
         return count(value, format_spec) if format_spec else str(value)
@@ -104,7 +104,7 @@ def limits(
 
 
 def evaluate(rules: Iterable[Rule], usage: Resources, architecture: Architecture) -> Occupancy:
-    """Return the Occupancy of a kernel: the least of its limits."""
+    """Return the Occupancy of a kernel: the smallest of its limits."""
     found = limits(rules, usage, architecture)
     return Occupancy(
         programs_per_multiprocessor=min(
@@ -119,7 +119,7 @@ def evaluate(rules: Iterable[Rule], usage: Resources, architecture: Architecture
 def programs(
     rules: Iterable[Rule], usage: Usage, architecture: Architecture, where: Where = scalar_where
 ) -> dict[str, Any]:
-    """Return each rule's programs by resource, as ints or arrays; UNLIMITED where it sets no limit.
+    """Return each rule's programs by resource, as ints or arrays; UNLIMITED without a limit.
 
     Rules that do not apply are left out.
     """

@@ -1,7 +1,7 @@
-"""The formula of Triton's fused softmax tutorial, as published, mistakes included.
+"""The formula of Triton's fused softmax tutorial, as published, including its mistakes.
 
-Source: triton-lang/triton, python/tutorials/02-fused-softmax.py. It is here to be compared with
-the exact formulas: it rounds nothing, knows no slots and divides by a shared memory that may be 0.
+Source: triton-lang/triton, python/tutorials/02-fused-softmax.py. It is here for comparison with the
+exact formulas: it rounds nothing, ignores slots, and divides by a shared memory that may be 0.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     Case = tuple[Any, Resources]
 
 CDNA = ("gfx908", "gfx90a", "gfx940", "gfx941", "gfx942")
-"""The tutorial's own list; gfx950 is missing from it."""
+"""The tutorial's own list, in which gfx950 is missing."""
 
 CDNA_FACTOR = 2
 """The tutorial doubles the register file on CDNA (triton PR 4243, when ROCm reported half)."""
 
 
 class Rocm(enum.Enum):
-    """What ROCm reports as `max_num_regs`, the number the tutorial's formula starts from."""
+    """The version of ROCm, by what it reports as `max_num_regs`, with which the formula begins."""
 
     CURRENT = "current"
     """Since 2025 the multiprocessor's whole VGPR file: 131072 on MI300X."""
@@ -41,14 +41,14 @@ class Rocm(enum.Enum):
 
 
 def known_to(mp: Architecture) -> tuple[Rocm, ...]:
-    """Return the ROCms that tell the tutorial's formula of *mp*; none of NVIDIA's GPUs."""
+    """Return the ROCms that support *mp*; none for NVIDIA's GPUs."""
     if isinstance(mp, CudaArchitecture):
         return ()
     return (Rocm.CURRENT,) if mp.old_registers is None else (Rocm.CURRENT, Rocm.OLD)
 
 
 def used_registers(mp: HipArchitecture, rocm: Rocm = Rocm.CURRENT) -> int:
-    """Return the tutorial's NUM_GPRS: `max_num_regs` as ROCm reports it, doubled on CDNA."""
+    """Return the tutorial's NUM_GPRS: ROCm's `max_num_regs`, doubled on CDNA."""
     reported = mp.registers if rocm is Rocm.CURRENT else mp.old_registers
     if reported is None:
         msg = f"ROCm {rocm.value} does not know {mp.target_name}"
@@ -59,7 +59,7 @@ def used_registers(mp: HipArchitecture, rocm: Rocm = Rocm.CURRENT) -> int:
 def reported_waves(mp: HipArchitecture) -> int:
     """Return `max_threads_per_sm // warpSize` as ROCm reports them.
 
-    gfx908 reports 2560 threads per CU, 40 waves, though HIP's own occupancy call stops at 32.
+    gfx908 reports 2560 threads per CU, 40 waves, although HIP's own occupancy call stops at 32.
     """
     return 40 if mp.target_name == "gfx908" else mp.max_warps
 
@@ -112,7 +112,7 @@ CUDA_RULES = (
 
 
 def tutorial_rules(architecture: Architecture, rocm: Rocm = Rocm.CURRENT) -> tuple[Rule, ...]:
-    """Return the tutorial's rules for *architecture*; *rocm* matters to AMD GPUs alone."""
+    """Return the tutorial's rules for *architecture*; *rocm* matters only for AMD GPUs."""
     if isinstance(architecture, CudaArchitecture):
         return CUDA_RULES
     warps = Rule("warps", _hip_warps, ("{waves:wave} // {num_warps} = {programs:program}",))
@@ -121,11 +121,12 @@ def tutorial_rules(architecture: Architecture, rocm: Rocm = Rocm.CURRENT) -> tup
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One thing that the exact formula knows and the tutorial's does not."""
+    """A term that the exact formula has and the tutorial's lacks."""
 
     name: str
     hide: Callable[[Any, Resources, Rocm], Case]
-    """Gives the architecture and the resources changed so that the exact rules miss the term."""
+    """Returns the architecture and the resources changed so that the exact rules ignore the
+    term."""
 
 
 def _hide_in_architecture(**changes: int) -> Callable[[Any, Resources, Rocm], Case]:
@@ -181,7 +182,8 @@ CUDA_TERMS = (
         ),
     ),
 )
-"""Commonest cause on real kernels first: of several that explain a case, the first is told."""
+"""The most common cause on real kernels comes first: if several explain a case, the first is
+shown."""
 
 HIP_TERMS = (
     Term("register file", _hide_file_size),
@@ -212,7 +214,7 @@ def programs_without(
     architecture: Architecture,
     rocm: Rocm = Rocm.CURRENT,
 ) -> int:
-    """Return the exact formula's programs per multiprocessor with *terms* taken out of it."""
+    """Return the exact formula's programs per multiprocessor without *terms*."""
     case: Case = (architecture, resources)
     for term in terms:
         case = term.hide(*case, rocm)
@@ -226,7 +228,7 @@ def missing_terms(
     architecture: Architecture,
     rocm: Rocm = Rocm.CURRENT,
 ) -> tuple[str, ...]:
-    """Return the fewest of *terms* that a formula without them needs for the exact programs."""
+    """Return the fewest of *terms* that must be added for the exact number of programs."""
     truth = programs_without((), resources, architecture)
     for count in range(len(terms)):
         for restored in itertools.combinations(terms, count):
@@ -244,7 +246,7 @@ def divides_by_zero(usage: Usage) -> Any:
 def tutorial_occupancy(
     resources: Resources, architecture: Architecture, rocm: Rocm = Rocm.CURRENT
 ) -> TutorialOccupancy:
-    """Return what the tutorial's formula says, and the terms it misses where that is wrong.
+    """Return the result of the tutorial's formula, and the missing terms if it is wrong.
 
     *rocm* chooses what an AMD GPU's runtime reports; NVIDIA GPUs ignore it.
     """

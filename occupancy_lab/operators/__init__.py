@@ -1,1 +1,1 @@
-"""Operators of torch that launch what is predicted to be the fastest."""
+"""Operators of torch that launch the configuration predicted to be fastest."""

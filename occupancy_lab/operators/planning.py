@@ -1,7 +1,7 @@
-"""Which kernel an operator launches on which matrices, and how: by prediction, and remembered.
+"""Chooses the kernel and configuration that an operator launches, by prediction.
 
-Nothing is launched to find out. What the candidates compile to and what they do is in the store, so
-that a machine compiles and counts it once; what a process needs again is in its memory.
+Nothing is launched to find out. The candidates' compiled results and counts are in the store, so a
+machine compiles and counts them once. What a process needs repeatedly is kept in memory.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ if TYPE_CHECKING:
     from occupancy_lab.values import Config, LaunchPlan, Target
 
 MOST_PLANS, MOST_CANDIDATES = 4096, 256
-"""What is remembered: launches of whole shapes, and sets of candidates."""
+"""How many launches of whole shapes, and sets of candidates, are kept in memory."""
 
 _choosing = threading.RLock()
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A matrix whose rows lie *stride* elements apart, the first one at a multiple of 16 B or not.
+    """A matrix whose rows are *stride* elements apart; *aligned* if the first is at 16 B.
 
-    The elements of a row lie side by side.
+    The elements of a row are contiguous.
     """
 
     stride: int
     aligned: bool = True
 
     def stand_in(self, problem: Problem) -> Tensor:
-        """Return a tensor without memory that lies so."""
+        """Return a tensor without memory that has this layout."""
         sizes, strides = (problem.rows, problem.cols), (self.stride, 1)
         return Tensor(sizes, problem.dtype, strides=strides, aligned=self.aligned)
 
@@ -63,7 +63,7 @@ class Rows:
 def as_laid_out(kernel: Kernel, matrices: Sequence[Rows], *, wide: bool) -> Kernel:
     """Return *kernel* as it is launched on *matrices*, the output first.
 
-    *wide* is whether the offset of an element needs 64 bits.
+    *wide* says whether the offset of an element needs 64 bits.
     """
 
     def arguments(problem: Problem) -> tuple[Any, ...]:
@@ -77,7 +77,7 @@ def as_laid_out(kernel: Kernel, matrices: Sequence[Rows], *, wide: bool) -> Kern
 
 
 def takes(kernel: Kernel, problem: Problem, matrices: Sequence[Rows]) -> bool:
-    """Tell whether *kernel* can be launched on matrices that lie so."""
+    """Return whether *kernel* can be launched on matrices with these layouts."""
     phases = {one.stride * problem.item_bytes % ALIGNMENT for one in matrices}
     return not kernel.rows_alike or (len(phases) == 1 and all(one.aligned for one in matrices))
 
@@ -89,10 +89,10 @@ class Candidate:
     kernel: Kernel
     config: Config
     resident_programs: int | None
-    """What the whole GPU holds at once; None where its size is not known."""
+    """Programs that the whole GPU holds at once; None if its size is not known."""
 
     def plan(self, problem: Problem, gpu: Gpu) -> LaunchPlan | None:
-        """Return how it is launched on *problem*; None where it cannot be."""
+        """Return the plan of a launch on *problem*, or None if it cannot be launched."""
         try:
             check_config(self.kernel, problem, self.config, gpu)
         except InputError:
@@ -106,14 +106,14 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is launched on a problem."""
+    """The launch that was chosen for a problem."""
 
     kernel: Kernel
     problem: Problem
     config: Config
     plan: LaunchPlan
     target: Target
-    """What it is compiled for."""
+    """The target for which it is compiled."""
 
     @property
     def num_programs(self) -> int:
@@ -122,13 +122,13 @@ class Choice:
 
 
 def choose(kernels: Sequence[str], problem: Problem, matrices: Sequence[Rows], gpu: Gpu) -> Choice:
-    """Return the launch of *kernels* that is predicted to take the least time on *gpu*.
+    """Return the launch of *kernels* that is predicted to be fastest on *gpu*.
 
     *matrices* are the output and the inputs. The time is that of a typical number of rows, which
-    stands for those between two powers of two. What is not in the store is compiled and counted in
-    other processes; for another number of rows that is seldom anything.
+    represents those between two powers of two. What is not in the store is compiled and counted in
+    other processes; for another number of rows this is rarely needed.
 
-    Raises InputError where nothing can be predicted or compiled.
+    Raises InputError if nothing can be predicted or compiled.
     """
     wide = problem.rows * max(problem.cols, *(one.stride for one in matrices)) > INT32_MAX
     typical = dataclasses.replace(problem, rows=_typical_rows(problem.rows))
@@ -146,9 +146,9 @@ def choose(kernels: Sequence[str], problem: Problem, matrices: Sequence[Rows], g
 
 
 def _typical_rows(rows: int) -> int:
-    """Return the number that stands for those between two powers of two and compiles as *rows*.
+    """Return the number that represents those between two powers of two and compiles like *rows*.
 
-    Triton compiles 1, the multiples of 16 and all others each in a way of their own.
+    Triton compiles 1, multiples of 16 and all other numbers differently.
     """
     power = 1 << (rows.bit_length() - 1)
     return power if rows == 1 or rows % ALIGNMENT == 0 else power + 1
@@ -158,9 +158,9 @@ def _typical_rows(rows: int) -> int:
 def _candidates(
     kernels: Sequence[str], problem: Problem, matrices: Sequence[Rows], gpu: Gpu, *, wide: bool
 ) -> tuple[Candidate, ...]:
-    """Return the configurations of *kernels* that fit, in the order of their predicted times.
+    """Return the configurations of *kernels* that fit, ordered by predicted time.
 
-    They are those that `tune` tries, without what takes long to compile or has no time.
+    These are those that `tune` tries, without those that compile slowly or have no time.
     """
     laid_out = [
         NamedKernel(name, as_laid_out(load_kernel(name), matrices, wide=wide))
@@ -173,7 +173,7 @@ def _candidates(
     records = [run for run in runs if isinstance(run, Record)]
     if not records:
         reasons = [run.failure.reason for run in runs if isinstance(run, Failed)]
-        why = reasons[0] if reasons else "no kernel takes rows that lie so"
+        why = reasons[0] if reasons else "no kernel takes rows with these strides and addresses"
         refuse(f"nothing can be launched on {problem.cols} {problem.dtype} columns: {why}")
     timed = [(run.prediction.us, run) for run in records if run.prediction is not None]
     return tuple(
@@ -192,7 +192,7 @@ def _compiles_soon(task: Asked) -> bool:
 
 @cache
 def _gpu(device: int) -> Gpu:
-    """Return the GPU that torch calls cuda:*device*; InputError where nothing is known of it."""
+    """Return the GPU that torch calls cuda:*device*; InputError if nothing is known of it."""
     vendor = "AMD" if torch.version.hip else "NVIDIA"
     vendors = (one for one in present_gpus() if one.gpu.vendor == vendor)
     found = next((one.gpu for one in vendors if one.index == device), None)
@@ -204,13 +204,13 @@ def _gpu(device: int) -> Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """A kernel that is loaded on a GPU, ready to be launched on matrices of one shape."""
+    """A kernel that is loaded on a GPU, ready for launches on matrices of one shape."""
 
     choice: Choice
     launch: Callable[..., None]
-    """Takes the stream and the addresses of the output, of the inputs and of the workspace."""
+    """Takes the stream and the addresses of the output, the inputs and the workspace."""
     workspace: int
-    """int32 elements of the workspace; 0 where there is none."""
+    """int32 elements of the workspace; 0 without one."""
 
 
 @lru_cache(MOST_PLANS)
@@ -219,7 +219,7 @@ def launcher(
 ) -> Launcher:
     """Return the best of *kernels* on *matrices*, the output first, loaded on cuda:*device*.
 
-    Raises InputError where nothing is known of the GPU, and while a CUDA graph is captured.
+    Raises InputError if nothing is known of the GPU, and while a CUDA graph is captured.
     """
     if torch.cuda.is_current_stream_capturing():
         refuse(
@@ -249,13 +249,13 @@ def load(choice: Choice) -> Launcher:
 
 
 def _direct(compiled: Any, num_programs: int, rest: tuple[Any, ...]) -> Callable[..., None]:
-    """Return what launches *compiled* as Triton's `run` does once it has found it.
+    """Return a function that launches *compiled* as Triton's `run` does once it has found it.
 
-    Triton's own takes ten times as long, to find out what is known here.
+    Triton's own takes ten times as long to find out what is known here.
     """
     from triton import knobs
 
-    _ = compiled.run  # Triton loads a kernel when its run is asked for
+    _ = compiled.run  # Triton loads a kernel when its run is read
     runtime, function, packed = knobs.runtime, compiled.function, compiled.packed_metadata
 
     def launch(stream: int, *pointers: int) -> None:
@@ -265,7 +265,7 @@ def _direct(compiled: Any, num_programs: int, rest: tuple[Any, ...]) -> Callable
             hooks = (told, enter, leave)
         else:
             hooks = (None, None, None)
-        # Asked for each time, as `trace` puts a launcher of its own in its place.
+        # Read each time, because `trace` replaces it by its own launcher.
         run = compiled.run
         run(num_programs, 1, 1, stream, function, packed, *hooks, *pointers, *rest)
 

@@ -1,8 +1,8 @@
-"""`softmax`: torch's softmax by the kernel and the configuration that are predicted the fastest.
+"""`softmax`: torch's softmax with the kernel and configuration that are predicted to be fastest.
 
-A call that was made before, with a tensor of the same shape, strides and dtype, finds its launch by
-one look into a dictionary. torch.compile and FakeTensor see the custom operator
-`occupancy_lab::softmax`, which does the same; torch.func and forward-mode derivatives take torch's.
+A repeated call with a tensor of the same shape, strides and dtype finds its launch by one
+dictionary lookup. torch.compile and FakeTensor see the custom operator `occupancy_lab::softmax`,
+which does the same; torch.func and forward-mode derivatives use torch's.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 FORWARD = ("softmax_pieces", "softmax_tile", "softmax_cooperative", "softmax_loop")
-"""The kernels that are as exact as torch's. `tl.exp`, as the tutorial's have it, makes 1.2 times
-the error in float32, the mean of 221 matrices (H200)."""
+"""The kernels that are as accurate as torch's. `tl.exp`, which the tutorial's use, gives 1.2 times
+the error in float32, averaged over 221 matrices (H200)."""
 BACKWARD = ("softmax_backward",)
 DTYPES = {getattr(torch, name): name for name in ITEM_BYTES}
 ALIGNMENT_MASK = 15
-"""The bits of an address that tell whether it is a multiple of 16."""
+"""The bits of an address that are 0 if it is a multiple of 16."""
 
 
 def softmax(x: Tensor, dim: int = -1) -> Tensor:
     """Return the softmax of *x* along *dim*, as torch.softmax does, on the GPU that has *x*.
 
     The first call with a number of columns compiles what `tune` compiles of the kernels in FORWARD,
-    in other processes, for some seconds; the store keeps that for the next process. Nothing is
-    launched to choose, and later calls take some microseconds of the host's time. Gradients,
-    torch.compile and CUDA graphs work as with torch.softmax; before a graph is captured, each shape
-    has to be called once.
+    in other processes, for some seconds; the store keeps the results for the next process. Nothing
+    is launched to choose, and later calls take some microseconds of the host's time. Gradients,
+    torch.compile and CUDA graphs work as with torch.softmax; each shape must be called once before
+    a graph is captured.
 
     Args:
         x: A tensor of float32, float16 or bfloat16, of any shape and strides.
-        dim: The dimension along which elements add up to 1. Any but the last is copied to be the
-            last, and back.
+        dim: The dimension along which elements add up to 1. A dimension other than the last is
+            copied to be the last, and back.
 
     Returns:
         A new contiguous tensor of the shape and dtype of *x*.
 
     Raises:
-        InputError: *x* is no such tensor or on no GPU that a time can be predicted for, there is no
-            *dim*, or the shape is new while a CUDA graph is captured.
+        InputError: *x* is no such tensor, or is on no GPU for which times can be predicted; there
+            is no *dim*; or the shape is new while a CUDA graph is captured.
     """
     found: Tensor
     if torch.compiler.is_compiling():
@@ -72,7 +72,7 @@ def softmax(x: Tensor, dim: int = -1) -> Tensor:
 
 
 def _is_transformed() -> bool:
-    """Tell whether torch.func or forward-mode derivatives are at work, which see no operator."""
+    """Return whether torch.func or forward-mode derivatives are active, which see no operator."""
     return (
         torch._C._are_functorch_transforms_active()  # noqa: SLF001 - as autograd.Function does
         or forward_ad._current_level >= 0  # noqa: SLF001 - torch has no public name for it
@@ -80,7 +80,7 @@ def _is_transformed() -> bool:
 
 
 def _is_watched(x: Any) -> bool:
-    """Tell whether somebody besides autograd is to see the operator: a subclass or a mode."""
+    """Return whether a subclass or a mode, besides autograd, must see the operator."""
     return (
         type(x) is not torch.Tensor and type(x) is not torch.nn.Parameter
     ) or torch._C._len_torch_dispatch_stack() > 0  # noqa: SLF001 - as torch.utils does
@@ -96,32 +96,28 @@ class _Softmax(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None]:
-        return _gradient(ctx.saved_tensors[0], dy, ctx.dim), None
-
-
-def _gradient(y: Tensor, dy: Tensor, dim: int) -> Tensor:
-    """Return the gradient of x; in torch's own operations where it is to be derived once more."""
-    if torch.is_grad_enabled() and (y.requires_grad or dy.requires_grad):
-        return y * (dy - (dy * y).sum(dim, keepdim=True))
-    if torch.compiler.is_compiling() or _is_watched(y) or _is_watched(dy):
-        found: Tensor = _backward_operator(y, dy, dim)
-        return found
-    return _launched(BACKWARD, dim, y, dy)
+        y = ctx.saved_tensors[0]
+        if torch.is_grad_enabled() and (y.requires_grad or dy.requires_grad):
+            # Torch's own operations can be differentiated again.
+            return y * (dy - (dy * y).sum(ctx.dim, keepdim=True)), None
+        if torch.compiler.is_compiling() or _is_watched(y) or _is_watched(dy):
+            return _backward_operator(y, dy, ctx.dim), None
+        return _launched(BACKWARD, ctx.dim, y, dy), None
 
 
 def _launched(kernels: tuple[str, ...], dim: int, *tensors: Tensor) -> Tensor:
-    """Return what the best of *kernels* gives of *tensors*, which have one shape and dtype."""
+    """Return the result of the best of *kernels* on *tensors*, which have one shape and dtype."""
     first = tensors[0]
     device = first.get_device()
     try:
         pointers = [one.data_ptr() for one in tensors]
-    except RuntimeError:  # a sparse tensor has none
+    except RuntimeError:  # a sparse tensor has no address
         _check(first)
         raise
     layouts = [(one.stride(), one.data_ptr() & ALIGNMENT_MASK) for one in tensors]
     try:
         found = _launcher(kernels, dim, device, first.dtype, first.shape, *layouts)
-    except TypeError:  # a list has no place in a cache
+    except TypeError:  # a list cannot be the key of a cache
         _checked_dim(first, dim)
         raise
     if found is None:
@@ -147,7 +143,7 @@ def _launcher(
     shape: torch.Size,
     *layouts: tuple[tuple[int, ...], int],
 ) -> Launcher | None:
-    """Return how to launch; None where tensors are empty, or have to be rearranged to be rows.
+    """Return how to launch, or None if tensors are empty or must be rearranged into rows.
 
     *layouts* has the strides of each, and the last bits of its address.
     """
@@ -166,11 +162,11 @@ def _launcher(
 
 
 def _row_stride(shape: torch.Size, strides: Sequence[int]) -> int | None:
-    """Return how far rows lie apart, their elements side by side; None where they do not lie so."""
+    """Return the distance of rows with contiguous elements, or None for another layout."""
     cols = shape[-1]
     try:
         rows = torch.empty_strided(shape, strides, device="meta").view(-1, cols)
-    except RuntimeError:  # torch's way to say that there is no such view
+    except RuntimeError:  # torch raises it if there is no such view
         return None
     if cols > 1 and rows.stride(1) != 1:
         return None
@@ -178,7 +174,7 @@ def _row_stride(shape: torch.Size, strides: Sequence[int]) -> int | None:
 
 
 def _rearranged(kernels: tuple[str, ...], dim: int, tensors: Sequence[Tensor]) -> Tensor:
-    """Return what `_launched` returns of tensors that are empty or no rows as they lie."""
+    """Return the result of `_launched` for tensors that are empty or not laid out as rows."""
     for one in tensors:
         _check(one)
     first = tensors[0]
@@ -192,7 +188,7 @@ def _rearranged(kernels: tuple[str, ...], dim: int, tensors: Sequence[Tensor]) -
     rows = [one.reshape(-1, cols) for one in moved]
     dense = [one if cols == 1 or one.stride(1) == 1 else one.contiguous() for one in rows]
     result = _launched(kernels, -1, *dense)
-    # By way of one dimension: else a dimension of 1 keeps the stride that it was moved with.
+    # Reshaped through one dimension: a dimension of size 1 would keep the stride of its old place.
     return result.view(moved[0].shape).movedim(-1, dim).reshape(-1).view(first.shape)
 
 

@@ -1,4 +1,4 @@
-"""Tables of launches: what each column holds, which rows are shown, and their files."""
+"""Tables of launches: their columns, which rows are shown, and their files."""
 
 from occupancy_lab.table.columns import COLUMNS
 

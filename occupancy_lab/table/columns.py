@@ -1,6 +1,6 @@
-"""Every column that a table of launches may have: what it holds, and which values it takes.
+"""Every column that a table of launches may have: its meaning and its values.
 
-A column that is not here is a knob or an argument of a kernel, and holds what its cells hold.
+A column that is not listed here is a knob or an argument of a kernel, and may have any value.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ if TYPE_CHECKING:
     from occupancy_lab.expressions import Value
 
 MOST = 2.0**53
-"""The greatest number of a file: every whole number up to it is a float too."""
+"""The largest number in a file: all integers up to it are also floats."""
 FLAGS: Mapping[Any, bool] = {"True": True, "False": False, True: True, False: False}
-"""What a flag may be: as a cell of CSV, and as JSON has it."""
+"""The values of a flag: in a cell of CSV, and in JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What the cells of a column hold, text where nothing else is given."""
+    """The values of a column's cells; text by default."""
 
     meaning: str = ""
     kind: Kind = Kind.TEXT
     words: str = "text"
-    """What a cell may be, in words."""
+    """The allowed values in words."""
     least: float = 0.0
     most: float = MOST
     whole: bool = False
     texts: tuple[str, ...] = ()
-    """The only texts; none for any."""
+    """The allowed texts; empty allows any."""
     result: bool = True
-    """Whether it comes of compiling or measuring; another column names the row."""
+    """Whether it is the result of compiling or measuring; other columns identify the row."""
 
     @property
     def type(self) -> str:
-        """Pandas' type of the column."""
+        """The column's pandas type."""
         if self.kind is Kind.NUMBER:
             return "Int64" if self.whole else "Float64"
         return "boolean" if self.kind is Kind.CONDITION else "object"
@@ -56,7 +56,7 @@ class Column:
     def read(self, cell: Any) -> Any:
         """Return the value of a *cell* of CSV or JSON; None for an empty one and for NaN.
 
-        Raises ValueError or OverflowError where the column cannot hold it.
+        Raises ValueError or OverflowError if the column does not allow the value.
         """
         if cell == "" or (isinstance(cell, float) and math.isnan(cell)):
             return None
@@ -296,11 +296,11 @@ _TRACED = {
 }
 
 SWEEP_COLUMNS: tuple[str, ...] = (*_CONFIGURATION, *_OUTCOME, *_RESOURCES, *_FOLLOWING, *_WORK)
-"""The columns of a sweep, in their order."""
+"""The columns of a sweep, in order."""
 MEASURED_COLUMNS: tuple[str, ...] = tuple(_MEASURED)
 """The columns that a measurement adds to those of a sweep."""
 RESOURCES: tuple[str, ...] = tuple(_RESOURCES)
-"""The columns that are what a program takes: fields of Resources, or worked out from one."""
+"""The columns with a program's resources: fields of Resources, or computed from one."""
 COLUMNS: Mapping[str, Column] = {
     **_CONFIGURATION,
     **_OUTCOME,
@@ -311,13 +311,13 @@ COLUMNS: Mapping[str, Column] = {
     **_OTHERS,
     **_TRACED,
 }
-"""Every column; what is not known is missing, never 0."""
+"""Every column; an unknown value is missing, never 0."""
 RESULTS = frozenset(name for name, column in COLUMNS.items() if column.result)
-"""The columns that come of compiling or measuring; every other column names the row."""
+"""The columns that are results of compiling or measuring; every other column identifies the row."""
 
 
 def kinds_of(rows: Iterable[Mapping[str, Value]]) -> dict[str, Kind]:
-    """Return what each column of *rows* holds, by what its cells hold where it is no text."""
+    """Return the kind of each column of *rows*, from its cells unless it is a text column."""
     cells: dict[str, list[Value]] = {}
     for row in rows:
         for name, value in row.items():
@@ -337,5 +337,5 @@ def _kind(name: str, values: Sequence[Value]) -> Kind:
 
 
 def pandas_types(names: Iterable[str]) -> dict[str, str]:
-    """Return pandas' types of those columns of *names* that do not hold texts."""
+    """Return the pandas types of those columns of *names* that are not texts."""
     return {name: COLUMNS[name].type for name in names if COLUMNS[name].kind is not Kind.TEXT}

@@ -1,7 +1,7 @@
-"""The rows of a CSV or a JSON file, each value as its column holds it.
+"""Reads and writes the rows of CSV and JSON files, each value as its column allows.
 
-What is wrong is said in one way: the file, the line or the row, the column, what was found there,
-and what is expected.
+Every error has the same form: the file, the line or row, the column, the value found there, and
+what is expected.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ OF_ANY_KERNEL: Mapping[str, Column] = {
     for name, column in COLUMNS.items()
     if column.result or column.kind is Kind.TEXT
 }
-"""The columns whose values are checked in a table of any kernels: a number that is no result, such
-as `rows`, may be a constexpr of a kernel's own."""
+"""The columns whose values are checked in a table of any kernels. Numeric columns that are not
+results, such as `rows`, are left out, because a kernel's own constexpr may have the name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +44,15 @@ class Rows:
     """The rows of a file."""
 
     name: str
-    """What errors call the file."""
+    """The file's name in errors."""
     places: Sequence[str]
-    """Where each row is: "line 3" of a CSV file, "row 2" of JSON."""
+    """The place of each row: "line 3" of a CSV file, "row 2" of JSON."""
     rows: Sequence[dict[str, Any]]
     columns: Sequence[str]
-    """Every column that a row has."""
+    """Every column that any row has."""
 
     def refuse(self, place: int, column: str, expected: str) -> NoReturn:
-        """Raise InputError for the cell of a *column* in the row at *place*."""
+        """Raise InputError for the cell in a *column* of row number *place*."""
         where = f"{self.name}, {self.places[place]}"
         _refuse(where, column, self.rows[place].get(column), expected)
 
@@ -65,21 +65,21 @@ def _refuse(where: str, column: str, value: Any, expected: str) -> NoReturn:
 def read_file(path: str | Path, columns: Mapping[str, Column] = OF_ANY_KERNEL) -> Rows:
     """Return the rows of the file at *path*, "-" for standard input, as `read_text` does.
 
-    Raises InputError too where it cannot be read.
+    Also raises InputError if the file cannot be read.
     """
     name = "standard input" if str(path) == "-" else str(path)
     return read_text(read_given(str(path)), name, columns)
 
 
 def read_text(text: str, name: str, columns: Mapping[str, Column] = OF_ANY_KERNEL) -> Rows:
-    """Return the rows of *text*, which the file *name* holds as CSV or JSON.
+    """Return the rows in *text*, the CSV or JSON content of the file *name*.
 
-    JSON is a list of rows, or what `explain --json` and `compare --json` have around one.
+    JSON is a list of rows, or a document of `explain --json` or `compare --json` that has one.
 
-    Columns that are none of *columns* hold numbers or flags where all cells of a CSV file are such,
-    else texts. What is nested in JSON stays as it is.
+    Columns that are not in *columns* are numbers or flags if all cells of a CSV file are, and texts
+    otherwise. Nested JSON values are unchanged.
 
-    Raises InputError where it is no table, or a value is none that its column holds.
+    Raises InputError if it is no table, or if a column does not allow a value.
     """
     if text.lstrip()[:1] in {"[", "{"}:
         return _json_rows(name, read_json(text, name), columns)
@@ -147,7 +147,7 @@ def _csv_rows(name: str, text: str, columns: Mapping[str, Column]) -> Rows:
 
 
 def _guessed(cells: Sequence[str]) -> Sequence[Any]:
-    """Return the cells of a column as numbers or flags where all of them are such, else texts."""
+    """Return a column's cells as numbers or flags if all of them are, and as texts otherwise."""
     if all(cell in FLAGS for cell in cells if cell):
         return [FLAGS.get(cell) for cell in cells]
     try:
@@ -168,11 +168,11 @@ def _number(cell: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The rows for which `where` holds, by the column `sort`, and the first `top` of them.
+    """The first `top` rows for which `where` holds, sorted by the column `sort`.
 
-    `where` is a condition over columns, as `occupancy_lab.expressions` has them; a row is left out
-    where it is not known whether it holds. `sort` is descending with a minus before the column's
-    name, and what is not known comes last.
+    `where` is a condition over columns, as in `occupancy_lab.expressions`; rows for which it is not
+    known are left out. A minus before the column's name sorts in descending order; unknown values
+    come last.
     """
 
     where: str | None = None
@@ -180,9 +180,9 @@ class View:
     top: int | None = None
 
     def check(self, kinds: Mapping[str, Kind], missing: Mapping[str, str] | None = None) -> None:
-        """Raise InputError for what makes no sense of columns of these *kinds*.
+        """Raise InputError for a view that does not fit columns of these *kinds*.
 
-        *missing* says how to come by a column that the table has not got.
+        *missing* says how to get a column that the table lacks.
         """
         self._condition(kinds, missing or {})
         name = (self.sort or "").removeprefix("-")
@@ -207,7 +207,7 @@ class View:
         return condition
 
     def places(self, rows: Cells, kinds: Mapping[str, Kind]) -> list[int]:
-        """Return the places in *rows* of those that are shown, in their order.
+        """Return the indices of the shown *rows*, in order.
 
         Raises InputError as `check` does.
         """
@@ -229,24 +229,24 @@ class View:
 
 
 def to_csv(columns: Sequence[str], rows: Cells) -> str:
-    """Return *rows* as CSV, safe in a spreadsheet; what is not known is an empty cell."""
+    """Return *rows* as CSV that is safe in a spreadsheet; unknown values are empty cells."""
     return csv_text(columns, [[to_cell(row.get(name)) for name in columns] for row in rows])
 
 
 def to_cell(value: Any) -> Any:
-    """Return a value as one cell holds it: constexprs as "BLOCK_SIZE=1024, EVEN=True"."""
+    """Return a value as the content of a cell: constexprs as "BLOCK_SIZE=1024, EVEN=True"."""
     if isinstance(value, Mapping):
         value = ", ".join(f"{name}={one}" for name, one in value.items())
     return None if value == "" else value
 
 
 def to_json(_columns: Sequence[str], rows: Cells) -> str:
-    """Return *rows* as a JSON list; what is not known is null."""
+    """Return *rows* as a JSON list; unknown values are null."""
     return json_text(list(rows)) + "\n"
 
 
 def to_table(columns: Sequence[str], rows: Cells) -> Table:
-    """Return *rows* as a table of text; what is not known is a dash."""
+    """Return *rows* as a table of text; unknown values are dashes."""
     found = ([to_cell(row.get(name)) for name in columns] for row in rows)
     cells = tuple(
         tuple("-" if cell is None else literal(str(cell)) for cell in row) for row in found
@@ -255,7 +255,7 @@ def to_table(columns: Sequence[str], rows: Cells) -> Table:
 
 
 def to_markdown(columns: Sequence[str], rows: Cells) -> str:
-    """Return *rows* as a table in markdown; what is not known is a dash."""
+    """Return *rows* as a markdown table; unknown values are dashes."""
     return document.to_markdown((to_table(columns, rows),))
 
 
@@ -264,12 +264,12 @@ FORMS: Mapping[str, Callable[[Sequence[str], Cells], str]] = {
     "json": to_json,
     "markdown": to_markdown,
 }
-"""How the rows of a table are written, by the name of the form."""
+"""The functions that write a table's rows, by the name of the form."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exports:
-    """The files that the rows of a table go to, by the form that each has."""
+    """The files for a table's rows, by form."""
 
     csv: str | None = None
     json: str | None = None
@@ -279,14 +279,14 @@ class Exports:
         return {form: path for form in FORMS if (path := getattr(self, form)) is not None}
 
     def check(self, **others: Mapping[str, Path | str | None]) -> None:
-        """Raise InputError, before any work is done, where they cannot be written.
+        """Raise InputError, before any work is done, if the files cannot be written.
 
-        *others* are what else `check_outputs` takes.
+        *others* are further arguments of `check_outputs`.
         """
         check_outputs({f"--export-{form}": path for form, path in self._paths().items()}, **others)
 
     def write(self, columns: Sequence[str], rows: Cells) -> Iterator[str]:
-        """Write them all, and return why those that cannot be written are not."""
+        """Write all files, and yield a message for each that cannot be written."""
         for form, path in self._paths().items():
             try:
                 export(Path(path), FORMS[form](columns, rows))

@@ -1,4 +1,4 @@
-"""What would bring most to the kernels of a trace that lose most: launches near them, compiled."""
+"""Finds the change that saves most for the kernels that lose most, by compiling nearby launches."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ if TYPE_CHECKING:
     from occupancy_lab.tracing.traced import Traced, TracedKernel
 
 ACTION_SECONDS = 60.0
-"""How long launches are compiled where nobody says so."""
+"""How long nearby launches are compiled by default."""
 MOST_TRIED, MOST_EXPLAINED = 5, 10
-"""The kernels of a page, and of a report, of which launches near theirs are compiled."""
+"""For how many kernels of a page, and of a report, nearby launches are compiled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much is compiled to find what brings most."""
+    """How much is compiled to find the changes that save most."""
 
     seconds: float = 0.0
-    """After so many nothing of a further kernel is compiled; with 0 nothing is."""
+    """No further kernel is begun after this many seconds; 0 compiles nothing."""
     kernels: int = MOST_TRIED
-    """Of how many kernels, those that lose most."""
+    """For how many kernels, beginning with those that lose most."""
 
 
 NO_EFFORT = Effort()
@@ -55,10 +55,10 @@ NO_EFFORT = Effort()
 def with_actions(
     found: Traced, case_of: Callable[[TracedKernel], Case | None], effort: Effort
 ) -> Traced:
-    """Return *found* with the action of the kernels that lose most, as far as *effort* goes.
+    """Return *found* with actions for the kernels that lose most, as far as *effort* goes.
 
-    *case_of* compiles the launches near one over a kernel's main grid; it gives None, or raises
-    what it may, where none can be. After an interrupt the rest is left.
+    *case_of* compiles the launches near a kernel's main grid; it returns None, or raises any error,
+    if that is not possible. After an interrupt the remaining kernels are left out.
     """
     if not effort.seconds:
         return found
@@ -82,7 +82,7 @@ def with_actions(
         except KeyboardInterrupt:
             signals.arrived()
             break
-        except Exception:  # noqa: BLE001, S110 - what was launched is told without it
+        except Exception:  # noqa: BLE001, S110 - the page lacks only the action
             pass
         if action is None:
             failed.append(one.kernel)
@@ -103,13 +103,13 @@ def case_of_kept(
     directory: Path | None,
     progress: Callable[[str], None] = lambda _said: None,
 ) -> Case | None:
-    """Return a launch over the main grid of *kernel* and those near it; its files are in *folder*.
+    """Return a launch over the main grid of *kernel*, whose files are in *folder*, and nearby ones.
 
-    They have other options, and arguments that 16 divides; another shape of its blocks would be
-    another text. *directory* is that of the store.
+    Nearby launches have other options, and arguments that 16 divides. Other block sizes would need
+    another text. *directory* is the store's.
 
-    None where its text is gone, and where the Triton here does not make the same of it. Raises
-    OccupancyLabError where it does not compile.
+    Return None if the kernel's text is gone, or if the installed Triton compiles it to another
+    binary. Raises OccupancyLabError if it does not compile.
     """
     bound, ttir = kernel.record, kept_files(folder).get("ttir")
     if bound is None or ttir is None:
@@ -129,9 +129,9 @@ def case_of_kept(
 
 
 def without_timed(case: Case, kernel: TracedKernel, others: Iterable[TracedKernel]) -> Case:
-    """Return *case*, of *kernel*, without what an autotuner has timed: it chose, by measuring.
+    """Return *case*, of *kernel*, without the configurations that an autotuner measured.
 
-    *others* are the kernels of the same program.
+    The autotuner chose by measuring. *others* are the kernels of the same program.
     """
     timed = [
         (one.options.get("num_warps"), one.options.get("num_stages"))
@@ -151,10 +151,10 @@ def without_timed(case: Case, kernel: TracedKernel, others: Iterable[TracedKerne
 
 
 def _warm_up(ttir: str, noted: Mapping[str, Any], *, grid: Any, **given: Any) -> Any:
-    """Return Triton's CompiledKernel of *ttir* with the options and the arguments that are *given*.
+    """Return Triton's CompiledKernel of *ttir* with the *given* options and arguments.
 
-    Those that 16 divides, and did not as they were *noted*, are marked so in the text, and those
-    that it no longer divides are not.
+    Arguments that 16 divides now, but did not when they were *noted*, are marked in the text. For
+    the reverse, the mark is removed.
     """
     from triton import compile as compile_file
     from triton.runtime import driver
@@ -175,7 +175,7 @@ def _warm_up(ttir: str, noted: Mapping[str, Any], *, grid: Any, **given: Any) ->
 
 
 def _divided(value: Any) -> bool:
-    """Tell whether Triton would know that 16 divides an argument, or the address of a tensor."""
+    """Return whether Triton would know that 16 divides an argument, or a tensor's address."""
     if isinstance(value, Pointer):
         return value.aligned
     if hasattr(value, "data_ptr"):

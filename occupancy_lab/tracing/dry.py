@@ -81,19 +81,19 @@ def dry_trace(  # noqa: PLR0913 - one argument per option of the command line
 ) -> Trace:
     """Return what *command*, `python FILE.py ...`, would launch on *gpu*, without a GPU.
 
-    The file is run as a program by the Python that is named. Its tensors on "cuda" have a shape, a
-    dtype and strides; small ones have the values that the program gives them. *gpu* None is the GPU
-    at hand, or the H100. *assume* is what values are taken to be that only a GPU could tell, each
+    The named Python runs the file as a program. Tensors on "cuda" have a shape, a dtype and
+    strides; small ones have the values that the program gives them. *gpu* None means the GPU of
+    this machine, or the H100. *assume* gives values that only a GPU could compute, each as
     `bool=true`, `int=64`, `float=0.5` or, for a single line, `file.py:12=64`.
 
-    *timeout* is how many seconds it may take; after that it is stopped where it is. *effort* is
-    what is compiled to find what would bring most. *progress* is told what is done, and "" when
-    that is done.
+    *timeout* is the time limit in seconds, after which the program is stopped wherever it is.
+    *effort* says how much is compiled to find the changes that save most. *progress* is called with
+    a sentence before slow steps, and with "" after them.
 
-    The outcome's status is the program's, or 1 where launches are missing or none compiles. After
-    an interrupt what there is is returned, with the status of the interrupt.
+    The outcome's status is the program's, or 1 if launches are missing or no kernel compiles. After
+    an interrupt the result so far is returned, with the status of the interrupt.
 
-    Raises InputError where *command* names no file, or no Python that has torch and Triton, or the
+    Raises InputError if *command* names no file, or no Python that has torch and Triton, or if the
     file does not end in time.
     """
     from occupancy_lab.compiling.assumptions import given_values
@@ -118,7 +118,7 @@ def dry_trace(  # noqa: PLR0913 - one argument per option of the command line
 
 
 def _script(command: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """Return the file that *command* has Python run, and its arguments."""
+    """Return the file that *command* makes Python run, and the file's arguments."""
     for place, word in enumerate(command):
         if word.endswith(".py"):
             if not Path(word).is_file():
@@ -132,12 +132,12 @@ def _script(command: Sequence[str]) -> tuple[str, tuple[str, ...]]:
 
 
 def _python(word: str) -> str:
-    """Return the Python that the first *word* of a command stands for, as a shell finds it.
+    """Return the Python that the first *word* of a command means, as a shell finds it.
 
-    It is the one that runs this where the word names none, and where `python` without a path is one
-    without torch or Triton.
+    It is this process's Python if the word names none, or if `python` without a path lacks torch or
+    Triton.
 
-    Raises InputError where a path leads to no Python, or to one without them.
+    Raises InputError if a path leads to no Python, or to one that lacks them.
     """
     from occupancy_lab.compiling.environment import ANSWERING, find_environment
 
@@ -160,9 +160,9 @@ def _python(word: str) -> str:
 
 
 def dry_kernels(script: Script, effort: Effort = NO_EFFORT) -> Traced:
-    """Return what *script* launches on its GPU, that need not be here.
+    """Return what *script* launches on its GPU, which need not be here.
 
-    *effort* is what is compiled to find what would bring most.
+    *effort* says how much is compiled to find the changes that save most.
     """
     choices = Counter(one.call for one in script.launches)
     outcomes = script.outcomes()
@@ -241,10 +241,10 @@ def _kernel(
 
 
 def _chosen(script: Script, kernels: Sequence[TracedKernel]) -> dict[int, int]:
-    """Return of each launch line at each size which configuration it is expected to launch.
+    """Return the index of the configuration that each launch line is expected to launch.
 
-    It is that which is predicted to be fastest. Where not all that fit have a time it is that with
-    least local memory, and then most occupancy.
+    That is the one with the shortest predicted time. If not all that fit have a prediction, it is
+    the one with the least local memory, and then the highest occupancy.
     """
     calls: dict[int, list[int]] = defaultdict(list)
     for index, one in enumerate(script.launches):
@@ -268,9 +268,10 @@ def _chosen(script: Script, kernels: Sequence[TracedKernel]) -> dict[int, int]:
 def _with_work(
     script: Script, kernels: Sequence[TracedKernel], alike: Sequence[Sequence[int]]
 ) -> list[TracedKernel]:
-    """Return *kernels* with what the launches of each grid and sizes do, of those that are *alike*.
+    """Return *kernels* with the counted work of the launches of each grid and sizes.
 
-    Of sizes beyond those that are counted it is what others over the same grid do.
+    *alike* groups the indices of equal kernels. Sizes beyond those that are counted get the work of
+    others over the same grid.
     """
     wanted: dict[int, list[int]] = {}
     for indices in alike:
@@ -302,7 +303,7 @@ def _with_work(
 
 
 def _sizes(launch: ScriptLaunch) -> tuple[str, ...]:
-    """Return the whole numbers that a launch passes, but those that an autotuner chose."""
+    """Return the integers that a launch passes, except those that an autotuner chose."""
     others = launch.bound.arguments.keys() - launch.tuned.keys()
     numbers = {name: launch.bound.arguments[name] for name in sorted(others)}
     return tuple(f"{name} {one}" for name, one in numbers.items() if type(one) is int)
@@ -310,24 +311,24 @@ def _sizes(launch: ScriptLaunch) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class DryTrace:
-    """A program that was run dry for a GPU."""
+    """A program that was run dry for one GPU."""
 
     gpu: Gpu
     trace: Trace
 
     @property
     def shown(self) -> tuple[TracedKernel, ...]:
-        """Its kernels, of an autotuned one the configuration that is predicted to be fastest."""
+        """The kernels, an autotuned one only in the configuration predicted to be fastest."""
         return shown_kernels(self.trace.found)
 
     @property
     def time(self) -> KernelTime | None:
-        """The predicted time of all launches of which one is known."""
+        """The predicted time of all launches that have a prediction."""
         return KernelTime.total(one.time for one in self.shown)
 
     @property
     def tried(self) -> bool:
-        """Whether launches near its kernels were to be tried."""
+        """Whether nearby launches of its kernels were to be tried."""
         found = self.trace.found
         return any(one.action for one in self.shown) or bool(
             found.minor or found.failed or found.untried
@@ -335,12 +336,12 @@ class DryTrace:
 
     @property
     def launches(self) -> int:
-        """All launches."""
+        """The number of all launches."""
         return sum(one.launches for one in self.shown)
 
     @property
     def of_names(self) -> dict[str, KernelTime | None]:
-        """The predicted time of all launches of each kernel, those of all configurations."""
+        """The predicted time of all launches of each kernel, over all its configurations."""
         groups: dict[str, list[KernelTime | None]] = {}
         for one in self.shown:
             groups.setdefault(one.kernel, []).append(one.time)
@@ -349,20 +350,20 @@ class DryTrace:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class DryTraces(Answer):
-    """A program that was run dry for several GPUs, each by itself: programs ask what they have."""
+    """A program that was run dry for several GPUs, separately, since it may ask what GPU it has."""
 
     command: tuple[str, ...]
     traces: tuple[DryTrace, ...]
-    """That of each GPU, in the order in which they were asked for."""
+    """The run for each GPU, in the order in which they were asked for."""
 
     @property
     def status(self) -> int:
-        """The first exit status that is not 0, as that of each GPU's run is."""
+        """The first exit status that is not 0, or else 0."""
         found = (one.trace.outcome.status for one in self.traces if one.trace.outcome is not None)
         return next((status for status in found if status), 0)
 
     def failures(self) -> Iterator[str]:
-        """Say what keeps the runs from their end or their launches, and why nothing compiles."""
+        """Return sentences on why runs stopped or lack launches, or why no kernel compiles."""
         for one in self.traces:
             outcome = one.trace.outcome
             if outcome is None or outcome.ran is None:
@@ -381,7 +382,7 @@ class DryTraces(Answer):
         return pd.DataFrame(rows).convert_dtypes()
 
     def to_document(self) -> Document:
-        """Return the totals side by side, then each kernel's."""
+        """Return the totals side by side, and then those of each kernel."""
         tables = (_totals(self.traces), *_kernels(self.traces))
         section = Section("", tables, tuple(self._sentences()))
         keys = listed([one.gpu.key for one in self.traces])
@@ -389,22 +390,22 @@ class DryTraces(Answer):
         return Document(title, tuple(_answer(self.traces)), (section,))
 
     def _actions(self) -> Iterator[str]:
-        """Say of each GPU what brings most there, or how to have that looked for."""
+        """Say for each GPU which change saves most, or how to ask for that."""
         if not any(one.tried for one in self.traces):
-            yield "What brings most is named for one GPU; with `--actions SECONDS`, for each."
+            yield "What brings most is shown for one GPU, or for each with `--actions SECONDS`."
         for one in filter(lambda trace: trace.tried, self.traces):
-            said = [*action_sentence(one.shown)] or [
+            action = [*action_sentence(one.shown)] or [
                 "No launch that was tried is predicted to be noticeably faster."
             ]
-            words = (*said, *not_tried(one.trace.found))
-            yield from (f"**{one.gpu.title}**: {sentence}" for sentence in words)
+            sentences = (*action, *not_tried(one.trace.found))
+            yield from (f"**{one.gpu.title}**: {sentence}" for sentence in sentences)
 
     def _sentences(self) -> Iterator[str]:
         yield (
-            "Times are predicted, of all launches one after the other, each as a profiler would"
-            " give it, the L2 cache empty before; the range is from the sum of the least to that of"
-            " the most that each may take; lost is the time above the speed of light; ratio is to"
-            " the least of these times."
+            "Times are predicted: the sum of all launches, each as a profiler would give it, with"
+            " the L2 cache empty before; range is the sum of the least and of the most that each"
+            " may take; lost is the time above the speed of light; ratio is to the least of these"
+            " times."
         )
         for one in self.traces:
             predictions = (kernel.prediction for kernel in one.shown)
@@ -412,16 +413,16 @@ class DryTraces(Answer):
                 yield range_sentence(one.gpu, found.basis, calibrated=found.calibrated)
         yield from self._actions()
         yield NOT_LAUNCHED
-        said: dict[str, list[str]] = {}
+        gpus: dict[str, list[str]] = {}
         for one in self.traces:
             for sentence in (*untimed(one.shown), *missing(one.trace.outcome)):
-                said.setdefault(sentence, []).append(one.gpu.title)
-        for sentence, titles in said.items():
+                gpus.setdefault(sentence, []).append(one.gpu.title)
+        for sentence, titles in gpus.items():
             everywhere = len(titles) == len(self.traces)
             yield sentence if everywhere else f"{listed(titles)}: {sentence}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the totals and everything of each GPU as plain values."""
+        """Return the totals and all of each GPU's run as plain values."""
         return {
             "command": list(self.command),
             "status": self.status,
@@ -435,10 +436,10 @@ class DryTraces(Answer):
 def dry_traces(command: Sequence[str], *, gpu: AskedGpus | None, **asked: Any) -> DryTraces:
     """Return what *command* would launch on each of several GPUs, without a GPU.
 
-    It is run for each by itself, as `dry_trace` does, which takes the rest of what is *asked*; None
-    is the GPU that that takes. After an interrupt there are no more GPUs than until then.
+    It is run for each GPU separately, by `dry_trace`, which takes the arguments *asked*; *gpu* None
+    means the default of `dry_trace`. An interrupt leaves out further GPUs.
 
-    Raises InputError as that does, and for GPUs that `asked_gpus` refuses.
+    Raises InputError as `dry_trace` does, and for GPUs that `asked_gpus` refuses.
     """
     found = []
     for one in asked_gpus(gpu) if gpu is not None else (chosen_gpus(None)[0][0],):
@@ -450,7 +451,7 @@ def dry_traces(command: Sequence[str], *, gpu: AskedGpus | None, **asked: Any) -
 
 
 def _answer(traces: Sequence[DryTrace]) -> Iterator[str]:
-    """Say on which GPU the program is predicted to take least, and which have no times."""
+    """Say on which GPU the program is predicted to take least time, and which have no times."""
     times = {one.gpu.title: time for one in traces if (time := one.time) is not None}
     without = [one.gpu.title for one in traces if one.gpu.title not in times and one.launches]
     if times:
@@ -470,7 +471,7 @@ def _answer(traces: Sequence[DryTrace]) -> Iterator[str]:
         if overlap := overlap_sentence(ranges):
             yield overlap
     if without:
-        yield f"For {listed(without)} no time is predicted."
+        yield f"No time is predicted for {listed(without)}."
     if not any(one.launches for one in traces):
         yield as_sentence(NOTHING)
 
@@ -489,7 +490,7 @@ def _plain_total(one: DryTrace) -> dict[str, Any]:
 
 
 def _totals(traces: Sequence[DryTrace]) -> Table:
-    """Return a row for each GPU; the shortest total is 1."""
+    """Return a row for each GPU; the ratio of the shortest total is 1."""
     times = [one.time for one in traces]
     least = min((time.us for time in times if time is not None), default=0.0)
     rows = []
@@ -507,7 +508,7 @@ def _totals(traces: Sequence[DryTrace]) -> Table:
 
 
 def _kernels(traces: Sequence[DryTrace]) -> Iterator[Table]:
-    """Return each kernel's time of all launches on each GPU, the longest on the first GPU first."""
+    """Return the time of all launches of each kernel on each GPU, longest on the first first."""
     found = [one.of_names for one in traces]
     longest: dict[str, float] = {}
     for of_names in found:
@@ -516,11 +517,9 @@ def _kernels(traces: Sequence[DryTrace]) -> Iterator[Table]:
     if not longest:
         return
     names = sorted(longest, key=lambda name: longest[name], reverse=True)
-    rows = tuple(
-        (short_name(name), *(_cell(of_names.get(name)) for of_names in found)) for name in names
-    )
-    yield Table(("kernel", *(one.gpu.key for one in traces)), rows)
-
-
-def _cell(time: KernelTime | None) -> str:
-    return "-" if time is None else duration(time.us)
+    rows = []
+    for name in names:
+        times = (of_names.get(name) for of_names in found)
+        cells = ("-" if one is None else duration(one.us) for one in times)
+        rows.append((short_name(name), *cells))
+    yield Table(("kernel", *(one.gpu.key for one in traces)), tuple(rows))

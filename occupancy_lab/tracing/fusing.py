@@ -1,4 +1,4 @@
-"""Launches that read what the launch before them wrote: what one kernel for both would save."""
+"""Launches that read what the launch before them wrote, and what one fused kernel would save."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ if TYPE_CHECKING:
     Side = tuple[TracedKernel, GridLaunches]
 
 MOST_SHOWN = 3
-"""Pairs of kernels that are told."""
+"""Pairs of kernels that a page shows."""
 WORTH_FUSING = 0.01
-"""The share of the time of all kernels that fusing must save to be told."""
+"""The share of all kernels' time that fusing must save to be shown."""
 
 
 def noted_feeds(firsts: Sequence[Mapping[str, Any]]) -> Iterator[Feed]:
-    """Return those of *firsts* that have memory of the launch right before them, by their indices.
+    """Return the launches of *firsts* that share memory with the launch right before them.
 
-    Each is what a process noted of its first launch of a kernel over a grid, in their order.
+    *firsts* are a process's notes of its first launch of each kernel over each grid, in order. A
+    Feed has their indices.
     """
     places = {(one["kernel"], *one["grid"]): place for place, one in enumerate(firsts)}
     having: dict[int, list[tuple[int, str]]] = defaultdict(list)
@@ -54,12 +55,12 @@ def noted_feeds(firsts: Sequence[Mapping[str, Any]]) -> Iterator[Feed]:
 
 
 def handover(feed: Feed, sides: Sequence[Side]) -> Handover | None:
-    """Return what a launch hands over to the next one, and what one kernel for both would save.
+    """Return what a launch hands over to the next one, and what fusing them would save.
 
-    *sides* are the launches by their indices.
+    *sides* are the launches by index.
 
-    None where nothing of it is written by the one and read by the other, where that is not known,
-    and where it saves nothing.
+    Return None if the next launch reads nothing that the first one wrote, if that is not known, and
+    if fusing saves nothing.
     """
     (first, before), (second, after) = sides[feed.before], sides[feed.after]
     calculation = second.calculation
@@ -95,13 +96,13 @@ def handover(feed: Feed, sides: Sequence[Side]) -> Handover | None:
 
 
 def _footprints(grid: GridLaunches) -> tuple[Footprint, ...]:
-    """Return what a launch touches of each tensor; nothing where that is not known."""
+    """Return the footprint of each tensor of a launch; none if they are not known."""
     counts = None if grid.record is None else grid.record.counts
     return () if counts is None else counts.footprints
 
 
 def _later_readers(feed: Feed, sides: Sequence[Side], tensor: str) -> Iterator[str]:
-    """Return the kernels that read what the writer calls *tensor*, until one overwrites it."""
+    """Return the kernels that read the writer's *tensor* until a kernel overwrites it."""
     for use in feed.uses:
         if use.of != tensor:
             continue
@@ -115,7 +116,7 @@ def _later_readers(feed: Feed, sides: Sequence[Side], tensor: str) -> Iterator[s
 
 
 def _other_bound(grid: GridLaunches) -> str:
-    """Return the unit that bounds a launch, which reads meanwhile; "" where memory may bound it."""
+    """Return the unit that bounds a launch while it reads, or "" if memory may bound it."""
     found = None if grid.record is None else grid.record.prediction
     if found is None or found.bound in {"bandwidth", *BESIDE_UNITS}:
         return ""
@@ -123,20 +124,20 @@ def _other_bound(grid: GridLaunches) -> str:
 
 
 def _time(grid: GridLaunches) -> float | None:
-    """Return how long a launch takes: measured, else predicted."""
+    """Return the measured time of a launch, or else the predicted one."""
     found = None if grid.record is None else grid.record.prediction
     return found.us if grid.us is None and found is not None else grid.us
 
 
 def each_handover(noted: Iterable[tuple[Iterable[Feed], Sequence[Side]]]) -> tuple[Handover, ...]:
-    """Return what `handover` gives for the feeds of each process, that with most time first."""
+    """Return the handovers of all processes' feeds, those with most time first."""
     given = (handover(feed, sides) for feeds, sides in noted for feed in feeds)
     found = {one for one in given if one is not None}
     return tuple(sorted(found, key=lambda one: (-one.total_us, one.writer, one.reader)))
 
 
 def fusing_sentences(found: Sequence[Handover], total_us: float) -> Iterator[str]:
-    """Say which neighbours one kernel could be, and what that saves of *total_us*."""
+    """Say which launches could be fused, and what that saves of *total_us*."""
     worth = [one for one in found if one.total_us >= WORTH_FUSING * total_us]
     for one in worth[:MOST_SHOWN]:
         written, read = ([*map(literal, names)] for names in zip(*one.tensors, strict=True))
@@ -144,24 +145,24 @@ def fusing_sentences(found: Sequence[Handover], total_us: float) -> Iterator[str
         yield (
             f"{literal(one.reader)} reads {listed(read)}, which {literal(one.writer)} has written"
             f" right before{renamed}: one kernel for both moves {byte_words(one.moved_bytes)} less,"
-            f" up to {microseconds(one.us)} and {duration(one.total_us)} in all"
+            f" which saves up to {microseconds(one.us)}, {duration(one.total_us)} in all"
             f"{_meanwhile(one)}{_unless(one)}."
         )
 
 
 def _meanwhile(one: Handover) -> str:
-    """Say why writing alone counts, where it does."""
+    """Say why only writing counts, if it does."""
     if not one.bound:
         return ""
     unit = PARTS.get(one.bound, one.bound).partition(":")[0]
-    return f" for writing it, as {literal(one.reader)} is bound by {unit} and reads meanwhile"
+    return f", for writing alone, as {literal(one.reader)} is bound by {unit} and reads meanwhile"
 
 
 def _unless(one: Handover) -> str:
-    """Say who else reads it, or that nothing else may."""
+    """Say which kernels also read the tensors, or that nothing else may."""
     if not one.others:
         return ", if nothing else reads that"
     again = {one.reader, one.writer}
     words = [f"another launch of {literal(name)}" for name in one.others if name in again]
     words += [literal(name) for name in one.others if name not in again]
-    return f"; what {listed(words)} reads of that too is still written"
+    return f"; the part that {listed(words)} also reads is still written"

@@ -1,10 +1,10 @@
-"""What runs in a traced program: each launch of a kernel of Triton is counted, and some are timed.
+"""Runs in a traced program: counts each launch of a Triton kernel, and times some.
 
-This file imports nothing but the standard library and is loaded by the program's own Python, once
-that imports Triton. A process has a folder in the folder of the records: `kernels.jsonl` gets a
-line for each kernel when it is first launched, with its files beside it, and `counts.json` is
-written anew once a second and at the end. Nothing that goes wrong here reaches the program: it is
-written to the record.
+This file imports only the standard library. The program's own Python loads it when the program
+imports Triton. Each process has a folder in the folder of the records: `kernels.jsonl` gets a line
+for each kernel at its first launch, with the kernel's files beside it, and `counts.json` is
+rewritten once a second and at the end. Errors here never reach the program: they are written to the
+record.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
     from typing import Any
 
 SAMPLE = 20
-"""Of the launches of a kernel over a grid one in so many is timed."""
+"""One in this many launches of a kernel over a grid is timed."""
 UNTIMED = 200
-"""Where none is timed, one in so many is looked at, to write down counts in time."""
+"""Without timing, one in this many launches is looked at, so that counts are written in time."""
 FIRST = 5
-"""The launches of a grid that are timed before one in `sample` is."""
+"""The first launches of a grid that are all timed, before only one in `sample` is."""
 FLUSH_NS, NEW_NS = 1_000_000_000, 50_000_000
-"""How old what is written may get: at a launch that is looked at, at a new kernel."""
+"""The greatest age of the written counts at a launch that is looked at, and at a new kernel."""
 MOST_ERRORS = 20
 
 
@@ -77,10 +77,10 @@ class Session:
         """The cells of the last launches."""
         self._memory = Memory()
         self._copies: list[Any] = []
-        """Of a first launch each: its kernel's number, its grid, and copies of small tensors."""
+        """For first launches: the kernel's number, the grid, and copies of small tensors."""
         self.launchers = launchers.Launchers(self)
         self._begin()
-        # What is registered stays for good, and shall not keep the session.
+        # The registered function stays for good, and must not keep the session alive.
         reference = weakref.ref(self)
 
         def forked() -> None:
@@ -92,7 +92,7 @@ class Session:
 
     @classmethod
     def of_process(cls, folder: str) -> Any:
-        """Return the session of a whole process, which ends with it."""
+        """Return the session of a whole process, which ends with the process."""
         settings = json.loads(Path(folder, "settings.json").read_text("utf-8"))
         session = cls(folder, **settings, whole=True)
         atexit.register(session.close)
@@ -103,7 +103,7 @@ class Session:
             session.close(patient=False)
             leave(status)
 
-        # multiprocessing's children end so, without atexit.
+        # multiprocessing's children end by os._exit, without atexit.
         os._exit = leave_noted  # type: ignore[assignment] # it does not return either
         return session
 
@@ -112,13 +112,13 @@ class Session:
         self.place: Path | None = None
         self.start = self.flushed = clock()
         self.first = self.last = 0
-        """When the first launch was made, and the last that was looked at."""
+        """When the first launch was made, and the last one that was looked at."""
         self.began = time.time()
         self.replays = self.spent = 0
         self.errors: list[str] = []
         self.closed = False
         self._last: Any = None, None
-        """The kernel and the cell of the last first launch of a grid."""
+        """The kernel and the cell of the last launch that was a grid's first."""
         self.recent.clear()
         self._copies.clear()
         for kernel in self.kernels:
@@ -126,7 +126,7 @@ class Session:
             kernel.others = None
 
     def forked(self) -> None:
-        """Begin anew in a child: what was counted so far is the parent's."""
+        """Begin anew in a child, because the counts so far belong to the parent."""
         if self.closed or not self.whole:
             self.closed = True
             self.launchers.restore()
@@ -137,7 +137,7 @@ class Session:
         self._begin()
 
     def launch_unusual(self, kernel: Any, run: Any, args: Any) -> Any:
-        """Make a launch that is the first of its grid, is due, or is no launch of the program's."""
+        """Make a launch that is a grid's first, is due, or is not the program's own."""
         before = clock()
         cell: Any = None
         kind, pair = "", None
@@ -148,7 +148,7 @@ class Session:
                 self._tell(kernel, cell, kind, args[3:])
             if kind == "count" and cell.count >= cell.due:
                 pair = self._due(kernel, cell, args[3:])
-        except Exception as error:  # noqa: BLE001 - nothing of this may reach the program
+        except Exception as error:  # noqa: BLE001 - no error may reach the program
             self._failed(error)
         ran = clock()
         result = run(*args)
@@ -156,7 +156,7 @@ class Session:
         try:
             if pair is not None and self.timer is not None:
                 self.timer.end(kernel, cell, pair)
-            # One attribute at a time: no other thread comes between.
+            # Each statement changes one attribute, so that no other thread can interfere.
             if kind == "count":
                 cell.count += 1
                 self.recent.append(cell)
@@ -166,7 +166,7 @@ class Session:
                 cell.captured += 1
             if after - self.flushed > FLUSH_NS:
                 self.flush()
-        except Exception as error:  # noqa: BLE001 - nothing of this may reach the program
+        except Exception as error:  # noqa: BLE001 - no error may reach the program
             self._failed(error)
         self.spent += ran - before + clock() - after
         return result
@@ -180,7 +180,7 @@ class Session:
         return kernel.cell(grid)
 
     def _kind(self) -> Any:
-        """Return the name of the count that a launch of this thread goes to."""
+        """Return the name of the counter for a launch of this thread."""
         if launchers.is_tuning():
             return "tuning"
         torch = sys.modules.get("torch")
@@ -189,19 +189,19 @@ class Session:
         return "count"
 
     def _due(self, kernel: Any, cell: Any, rest: Any) -> Any:
-        """Return the events that time a launch whose turn has come; None where it is not timed."""
+        """Return the events that time a launch that is due, or None if it is not timed."""
         if self.profile is not None and not launchers.unusual:
-            self.spent -= self.profile.look()  # seconds to start, which is no noting
+            self.spent -= self.profile.look()  # it takes seconds to start
         self.last = clock()
         self.first = self.first or self.last
         first = cell.count < FIRST
-        # Where no time is left too, one stands for no more than a third of all before it.
+        # Even without time left, a timed launch stands for at most a third of all before it.
         asked = first or cell.count - cell.timed >= max(self.sample, cell.count / 3)
-        # Layers of a network make launches that are alike at a fixed distance.
+        # Layers of a network make equal launches at a fixed distance.
         cell.due = cell.count + (1 if first else self.sample + cell.samples % 3)
         if self.timer is None:
             cell.due = cell.count + UNTIMED
-        # While a graph is captured nothing may be asked.
+        # While a graph is captured, events may not be queried.
         if self.timer is None or launchers.unusual:
             return None
         return self.timer.begin(kernel, rest) if self.timer.has_time() or asked else None
@@ -209,7 +209,7 @@ class Session:
     # The record
 
     def _write(self, kernel: Any) -> None:
-        """Append a line on *kernel* to this process's record, and keep its files."""
+        """Append a line about *kernel* to this process's record, and keep its files."""
         with self._lock:
             if self.place is None:
                 number = f"{os.getpid()}-{time.time_ns():x}"
@@ -225,7 +225,7 @@ class Session:
                 self.flush()
 
     def _tell(self, kernel: Any, cell: Any, kind: str, rest: Any) -> None:
-        """Append a line on what the program's first launch of a cell is given."""
+        """Append a line about the arguments of the program's first launch of a cell."""
         if cell.told or kind == "tuning":
             return
         cell.told = True
@@ -246,7 +246,7 @@ class Session:
                 self._copies.append((kernel.number, cell.grid, copied))
 
     def _tell_values(self) -> None:
-        """Append what was in the small tensors that first launches were given."""
+        """Append the values of the small tensors passed to first launches."""
         for number, grid, copied in self._copies:
             values = {name: list(map(int, one.tolist())) for name, one in copied.items()}
             self._append({"kernel": number, "grid": grid, "values": values})
@@ -258,7 +258,7 @@ class Session:
             file.write(json.dumps(values, default=str) + "\n")
 
     def flush(self, *, ended: bool = False) -> None:
-        """Write what was counted so far."""
+        """Write the counts so far."""
         if self.place is None:
             return
         with self._lock:
@@ -304,13 +304,13 @@ class Session:
 
     @contextlib.contextmanager
     def guarded(self) -> Iterator[None]:
-        """Swallow what goes wrong in the block, and write it into the record, each once."""
+        """Swallow errors in the block, and write each once into the record."""
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - nothing of this may reach the program
+        except Exception as error:  # noqa: BLE001 - no error may reach the program
             self._failed(error)
 
     def _failed(self, error: Exception) -> None:
-        said = f"{type(error).__name__}: {error}"[:300]
-        if said not in self.errors and len(self.errors) < MOST_ERRORS:
-            self.errors.append(said)
+        words = f"{type(error).__name__}: {error}"[:300]
+        if words not in self.errors and len(self.errors) < MOST_ERRORS:
+            self.errors.append(words)

@@ -1,10 +1,11 @@
-"""What launches kernels in a traced program, wrapped: Triton's launcher, inductor's, and graphs.
+"""Wraps what launches kernels in a traced program: Triton's and Inductor's launchers, and graphs.
 
-As hook.py, this is loaded by the program's own Python, and imports only the standard library.
+Like hook.py, this file is loaded by the program's own Python, and imports only the standard
+library.
 
-Triton's `launch_enter_hook` does not tell the grid, and with it set inductor gives up its own
-launchers, so it is the launchers themselves that are wrapped: `CompiledKernel._run`, which
-`_init_handles` sets in Triton 3.6 to 3.9, and the `runner` of inductor's launcher functions.
+Triton's `launch_enter_hook` does not tell the grid, and if it is set Inductor gives up its own
+launchers. Therefore the launchers themselves are wrapped: `CompiledKernel._run`, which
+`_init_handles` sets in Triton 3.6 to 3.9, and the `runner` of Inductor's launcher functions.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ if TYPE_CHECKING:
     from typing import Any
 
 RECENT = 4096
-"""The launches of a process, the last, whose order is kept."""
+"""How many of a process's last launches are kept in order."""
 unusual = 0
 """How many blocks are tuning or capturing now, in any thread."""
 _thread = threading.local()
 
 
 class Launchers:
-    """What a session has wrapped, until `restore`."""
+    """Everything that a session has wrapped, until `restore`."""
 
     def __init__(self, session: Any) -> None:
         self.session = session
@@ -51,7 +52,7 @@ class Launchers:
             }[name](module)
 
     def install(self, modules: Any) -> None:
-        """Wrap what *modules* have, which are imported, and kernels that are loaded already."""
+        """Wrap the launchers in the imported *modules*, and kernels that are already loaded."""
         for module in modules:
             self.patch(module.__name__, module)
         with self.session.guarded():
@@ -62,7 +63,7 @@ class Launchers:
                 self._wrap_launchers(one)
 
     def _replace(self, holder: Any, name: str, made: Any) -> None:
-        """Put *made* in the place of an attribute, until `restore`."""
+        """Replace an attribute by *made* of it, until `restore`."""
         before = vars(holder)[name]
         after = functools.wraps(before)(made(before))
         setattr(holder, name, after)
@@ -161,21 +162,21 @@ class Launchers:
                 self._replace(graph, name, made)
 
     def wrap_kernel(self, kernel: Any) -> None:
-        """Wrap the launcher of a CompiledKernel that is loaded."""
+        """Wrap the launcher of a loaded CompiledKernel."""
         with self.session.guarded():
             reference = weakref.ref(kernel)
             kernel._run = self._noting(functools.partial(of_triton, reference), kernel._run)
             self._undo.append(restoring(reference, "_run", kernel._run))
 
     def wrap_runner(self, result: Any, scope: Any) -> None:
-        """Wrap the runner in the *scope* of a launcher function that inductor generates."""
+        """Wrap the runner in the *scope* of a launcher function that Inductor generates."""
         with self.session.guarded():
             if scope.get("runner") is not None:
                 describe = functools.partial(of_inductor, result)
                 scope["runner"] = self._noting(describe, scope["runner"])
 
     def wrap_fast(self, launcher: Any, made: Any) -> None:
-        """Wrap the runner of inductor's fast launcher, *made* of *launcher*."""
+        """Wrap the runner of Inductor's fast launcher, which is *made* from *launcher*."""
         known = launcher.__globals__["runner"]
         run = made.__globals__["runner"]
         if getattr(known, "session", None) is self.session:
@@ -192,7 +193,7 @@ class Launchers:
                 self._undo.append(restoring(weakref.ref(launcher), "runner", scope["runner"]))
 
     def _noting(self, describe: Any, run: Any) -> Any:
-        """Return what notes launches by *run* of a further kernel; *run* where that does so."""
+        """Return *run* with its launches noted as a new kernel's, or *run* if they already are."""
         kernels = self.session.kernels
         if getattr(run, "session", None) is self.session:
             return run
@@ -200,7 +201,7 @@ class Launchers:
         return noting(self.session, kernels[-1], run)
 
     def restore(self) -> None:
-        """Put everything back."""
+        """Undo all wrapping."""
         for undo in reversed(self._undo):
             with self.session.guarded():
                 undo()
@@ -208,7 +209,7 @@ class Launchers:
 
 
 def noting(session: Any, kernel: Any, run: Any) -> Any:
-    """Return what launches *kernel* by *run*, and has *session* count it."""
+    """Return a function that launches *kernel* by *run* and makes *session* count the launch."""
     cells, launch_unusual, launched = kernel.cells, session.launch_unusual, session.recent.append
 
     def launch(*args: Any) -> Any:
@@ -230,14 +231,14 @@ def noting(session: Any, kernel: Any, run: Any) -> Any:
 
 
 def enter(what: str) -> None:
-    """Say that this thread is *what*: tuning or capturing."""
+    """Note that this thread begins *what*: "tuning" or "capturing"."""
     global unusual  # noqa: PLW0603 - read at each launch, where an attribute takes longer
     setattr(_thread, what, getattr(_thread, what, 0) + 1)
     unusual += 1
 
 
 def leave(what: str) -> None:
-    """Say that it is that no more."""
+    """Note that this thread ends *what*."""
     global unusual  # noqa: PLW0603 - read at each launch, where an attribute takes longer
     if getattr(_thread, what, 0):
         setattr(_thread, what, getattr(_thread, what) - 1)
@@ -245,12 +246,12 @@ def leave(what: str) -> None:
 
 
 def is_tuning() -> bool:
-    """Tell whether this thread is tuning."""
+    """Return whether this thread is tuning."""
     return bool(getattr(_thread, "tuning", 0))
 
 
 def tuning(function: Any) -> Any:
-    """Return *function* with the thread tuning in it."""
+    """Return *function* with the thread marked as tuning during each call."""
 
     def marking(*args: Any, **kwargs: Any) -> Any:
         enter("tuning")
@@ -263,17 +264,17 @@ def tuning(function: Any) -> Any:
 
 
 def instances(modules: Any, name: str) -> Any:
-    """Return what there is of the class *name* of one of *modules*."""
+    """Return all objects of the class *name* of one of *modules*."""
     kinds = [vars(one)[name] for one in modules if name in vars(one)]
     kinds += [below for kind in kinds for below in kind.__subclasses__()]
-    # An object refers to its class, and looking for that is much faster than at each object.
+    # An object refers to its class; finding referrers is much faster than checking every object.
     return [one for one in gc.get_referrers(*kinds) if type(one) in kinds] if kinds else []
 
 
 def restoring(reference: Any, name: str, wrapped: Any) -> Any:
-    """Return what takes *wrapped* out of a kernel, or of a launcher's globals, that still is there.
+    """Return a function that unwraps *wrapped* if its holder still has it under *name*.
 
-    *name* is what it has that as.
+    The holder is a kernel, or a launcher with globals.
     """
 
     def undo() -> None:
@@ -286,7 +287,7 @@ def restoring(reference: Any, name: str, wrapped: Any) -> Any:
 
 
 def hot_ns(rounds: int = 500) -> Any:
-    """Return what noting an everyday launch takes here, ns: calls with it less calls without."""
+    """Return the time for noting a usual launch, ns: a call with noting minus a call without."""
 
     def run(_x: Any, _y: Any, _z: Any, *_rest: Any) -> Any:
         return None

@@ -1,6 +1,7 @@
-"""What is noted of a traced program: its processes, kernels, grids and times.
+"""What is noted about a traced program: its processes, kernels, grids and times.
 
-As hook.py, this is loaded by the program's own Python, and imports only the standard library.
+Like hook.py, this file is loaded by the program's own Python, and imports only the standard
+library.
 """
 
 from __future__ import annotations
@@ -18,22 +19,22 @@ if TYPE_CHECKING:
     from typing import Any
 
 MOST_GRIDS = 256
-"""The grids of a kernel that are counted apart."""
+"""Grids of a kernel that are counted separately."""
 HOLD_NS, HOLD_CYCLES = 50_000, 100_000
-"""How long the GPU is kept busy where it would else wait for the launch that is timed."""
+"""How long the GPU is kept busy if it would otherwise wait for the launch that is timed."""
 SHARE, SAVED_NS = 0.005, 5_000_000
-"""The share of the time that timing launches may take, and how much of that may be saved up."""
+"""The share of the time that timing launches may take, and the most of it that may be saved up."""
 EMPTY_PAIRS = 5
-"""Pairs of events with nothing between them."""
+"""How many pairs of events with nothing between them are measured."""
 MOST_PENDING = 64
-"""Pairs of events that wait to be read."""
+"""How many pairs of events may wait to be read."""
 KEPT = frozenset({".json", ".cubin", ".ptx", ".ttir", ".ttgir", ".hsaco", ".amdgcn"})
-"""How the names of the files of a kernel end that are read when the program has ended."""
+"""Suffixes of a kernel's files that are read when the program has ended."""
 MOST_VALUES, MOST_COPIES = 1 << 14, 64
-"""Whole numbers of a tensor that are copied, and the copies of a process: 4 MiB in all."""
+"""The most integers of a tensor that are copied, and the most copies of a process: 4 MiB in all."""
 BEFORE = (1, 6)
-"""Arguments of a launcher behind the grid and before the kernel's own: the stream alone of
-inductor's; of Triton's also function, metadata of the launch and of the kernel, and two hooks."""
+"""Arguments of a launcher between the grid and the kernel's own arguments: for Inductor's only the
+stream; for Triton's also the function, metadata of the launch and of the kernel, and two hooks."""
 clock = time.perf_counter_ns
 
 
@@ -51,15 +52,15 @@ class Cell:
         self.timed = 0
         """The number of the last launch whose events were recorded."""
         self.weighed = 0
-        """The launches up to the last whose events were read."""
+        """The launches up to the last one whose events were read."""
         self.told = grid is None
-        """Whether it is written down what the first launch was given."""
+        """Whether the arguments of the first launch were written down."""
         self.ns = self.last_ns = 0.0
-        """The time of these launches, and of the last of them."""
+        """The time of the weighed launches, and of the last of them."""
 
 
 class Kernel:
-    """A compiled kernel that can be launched: what is told of it, and its cells by grid."""
+    """A compiled kernel that can be launched: its description, and its cells by grid."""
 
     __slots__ = ("cells", "described", "number", "others", "waits")
 
@@ -71,7 +72,7 @@ class Kernel:
         self.waits = False
 
     def cell(self, grid: Any) -> Any:
-        """Return the cell of *grid*, or that of all further grids."""
+        """Return the cell of *grid*, or the shared cell of all further grids."""
         found = self.cells.get(grid)
         if found is None and len(self.cells) < MOST_GRIDS:
             found = self.cells.setdefault(grid, Cell(grid))
@@ -81,7 +82,7 @@ class Kernel:
 
 
 class Timer:
-    """Times launches by pairs of CUDA events of torch, which are read when they are done."""
+    """Times launches with pairs of torch's CUDA events, which are read once they are done."""
 
     def __init__(self) -> None:
         self._free: dict[int, list[Any]] = {}
@@ -93,14 +94,14 @@ class Timer:
         self._streams: dict[int, Any] = {}
 
     def has_time(self) -> bool:
-        """Tell whether timing has taken less than its share."""
+        """Return whether timing has taken less than its share."""
         now = clock()
         saved = self._left_ns + SHARE * (now - self._asked)
         self._asked, self._left_ns = now, min(saved, SAVED_NS)
         return self._left_ns > 0
 
     def begin(self, kernel: Any, rest: Any) -> Any:
-        """Return the events of a launch that follows, the first of them recorded; None: no time."""
+        """Return the events of the next launch, the first one recorded; None if it is not timed."""
         torch = sys.modules.get("torch")
         if torch is None or not torch.cuda.is_initialized():
             return None
@@ -118,7 +119,7 @@ class Timer:
                 self._free.setdefault(device, []).append(pair)
             else:
                 self._pending.append((None, 0, device, *pair))
-        # A launch right behind others is timed there: they leave it the caches as they do untimed.
+        # A launch right behind others is timed there, with the caches as they leave them.
         held = kernel.waits or stream.query()
         if held:
             kernel.waits = False
@@ -129,9 +130,9 @@ class Timer:
         return stream, device, pair, held
 
     def end(self, kernel: Any, cell: Any, begun: Any) -> None:
-        """Record the second event; where the GPU had waited for the launch, its time is no time.
+        """Record the second event, and drop the time if the GPU had waited for the launch.
 
-        Then the next launch is timed in its place, with the GPU held busy.
+        In that case the next launch is timed instead, with the GPU kept busy.
         """
         before = clock()
         stream, device, pair, held = begun
@@ -164,7 +165,7 @@ class Timer:
         return torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
 
     def collect(self) -> None:
-        """Read the pairs that are done."""
+        """Read the pairs of events that are done."""
         if not self._collecting.acquire(blocking=False):
             return  # another thread does
         try:
@@ -178,7 +179,7 @@ class Timer:
                 if cell is None:
                     self.empty.append(ns)
                 else:
-                    # Those since the one before took the mean of both.
+                    # Launches since the previous timed one count with the mean of both.
                     cell.ns += ns + (launches - 1) * (ns + (cell.last_ns or ns)) / 2
                     cell.last_ns = ns
                     cell.weighed += launches
@@ -196,12 +197,12 @@ class Timer:
             self.collect()
 
     def facts(self) -> Any:
-        """Return what the times rest on."""
+        """Return the facts on which the times rest."""
         return {"empty_ns": self.empty, "held": self.held, "dirty": self.dirty}
 
 
 def device_facts() -> Any:
-    """Return which device is current, and what it is."""
+    """Return the current device's number and description."""
     facts = {}
     with contextlib.suppress(Exception):
         driver = sys.modules["triton"].runtime.driver.active
@@ -216,7 +217,7 @@ def device_facts() -> Any:
 
 
 def of_triton(reference: Any) -> Any:
-    """Return what is told of a CompiledKernel."""
+    """Return the description of a CompiledKernel."""
     kernel = reference()
     described = {"name": kernel.name, "hash": kernel.hash, "by": "triton"}
     with contextlib.suppress(Exception):
@@ -240,7 +241,7 @@ def of_triton(reference: Any) -> Any:
 
 
 def of_inductor(result: Any) -> Any:
-    """Return what is told of a kernel that inductor launches by itself."""
+    """Return the description of a kernel that Inductor launches by itself."""
     kernel: Any = getattr(result, "kernel", None)
     config = result.config
     options = ("num_warps", "num_stages", "num_ctas")
@@ -268,7 +269,7 @@ def of_inductor(result: Any) -> Any:
 
 
 def inductor_parameters(kernel: Any) -> Any:
-    """Return the parameters that inductor's launcher passes: its static one no constexprs."""
+    """Return the parameters that Inductor's launcher passes; the static one omits constexprs."""
     if hasattr(kernel, "full_constexprs"):
         constants = kernel.full_constexprs
         return [name for place, name in enumerate(kernel.arg_names) if place not in constants]
@@ -276,9 +277,9 @@ def inductor_parameters(kernel: Any) -> Any:
 
 
 def by_parameter(parameters: Any, rest: Any) -> Any:
-    """Return what a launcher is given behind the grid, by parameter.
+    """Return a launcher's arguments behind the grid, by parameter.
 
-    None where it is not known which argument is whose.
+    Return None if it is not known which argument belongs to which parameter.
     """
     if not parameters or len(rest) - len(parameters) not in BEFORE:
         return None
@@ -286,13 +287,13 @@ def by_parameter(parameters: Any, rest: Any) -> Any:
 
 
 def passed(given: Any) -> Any:
-    """Return what a kernel is *given* as JSON takes it: of a tensor what Triton sees of it."""
+    """Return a kernel's arguments in a form for JSON; of a tensor, what Triton sees of it."""
     found = {name: seen(value) for name, value in given.items()}
     return {name: value for name, value in found.items() if value is not None}
 
 
 def copies(given: Any, stream: Any) -> Any:
-    """Return copies on the GPU of the small tensors of whole numbers that a kernel is *given*.
+    """Return copies on the GPU of the small integer tensors that a kernel is *given*.
 
     They are made in the launch's own *stream*, so that nothing waits for them.
     """
@@ -306,14 +307,14 @@ def copies(given: Any, stream: Any) -> Any:
 
 
 class Memory:
-    """Numbers the memory of tensors: what lies where a tensor lay that is gone has another."""
+    """Numbers the memory of tensors; memory reused after a tensor is gone gets a new number."""
 
     def __init__(self) -> None:
         self._known: dict[int, Any] = {}
         self._last = 0
 
     def numbers(self, given: Any) -> Any:
-        """Return the number of each tensor that a kernel is *given*; none is kept alive."""
+        """Return the number of each tensor that a kernel is *given*, without keeping it alive."""
         found = {}
         for name, value in given.items():
             tensor = getattr(value, "base", value)
@@ -331,9 +332,10 @@ class Memory:
 
 
 def whole_numbers(value: Any) -> Any:
-    """Return what is from a tensor's address to the end of its storage on a GPU.
+    """Return the integers from a tensor's address to the end of its storage on a GPU.
 
-    None of what is no tensor of torch there, of floats, and of more than MOST_VALUES numbers.
+    Return None for anything but a torch tensor on a GPU, for floats, and for more than MOST_VALUES
+    numbers.
     """
     if not getattr(value, "is_cuda", False) or type(value).__name__ not in {"Tensor", "Parameter"}:
         return None
@@ -344,7 +346,7 @@ def whole_numbers(value: Any) -> Any:
 
 
 def seen(value: Any) -> Any:
-    """Return an argument as JSON takes it; None where it is not known what it is."""
+    """Return an argument in a form for JSON, or None if its type is not known."""
     if isinstance(value, bool | int | float):
         return value
     with contextlib.suppress(Exception):
@@ -370,7 +372,7 @@ def shown(value: Any) -> Any:
 
 
 def keep(paths: Any, folder: Path, described: Any) -> str:
-    """Link the files of a kernel into *folder*, as the cache may be gone at the end."""
+    """Link a kernel's files into *folder*, because the cache may be gone at the end."""
     name = "".join(one for one in str(described["hash"]) if one.isalnum())[:64]
     place, part = folder / name, folder / f"{name}.{os.getpid()}.part"
     if place.is_dir():
@@ -393,14 +395,14 @@ def keep(paths: Any, folder: Path, described: Any) -> str:
 
 
 def counts(kernel: Any) -> Any:
-    """Return the cells of a kernel as plain values."""
+    """Return a kernel's cells as plain values."""
     cells = [*kernel.cells.values(), *([] if kernel.others is None else [kernel.others])]
     names = ("grid", "count", "tuning", "captured", "samples", "ns", "last_ns", "weighed")
     return [{name: getattr(cell, name) for name in names} for cell in cells]
 
 
 def places(kernels: Any, recent: Any) -> Any:
-    """Return of each cell of *recent* its kernel's number and its place in that's `counts`."""
+    """Return for each cell of *recent* its kernel's number, and its index in `counts`."""
     found = {}
     for kernel in kernels:
         for place, cell in enumerate([*kernel.cells.values(), kernel.others]):
@@ -409,7 +411,7 @@ def places(kernels: Any, recent: Any) -> Any:
 
 
 def process_facts() -> Any:
-    """Return what this process is."""
+    """Return facts about this process."""
     triton, torch = sys.modules.get("triton"), sys.modules.get("torch")
     return {
         "pid": os.getpid(),

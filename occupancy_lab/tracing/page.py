@@ -1,4 +1,4 @@
-"""The page of a trace: the kernels that were launched, how full the GPU is, and what is missing."""
+"""The page of a trace: the launched kernels, how they fill the GPU, and what is missing."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
     from occupancy_lab.tracing.traced import Traced, TracedKernel
 
 NOTHING = "no kernel of Triton was launched"
-TUNING = "Launches after a + are those of an autotuner's benchmarks."
+TUNING = "Launches after a + are an autotuner's benchmarks."
 LONGEST_NAME = 26
-"""Characters of a kernel's name in the table: with these it fits 80 columns, times among them."""
+"""Characters of a kernel's name in the table; with times it then fits 80 columns."""
 MOST_ASSUMED = 10
-"""Assumptions that are shown."""
+"""How many assumptions are shown."""
 MOST_COMPARED = 10
-"""Kernels whose measured time is held against the predicted one."""
+"""For how many kernels the measured time is compared with the predicted one."""
 MOST_OTHERS = 3
-"""Kernels that are not Triton's of which the time is told."""
+"""For how many kernels other than Triton's the time is shown."""
 MOST_NAMED = 5
-"""Processes, and kernels of a sentence, that are named each."""
+"""How many processes, and how many kernels of a sentence, are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +53,17 @@ class Outcome:
 
     command: tuple[str, ...]
     status: int
-    """Its exit status; -N where signal N ended it, as subprocess has it."""
+    """The exit status; -N if signal N ended the program, as in subprocess."""
     started: bool
-    """Whether a Python of it was there to note anything."""
+    """Whether one of its Pythons noted anything at all."""
     ran: Ran | None = None
-    """What came of it where it was run dry; None where it launched what it launches."""
+    """The result of a dry run; None if the program really launched."""
     interrupted: bool = False
-    """Whether it was interrupted when it was run dry."""
+    """Whether its dry run was interrupted."""
 
 
 def write_trace(found: Traced, outcome: Outcome | None) -> Document:
-    """Return the page of what was launched."""
+    """Return the page of the launched kernels."""
     title = "trace"
     if outcome is not None:
         kind = "trace" if outcome.ran is None else "dry run"
@@ -71,7 +71,13 @@ def write_trace(found: Traced, outcome: Outcome | None) -> Document:
     if not found.kernels:
         sentences = (*_dry_sentences(found, outcome), *_faults(found))
         sections = (Section("", (), sentences),) if sentences else ()
-        return Document(title, (f"{_nothing(outcome)}.",), sections)
+        nothing = NOTHING
+        if outcome is not None and not outcome.started:
+            nothing = (
+                "Nothing could be noted: the program is not Python, or ignores PYTHONPATH or"
+                " sitecustomize, as -E, -I and -S make it do"
+            )
+        return Document(title, (f"{nothing}.",), sections)
     shown = shown_kernels(found)
     times = {id(one): one.time for one in shown if one.time is not None}
     measured = any(one.measured for one in times.values())
@@ -106,16 +112,16 @@ def write_trace(found: Traced, outcome: Outcome | None) -> Document:
 
 
 def shown_kernels(found: Traced) -> tuple[TracedKernel, ...]:
-    """Return the kernels of *found* that are launched, or expected to be, as `order` has them."""
+    """Return the kernels of *found* that are launched, or expected to be, in `order`."""
     return order([one for one in found.kernels if one.expected])
 
 
 def _tables(
     shown: Sequence[TracedKernel], times: Mapping[int, KernelTime], total: KernelTime | None
 ) -> tuple[Table, ...]:
-    """Return the kernels with their times, how they sit, and which they are.
+    """Return tables of the kernels' times, of how they fill the GPU, and of their configurations.
 
-    What is wide is in a table of its own, as names are to be whole where 80 columns are all.
+    Wide columns are in a table of their own, so that names stay whole in 80 columns.
     """
     names = [f"{number} {short_name(one.kernel)}" for number, one in enumerate(shown, 1)]
     numbers = [str(number) for number in range(1, len(shown) + 1)]
@@ -152,7 +158,8 @@ def _tables(
 def _bound_cells(kernel: TracedKernel) -> tuple[str, str, str]:
     """Return what bounds a kernel, its busiest unit, and that unit's share of the predicted time.
 
-    A measured time may be of data that was in the L2 cache, which the prediction does not know of.
+    The share is not of a measured time, which may be of data in the L2 cache that the prediction
+    does not know of.
     """
     found = kernel.prediction
     if found is None or found.busiest is None or not found.us:
@@ -161,7 +168,7 @@ def _bound_cells(kernel: TracedKernel) -> tuple[str, str, str]:
 
 
 def _actions(shown: Sequence[TracedKernel]) -> Iterator[Table]:
-    """Return what brings most to each kernel of which a launch near it is faster."""
+    """Return a table of the best change for each kernel for which a nearby launch is faster."""
     rows = tuple(
         (str(number), literal(one.action.change), one.action.times, cell(one.saved_us))
         for number, one in enumerate(shown, 1)
@@ -182,7 +189,7 @@ def action_sentence(shown: Sequence[TracedKernel]) -> Iterator[str]:
 
 
 def _tried_sentences(found: Traced, shown: Sequence[TracedKernel]) -> Iterator[str]:
-    """Say what the actions rest on, and which kernels have none."""
+    """Say how the changes were found, and which kernels have none."""
     tried = [(str(number), one.action) for number, one in enumerate(shown, 1) if one.action]
     if any(action.change for _, action in tried):
         yield (
@@ -199,7 +206,7 @@ def _tried_sentences(found: Traced, shown: Sequence[TracedKernel]) -> Iterator[s
 
 
 def not_tried(found: Traced) -> Iterator[str]:
-    """Say near which kernels no launch was tried, and why."""
+    """Say for which kernels no nearby launch was tried, and why."""
     if minor := [*dict.fromkeys(found.minor)]:
         lose, near = ("loses", "it") if len(minor) == 1 else ("each lose", "them")
         yield (
@@ -227,7 +234,7 @@ def _distinction(kernel: TracedKernel, shown: Sequence[TracedKernel]) -> str:
 
 
 def _legend(gpus: Sequence[Gpu]) -> Iterator[str]:
-    """Say what the columns mean whose names do not say it."""
+    """Explain the columns whose names do not explain them."""
     if gpus:
         yield (
             "programs: those of a launch, and how many run at once; waves is the first divided by"
@@ -243,7 +250,7 @@ def _lost_sentence(
     times: Mapping[int, KernelTime],
     total: KernelTime,
 ) -> str:
-    """Say first what matters: the time in kernels, how much of it is lost, and most of it where."""
+    """Say the time in kernels, how much of it is lost, and which kernel loses most."""
     if total.measured:
         span = 1e6 * sum(one.launching_seconds or 0.0 for one in found.processes)
         of = (
@@ -264,7 +271,7 @@ def _lost_sentence(
 
 
 def _gpu_time_sentence(found: Traced) -> Iterator[str]:
-    """Say what the GPUs did besides, and for how long they waited."""
+    """Say what else the GPUs did, and for how long they waited."""
     time = GpuTime.total(one.gpu_time for one in found.processes)
     if time is None or not time.span_us:
         return
@@ -286,7 +293,7 @@ def _gpu_time_sentence(found: Traced) -> Iterator[str]:
 
 
 def _times_sentences(shown: Sequence[TracedKernel], total: KernelTime) -> Iterator[str]:
-    """Say what the times are, what they rest on, and which of them is a finding."""
+    """Say what the times are, what they rest on, and which of them are unexpected."""
     caches = "" if total.measured else ", as a profiler would give it, the L2 cache empty"
     yield (
         f"us is the mean {total.basis} time of a launch{caches};"
@@ -298,8 +305,8 @@ def _times_sentences(shown: Sequence[TracedKernel], total: KernelTime) -> Iterat
     )
     if steered := [one.kernel for one in shown if _is_steered(one)]:
         yield (
-            f"What {_named(steered)} does depends on values that are not known: least is of all"
-            " that it may do."
+            f"What {_named(steered)} does depends on values that are not known: least counts"
+            " everything that it may do."
         )
     strange = [*_strange_sentences(shown)] if total.measured else []
     yield from strange
@@ -314,13 +321,13 @@ def _times_sentences(shown: Sequence[TracedKernel], total: KernelTime) -> Iterat
 
 
 def _is_steered(kernel: TracedKernel) -> bool:
-    """Tell whether values that are not known decide what it has to move or compute."""
+    """Return whether unknown values decide what the kernel has to move or compute."""
     light = None if kernel.record is None else kernel.record.speed_of_light
     return light is not None and light.us != light.most_us
 
 
 def untimed(shown: Sequence[TracedKernel], *, measured: bool = False) -> Iterator[str]:
-    """Name the kernels of which the sum of times lacks launches, and that of what is lost."""
+    """Name the kernels whose launches are missing in the sum of times or of lost time."""
     without_time, without_light = [], []
     for one in shown:
         time = one.time
@@ -332,25 +339,25 @@ def untimed(shown: Sequence[TracedKernel], *, measured: bool = False) -> Iterato
         if time is not None and time.known < time.launches:
             without_light.append(one.kernel)
     if without_time:
-        yield f"Of launches of {_named(without_time)} no time is known: they are in no sum."
+        yield f"No time is known for launches of {_named(without_time)}: no sum includes them."
     if without_light:
         yield (
-            f"What launches of {_named(without_light)} do is not known, nor so what they lose:"
-            " they are in no sum of what is lost."
+            f"What launches of {_named(without_light)} do, and so what they lose, is not known:"
+            " no sum of lost time includes them."
         )
 
 
 def _strange_sentences(shown: Sequence[TracedKernel]) -> Iterator[str]:
-    """Name the kernels whose measured time is not the predicted one."""
+    """Name the kernels whose measured time is outside the predicted range."""
     for one in [each for each in shown if not each.elsewhere][:MOST_COMPARED]:
         us, predicted = (None if one.longest is None else one.longest.us), one.prediction
         if us is None or predicted is None or predicted.low_us <= us <= predicted.high_us:
             continue
         why = (
-            "something that a prediction does not know of, as other clocks, another process or"
-            " values that steer it, can be why"
+            "the reason may be something that a prediction does not know of, such as other clocks,"
+            " another process or values that decide what it does"
             if us > predicted.high_us
-            else "tensors that are in the L2 cache before it can be why"
+            else "the reason may be tensors that are in the L2 cache beforehand"
         )
         record = one.record if us < predicted.low_us else None
         warm = None if record is None else record.again().prediction
@@ -366,15 +373,6 @@ def _named(names: Iterable[str]) -> str:
     return listed(some_of([*dict.fromkeys(map(literal, names))], MOST_NAMED))
 
 
-def _nothing(outcome: Outcome | None) -> str:
-    if outcome is None or outcome.started:
-        return NOTHING
-    return (
-        "Nothing could be noted: the program is no Python, or one that leaves out PYTHONPATH or"
-        " sitecustomize, as -E, -I and -S do"
-    )
-
-
 def configuration(kernel: TracedKernel) -> str:
     """Return options and constexprs in words: "num_warps 4, num_stages 3, BLOCK 1024"."""
     return ", ".join(
@@ -383,13 +381,13 @@ def configuration(kernel: TracedKernel) -> str:
 
 
 def short_name(name: str) -> str:
-    """Return a kernel's *name*, the middle of a long one left out."""
+    """Return a kernel's *name*; a long one without its middle."""
     half = LONGEST_NAME // 2
     return literal(name if len(name) <= LONGEST_NAME else f"{name[:half]}…{name[1 - half :]}")
 
 
 SITS = ("waves", "%", "regs", "shared B", "local B")
-"""The headers of what `_sits` returns."""
+"""The headers of the columns that `_sits` returns."""
 
 
 def _launches(kernel: TracedKernel) -> str:
@@ -407,7 +405,7 @@ def _time_cells(time: KernelTime | None, total: KernelTime) -> tuple[str, ...]:
 
 
 def _sits(kernel: TracedKernel) -> tuple[str, ...]:
-    """Return how it sits on the GPU, as SITS has it."""
+    """Return how the kernel fills the GPU, in the order of SITS."""
     plan, found = kernel.plan(kernel.main_grid), kernel.calculation
     waves = "-" if plan is None or plan.waves is None else f"{plan.waves:.2f}"
     if found is None:
@@ -454,7 +452,7 @@ def _summary(found: Traced) -> str:
         replays = sum(one.replays for one in found.processes)
         sentence += (
             f" {captured} of them captured in CUDA graphs, which were replayed {replays} times:"
-            " what a replay launches is not seen, so each counts once."
+            " launches by a replay are not seen, so each counts once."
         )
     return sentence
 
@@ -465,16 +463,16 @@ def _timing_sentences(found: Traced, *, measured: bool) -> Iterator[str]:
         timed = sum(one.samples for one in found.kernels)
         events = max(one.empty_us for one in found.processes)
         yield (
-            f"{timed} launches were timed, less the {events:.2f} us that the events take, and those"
-            " between them took the mean of both."
+            f"{timed} launches were timed, and the {events:.2f} us that the events take were"
+            " subtracted; a launch between two timed ones counts with the mean of both."
         )
     overhead = sum(one.overhead_ns for one in found.processes)
     launches = sum(one.launches for one in found.processes)
     if launches and overhead and seconds:
         held = sum(one.held for one in found.processes)
-        words = f" The GPU was held {held} times for 50 us, to time a launch." if held else ""
+        words = f" The GPU was kept busy {held} times for 50 us, to time a launch." if held else ""
         hot = [one.hot_ns for one in found.processes if one.hot_ns is not None]
-        each = f", {max(hot) / 1000:.2f} us of a usual launch" if hot else ""
+        each = f", {max(hot) / 1000:.2f} us for a usual launch" if hot else ""
         yield (
             f"Noting took {overhead / 1e6:.3g} ms, {percent(overhead / 1e9 / seconds)} of"
             f" {seconds:.3g} s{each}.{words}"
@@ -482,17 +480,17 @@ def _timing_sentences(found: Traced, *, measured: bool) -> Iterator[str]:
 
 
 def _gpu_sentences(shown: Sequence[TracedKernel]) -> Iterator[str]:
-    said = {
+    sentences = {
         f"Occupancy on {one.calculation.title}, {one.gpu_source}."
         for one in shown
         if one.calculation is not None
     }
-    yield from sorted(said)
+    yield from sorted(sentences)
     yield from unknown_resources(shown)
 
 
 def unknown_resources(shown: Sequence[TracedKernel]) -> Iterator[str]:
-    """Say of which kernels it is not known what they take, and why: they do not compile, say."""
+    """Say for which kernels the resources are not known, and why."""
     reasons: dict[str, list[TracedKernel]] = {}
     for one in shown:
         if one.reason is not None:
@@ -518,9 +516,9 @@ def _grid_sentences(found: Traced) -> Iterator[str]:
 
 
 def main_grid_words(kernel: TracedKernel) -> str:
-    """Return which of a kernel's grids is described, and what share of its launches and time.
+    """Return which of a kernel's grids is described, with its share of launches and time.
 
-    Of several launches over it that pass other numbers it has those: "3907 at seed 2".
+    If several launches over this grid pass other numbers, their numbers follow: "3907 at seed 2".
     """
     longest, time = kernel.longest, kernel.time
     if longest is None or longest.grid is None:
@@ -538,7 +536,7 @@ def main_grid_words(kernel: TracedKernel) -> str:
     return f"{words} and {percent(own.us / time.us)} of the time"
 
 
-NOT_LAUNCHED = "Nothing was launched: tensors of the GPU had shapes, and only small ones values."
+NOT_LAUNCHED = "Nothing was launched: tensors on the GPU had shapes, only small ones had values."
 
 
 def _dry_sentences(found: Traced, outcome: Outcome | None) -> Iterator[str]:
@@ -547,9 +545,9 @@ def _dry_sentences(found: Traced, outcome: Outcome | None) -> Iterator[str]:
     yield NOT_LAUNCHED
     if any(one.choices > 1 for one in found.kernels):
         yield (
-            "Of an autotuned kernel, marked ?, the configuration is shown that is predicted to be"
-            " fastest, or where no time is known that with least local memory and then most"
-            " occupancy; any of them may be launched, and --json has all."
+            "An autotuned kernel, marked ?, is shown in the configuration that is predicted to be"
+            " fastest, or without predictions in the one with the least local memory and then the"
+            " highest occupancy; any of them may be launched, and --json has all."
         )
     yield from missing(outcome)
 
@@ -567,7 +565,7 @@ def missing(outcome: Outcome | None) -> Iterator[str]:
 
 
 def _faults(found: Traced) -> Iterator[str]:
-    """Say which records are not whole, and what went wrong in noting."""
+    """Say which records are incomplete, and what failed in noting."""
     cut = [one for one in found.processes if not one.ended]
     for one in cut[:MOST_NAMED]:
         yield (
@@ -575,6 +573,6 @@ def _faults(found: Traced) -> Iterator[str]:
             " counted."
         )
     if len(cut) > MOST_NAMED:
-        yield f"So it was with {len(cut) - MOST_NAMED} more processes."
+        yield f"The same holds for {len(cut) - MOST_NAMED} more processes."
     for error in dict.fromkeys(error for one in found.processes for error in one.errors):
-        yield f"Noting went wrong, and the program went on: {literal(error)}."
+        yield f"Noting failed, and the program went on: {literal(error)}."

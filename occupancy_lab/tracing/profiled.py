@@ -1,6 +1,7 @@
-"""What else a traced program's GPU does: the sums of what torch.profiler notes of it.
+"""What else a traced program's GPU does: sums of what torch.profiler records.
 
-As hook.py, this is loaded by the program's own Python, and imports only the standard library.
+Like hook.py, this file is loaded by the program's own Python, and imports only the standard
+library.
 """
 
 from __future__ import annotations
@@ -14,27 +15,28 @@ if TYPE_CHECKING:
     from typing import Any
 
 COPIES = ("Memcpy", "Memset")
-"""How the names begin that CUPTI gives to copies and to memory that is set."""
+"""The beginnings of CUPTI's names for copies and for setting memory."""
 OWN = "spin_kernel"
-"""What keeps the GPU busy for a launch that is timed: torch.cuda._sleep."""
+"""The kernel of torch.cuda._sleep, which keeps the GPU busy for a launch that is timed."""
 clock = time.perf_counter_ns
 
 
 class Profile:
-    """Has torch.profiler note all that the GPU does, from the first launch on for some seconds.
+    """Makes torch.profiler record what the GPU does for some seconds from the first launch on.
 
-    It begins and ends in the main thread, as a profiler can be ended only where it began.
+    It starts and stops in the main thread, because a profiler must stop in the thread that started
+    it.
     """
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.facts: Any = None
-        """What `summed` gives, once it has ended."""
+        """The result of `summed`, once the profiler has stopped."""
         self._profiler: Any = None
         self._until = 0.0
 
     def look(self) -> Any:
-        """Begin at the first launch, and end where its time is over; return what that took, ns."""
+        """Start at the first launch, and stop when the time is over; return what that took, ns."""
         before = clock()
         if self.facts is not None or threading.current_thread() is not threading.main_thread():
             return 0
@@ -53,7 +55,7 @@ class Profile:
         return clock() - before
 
     def end(self) -> None:
-        """End it, and add up what it noted."""
+        """Stop the profiler, and sum what it recorded."""
         profiler, self._profiler = self._profiler, None
         if profiler is None:
             return
@@ -63,9 +65,9 @@ class Profile:
 
 
 def summed(events: Any) -> Any:
-    """Return the sums of what GPUs did by *events*, Kineto's: of kernels, of copies, and in all.
+    """Return the sums of Kineto's *events* on GPUs: of kernels, of copies, and of both.
 
-    Where two things run at a time, `busy_ns` has it once; `span_ns` is from the first to the last.
+    `busy_ns` counts time once in which two things run; `span_ns` is from the first to the last.
     """
     kernels: dict[str, list[int]] = {}
     intervals: dict[Any, list[Any]] = {}

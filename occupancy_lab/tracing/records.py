@@ -1,7 +1,7 @@
-"""From the records of traced processes to the kernels that they launched, with their occupancy.
+"""Reads the records of traced processes: the kernels that they launched, and their occupancy.
 
-The program has ended when this reads them: what a kernel takes comes from the files that Triton
-made of it, which lie beside the records.
+The program has ended by then. A kernel's resources are read from the files that Triton made of it,
+which are beside the records.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ if TYPE_CHECKING:
 _Made = tuple[Any, tuple[int, ...] | None]
 """A launch: its kernel's key and its grid."""
 EMPTY_NS, AROUND_NS = 1250, 930
-"""What a pair of events takes around nothing, where that was not measured, and what more around a
-kernel. On an H200 (2026-11-22) it takes 1.25 us around nothing, 2.85 us around a kernel of 0.67 us
-by torch.profiler, and 12.90 us around one of 10.72 us."""
+"""The time of a pair of events around nothing, if it was not measured, and the further time around
+a kernel. On an H200 (2026-11-22) a pair takes 1.25 us around nothing, 2.85 us around a kernel of
+0.67 us by torch.profiler, and 12.90 us around one of 10.72 us."""
 
 
 def read_records(
@@ -79,9 +79,10 @@ def read_records(
 ) -> Traced:
     """Return what the processes whose records are in *folder* launched.
 
-    *gpu* is the one that occupancy is for; None takes the one that each kernel was launched on. The
-    store at *directory* keeps what launches do. *effort* is what is compiled to find what would
-    bring most, of which *progress* is told, and "" after it.
+    Occupancy is computed for *gpu*; None means the GPU on which each kernel was launched. The store
+    at *directory* keeps the counted work of launches. *effort* says how much is compiled to find
+    the changes that save most; *progress* is called with sentences about that, and with "" after
+    it.
     """
     processes, found, recent, feeds = [], defaultdict(list), [], []
     for place in sorted(folder.glob("*-*/kernels.jsonl")):
@@ -117,18 +118,18 @@ def read_records(
 
 
 def _over(kernel: TracedKernel, grid: tuple[int, ...] | None) -> tuple[TracedKernel, GridLaunches]:
-    """Return *kernel* with its launches over *grid*, without work where they are not known."""
+    """Return *kernel* with its launches over *grid*, which are empty if there are none."""
     empty = GridLaunches(grid, 0)
     return kernel, next((one for one in kernel.grids if one.grid == grid), empty)
 
 
 def _kept(folder: Path, kernel: Mapping[str, Any]) -> Path:
-    """Return where the files of a *kernel* are that Triton made of it."""
+    """Return the folder of the files that Triton made of a *kernel*."""
     return Path(folder, "files", kernel.get("kept", "-"))
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Return the lines of a record; the last may be cut off, as its process was killed."""
+    """Return the lines of a record; a killed process may have cut off the last."""
     for line in read_bytes(path).decode(errors="replace").splitlines():
         try:
             yield json.loads(line)
@@ -139,7 +140,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 def _read_process(
     place: Path,
 ) -> tuple[Process, list[dict[str, Any]], list[_Made], tuple[list[Feed], list[_Made]]]:
-    """Return a process, its kernels, its last launches, and which of its first feed another."""
+    """Return a process, its kernels, its last launches, and which first launches feed others."""
     facts, *told = list(_lines(place / "kernels.jsonl")) or [{}]
     kernels = [one for one in told if not one.keys() & {"passed", "values"}]
     try:
@@ -189,7 +190,7 @@ def _read_process(
 
 
 def _gpu_time(profile: Mapping[str, Any] | None, names: Collection[str]) -> GpuTime | None:
-    """Return what `profiled.summed` gave, by whether a kernel is one of Triton's *names*."""
+    """Return the sums of `profiled.summed`, split by whether a kernel's name is in *names*."""
     if not profile:
         return None
     us = {name: ns / 1000 for name, (_, ns) in profile["kernels"].items()}
@@ -206,7 +207,7 @@ def _grid_launches(cell: Mapping[str, Any], empty_ns: float) -> GridLaunches:
     samples, grid = cell["samples"], cell["grid"]
     mean_us = None
     if samples:
-        # Launches since the last that was timed took as long as that one.
+        # Launches since the last timed one count with its time.
         since = max(cell["count"] - cell["weighed"], 0)
         ns = (cell["ns"] + since * cell["last_ns"]) / max(cell["count"], cell["weighed"], 1)
         mean_us = max(ns - empty_ns, 0.0) / 1000
@@ -285,7 +286,7 @@ def _record(  # noqa: PLR0913 - what counts depend on
     grid: tuple[int, ...] | None,
     store: Store,
 ) -> Record | None:
-    """Return the first launch over *grid* that a process of *group* noted, with what it does."""
+    """Return the first launch over *grid* that a process of *group* noted, with its counts."""
     given = (
         (kernel["passed"][grid], kernel["values"].get(grid, {}))
         for _, kernel in group
@@ -326,7 +327,7 @@ def _resources(
     first: Mapping[str, Any],
     target: Target | None,
 ) -> Resources:
-    """Return what the kernel takes, from its files or, without them, as its process told it."""
+    """Return a kernel's resources from its files, or without them as its process told them."""
     backend = "cuda" if target is None else target.backend
     try:
         return read_resources(files, SimpleNamespace(**metadata), backend)
@@ -351,7 +352,7 @@ def _gpu_of(
     asked: Gpu | None,
     present: Mapping[str, Gpu],
 ) -> tuple[Gpu, str]:
-    """Return the GPU to work out a kernel for, and how it is known."""
+    """Return the GPU for a kernel's occupancy, and how it is known."""
     if asked is not None:
         if target is not None and asked.target.name != target.name:
             refuse(f"it is compiled for {target.name}, and {asked.title} is {asked.target.name}")
@@ -383,10 +384,10 @@ def count_kept(
     resident: int | None,
     store: Store,
 ) -> tuple[BoundLaunch, Counted]:
-    """Return what a launch does that was noted, or why that is not known, and the launch.
+    """Return a noted launch with what it does, or with why that is not known.
 
-    *values* are what its small tensors of whole numbers had when it was made. Where what it does
-    depends on values, the launch that is returned has those that it only reads. *resident*
+    *values* are those of its small integer tensors when it was made. If the counts depend on
+    values, the returned launch has the values of the tensors that it only reads. *resident*
     programs run at once.
     """
     counting = Counting(texts, run, run.launch.grid, {}, resident)
@@ -407,9 +408,9 @@ def launch_of(
     grid: tuple[int, ...],
     constexprs: Collection[str] = (),
 ) -> BoundLaunch:
-    """Return the launch of the kernel with Triton's *metadata* that *passed* was noted of.
+    """Return the noted launch of the kernel with Triton's *metadata* and the arguments *passed*.
 
-    Raises InputError, KeyError or TypeError where that is damaged.
+    Raises InputError, KeyError or TypeError if the note is damaged.
     """
     arguments = {parameter: _argument(value) for parameter, value in passed.items()}
     declared = tuple(name for name in arguments if name in constexprs)

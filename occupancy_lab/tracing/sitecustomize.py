@@ -1,7 +1,7 @@
-"""Python imports this at its start where `occupancy-lab trace` asks for it; it waits for Triton.
+"""Python imports this at its start under `occupancy-lab trace`; it waits for Triton.
 
-A copy of it lies in a folder of its own at the front of PYTHONPATH. Nothing is imported or noted
-before the program imports Triton, and the program's own sitecustomize is run as ever.
+A copy of this file is in a folder at the front of PYTHONPATH. Nothing is imported or noted before
+the program imports Triton, and the program's own sitecustomize runs as usual.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-TYPE_CHECKING = False  # as typing has it, which is not imported here
+TYPE_CHECKING = False  # as in typing, which is not imported here
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 FOLDER = "OCCUPANCY_LAB_TRACE"
 """The environment variable that names the folder of the records."""
 PACKAGE = "_occupancy_lab_trace"
-"""What the modules that note launches are imported as, which lie beside the copy of this."""
+"""The package name under which the copied modules that note launches are imported."""
 STARTED = "started"
-"""The file in it that says that a Python was there to note anything."""
+"""The file in that folder which shows that a Python ran and could note launches."""
 MODULES = frozenset(
     {
         "triton.compiler.compiler",
@@ -30,17 +30,17 @@ MODULES = frozenset(
         "torch._inductor.runtime.benchmarking",
     }
 )
-"""The modules that launches go through."""
+"""The modules through which launches go."""
 
 
 class Finder:
-    """A finder of modules that has *patch* look at each of MODULES once it is imported."""
+    """A module finder that calls *patch* with each of MODULES once it is imported."""
 
     def __init__(self, patch: Callable[[str, ModuleType], None]) -> None:
         self.patch = patch
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Return how the other finders import *name*, for a module of MODULES; None for others."""
+        """Return how the other finders import *name*, if it is one of MODULES; else None."""
         if name not in MODULES:
             return None
         others = (one.find_spec(name, path, target) for one in sys.meta_path if one is not self)
@@ -57,13 +57,13 @@ class Finder:
 
 
 def imported() -> list[ModuleType]:
-    """Return those of MODULES that are imported already."""
+    """Return those of MODULES that are already imported."""
     found = (sys.modules.get(name) for name in MODULES)
     return [one for one in found if one and not getattr(one.__spec__, "_initializing", False)]
 
 
 def _patch_first(name: str, module: ModuleType) -> None:
-    """Load what notes launches, with the first module of Triton, and hand on to it."""
+    """Load the noting modules with the first module of Triton, and let them patch it."""
     if not name.startswith("triton."):
         return
     try:
@@ -77,7 +77,7 @@ def _patch_first(name: str, module: ModuleType) -> None:
         finder.patch = session.launchers.patch
         for one in [*imported(), module]:
             finder.patch(one.__name__, one)
-    except Exception:  # noqa: BLE001, S110 - nothing of this may reach the program
+    except Exception:  # noqa: BLE001, S110 - no error may reach the program
         pass
 
 
@@ -91,7 +91,7 @@ def _start() -> None:
         except OSError:
             pass
     sys.path[:] = [one for one in sys.path if one != here]
-    # What is in sys.modules at the end is what is imported; nothing, where there is none.
+    # The import system returns what is in sys.modules in the end, or fails if nothing is there.
     del sys.modules[__name__]
     __import__(__name__)
 

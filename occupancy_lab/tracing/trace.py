@@ -1,4 +1,4 @@
-"""`occupancy-lab trace` and `trace()`: what a program launched, told at its end."""
+"""`occupancy-lab trace` and `trace()`: what a program launched, shown when it has ended."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ FORWARDED = (
     signal.SIGUSR2,
 )
 _OF_TERMINALS = {signal.SIGINT, signal.SIGQUIT}
-"""What a terminal sends to the program too."""
+"""Signals that a terminal also sends to the program."""
 
 
 class Trace(Answer):
-    """The kernels of Triton that a program, or a block of one, launched: a row each."""
+    """The Triton kernels that a program, or a block of one, launched, one row each."""
 
     __slots__ = ("_asked", "_block", "_found", "outcome")
 
     def __init__(
         self, found: Traced | None = None, outcome: Outcome | None = None, asked: Any = None
     ) -> None:
-        """Take what was found already, or nothing for a block that is still to be run."""
+        """Take what was already found, or nothing for a block that is yet to run."""
         self._found = found
         self.outcome = outcome
         self._asked = asked
@@ -71,7 +71,7 @@ class Trace(Answer):
 
     @contextlib.contextmanager
     def _noting(self, gpu: Gpu | None, settings: dict[str, Any]) -> Iterator[None]:
-        """Note what is launched in the block, and read it at its end."""
+        """Note the launches in the block, and read the notes at its end."""
         with folder_of_records() as records:
             session = hook.Session(str(records), **settings)
             session.launchers.install(sitecustomize.imported())
@@ -85,7 +85,7 @@ class Trace(Answer):
 
     @property
     def found(self) -> Traced:
-        """What was launched; raises InputError before the end of the block."""
+        """The launches; InputError before the end of the block."""
         if self._found is None:
             refuse("the trace has not ended; ask for it after its block")
         return self._found
@@ -102,19 +102,19 @@ class Trace(Answer):
         return pd.DataFrame(self.rows()).convert_dtypes()
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row of plain values for each kernel and configuration, as `check` takes them.
+        """Return a row of plain values for each kernel and configuration, for `check`.
 
-        `expected` is false of an autotuned kernel's configurations that are predicted to be slower
-        than another of a dry run.
+        `expected` is false for configurations of an autotuned kernel in a dry run that are
+        predicted to be slower than another.
         """
         return [{**one.row(), "expected": one.expected} for one in self.kernels]
 
     def to_document(self) -> Document:
-        """Return the table, and what the numbers rest on."""
+        """Return the tables, and what the numbers rest on."""
         return write_trace(self.found, self.outcome)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values, each process and device apart."""
+        """Return everything as plain values, separately for each process and device."""
         outcome = self.outcome
         ran = None if outcome is None else outcome.ran
         return {
@@ -136,16 +136,16 @@ class Trace(Answer):
 
 
 def trace(gpu: str | Gpu | None = None, *, times: bool = True, sample: int = hook.SAMPLE) -> Trace:
-    """Return what notes the launches of the block that it is a context manager of.
+    """Return a context manager that notes the launches in its block.
 
-    `with trace() as t:` begins it, and after the block `print(t)` shows the page. Launches of this
-    process are noted, of Triton's kernels and of those that torch.compile makes; blocks may be
+    `with trace() as t:` begins it, and after the block `print(t)` shows the page. It notes launches
+    of this process, of Triton's kernels and of those that torch.compile makes. Blocks may be
     nested.
 
     Args:
-        gpu: The GPU to work out occupancy for; None takes the one that is launched on.
-        times: Whether launches are timed, by events of torch.
-        sample: Of the launches of a kernel over a grid one in so many is timed, after the first 5.
+        gpu: The GPU for which occupancy is computed; None means the one on which kernels launch.
+        times: Whether launches are timed, with torch's events.
+        sample: After the first 5, one in this many launches of a kernel over a grid is timed.
 
     Raises:
         InputError: the GPU is not known, or *sample* is less than 1.
@@ -161,7 +161,7 @@ def _gpu(gpu: str | Gpu | None) -> Gpu | None:
 
 def _settings(*, times: bool, sample: int) -> dict[str, Any]:
     if sample < 1:
-        refuse(f"sample is {sample}; one launch in 1 or more is timed")
+        refuse(f"sample is {sample}; it must be at least 1")
     return {"times": times, "sample": sample}
 
 
@@ -176,14 +176,15 @@ def trace_program(  # noqa: PLR0913 - one argument per option of the command lin
     ended: Callable[[int], None] = lambda _status: None,
     progress: Callable[[str], None] = lambda _said: None,
 ) -> Trace:
-    """Run *command*, with this process's standard streams, and return what it launched.
+    """Run *command* with this process's standard streams, and return what it launched.
 
-    Signals are passed on to it, and it decides what becomes of them. *ended* is told its status, as
-    an Outcome has it, before anything is read. With *profile* torch.profiler notes what its GPU
-    does for so many seconds from its first launch on. *effort* is what is compiled at its end to
-    find what would bring most, of which *progress* is told, and "" after it.
+    Signals are passed on to it, and it decides how to react. *ended* is called with its status, as
+    an Outcome has it, before anything is read. With *profile*, torch.profiler records what its GPU
+    does for so many seconds from its first launch on. *effort* says how much is compiled at its end
+    to find the changes that save most; *progress* is called with sentences about that, and with ""
+    after it.
 
-    Raises InputError where the GPU is not known or the command cannot be run.
+    Raises InputError if the GPU is not known or the command cannot be run.
     """
     asked, settings = _gpu(gpu), {**_settings(times=times, sample=sample), "profile": profile}
     with folder_of_records() as folder:
@@ -203,7 +204,7 @@ def trace_program(  # noqa: PLR0913 - one argument per option of the command lin
 
 
 def _run(command: Sequence[str], environment: dict[str, str]) -> int:
-    """Return how *command* ended; signals that come meanwhile are the program's."""
+    """Return how *command* ended; signals that arrive meanwhile are passed to it."""
     children: list[subprocess.Popen[bytes]] = []
 
     def pass_on(number: int, _frame: object) -> None:
@@ -213,7 +214,7 @@ def _run(command: Sequence[str], environment: dict[str, str]) -> int:
         for child in children:
             child.send_signal(number)
 
-    # What the command line does of its own with a signal would end us before the program.
+    # The command line's own handler of a signal would end this process before the program.
     signals.arrived()
     with signals.handled_by(pass_on, FORWARDED):
         try:
@@ -225,7 +226,7 @@ def _run(command: Sequence[str], environment: dict[str, str]) -> int:
 
 
 def _in_foreground() -> bool:
-    """Tell whether a terminal's Ctrl-C reaches the program by itself."""
+    """Return whether a terminal's Ctrl-C reaches the program by itself."""
     try:
         with Path("/dev/tty").open("rb", buffering=0) as terminal:
             return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
@@ -234,13 +235,13 @@ def _in_foreground() -> bool:
 
 
 def end_as(status: int) -> NoReturn:
-    """End this process as a program that ended with *status*, by a signal where that did."""
+    """End this process as the program with *status* ended, with the same signal if any."""
     if status < 0:
         import resource
 
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the program wrote its own
-        with contextlib.suppress(OSError):  # nobody may choose how SIGKILL is taken
+        with contextlib.suppress(OSError):  # nobody may set a handler for SIGKILL
             signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
     sys.exit(status if status >= 0 else 128 - status)
@@ -248,24 +249,24 @@ def end_as(status: int) -> NoReturn:
 
 PREFIX = "occupancy-lab-trace-"
 LOCK = "lock"
-"""A file in it that is locked until the folder is removed, or whoever made it was killed."""
+"""A file in the folder that is locked until the folder is removed or its maker is killed."""
 
 
 @contextlib.contextmanager
 def folder_of_records() -> Iterator[Path]:
-    """Return a new folder, removed at the end, and remove those that killed traces have left."""
+    """Yield a new folder, which is removed at the end; remove those of killed traces first."""
     _remove_left()
     with tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as name:
         folder = Path(name)
         making = folder / "making"
         with making.open("wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            making.rename(folder / LOCK)  # only now others look at it
+            making.rename(folder / LOCK)  # other traces look at the folder only from now on
             yield folder
 
 
 def _remove_left() -> None:
-    """Remove the folders of this user whose lock nobody has."""
+    """Remove this user's folders whose lock nobody holds."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
             if folder.is_symlink() or folder.lstat().st_uid != os.getuid():

@@ -1,4 +1,4 @@
-"""The kernels that a program launched, over which grids and how often, and what that took."""
+"""The kernels that a program launched: over which grids, how often, and in what time."""
 
 from __future__ import annotations
 
@@ -30,16 +30,13 @@ if TYPE_CHECKING:
 
 
 WORTH_TRYING = 0.01
-"""The share of the time of all kernels that one must lose for launches near it to be compiled."""
+"""The share of all kernels' time that a kernel must lose for nearby launches to be compiled."""
 MOST_COUNTED = 16
-"""The grids of a kernel of which it is worked out what their launches do."""
+"""For how many grids of a kernel the work of launches is counted."""
 
 
 def launch_record(bound: BoundLaunch, counted: Counted, calculation: Calculation) -> Record | None:
-    """Return the record of the launch *bound* in the midst of a program, as it was *counted*.
-
-    None where it was not.
-    """
+    """Return the record of the launch *bound* within a program, or None if it was not counted."""
     if counted.counts is None:
         return None
     return record_in_program(bound, calculation).with_counts(counted)
@@ -52,7 +49,7 @@ class GridLaunches:
     grid: tuple[int, ...] | None
     """Programs in each dimension; None for all grids after the first 256."""
     launches: int
-    """Those of the program itself; one in a CUDA graph counts once, when it is captured."""
+    """The program's own launches; one in a CUDA graph counts once, when it is captured."""
     tuning: int = 0
     """Further launches, by an autotuner."""
     captured: int = 0
@@ -60,26 +57,26 @@ class GridLaunches:
     samples: int = 0
     """Launches that were timed."""
     us: float | None = None
-    """The mean time of `launches`, those in CUDA graphs aside; None where none was timed."""
+    """The mean time of `launches` outside CUDA graphs; None if none was timed."""
     record: Record | None = None
-    """The first of them, with what it does; None where that is not known."""
+    """The first of the launches, with its counts; None if they are not known."""
     sizes: tuple[str, ...] = ()
-    """The whole numbers that they pass, by which a dry run tells them from others over the grid:
-    "n 4096", "seed 2"."""
+    """The integers that the launches pass, by which a dry run distinguishes launches over the same
+    grid: "n 4096", "seed 2"."""
 
     @property
     def key(self) -> tuple[tuple[int, ...] | None, tuple[str, ...]]:
-        """The grid and the sizes, by which launches of a kernel are told apart."""
+        """The grid and the sizes, which distinguish launches of a kernel."""
         return self.grid, self.sizes
 
     @property
     def total_us(self) -> float | None:
-        """The time of all launches, those in CUDA graphs aside; None where none was timed."""
+        """The time of all launches outside CUDA graphs; None if none was timed."""
         return None if self.us is None else self.us * (self.launches - self.captured)
 
     @property
     def measured(self) -> KernelTime | None:
-        """The same with the speed of light of these launches."""
+        """The measured time with the speed of light of these launches."""
         if self.us is None:
             return None
         times = (self.us, self.us, self.us)
@@ -87,13 +84,13 @@ class GridLaunches:
 
     @property
     def predicted(self) -> KernelTime | None:
-        """The predicted time of all launches, one in a CUDA graph once; None where it is open."""
+        """The predicted time of all launches, each in a CUDA graph once; None if not predicted."""
         return KernelTime.predicted(self.record, self.launches)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one process launched of a kernel on one device."""
+    """One process's launches of a kernel on one device."""
 
     pid: int
     device: int | None
@@ -108,13 +105,13 @@ class TracedKernel:
     hash: str
     """Triton's hash of its source, its target and its options."""
     launched_by: str
-    """triton, or inductor where torch.compile's own launcher is used."""
+    """"triton", or "inductor" if torch.compile's own launcher is used."""
     options: Mapping[str, Any]
-    """num_warps, num_stages, and other options that are not as usual."""
+    """num_warps, num_stages, and other options with unusual values."""
     constexprs: Mapping[str, str]
     target: Target | None
     calculation: Calculation | None
-    """How it sits on its GPU; None where that is not known, as `reason` says."""
+    """How the kernel fills its GPU; None if that is not known, as `reason` explains."""
     reason: str | None
     gpu_source: str
     """How the GPU is known."""
@@ -123,19 +120,19 @@ class TracedKernel:
     parts: tuple[Part, ...]
     """The launches of each process and device."""
     choices: int = 1
-    """In a dry run, the autotuner's configurations of which this may be the one launched."""
+    """In a dry run, how many configurations the autotuner chooses from."""
     expected: bool = True
-    """Whether it is launched, or of those predicted to be: false of slower configurations."""
+    """Whether it is launched, or predicted to be; false for slower configurations."""
     arguments: Mapping[str, str] = field(default_factory=dict)
-    """In a dry run, what Triton distinguishes of each argument that is no constexpr."""
+    """In a dry run, what Triton distinguishes about each argument that is not a constexpr."""
     elsewhere: bool = False
     """Whether it was launched on another GPU than that of `calculation`."""
     action: Action | None = None
-    """What brings most to a launch over its `main_grid`; None where nothing was tried."""
+    """The best change for launches over its `main_grid`; None if nothing was tried."""
 
     @property
     def launches(self) -> int:
-        """Launches of the program itself."""
+        """The program's own launches."""
         return sum(one.launches for one in self.grids)
 
     @property
@@ -155,7 +152,7 @@ class TracedKernel:
 
     @property
     def total_us(self) -> float | None:
-        """The time of all launches whose grid was timed; None where none was."""
+        """The time of all launches whose grid was timed; None if none was."""
         known = [one.total_us for one in self.grids if one.total_us is not None]
         return sum(known) if known else None
 
@@ -167,13 +164,13 @@ class TracedKernel:
 
     @property
     def predicted_total_us(self) -> float | None:
-        """The predicted time of all launches whose time is predicted; None where none's is."""
+        """The time of all launches with a prediction; None if none has one."""
         found = KernelTime.total(one.predicted for one in self.grids)
         return None if found is None else found.us
 
     @property
     def longest(self) -> GridLaunches | None:
-        """The launches over the grid that take most of the time; where none is known the most."""
+        """The launches over the grid that takes most time, or without times has most launches."""
         measured = any(one.us is not None for one in self.grids)
 
         def us(one: GridLaunches) -> float:
@@ -185,30 +182,30 @@ class TracedKernel:
 
     @property
     def main_grid(self) -> tuple[int, ...] | None:
-        """The grid of these launches; None where it is not known."""
+        """The grid of these launches; None if it is not known."""
         return None if self.longest is None else self.longest.grid
 
     def plan(self, grid: tuple[int, ...] | None) -> LaunchPlan | None:
-        """Return how the programs of *grid* fill the GPU; None where that is not known."""
+        """Return how the programs of *grid* fill the GPU, or None if that is not known."""
         if grid is None or self.calculation is None:
             return None
         return plan_launch(grid, Work(), self.calculation.resident_programs)
 
     @property
     def record(self) -> Record | None:
-        """The first launch of the main grid; None where what it does is not known."""
+        """The first launch over the main grid; None if its work is not known."""
         return None if self.longest is None else self.longest.record
 
     @property
     def prediction(self) -> Prediction | None:
-        """How long that launch takes; None where that is left open."""
+        """The predicted time of that launch; None if there is none."""
         return None if self.record is None else self.record.prediction
 
     @property
     def time(self) -> KernelTime | None:
-        """The time of all launches of which it is known: measured where any was, else predicted.
+        """The time of all launches that have one: measured if any was, else predicted.
 
-        What was measured on another GPU than that of `calculation` has no speed of light.
+        A time that was measured on another GPU than that of `calculation` has no speed of light.
         """
         measured = KernelTime.total(one.measured for one in self.grids)
         if measured is None:
@@ -219,7 +216,7 @@ class TracedKernel:
 
     @property
     def saved_us(self) -> float | None:
-        """What the action saves of the time of `longest`; None where nothing was tried."""
+        """What the action saves of the time of `longest`; None if nothing was tried."""
         if self.action is None or self.longest is None:
             return None
         time = self.longest.measured or self.longest.predicted
@@ -276,7 +273,7 @@ class TracedKernel:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as nested plain values, each process and device apart."""
+        """Return everything as nested plain values, separately for each process and device."""
         found = self.calculation
         return {
             **self.row(),
@@ -309,7 +306,7 @@ class TracedKernel:
 
 
 def _filling(plan: LaunchPlan | None) -> dict[str, float | None]:
-    """Return the waves of programs, and how full the last is, of 1; None where it is not known."""
+    """Return the waves of programs, and the fraction of the last that is full; None if unknown."""
     waves = tail = None
     if plan is not None:
         waves = plan.waves
@@ -320,27 +317,27 @@ def _filling(plan: LaunchPlan | None) -> dict[str, float | None]:
 
 @dataclass(frozen=True, slots=True)
 class GpuTime:
-    """What GPUs did of a time, as torch.profiler noted it; two things at a time count as both."""
+    """The activities of GPUs in a time, by torch.profiler; concurrent ones count separately."""
 
     span_us: float
-    """From the first thing that they did to the last."""
+    """From the start of the first activity to the end of the last."""
     busy_us: float
-    """How much of that they did anything."""
+    """The part of that time in which the GPUs did anything."""
     triton_us: float
-    """Of kernels of Triton."""
+    """The time of Triton's kernels."""
     copies_us: float
-    """Of copies, and of memory that is set."""
+    """The time of copies, and of setting memory."""
     others: Mapping[str, float]
-    """Of each other kernel by its name."""
+    """The time of each other kernel by name."""
 
     @property
     def others_us(self) -> float:
-        """Of all kernels that are not Triton's."""
+        """The time of all kernels other than Triton's."""
         return sum(self.others.values())
 
     @classmethod
     def total(cls, times: Iterable[GpuTime | None]) -> GpuTime | None:
-        """Return the sum of *times*; None of none."""
+        """Return the sum of *times*; None if there are none."""
         known = [one for one in times if one is not None]
         if not known:
             return None
@@ -362,91 +359,91 @@ class Process:
     torch: str | None
     rank: str | None
     ended: bool
-    """Whether its record is whole; a process that was killed has told no end."""
+    """Whether its record is complete; that of a killed process is not."""
     seconds: float | None
-    """From Triton's import to its end, or to the last that it wrote."""
+    """From Triton's import to its end, or to its last note."""
     launching_seconds: float | None
-    """From its first launch to the last that was looked at: one in 20, if times are taken."""
+    """From its first launch to the last one that was looked at: one in 20, if times are taken."""
     replays: int
     """CUDA graphs replayed."""
     launches: int
-    """Launches noted, those of autotuners among them."""
+    """Launches that were noted, including those of autotuners."""
     overhead_ns: float
-    """What noting them took of its time."""
+    """The time that noting them took."""
     hot_ns: float | None
-    """What noting one took that is not first, not timed and of a grid that was there before."""
+    """The time for noting a launch that is not a grid's first and is not timed."""
     held: int
     """How often the GPU was kept busy for 50 us, so that a launch could be timed."""
     empty_us: float
-    """What two events take around a kernel, which is taken off each launch's time."""
+    """The time of two events around a kernel, which is subtracted from each launch's time."""
     errors: tuple[str, ...]
-    """What went wrong in noting."""
+    """The errors in noting."""
     gpu_time: GpuTime | None = None
-    """What its GPUs did; None where no profiler noted it."""
+    """The activities of its GPUs; None without a profiler."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """A launch in its place among others."""
+    """A launch in its place in the order of launches."""
 
     kernel: TracedKernel
     grid: GridLaunches
     """All launches of the kernel over its grid."""
     pid: int
-    """The process that made it; 0 in a dry run."""
+    """The process that made the launch; 0 in a dry run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """Tensors that one kernel writes and the next one reads right after it."""
+    """Tensors that one kernel writes and the next one reads right afterwards."""
 
     writer: str
     reader: str
     tensors: tuple[tuple[str, str], ...]
-    """Of each what the one and the other call it."""
+    """The name of each tensor in the writer and in the reader."""
     launches: int
-    """How often, at the most."""
+    """How often this happens at most."""
     moved_bytes: int
-    """What one kernel for both would not move each time: reading, and writing what no other
-    kernel reads."""
+    """The bytes that one fused kernel would not move each time: reading, and writing if no other
+    kernel reads the tensor."""
     us: float
-    """The most that this saves each time: what of it costs time, at the peak bandwidth of the data
-    sheet, and no more than the shorter of the two launches takes."""
+    """The most that fusing saves each time: the time of the saved bytes at the data sheet's peak
+    bandwidth, and no more than the shorter of the two launches takes."""
     bound: str = ""
-    """The unit that bounds the reader where that is not device memory: then reading costs no time,
-    and writing alone counts."""
+    """The unit that bounds the reader, if it is not device memory: then reading costs no time, and
+    only writing counts."""
     others: tuple[str, ...] = ()
-    """The kernels that are known to read some of it later: that is still written."""
+    """The kernels that are known to read some of it later, so that it is still written."""
 
     @property
     def total_us(self) -> float:
-        """The time of all launches."""
+        """The time that fusing saves over all launches."""
         return self.launches * self.us
 
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """All that was launched, which loses most first."""
+    """All that was launched, beginning with what loses most."""
 
     kernels: tuple[TracedKernel, ...]
     processes: tuple[Process, ...]
     recent: tuple[Launched, ...] = ()
-    """The last launches of each process in their order; of one that was killed none."""
+    """The last launches of each process in order; none of a killed process."""
     untried: tuple[str, ...] = ()
-    """Kernels of which nothing was tried, as the time for that was over."""
+    """Kernels for which nothing was tried, because the time was over."""
     handovers: tuple[Handover, ...] = ()
-    """What kernels write and the next one reads."""
+    """Tensors that kernels write and the next launch reads."""
     failed: tuple[str, ...] = ()
-    """Kernels of which nothing could be tried: their texts are gone, or do not compile here."""
+    """Kernels for which nothing could be tried: their texts are gone, or do not compile here."""
     minor: tuple[str, ...] = ()
-    """Kernels of which nothing was tried, as they lose no more than WORTH_TRYING."""
+    """Kernels for which nothing was tried, because they lose no more than WORTH_TRYING."""
 
 
 def order(kernels: Iterable[TracedKernel]) -> tuple[TracedKernel, ...]:
-    """Return *kernels* with that which loses most time first.
+    """Return *kernels* with those that lose most time first.
 
-    Those that were timed are before others, those of which it is not known what they lose behind
-    others, with that of most time first, then that of most launches.
+    Timed kernels come before others, and kernels whose lost time is not known come last. The rest
+    is ordered by time, and then by the number of launches.
     """
 
     def rank(one: TracedKernel) -> tuple[Any, ...]:
@@ -460,7 +457,7 @@ def order(kernels: Iterable[TracedKernel]) -> tuple[TracedKernel, ...]:
 
 
 def shortened(grid: Sequence[int]) -> tuple[int, ...]:
-    """Return a grid without the dimensions at its end that are 1."""
+    """Return a grid without trailing dimensions of 1."""
     sizes = tuple(grid)
     while len(sizes) > 1 and sizes[-1] == 1:
         sizes = sizes[:-1]
@@ -495,7 +492,7 @@ def merged(grids: Iterable[GridLaunches]) -> tuple[GridLaunches, ...]:
 
 
 def counted_grids(grids: Iterable[GridLaunches]) -> list[GridLaunches]:
-    """Return the MOST_COUNTED of *grids* with most time, or where none is timed most programs."""
+    """Return the MOST_COUNTED of *grids* with most time, or without times with most programs."""
 
     def work(one: GridLaunches) -> tuple[float, int]:
         return one.total_us or 0.0, one.launches * math.prod(one.grid or (0,))
@@ -504,7 +501,7 @@ def counted_grids(grids: Iterable[GridLaunches]) -> list[GridLaunches]:
 
 
 def unusual(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that are to be shown: not those that go without saying."""
+    """Return the options with unusual values, which are worth showing."""
     return {
         one.name: options[one.name]
         for one in OPTIONS

@@ -1,4 +1,4 @@
-"""Choosing a configuration: by prediction, and by measuring only what is predicted best."""
+"""Choosing a configuration by prediction, and measuring only the best predicted ones."""
 
 from occupancy_lab.tuning.autotuner import early_config_prune, perf_model
 from occupancy_lab.tuning.choice import Choice, Cost, Tuning

@@ -1,9 +1,9 @@
-"""`early_config_prune` and `perf_model`: what `triton.autotune` takes in `prune_configs_by`.
+"""`early_config_prune` and `perf_model`, for `prune_configs_by` of `triton.autotune`.
 
 Triton tells neither of them which kernel is tuned. Both look for the Autotuner among the frames
-that called them: its `prune_configs`, whose signature is the same from Triton 3.6 to 3.9. Where
-there is none, and wherever anything fails, every configuration stays, in its order, and the logger
-"occupancy_lab" says why: an autotune never ends because of them.
+that called them: its `prune_configs`, whose signature is the same from Triton 3.6 to 3.9. Without
+one, and whenever anything fails, every configuration stays, in order, and the logger
+"occupancy_lab" says why: these hooks never end an autotune.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("occupancy_lab")
 HEAVY = 1 / 8
-"""The share of a pass's instructions above which accesses to local memory are heavy."""
+"""Accesses to local memory are heavy above this share of a pass's instructions."""
 IN_BINARY = frozenset(one.name for one in OPTIONS if one.in_binary)
 NOT_ARGUMENTS = frozenset({"grid", "warmup"})
-"""What Triton passes to the hooks beside the arguments of the kernel."""
+"""The names of Triton's arguments to the hooks besides the kernel's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A configuration as it would be launched, and what becomes of it on the GPU."""
+    """A configuration as it would be launched, and its outcome on the GPU."""
 
     config: Any
     run: Record | Failed
 
     @property
     def words(self) -> str:
-        """What the configuration sets."""
+        """The settings of the configuration in words."""
         usual = {one.name: one.usual for one in OPTIONS}
         return ", ".join(
             f"{name} {value}"
@@ -68,23 +68,23 @@ class Tried:
 
     @property
     def record(self) -> Record:
-        """Its record; InputError where it cannot run."""
+        """The record of the launch; InputError if it cannot run."""
         if isinstance(self.run, Failed):
             refuse(self.run.failure.reason)
         return self.run
 
     @property
     def resources(self) -> Resources:
-        """What one program takes."""
+        """The resources that one program takes."""
         return self.record.resources
 
     @property
     def options(self) -> dict[str, Any]:
-        """Every compiler option, asked for or not."""
+        """Every compiler option, whether or not it was asked for."""
         return {**self.record.usual_options, **self.record.options}
 
     def is_launched_as(self, other: Tried) -> bool:
-        """Tell whether the GPU is given the same: binary, arguments, programs and their size."""
+        """Return whether the launch is the same: binary, arguments, programs and their size."""
         mine, its = (
             {name: value for name, value in one.options.items() if name not in IN_BINARY}
             for one in (self, other)
@@ -99,11 +99,11 @@ class Tried:
         )
 
     def is_dominated_by(self, other: Tried) -> bool:
-        """Tell whether it spills heavily and *other* does the same work without, no worse placed.
+        """Return whether this launch spills heavily and *other* does as much without spilling.
 
         Both have the same blocks and programs. *other* has no access to local memory, at least as
-        many warps resident, at least as many stages, and a program of it issues no more
-        instructions in a pass; of those of this one at least HEAVY access local memory.
+        many resident warps and stages, and its programs issue no more instructions in a pass. At
+        least HEAVY of this one's instructions access local memory.
         """
         mine, its = self.resources, other.resources
         accesses = (mine.local_loads or 0) + (mine.local_stores or 0)
@@ -129,18 +129,19 @@ def _warps(tried: Tried) -> int:
 def early_config_prune(
     configs: list[Any], named_args: Mapping[str, Any], **kwargs: Any
 ) -> list[Any]:
-    """Return those of *configs* that can run on the GPU at hand and are not dominated.
+    """Return those of *configs* that can run on this machine's GPU and are not dominated.
 
     For `prune_configs_by={"early_config_prune": occupancy_lab.early_config_prune}`. Every
-    configuration is compiled, several at a time, which its launch then needs not do again.
-    Dropped is, by these rules alone,
+    configuration is compiled, several at a time, and its launch need not compile it again. A
+    configuration is dropped only if it
 
-    1. what does not compile;
-    2. what does not fit: the GPU holds not one program of it;
-    3. what is launched as an earlier one is: equal binary, resources, options, arguments and grid;
-    4. what spills heavily: see `Tried.is_dominated_by`. A spill alone drops nothing.
+    1. does not compile;
+    2. does not fit: the GPU cannot hold one program of it;
+    3. is launched as an earlier one is: equal binary, resources, options, arguments and grid;
+    4. spills heavily: see `Tried.is_dominated_by`. A spill alone drops nothing.
 
-    Where nothing would be left, everything stays. Each is logged at level info by "occupancy_lab".
+    If nothing would be left, everything stays. Each drop is logged at level info by
+    "occupancy_lab".
     """
     if _is_traced():
         return configs
@@ -165,17 +166,17 @@ def _prune(
     counts = ", ".join(
         f"{n} {rule}" for rule, n in Counter(why for why, _ in dropped.values()).items()
     )
-    said = (
+    summary = (
         f"{name} on {gpu.title}: {len(kept)} of {len(configs)} configurations are"
         f" {'kept' if kept else 'usable, so all are kept'} ({counts or 'none dropped'}),"
         f" after {time.perf_counter() - began:.2f} s"
     )
-    logger.log(logging.INFO if kept else logging.WARNING, "%s", said)
+    logger.log(logging.INFO if kept else logging.WARNING, "%s", summary)
     return kept or configs
 
 
 def _dropped(tried: Sequence[Tried]) -> Iterator[tuple[int, tuple[str, str]]]:
-    """Return the place of each that is dropped, the rule in a few words, and why."""
+    """Return the index of each dropped configuration, the rule in a few words, and the reason."""
     usable: list[Tried] = []
     for place, one in enumerate(tried):
         if isinstance(one.run, Failed):
@@ -220,7 +221,7 @@ def perf_model(
         launch = _variant(tuner.fn, asked, tuner.nargs, keywords).launch
         if not any(launch == ranked for ranked, _ in _ranked.get(tuner, ())):
             launches = [_variant(tuner.fn, one, tuner.nargs, keywords).launch for one in configs]
-            _ranked[tuner] = [(one, 0.0) for one in launches]  # where what follows fails
+            _ranked[tuner] = [(one, 0.0) for one in launches]  # kept if an error follows
             work = Work()
             if bytes_read is not None and bytes_written is not None:
                 moved = (bytes_read, bytes_written)
@@ -235,13 +236,13 @@ def perf_model(
 
 
 def _is_traced() -> bool:
-    """Tell whether torch.compile traces this call, which shows neither kernel nor tensors."""
+    """Return whether torch.compile traces this call, which shows neither kernel nor tensors."""
     torch = sys.modules.get("torch")
     return torch is not None and bool(torch.compiler.is_compiling())
 
 
 _ranked: WeakKeyDictionary[Any, list[tuple[Launch, float]]] = WeakKeyDictionary()
-"""Of each Autotuner the launches that were ranked last, each with its time."""
+"""The launches that were last ranked for each Autotuner, each with its time."""
 
 
 def _sets(config: Any, arguments: Mapping[str, Any]) -> bool:
@@ -252,9 +253,9 @@ def _sets(config: Any, arguments: Mapping[str, Any]) -> bool:
 
 
 def _times(tried: Sequence[Tried]) -> list[float]:
-    """Return the predicted milliseconds of each; infinity: it cannot run.
+    """Return the predicted milliseconds of each; infinity if it cannot run.
 
-    What has no time comes after what has one.
+    Configurations without a prediction come after those with one.
     """
     predicted = [one.run.prediction for one in tried]
     times = [None if one is None else one.us / 1e3 for one in predicted]
@@ -267,10 +268,10 @@ def _times(tried: Sequence[Tried]) -> list[float]:
 
 
 def _calling_tuner(arguments: Mapping[str, Any]) -> tuple[Any, list[Any]]:
-    """Return the Autotuner that tunes a launch with *arguments*, and the configurations it has.
+    """Return the Autotuner that tunes a launch with *arguments*, and its configurations.
 
-    These are the arguments that the launch passes by position, among others. Raises InputError
-    where no Autotuner of Triton is among the frames that led here.
+    *arguments* include those that the launch passes by position. Raises InputError if no Autotuner
+    of Triton is among the frames that called this.
     """
     from triton.runtime.autotuner import Autotuner
 
@@ -308,7 +309,7 @@ def _variant(
     found = made()
     has_blocks = any(isinstance(value, Descriptor) for value in found.launch.arguments)
     if config.pre_hook is not None and has_blocks:
-        # It sets the block_shape of the descriptors, which the kernel is compiled for.
+        # It sets the block_shape of the descriptors, for which the kernel is compiled.
         config.pre_hook({**named_args, **given})
         return made()
     return found
@@ -321,9 +322,10 @@ def _try(
     keywords: Mapping[str, Any],
     moved: Work | None = None,
 ) -> tuple[Gpu, list[Tried]]:
-    """Return the GPU at hand and what becomes of each of *configs* on it.
+    """Return this machine's GPU and the outcome of each of *configs* on it.
 
-    With *moved*, what each moves as far as that is given, each has the time that is predicted.
+    With *moved*, the bytes that each configuration moves if they are given, each has a predicted
+    time.
     """
     gpu, here = _gpu_at_hand()
     asked = []
@@ -340,10 +342,10 @@ def _try(
 
 
 def _gpu_at_hand() -> tuple[Gpu, bool]:
-    """Return the GPU that Triton's active driver compiles for, and whether there is a driver.
+    """Return the GPU for which Triton's active driver compiles, and whether there is a driver.
 
-    In a dry run it is the one that was asked for. Without a driver it is the first of the usual
-    GPUs. Of one that is not here, the usual GPU of its target.
+    In a dry run it is the GPU that was asked for. Without a driver it is the first of the usual
+    GPUs. For a target that is not here, it is the target's usual GPU.
     """
     from triton.runtime import driver
 

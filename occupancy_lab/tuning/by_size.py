@@ -52,12 +52,12 @@ if TYPE_CHECKING:
     from occupancy_lab.tuning.tuned_file import Size
 
 AskedSizes: TypeAlias = str | Sequence[Mapping[str, Any]]
-"""The path of a CSV file, or the value of each argument by name, a mapping for each size."""
+"""The path of a CSV file, or for each size the value of each argument by name."""
 
 MOST_SIZES = 10_000
 _ENTRY = re.compile(r"(\s*[^\W\d]\w*\s*=)?(.*)", re.DOTALL)
 SEARCHED = 60
-"""Configurations that a search compiles for a GPU, at the most, besides those that are given."""
+"""The most configurations that a search compiles for a GPU, besides those that are given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Candidate:
 
 
 Run: TypeAlias = "tuple[Candidate, Record | Failed]"
-"""A configuration at a size, and what becomes of it on a GPU."""
+"""A configuration at a size, and its outcome on a GPU."""
 
 
 def tune_sizes(  # noqa: PLR0913 - one argument per option of the command line
@@ -90,25 +90,25 @@ def tune_sizes(  # noqa: PLR0913 - one argument per option of the command line
 ) -> TunedFile:
     """Return the configuration of *kernel* that is predicted to be fastest, by GPU and size.
 
-    Nothing is launched. What is compared are the configurations of the kernel's autotuner or, of
-    one without, the values of constexprs and options that are given.
+    Nothing is launched. The compared configurations are those of the kernel's autotuner or, without
+    one, the given values of constexprs and options.
 
     Args:
         kernel: A function of Triton, or "file.py:function", whose code is run on import.
         sizes: The path of a CSV file whose first line names arguments of the kernel and whose other
             lines have a size each, or the arguments of each size by name.
         search: Whether to look beyond those configurations.
-        gpu: GPUs or targets, as `explain` takes them.
-        assume: What is assumed of values that nobody knows, as `explain_launch` takes it.
-        warm: Whether times are those right after the same launch, as `explain_launch` takes it.
-        triton: Another Triton to compile with, as `explain` takes it.
+        gpu: GPUs or targets, as in `explain`.
+        assume: Assumptions about unknown values, as in `explain_launch`.
+        warm: Whether times are those right after the same launch, as in `explain_launch`.
+        triton: Another Triton to compile with, as in `explain`.
         cache: Whether to use the store of compiled resources.
         compile_timeout: Seconds that a compile, or the import of a kernel's file, may take.
         retry_failed: Whether to compile again what the store says cannot be compiled.
-        progress: Told what takes long before it is done, and "" after it.
+        progress: Called with a sentence before slow steps, and with "" after them.
         described: signature, constexprs, num_warps, num_stages, options, grid, bytes_read and
-            bytes_written, as `explain_launch` takes them; an entry of the signature may calculate
-            with the arguments of a size, "M" or "2 * K".
+            bytes_written, as in `explain_launch`; an entry of the signature may be an expression of
+            the arguments of a size, "M" or "2 * K".
 
     Raises:
         InputError: something is missing or wrong, a configuration is not right at every size, or no
@@ -182,7 +182,7 @@ class _Tuner:
         )
 
     def _described(self, config: Settings | None = None) -> dict[str, Any]:
-        """Return how launches are described, with the values of *config* where one is given."""
+        """Return how launches are described, with the values of *config* if it is given."""
         given = {"signature": None, "constexprs": (), "options": (), **self.described}
         if config is None:
             return given
@@ -204,7 +204,7 @@ class _Tuner:
                 yield Candidate(size, _as_values({**tuned, **config}), variant)
 
     def _at(self, size: Size, config: Settings) -> Candidate:
-        """Return a configuration, one that is not given among them, at a size."""
+        """Return a configuration at a size; it need not be one of those that are given."""
         if autotuner_of(self.kernel) is None:
             lines = launches_at(self.kernel, size, **self._described(config))
             (variant,) = variants_of(self.kernel, lines)
@@ -226,10 +226,10 @@ class _Tuner:
         return list(zip(candidates, runs, strict=True))
 
     def _check_any_size(self, sizes: Sequence[Size], candidates: Sequence[Candidate]) -> None:
-        """Raise InputError where one of the values given for a tile is not right at every size.
+        """Raise InputError if one of the values given for a tile is not right at every size.
 
-        Such a launch reads or writes less than one with another tile. Of an autotuner's own
-        configurations its author says that they are right.
+        Launches with a wrong tile read or write less than others. An autotuner's own configurations
+        are not checked: their author vouches for them.
         """
         configs = [one.config for one in candidates]
         names = tile_names(innermost(self.kernel))
@@ -255,10 +255,10 @@ class _Tuner:
     def _searched(
         self, given: Sequence[Run], gpu: Gpu, tiles: Sequence[str]
     ) -> tuple[list[Run], bool]:
-        """Return configurations that are not given: the neighbours of the best, and theirs.
+        """Return configurations near the best, and near those, and whether the search was complete.
 
-        With them comes whether these are all, or SEARCHED of more. Each is tried at the sizes at
-        whose best it is; those first that are so at most sizes.
+        A search ends incomplete after SEARCHED compiles. A neighbour of a size's best is tried at
+        that size, and neighbours at the most sizes come first.
         """
         runs = list(given)
         tried = {(_text(one.size), _key(one.config)) for one, _ in runs}
@@ -292,7 +292,7 @@ class _Tuner:
 def _settings(
     kernel: Any, size: Size, lines: Sequence[LaunchLine], line: LaunchLine
 ) -> dict[str, Any]:
-    """Return what a configuration sets of a launch line: constexprs of several, and options."""
+    """Return the settings of a launch line: its options, and constexprs with several values."""
     parameters = Parameters.of(kernel)
     several = {
         name
@@ -318,7 +318,7 @@ def _as_values(config: Mapping[str, Any]) -> Settings:
 
 
 def _tensors(kernel: Any, line: LaunchLine) -> dict[str, str]:
-    """Return Triton's name of the dtype of each tensor that a launch line passes."""
+    """Return the dtype of each tensor that a launch line passes, by Triton's names."""
     arguments = zip(innermost(kernel).arg_names, line.arguments, strict=False)
     passed = {name: plain(value) for name, value in (*arguments, *line.keywords.items())}
     return {
@@ -327,7 +327,7 @@ def _tensors(kernel: Any, line: LaunchLine) -> dict[str, str]:
 
 
 def _passed(kernel: Any, candidate: Candidate, line: LaunchLine) -> dict[str, Any]:
-    """Return the constexprs that the launch line passes itself, besides sizes."""
+    """Return the constexprs that the launch line itself passes, without sizes."""
     parameters = Parameters.of(kernel)
     return {
         name: str(value) if isinstance(value, Dtype) else value
@@ -339,7 +339,7 @@ def _passed(kernel: Any, candidate: Candidate, line: LaunchLine) -> dict[str, An
 
 
 def _fastest(runs: Sequence[Run]) -> dict[str, tuple[Candidate, Record | Failed, Prediction]]:
-    """Return the fastest at each size, the first of several."""
+    """Return the first of the fastest configurations at each size."""
     found: dict[str, tuple[Candidate, Record | Failed, Prediction]] = {}
     for candidate, run in runs:
         if (time := run.prediction) is not None:
@@ -356,10 +356,10 @@ def _best(
     given: int,
     tiles: Sequence[str],
 ) -> tuple[tuple[TunedLaunch, ...], list[LeftOut]]:
-    """Return what to launch at each size, and where nothing is known and why.
+    """Return what to launch at each size, and the sizes for which nothing is known, with reasons.
 
-    The first *given* of *runs* are the author's. What has other *tiles* than those at its size is
-    chosen for a launch of the same numbers alone.
+    The first *given* of *runs* are the author's. A configuration with other *tiles* than the
+    author's at its size is chosen only for launches with the same numbers.
     """
     fastest, own = _fastest(runs), _fastest(runs[:given])
     known = {(_text(one.size), _key(one.config, tiles)) for one, _ in runs[:given]}
@@ -394,7 +394,7 @@ def _why_not(runs: Sequence[Record | Failed], gpu: Gpu) -> str:
 
 
 def _does_as(one: Record | Failed, other: Record | Failed) -> bool:
-    """Tell whether two launches read and write the same bytes, and reduce as much."""
+    """Return whether two launches read and write the same bytes, and reduce as much."""
     mine, its = (None if isinstance(run, Failed) else run.counts for run in (one, other))
     if mine is not None and its is not None and reduces_otherwise(mine, its):
         return False
@@ -402,20 +402,20 @@ def _does_as(one: Record | Failed, other: Record | Failed) -> bool:
 
 
 def _moved(run: Record | Failed) -> dict[str, tuple[int, int]] | None:
-    """Return the distinct bytes read and written of each tensor; None where they are not known."""
+    """Return the distinct bytes read and written of each tensor, or None if they are not known."""
     if not isinstance(run, Record) or run.counts is None:
         return None
     return moved_bytes(run.counts)
 
 
 def _is_counted(run: Record | Failed) -> bool:
-    """Tell whether the bytes of a launch are known, and nothing was assumed for them."""
+    """Return whether the bytes of a launch are known without assumptions."""
     counts = run.counts if isinstance(run, Record) else None
     return counts is not None and not counts.unknowns and moved_bytes(counts) is not None
 
 
 def _numbers(run: Record | Failed) -> dict[str, Any]:
-    """Return the whole numbers that a launch passes, and its grid."""
+    """Return the integers that a launch passes, and its grid."""
     passed = {name: run.arguments[name] for name in run.arguments if name not in run.constexprs}
     numbers = {name: value for name, value in passed.items() if type(value) in {bool, int}}
     return {**numbers, GRID: list(run.launch.grid or ())}
@@ -430,12 +430,12 @@ def _key(config: Settings, names: Sequence[str] = ()) -> str:
 
 
 def read_sizes(asked: AskedSizes, kernel: Any) -> dict[str, Size]:
-    """Return the sizes that are *asked*, each the arguments of *kernel* that it sets by name.
+    """Return the sizes that are *asked*, each as arguments of *kernel* by name.
 
-    They are by where each is first: "'sizes.csv', line 2".
+    The keys are the places where each is first: "'sizes.csv', line 2".
 
-    Raises InputError where there is none, a name is no argument that a launch passes, or a value is
-    no whole number; that of a constexpr may be a truth value, a number or a text.
+    Raises InputError if there is no size, if a name is no argument that a launch passes, or if a
+    value is no integer; the value of a constexpr may be a truth value, a number or a text.
     """
     parameters = Parameters.of(kernel)
     name, rows = _rows(asked)
@@ -466,7 +466,7 @@ def read_sizes(asked: AskedSizes, kernel: Any) -> dict[str, Size]:
 
 
 def _rows(asked: AskedSizes) -> tuple[str, dict[str, Mapping[str, Any]]]:
-    """Return what errors call the sizes, and by the place of each its texts or values."""
+    """Return the name of the sizes in errors, and the texts or values of each size by its place."""
     if not isinstance(asked, str):
         return "sizes", {f"size {number}": one for number, one in enumerate(asked, 1)}
     reader = csv.reader(io.StringIO(read_given(asked)))
@@ -503,10 +503,10 @@ def launches_at(
 ) -> tuple[LaunchLine, ...]:
     """Return the launches of *kernel* at a *size*, described as for `read_launches`.
 
-    An entry of the signature may calculate with arguments that the size sets, "M" or "2 * K". An
-    argument without an entry of its own, in its order or by its name, is passed by name.
+    An entry of the signature may be an expression of arguments that the size sets, "M" or "2 * K".
+    An argument without an entry, by position or by name, is passed by name.
 
-    Raises InputError as `read_launches` does, and where the signature passes another value.
+    Raises InputError as `read_launches` does, and if the signature passes another value.
     """
     parameters = Parameters.of(kernel)
     text, passed = _signature_at(signature or "", size, parameters)
@@ -532,9 +532,9 @@ def launches_at(
 
 
 def _signature_at(signature: str, size: Size, kernel: Parameters) -> tuple[str, set[str]]:
-    """Return *signature* with the numbers of a size, and what of the size it passes.
+    """Return *signature* with the numbers of a size, and the arguments of the size that it passes.
 
-    Raises InputError where an entry calculates with an argument of the *kernel* that no size sets.
+    Raises InputError if an entry uses an argument of the *kernel* that no size sets.
     """
     entries: list[str] = []
     passed: set[str] = set()
@@ -569,7 +569,7 @@ def _worked_out(expression: Expression, size: Size) -> Any:
 
 
 def with_values(words: Words, given: Mapping[str, Any]) -> Words:
-    """Return *words*, NAME=VALUE or values by name, with what is *given* in place of its own."""
+    """Return *words*, NAME=VALUE or values by name, with the *given* values replacing their own."""
     if isinstance(words, Mapping):
         return {**words, **{name: [value] for name, value in given.items()}}
     texts = [words] if isinstance(words, str) else list(words)

@@ -1,4 +1,4 @@
-"""What tuning gives: the choice, what it is compared with and what it costs, and the words."""
+"""The result of tuning: the choice, what it is compared with and what it costs, and its words."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from occupancy_lab.values import Config, Problem
 
 TOP = 5
-"""Configurations that are shown, and measured where that is asked for."""
+"""How many configurations are shown, and measured if that is asked for."""
 FLUSH_US = 145.0
-"""Flushing the L2 cache before a launch, 56 us for 256 MiB at an H200's 4.8 TB/s, and a launch; and
-a seventh of the 300 us for which the GPU waits before a burst of 7."""
+"""The time to flush the L2 cache before a launch: 56 us for 256 MiB at an H200's 4.8 TB/s, a
+launch, and a seventh of the 300 us for which the GPU waits before a burst of 7."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,34 +45,35 @@ class Choice:
 
     kernel: str
     settings: tuple[tuple[str, Any], ...]
-    """What it is launched with: BLOCK_SIZE and the like by name."""
+    """The settings of the launch by name, such as BLOCK_SIZE."""
     num_programs: int
     predicted_us: float
     bound: str
     """The part of the predicted time that would take longest alone."""
     predicted_low_us: float | None = None
-    """The time that eight in ten such launches stay above, us; None where none is predicted."""
+    """The lower end of the range that holds eight in ten such launches, us; None without a
+    prediction."""
     predicted_high_us: float | None = None
-    """The time that they stay below, us."""
+    """The upper end of that range, us."""
     us: float | None = None
-    """Median measured time, us; None where it was not measured."""
+    """The median measured time, us; None if it was not measured."""
     recorded_us: float | None = None
-    """The same of this launch recorded on a GPU of this kind; None where it was not."""
+    """The time of this launch recorded on a GPU of this kind; None if there is none."""
     ranked: bool = True
-    """Whether the predicted time is set against the others': not where it leaves work undone."""
+    """Whether its predicted time is ranked; not if it leaves a part of the work undone."""
 
     @property
     def config(self) -> Config:
-        """The configuration of a kernel of a matrix; KeyError where it is another launch's."""
+        """The configuration of a matrix's kernel; KeyError for any other launch."""
         return row_config(dict(self.settings))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the choice as plain values."""
         return {**dataclasses.asdict(self), "settings": dict(self.settings)}
 
 
 def choice_of(row: Mapping[Any, Any]) -> Choice:
-    """Return the choice that a row with a prediction stands for."""
+    """Return the choice in a row with a prediction."""
     import pandas as pd
 
     us, recorded_us = row.get("us"), row.get("recorded_us")
@@ -98,30 +99,30 @@ NOT_SETTINGS = {
     *("gpu", "target", "kernel", "rows", "cols", "dtype"),
     *("ranked", "whole_work", "num_ctas", "recorded_us", "warm"),
 }
-"""The columns that name a row and set nothing."""
+"""The columns that identify a row and are no settings."""
 
 
 def is_setting(name: str) -> bool:
-    """Tell whether the column *name* of a sweep is what a launch is set with."""
+    """Return whether the column *name* of a sweep is a setting of a launch."""
     return name not in RESULTS and name not in NOT_SETTINGS
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What measuring some configurations takes."""
+    """The cost of measuring some configurations."""
 
     configurations: int
     launches: int
-    """About as many: how many fit the time to warm up is worked out from the predicted times."""
+    """An estimate: the number of warm-up launches depends on the predicted times."""
     seconds: float
-    """On the GPU, by the predicted times; compiling is not in it."""
+    """Time on the GPU by the predictions, without compiling."""
 
 
 def cost_of(predicted_us: Sequence[float], runs: int) -> Cost:
-    """Return what measuring launches that take *predicted_us* costs, *runs* times each.
+    """Return the cost of measuring launches that take *predicted_us*, *runs* times each.
 
-    Each is launched once to be checked, in every round of the warm-up, and in bursts with a flush
-    before each of their launches.
+    Each is launched once to check it, in every round of the warm-up, and in bursts with a flush
+    before each launch.
     """
     if not predicted_us:
         return Cost(0, 0, 0.0)
@@ -135,40 +136,41 @@ def cost_of(predicted_us: Sequence[float], runs: int) -> Cost:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Tuning(Answer):
-    """The configurations of a launch on a GPU, the one to launch first."""
+    """The configurations of a launch on a GPU, and which to launch first."""
 
     gpu: Gpu
     launched: str
-    """What is launched: the matrix, or the kernel, with its grid where it has one alone."""
+    """The subject of the tuning: the matrix, or the kernel, with its grid if there is only one."""
     problem: Problem | None
-    """The matrix; None where what is launched is of another kind."""
+    """The matrix; None if the launch is of another kind."""
     best: Choice
-    """The fastest of those that were measured, or else the best predicted."""
+    """The fastest measured configuration, or else the best predicted one."""
     best_predicted: Choice
     best_recorded: RecordedLaunch | None
-    """The fastest launch of the kernels that was recorded; None where none was."""
+    """The fastest recorded launch of the kernels; None if none was recorded."""
     faster: dict[str, float]
-    """What else was recorded to take less than `best_recorded`, such as torch.softmax, us."""
+    """Rivals that were recorded to take less time than `best_recorded`, such as torch.softmax,
+    us."""
     compared: dict[str, Choice]
     """The tutorial's launch of `softmax`, and each kernel's own default."""
     exhaustive: Cost
-    """Measuring every configuration, as an autotuner does."""
+    """The cost of measuring every configuration, as an autotuner does."""
     spent: Cost
-    """Measuring what was measured."""
+    """The cost of what was measured."""
     table: pd.DataFrame = field(compare=False, repr=False)
     """Every configuration, the best predicted first, with the columns of a sweep."""
     less_work: tuple[str, ...] = ()
-    """What is said of the configurations that leave a part of the work undone."""
+    """Sentences about the configurations that leave a part of the work undone."""
 
     @property
     def basis(self) -> str:
-        """What the predictions rest on."""
+        """The basis of the predictions."""
         rows = self.table[self.table["predicted_us"].notna()]
         return str(rows["basis"].iloc[0])
 
     @property
     def error(self) -> float:
-        """By which share predicted times must differ to be told apart."""
+        """The share by which predicted times must differ to be distinguished."""
         return ratio_error(self.basis, self.best_predicted.bound)
 
     @property
@@ -255,7 +257,7 @@ def _answer(tuning: Tuning) -> Iterator[str]:
 
 
 def _close(tuning: Tuning) -> Iterator[str]:
-    """Say how many configurations no prediction tells from the best, and no measurement did."""
+    """Say how many unmeasured configurations are too close to the best to be told apart."""
     error, best = tuning.error, tuning.best_predicted.predicted_us
     others = [one for one in _ranked(tuning)[1:] if one.us is None]
     close = sum(one.predicted_us / best - 1 < error for one in others)
@@ -266,7 +268,7 @@ def _close(tuning: Tuning) -> Iterator[str]:
 
 
 def _ranked(tuning: Tuning) -> list[Choice]:
-    """Return the configurations whose predicted times are set against each other, in order."""
+    """Return the configurations whose predicted times are ranked, in order."""
     rows = tuning.table[tuning.table["predicted_us"].notna() & tuning.table["ranked"]]
     return [choice_of(row) for row in rows.to_dict("records")]
 
@@ -284,7 +286,7 @@ def _headers(knobs: Sequence[str]) -> tuple[str, ...]:
 
 
 SHORT = {"BLOCK_SIZE": "block", "num_warps": "warps", "num_stages": "stages"}
-"""What a header calls a setting that every reader knows."""
+"""Short headers for settings that every reader knows."""
 
 
 def _knobs(tuning: Tuning) -> list[str]:

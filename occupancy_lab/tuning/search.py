@@ -1,4 +1,4 @@
-"""`tune`: compile every configuration, rank them by prediction, and measure the best if asked."""
+"""`tune`: compiles all configurations, ranks them by prediction, and may measure the best."""
 
 from __future__ import annotations
 
@@ -80,29 +80,29 @@ def tune(  # noqa: PLR0913 - one argument per option of the command line
 
     Args:
         cols: Columns of the matrix.
-        rows: Rows of it.
+        rows: Rows of the matrix.
         dtype: float32, float16 or bfloat16, or torch's dtype.
-        kernel: Kernels that do the same, as `explain` takes one; several as a list or with commas.
-            None named takes those of softmax.
-        gpu: The GPU; None takes the one at hand, or an H100 where there is none.
-        triton: A Triton, as `explain` takes it.
-        num_warps: Warps per program; none takes what compiles in a moment.
-        num_stages: Stages of the loop of a persistent kernel; none takes 1 to 4.
+        kernel: Kernels that do the same, each as in `explain`; several as a list or with commas.
+            The default is the softmax kernels.
+        gpu: The GPU; None means the GPU of this machine, or an H100 without one.
+        triton: A Triton, as in `explain`.
+        num_warps: Warps per program; the default is what compiles quickly.
+        num_stages: Stages of the loop of a persistent kernel; the default is 1 to 4.
         options: Further compiler options of every launch: "maxnreg=64".
-        measure: Whether to launch the best on the GPU of this machine.
-        top: How many of them.
-        runs: Launches timed of each, at the least.
+        measure: Whether to launch the best configurations on the GPU of this machine.
+        top: How many configurations to launch.
+        runs: The least number of timed launches of each.
         compile_timeout: Seconds that a compile, or the import of a kernel's file, may take; None
-            waits.
+            means no limit.
         cache: Whether to use the store of compiled resources.
-        journal: Where measurements are kept as they come; None keeps them nowhere.
+        journal: Where measurements are kept as they come in; None keeps none.
         retry_failed: Whether to compile again what the store says cannot be compiled.
-        progress: Called with the compiles done and to do.
-        measuring_progress: Called with the configurations measured and to measure.
+        progress: Called with the number of finished compiles and the number of all.
+        measuring_progress: Called with the number of measured configurations and of all.
 
     Raises:
-        InputError: what is asked for makes no sense, nothing can be predicted, or there is no GPU
-            to measure on.
+        InputError: an argument is invalid, nothing can be predicted, or there is no GPU to measure
+            on.
         UnfinishedError: Ctrl-C; it has the table of what is finished.
     """
     problem = chosen_problem(rows, cols, dtype)
@@ -164,11 +164,11 @@ def _tuned_gpu(asked: AskedGpus | None, *, measure: bool) -> tuple[Gpu, tuple[st
 
 
 def tune_launches(*, runs: Integer = DEFAULT_RUNS, **asked: Any) -> Tunings:
-    """Return the launches that are *asked*, as `explain` takes them, by their predicted time.
+    """Return the launches that are *asked*, as for `explain`, ranked by predicted time.
 
-    Each GPU has a ranking of its own; *runs* are the launches that measuring each would time.
+    Each GPU has its own ranking; *runs* is how many launches measuring each would time.
 
-    Raises InputError where no time is predicted of any launch; the message says why.
+    Raises InputError if no launch has a predicted time; the message says why.
     """
     from occupancy_lab.explaining.dry_run import explain_launch
 
@@ -202,10 +202,10 @@ def _check_predicted(table: pd.DataFrame, gpu: Gpu) -> None:
 
 
 def _ranked(table: pd.DataFrame) -> pd.DataFrame:
-    """Return *table* with the best predicted first, and what has no time last.
+    """Return *table* with the best predicted rows first, and rows without a time last.
 
-    The column `ranked` says which predicted times are set against each other; the others follow.
-    The best has the range of a launch that is chosen.
+    Rows whose column `ranked` is false follow the ranked ones. The best row has the range of a
+    launch that is chosen.
     """
     ranked: Any = table.get("whole_work", default=True)
     table = table.assign(ranked=ranked)
@@ -218,7 +218,7 @@ def _ranked(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _with_recorded(table: pd.DataFrame, tasks: Sequence[Asked]) -> pd.DataFrame:
-    """Return *table* with a column of the times that were recorded; without where none was."""
+    """Return *table* with a column of recorded times, if there are any."""
     import pandas as pd
 
     found = [
@@ -245,7 +245,7 @@ def _tuning(  # noqa: PLR0913 - what a tuning is made of
     tutorial: Sequence[Record] = (),
     less_work: tuple[str, ...] = (),
 ) -> Tuning:
-    """Return what a ranked *table* of launches on *gpu* says; *tasks* are those of a matrix.
+    """Return the tuning in a ranked *table* of launches on *gpu*; *tasks* are those of a matrix.
 
     *tutorial* has the record of the tutorial's kernel, if it is among them; *less_work* says which
     launches do less than others.
@@ -283,7 +283,7 @@ def _is_default(task: Asked) -> bool:
 def _compared(
     predicted: pd.DataFrame, tasks: Sequence[Asked], tutorial: Sequence[Record]
 ) -> Iterator[tuple[str, Choice]]:
-    """Return what each kernel's author would launch, and the tutorial's launch, where predicted."""
+    """Return the predicted launches of each kernel's author, and the tutorial's launch."""
     for row, task in zip(predicted.to_dict("records"), tasks, strict=False):
         if not _is_default(task):
             continue

@@ -1,13 +1,13 @@
-"""What a kernel's source says to tuning: which kernel it is, and what else may be tried of it.
+"""What tuning learns from a kernel's source: the kernel's identity, and what else may be tried.
 
-Which kernel it is is a digest of all source that Triton would compile it from. Triton's own
-`cache_key` has the line at which a function starts and the source of Triton's library too. Neither
-says that a kernel is another one, so that a file made with one Triton, or before a line was added
-above the kernel, would be of no use: both are left out.
+The identity is a digest of all source from which Triton would compile the kernel. Triton's own
+`cache_key` also covers the line at which a function starts and the source of Triton's library.
+Neither makes another kernel, but with them a file would be useless under another Triton, or once a
+line is added above the kernel. The digest leaves both out.
 
-A tile is changed only where the configurations given have several sizes of it: that is the author's
-word that the kernel is right with any. That a launch with another one still reads and writes the
-same is checked where it is counted.
+A tile is changed only if the given configurations have several sizes of it: with them the author
+vouches that the kernel is right with any size. That a launch with another size still reads and
+writes the same is checked where it is counted.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ PLAIN = (bool, int, float, str)
 def source_digest(kernel: Any) -> str:
     """Return a digest of the source of *kernel*, with or without autotune and heuristics.
 
-    The functions of Triton that it calls, and theirs, are part of it, and so are the constants of
-    modules and of functions around it that any of them uses. Comments count, as in Triton's key.
+    It covers the Triton functions that the kernel calls, directly or not, and the constants of
+    modules and of enclosing functions that any of them uses. Comments count, as in Triton's key.
     """
     hasher = hashlib.sha256()
     for text in _texts(innermost(kernel), set()):
@@ -48,7 +48,7 @@ def source_digest(kernel: Any) -> str:
 
 
 def _texts(function: Any, seen: set[int]) -> Iterator[str]:
-    """Return the source of *function* and of what it uses, in the order in which it names them."""
+    """Return the source of *function* and of everything it uses, in the order of the names."""
     seen.add(id(function))
     source = source_of(function)
     yield source
@@ -64,13 +64,13 @@ def _texts(function: Any, seen: set[int]) -> Iterator[str]:
 
 
 def _is_function(value: Any) -> bool:
-    """Tell whether it is a function of the user's that Triton compiles or evaluates."""
+    """Return whether *value* is a user's function that Triton compiles or evaluates."""
     function = getattr(value, "fn", None)
     return inspect.isfunction(function) and not str(function.__module__).startswith("triton.")
 
 
 def _used(tree: ast.AST, scope: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Return what *tree* finds outside of itself, by the names under which it does, each once."""
+    """Return the outside objects that *tree* uses, each with its name."""
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
     own = {node.id for node in names if not isinstance(node.ctx, ast.Load)}
     own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
@@ -91,21 +91,21 @@ def _used(tree: ast.AST, scope: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 TILES = (16, 2**16)
 WARPS = (1, 16)
 STAGES = (1, 7)
-"""The least and the most of each that are tried."""
+"""The least and the most of each setting that are tried."""
 
 
 def autotuner_of(kernel: Any) -> Any | None:
-    """Return the autotuner of *kernel*, which heuristics may be around; None where it has none."""
+    """Return the autotuner of *kernel*, which heuristics may enclose; None if it has none."""
     while triton_class(kernel) == "Heuristics":
         kernel = kernel.fn
     return kernel if triton_class(kernel) == "Autotuner" else None
 
 
 def as_compared(kernel: Any) -> Any:
-    """Return *kernel* as its own author has it configured: without `tuned`, and nothing ranked.
+    """Return *kernel* as its author configured it: without `tuned` and without ranking.
 
-    What the package's own hooks drop and rank is by the GPU at hand; an early_config_prune of the
-    author's says what is right.
+    The package's own hooks drop and rank for this machine's GPU; an author's early_config_prune
+    stays, because it says what is right.
     """
     kernel = getattr(kernel, "untuned", kernel)
     if triton_class(kernel) not in {"Autotuner", "Heuristics"}:
@@ -120,7 +120,7 @@ def as_compared(kernel: Any) -> Any:
 
 
 def without_autotuner(kernel: Any) -> Any:
-    """Return *kernel* with its heuristics alone, for launches whose configuration is given."""
+    """Return *kernel* with only its heuristics, for launches whose configuration is given."""
     if triton_class(kernel) == "Autotuner":
         return without_autotuner(kernel.fn)
     if triton_class(kernel) != "Heuristics":
@@ -131,7 +131,7 @@ def without_autotuner(kernel: Any) -> Any:
 
 
 def free_tiles(kernel: Any, configs: Sequence[Settings]) -> list[str]:
-    """Return the tiles of *kernel* that have several sizes among *configs*, all powers of two."""
+    """Return the tiles of *kernel* that have several sizes in *configs*, all powers of two."""
     found = []
     for name in sorted(tile_names(innermost(kernel))):
         sizes = {one.get(name) for one in configs}
@@ -141,11 +141,11 @@ def free_tiles(kernel: Any, configs: Sequence[Settings]) -> list[str]:
 
 
 def neighbours(config: Settings, tiles: Sequence[str]) -> Iterator[Settings]:
-    """Return the configurations that differ from *config* in one step, or in two that go together.
+    """Return the configurations that differ from *config* in one step, or in two combined steps.
 
-    A step doubles or halves a tile or the warps, or is a stage more or less; together go a tile and
-    the warps, and a tile and another one the other way round. *config* has num_warps and
-    num_stages.
+    A step doubles or halves a tile or the warps, or adds or removes a stage. Two steps are combined
+    for a tile and the warps in the same direction, and for two tiles in opposite directions.
+    *config* has num_warps and num_stages.
     """
     for stages in (config["num_stages"] - 1, config["num_stages"] + 1):
         if STAGES[0] <= stages <= STAGES[1]:
@@ -162,17 +162,17 @@ def neighbours(config: Settings, tiles: Sequence[str]) -> Iterator[Settings]:
 
 
 def _scaled(config: Settings, name: str, *, up: bool) -> Settings | None:
-    """Return *config* with twice *name* or half of it; None where that is not tried."""
+    """Return *config* with *name* doubled or halved, or None if that is not tried."""
     least, most = WARPS if name == "num_warps" else TILES
     value = config[name] * 2 if up else config[name] // 2
     return {**config, name: value} if least <= value <= most else None
 
 
 def larger(size: Size, configs: Sequence[Settings], tiles: Sequence[str]) -> Size | None:
-    """Return a size of which no tile of *configs* holds a half; None where *size* is one.
+    """Return a size with at least twice any tile of *configs*; None if *size* already has.
 
-    Its numbers are odd multiples, so that they divide by 16 where those of *size* do, for which
-    Triton compiles the same.
+    Its numbers are odd multiples of those of *size*, so that 16 divides the same ones, and Triton
+    compiles the same binary.
     """
     numbers = [value for value in size.values() if type(value) is int and value > 0]
     largest = max((one[name] for one in configs for name in tiles), default=0)

@@ -1,8 +1,8 @@
-"""`tuned`: launches a kernel with what `tune --output` chose, and times nothing.
+"""`tuned`: launches a kernel with the choices of `tune --output`, without timing anything.
 
-A launch that was made before finds its configuration by one look into a dictionary. What the file
-does not answer is launched without it, and a warning says so once. To torch.compile, and to what
-else knows Triton's Autotuner, it is one whose `early_config_prune` leaves one configuration.
+A repeated launch finds its configuration by one dictionary lookup. Launches that the file does not
+cover are made without it, and a warning says so once. For torch.compile, and for other users of
+Triton's Autotuner, it is an Autotuner whose `early_config_prune` leaves one configuration.
 """
 
 from __future__ import annotations
@@ -36,29 +36,29 @@ if TYPE_CHECKING:
     from occupancy_lab.tuning.tuned_file import TunedLaunch
 
 NOT_PASSED = inspect.Parameter.empty
-"""What stands for an argument that a launch does not pass."""
+"""Stands for an argument that a launch does not pass."""
 NO_GPU = -1
-"""What stands for the number of the GPU where Triton has no driver."""
+"""Stands for the GPU's number if Triton has no driver."""
 
 
 class UntunedWarning(UserWarning):
-    """A launch does not take its configuration from the file of `tune --output`; it says why."""
+    """A launch does not take its configuration from the file of `tune --output`; says why."""
 
 
 def tuned(file: str | Path) -> Callable[[Any], Tuned]:
     """Return a decorator that launches a kernel of Triton with the configurations of *file*.
 
-    It stands in place of `@triton.autotune` or above it, and nothing is timed. A size that is not
-    in the file takes the choice of the nearest one. What the file does not answer (it is another
-    kernel's, the kernel has changed, or the GPU, a dtype or a constexpr is none of the file's) is
-    launched by the autotuner or, without one, with the first configuration, and an UntunedWarning
-    says so once.
+    It replaces `@triton.autotune` or stands above it, and nothing is timed. A size that is not in
+    the file takes the choice of the nearest size. The file does not cover a launch if it is for
+    another kernel, if the kernel has changed, or if it lacks the GPU, a dtype or a constexpr of the
+    launch. Then the autotuner launches or, without one, the first configuration is launched, and an
+    UntunedWarning says so once.
 
-    Several decorators, one above the other, take the first of their files that has the launch.
+    If several decorators are stacked, the first file that covers the launch is used.
 
     Args:
         file: What `occupancy-lab tune --output` wrote; a relative path starts at the folder of the
-            file that has the kernel. It is read when the kernel is decorated.
+            kernel's file. It is read when the kernel is decorated.
     """
 
     def decorate(kernel: Any) -> Tuned:
@@ -77,14 +77,14 @@ def tuned(file: str | Path) -> Callable[[Any], Tuned]:
 class _Way:
     run: Callable[..., Any]
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What is passed besides what the launch line passes."""
+    """The values passed in addition to the launch line's arguments."""
     pre_hook: Callable[[dict[str, Any]], Any] | None = None
     config: Any = None
-    """Triton's Config of it; None where there is none, or an autotuner chooses."""
+    """Triton's Config; None without one, or if an autotuner chooses."""
     only: Mapping[str, Any] | None = None
-    """What a launch has to pass for this, as `TunedLaunch.only`; None: anything."""
+    """The numbers that a launch must pass, as in `TunedLaunch.only`; None accepts any."""
     elsewhere: _Way | None = None
-    """How any other is made."""
+    """The way of any other launch."""
 
 
 class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
@@ -92,7 +92,7 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
 
     def __init__(self, kernel: Any, file: str | Path) -> None:
         self.untuned = getattr(kernel, "untuned", kernel)
-        """The kernel, with its own autotuner where it has one."""
+        """The kernel, with its own autotuner if it has one."""
         self._author: Any = self.untuned if isinstance(self.untuned, Autotuner) else None
         self._own: Any = kernel if isinstance(kernel, Autotuner) else None
         self._jit = innermost(kernel)
@@ -115,7 +115,7 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
             prune_configs_by={"early_config_prune": _pruning(self, self._file, self._own)},
         )
         self._first = len(self.configs) - len(self._chosen)
-        """The place of the first configuration of the file."""
+        """The index of the file's first configuration."""
         self._ways: dict[tuple[Any, ...], _Way] = {}
         self._warned: set[str] = set()
         places = {name: place for place, name in enumerate(self.arg_names)}
@@ -124,7 +124,7 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
         self._tensors = [(places.get(name, len(places)), name) for name in self._file.tensors]
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        """Launch it, as `kernel[grid](...)` does."""
+        """Launch the kernel, as `kernel[grid](...)` does."""
         passed = len(args)
         key: list[Any] = [_device()]
         for place, name in self._values:
@@ -152,13 +152,13 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
         return {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
 
     def _which(self, way: _Way, named: Mapping[str, Any]) -> _Way:
-        """Return *way*, or how a launch of what is *named* is made elsewhere."""
+        """Return *way*, or its alternative if the launch does not pass what *way* requires."""
         if way.only is None or _passes({**self._defaults, **named}, way.only, way.settings):
             return way
         return cast("_Way", way.elsewhere)
 
     def _first_run(self, key: list[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Find out how to launch, keep it for what has the same *key*, and launch so."""
+        """Find out how to launch, keep that for launches with the same *key*, and launch."""
         device, *told = key
         named = self._named(args, kwargs)
         found = self._way(device, told, named)
@@ -171,13 +171,13 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
         except (OutOfResources, CompilationError, PTXASError) as error:
             if isinstance(found, str) or self._own is None:
                 raise
-            said = next(iter(str(error).strip().splitlines()), "")
-            why = f"{way.settings} cannot be launched: {type(error).__name__}: {said}"
+            reason = next(iter(str(error).strip().splitlines()), "")
+            why = f"{way.settings} cannot be launched: {type(error).__name__}: {reason}"
             self._ways[tuple(key)] = self._fallback(why, device, named)
             return self.run(*args, **kwargs)
 
     def _way(self, device: int, told: Sequence[Any], named: Mapping[str, Any]) -> _Way | str:
-        """Return how the file has a launch made, or why it does not say."""
+        """Return how the file launches, or why it does not cover the launch."""
         found = self._find(device, told)
         if isinstance(found, str):
             return found
@@ -195,7 +195,7 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
     def _way_of(
         self, settings: Mapping[str, Any], named: Mapping[str, Any], *, is_near: bool
     ) -> _Way | str:
-        """Return how a launch is made with a configuration of the file, or why it cannot be."""
+        """Return how to launch with a configuration of the file, or why that is not possible."""
         config = self.configs[self._place(settings)]
         if is_near and not self._is_left(config, named):
             return "its early_config_prune drops what was chosen at the nearest size"
@@ -206,15 +206,15 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
         return _Way(self.fn.run, settings, next(iter(hooks), None), config)
 
     def _place(self, settings: Mapping[str, Any]) -> int:
-        """Return the place in `configs` of a configuration of the file."""
+        """Return the index in `configs` of a configuration of the file."""
         return self._first + self._chosen.index(settings)
 
     def place_of(self, *told: Any, named: Mapping[str, Any] | None = None) -> int | None:
-        """Return the place in `configs` of what is chosen for a launch; None if none is, and warn.
+        """Return the index in `configs` of the choice for a launch; without one warn, return None.
 
-        *told* are the values of its sizes and constexprs, and the dtypes of its tensors; *named*
-        is all that it passes, with the grid, where that is known. Where there is no GPU, nothing
-        is launched, and there is nothing to warn of.
+        *told* are the values of its sizes and constexprs, and the dtypes of its tensors; *named* is
+        everything that it passes, with the grid, if that is known. Without a GPU nothing is
+        launched, so there is no warning.
         """
         device = _device()
         settings: Mapping[str, Any] | str
@@ -231,9 +231,9 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
         return None
 
     def _find(self, device: int, told: Sequence[Any]) -> tuple[TunedLaunch, bool] | str:
-        """Return what the file has for a launch that is *told* as `place_of` takes it.
+        """Return the file's choice for a launch and whether it is for another size, or why not.
 
-        With it comes whether it was chosen at another size; or else why there is none.
+        *told* is as in `place_of`.
         """
         if self._not_mine:
             return self._not_mine
@@ -261,7 +261,7 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
         return choice, choice.sizes != sizes
 
     def _unfit(self, settings: Mapping[str, Any]) -> str:
-        """Return which setting an autotuner's launch cannot have, or lacks; "" where there is none.
+        """Return which setting an autotuner's launch cannot have, or lacks; "" if there is none.
 
         Only a file that was changed by hand has such a configuration.
         """
@@ -283,22 +283,22 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
 
     @cached_property
     def _not_mine(self) -> str:
-        """Why nothing of the file is launched; "" where it is this kernel's."""
+        """Why no launch of this kernel uses the file; "" if the file is this kernel's."""
         name = self._jit.__name__
         if self._unreadable:
             return self._unreadable
         if self._file.kernel != name:
             return f"the file is of the kernel {self._file.kernel}"
-        # Not before now: what a kernel calls may be defined after it.
+        # The digest is made only now, because functions may be defined after the kernel.
         if self._file.digest != source_digest(self._jit):
             return f"{name} has changed since the file was written"
         return ""
 
     def _gpu(self, device: int) -> str:
-        """Return the key of the GPU that is launched on.
+        """Return the key of the GPU on which kernels launch.
 
-        In a dry run it is the one that was asked for. Where Triton compiles for another that is
-        not here, or for an architecture, it is the first of its target in the file.
+        In a dry run it is the GPU that was asked for. If Triton compiles for a GPU that is not
+        here, or for an architecture, it is the first GPU of that target in the file.
         """
         if device == NO_GPU:
             return "none"
@@ -313,7 +313,7 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
         return next(iter([*same, *alike]), name)
 
     def _is_left(self, config: Any, named: Mapping[str, Any]) -> bool:
-        """Tell whether the autotuner's own early_config_prune leaves *config* for a launch."""
+        """Return whether the autotuner's own early_config_prune keeps *config* for a launch."""
         prune = None if self._author is None else self._author.early_config_prune
         if prune is None or prune is early_config_prune:  # which drops what would be slow
             return True
@@ -322,9 +322,9 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
         return any(_same(one, config) for one in prune([config], arguments, **others))
 
     def _fallback(self, why: str, device: int, named: Mapping[str, Any] | None) -> _Way:
-        """Return how to launch without the file, and say *why* if that was not said before.
+        """Return how to launch without the file, and warn with *why* unless that was done before.
 
-        Raises InputError where no configuration is known and a launch of what is *named* needs one.
+        Raises InputError if no configuration is known and the launch with *named* needs one.
         """
         config = self.configs[0]
         if self._own is not None and device != NO_GPU:
@@ -338,15 +338,15 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
         else:
             way, then = _Way(self.fn.run), "it is launched as it is"
             self._check_complete(why, named)
-        # Another file beneath may have the launch, and says so itself where it has not.
+        # Another file beneath may cover the launch, and warns itself if it does not.
         if why not in self._warned and not isinstance(self._own, Tuned):
             self._warned.add(why)
-            said = f"{self._jit.__name__} is not launched by {self._path}: {why}; {then}"
-            warnings.warn(said, UntunedWarning, stacklevel=5)
+            message = f"{self._jit.__name__} is not launched by {self._path}: {why}; {then}"
+            warnings.warn(message, UntunedWarning, stacklevel=5)
         return way
 
     def _check_complete(self, why: str, named: Mapping[str, Any] | None) -> None:
-        """Raise InputError where a launch of what is *named* lacks a constexpr."""
+        """Raise InputError if a launch with *named* lacks a constexpr."""
         if named is None or self.fn is not self._jit:
             return
         parameters = getattr(self._jit, "params", ())
@@ -368,8 +368,8 @@ def _device() -> int:
 def _pruning(tuner: Tuned, file: TunedFile, own: Any) -> Callable[..., list[Any]]:
     """Return the `early_config_prune` of *tuner*, which torch.compile can trace.
 
-    It takes what `chosen` returns and does not look inside. A size that torch.compile leaves open
-    is made a number, for which it compiles a graph.
+    torch.compile takes the result of `chosen` without looking inside. A size that torch.compile
+    leaves symbolic is made a number, for which it compiles a graph.
     """
     values, tensors = [*file.sizes, *file.constexprs], [*file.tensors]
     others = 1 if own is None else len(own.configs)
@@ -390,7 +390,7 @@ def _pruning(tuner: Tuned, file: TunedFile, own: Any) -> Callable[..., list[Any]
         ]
         passed = [given.get(name) for name in tensors]
         told += [getattr(one, "dtype", one) for one in passed]  # `warmup` may be given a dtype
-        # torch.compile knows no grid.
+        # torch.compile passes no grid.
         place = tuner.place_of(*told, named=given) if "grid" in kwargs else chosen(*told)
         if place is not None:
             return [configs[place]]
@@ -407,7 +407,7 @@ def _config(settings: Mapping[str, Any]) -> Any:
 
 
 def _passes(named: Mapping[str, Any], only: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
-    """Tell whether a launch of what is *named* has the numbers and the grid of *only*."""
+    """Return whether a launch with *named* has the numbers and the grid of *only*."""
     grid = named.get("grid")
     grid = grid({**named, **settings}) if callable(grid) else grid
     sizes = [*grid] if isinstance(grid, tuple | list) else [grid]
@@ -431,7 +431,7 @@ def _value(value: Any) -> Any:
 
 
 def _triton_dtype(dtype: Any) -> str | None:
-    """Return Triton's name of the dtype of a tensor; None of what is no tensor that it takes."""
+    """Return Triton's name for a tensor's dtype, or None if Triton does not take it."""
     try:
         return None if dtype is None else TRITON_DTYPES[dtype_name(dtype)]
     except InputError:

@@ -1,6 +1,6 @@
-"""What `tune --output` writes and `tuned` launches by: a kernel's configurations, by GPU and size.
+"""The file that `tune --output` writes and `tuned` reads: configurations by GPU and size.
 
-It is JSON. docs/tuning.md describes each name in it, and a change of their meaning raises VERSION.
+It is JSON. docs/tuning.md describes each name in it; a change of a name's meaning raises VERSION.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ FORMAT, VERSION = "occupancy-lab tuned", 2
 
 STOPPED = "The search stopped at its limit of compiles, and has not tried all that it would have."
 Size: TypeAlias = Mapping[str, Any]
-"""The arguments that tell one launch of a kernel from another, by name."""
+"""The arguments that distinguish launches of a kernel, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class TunedLaunch:
-    """The configuration that is predicted to be the fastest at one size on one GPU."""
+    """The configuration that is predicted to be fastest at one size on one GPU."""
 
     sizes: Size
     config: Mapping[str, Any]
-    """The constexprs and compiler options that a launch is to pass, by name."""
+    """The constexprs and compiler options to pass, by name."""
     predicted_us: float
     predicted_low_us: float | None
     predicted_high_us: float | None
     bound: str
     """The part of the time that would take longest alone."""
     only: Mapping[str, Any] | None = None
-    """Where a search chose a tile of its own: the whole numbers that the kernel was passed, and the
-    grid as a list, when it was seen to do what it has to. None: its author says so of any."""
+    """If a search chose a tile of its own: the integers that were passed, and the grid as a list,
+    when the launch was checked to do its work. None: the author vouches for any numbers."""
     elsewhere: Mapping[str, Any] = field(default_factory=dict)
-    """The best that the kernel's author has, for every launch that is another than `only` says."""
+    """The author's best configuration, for every launch that differs from `only`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class LeftOut:
     gpu: str
     reason: str
     sizes: Size | None = None
-    """None: no size on this GPU."""
+    """None means that no size on this GPU has a choice."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -61,26 +61,26 @@ class TunedFile(Answer):
 
     kernel: str
     digest: str
-    """What `source_digest` says of the kernel."""
+    """The kernel's `source_digest`."""
     triton: str
-    """The Triton that compiled what was compared."""
+    """The Triton that compiled the configurations."""
     sizes: tuple[str, ...]
-    """The arguments that a launch is told by."""
+    """The arguments that distinguish launches."""
     tensors: Mapping[str, str]
-    """Triton's name of the dtype of each tensor that is passed, by the names of arguments."""
+    """The dtype of each tensor that is passed, by Triton's names, by argument."""
     constexprs: Mapping[str, Any]
-    """The constexprs that the launch line passes itself, each with its only value."""
+    """The constexprs that the launch line itself passes, each with its only value."""
     gpus: Mapping[str, tuple[TunedLaunch, ...]]
-    """What to launch, by the key of the GPU."""
+    """The choices by the GPU's key."""
     basis: Mapping[str, str] = field(default_factory=dict)
-    """What the times rest on, by the key of the GPU."""
+    """The basis of the times, by the GPU's key."""
     left_out: tuple[LeftOut, ...] = field(default=())
     stopped: tuple[str, ...] = ()
-    """The keys of GPUs for which a search stopped before it had tried all that it would have."""
+    """The keys of GPUs whose search stopped at its limit."""
 
     @property
     def configs(self) -> list[Mapping[str, Any]]:
-        """Every configuration, each once; the first is one of the author's."""
+        """Every configuration once; the first is one of the author's."""
         found: list[Mapping[str, Any]] = []
         for one in (one for launches in self.gpus.values() for one in launches):
             for config in (*filter(None, [one.elsewhere]), one.config):
@@ -89,23 +89,23 @@ class TunedFile(Answer):
         return found
 
     def choice(self, gpu: str, size: Size) -> TunedLaunch | None:
-        """Return what to launch at *size* on *gpu*: what was chosen there, or at the nearest size.
+        """Return the choice at *size* on *gpu*, or at the nearest size.
 
-        The nearest has the least sum of squares of the differences of its numbers' logarithms, and
-        the same of everything that is no number; the first of several. None where there is none.
+        The nearest size has the smallest sum of squared differences of its numbers' logarithms, and
+        equal values otherwise; of several, the first. Return None if there is none.
         """
         near = [(_distance(one.sizes, size), one) for one in self.gpus.get(gpu, ())]
         distance, found = min(near, key=lambda one: one[0], default=(math.inf, None))
         return found if distance < math.inf else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as the values of the JSON."""
+        """Return the values of the JSON."""
         values = dataclasses.asdict(self)
         values["kernel"] = {"name": values["kernel"], "digest": values.pop("digest")}
         return {"format": FORMAT, "version": VERSION, **values}
 
     def to_document(self) -> Document:
-        """Return what is launched at each size on each GPU, in words."""
+        """Return the choices for each size and GPU in words."""
         sizes = count(len({str(one.sizes) for ones in self.gpus.values() for one in ones}), "size")
         titles = [find_gpu(key).title for key in self.gpus]
         sections = [
@@ -130,7 +130,7 @@ class TunedFile(Answer):
 
     @classmethod
     def of(cls, values: Any, name: str) -> TunedFile:
-        """Return what the *values* of the JSON *name* say; InputError where it is no such file."""
+        """Return the file with the *values* of the JSON *name*; InputError if they are invalid."""
         if not isinstance(values, dict) or values.get("format") != FORMAT:
             refuse(f"{quoted(name)} is no file that `occupancy-lab tune --output` wrote")
         if values.get("version") != VERSION:
@@ -164,7 +164,7 @@ class TunedFile(Answer):
 
     @classmethod
     def read(cls, path: str) -> TunedFile:
-        """Return what the file at *path* says; InputError where it cannot be read."""
+        """Return the file at *path*; InputError if it cannot be read."""
         name = Path(path).name
         return cls.of(read_json(read_given(path), name), name)
 
@@ -187,7 +187,7 @@ def _answer(file: TunedFile) -> Iterator[str]:
 
 
 def _table(sizes: Sequence[str], launches: Sequence[TunedLaunch]) -> Table:
-    """Return a table of *launches*, a row each, with the settings in which they differ."""
+    """Return a table of *launches*, one row each, with the settings in which they differ."""
     names = _settings(launches, alike=False)
     several = not any(_range(launches))
     rows = []
@@ -203,7 +203,7 @@ def _table(sizes: Sequence[str], launches: Sequence[TunedLaunch]) -> Table:
 
 
 def _range(launches: Sequence[TunedLaunch]) -> Iterator[str]:
-    """Say in which range the times of all *launches* are, where it is as wide for each."""
+    """Say the range of the times of *launches*, if it is equally wide for all."""
     shares = {
         (
             f"{one.predicted_low_us / one.predicted_us:.2f}",
@@ -218,7 +218,7 @@ def _range(launches: Sequence[TunedLaunch]) -> Iterator[str]:
 
 
 def _only(launches: Sequence[TunedLaunch]) -> Iterator[str]:
-    """Say how many of *launches* are not for every other size."""
+    """Say how many of *launches* do not apply to other sizes."""
     if searched := sum(one.only is not None for one in launches):
         yield (
             f"At {count(searched, 'size')} a block was chosen that only the search tried: a launch"
@@ -227,7 +227,7 @@ def _only(launches: Sequence[TunedLaunch]) -> Iterator[str]:
 
 
 def _settings(launches: Sequence[TunedLaunch], *, alike: bool) -> list[str]:
-    """Return the names of the settings that are alike in all *launches*, or of all others."""
+    """Return the names of the settings that are equal in all *launches*, or those that differ."""
     names = dict.fromkeys(name for one in launches for name in one.config)
     values = {name: {repr(one.config.get(name)) for one in launches} for name in names}
     return [name for name in names if (len(values[name]) == 1) is alike]
@@ -241,7 +241,7 @@ def _alike(launches: Sequence[TunedLaunch]) -> Iterator[str]:
 
 
 def _distance(one: Size, other: Size) -> float:
-    """Return how far two sizes are apart, in octaves squared; infinity where a name differs."""
+    """Return the distance of two sizes, in octaves squared; infinity if other values differ."""
     found = 0.0
     for name, value in one.items():
         if _is_number(value) and _is_number(other[name]):

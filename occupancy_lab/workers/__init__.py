@@ -1,1 +1,1 @@
-"""Processes that work for this one: a child that answers lines, messages, signals."""
+"""Child processes that answer lines, the messages to them, and signals."""

@@ -1,12 +1,12 @@
-"""A process that answers lines with lines, which can be timed out and killed, and may die.
+"""A child process that answers lines with lines, can be timed out and killed, and may die.
 
-A process pool of multiprocessing's kind would do on one machine, but a Dask worker is a daemon and
-may have no such children, another Triton needs another interpreter, and a GPU that is lost is lost
-to its process for good; a plain child serves all.
+A multiprocessing pool would do on one machine, but a Dask worker is a daemon and may not have such
+children, another Triton needs another interpreter, and a GPU that is lost is lost to its whole
+process. A plain child process works for all of these.
 
-Each child has a process group and a temporary folder of its own. Both are gone when it ends: what
-it started, as the ptxas of a compile, and what that left. Questions and answers are frozen values
-as lines of JSON, what compilers print is captured, and tasks are distributed over children.
+Each child has its own process group and temporary folder. When it ends, everything that it started,
+such as ptxas, and the files that it left are removed. Questions and answers are frozen values as
+lines of JSON. What compilers print is captured, and tasks are distributed over children.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ spec = importlib.util.spec_from_file_location(
 package = sys.modules["occupancy_lab"] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(package)
 """
-"""Gives another interpreter this package and nothing else of this environment."""
+"""Code that makes another interpreter load this package and nothing else of this environment."""
 BOOTSTRAP = """
 import importlib, os
 folder = os.environ.get("TMPDIR", "")
@@ -61,24 +61,24 @@ if os.path.basename(folder).startswith("occupancy-lab-child-"):
 {loading}
 importlib.import_module(sys.argv.pop(1)).main()
 """
-"""A child makes its temporary folder itself: a parent that is killed before it has started one
-leaves none behind."""
+"""Code that starts a child. The child makes its temporary folder itself, so that a parent that is
+killed before starting the child leaves no folder behind."""
 START_TIMEOUT = 120.0
-"""Seconds until a process has imported what it needs: torch takes many from a cold disk."""
+"""Seconds until a process has finished its imports: torch takes many from a cold disk."""
 FOLDER = "occupancy-lab-child-"
-"""What the name of a child's temporary folder begins with."""
+"""The prefix of the name of a child's temporary folder."""
 PRINTED = "printed-"
-"""What the name of a file begins with that keeps what is printed in the folder of a child."""
+"""The prefix of the names of files with captured output in a child's folder."""
 DYING = 1.0
-"""Seconds that a process may take to end after its last word: a core may be written."""
+"""Seconds that a process may take to end after its last output: it may write a core."""
 TAIL_BYTES = 65536
-"""The end of a child's standard error that is kept: an error and the stack that LLVM draws."""
+"""How many bytes of a child's standard error are kept: an error and LLVM's stack trace."""
 MOST_BYTES = 1 << 26
-"""An answer of more bytes is none: the measurements of a batch, the longest, have some 1e5."""
+"""The largest valid answer, bytes; the longest answer, a batch's measurements, has some 1e5."""
 MOST_CHARACTERS = 300
-"""A line that is quoted is cut here: it stands in a sentence, or in a cell of a table."""
+"""A quoted line is cut to this length, because it is part of a sentence or a table's cell."""
 AT_ONCE = 1e6
-"""Seconds of one wait; epoll takes 2**31 ms at most, which are 2.1e6."""
+"""The longest single wait, seconds; epoll takes at most 2**31 ms, which are 2.1e6 s."""
 
 
 def command(module: str, *arguments: str, python: str = sys.executable) -> list[str]:
@@ -90,7 +90,7 @@ def command(module: str, *arguments: str, python: str = sys.executable) -> list[
 
 
 def loading() -> str:
-    """Return what has another interpreter load this package."""
+    """Return code that makes another interpreter load this package."""
     import occupancy_lab.kernels
 
     # The package's own folder, and in an editable install the one that kernels/ is in.
@@ -106,12 +106,12 @@ def run(
     stderr: int = subprocess.STDOUT,
     umask: int = -1,
 ) -> subprocess.CompletedProcess[str]:
-    """Return how *command* ended and what it printed, with standard error among it.
+    """Return how *command* ended and what it printed, including standard error.
 
-    *stderr* sends that elsewhere, and *umask* is another than this process's, as subprocess has
-    them. Nothing that it started outlives it.
+    *stderr* redirects standard error, and *umask* replaces this process's, as in subprocess.
+    Nothing that the command started outlives it.
 
-    Raises OSError where it cannot be started, and subprocess.TimeoutExpired after *timeout* s.
+    Raises OSError if it cannot be started, and subprocess.TimeoutExpired after *timeout* s.
     """
     with subprocess.Popen(  # noqa: S603 - a program that the user names or has installed
         command,
@@ -121,7 +121,7 @@ def run(
         text=True,
         errors="replace",
         env=os.environ | dict(environment or {}),
-        start_new_session=True,  # so that all it starts can be ended together
+        start_new_session=True,  # so that everything it starts can be ended together
         umask=umask,
     ) as process:
         try:
@@ -137,7 +137,7 @@ def _kill_group(leader: int) -> None:
 
 
 class Child:
-    """A process that runs a module's `main`, started when first asked and again after it died."""
+    """A process that runs a module's `main`, started when needed and restarted after it died."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class Child:
         python: str = sys.executable,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Run *server*'s `main`, with the interpreter *python* and *environment* added to it."""
+        """Run *server*'s `main`, with the interpreter *python* and the additional *environment*."""
         self._server = server
         self._python = python
         self._environment = environment or {}
@@ -154,10 +154,10 @@ class Child:
         self._asking = threading.Lock()
         self.closed = False
         self.last_words = ""
-        """What a process that died left: the last line it printed, or what ended it."""
+        """The last line printed by a process that died, or what ended it."""
 
     def ask(self, line: str, timeout: float | None = None) -> str | None:
-        """Return the answer to *line*: "" where the process died, None after *timeout* s."""
+        """Return the answer to *line*: "" if the process died, None after *timeout* s."""
         with self._asking:
             if self.closed:
                 return ""
@@ -170,21 +170,21 @@ class Child:
             return answer
 
     def interrupt(self, timeout: float) -> str:
-        """Interrupt what is being answered and return the answer; "" where none comes in time."""
+        """Interrupt the current question and return its answer; "" if none comes in time."""
         process = self._process
         return "" if process is None else process.interrupt(timeout) or ""
 
     def close(self) -> None:
-        """End the process for good, from any thread and in the middle of an answer too."""
+        """End the process for good; any thread may call this, even during an answer."""
         self.closed = True
         self.end()
 
     def end(self) -> None:
-        """Kill the process and all it started; the next question starts another."""
+        """Kill the process and everything it started; the next question starts a new one."""
         process = self._process
         if process is not None:
             process.kill()
-        # Only now: who waits for an answer is woken by the process's end, not by a closed file.
+        # The lock is taken only now: the process's end wakes the thread that waits for an answer.
         with self._asking:
             self._forget()
 
@@ -196,13 +196,13 @@ class Child:
     def _start(self) -> _Process:
         folder = Path(tempfile.gettempdir(), FOLDER + secrets.token_hex(8))
         self._process = process = _Process(self._open(folder), folder)
-        if self.closed:  # meanwhile, by a thread that saw no process to kill
+        if self.closed:  # by another thread, which did not see the process yet
             process.kill()
         process.wait_until_ready()
         return process
 
     def _open(self, folder: Path) -> Opened:
-        """Start the process, with *folder* for its temporary files, which it makes itself."""
+        """Start the process with *folder* for its temporary files, which the process makes."""
         return subprocess.Popen(  # noqa: S603 - the caller's own interpreter
             command(self._server, python=self._python),
             stdin=subprocess.PIPE,
@@ -214,7 +214,7 @@ class Child:
 
 
 class Opened(Protocol):
-    """What subprocess.Popen has of a process."""
+    """The part of subprocess.Popen's interface that is used here."""
 
     pid: int
     stdin: IO[bytes] | None
@@ -222,7 +222,7 @@ class Opened(Protocol):
     stderr: IO[bytes] | None
 
     def wait(self, timeout: float | None = None) -> int:
-        """Return its exit status once it has ended; raise TimeoutExpired after *timeout* s."""
+        """Return the exit status of the ended process; raise TimeoutExpired after *timeout* s."""
 
 
 class _Process:
@@ -251,7 +251,7 @@ class _Process:
         return self._line(timeout)
 
     def _line(self, timeout: float | None) -> str | None:
-        """Return the next line: "" at the end of the output, None where it takes *timeout* s."""
+        """Return the next line, "" at the end of the output, or None after *timeout* s."""
         if self._process.stdout is None:
             return ""
         end = math.inf if timeout is None else time.monotonic() + timeout
@@ -281,7 +281,7 @@ class _Process:
         _kill_group(self.pid)
 
     def end(self, *, died: bool) -> str:
-        """Kill the process and all it started; return the last words of one that *died* itself."""
+        """Kill the process and everything it started; return its last words if it *died*."""
         status = None
         if died:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -315,7 +315,7 @@ def _tail_of(path: Path) -> bytes:
 
 
 def last_line(printed: bytes) -> str:
-    """Return the last error of what LLVM printed, which may draw its stack below, or last line."""
+    """Return LLVM's last error in the output, which may precede a stack trace, or the last line."""
     lines = [line.strip() for line in printed.decode(errors="replace").splitlines()]
     errors = [line for line in lines if re.search(r"\bLLVM ERROR: ", line)]
     line = next(filter(None, reversed(errors or lines)), "")
@@ -325,8 +325,9 @@ def last_line(printed: bytes) -> str:
 def serve(answer: Callable[[str], str]) -> None:
     """Answer each line of standard input with a line, until standard input ends.
 
-    A first line says that the process is ready. Whatever else it prints goes to standard error. It
-    ends with its standard input, so that no work outlives the process that asked for it.
+    The first line says that the process is ready. Other output of the process goes to standard
+    error. The process ends with its standard input, so that no work outlives the process that asked
+    for it.
     """
     signal.signal(signal.SIGHUP, lambda _number, _frame: None)
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -341,10 +342,10 @@ def serve(answer: Callable[[str], str]) -> None:
             line = answer(lines.get())
     except BrokenPipeError:
         _end_alone()
-    except BaseException:  # noqa: BLE001 - whatever it is, the process that asked is told
+    except BaseException:  # noqa: BLE001 - the asking process reads any error
         traceback.print_exc()
     finally:
-        # Python itself would wait for the thread that reads.
+        # Python itself would wait for the reading thread.
         os._exit(1)
 
 
@@ -357,10 +358,10 @@ def _read_lines(lines: queue.SimpleQueue[str]) -> None:
 
 
 def _end_alone() -> None:
-    """End this process, whose parent is gone, with all it started and all that left."""
+    """End this process, whose parent is gone, with everything it started and all files it left."""
     folder = Path(tempfile.gettempdir())
     if os.getsid(0) == os.getpid() and folder.name.startswith(FOLDER):
-        # `serve` heeds no SIGHUP, which ends all others that would still write there.
+        # `serve` ignores SIGHUP, which ends all others that may still write there.
         os.killpg(os.getpgrp(), signal.SIGHUP)
         shutil.rmtree(folder, ignore_errors=True)
         os.killpg(os.getpgrp(), signal.SIGKILL)
@@ -368,7 +369,7 @@ def _end_alone() -> None:
 
 
 def to_line(value: Any) -> str:
-    """Return *value*, a dataclass or a sequence of them, as one line of JSON."""
+    """Return *value*, a dataclass or a sequence of dataclasses, as one line of JSON."""
     return json.dumps(value, default=_plain)
 
 
@@ -381,9 +382,9 @@ def _plain(value: Any) -> Any:
 
 
 def from_line(kind: Any, line: str) -> Any:
-    """Return the value of a *line* that `to_line` made of a *kind*, which may be a union.
+    """Return the value of type *kind*, which may be a union, that `to_line` made *line* of.
 
-    Raises ValueError where the line is no JSON or of another shape.
+    Raises ValueError if the line is no JSON or has another shape.
     """
     try:
         return _reader(kind)(json.loads(line))
@@ -394,7 +395,7 @@ def from_line(kind: Any, line: str) -> Any:
 
 @functools.cache
 def _reader(kind: Any) -> Callable[[Any], Any]:
-    """Return what makes a *kind* of plain JSON: a dataclass, tuple, union, number, text or None."""
+    """Return a function that makes a *kind* from JSON: dataclass, tuple, union, text, number."""
     of = typing.get_args(kind)
     if typing.get_origin(kind) in {typing.Union, types.UnionType}:
         return functools.partial(_one_of, [_reader(one) for one in of])
@@ -460,19 +461,19 @@ def _no(plain: Any, kind: str) -> ValueError:
 
 
 class Printed:
-    """What was printed inside a `captured` block; empty until the block ends."""
+    """The output of a `captured` block; empty until the block ends."""
 
     text = ""
 
 
 @contextlib.contextmanager
 def captured() -> Iterator[Printed]:
-    """Take what is written to file descriptors 1 and 2, sys.stdout and sys.stderr in the block.
+    """Capture what is written to descriptors 1 and 2, sys.stdout and sys.stderr in the block.
 
-    LLVM and MLIR write their diagnostics to the descriptor itself, and Triton prints the whole
-    PTX to sys.stdout, which in a notebook is not the descriptor, where ptxas fails: either would
-    end up in the middle of a JSON document. A child that dies in the block leaves the file, where
-    its last words are read.
+    LLVM and MLIR write diagnostics directly to the descriptor. If ptxas fails, Triton prints the
+    whole PTX to sys.stdout, which in a notebook is not the descriptor. Either would end up in the
+    middle of a JSON document. A child that dies in the block leaves the file, from which its last
+    words are read.
     """
     printed = Printed()
     with tempfile.NamedTemporaryFile(prefix=PRINTED) as file:
@@ -497,17 +498,17 @@ def captured() -> Iterator[Printed]:
 
 
 def _flush() -> None:
-    ctypes.CDLL(None).fflush(None)  # what C keeps would be written after the block
+    ctypes.CDLL(None).fflush(None)  # C's buffers would be written after the block
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError, OSError):
             stream.flush()
 
 
 class Closable(Protocol):
-    """A worker: something that can be ended from another thread."""
+    """A worker that can be ended from another thread."""
 
     def close(self) -> None:
-        """End it for good."""
+        """End the worker for good."""
 
 
 Name = TypeVar("Name")
@@ -524,7 +525,7 @@ def cores() -> int:
 def distribute(
     tasks: Mapping[Name, Task], workers: Sequence[Worker], do: Callable[[Worker, Task], Outcome]
 ) -> Generator[tuple[Name, Outcome]]:
-    """Have *workers* do *tasks*, and give each name with its outcome as soon as it is there.
+    """Make *workers* do *tasks*, and yield each name with its outcome as soon as it is there.
 
     However the caller ends, every worker is closed.
     """
@@ -538,10 +539,10 @@ def distribute(
                 name, task = waiting.popleft()
                 try:
                     finished.put((name, do(worker, task), None))
-                except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+                except BaseException as error:  # noqa: BLE001 - raised in the waiting thread
                     finished.put((name, None, error))
 
-    # No ThreadPoolExecutor, which starts no thread once a script has come to its end.
+    # A ThreadPoolExecutor would not start threads once a script has come to its end.
     threads = [threading.Thread(target=work, args=(worker,), daemon=True) for worker in workers]
     try:
         for thread in threads:

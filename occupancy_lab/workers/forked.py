@@ -1,4 +1,4 @@
-"""Calls and children in forks of this process, which may hang or die without it."""
+"""Calls and children in forks of this process, which may hang or die without affecting it."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 Name = TypeVar("Name")
 
 ASKING = 0.01
-"""Seconds between two looks at whether a fork has ended."""
+"""Seconds between two checks whether a fork has ended."""
 
 
 def in_forks(
     calls: Mapping[Name, Callable[[], str]], jobs: int, timeout: float | None
 ) -> Generator[tuple[Name, tuple[str | None, str]]]:
-    """Make *calls* in *jobs* forks and give each name with its answer, a line, and its last words.
+    """Make *calls* in *jobs* forks and yield each name with its answer, a line, and its last words.
 
-    The answer is None where it takes longer than *timeout* s, and "" where the fork dies. However
-    the caller ends, no fork is left behind.
+    The answer is None after *timeout* s, and "" if the fork dies. However the caller ends, no fork
+    is left behind.
     """
     made = [*calls.values()]
 
@@ -49,12 +49,12 @@ def in_forks(
 
 
 class ForkedChild(Child):
-    """A child that is a fork of this process: what is imported here, it need not import."""
+    """A child that is a fork of this process, so that it need not repeat imports."""
 
     def __init__(self, main: Callable[[], None]) -> None:
-        """Run *main*, which is to end in `serve`.
+        """Run *main*, which must end in `serve`.
 
-        That begins now, as a fork may not be made in the middle of a thread's import.
+        The fork is made at once, because it must not be made in the middle of a thread's import.
         """
         super().__init__("")
         self._main = main
@@ -66,13 +66,13 @@ class ForkedChild(Child):
 
 
 class _Served:
-    """A fork that runs *main*, as subprocess.Popen has a process."""
+    """A fork that runs *main*, with the interface of subprocess.Popen."""
 
     def __init__(self, main: Callable[[], None], folder: Path) -> None:
         (asked, asking), (answers, answering), (words, saying) = (os.pipe() for _ in range(3))
         sys.stdout.flush()
         sys.stderr.flush()
-        with warnings.catch_warnings(action="ignore"):  # of threads, none of which the fork needs
+        with warnings.catch_warnings(action="ignore"):  # the fork needs none of the threads
             self.pid = os.fork()
         if not self.pid:
             _serve(main, folder, (asked, answering, saying))
@@ -97,12 +97,12 @@ class _Served:
 
 
 def _serve(main: Callable[[], None], folder: Path, streams: tuple[int, int, int]) -> NoReturn:
-    """Run *main* in this fork with *streams* for its standard ones, and end it."""
+    """Run *main* in this fork with *streams* as its standard streams, and end the fork."""
     try:
-        os.setsid()  # what it starts ends with it, and Ctrl-C is for the process that asked
+        os.setsid()  # its children end with it, and Ctrl-C goes to the asking process
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
-        os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # of other children too, which end with theirs
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # also the input of other children, to end them
         sys.stdin, sys.stdout, sys.stderr = (
             open(number, mode, 1, encoding="utf-8")  # noqa: PTH123, SIM115 - until it ends
             for number, mode in enumerate("rww")
@@ -110,12 +110,12 @@ def _serve(main: Callable[[], None], folder: Path, streams: tuple[int, int, int]
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        # What prints a stack may wait for a lock of a thread that only the other process has.
+        # A handler that prints a stack may wait for the lock of a thread that is not in the fork.
         signal.signal(signal.SIGABRT, signal.SIG_DFL)
         folder.mkdir(0o700)
         os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
         main()
-    except BaseException:  # noqa: BLE001 - the process that forked is told
+    except BaseException:  # noqa: BLE001 - the forking process reads any error
         with contextlib.suppress(Exception):
             traceback.print_exc()
     finally:

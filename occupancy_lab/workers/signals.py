@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP on the command line: each ends it, and what runs cleans up first."""
+"""Ctrl-C, SIGTERM and SIGHUP on the command line: each ends it after a clean-up."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE = 0.7
-"""Seconds from a signal to the end of a process in which nobody took notice of it: less than makes
-one press Ctrl-C again."""
+"""Seconds from a signal to the end of a process that did not notice it: short enough that nobody
+presses Ctrl-C again."""
 
 _received: list[int] = []
 _arrived = threading.Event()
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal that ends the program: raised in the main thread, inside `handled`."""
+    """A signal that ends the program; raised in the main thread inside `handled`."""
 
     def __init__(self, number: int = signal.SIGINT) -> None:
         self.signal = signal.Signals(number)
@@ -30,12 +30,12 @@ class Interrupted(KeyboardInterrupt):
 
     @property
     def exit_status(self) -> int:
-        """The exit status that shells give a program that the signal ended: 130, 143 or 129."""
+        """The exit status that shells give a program ended by the signal: 130, 143 or 129."""
         return 128 + self.signal
 
 
 class UnfinishedError(KeyboardInterrupt):
-    """A signal in the middle of the work; raised from it, with what was finished before."""
+    """A signal in the middle of work, with the results that were finished before."""
 
     def __init__(self, finished: Any) -> None:
         super().__init__("interrupted")
@@ -46,10 +46,10 @@ class UnfinishedError(KeyboardInterrupt):
 def handled() -> Iterator[None]:
     """Raise Interrupted for SIGNALS inside the block, and end the process if that is swallowed.
 
-    What runs in the block may swallow the exception: an import that it comes in the middle of, a
-    `__del__`, a bare `except`. A thread ends the process, with the signal's exit status, where
-    neither the block has ended nor `arrived` was called GRACE seconds after the signal. A signal
-    that is ignored, as SIGHUP under nohup, stays so. Outside the main thread nothing is changed.
+    Code in the block may swallow the exception: an import that it interrupts, a `__del__`, a bare
+    `except`. A thread ends the process with the signal's exit status if GRACE seconds after the
+    signal neither the block has ended nor `arrived` was called. An ignored signal, such as SIGHUP
+    under nohup, stays ignored. Outside the main thread nothing changes.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -75,7 +75,7 @@ def handled() -> Iterator[None]:
 def handled_by(
     handler: Callable[[int, FrameType | None], object], numbers: Iterable[int]
 ) -> Iterator[None]:
-    """Have *handler* called in the block for those signals of *numbers* that are not ignored."""
+    """Call *handler* in the block for those signals of *numbers* that are not ignored."""
     before = {number: signal.getsignal(number) for number in numbers}
     heeded = {number: old for number, old in before.items() if old is not signal.SIG_IGN}
     try:
@@ -88,9 +88,9 @@ def handled_by(
 
 
 def arrived() -> None:
-    """Say that the signal was noticed, so that the process may take its time to end.
+    """Note that the signal was noticed, so that the process may take its time to end.
 
-    To be called first where KeyboardInterrupt is caught and what there is gets written.
+    To be called first where KeyboardInterrupt is caught to write the results so far.
     """
     _arrived.set()
 
@@ -106,7 +106,7 @@ def exit_status(error: BaseException) -> int:
 
 
 def _interrupt(number: int, _frame: FrameType | None) -> None:
-    # A terminal that is closed sends SIGHUP more than once: that must not disturb the clean-up.
+    # A closed terminal sends SIGHUP more than once, which must not disturb the clean-up.
     again = bool(_received)
     _received.append(number)
     if number == signal.SIGINT or not again:
@@ -114,7 +114,7 @@ def _interrupt(number: int, _frame: FrameType | None) -> None:
 
 
 def _copy_of_stderr() -> int:
-    """Return a descriptor that stays standard error's while what compilers print is captured."""
+    """Return a descriptor of standard error that stays valid while output is captured."""
     try:
         return os.dup(2)
     except OSError:
@@ -122,7 +122,7 @@ def _copy_of_stderr() -> int:
 
 
 def _watch(reading: int, errors: int) -> None:
-    """End the process GRACE seconds after a signal that came through *reading*, unless noticed.
+    """End the process GRACE seconds after a signal read from *reading*, unless it was noticed.
 
     Python writes the signal's number there at once, whatever the main thread does.
     """

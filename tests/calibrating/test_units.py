@@ -1,4 +1,4 @@
-"""Units of a GPU: the kernels do what they are to time, and times become rates."""
+"""Units of a GPU: kernels do what they time, and times become rates."""
 
 import ctypes
 import dataclasses
@@ -43,7 +43,7 @@ MEANT = {
     "special": ("MUFU.EX2", 8),
     "code": ("FFMA", 4),
 }
-"""What a step of a probe is to be on an H100, and how many of them, by nvdisasm."""
+"""The instructions that a probe's step must have on an H100, and how many, by nvdisasm."""
 PRODUCTS = {
     "float16": ("float32", "HGMMA.64x128x16.F32"),
     "bfloat16": ("float32", "HGMMA.64x128x16.F32.BF16"),
@@ -59,7 +59,7 @@ def pointer(dtype: str) -> Pointer:
 
 
 def timed(function: Any, *arguments: Any, **keywords: Any) -> list[str]:
-    """Return the operations between the first and the last reading of an H100's clock."""
+    """Return the operations between the first and last clock reading on an H100."""
     with offline(H100):
         cubin = Launch(arguments, keywords).warm_up(function).asm["cubin"]
     text = nvdisasm(cubin, "--print-instruction-encoding")
@@ -82,7 +82,7 @@ def probed(name: str) -> list[str]:
 
 @pytest.mark.parametrize("name", list(kernels.PROBES))
 def test_a_probe_repeats_what_it_is_to_time(name: str) -> None:
-    """Between its readings of the clock is a loop with each step in it, and little besides."""
+    """Between its clock readings is a loop with each step, and little else."""
     meant, each = MEANT[name]
     found = probed(name)
     counts = Counter(found)
@@ -94,7 +94,7 @@ def test_a_probe_repeats_what_it_is_to_time(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", list(PRODUCTS))
 def test_products_stay_in_shared_memory(dtype: str) -> None:
-    """The loop multiplies by the tensor cores' instructions of the dtype, and moves nothing."""
+    """The loop uses the dtype's tensor core instructions, and moves no data."""
     sums, meant = PRODUCTS[dtype]
     pointers = [pointer(one) for one in ("int64", sums, dtype, dtype)]
     depth = {"float16": 64, "bfloat16": 64, "float32": 32}.get(dtype, 128)
@@ -105,7 +105,7 @@ def test_products_stay_in_shared_memory(dtype: str) -> None:
 
 
 def test_a_sweep_reads_past_the_l1_cache() -> None:
-    """Each pass loads its block from the L2 cache, 16 bytes a thread and load."""
+    """Each pass loads its block from the L2 cache, 16 bytes per thread and load."""
     arguments = (pointer("int64"), pointer("float32"), 256, 100)
     counts = Counter(timed(kernels.sweep_kernel, *arguments, BLOCK=1 << 14, num_warps=32))
     assert counts["LDG.E.128.STRONG.GPU"] >= 4
@@ -113,7 +113,7 @@ def test_a_sweep_reads_past_the_l1_cache() -> None:
 
 @pytest.mark.parametrize("reads", [True, False])
 def test_what_needs_no_clock_compiles_for_amd(*, reads: bool) -> None:
-    """Memory is moved and matrices are multiplied on an MI300X too, by its matrix cores."""
+    """Moves and products compile for an MI300X, with its matrix cores."""
     with offline(MI300X):
         moving = {"BLOCK": 2048, "READS": reads, "WRITES": True, "num_warps": 4}
         arguments = (pointer("float32"), pointer("float32"))
@@ -126,26 +126,26 @@ def test_what_needs_no_clock_compiles_for_amd(*, reads: bool) -> None:
 
 
 def test_every_unit_has_a_measure() -> None:
-    """Each field of `Units` is measured, and says its unit and what it means."""
+    """Each field of `Units` has a measurement, a unit and a meaning."""
     fields = dataclasses.fields(Units)
     assert [field.name for field in fields] == list(MEASURES)
     assert all(field.metadata["unit"] and field.metadata["meaning"] for field in fields)
 
 
 def test_cycles_and_clock_are_of_the_median_program() -> None:
-    """Programs of 2 ms in 3.4e6 cycles ran at 1700 MHz; one that took longer does not count."""
+    """Programs of 2 ms in 3.4e6 cycles ran at 1700 MHz; an outlier is ignored."""
     rows = [[7, 3_400_007, 50, 2_000_050, 0]] * 2 + [[0, 9_000_000, 0, 2_000_000, 0]]
     assert Ticks(rows).cycles == 3_400_000
     assert Ticks(rows).mhz == 1700
 
 
 def test_a_short_time_tells_no_clock() -> None:
-    """A GPU may count nanoseconds by the thousand, so that a few say nothing."""
+    """Times of few nanoseconds give no clock, since a GPU may count in thousands."""
     assert Ticks([[0, 3000, 0, 2000, 0]]).mhz is None
 
 
 def test_a_ring_leads_through_all_lines() -> None:
-    """Each line holds the address of another, and the last one that of the first."""
+    """Each line has the next one's address, the last the first one's."""
     lines = ring(1 << 14, "cpu")
     place, seen = lines.data_ptr(), set()
     while place not in seen:
@@ -157,7 +157,7 @@ def test_a_ring_leads_through_all_lines() -> None:
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
-    """A GPU of one multiprocessor, whose calls take as long as its `found_us` says."""
+    """Return a GPU of one multiprocessor whose calls take the times in `found_us`."""
 
     def timed_us(made: Bench, *calls: Callable[[], object]) -> list[float]:
         return [made.found_us(call) for call in calls]  # type: ignore[attr-defined]
@@ -170,7 +170,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 
 def test_times_of_launches_become_units(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A launch, and what one more program costs without it."""
+    """A launch's time, and the cost of each further program."""
     launched: list[int] = []
     monkeypatch.setattr(Bench, "empty", lambda _bench, programs=1: launched.append(programs))
 
@@ -186,7 +186,7 @@ def test_times_of_launches_become_units(bench: Bench, monkeypatch: pytest.Monkey
 
 
 def test_times_of_copies_become_rates(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The launch is taken off the time."""
+    """The launch's time is subtracted."""
     bench.empty_us = (3.0, 60.0)
     monkeypatch.setattr(
         Bench,
@@ -203,7 +203,7 @@ def test_times_of_copies_become_rates(bench: Bench, monkeypatch: pytest.MonkeyPa
 
 
 def test_units_are_shown_with_what_they_mean() -> None:
-    """What was measured has a line, products have a table, and the rest is left out."""
+    """Measured units have a line, products a table, others are left out."""
     slow = Product("float16", 64, 128, 4, None, None)
     fast = Product("int8", 64, 128, 8, 1234.5, 1700.2)
     shown = Units(l1_cycles=34.2, products=(slow, fast)).to_section()
@@ -219,7 +219,7 @@ def test_units_are_shown_with_what_they_mean() -> None:
 
 
 def test_one_that_fails_leaves_the_others(bench: Bench) -> None:
-    """What cannot be measured is None, and is said with its error."""
+    """A unit that cannot be measured is None, and reported with its error."""
     bench.empty_us = (3.0, 60.0)
     bench.reads_clock = False
     said: dict[str, object] = {}

@@ -1,4 +1,4 @@
-"""Entries of a cache of Triton's, for tests of the commands that read one."""
+"""Entries of a Triton cache for tests of the commands that read one."""
 
 import json
 from collections.abc import Callable
@@ -23,7 +23,7 @@ METADATA: dict[str, Any] = {
 
 @pytest.fixture
 def put_entry() -> Callable[..., None]:
-    """Return what puts a kernel that was compiled before into a folder, as Triton does."""
+    """Return a function that puts a compiled kernel into a folder, as Triton does."""
 
     def put(folder: Path, recording: str, **changes: Any) -> None:
         folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Command lines that nobody thought of: each ends with an answer, or with one sentence."""
+"""Random command lines: each ends with an answer, or with one sentence."""
 
 import contextlib
 import itertools
@@ -34,9 +34,9 @@ from occupancy_lab.reporting.source import PROBLEM, fresh_table
 from occupancy_lab.values import Config, Failure, Resources, Status
 
 EXAMPLES = int(os.environ.get("OCCUPANCY_LAB_COMMAND_LINES", "300"))
-"""Command lines; .ci/run asks for 2000, which take a minute."""
+"""How many command lines are drawn; .ci/run draws 2000, which take a minute."""
 PARTS = 4
-"""Each draws its share of the command lines from a seed of its own, beside the others."""
+"""Each part draws its share of the command lines from its own seed, at the same time."""
 
 POINTS = "target,n_regs,shared,num_warps\nsm_90,32,12320,8\nmi300x,91,32,8\n"
 KERNEL = "from occupancy_lab.kernels.softmax import KERNEL\n"
@@ -161,12 +161,12 @@ VALUES = {
     "bytes_read": ["24MiB", "2 * n", "1000", "0", "-1", "x_ptr", "1e30 * n", "24 QiB"],
     "bytes_written": ["24MiB", "2 * n", "1000", "0", "BLOCK * 4"],
 }
-"""What an option may well be given, by the name of its value."""
+"""Likely values of an option, by the name of its value."""
 LAUNCHES = [
     ("launch", "signature", "constexprs"),
     ("launch", "signature", "constexprs", "grid", "bytes_read", "bytes_written"),
 ]
-"""What describes a launch of any kernel."""
+"""Options that describe a launch of any kernel."""
 NEEDED = {
     **{name: [("cols",), *LAUNCHES] for name in ("explain", "sweep", "tune")},
     "measure": [("cols",)],
@@ -176,7 +176,7 @@ NEEDED = {
     "diff": [("tables",), ("cols", "tritons"), ("tables", "tritons", "signature", "constexprs")],
     "trace": [("dry_run", "program")],
 }
-"""What a command does nothing without, each way."""
+"""What a command needs, in each form."""
 WRITTEN = (
     *("export_csv", "export_json", "export_markdown", "output", "plot", "report", "timeline"),
     *("junit", "sarif"),
@@ -194,7 +194,7 @@ STRANGE = [
     *("1" + "0" * 30, str(2**31), str(2**63), "-" + "9" * 40, "9" * 5000, "x" * 500, "x,y " * 100),
     *("é∞🙂", "\udcff", "\u202e", "a\nb", "'", '"', "$(id)", "`", "{}", "%s", "@x", "\x1b[31m"),
 ]
-"""What hardly any option means."""
+"""Values that hardly any option accepts."""
 COUNTS = dict.fromkeys(
     (
         *("local_bytes", "load_bytes", "store_bytes", "instructions", "loop_instructions"),
@@ -203,7 +203,7 @@ COUNTS = dict.fromkeys(
     ),
     8,
 )
-"""What was counted in the binary of a kernel that was never compiled."""
+"""Invented counts of a binary."""
 CHECKS = Verification(
     [Check(Config(1024, 8, 2), "programs per SM", 8, 7, agrees=False, source="driver")]
 )
@@ -213,7 +213,7 @@ HERE = tuple(
 
 
 def _outcome(knobs: Mapping[str, Any]) -> Resources | Failure:
-    """Return what a configuration is said to compile to: 16 warps to nothing."""
+    """Return the pretended outcome of a configuration: 16 warps do not compile."""
     num_warps = knobs.get("num_warps", 4)
     if num_warps == 16:
         return Failure(Status.COMPILE_FAILED, "no luck")
@@ -229,7 +229,7 @@ def _in_process(_self: object, request: Request, timeout: float | None) -> Resou
 
 @pytest.fixture(scope="module")
 def patch() -> Iterator[pytest.MonkeyPatch]:
-    """Return what replaces things for this file, and puts them back whatever happens."""
+    """Return a monkeypatch for the whole file."""
     with pytest.MonkeyPatch.context() as made:
         yield made
 
@@ -307,7 +307,7 @@ def _saved(_figure: object, path: Path) -> None:
 
 
 def _words(param: click.Parameter) -> st.SearchStrategy[list[str]]:
-    """Return an option as a command line has it, mostly with a value that makes sense."""
+    """Return an option as written on a command line, mostly with a valid value."""
     flags = st.sampled_from([*param.opts, *param.secondary_opts])
     if isinstance(param, click.Option) and param.is_flag:
         return st.builds(lambda flag: [flag], flags)
@@ -332,7 +332,7 @@ def command_lines(draw: st.DrawFn) -> list[str]:
     chosen = [one for one in needed if draw(st.integers(0, 19))]
     others = [one for one in params if one not in needed]
     chosen += draw(st.lists(st.sampled_from(others), max_size=3, unique_by=id))
-    # What follows a program is its own, and what `trace` does with one that is launched too.
+    # Words after a program are the program's own, also for `trace`.
     chosen.sort(key=lambda one: one.name == "program")
     words = [name, *itertools.chain.from_iterable(draw(_words(one)) for one in chosen)]
     if name == "trace" and "--dry-run" not in words:
@@ -350,7 +350,7 @@ def command_lines(draw: st.DrawFn) -> list[str]:
 
 
 def _run(words: list[str], *, gpu: bool) -> subprocess.CompletedProcess[str]:
-    """Return how the tool answers in this process."""
+    """Return the tool's result in this process."""
     here = HERE if gpu else ()
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch("torch.cuda.is_available", return_value=gpu))

@@ -1,4 +1,4 @@
-"""The commands that launch, with launches that stand in for those of a GPU."""
+"""The commands that launch, with simulated launches."""
 
 import signal
 from pathlib import Path
@@ -15,7 +15,7 @@ from occupancy_lab.workers.signals import Interrupted
 
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Launches:
-    """Return the launches on two H200s that are said to be here and are calibrated."""
+    """Return the launches on two simulated, calibrated H200s."""
     put_here(monkeypatch, "h200", "h200")
     put_calibration(monkeypatch, tmp_path / "store")
     stand_in = Launches()
@@ -25,7 +25,7 @@ def launches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Launches:
 
 
 def test_measure_takes_its_options(launches: Launches) -> None:
-    """Matrix, configuration, providers and runs are those that were asked for."""
+    """Matrix, configuration, providers and runs are as asked for."""
     options = "--rows 7 --dtype float16 --num-warps 2 --num-stages 3 --runs 12"
     done = run("measure", "--cols", "257", *options.split(), "--provider", "kernel,copy", "--json")
     values = values_of(done.stdout)
@@ -38,7 +38,7 @@ def test_measure_takes_its_options(launches: Launches) -> None:
 
 
 def test_tune_launches_only_with_measure(launches: Launches) -> None:
-    """Tuning predicts; --measure launches as many as --top says."""
+    """Tuning launches nothing without --measure, and then --top configurations."""
     asked = ("tune", "--cols", "781", "--num-warps", "4,8", "--quiet", "--kernel", "softmax")
     assert "Nothing was launched" in run(*asked).stdout
     assert launches.asked == []
@@ -49,7 +49,7 @@ def test_tune_launches_only_with_measure(launches: Launches) -> None:
 
 
 def test_measured_sweep_uses_the_devices(launches: Launches) -> None:
-    """A measured sweep exports the measured columns, from every GPU that was asked for."""
+    """A measured sweep exports measured columns from every chosen GPU."""
     asked = ("sweep", "--cols", "100,781", "--num-warps", "4", "--num-stages", "1,2", "--quiet")
     done = run(*asked, "--measure", "--devices", "all", "--runs", "6", "--json")
     rows = values_of(done.stdout)
@@ -86,7 +86,7 @@ def test_verify_exits_with_1_where_anything_differs(
     agrees: bool | None,  # noqa: FBT001 - pytest passes parameters
     status: int,
 ) -> None:
-    """A check that differs is exit 1, one that could not be made is not; both are printed."""
+    """A difference is exit 1, an omitted check is not; both are printed."""
     check = Check(Config(1024, 8, 2), "programs per SM", 8, 7, agrees, "driver", "it is busy")
     found = Verification((check,))
     monkeypatch.setattr("occupancy_lab.measuring.verify.verify_here", lambda **_asked: found)

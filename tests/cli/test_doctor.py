@@ -1,4 +1,4 @@
-"""What is found, what is missing, and what each missing thing would give."""
+"""What is found, what is missing, and what each missing item is for."""
 
 import re
 import sys
@@ -22,21 +22,21 @@ ROOT = Path(__file__).parents[2]
 
 
 def finding(subject: str) -> Finding:
-    """Return the one finding about *subject*."""
+    """Return the only finding about *subject*."""
     (found,) = [one for one in examine() if one.subject == subject]
     return found
 
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The place of a store that does not exist yet."""
+    """The path of a store that does not exist yet."""
     directory = tmp_path / "not yet" / "there"
     monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(directory))
     return directory
 
 
 def test_versions_are_told() -> None:
-    """The lab, Python and each package it needs are found in the version that is installed."""
+    """The lab, Python and each required package are found with their versions."""
     assert finding("occupancy-lab") == Finding("occupancy-lab", "ok", occupancy_lab.__version__)
     assert sys.executable in finding("Python").detail
     for name in doctor.REQUIRED:
@@ -44,14 +44,14 @@ def test_versions_are_told() -> None:
 
 
 def test_every_requirement_is_looked_for() -> None:
-    """The packages that are looked for are those that an installation requires."""
+    """The packages looked for are those that an installation requires."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     names = {re.split("[<>=]", item)[0] for item in project["dependencies"]}
     assert names == set(doctor.REQUIRED)
 
 
 def test_a_missing_package_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package that is not installed is named with the command that installs it."""
+    """A missing package is named with the command that installs it."""
 
     def without_pandas(name: str) -> str:
         if name == "pandas":
@@ -78,7 +78,7 @@ def test_a_compiler_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_triton_that_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broken Triton is a problem that is told with its reason."""
+    """A broken Triton is a problem with its reason."""
 
     def broken(_target: object) -> bool:
         msg = "libtriton.so: file too short"
@@ -92,7 +92,7 @@ def test_a_triton_that_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_cache_that_cannot_be_written_is_no_missing_compiler(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Where Triton cannot keep what it compiles, that is the problem that is told."""
+    """If Triton's cache cannot be written, that is the problem."""
     (tmp_path / "file").touch()
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "file" / "below"))
     smallest_kernel().device_caches.clear()
@@ -102,14 +102,14 @@ def test_a_cache_that_cannot_be_written_is_no_missing_compiler(
 
 
 def test_no_gpu_is_no_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a GPU the lab explains all the same, and the finding says so."""
+    """Without a GPU the finding says that the lab still explains."""
     monkeypatch.setattr(doctor, "present_gpus", tuple)
     assert finding("GPU").status == "missing"
     assert "explained" in finding("GPU").detail
 
 
 def test_each_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each GPU at hand is found with its driver's name, its target and its size."""
+    """Each GPU is listed with its driver's name, its target and its size."""
     here = [
         PresentGpu(find_gpu(key), name, {}, index, find_gpu(key))
         for index, (key, name) in enumerate([("h100", "NVIDIA H100"), ("mi300x", "AMD MI300X")])
@@ -120,7 +120,7 @@ def test_each_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_store_is_made_and_counted(store: Path) -> None:
-    """A store that is not there yet is made, and the compiled kernels in it are counted."""
+    """A new store is made, and its compiled kernels are counted."""
     assert finding("store") == Finding("store", "ok", f"0 compiled kernels in {store}")
     for cols in range(3):
         Store(store).put({"cols": cols}, Resources(32, 8, 0))
@@ -131,7 +131,7 @@ def test_the_store_is_made_and_counted(store: Path) -> None:
 def test_an_unwritable_store_is_a_problem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """A store that nothing can be written to is told with its place and the reason."""
+    """An unwritable store is a problem with its path and the reason."""
     (tmp_path / "file").touch()
     monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path / name))
     found = finding("store")
@@ -140,7 +140,7 @@ def test_an_unwritable_store_is_a_problem(
 
 
 def test_nsight_compute_is_optional(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Without Nsight Compute the finding says what for; one that is found has its path."""
+    """A missing Nsight Compute says what it is for; a found one has its path."""
     monkeypatch.setattr(doctor, "find_ncu", lambda: None)
     assert finding("ncu").status == "missing"
     assert "Nsight Compute" in finding("ncu").detail
@@ -149,7 +149,7 @@ def test_nsight_compute_is_optional(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 
 def test_nvml_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
-    """nvidia-ml-py is found in its version, or missing with the extra that installs it."""
+    """nvidia-ml-py has its version, or is missing with the extra that installs it."""
 
     def installed(name: str) -> str:
         return "13.580.65" if name == doctor.NVML else version(name)
@@ -167,7 +167,7 @@ def test_nvml_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_calibrations_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each calibration is told by its GPU, device and date, and that there is none too."""
+    """Each calibration is listed by GPU, device and date; so is their absence."""
     monkeypatch.setattr(doctor, "known_calibrations", lambda: (CALIBRATION,))
     assert finding("calibration").status == "ok"
     assert finding("calibration").detail == "h200: NVIDIA H200, 2026-11-20, Triton 3.6.0"

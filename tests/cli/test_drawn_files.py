@@ -1,4 +1,4 @@
-"""Files of rows and entries of a cache that nobody wrote: each is answered, or one sentence."""
+"""Randomly damaged files of rows and cache entries give an answer or one sentence."""
 
 import contextlib
 import copy
@@ -44,7 +44,7 @@ ANY_ROWS = settings(
 
 @st.composite
 def documents(draw: st.DrawFn) -> str:
-    """Return the text of a table as JSON, in which one or two values are others."""
+    """Draw a table as JSON text with one or two changed values."""
     document = json.loads(json.dumps(draw(st.sampled_from(DOCUMENTS))))
     for _ in range(draw(st.integers(1, 2))):
         holder, key = None, None
@@ -60,7 +60,7 @@ def documents(draw: st.DrawFn) -> str:
 
 @st.composite
 def texts(draw: st.DrawFn) -> bytes:
-    """Return a table as a file holds it: as it was written, cut off, or with other bytes in it."""
+    """Draw the text of a table: unchanged, cut off, or with changed bytes."""
     content = draw(documents() | st.just(CSV)).encode()
     for _ in range(draw(st.integers(0, 2))):
         place = draw(st.integers(0, len(content)))
@@ -85,7 +85,7 @@ COMMANDS = [
 
 
 def answered(words: tuple[str, ...], **paths: Path) -> None:
-    """Hold a command line, in which names stand for *paths*, to an answer within time."""
+    """Assert that a command line, in which names stand for *paths*, is answered in time."""
     given_words = [str(paths.get(word, word)) for word in words]
     with within(SECONDS):
         check_answered(given_words, run(*given_words))
@@ -96,7 +96,7 @@ def answered(words: tuple[str, ...], **paths: Path) -> None:
 def test_any_file_of_rows_is_answered(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, words: tuple[str, ...], suffix: str
 ) -> None:
-    """check, diff and explore take a file of rows, or refuse it in one sentence."""
+    """check, diff and explore read any file of rows, or refuse it in one sentence."""
     folder = tmp_path_factory.mktemp("rows")
     file, good = folder / f"rows.{suffix}", folder / "good.json"
     file.write_bytes(content)
@@ -106,7 +106,7 @@ def test_any_file_of_rows_is_answered(
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a cache of Triton's with a kernel for each vendor."""
+    """Return a Triton cache with a kernel for each vendor."""
     folder = tmp_path_factory.mktemp("cached")
     places = {"TRITON_CACHE_DIR": str(folder), "OCCUPANCY_LAB_CACHE_DIR": str(folder / "store")}
     asked = ("--signature", "*fp16,*fp16,4096,4096", "--constexpr", "BLOCK=64")
@@ -126,7 +126,7 @@ def _flipped(file: Path, content: bytes, place: int) -> None:
 
 
 def _replaced(file: Path, content: bytes, place: int) -> None:
-    """Put a strange value into a file of metadata, and strange bytes into any other."""
+    """Put a strange value into a metadata file, or strange bytes into any other file."""
     with contextlib.suppress(ValueError):
         values = json.loads(content)
         values[list(values)[place % len(values)]] = STRANGE[place % len(STRANGE)]
@@ -180,7 +180,7 @@ def test_any_entry_of_a_cache_is_answered(
     words: tuple[str, ...],
     places: tuple[int, int],
 ) -> None:
-    """scan, check and diff go through a cache in which a file is not what Triton wrote."""
+    """scan, check and diff handle a cache with a damaged file."""
     copied = tmp_path_factory.mktemp("copied") / "cache"
     shutil.copytree(cache, copied)
     files = sorted(one for one in copied.rglob("*") if one.is_file())

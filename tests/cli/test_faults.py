@@ -1,4 +1,4 @@
-"""The tool where something around it is broken: it works, or one sentence says why not."""
+"""The tool in a broken environment works, or says why not in one sentence."""
 
 import json
 import os
@@ -13,13 +13,13 @@ from hostile_files import within
 
 TOOL = Path(sys.executable).with_name("occupancy-lab")
 SECONDS = 60
-"""What a command that takes half a second may take on a machine with other things to do."""
+"""Seconds that a command of half a second may take on a busy machine."""
 EXPLAIN = "explain --cols 781 --gpu h100"
 
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
-    """Return the environment of a user whose store has what EXPLAIN asks for."""
+    """Return a user's environment with a store that has the answer to EXPLAIN."""
     home = tmp_path_factory.mktemp("home")
     kept = {
         name: value
@@ -34,7 +34,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
 
 @pytest.fixture(scope="module")
 def points(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a file of more points than any buffer has space for."""
+    """Return a file with more points than any buffer holds."""
     file = tmp_path_factory.mktemp("points") / "points.csv"
     file.write_text("target,n_regs,shared,num_warps\n" + "sm_90,32,0,8\n" * 50_000)
     return file
@@ -43,7 +43,7 @@ def points(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(
     script: str, environment: Mapping[str, str], **others: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a shell's *script*, in which $TOOL is the tool."""
+    """Run a shell *script* in which $TOOL is the tool."""
     return subprocess.run(
         ["/bin/bash", "-c", script],
         capture_output=True,
@@ -55,14 +55,14 @@ def run(
 
 
 def is_one_sentence(done: subprocess.CompletedProcess[str], part: str) -> bool:
-    """Tell whether the tool refused with one sentence that has *part*, and gave nothing else."""
+    """Return whether the tool printed only one sentence, which has *part*, and exited with 2."""
     says = done.stderr.startswith("occupancy-lab: ") and part in done.stderr
     lines = done.stderr.count("\n")
     return says and (done.returncode, done.stdout, lines) == (2, "", 1)
 
 
 COMMANDS = ["gpus --json", "--help", EXPLAIN, "occupancy --points $POINTS"]
-"""One of each way to print."""
+"""A command for each way to print."""
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -78,7 +78,7 @@ def test_output_that_cannot_be_written_is_said(
 def test_a_reader_that_went_is_no_error(
     environment: Mapping[str, str], points: Path, command: str
 ) -> None:
-    """A pipe that nobody reads is exit 0, and nothing is said."""
+    """A closed pipe is exit 0, without a message."""
     reading, writing = os.pipe()
     os.close(reading)
     try:
@@ -107,13 +107,13 @@ def test_a_reader_that_went_is_no_error(
     ],
 )
 def test_streams_that_are_closed(environment: Mapping[str, str], script: str, status: int) -> None:
-    """Without standard streams a command does what it does, and the exit status is the same."""
+    """Without standard streams a command works with the same exit status."""
     done = run(script, environment)
     assert (done.returncode, done.stdout, done.stderr) == (status, "", "")
 
 
 def test_no_standard_input_is_an_empty_one(environment: Mapping[str, str]) -> None:
-    """Points that are to come from a closed standard input are an empty file."""
+    """A closed standard input counts as an empty file of points."""
     done = run("$TOOL occupancy --points - <&-", environment)
     assert is_one_sentence(done, "standard input: line 1: the file is empty")
 
@@ -136,7 +136,7 @@ def test_no_standard_input_is_an_empty_one(environment: Mapping[str, str]) -> No
     ],
 )
 def test_strange_environments_change_nothing(environment: Mapping[str, str], changes: str) -> None:
-    """Encodings, homes, terminals and Python's own switches leave a command working."""
+    """Encodings, homes, terminals and Python's switches change nothing."""
     done = run(f"env {changes} $TOOL {EXPLAIN}", environment)
     assert (done.returncode, done.stderr) == (0, "")
     assert "h100" in done.stdout.lower() or changes == "COLUMNS=1"
@@ -144,7 +144,7 @@ def test_strange_environments_change_nothing(environment: Mapping[str, str], cha
 
 
 def test_an_encoding_without_a_character_replaces_it(environment: Mapping[str, str]) -> None:
-    """In ASCII bars are drawn with # and dots, and JSON is what it always is."""
+    """In ASCII bars are # and dots, and JSON is unchanged."""
     done = run(f"$TOOL {EXPLAIN}", environment, PYTHONIOENCODING="ascii")
     assert done.stdout.isascii()
     assert "#" in done.stdout
@@ -153,7 +153,7 @@ def test_an_encoding_without_a_character_replaces_it(environment: Mapping[str, s
 
 
 def test_few_files_may_be_open(environment: Mapping[str, str]) -> None:
-    """A process that may open 16 files has enough."""
+    """The tool works with a limit of 16 open files."""
     done = run(f"ulimit -n 16; $TOOL {EXPLAIN}", environment)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout
@@ -161,7 +161,7 @@ def test_few_files_may_be_open(environment: Mapping[str, str]) -> None:
 
 @pytest.mark.parametrize("tool", ["$TOOL", f"{sys.executable} -m occupancy_lab"])
 def test_a_working_folder_that_is_gone(environment: Mapping[str, str], tool: str) -> None:
-    """A deleted working folder matters only to a file that would be in it."""
+    """A deleted working folder matters only for a file in it."""
     gone = "folder=$(mktemp -d); cd $folder; rmdir $folder;"
     done = run(f"{gone} {tool} {EXPLAIN}", environment)
     assert (done.returncode, done.stderr) == (0, "")
@@ -173,7 +173,7 @@ def test_a_working_folder_that_is_gone(environment: Mapping[str, str], tool: str
 def test_the_working_folder_holds_no_modules(
     environment: Mapping[str, str], tmp_path: Path
 ) -> None:
-    """`python -m occupancy_lab` imports nothing that lies in the working folder."""
+    """`python -m occupancy_lab` imports nothing from the working folder."""
     (tmp_path / "triton").mkdir()
     for name in ("random.py", "json.py", "click.py", "tempfile.py", "triton/__init__.py"):
         (tmp_path / name).write_text("raise SystemExit('imported from the working folder')\n")
@@ -190,11 +190,11 @@ SOURCES = {
     "raises": b"raise ValueError('no')",
     "pipe": None,
 }
-"""Files that are no kernel's; None is a pipe that nobody writes to."""
+"""Files without a kernel; None is a pipe without a writer."""
 
 
 def put_source(file: Path, source: str) -> Path:
-    """Make *file* one of SOURCES, and return it."""
+    """Make *file* a SOURCES entry, and return it."""
     content = SOURCES[source]
     if content is None:
         os.mkfifo(file)
@@ -211,7 +211,7 @@ def put_source(file: Path, source: str) -> Path:
 def test_files_that_are_no_program_are_refused(
     tmp_path: Path, command: tuple[str, ...], source: str
 ) -> None:
-    """Whatever is in the place of a kernel's file is one sentence, within a compile's time."""
+    """Any other file in a kernel's place is refused in one sentence in time."""
     file = put_source(tmp_path / "odd.py", source)
     with within(SECONDS):
         done = in_process.run(*(word.replace("FILE.py", str(file)) for word in command))

@@ -1,4 +1,4 @@
-"""The command line, whatever a kernel's file, a compiler or a signal does in the middle of it."""
+"""Kernel files, compilers and signals cannot disturb the command line."""
 
 import json
 import os
@@ -32,7 +32,7 @@ ASKED = {
 
 @pytest.fixture
 def places(tmp_path: Path) -> dict[str, str]:
-    """Return an environment with a store, a Triton cache and a temporary folder of its own."""
+    """Return an environment with its own store, Triton cache and temporary folder."""
     names = ("OCCUPANCY_LAB_CACHE_DIR", "TRITON_CACHE_DIR", "TMPDIR")
     for name in names:
         (tmp_path / name).mkdir()
@@ -40,7 +40,7 @@ def places(tmp_path: Path) -> dict[str, str]:
 
 
 def run(places: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the tool with an end: what hangs fails."""
+    """Run the tool with a time limit."""
     return subprocess.run(
         [TOOL, *arguments], env=places, capture_output=True, text=True, check=False, timeout=120
     )
@@ -50,7 +50,7 @@ def run(places: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[
 def test_files_that_crash_are_a_sentence(
     command: str, places: dict[str, str], tmp_path: Path
 ) -> None:
-    """Every command that takes a kernel's file refuses one that crashes, with exit 2."""
+    """Every command refuses a kernel's file that crashes, with exit 2."""
     file = tmp_path / "odd.py"
     file.write_text("import os; os.abort()")
     done = run(places, command, "--cols", "100", "--kernel", str(file), *ASKED[command])
@@ -62,7 +62,7 @@ def test_files_that_crash_are_a_sentence(
 
 
 def test_json_stays_json(places: dict[str, str], tmp_path: Path) -> None:
-    """A file that prints, even below Python, does not print into what is asked for."""
+    """A kernel's file that prints does not print into the answer."""
     file = tmp_path / "prints.py"
     file.write_text(f"import os\nprint('one')\nos.write(1, b'two')\n{GOOD}")
     for _ in range(2):
@@ -74,7 +74,7 @@ def test_json_stays_json(places: dict[str, str], tmp_path: Path) -> None:
 
 
 def test_time_limits_are_for_files_too(places: dict[str, str], tmp_path: Path) -> None:
-    """A file that loops for ever is refused at the limit of a compile."""
+    """A kernel's file that never ends is refused at the compile's time limit."""
     file = tmp_path / "endless.py"
     file.write_text("while True: pass")
     asked = ("--cols", "9", "--kernel", str(file), "--gpu", "sm_90", "--compile-timeout", "0.5")
@@ -89,7 +89,7 @@ def test_time_limits_are_for_files_too(places: dict[str, str], tmp_path: Path) -
 def test_signals_end_the_compiler_too(
     command: str, number: signal.Signals, places: dict[str, str], tmp_path: Path
 ) -> None:
-    """Each signal ends the tool with its status, and ptxas and every temporary file with it."""
+    """Each signal ends the tool, ptxas, and removes temporary files."""
     ptxas = tmp_path / "ptxas"
     ptxas.write_text(PTXAS)
     ptxas.chmod(0o755)
@@ -115,7 +115,7 @@ def test_signals_end_the_compiler_too(
 
 
 def wait_until(there: Callable[[], bool]) -> None:
-    """Wait until something is so, at most a minute."""
+    """Wait until a condition is true, at most a minute."""
     end = time.monotonic() + 60
     while not there():
         assert time.monotonic() < end
@@ -124,7 +124,7 @@ def wait_until(there: Callable[[], bool]) -> None:
 
 @pytest.mark.parametrize("command", ["explain", "compare"])
 def test_a_terminal_is_told_what_takes_long(command: str, places: dict[str, str]) -> None:
-    """A terminal shows what is compiled and has it erased; a run from the store is mute."""
+    """A terminal shows progress and erases it; a run from the store shows none."""
     said = []
     for _ in range(2):
         terminal, end = pty.openpty()
@@ -145,7 +145,7 @@ def test_a_terminal_is_told_what_takes_long(command: str, places: dict[str, str]
 
 
 def read_all(terminal: int) -> str:
-    """Return what was written to a terminal whose other end is closed."""
+    """Return everything written to a terminal whose other end is closed."""
     with open(terminal, "rb", buffering=0) as stream:
         try:
             return stream.read(1 << 16).decode()

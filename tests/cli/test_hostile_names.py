@@ -1,4 +1,4 @@
-"""Names that others gave, in what commands print: no code for a terminal, no command on GitHub."""
+"""Names from files and programs never act as terminal codes or GitHub commands."""
 
 import json
 import re
@@ -26,7 +26,7 @@ UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e
 def _folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, put_entry: Callable[..., None]
 ) -> None:
-    """Begin in a folder with a cache and two tables, on a runner of GitHub."""
+    """Work in a folder with a cache and two tables, as on a GitHub runner."""
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     monkeypatch.chdir(tmp_path)
     row = compiled(HOSTILE, reason=HOSTILE, arguments=HOSTILE)
@@ -58,7 +58,7 @@ def _folder(
     ],
 )
 def test_no_name_gives_a_command(command: list[str]) -> None:
-    """Neither a terminal nor a runner is given a command, but for the annotations of a check."""
+    """Output has no terminal codes and no GitHub commands but check's annotations."""
     done = run(*command)
     printed = done.stdout + done.stderr
     assert printed
@@ -96,7 +96,7 @@ raise ValueError(NAME)
 
 
 def check_harmless(printed: str) -> None:
-    """Hold a page to neither a code for a terminal nor a command on GitHub."""
+    """Assert that a page has no terminal codes and no GitHub commands."""
     assert printed
     assert not UNSEEN.search(printed)
     assert not commands_in(printed)
@@ -104,7 +104,7 @@ def check_harmless(printed: str) -> None:
 
 @pytest.mark.slow
 def test_no_name_of_a_program_gives_a_command(capsys: pytest.CaptureFixture[str]) -> None:
-    """A dry run's page is harmless, whatever a program calls its file, kernels and constexprs."""
+    """Names of files, kernels and constexprs in a dry run are harmless."""
     program = f"{HOSTILE[:40]}.py"
     Path(program).write_text(PROGRAM, encoding="utf-8")
     found = dry_trace((sys.executable, program, HOSTILE), gpu="h100")
@@ -114,14 +114,14 @@ def test_no_name_of_a_program_gives_a_command(capsys: pytest.CaptureFixture[str]
         page = capsys.readouterr().out
         check_harmless(page)
         words = " ".join(page.split())
-        for said in ("tuned", "cannot compile refused", "ValueError", "as a program of its own"):
+        for said in ("tuned", "cannot compile refused", "ValueError", "as a separate program"):
             assert said in words
 
 
 def test_no_name_in_the_records_of_a_trace_gives_a_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What a program noted of its kernels and of its errors is shown and does nothing."""
+    """Names and errors noted by a traced program are harmless."""
     facts = {"pid": 1, "argv": [HOSTILE], "triton": HOSTILE, "torch": HOSTILE, "rank": HOSTILE}
     kernel = {"kernel": 0, "name": HOSTILE, "hash": "1", "kept": "k", "n_regs": 32, "n_spills": 0}
     kernel |= {"metadata": {"num_warps": 4, "shared": 0}, "constexprs": {HOSTILE: HOSTILE}}

@@ -1,4 +1,4 @@
-"""The commands of FILE.py:FUNCTION: what they print, what they refuse, and how they exit."""
+"""The commands with FILE.py:FUNCTION: output, refusals and exit status."""
 
 from collections.abc import Mapping
 from itertools import product
@@ -20,7 +20,7 @@ MOVED = ("--grid", "64x32", "--bytes-read", "16MiB", "--bytes-written", "M * BLO
 
 
 def outcome(keywords: Mapping[str, Any], target: Target) -> Resources | str:
-    """Return what a launch takes: nothing compiles with 16 or 32 warps."""
+    """Return a launch's outcome: 16 and 32 warps do not compile."""
     warps = keywords.get("num_warps", 4)
     if warps == 16:
         return "no luck"
@@ -31,12 +31,12 @@ def outcome(keywords: Mapping[str, Any], target: Target) -> Resources | str:
 
 @pytest.fixture(autouse=True)
 def _given(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compile nothing, and import the file of kernels here alone."""
+    """Compile nothing, and import the file of kernels in this process."""
     monkeypatch.setattr(dry_run, "Compiler", lambda *_, **__: GivenCompiler(outcome))
 
 
 def test_explain_takes_what_describes_a_launch() -> None:
-    """The grid, the bytes and the options given are in the explanation."""
+    """The explanation has the given grid, bytes and options."""
     done = run("explain", *LAUNCH, *MOVED, "--num-warps", "8", "--option", "maxnreg=64")
     assert done.returncode == 0, done.stderr
     for words in ("grid 64 x 32", "8, asked", "maxnreg 64", "us at peak (memory)"):
@@ -46,7 +46,7 @@ def test_explain_takes_what_describes_a_launch() -> None:
 
 
 def test_explain_prints_json() -> None:
-    """--json has the rows, with each argument as it was given, and the words."""
+    """--json has the rows, with each argument as given, and the words."""
     values = values_of(run("explain", *LAUNCH, *MOVED, "--json").stdout)
     (row,) = values["records"]
     assert row["arguments"]["M"] == 4096
@@ -57,7 +57,7 @@ def test_explain_prints_json() -> None:
 
 
 def test_the_time_right_after_the_same_launch_is_asked_for() -> None:
-    """--warm is of the launch and of all near it; there is no such time of what is not counted."""
+    """--warm applies to the launch and to nearby ones, if they are counted."""
     done = run("explain", *LAUNCH, *MOVED, "--warm", "--json")
     (row,) = values_of(done.stdout)["records"]
     assert (row["warm"], row["predicted_us"]) == (True, None)
@@ -81,7 +81,7 @@ def test_the_time_right_after_the_same_launch_is_asked_for() -> None:
 
 @pytest.mark.parametrize("command", ["explain", "compare"])
 def test_what_never_compiles_is_one_sentence_a_gpu(command: str) -> None:
-    """Where not one launch compiles, the reason on each GPU is all that there is."""
+    """If no launch compiles, the page has only the reason for each GPU."""
     done = run(command, *LAUNCH, "--num-warps", "16")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "occupancy-lab: no luck\n"
@@ -91,7 +91,7 @@ def test_what_never_compiles_is_one_sentence_a_gpu(command: str) -> None:
 
 
 def test_a_sweep_of_which_nothing_compiles_has_its_rows() -> None:
-    """Each launch is a row with its reason, and the columns are those that others have."""
+    """Each launch has a row with its reason and the usual columns."""
     asked = ("sweep", *LAUNCH[:-1], "h100,a100", "--num-warps", "16,32", "--quiet")
     shown = run(*asked)
     assert (shown.returncode, shown.stderr) == (1, "")
@@ -107,7 +107,7 @@ def test_a_sweep_of_which_nothing_compiles_has_its_rows() -> None:
 
 
 def test_sweep_prints_csv() -> None:
-    """A sweep of launches has a row each, with what is not known left empty."""
+    """A sweep of launches has a row for each, with unknown values empty."""
     done = run("sweep", *LAUNCH, "--num-warps", "4,8,16", "--csv", "--quiet")
     header, *rows = done.stdout.splitlines()
     assert len(rows) == 3
@@ -119,7 +119,7 @@ def test_sweep_prints_csv() -> None:
     "words", [("explain", FILE), ("check", "n_regs < 9", FILE), ("sweep", FILE), ("compare", FILE)]
 )
 def test_a_file_without_a_function_has_its_functions_listed(words: tuple[str, ...]) -> None:
-    """FILE.py alone is answered with the functions of Triton that it has."""
+    """FILE.py alone is answered with its functions of Triton."""
     done = run(*words)
     assert (done.returncode, done.stdout) == (2, "")
     assert "FILE.py:FUNCTION: " in done.stderr
@@ -128,9 +128,9 @@ def test_a_file_without_a_function_has_its_functions_listed(words: tuple[str, ..
 
 REFUSED = {
     ("explain", "--cols", "781"): "--cols has no use for the launch of",
-    ("explain", "--measure"): ": explain measures only launches of a matrix, as --cols gives it",
+    ("explain", "--measure"): ": explain measures only launches on a matrix, given by --cols",
     ("sweep", "--jobs", "2"): "--jobs has no use for the launch of",
-    ("tune", "--measure"): ": tune measures only launches of a matrix, as --cols gives it",
+    ("tune", "--measure"): ": tune measures only launches on a matrix, given by --cols",
     ("compare", "--block-size", "64"): "--block-size has no use for the launch of",
     ("explain", "--num-warps", "6"): "num_warps is '6'; give a power of two",
     ("explain", "--option", "nope=1"): "nope is neither a parameter of transpose",
@@ -142,19 +142,12 @@ REFUSED = {
 
 @pytest.mark.parametrize("words", REFUSED)
 def test_what_a_launch_has_no_use_for_is_refused(words: tuple[str, ...]) -> None:
-    """An option that does nothing for a launch, and a wrong value, are one sentence."""
+    """An option without effect on a launch, or a wrong value, is one sentence."""
     command, *options = words
     done = run(command, *LAUNCH, *options)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
     assert REFUSED[words] in done.stderr
-
-
-def test_a_name_that_is_no_file_is_pointed_to_the_option() -> None:
-    """A kernel of the lab in the place of FILE.py:FUNCTION is said to be given as --kernel."""
-    done = run("explain", "softmax", "--cols", "781")
-    assert done.returncode == 2
-    assert "a kernel of the lab is given as --kernel" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -165,7 +158,7 @@ def test_a_name_that_is_no_file_is_pointed_to_the_option() -> None:
     ],
 )
 def test_a_matrix_has_no_use_for_a_launch(command: str, option: str) -> None:
-    """What describes a launch is refused beside --cols, and what would take it is said."""
+    """An option that describes a launch is refused beside --cols."""
     done = run(command, "--cols", "781", option, "x=1")
     assert done.returncode == 2
     assert f"{option} describes the launch of a function of Triton" in done.stderr
@@ -173,7 +166,7 @@ def test_a_matrix_has_no_use_for_a_launch(command: str, option: str) -> None:
 
 @pytest.mark.parametrize("command", ["explain", "sweep", "compare", "tune"])
 def test_help_says_that_code_is_run(command: str) -> None:
-    """Each command that takes FILE.py:FUNCTION shows it; explain says that its code is run."""
+    """Each command shows FILE.py:FUNCTION; explain says that its code is run."""
     usage = run(command, "--help").stdout
     assert "[FILE.py:FUNCTION]" in usage
     names = {one.name for one in main.commands[command].params}

@@ -1,4 +1,4 @@
-"""What is refused of a command's options: what would be ignored, and what has no meaning."""
+"""Options that are refused: those without effect, and meaningless values."""
 
 import os
 from pathlib import Path
@@ -22,7 +22,7 @@ from occupancy_lab.cli import main
 def test_named_pipes_are_refused(
     arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A named pipe, whose other end may never be opened, is no file to read or to write."""
+    """A named pipe, which may never be opened, is refused for reading and writing."""
     monkeypatch.chdir(tmp_path)
     os.mkfifo("pipe")
     done = run(*arguments)
@@ -31,7 +31,7 @@ def test_named_pipes_are_refused(
 
 
 def test_a_pipe_that_is_open_is_read() -> None:
-    """The pipe that a shell makes of <(command) is a file of points."""
+    """The open pipe of a shell's <(command) is read as a file of points."""
     reading, writing = os.pipe()
     os.write(writing, b"target,n_regs,shared,num_warps\nsm_90,32,0,8\n")
     os.close(writing)
@@ -43,14 +43,14 @@ def test_a_pipe_that_is_open_is_read() -> None:
 
 @pytest.mark.parametrize("command", ["occupancy", "sweep --cols '' --cols 1 --csv --json", "gpus"])
 def test_help_is_given_whatever_stands_beside_it(command: str) -> None:
-    """--help is answered where the other options would be refused."""
+    """--help is answered even beside options that would be refused."""
     done = run(*(word.replace("''", "") for word in command.split()), "--help")
     assert done.returncode == 0
     assert done.stdout.startswith("Usage:")
 
 
 def test_nothing_asked_for_is_the_help() -> None:
-    """The bare command prints its help."""
+    """The command without arguments prints its help."""
     done = run()
     assert done.returncode == 0
     assert "sweep" in done.stdout
@@ -58,7 +58,7 @@ def test_nothing_asked_for_is_the_help() -> None:
 
 @pytest.mark.parametrize("command", ["--debug explain --cols 0", "explain --cols 0 --debug"])
 def test_debug_works_anywhere(command: str) -> None:
-    """--debug raises the error itself, before the command as after its options."""
+    """--debug raises the error, before the command or after its options."""
     with pytest.raises(Exception, match="cols is 0"):
         main(command.split())
 
@@ -80,7 +80,7 @@ def test_debug_works_anywhere(command: str) -> None:
     ],
 )
 def test_an_input_is_quoted_shortly(arguments: tuple[str, ...]) -> None:
-    """A message quotes 40 characters of what was typed, and marks that there were more."""
+    """A message quotes at most 40 characters of the input, and marks the cut."""
     done = run(*arguments)
     assert done.returncode == 2
     assert "…" in done.stderr

@@ -1,4 +1,4 @@
-"""`occupancy-lab scan`: which rows it prints, in which form, and how it ends."""
+"""`occupancy-lab scan`: its rows, forms and exit status."""
 
 import csv
 import io
@@ -15,7 +15,7 @@ PutEntry = Callable[..., None]
 
 @pytest.fixture
 def cache(tmp_path: Path, put_entry: PutEntry) -> Path:
-    """Return a cache with a kernel that is fine, one that spills, and half of one."""
+    """Return a cache with a good kernel, a spilling one, and a cut-off one."""
     put_entry(tmp_path / "FINE", "sm_90")
     put_entry(tmp_path / "SPILLING", "sm_90_spilling", shared=100_000)
     put_entry(tmp_path / "HALF", "sm_90")
@@ -36,7 +36,7 @@ def entries(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def test_page_counts_what_spills_and_what_is_held_down(cache: Path) -> None:
-    """The headline has the kernels read, those that spill, and those below half occupancy."""
+    """The headline counts kernels, spilling ones and those below half occupancy."""
     done = run("scan", str(cache))
     page = " ".join(done.stdout.split())
     assert (done.returncode, done.stderr) == (0, "")
@@ -61,12 +61,12 @@ def test_page_counts_what_spills_and_what_is_held_down(cache: Path) -> None:
     ],
 )
 def test_rows_are_chosen_and_sorted(cache: Path, words: list[str], expected: list[str]) -> None:
-    """Rows are those of the condition, in the order of the column, what is not known last."""
+    """Rows meet the condition and are sorted, unknown values last."""
     assert entries(printed([str(cache), *words])) == expected
 
 
 def test_csv_has_the_rows_of_json(cache: Path) -> None:
-    """CSV has the same columns and values, an empty cell for what is not known."""
+    """CSV has JSON's columns and values, with empty cells for unknown values."""
     done = run("scan", str(cache), "--csv")
     rows = [*csv.DictReader(io.StringIO(done.stdout))]
     expected = printed([str(cache)])
@@ -78,7 +78,7 @@ def test_csv_has_the_rows_of_json(cache: Path) -> None:
 
 
 def test_exports_are_written_beside_the_page(cache: Path, tmp_path: Path) -> None:
-    """The files have the chosen rows in their forms, and the page is printed all the same."""
+    """Exports have the chosen rows, and the page is still printed."""
     files = {form: tmp_path / f"out.{form}" for form in ("csv", "json", "markdown")}
     options = [word for form, file in files.items() for word in (f"--export-{form}", str(file))]
     done = run("scan", str(cache), "--where", "status == 'ok'", *options)
@@ -90,14 +90,14 @@ def test_exports_are_written_beside_the_page(cache: Path, tmp_path: Path) -> Non
 
 
 def test_no_kernel_that_can_be_read_is_exit_1(cache: Path) -> None:
-    """A cache of broken entries alone ends with 1, one with a single kernel with 0."""
+    """A cache with only broken entries is exit 1, with one good kernel exit 0."""
     assert run("scan", str(cache / "HALF")).returncode == 1
     assert run("scan", str(cache)).returncode == 0
     assert run("scan", str(cache), "--where", "n_regs == 1").returncode == 0
 
 
 def test_an_empty_cache_is_one_sentence(tmp_path: Path) -> None:
-    """A folder without kernels is said to have none, with exit 0."""
+    """An empty folder is reported to have no kernels, with exit 0."""
     done = run("scan", str(tmp_path), COLUMNS="200")
     assert done.returncode == 0
     assert f"No kernel was found in {tmp_path}." in done.stdout

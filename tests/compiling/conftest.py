@@ -1,4 +1,4 @@
-"""A bound on the time of what reads binaries."""
+"""A time limit for tests of the binary readers."""
 
 import signal
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture
 def bounded() -> Iterator[None]:
-    """End a test after 20 s of its own that would take minutes with time of the input's square."""
+    """End a test after 20 s: with time quadratic in the input it would take minutes."""
 
     def late(_number: int, _frame: object) -> None:
         message = "this takes longer than 20 s"

@@ -1,4 +1,4 @@
-"""A program that draws programs: each step is done on the GPU and on the CPU, which must agree.
+"""Draws programs whose steps run on the GPU and on the CPU, which must agree.
 
 `python drawn_program.py NUMBER FILE` draws NUMBER of them, and writes to FILE each grid with which
 it launched its kernel, and how often. It is run dry by test_drawn_programs.py.
@@ -52,7 +52,7 @@ BINARY = (
 )
 IN_PLACE = ("add_", "mul_", "copy_", "sub_", "bitwise_and_", "fill_", "masked_fill_", "clamp_")
 MOST = 1000
-"""Elements of a tensor: those of more are not kept."""
+"""The most elements of a tensor: larger ones are not kept."""
 LAUNCHED: collections.Counter[int] = collections.Counter()
 
 
@@ -65,14 +65,14 @@ def add(x: Any, n: int, BLOCK: tl.constexpr) -> None:  # noqa: N803 - as Triton'
 
 @dataclass(eq=False)
 class Pair:
-    """A tensor on the GPU, and the same on the CPU."""
+    """A tensor on the GPU, and the same tensor on the CPU."""
 
     gpu: torch.Tensor
     cpu: torch.Tensor
 
     @property
     def storage(self) -> int:
-        """What tells storages apart."""
+        """The object that identifies the storage."""
         return self.cpu.untyped_storage().data_ptr()
 
 
@@ -86,7 +86,7 @@ class Program:
         """The storages that a kernel wrote to, and what was made of them, by their addresses."""
 
     def draw(self, strategy: Any) -> Any:
-        """Return what is drawn."""
+        """Draw a value from a strategy."""
         return self.data.draw(strategy)
 
     def some(self) -> Pair:
@@ -94,11 +94,11 @@ class Program:
         return self.draw(st.sampled_from(self.pairs))
 
     def forget(self, pair: Pair) -> None:
-        """Take it that nobody knows the values of a storage, which stays where it is."""
+        """Mark the values in the pair's storage as not known."""
         self.unknown[pair.storage] = pair.cpu.untyped_storage()
 
     def make(self) -> None:
-        """Make a tensor."""
+        """Make a tensor on both devices."""
         shape = self.draw(st.lists(st.integers(0, 4), max_size=3))
         dtype = self.draw(st.sampled_from(DTYPES))
         size = math.prod(shape)
@@ -108,13 +108,13 @@ class Program:
         self.pairs.append(Pair(gpu, cpu))
 
     def same(self, call: Any, *pairs: Pair) -> None:
-        """Do *call* of *pairs* on both devices."""
+        """Call *call* with *pairs* on both devices, and compare."""
         unknown = any(pair.storage in self.unknown for pair in pairs)
         shapes = [tuple(pair.cpu.shape) for pair in pairs]
         try:
             of_cpu = call(*(pair.cpu for pair in pairs))
         except (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError):
-            return  # a GPU may take what the CPU has no kernel for, and refuse it otherwise
+            return  # the CPU may lack a kernel that a GPU has
         of_gpu = call(*(pair.gpu for pair in pairs))
         for gpu, cpu in zip(_leaves(of_gpu), _leaves(of_cpu), strict=not unknown):
             if not isinstance(cpu, torch.Tensor):
@@ -123,7 +123,7 @@ class Program:
             assert gpu.is_cuda, gpu.device
             assert gpu.dtype == cpu.dtype, (gpu.dtype, cpu.dtype)
             pair = Pair(gpu, cpu)
-            if unknown and gpu.shape != cpu.shape:  # by values that differ from run to run
+            if unknown and gpu.shape != cpu.shape:  # as values differ from run to run
                 pair = Pair(torch.empty_like(cpu, device="cuda"), cpu)
             if unknown:
                 self.forget(pair)
@@ -134,7 +134,7 @@ class Program:
                 self.pairs.append(pair)
 
     def unary(self) -> None:
-        """Do an operation of one tensor."""
+        """Do an operation on one tensor."""
         name = self.draw(st.sampled_from(UNARY))
         self.same(
             lambda x: getattr(x, name)() if hasattr(x, name) else getattr(torch, name)(x),
@@ -146,13 +146,13 @@ class Program:
         name, dim = self.draw(st.sampled_from(ALONG)), self.draw(st.integers(-2, 2))
         if name == "flip":
             self.same(lambda x: x.flip([dim]), self.some())
-        elif "softmax" in name:  # of no elements the CPU takes what is no float as well
+        elif "softmax" in name:  # without elements, the CPU accepts other types too
             self.same(lambda x: getattr(x.float(), name)(dim=dim), self.some())
         else:
             self.same(lambda x: getattr(x, name)(dim=dim), self.some())
 
     def binary(self) -> None:
-        """Do an operation of two tensors, or of one and a number."""
+        """Do an operation on two tensors, or on a tensor and a number."""
         name, left = self.draw(st.sampled_from(BINARY)), self.some()
         function = getattr(torch, name, None) or getattr(torch.Tensor, name)
         if name in {"cat", "stack"}:
@@ -167,7 +167,7 @@ class Program:
             self.same(lambda x: function(number, x) if turned else function(x, number), left)
 
     def index(self) -> None:
-        """Take a part, by numbers, slices, a mask or places."""
+        """Index a tensor with numbers, slices, masks or indices."""
         pair, other, place = self.some(), self.some(), self.draw(st.integers(-2, 2))
         how = self.draw(st.sampled_from(["number", "slice", "mask", "places", "last", "select"]))
         calls = {
@@ -181,7 +181,7 @@ class Program:
         self.same(calls[how], pair, other)
 
     def reshape(self) -> None:
-        """Look at a tensor in another way, or as another dtype."""
+        """View a tensor with another shape or dtype."""
         dtype, pair = self.draw(st.sampled_from(DTYPES)), self.some()
         calls = (
             lambda x: x.reshape(-1),
@@ -199,12 +199,12 @@ class Program:
         self.same(self.draw(st.sampled_from(calls)), pair)
 
     def change(self) -> None:
-        """Change a tensor in place, and so all that lies where it does."""
+        """Change a tensor in place, and so every tensor that shares its storage."""
         pair, other = self.some(), self.some()
         name = self.draw(st.sampled_from([*IN_PLACE, "set", "scatter"]))
         number = self.draw(st.sampled_from([0, 1, 3]))
         if pair.cpu.numel() != pair.cpu.untyped_storage().nbytes() // pair.cpu.element_size():
-            return  # elements may lie twice in it
+            return  # an element may occur in it twice
 
         def call(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             match name:
@@ -229,7 +229,7 @@ class Program:
         self.same(call, pair, other)
 
     def gradient(self) -> None:
-        """Work out the gradient of a layer."""
+        """Compute the gradient of a layer."""
         name = self.draw(
             st.sampled_from(["gelu", "silu", "softplus", "normalize", "linear", "sdpa"])
         )
@@ -249,7 +249,7 @@ class Program:
         self.same(call, self.some())
 
     def launch(self) -> None:
-        """Launch the kernel, over as many programs as a value says, which it then changes."""
+        """Launch the kernel with a grid that depends on a value, and write to that value."""
         pair = self.some()
         programs = 1 + int(self.known_sum(pair)) % 7
         if not pair.gpu.numel() or pair.cpu.dtype == torch.bool:
@@ -268,7 +268,7 @@ class Program:
 
 
 def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """Return the sizes of a tensor, with the strides that tell where its elements lie."""
+    """Return a tensor's sizes and the strides that determine where its elements lie."""
     if not tensor.numel():
         return tuple(tensor.shape)
     pairs = zip(tensor.shape, tensor.stride(), strict=True)
@@ -276,7 +276,7 @@ def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 def _tame(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor of which each dtype has the values: what others become is left open."""
+    """Return a tensor whose values fit every dtype, so that conversions are well defined."""
     return tensor.nan_to_num(0, 9, 0).clamp(0, 9) if tensor.is_floating_point() else tensor
 
 

@@ -1,4 +1,4 @@
-"""What the binary readers are tested with: small kernels for GPUs that are not here, and oracles.
+"""Small kernels and oracles for the tests of the binary readers.
 
 The oracles are what the vendors' own tools print: cuobjdump, nvdisasm and ptxas of Triton's wheel,
 and llvm-objdump.
@@ -38,7 +38,7 @@ def row_softmax(
 
 @triton.jit(noinline=True)
 def sine(number):
-    """A function of its own in the binary, with a stack of its own (the slow path of the sine)."""
+    """A function of its own in the binary, with its own stack (the sine's slow path)."""
     return tl.sin(number)
 
 
@@ -46,7 +46,7 @@ def sine(number):
 def calling(
     output, source, stride, n_rows, n_cols, block_size: tl.constexpr, num_stages: tl.constexpr
 ):
-    """A kernel that calls a function which is not inlined; it needs few of its arguments."""
+    """A kernel that calls a function which is not inlined."""
     row = tl.program_id(0)
     tl.store(output + row, sine(tl.load(source + row * stride)) + sine(n_rows.to(tl.float32)))
 
@@ -55,7 +55,7 @@ def calling(
 def dividing(
     output, source, stride, n_rows, n_cols, block_size: tl.constexpr, num_stages: tl.constexpr
 ):
-    """Two loops in one, with the sine's own loop in local memory and a division's subroutine."""
+    """Two nested loops, with the sine's loop in local memory and a division's subroutine."""
     columns = tl.arange(0, block_size)
     for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0)):
         total = tl.zeros((block_size,), tl.float32)
@@ -70,7 +70,7 @@ def dividing(
 def multiplying(
     output, source, stride, n_rows, n_cols, block_size: tl.constexpr, num_stages: tl.constexpr
 ):
-    """A product of matrices, whose operands go through shared memory."""
+    """A matrix product whose operands go through shared memory."""
     rows, columns = tl.arange(0, 64), tl.arange(0, 32)
     total = tl.zeros((64, 64), tl.float32)
     for start in tl.range(0, n_cols, 32, num_stages=num_stages):
@@ -84,7 +84,7 @@ def multiplying(
 def specializing(
     output, source, stride, n_rows, n_cols, block_size: tl.constexpr, num_stages: tl.constexpr
 ):
-    """A product of matrices in which other warps load than those that multiply."""
+    """A matrix product in which some warps load and others multiply."""
     rows = tl.make_tensor_descriptor(source, [n_rows, n_cols], [stride, 1], [128, 64])
     total = tl.zeros((128, 128), tl.float32)
     for start in tl.range(0, n_cols, 64, num_stages=num_stages, warp_specialize=True):
@@ -115,7 +115,7 @@ def compile_sample(
     dtype: str = "fp32",
     **options: int,
 ) -> Any:
-    """Compile *kernel* for *arch* and give Triton's CompiledKernel; no GPU is asked for."""
+    """Return the CompiledKernel of *kernel* for *arch*, without a GPU."""
     pointer, aligned = f"*{dtype}", [["tt.divisibility", 16]]
     types = (pointer, pointer, "i32", "i32", "i32", "constexpr", "constexpr")
     source = ASTSource(
@@ -218,11 +218,11 @@ define amdgpu_kernel void @copying(
   ret void
 }
 """
-"""A kernel with three loads from global memory to LDS, one of them without an offset a lane."""
+"""A kernel with three loads from global memory to LDS, one of them without per-lane offsets."""
 
 
 def assemble_ptx(ptx: str, arch: str, folder: Path) -> tuple[bytes, int]:
-    """Return the cubin that ptxas makes of *ptx*, and the most barriers it says a kernel uses."""
+    """Return the cubin that ptxas makes of *ptx*, and the barriers that ptxas reports."""
     source, cubin = folder / "kernels.ptx", folder / "kernels.cubin"
     source.write_text(ptx, encoding="utf-8")
     ptxas = nvidia_tool(
@@ -235,7 +235,7 @@ def assemble_ptx(ptx: str, arch: str, folder: Path) -> tuple[bytes, int]:
 
 
 def cuobjdump_resources(cubin: bytes, folder: Path) -> dict[str, dict[str, int]]:
-    """Return what cuobjdump says of each kernel: REG, STACK and SHARED."""
+    """Return cuobjdump's REG, STACK and SHARED of each kernel."""
     file = folder / "dumped.cubin"
     file.write_bytes(cubin)
     command = [nvidia_tool("cuobjdump"), "--dump-resource-usage", file]
@@ -247,7 +247,7 @@ def cuobjdump_resources(cubin: bytes, folder: Path) -> dict[str, dict[str, int]]
 
 
 class Instruction(NamedTuple):
-    """What a disassembler says of an instruction; a target is an instruction's number."""
+    """A disassembled instruction; its target is the number of another instruction."""
 
     operation: str
     operands: str
@@ -256,7 +256,7 @@ class Instruction(NamedTuple):
 
 
 def nvdisasm_instructions(cubin: bytes, kernel: str, folder: Path) -> list[Instruction]:
-    """Return nvdisasm's instructions of *kernel* without the compiler's subroutines behind it."""
+    """Return nvdisasm's instructions of *kernel* without the compiler's subroutines."""
     file = folder / "dumped.cubin"
     file.write_bytes(cubin)
     command = [nvidia_tool("nvdisasm"), "--print-code", "--no-dataflow", file]
@@ -324,7 +324,7 @@ def issued_by_definition(
     kinds: Mapping[int, str],
     stalls: Sequence[int] | None,
 ) -> dict[str, int | None]:
-    """Return the counts of Resources by the definitions of dominance and natural loops, slowly.
+    """Count by the definitions of dominance and natural loops, slowly.
 
     *following* has the instructions that can follow each one, *local* bytes of local memory,
     *kinds* the field that an instruction counts in as well, *stalls* the cycles from each to its

@@ -32,7 +32,7 @@ METADATA = {
     "sgpr_spills": ".sgpr_spill_count",
 }
 GRANULES = {"gfx908": 4, "gfx1250": 16}
-"""VGPRs a step of the descriptor's count; elsewhere 8."""
+"""VGPRs per step of the descriptor's count; 8 for other architectures."""
 GRID = [
     (256, 1, 1, {}),
     (1024, 8, 2, {}),
@@ -51,7 +51,7 @@ NAMES = (
     (r"scratch_store|buffer_store\w* \w+(\[[\d:]+\])?, off,", "local_stores"),
     (r"(global|buffer|flat)_(load|store)", "global_accesses"),
 )
-"""The fields in which llvm-objdump's instructions count, by the first form that fits."""
+"""The field that counts an instruction of llvm-objdump, by the first matching form."""
 
 KERNEL = """
 other:
@@ -96,7 +96,7 @@ def kernels_of(name: str) -> tuple[str, ...]:
 
 
 def said_by_binary(hsaco: bytes, kernel: str, granule: int) -> dict[str, Any]:
-    """Return what the code object's note and kernel descriptor say, read by other libraries."""
+    """Return the numbers of the code object's note and descriptor, read by other libraries."""
     elf = ELFFile(io.BytesIO(hsaco))
     (note,) = elf.get_section_by_name(".note").iter_notes()
     entries = msgpack.unpackb(note["n_descdata"])["amdhsa.kernels"]
@@ -110,12 +110,12 @@ def said_by_binary(hsaco: bytes, kernel: str, granule: int) -> dict[str, Any]:
 
 
 def read_amdgcn(assembly: str, kernel: str) -> SimpleNamespace:
-    """Return what is read of a kernel, each number as an attribute."""
+    """Return the numbers read of a kernel, as attributes."""
     return SimpleNamespace(**amdgcn.read_amdgcn(assembly, kernel))
 
 
 def assert_agrees(assembly: str, hsaco: bytes, kernel: str, arch: str) -> SimpleNamespace:
-    """Compare all that is read of the assembly with what the binary says."""
+    """Compare all numbers read from the assembly with those of the binary."""
     found = read_amdgcn(assembly, kernel)
     assert vars(found) == said_by_binary(hsaco, kernel, GRANULES.get(arch, 8))
     return found
@@ -123,7 +123,7 @@ def assert_agrees(assembly: str, hsaco: bytes, kernel: str, arch: str) -> Simple
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_recorded_kernels_agree_with_their_binaries(name: str) -> None:
-    """Every number of the assembly is the one in the code object that was made of it."""
+    """Every number equals the one in the code object."""
     text, arch = recorded(f"{name}.amdgcn"), name.partition("_")[0]
     for kernel in kernels_of(name):
         assert_agrees(text, RECORDED[name], kernel, arch)
@@ -131,7 +131,7 @@ def test_recorded_kernels_agree_with_their_binaries(name: str) -> None:
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_compiled_kernels_agree_with_their_binaries(arch: str) -> None:
-    """On a grid of configurations no number differs, padded allocations included."""
+    """Numbers agree on a grid of configurations, with padded VGPRs."""
     if arch == "gfx1030" and sample.triton.__version__.startswith("3.9."):
         pytest.skip("Triton 3.9 does not compile for gfx10.3")
     padded = 0
@@ -144,7 +144,7 @@ def test_compiled_kernels_agree_with_their_binaries(arch: str) -> None:
 
 @pytest.mark.parametrize("arch", ["gfx908", "gfx942", "gfx1100", "gfx1250"])
 def test_stacks_that_grow_agree_with_their_binaries(arch: str) -> None:
-    """Static LDS, and the fixed scratch of a kernel whose stack grows, are the binary's numbers."""
+    """Static LDS and a dynamic stack's fixed scratch equal the binary's."""
     hsaco, assembly = sample.assemble_llvm(sample.TWO_KERNELS_LLVM, arch)
     for kernel in kernels_of("two_kernels"):
         assert_agrees(assembly, hsaco, kernel, arch)
@@ -165,7 +165,7 @@ def test_stacks_that_grow_agree_with_their_binaries(arch: str) -> None:
     ],
 )
 def test_damaged_assembly_is_refused(change: tuple[str, str], refusal: str) -> None:
-    """Assembly without what is read in it is refused, and the message says what it lacks."""
+    """Assembly that lacks a needed part is refused, and the message names the part."""
     text = recorded("gfx942.amdgcn").replace(*change)
     kernel = "softmax" if "'softmax'" in refusal else "row_softmax"
     with pytest.raises(BinaryError, match=refusal) as refused:
@@ -175,7 +175,7 @@ def test_damaged_assembly_is_refused(change: tuple[str, str], refusal: str) -> N
 
 @given(place=st.floats(0, 1, exclude_max=True))
 def test_every_cut_is_noticed(place: float) -> None:
-    """Assembly that ends before its metadata does is refused, wherever it ends."""
+    """Assembly that ends before the end of its metadata is refused."""
     text = recorded("gfx942.amdgcn").partition(".end_amdgpu_metadata")[0]
     with pytest.raises(BinaryError):
         read_amdgcn(text[: int(place * len(text))], "row_softmax")
@@ -208,19 +208,19 @@ def test_changed_characters_give_numbers_or_the_one_error(changes: list[tuple[in
 def test_the_architecture_is_found_in_every_form_of_target(
     target: str, allocated: int | None
 ) -> None:
-    """Features and the parts before the architecture are not taken for it, which sets the step."""
+    """Features and triples around the architecture do not hide it."""
     text = recorded("gfx942.amdgcn").replace("amdgcn-amd-amdhsa--gfx942", target)
     assert read_amdgcn(text, "row_softmax").allocated_vgprs == allocated
 
 
 def test_another_size_of_waves_than_tritons_is_not_known() -> None:
-    """The table has the step of the VGPR field for one size of waves, and it differs by that."""
+    """VGPRs are not known for a wave size that the table lacks."""
     text = recorded("gfx942.amdgcn").replace(".wavefront_size: 64", ".wavefront_size: 32")
     assert read_amdgcn(text, "row_softmax").allocated_vgprs is None
 
 
 def test_a_short_kernel() -> None:
-    """Instructions are told from labels, directives and comments; the loop is entered at BB1_2."""
+    """Labels, directives and comments are no instructions; the loop begins at BB1_2."""
     found = read_issued(KERNEL, "kernel")
     assert (found["instructions"], found["loop_instructions"], found["local_traffic"]) == (4, 9, 8)
     assert (found["shuffles"], found["barrier_waits"], found["special_functions"]) == (1, 1, 1)
@@ -239,13 +239,13 @@ def test_a_short_kernel() -> None:
     ],
 )
 def test_what_is_not_known(change: tuple[str, str]) -> None:
-    """An odd kernel or none is not known, and no error."""
+    """An unusual or missing kernel has no counts and raises no error."""
     assert change[0] in KERNEL
     assert read_issued(KERNEL.replace(*change), "kernel") == Issued()
 
 
 def test_recorded_loops() -> None:
-    """LLVM's comments say which blocks are in the loop: as many instructions are counted there."""
+    """The loop has as many instructions as LLVM's comments put into it."""
     for name in ("gfx942", "gfx1030_spilling"):
         text = recorded(f"{name}.amdgcn")
         body = text.partition("\nrow_softmax:")[2].partition("\n.Lfunc_end0")[0]
@@ -273,7 +273,7 @@ def test_instructions_agree_with_llvm_objdump(  # noqa: PLR0913, PLR0917 - a gri
     num_stages: int,
     dtype: str,
 ) -> None:
-    """What is read from the assembly is what LLVM finds in the binary and its branch targets."""
+    """Counts from the assembly equal those from llvm-objdump."""
     asm = sample.compile_sample(arch, block_size, num_warps, num_stages, dtype=dtype).asm
     said = sample.objdump_instructions(asm["hsaco"], arch, tmp_path)
     lines = [f"{one.operation} {one.operands}".rstrip() for one in said]
@@ -294,7 +294,7 @@ def test_instructions_agree_with_llvm_objdump(  # noqa: PLR0913, PLR0917 - a gri
 
 @pytest.mark.parametrize("arch", ["gfx908", "gfx942"])
 def test_loads_to_lds_are_copies(arch: str) -> None:
-    """A load whose data goes to LDS is an asynchronous copy, no global access and no spill."""
+    """A load to LDS is an asynchronous copy, not a global access and not a spill."""
     _, assembly = sample.assemble_llvm(sample.COPYING_LLVM, arch)
     found = read_issued(assembly, "copying")
     assert "buffer_load_dword off, s" in assembly

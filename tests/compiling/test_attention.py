@@ -1,4 +1,4 @@
-"""A dry run's attention is that of the kernel which torch takes on the GPU."""
+"""A dry run uses the attention kernel that torch would use on the GPU."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ def call(
     keys: int = 128,
     **asked: Any,
 ) -> _Attention:
-    """Return a call with 8 heads of a GPU, trained, with what is *asked* of it."""
+    """Return a call with 8 heads on a GPU, with gradients and with the options *asked*."""
     mask, groups = asked.get("mask"), asked.get("groups", 8)
     query = torch.empty(2, 8, 128, head, dtype=dtype, device="meta", requires_grad=True)
     key = torch.empty(2, groups, keys, head, dtype=dtype, device="meta")
@@ -67,13 +67,13 @@ def call(
 def test_attention_is_chosen_as_torch_chooses(
     gpu: tuple[str | None, tuple[int, int]], asked: dict[str, Any], expected: SDPBackend
 ) -> None:
-    """Flash attention takes halves without a mask, efficient attention more, and not all GPUs."""
+    """The choice depends on the GPU, dtype, mask and sizes as in torch."""
     assert call(gpu, **asked).choice() == expected
 
 
 @pytest.mark.parametrize("one", [CUDNN, FLASH, EFFICIENT, MATH])
 def test_a_program_chooses_attention_itself(one: SDPBackend) -> None:
-    """sdpa_kernel switches all others off, and what then fits nothing is refused as torch does."""
+    """sdpa_kernel leaves one backend; if that does not fit, torch's error is raised."""
     with sdpa_kernel(one):
         assert call(A100).choice() == one
     with sdpa_kernel(FLASH), pytest.raises(RuntimeError, match="No available kernel"):
@@ -121,7 +121,7 @@ layer(torch.randn(2, 64, 256, device="cuda", dtype=torch.bfloat16), matrix, weig
 
 
 def kernels(folder: Path, source: str, gpu: str) -> list[str]:
-    """Return the kernels that a program launches dry."""
+    """Return the kernels that a program launches in a dry run."""
     path = folder / "program.py"
     path.write_text(source, encoding="utf-8")
     with Script(str(path), find_gpu(gpu), None, arguments=()) as script:
@@ -131,13 +131,13 @@ def kernels(folder: Path, source: str, gpu: str) -> list[str]:
 
 @pytest.mark.slow
 def test_results_and_gradients_have_their_sizes(tmp_path: Path) -> None:
-    """Padded heads, heads in groups and masks leave the sizes that all kernels return."""
+    """Padded heads, grouped heads and masks do not change the sizes of results."""
     assert kernels(tmp_path, SIZES, "h100") == []
 
 
 @pytest.mark.slow
 def test_a_compiled_attention_is_no_kernel_of_triton(tmp_path: Path) -> None:
-    """Neither direction has a softmax of attention, and a norm is the fused one of a GPU."""
+    """Attention launches no Triton kernel, and a norm is fused as on a GPU."""
     found = kernels(tmp_path, COMPILED, "h100")
     assert not [name for name in found if "softmax" in name]
     assert any("fused_rms_norm_backward" in name for name in found)

@@ -1,4 +1,4 @@
-"""What one program takes, for GPUs that are not here and for the one that is."""
+"""Compiling for GPUs that are not here, and for one that is."""
 
 import itertools
 import os
@@ -36,7 +36,7 @@ STAGES = (1, 2, 3, 4)
 
 
 def resources(target: Target, config: Config = CONFIG, **others: Any) -> Resources:
-    """Return what the softmax of the tutorial's example takes, from a compile."""
+    """Return the resources of a compiled tutorial softmax."""
     problem = Problem(4096, others.pop("cols", 781), others.pop("dtype", "float32"))
     kernel = others.pop("kernel", SOFTMAX)
     return compile_resources(kernel, problem, config, target, Store(None), **others)
@@ -56,7 +56,7 @@ def resources(target: Target, config: Config = CONFIG, **others: Any) -> Resourc
     ],
 )
 def test_tensor_cores_do_the_multiply_adds_of_a_block(target: str, dtype: str, warps: int) -> None:
-    """Instructions of a pass, their size and the warps make as many as the blocks have."""
+    """Tensor instructions times their size equal the product's multiply-adds."""
     a = Pointer(dtype, 2**20)
     blocks = {"BLOCK_SIZE_M": 128, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 32, "GROUP_SIZE_M": 8}
     launch = Launch(
@@ -69,7 +69,7 @@ def test_tensor_cores_do_the_multiply_adds_of_a_block(target: str, dtype: str, w
 
 
 def test_several_are_compiled_together_as_one_by_one(tmp_path: Path) -> None:
-    """Each has its own outcome in its place, whatever the others have; what compiles is kept."""
+    """Each launch has its own outcome in its place, whether others fail or not."""
     store = Store(tmp_path)
     launches = [SOFTMAX.launch(PROBLEM, Config(size, 4, 2)) for size in (1024, 1000, 2048)]
     wanted = [Compilation(SOFTMAX.function, launch, SM_90) for launch in launches]
@@ -89,38 +89,38 @@ def unknown_name(x_ptr, n_cols, BLOCK_SIZE: tl.constexpr):  # noqa: ANN001, ANN2
 
 @triton.jit
 def failed_assertion(x_ptr, n_cols, BLOCK_SIZE: tl.constexpr):  # noqa: ANN001, ANN201, ARG001, N803
-    """Fails by its author's will."""
+    """Fails in its author's static assertion."""
     tl.static_assert(BLOCK_SIZE > 99_999, "rows are too short")
 
 
 @triton.jit
 def too_large(x_ptr, n_cols, BLOCK_SIZE: tl.constexpr):  # noqa: ANN001, ANN201, ARG001, N803
-    """Fails in a check of Triton's."""
+    """Fails in one of Triton's checks."""
     tl.store(x_ptr + tl.arange(0, 2097152), 1.0)
 
 
 @triton.jit
 def helper(x_ptr, n_cols):  # noqa: ANN001, ANN201
-    """Fails where another function calls it."""
+    """Fails where another kernel calls it."""
     return x_ptr.no_such_method(n_cols)
 
 
 @triton.jit
 def calling(x_ptr, n_cols, BLOCK_SIZE: tl.constexpr):  # noqa: ANN001, ANN201, ARG001, N803
-    """Calls what fails."""
+    """Calls a function that fails."""
     tl.store(x_ptr, helper(x_ptr, n_cols))
 
 
 @triton.jit
 def asserting(x_ptr, n_cols, BLOCK_SIZE: tl.constexpr):  # noqa: ANN001, ANN201, ARG001, N803
-    """Fails in an assertion of Triton's that says nothing."""
+    """Fails in an assertion of Triton that has no message."""
     a = tl.full((32, 32), 1, tl.int8)
     tl.store(x_ptr, tl.dot(a, a, tl.zeros((32, 32), tl.int32)))
 
 
 @triton.jit
 def packed(x_ptr, n_cols, BLOCK_SIZE: tl.constexpr):  # noqa: ANN001, ANN201, ARG001, N803
-    """Fails in a later stage, which prints why."""
+    """Fails in a later stage, which prints the reason."""
     x = tl.load(x_ptr + tl.arange(0, 64))
     y = tl.inline_asm_elementwise("", "=f,f,f,f", [x], tl.float32, True, 3)  # noqa: FBT003
     tl.store(x_ptr + tl.arange(0, 64), y)
@@ -128,7 +128,7 @@ def packed(x_ptr, n_cols, BLOCK_SIZE: tl.constexpr):  # noqa: ANN001, ANN201, AR
 
 @triton.jit
 def no_instruction(x_ptr, n_cols, BLOCK_SIZE: tl.constexpr):  # noqa: ANN001, ANN201, ARG001, N803
-    """Fails in ptxas, which knows no such instruction."""
+    """Fails in ptxas, which does not know the instruction."""
     x = tl.load(x_ptr)
     y = tl.inline_asm_elementwise("nonsense.f32 $0, $1;", "=f,f", [x], tl.float32, True, 1)  # noqa: FBT003
     tl.store(x_ptr, y)
@@ -136,18 +136,18 @@ def no_instruction(x_ptr, n_cols, BLOCK_SIZE: tl.constexpr):  # noqa: ANN001, AN
 
 @triton.jit
 def one(x_ptr, n_cols, BLOCK_SIZE: tl.constexpr):  # noqa: ANN001, ANN201, ARG001, N803
-    """Stores where a program starts."""
+    """Stores one element per program."""
     tl.store(x_ptr, n_cols)
 
 
 @triton.jit
 def many(x_ptr, n_cols, BLOCK_SIZE: tl.constexpr):  # noqa: ANN001, ANN201, N803
-    """Stores in a whole block, with the same arguments as `one`."""
+    """Stores a whole block, with the same arguments as `one`."""
     tl.store(x_ptr + tl.arange(0, BLOCK_SIZE), n_cols)
 
 
 def kernel_of(function: Any) -> Kernel:
-    """Return a kernel of the user's own with *function*."""
+    """Return a user's kernel with *function*."""
     return Kernel(
         name="own",
         title="Own",
@@ -163,7 +163,7 @@ def kernel_of(function: Any) -> Kernel:
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_every_target_compiles(name: str) -> None:
-    """The softmax compiles for each target that the installed Triton has a compiler for."""
+    """The softmax compiles for each target that the installed Triton supports."""
     gpu = find_gpu(name)
     try:
         found = resources(gpu.target)
@@ -177,13 +177,13 @@ def test_every_target_compiles(name: str) -> None:
     of_hip = (found.sgprs, found.allocated_vgprs, found.vgpr_spills, found.sgpr_spills)
     assert (None in of_hip) == (gpu.vendor == "NVIDIA")
     assert (found.barriers is None) == (gpu.vendor == "AMD")
-    # Triton pipelines global loads through shared memory from sm_80 on, and not on AMD.
+    # Triton pipelines global loads through shared memory from sm_80 on, but not on AMD.
     assert found.shared == 32 + (found.pipeline_shared or 0)
     assert (found.pipeline_shared == 0) == (name == "sm_75" or gpu.vendor == "AMD")
 
 
 def test_every_architecture_of_the_table_is_tried() -> None:
-    """The table has no architecture that Triton compiles for and these tests leave out."""
+    """These tests cover every architecture that Triton compiles for."""
     untried = [gpu for name, gpu in bare_gpus().items() if name not in TARGETS]
     for gpu in untried:
         assert gpu.target.name in {"sm_70", "sm_72", "sm_88", "sm_110"}
@@ -194,7 +194,7 @@ def test_every_architecture_of_the_table_is_tried() -> None:
     [(1024, "float32", 4096), (8192, "float32", 32768), (1024, "float16", 2048)],
 )
 def test_stages_cost_shared_memory_on_nvidia(block_size: int, dtype: str, row_bytes: int) -> None:
-    """On sm_90 each stage after the first takes the buffer of one row, and nothing else does."""
+    """On sm_90 each stage after the first takes one row's buffer; nothing else grows."""
     for stages in STAGES:
         config = Config(block_size, 8, stages)
         found = resources(SM_90, config, dtype=dtype, cols=784 if dtype == "float16" else 781)
@@ -203,7 +203,7 @@ def test_stages_cost_shared_memory_on_nvidia(block_size: int, dtype: str, row_by
 
 
 def test_spills_are_seen() -> None:
-    """Rows too long for one warp spill: registers to memory on NVIDIA, SGPRs to VGPRs on AMD."""
+    """Rows too long for one warp spill: to memory on NVIDIA, SGPRs to VGPRs on AMD."""
     on_nvidia = resources(SM_90, Config(8192, 1, 1), cols=8192)
     assert on_nvidia.n_regs == 255
     assert (on_nvidia.n_spills or 0) > 0
@@ -219,7 +219,7 @@ def test_spills_are_seen() -> None:
     ids=lambda target: target.arch,
 )
 def test_targets_without_a_compiler(target: Target, capfd: pytest.CaptureFixture[str]) -> None:
-    """A target that Triton's LLVM does not know is a TargetError of Triton and target, silently."""
+    """A target unknown to Triton's LLVM raises TargetError and prints nothing."""
     with pytest.raises(TargetError) as caught:
         resources(target)
     assert str(caught.value) == f"Triton {triton_version()} has no compiler for {target.name}"
@@ -251,7 +251,7 @@ def test_targets_without_a_compiler(target: Target, capfd: pytest.CaptureFixture
 def test_kernels_with_errors(
     function: Any, reason: str, line: str, target: Target, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A kernel that Triton refuses is a CompileError with Triton's reason and line, silently."""
+    """A kernel that Triton rejects raises CompileError with the reason and the line."""
     with pytest.raises(CompileError) as caught:
         resources(target, kernel=kernel_of(function))
     message = str(caught.value)
@@ -266,7 +266,7 @@ def test_kernels_with_errors(
 
 
 def test_what_ptxas_says_is_the_reason(capfd: pytest.CaptureFixture[str]) -> None:
-    """Where ptxas fails the message has its complaint, and the PTX is printed nowhere."""
+    """If ptxas fails, the message has its complaint, and no PTX is printed."""
     with pytest.raises(CompileError, match=r"known instruction: 'nonsense'$"):
         resources(SM_90, kernel=kernel_of(no_instruction))
     assert capfd.readouterr() == ("", "")
@@ -274,14 +274,14 @@ def test_what_ptxas_says_is_the_reason(capfd: pytest.CaptureFixture[str]) -> Non
 
 @pytest.fixture
 def trustless(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Have a cache of Triton's own to damage, and forget what this process compiled."""
+    """Give Triton a cache of its own to damage, and forget what this process compiled."""
     forget_compiled()
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
     return tmp_path / "triton"
 
 
 def forget_compiled() -> None:
-    """Have this process take nothing from its own memory."""
+    """Empty this process's own cache of compiled kernels."""
     SOFTMAX.function.device_caches.clear()
     smallest_kernel().device_caches.clear()
 
@@ -301,7 +301,7 @@ def forget_compiled() -> None:
 def test_what_is_cut_off_in_tritons_cache_is_compiled_again(
     trustless: Path, tmp_path: Path, target: Target, kind: str, left: float | None
 ) -> None:
-    """A file of Triton's cache that is cut off or gone is made anew, whole, and read right."""
+    """A damaged or missing file of Triton's cache is made again."""
     right = compile_resources(SOFTMAX, PROBLEM, CONFIG, target, Store(tmp_path / "first"))
     hip = target.backend == "hip"
     suffix = {"binary": "hsaco" if hip else "cubin", "assembly": "amdgcn" if hip else "ptx"}
@@ -318,7 +318,7 @@ def test_what_is_cut_off_in_tritons_cache_is_compiled_again(
 
 
 def tool(path: Path, *lines: str) -> Path:
-    """Make a ptxas that tells a version, and ends otherwise as *lines* have it."""
+    """Make a ptxas that prints a version, and otherwise runs *lines*."""
     version = "Cuda compilation tools, release 12.8, V12.8.93"
     told = f'case "$*" in *--version*) echo "{version}"; exit 0;; esac'
     path.write_text("\n".join(("#!/bin/sh", told, *lines)) + "\n")
@@ -345,7 +345,7 @@ def test_only_what_ptxas_says_of_a_kernel_lasts(
     *,
     again: bool,
 ) -> None:
-    """A ptxas that is killed or ends without a word passes; its errors would come again."""
+    """A killed or silent ptxas is a passing failure; its error messages last."""
     ptxas = tool(trustless.with_name("ptxas"), *lines)
     monkeypatch.setenv("TRITON_PTXAS_PATH", str(ptxas))
     monkeypatch.setattr(compiling, "can_compile", lambda _target: True)
@@ -365,7 +365,7 @@ def test_a_disk_that_cannot_be_written_is_no_missing_compiler(
     *,
     kept: bool,
 ) -> None:
-    """Where Triton or the system has nowhere to write, that is the reason, and it passes."""
+    """A disk that cannot be written is the reason, and passes."""
     trustless.write_text("a file")
     if not kept:
         monkeypatch.setattr(tempfile, "tempdir", str(trustless / "below"))
@@ -379,7 +379,7 @@ def test_a_disk_that_cannot_be_written_is_no_missing_compiler(
 
 
 def test_what_would_fail_again() -> None:
-    """What Triton says of a kernel and of a target lasts; what is not a compiler's need not."""
+    """Triton's verdicts on kernels and targets last; other failures need not."""
     for function, target in ((unknown_name, SM_90), (no_instruction, SM_90), (one, GFX9999)):
         with pytest.raises(CompileError) as caught:
             resources(target, kernel=kernel_of(function))
@@ -392,7 +392,7 @@ def test_what_would_fail_again() -> None:
 def test_without_a_store_tritons_cache_is_left_alone(
     trustless: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: Target
 ) -> None:
-    """A compile that is to keep nothing neither fills nor reads Triton's cache, nor leaves one."""
+    """Without a store, a compile neither reads nor writes Triton's cache."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     right = resources(target)
     assert list(tmp_path.iterdir()) == []
@@ -407,8 +407,8 @@ def test_without_a_store_tritons_cache_is_left_alone(
 
 
 def entries(cache: Path) -> set[str]:
-    """Return the kernels of which a cache of Triton's has any file, and its empty folders."""
-    # The smallest kernel compiles, where another fails, to see whether any does.
+    """Return the kernels with files in Triton's cache, and its empty folders."""
+    # If a kernel fails, the smallest one is compiled too, to see whether any compiles.
     folders = [[file.name for file in folder.iterdir()] for folder in cache.iterdir()]
     names = {min(names).partition(".")[0] if names else "nothing" for names in folders}
     return names - {"__grp__smallest_kernel"}
@@ -421,7 +421,7 @@ def entries(cache: Path) -> set[str]:
 def test_what_fails_leaves_nothing_in_tritons_cache(
     trustless: Path, tmp_path: Path, function: Any, target: Target
 ) -> None:
-    """Of a compile that fails no file stays in Triton's cache, and of others all do."""
+    """A failed compile leaves no file in Triton's cache; a good one leaves all."""
     store = Store(tmp_path / "store")
     compile_resources(SOFTMAX, PROBLEM, CONFIG, SM_90, store)
     assert entries(trustless) == {"__grp__softmax_kernel"}
@@ -434,14 +434,14 @@ def test_what_fails_leaves_nothing_in_tritons_cache(
 
 
 def test_torch_operations_are_not_compiled() -> None:
-    """A kernel without a Triton function has no resources, and the message says why."""
+    """A kernel without a Triton function raises an error that says why."""
     with pytest.raises(InputError, match="softmax_naive is made of torch operations"):
         resources(SM_90, kernel=load_kernel("softmax_naive"))
 
 
 @pytest.mark.parametrize("value", ["1", "true", "on"])
 def test_the_interpreter_is_refused(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
-    """While Triton interprets, nothing is compiled, and the message says what to unset."""
+    """With Triton's interpreter on, compiling is refused with what to unset."""
     monkeypatch.setenv("TRITON_INTERPRET", value)
     with pytest.raises(InputError, match="unset it"):
         resources(SM_90)
@@ -449,7 +449,7 @@ def test_the_interpreter_is_refused(monkeypatch: pytest.MonkeyPatch, value: str)
 
 @pytest.fixture
 def compiles(monkeypatch: pytest.MonkeyPatch) -> list[Launch]:
-    """The launches that were really compiled."""
+    """Return the list of launches that are really compiled."""
     launches: list[Launch] = []
     compile_really = compiling._compile
 
@@ -462,7 +462,7 @@ def compiles(monkeypatch: pytest.MonkeyPatch) -> list[Launch]:
 
 
 def test_a_stored_resource_is_not_compiled(tmp_path: Path, compiles: list[Launch]) -> None:
-    """The second time the resources come from the store, equal to the compiled ones."""
+    """The second time, equal resources come from the store."""
     made = (SOFTMAX, PROBLEM, CONFIG, SM_90)
     first = compile_resources(*made, Store(tmp_path))
     assert compile_resources(*made, Store(tmp_path)) == first
@@ -482,7 +482,7 @@ def test_a_stored_resource_is_not_compiled(tmp_path: Path, compiles: list[Launch
 def test_the_environment_is_part_of_the_key(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str
 ) -> None:
-    """A variable that changes what Triton makes is another key; without it the old one returns."""
+    """A variable that changes the binary changes the key."""
     monkeypatch.delenv(variable, raising=False)
     launch = SOFTMAX.launch(PROBLEM, CONFIG)
     key, store = resource_key(SOFTMAX.function, launch, SM_90), Store(tmp_path)
@@ -500,7 +500,7 @@ def test_the_environment_is_part_of_the_key(
 def test_versions_are_part_of_the_key(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, other: object
 ) -> None:
-    """What one Triton compiled, or older readers read, is not taken for what today's would."""
+    """Results of another Triton or of older readers are not used."""
     launch, store = SOFTMAX.launch(PROBLEM, CONFIG), Store(tmp_path)
     store.put(resource_key(SOFTMAX.function, launch, SM_90), Resources(32, 8, 0))
     monkeypatch.setattr(compiling, name, other)
@@ -516,7 +516,7 @@ def gpu() -> Gpu:
 @pytest.mark.gpu
 @pytest.mark.parametrize("block_size", [256, 512, 1024, 2048, 4096, 8192])
 def test_the_gpu_at_hand_gives_what_offline_gives(gpu: Gpu, block_size: int) -> None:
-    """On Triton's own driver and loaded, a kernel takes in every field what it takes offline."""
+    """The GPU's own driver and the offline driver give equal resources."""
     most_warps = gpu.architecture.max_warps_per_program
     for num_warps, stages in itertools.product((1, 2, 4, 8, 16, 32), STAGES):
         if num_warps > most_warps or block_size > 64 * 32 * num_warps:

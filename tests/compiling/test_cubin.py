@@ -1,4 +1,4 @@
-"""The reader of cubins, against cuobjdump, ptxas and pyelftools and against damage."""
+"""The cubin reader, against cuobjdump, ptxas and pyelftools, and on damaged files."""
 
 import io
 import struct
@@ -38,21 +38,21 @@ GRID = [
     (4096, 4, 1, {"maxnreg": 32}),
     (16384, 4, 2, {}),
 ]
-"""block_size, num_warps, num_stages and options; the one with few registers spills everywhere."""
+"""block_size, num_warps, num_stages and options; with few registers every GPU spills."""
 
 
 def arch_of(binary: bytes) -> int:
-    """Return the compute capability that a cubin is for."""
+    """Return the compute capability of a cubin."""
     return compute_capability(read_elf(binary, EM_CUDA, "a cubin"))
 
 
 def read_cubin(binary: bytes, kernel: str) -> SimpleNamespace:
-    """Return what is read of a kernel, each number as an attribute."""
+    """Return the numbers read of a kernel, as attributes."""
     return SimpleNamespace(**reader.read_cubin(binary, kernel))
 
 
 def assert_agrees(found: SimpleNamespace, said: dict[str, int], binary: bytes) -> None:
-    """Compare with cuobjdump, which counts the driver's reserve where the binary shows it."""
+    """Compare with cuobjdump, which counts the driver's reserve if the binary has it."""
     reserve = 1024 if arch_of(binary) >= 90 else 0
     assert found.n_regs == said["REG"]
     assert found.local_bytes == said["STACK"]
@@ -61,7 +61,7 @@ def assert_agrees(found: SimpleNamespace, said: dict[str, int], binary: bytes) -
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_recorded_kernels_agree_with_cuobjdump_and_ptxas(name: str) -> None:
-    """Registers, stack and shared memory are cuobjdump's, barriers are ptxas's."""
+    """Registers, stack and shared memory are cuobjdump's, barriers ptxas's."""
     for kernel, said in ORACLES[name].items():
         found = read_cubin(RECORDED[name], kernel)
         assert_agrees(found, said, RECORDED[name])
@@ -69,7 +69,7 @@ def test_recorded_kernels_agree_with_cuobjdump_and_ptxas(name: str) -> None:
 
 
 def test_another_kernel_is_refused_with_the_names_that_are_there() -> None:
-    """A name that the cubin does not hold is refused, and the message lists those it holds."""
+    """The refusal of an unknown kernel lists the cubin's kernels."""
     with pytest.raises(BinaryError, match="no kernel 'softmax', only stacking, sharing"):
         read_cubin(RECORDED["two_kernels.cubin"], "softmax")
 
@@ -81,7 +81,7 @@ def test_another_kernel_is_refused_with_the_names_that_are_there() -> None:
 def test_flipped_bytes_give_numbers_or_the_one_error(
     name: str, changes: list[tuple[float, int]]
 ) -> None:
-    """A damaged cubin gives resources or BinaryError, and nothing else."""
+    """A damaged cubin gives resources or raises BinaryError."""
     binary = bytearray(RECORDED[name])
     for place, byte in changes:
         binary[int(place * len(binary))] = byte
@@ -93,7 +93,7 @@ def test_flipped_bytes_give_numbers_or_the_one_error(
 
 @pytest.mark.parametrize("arch", ["75", "80", "90", "100", "120"])
 def test_compiled_kernels_agree_with_cuobjdump(arch: str, tmp_path: Path) -> None:
-    """On a grid of configurations, spilling ones too, no number differs from cuobjdump's."""
+    """Numbers equal cuobjdump's on a grid of configurations, with spills."""
     spilling = 0
     for block_size, num_warps, num_stages, options in GRID:
         compiled = sample.compile_sample(arch, block_size, num_warps, num_stages, **options)
@@ -107,7 +107,7 @@ def test_compiled_kernels_agree_with_cuobjdump(arch: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("arch", ["75", "80", "86", "90", "100", "120"])
 def test_barriers_and_static_shared_agree_with_ptxas(arch: str, tmp_path: Path) -> None:
-    """Barriers are those that ptxas counts, and each of two kernels has cuobjdump's numbers."""
+    """Barriers equal ptxas's, and each of two kernels has cuobjdump's numbers."""
     cubin, barriers = sample.assemble_ptx(sample.TWO_KERNELS_PTX, arch, tmp_path)
     said = sample.cuobjdump_resources(cubin, tmp_path)
     found = {kernel: read_cubin(cubin, kernel) for kernel in said}
@@ -117,7 +117,7 @@ def test_barriers_and_static_shared_agree_with_ptxas(arch: str, tmp_path: Path) 
 
 
 def test_a_function_that_is_not_inlined_belongs_to_its_kernel(tmp_path: Path) -> None:
-    """The stack of a called function is in the kernel's local memory."""
+    """A called function's stack counts as the kernel's local memory."""
     compiled = sample.compile_sample("90", 1024, 4, kernel=sample.calling)
     cubin = compiled.asm["cubin"]
     found = read_cubin(cubin, "calling")
@@ -126,7 +126,7 @@ def test_a_function_that_is_not_inlined_belongs_to_its_kernel(tmp_path: Path) ->
 
 
 def read(name: str) -> Elf:
-    """Read the recording *name*."""
+    """Return the bytes of the recording *name*."""
     return read_elf(KERNELS[name], MACHINES[Path(name).suffix], "a kernel")
 
 
@@ -138,7 +138,7 @@ def symbols(elf: Elf) -> list[Symbol]:
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_header_and_sections_equal_pyelftools(name: str) -> None:
-    """Header fields, section headers and section contents are those that pyelftools reads."""
+    """Header fields, section headers and contents equal pyelftools's."""
     ours, theirs = read(name), ELFFile(io.BytesIO(KERNELS[name]))
     assert ours.flags == theirs.header.e_flags
     assert ours.abi_version == theirs.header.e_ident.EI_ABIVERSION
@@ -159,7 +159,7 @@ def test_header_and_sections_equal_pyelftools(name: str) -> None:
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_symbols_equal_pyelftools(name: str) -> None:
-    """Names and values of the symbol table are those that pyelftools reads, in their order."""
+    """Names and values of symbols equal pyelftools's, in order."""
     table = ELFFile(io.BytesIO(KERNELS[name])).get_section_by_name(".symtab")
     expected = [(symbol.name, symbol.entry.st_value) for symbol in table.iter_symbols()]
     assert [(symbol.name, symbol.value) for symbol in symbols(read(name))] == expected
@@ -167,7 +167,7 @@ def test_symbols_equal_pyelftools(name: str) -> None:
 
 
 def test_what_is_no_elf_file_is_refused_by_name() -> None:
-    """Text, nothing, and a 32-bit file are refused with a sentence that says what was expected."""
+    """The refusal of text, no bytes or a 32-bit file names the expected format."""
     other_class = bytearray(KERNELS["sm_90.cubin"])
     other_class[4] = 1
     for binary in (b"", b"\x7fELF", b".version 8.0\n.target sm_90", bytes(other_class)):
@@ -176,13 +176,13 @@ def test_what_is_no_elf_file_is_refused_by_name() -> None:
 
 
 def test_another_machine_is_refused() -> None:
-    """A file for another machine than asked for is refused, with both numbers."""
+    """The refusal of a file for another machine names both machines."""
     with pytest.raises(BinaryError, match="224, where 190 was expected"):
         read_elf(KERNELS["gfx942.hsaco"], 190, "a cubin")
 
 
 def test_indices_beyond_the_sections_are_refused() -> None:
-    """A file whose names, or whose symbols' names, are in no section is refused."""
+    """A file whose name tables are in no section is refused."""
     nameless = bytearray(KERNELS["sm_90.cubin"])
     struct.pack_into("<H", nameless, 62, 999)
     with pytest.raises(BinaryError, match="no names for its sections"):
@@ -205,7 +205,7 @@ def test_every_cut_is_noticed(name: str, place: float) -> None:
 
 @given(data=st.binary(max_size=400))
 def test_any_tail_gives_a_file_or_the_one_error(data: bytes) -> None:
-    """Anything behind the first bytes of an ELF file is read or refused with BinaryError."""
+    """Any bytes after an ELF file's first are read or raise BinaryError."""
     try:
         elf = read_elf(b"\x7fELF\x02\x01\x01" + data, int.from_bytes(data[11:13], "little"), "it")
         symbols(elf)
@@ -241,7 +241,7 @@ HUGE_NAME = b"k" * 2**24 + b"\0"
 
 @pytest.mark.usefixtures("bounded")
 def test_thousands_of_sections_of_one_name_are_read() -> None:
-    """A file with 65,000 sections of one long name is read, and its refusal is a short sentence."""
+    """65,000 sections with one long name are read, and the refusal is short."""
     binary = elf_of([(0, 3, 0, len(NAME), 0), *[(0, 1, 0, 0, 0)] * MANY], NAME)
     assert len(read_elf(binary, 190, "a cubin").sections) == MANY + 1
     with pytest.raises(BinaryError, match="holds no kernel 'this', only kkk") as refused:
@@ -252,7 +252,7 @@ def test_thousands_of_sections_of_one_name_are_read() -> None:
 
 @pytest.mark.usefixtures("bounded")
 def test_names_without_an_end_in_sight_are_refused() -> None:
-    """65,000 sections that share a name of 16 MiB are refused before it is read as often."""
+    """65,000 sections that share a 16 MiB name are refused quickly."""
     sections = [(0, 3, 0, len(HUGE_NAME), 0), *((name, 1, 0, 0, 0) for name in range(MANY))]
     with pytest.raises(BinaryError, match="no string of at most 1024 bytes"):
         read_elf(elf_of(sections, HUGE_NAME), 190, "a cubin")
@@ -260,7 +260,7 @@ def test_names_without_an_end_in_sight_are_refused() -> None:
 
 @pytest.mark.usefixtures("bounded")
 def test_symbol_tables_that_overlap_are_refused() -> None:
-    """65,000 symbol tables over the same bytes, each of many symbols, are refused at once."""
+    """65,000 symbol tables over the same bytes are refused at once."""
     tables = [(0, 2, 0, 24 * 10_000, 0)] * MANY
     binary = elf_of([(0, 3, 0, 1, 0), *tables], bytes(24 * 10_000), 224)
     with pytest.raises(BinaryError, match=r"sections hold \d+ bytes together"):
@@ -269,7 +269,7 @@ def test_symbol_tables_that_overlap_are_refused() -> None:
 
 @pytest.mark.usefixtures("bounded")
 def test_symbol_tables_with_one_table_of_strings_are_read() -> None:
-    """65,000 symbol tables of one symbol each share 16 MiB of names without a copy each."""
+    """65,000 symbol tables share 16 MiB of names without copies."""
     end = len(HUGE_NAME)
     symbol = struct.pack(SYMBOL, end - 3, 0, 0, 0, 0, 0)
     tables = [(end - 1, 2, end + 24 * n, 24, 0) for n in range(MANY)]

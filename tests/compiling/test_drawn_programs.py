@@ -1,4 +1,4 @@
-"""Drawn programs run dry as they do on the CPU, and every launch of them is seen."""
+"""Drawn programs run dry as they run on the CPU, and every launch is noted."""
 
 import collections
 import json
@@ -12,7 +12,7 @@ EXAMPLES = int(os.environ.get("OCCUPANCY_LAB_COMMAND_LINES", "300"))
 
 
 def test_a_drawn_program_runs_dry(tmp_path: Path) -> None:
-    """Shapes, dtypes and values are the CPU's, nothing raises or crashes, no launch is missing."""
+    """Shapes, dtypes and values equal the CPU's, and no launch is missing."""
     program, told = Path(__file__).with_name("drawn_program.py"), tmp_path / "launched.json"
     words = (str(EXAMPLES), str(told))
     with Script(str(program), find_gpu("h100"), None, arguments=words, timeout=3600) as script:

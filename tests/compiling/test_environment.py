@@ -1,4 +1,4 @@
-"""Environments for other Tritons: at hand, given and made."""
+"""Environments for other Tritons: the running one, given ones and new ones."""
 
 import itertools
 import os
@@ -19,7 +19,7 @@ from occupancy_lab.errors import InputError
 
 
 def fake_python(path: Path, *lines: str, run: Path | None = None) -> Path:
-    """Make an executable that says *lines*, whatever it is asked, and leaves *run* behind."""
+    """Make an executable that prints *lines* and leaves the file *run* behind."""
     path.parent.mkdir(parents=True, exist_ok=True)
     left = "" if run is None else f"touch '{run}'\n"
     path.write_text("#!/bin/sh\n" + left + "".join(f"echo '{line}'\n" for line in lines))
@@ -29,7 +29,7 @@ def fake_python(path: Path, *lines: str, run: Path | None = None) -> Path:
 
 @pytest.fixture
 def commands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
-    """Use an own store, and make environments without venv and pip; gives the commands run."""
+    """Use a fresh store, fake venv and pip, and return the commands that run."""
     monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path / "store"))
     ran: list[list[str]] = []
 
@@ -43,7 +43,7 @@ def commands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]
 
 
 def test_the_running_triton_needs_no_environment(commands: list[list[str]]) -> None:
-    """The version at hand is compiled with by the interpreter at hand."""
+    """The running Triton's version needs no other interpreter."""
     assert find_environment(triton_version()) == Environment(sys.executable, triton_version())
     assert not commands
 
@@ -51,7 +51,7 @@ def test_the_running_triton_needs_no_environment(commands: list[list[str]]) -> N
 def test_an_environment_is_made_once(
     commands: list[list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The first call makes venv and Triton beside the store and tells so, the second finds it."""
+    """The first call makes an environment and says so, the second finds it."""
     first, second = (triton_python("3.4.5") for _ in range(2))
     assert first == second == str(tmp_path / "store/triton/3.4.5/bin/python")
     assert [command[-1] for command in commands[1:]] == ["triton==3.4.5"]
@@ -80,14 +80,14 @@ def writable(path: Path) -> None:
 
 
 def link_of_another(path: Path) -> None:
-    """Put another user's link to a Python that is fine in the place of *path*."""
+    """Replace *path* by another user's link to a working Python."""
     python = path.rename(path.with_name("fine"))
     path.symlink_to(python)
     os.lchown(path, 12345, -1)
 
 
 PLACES = ("", "triton", "triton/3.4.5", "triton/3.4.5/bin", "triton/3.4.5/bin/python")
-"""What lies between the store and the Python that is run, by its path in the store."""
+"""The folders and files from the store to the Python that is run, by their paths in the store."""
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ PLACES = ("", "triton", "triton/3.4.5", "triton/3.4.5/bin", "triton/3.4.5/bin/py
 def test_what_others_can_write_to_is_not_run(
     commands: list[list[str]], tmp_path: Path, name: str, plant: Callable[[Path], None]
 ) -> None:
-    """No Python is run from where another user can have put it; the sentence names the path."""
+    """A Python that another user may have put there is not run, and is named."""
     only_root_can_give(plant)
     python = Path(triton_python("3.4.5"))
     fake_python(python, "3 11", "3.4.5", run=tmp_path / "was run")
@@ -113,7 +113,7 @@ def test_what_others_can_write_to_is_not_run(
 
 
 def only_root_can_give(plant: Callable[[Path], None]) -> None:
-    """Skip a test that gives a file away where that is not allowed."""
+    """Skip a test that gives a file away if the user may not do so."""
     if plant is not writable and os.getuid() != 0:
         pytest.skip("only root can give a file to another user")
 
@@ -121,7 +121,7 @@ def only_root_can_give(plant: Callable[[Path], None]) -> None:
 def test_an_environment_is_the_users_alone_whatever_the_umask(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """What the lab itself makes with a umask that lets others write is fine to be run."""
+    """A loose umask does not make a new environment unsafe."""
     monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path / "store"))
     real = environment.child.run
 
@@ -143,7 +143,7 @@ def test_an_environment_is_the_users_alone_whatever_the_umask(
 
 @pytest.mark.usefixtures("commands")
 def test_makers_at_the_same_time_leave_one(tmp_path: Path) -> None:
-    """Several makers of one environment all get it, and nothing else is left behind."""
+    """Concurrent makers of one environment all get it and leave nothing else."""
     found: list[str] = []
     threads = [
         threading.Thread(target=lambda: found.append(triton_python("3.4.5"))) for _ in range(4)
@@ -169,14 +169,16 @@ def test_makers_at_the_same_time_leave_one(tmp_path: Path) -> None:
 def test_what_cannot_be_made_is_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, output: str, reason: str
 ) -> None:
-    """Where venv or pip fail, one sentence says why and what to give, and nothing is left."""
+    """If venv or pip fails, one sentence says why, and nothing is left."""
     monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(
         environment.child,
         "run",
         lambda command, _timeout, **_: subprocess.CompletedProcess(command, 1, output),
     )
-    with pytest.raises(InputError, match=rf"Triton 3\.4\.5 could be made: .*{reason}.*; give one"):
+    with pytest.raises(
+        InputError, match=rf"Triton 3\.4\.5 could be made: .*{reason}.*; give the path"
+    ):
         triton_python("3.4.5")
     assert not list((tmp_path / "triton").iterdir())
 
@@ -184,7 +186,7 @@ def test_what_cannot_be_made_is_told(
 def test_a_store_that_cannot_be_written_is_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Where no environment can be kept, the folder is named."""
+    """The message names the folder that cannot keep an environment."""
     (tmp_path / "file").touch()
     monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path / "file"))
     with pytest.raises(InputError, match=r"Triton 3\.4\.5 can be kept in .*file"):
@@ -195,7 +197,7 @@ def test_a_store_that_cannot_be_written_is_told(
 def test_a_venv_or_its_python_can_be_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: str
 ) -> None:
-    """A given environment is asked for its Triton, and named by its own path, not its link's."""
+    """A given environment is named by its own path, not its link's."""
     base = fake_python(tmp_path / "base", "3 12", "3.9.0")
     (tmp_path / "env" / "bin").mkdir(parents=True)
     (tmp_path / "env" / "bin" / "python").symlink_to(base)
@@ -214,7 +216,7 @@ def test_a_venv_or_its_python_can_be_given(
     ],
 )
 def test_a_wrong_interpreter_is_told(tmp_path: Path, lines: tuple[str, ...], reason: str) -> None:
-    """What is no Python, an old one, or one without Triton is refused with its reason."""
+    """No Python, an old one or one without Triton is refused with the reason."""
     path = fake_python(tmp_path / "python", *lines)
     with pytest.raises(InputError, match=reason):
         find_environment(str(path))
@@ -224,14 +226,14 @@ def test_a_wrong_interpreter_is_told(tmp_path: Path, lines: tuple[str, ...], rea
 def test_what_is_neither_version_nor_path_is_told(
     wanted: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """What is neither a version, a Python nor a venv is refused with what would do."""
+    """Other words are refused with what is accepted."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=r"a Triton version, such as 3\.6\.0|no Python"):
         find_environment(wanted)
 
 
 def test_a_python_that_hangs_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An interpreter that says nothing is refused at its limit, and ended with all it started."""
+    """A silent interpreter is refused at its limit, and its processes end."""
     monkeypatch.setattr(environment, "ANSWERING", 0.5)
     path = fake_python(tmp_path / "python")
     path.write_text("#!/bin/sh\nsleep 600 & echo $! > $0.pid\nwait\n")
@@ -245,7 +247,7 @@ def test_a_python_that_hangs_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_making_has_a_limit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """An environment that takes too long to make is given up with a sentence."""
+    """Making an environment is given up at its limit with a sentence."""
     monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(environment, "MAKING", 0.01)
     with pytest.raises(InputError, match=r"could be made: it takes longer than 0\.01 s"):
@@ -262,7 +264,7 @@ def test_a_pipe_is_no_python(tmp_path: Path) -> None:
 def test_the_working_directory_is_not_searched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder called triton where the tool is run is not taken for Triton."""
+    """A folder called triton in the working directory is not imported."""
     (tmp_path / "triton").mkdir()
     (tmp_path / "triton" / "__init__.py").write_text("raise SystemExit('run')\n")
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""Counting the instructions that a warp issues, against the definitions of the terms."""
+"""Counting the instructions that a warp issues, against the definitions."""
 
 import pytest
 from compiling import sample
@@ -19,7 +19,7 @@ def back(target: int) -> Jump:
 
 @st.composite
 def programs(draw: st.DrawFn) -> tuple[int, dict[int, Jump]]:
-    """Return a few instructions, many of them jumps, to anywhere and now and then outside."""
+    """Draw a few instructions, many of them jumps, some to nowhere."""
     length = draw(st.integers(1, 14))
     targets = st.none() | st.integers(0, length - 1) | st.integers(-1, length)
     jumps = st.dictionaries(
@@ -40,7 +40,7 @@ def test_counts_are_those_of_the_definitions(
     kinds: dict[int, str],
     stalls: list[int] | None,
 ) -> None:
-    """Whatever the jumps, the counts are what dominance and natural loops are defined to be."""
+    """For any jumps, counts follow the definitions of dominance and loops."""
     length, jumps = program
     following = [[number + 1] for number in range(length)]
     for number, jump in jumps.items():
@@ -52,7 +52,7 @@ def test_counts_are_those_of_the_definitions(
 
 
 def test_every_counter_is_counted_and_is_a_column() -> None:
-    """What is counted of a kernel are the counters of Resources, each a column of a sweep."""
+    """The counts of a kernel are the counters of Resources, each a sweep's column."""
     assert count_issued(1, {0: END}, {}, {}).keys() == COUNTERS.keys()
     assert set(COUNTERS) <= set(SWEEP_COLUMNS)
     for name, meaning in COUNTERS.items():
@@ -61,30 +61,30 @@ def test_every_counter_is_counted_and_is_a_column() -> None:
 
 DEEP = 20_000
 NESTED = {DEEP + level: back(DEEP - 1 - level) for level in range(DEEP)}
-"""Loops in loops: each first half instruction heads one, and each of the second half ends one."""
+"""Nested loops: instructions of the first half begin one each, those of the second end one."""
 TWO_WAYS_IN = {
     place: jump
     for n in range(0, 3 * DEEP, 3)
     for place, jump in ((n, back(n + 2)), (n + 2, back(n + 1)))
 }
-"""Loops of two instructions one after the other, each entered at both of them."""
+"""Consecutive loops of two instructions, each entered at both of them."""
 
 
 @pytest.mark.usefixtures("bounded")
 def test_loops_of_any_depth_are_counted() -> None:
-    """The outermost of 20,000 nested loops is found at once, where one by one took minutes."""
+    """The outermost of 20,000 nested loops is found in linear time."""
     found = count_issued(2 * DEEP + 1, NESTED | {2 * DEEP: END}, {}, {})
     assert (found["instructions"], found["loop_instructions"]) == (1, 2 * DEEP)
 
 
 @pytest.mark.usefixtures("bounded")
 def test_too_many_loops_with_two_ways_in_are_not_known() -> None:
-    """Thousands of loops that can be entered in the middle, as no compiler writes, are left."""
+    """Thousands of loops with two entries are given up."""
     assert count_issued(3 * DEEP + 1, TWO_WAYS_IN | {3 * DEEP: END}, {}, {}) == Issued()
 
 
 def test_natural_loops_are_found_with_the_loops_in_them() -> None:
-    """A loop has the loops in it and the way around them; what cannot be reached is in none."""
+    """A loop contains its inner loops; unreachable code is in none."""
     nested = {0: [1], 1: [2, 5], 2: [3], 3: [2, 4], 4: [1], 5: [], 6: [6]}
     assert natural_loops(nested) == {1: {1, 2, 3, 4}, 2: {2, 3}}
     assert natural_loops({0: [1, 2], 1: [2], 2: [1]}) == {}

@@ -1,4 +1,4 @@
-"""What small tensors of whole numbers hold that a launch is given and only reads."""
+"""The values of small integer tensors that a launch only reads."""
 
 import pytest
 import torch
@@ -33,18 +33,18 @@ NUMBERS = torch.tensor([[3, 1], [4, 1]], dtype=torch.int32)
 def test_whole_numbers_are_read_from_the_address_on(
     tensor: object, held: tuple[int, ...] | None
 ) -> None:
-    """As they lie in memory, whatever the strides; nothing else is read."""
+    """Values are read in memory order, whatever the strides."""
     assert held_on_cpu(tensor) == held
 
 
 def test_a_fake_tensor_holds_nothing() -> None:
-    """It says that it is on the CPU, and has no memory."""
+    """A fake tensor claims to be on the CPU, but has no values."""
     with FakeTensorMode():
         assert held_on_cpu(torch.zeros(4, dtype=torch.int64)) is None
 
 
 def test_what_a_kernel_writes_is_not_told() -> None:
-    """Tensors that it may write to are left out, and names that it has not."""
+    """Tensors that the kernel may write to have no values."""
     launch = Launch((), {}, (1,))
     asked = (NUMBERS, NUMBERS, NUMBERS)
     (found,) = with_values([Variant(gather, launch)], asked, {"n": 4, "B": 16}, held_on_cpu)
@@ -55,7 +55,7 @@ def test_what_a_kernel_writes_is_not_told() -> None:
 
 @pytest.mark.slow
 def test_a_launch_line_is_steered_by_its_tensors() -> None:
-    """A gather by indices on the CPU reads the rows that they name, and no more."""
+    """A gather reads only the rows that its indices name."""
     x, out = stand_in((4096, 100), "float16"), stand_in((64,), "float16")
     for index, rows in ((torch.arange(64), 64), (torch.full((64,), 7), 1)):
         (record,) = dry_run(gather, gpu="h100")[1,](x, index, out, 64, B=64).records

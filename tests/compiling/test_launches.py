@@ -1,4 +1,4 @@
-"""Launches of a kernel are compiled elsewhere, each once, and fail as a sentence."""
+"""Launches are compiled in other processes, each once, and failures are sentences."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -37,7 +37,7 @@ def compilation(target: Target = SM_90, *, name: str | None = NAME, **keywords: 
 
 
 class Compiles:
-    """Stands in for `compile_here`: what it was asked for, and what it answers."""
+    """Stands in for `compile_here`, and keeps its requests."""
 
     def __init__(self, outcome: Resources | Failure = TAKEN) -> None:
         self.asked: list[Request] = []
@@ -55,7 +55,7 @@ class Compiles:
 
 @pytest.fixture
 def compiles(monkeypatch: pytest.MonkeyPatch) -> Compiles:
-    """Return what stands in for the processes that compile."""
+    """Replace the compiling processes by a stand-in."""
     made = Compiles()
     monkeypatch.setattr(compiling, "compile_here", made)
 
@@ -68,7 +68,7 @@ def compiles(monkeypatch: pytest.MonkeyPatch) -> Compiles:
 
 
 def test_each_launch_is_compiled_once(compiles: Compiles) -> None:
-    """What is alike to the compiler is one request, and what is compiled is not asked for again."""
+    """Launches with equal keys are one request, and are not requested again."""
     compiler = Compiler(None)
     usual, other = compilation(), compilation(num_warps=8)
     assert compiler.compile([usual, compilation(), other]) == [TAKEN, TAKEN, TAKEN]
@@ -80,7 +80,7 @@ def test_each_launch_is_compiled_once(compiles: Compiles) -> None:
 
 
 def test_what_does_not_compile_is_remembered(compiles: Compiles, tmp_path: Path) -> None:
-    """A failure that lasts is kept with its place, whoever asked, until it is to be tried again."""
+    """A lasting failure is kept until a retry is asked for."""
     compiles.outcome = Failure(Status.COMPILE_FAILED, "no luck", lasting=True)
     pair = [compilation(), compilation(num_warps=8)]
     (first, _) = Compiler(tmp_path).compile(pair)
@@ -96,7 +96,7 @@ def test_what_does_not_compile_is_remembered(compiles: Compiles, tmp_path: Path)
 
 
 def test_what_passes_is_not_remembered(compiles: Compiles, tmp_path: Path) -> None:
-    """A failure that need not come again, such as a compiler that was killed, is tried again."""
+    """A passing failure, such as a killed compiler, is tried again."""
     compiles.outcome = Failure(Status.COMPILE_FAILED, "it was killed", lasting=False)
     assert Compiler(tmp_path).compile([compilation()]) == [compiles.outcome]
     compiles.outcome = TAKEN
@@ -107,7 +107,7 @@ def test_what_passes_is_not_remembered(compiles: Compiles, tmp_path: Path) -> No
 def test_progress_is_ended_whatever_happens(
     compiles: Compiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is compiled is told, and the line is cleared where it fails too."""
+    """Progress is shown, and its line is cleared even after a failure."""
     said: list[str] = []
     counted: list[tuple[int, int]] = []
     pair = [compilation(), compilation(num_warps=8)]
@@ -130,7 +130,7 @@ def test_progress_is_ended_whatever_happens(
 
 
 def test_failures_are_sentences(compiles: Compiles) -> None:
-    """A compile that fails has its reason, and one that takes too long what gives it more."""
+    """A failed compile has its reason, a timeout the option that raises the limit."""
     compiles.outcome = Failure(Status.COMPILE_FAILED, "no luck")
     with pytest.raises(CompileError, match="no luck"):
         Compiler(None).resources(compilation())
@@ -142,7 +142,7 @@ def test_failures_are_sentences(compiles: Compiles) -> None:
 
 
 def test_an_unknown_option_starts_nothing(compiles: Compiles) -> None:
-    """An option that Triton does not have is refused before any process starts."""
+    """An option that Triton does not have is refused before a process starts."""
     with pytest.raises(InputError, match="nope"):
         Compiler(None).resources(compilation(nope=1))
     assert not compiles.asked
@@ -150,20 +150,20 @@ def test_an_unknown_option_starts_nothing(compiles: Compiles) -> None:
 
 @builtin
 def aborting(_semantic: object = None) -> None:
-    """End the compiler as LLVM does where it cannot go on."""
+    """Abort the compiler as LLVM does on a fatal error."""
     os.write(2, b"LLVM ERROR: no register for f\n")
     os.abort()
 
 
 @triton.jit
 def broken(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 - a kernel
-    """End the compiler."""
+    """Abort the compiler."""
     aborting()
     tl.store(x, 0.0)
 
 
 def test_a_compiler_that_dies_leaves_this_process() -> None:
-    """A kernel of this process that LLVM aborts at is an error with LLVM's words."""
+    """If LLVM aborts, this process gets an error with LLVM's message."""
     launch = dry_run(broken, "h100", cache=False)[(1,)]
     with pytest.raises(CompileError, match="LLVM ERROR: no register for f"):
         launch(tensor((4,)))

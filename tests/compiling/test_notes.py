@@ -1,4 +1,4 @@
-"""What further processes of a script noted is read whole, however they ended."""
+"""Notes of a script's further processes are read however the processes end."""
 
 import dataclasses
 import os
@@ -21,7 +21,7 @@ THIRD = dataclasses.replace(FIRST, call=2, tuned={})
 
 
 def test_notes_are_read_after_the_end(tmp_path: Path) -> None:
-    """Launches are counted, with what they compile to, the configurations of a call together."""
+    """Launches are counted with their outcomes, a call's configurations together."""
     own = Notes(tmp_path)
     for noted in (
         Began(7),
@@ -48,7 +48,7 @@ def test_notes_are_read_after_the_end(tmp_path: Path) -> None:
 
 
 def test_a_process_that_is_killed_leaves_what_it_wrote(tmp_path: Path) -> None:
-    """Its lock is gone with it, and a line that is cut off is left out."""
+    """A killed process releases its lock; a cut-off line is left out."""
     own = Notes(tmp_path)
     pid = os.fork()
     if pid == 0:
@@ -66,7 +66,7 @@ def test_a_process_that_is_killed_leaves_what_it_wrote(tmp_path: Path) -> None:
 def test_a_process_that_goes_on_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a while its notes are read as they are, and it is told to go on."""
+    """A process that keeps running is reported, and its notes are read."""
     monkeypatch.setattr(notes, "ENDING", 0.1)
     own = Notes(tmp_path)
     own.write(FIRST)

@@ -1,4 +1,4 @@
-"""Offline, Triton takes a launch for the one that a kernel's own `run` makes on a GPU.
+"""Offline compiles specialize and cache launches as Triton does on a GPU.
 
 That the arguments of any launch are specialized as Triton specializes them is in test_launch.py,
 and that the kernels of the lab launch what they describe in tests/kernels/test_conformance.py.
@@ -28,7 +28,7 @@ CONFIG = Config(1024, 4, 2)
 
 @pytest.mark.parametrize("stages", [1, 2, 5])
 def test_options_reach_the_compiler(stages: int) -> None:
-    """num_stages does where the kernel has no constexpr of the name, and so do its own options."""
+    """num_stages reaches the compiler unless a constexpr has the name."""
     kernel = dataclasses.replace(
         load_kernel("vector_add"),
         constexprs=lambda _problem, _config: {"BLOCK_SIZE": 1024, "INT64_OFFSETS": False},
@@ -43,7 +43,7 @@ def test_options_reach_the_compiler(stages: int) -> None:
 
 @pytest.mark.parametrize("number", [2**63, 10**30, -(2**63) - 1])
 def test_numbers_beyond_64_bits_are_refused(number: int) -> None:
-    """What Triton cannot take is said in a sentence, and the last number that it can is taken."""
+    """Integers beyond Triton's range are refused; the last in range is taken."""
     kernel = dataclasses.replace(SOFTMAX, arguments=lambda _problem: (number,))
     with pytest.raises(InputError, match=r"softmax is given a number of 2\*\*63 or more"):
         kernel.launch(PROBLEM, CONFIG)
@@ -55,7 +55,7 @@ def test_numbers_beyond_64_bits_are_refused(number: int) -> None:
 
 @pytest.fixture
 def before(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
-    """The driver that is active before, and after, whatever the test does."""
+    """Return the active driver, and check that the test leaves it active."""
     active = OfflineDriver(SM_90)
     monkeypatch.setattr(driver, "_active", active)
     yield active
@@ -63,7 +63,7 @@ def before(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
 
 
 def test_each_target_has_a_device_number_of_its_own() -> None:
-    """No two targets share a number, nor one with a GPU that is here; a target keeps its own."""
+    """No two targets share a device number, and none has a real GPU's."""
     numbers = {target: OfflineDriver(target).get_current_device() for target in TARGETS}
     assert len(set(numbers.values())) == len(TARGETS)
     assert min(numbers.values()) > 1000
@@ -72,14 +72,14 @@ def test_each_target_has_a_device_number_of_its_own() -> None:
 
 
 def test_the_driver_before_is_active_again_after_an_error(before: object) -> None:
-    """An exception inside the block goes out of it, and the driver is the one from before."""
+    """An exception restores the previous driver."""
     with pytest.raises(ZeroDivisionError), offline(GFX942):
         1 / 0  # noqa: B018
     assert driver.active is before
 
 
 def test_no_gpu_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither entering nor leaving a block asks for a GPU, which fails where there is none."""
+    """Neither entering nor leaving the block looks for a GPU."""
 
     def no_gpu() -> Any:
         msg = "0 active drivers ([]). There should only be one."
@@ -96,7 +96,7 @@ def test_no_gpu_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_second_target_does_not_get_the_firsts_kernel() -> None:
-    """One kernel compiled for several targets in turn gives each its own binary, each time."""
+    """A kernel compiled for several targets has a binary for each."""
     kernel = load_kernel("softmax")
     launch = kernel.launch(Problem(64, 784), Config(1024, 4, 2))
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""What commands compile with: the store, or a process that can hang, crash and talk nonsense."""
+"""Compiling with the store, or in a process that may hang, crash or answer nonsense."""
 
 import contextlib
 import dataclasses
@@ -72,19 +72,19 @@ KERNEL = dataclasses.replace(
     constexprs=lambda problem, config: {"BLOCK_SIZE": config.block_size},
 )
 """
-"""A kernel in NVIDIA's assembly, of which LLVM for AMD ends its process."""
+"""A kernel with NVIDIA's assembly, at which LLVM for AMD ends its process."""
 
 
 @pytest.fixture
 def compiler(tmp_path: Path) -> Iterator[Compiler]:
-    """Return a compiler with a store of its own, whose processes are gone after the test."""
+    """Return a compiler with a fresh store, whose processes end with the test."""
     compiler = Compiler(tmp_path / "store", timeout=60)
     yield compiler
     compiler.close()
 
 
 def named(file: str, gpu: str = "sm_90") -> Compilation:
-    """Return a launch of the kernel in *file*, to be compiled."""
+    """Return a compilation of the kernel in *file*."""
     return ask(NamedKernel(file, load_kernel(file)), *ASKED[1:3], find_gpu(gpu)).compilation
 
 
@@ -97,7 +97,7 @@ def write(path: Path, source: str) -> str:
 def test_what_is_stored_starts_no_process(
     compiler: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The store's resources, and a file that was imported before, need no process."""
+    """Stored resources and known files need no process."""
     file = write(tmp_path / "good.py", GOOD)
     compiler.check_file(file)
     first = compiler.resources(WANTED)
@@ -109,7 +109,7 @@ def test_what_is_stored_starts_no_process(
 
 
 def test_a_changed_file_is_imported_again(compiler: Compiler, tmp_path: Path) -> None:
-    """A file that the store knows is another one after a change."""
+    """A known file is imported again after a change."""
     file = tmp_path / "good.py"
     compiler.check_file(write(file, GOOD))
     compiler.close()
@@ -118,7 +118,7 @@ def test_a_changed_file_is_imported_again(compiler: Compiler, tmp_path: Path) ->
 
 
 def test_a_file_that_raises_is_told(compiler: Compiler, tmp_path: Path) -> None:
-    """A file that raises anything at all is refused with its path and what it raised."""
+    """A file that raises is refused with its path and its error."""
     for source, reason in (
         ("raise GeneratorExit", "GeneratorExit"),
         ("raise KeyboardInterrupt", "KeyboardInterrupt"),
@@ -133,7 +133,7 @@ def test_a_file_that_raises_is_told(compiler: Compiler, tmp_path: Path) -> None:
 def test_a_native_abort_is_told_in_the_compilers_words(
     compiler: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where LLVM ends the process, the error has what LLVM printed, and Triton's cache no file."""
+    """LLVM's message is the error, and Triton's cache gets no file."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
     file = write(tmp_path / "bits.py", ASSEMBLY)
     words = "died 3 times: error: couldn't allocate output register for constraint 'f'"
@@ -144,20 +144,20 @@ def test_a_native_abort_is_told_in_the_compilers_words(
 
 @pytest.mark.parametrize("answer", ["no JSON", "[]", '{"n_regs": "many"}', "null", "[" * 9999])
 def test_an_answer_that_is_none_is_a_failure(tmp_path: Path, answer: str) -> None:
-    """An interpreter that answers something else is told with what it said, and is ended."""
+    """An interpreter that answers nonsense is a failure, and is ended."""
     python = tmp_path / "python"
     python.write_text(f"#!/bin/sh\necho ready\nread line\necho '{answer}'\nsleep 600\n")
     python.chmod(0o755)
     process = CompileProcess(str(python))
     failure = process.compile(Request("softmax", WANTED.launch, WANTED.target, None), 60)
-    assert "answers what is no answer" in str(failure)
+    assert "sent an invalid answer" in str(failure)
     assert not str(failure).count("[" * 50)
     assert process._child._process is None
     process.close()
 
 
 def test_the_gpu_at_hand_is_compiled_for_by_its_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process is told that the GPU is here, so that the loaded kernel is checked there."""
+    """The process knows of a present GPU, and checks the loaded kernel."""
     seen: list[Request] = []
 
     def compile_(_self: CompileProcess, request: Request, _timeout: float | None) -> object:
@@ -188,7 +188,7 @@ def request(num_warps: int = 4, kernel: str = "softmax") -> Request:
 
 
 def slow_request(directory: Path, seconds: float) -> Request:
-    """Return a compile that takes *seconds* before it starts."""
+    """Return a compile that takes *seconds* to start."""
     file = directory / "slow.py"
     file.write_text(SLOW_KERNEL.format(seconds=seconds))
     return request(kernel=str(file))
@@ -196,20 +196,20 @@ def slow_request(directory: Path, seconds: float) -> Request:
 
 @pytest.fixture
 def process() -> Iterator[CompileProcess]:
-    """Return a compiling process that is gone after the test."""
+    """Return a compiling process that ends with the test."""
     process = CompileProcess()
     yield process
     process.close()
 
 
 def expected(of: Request) -> Resources:
-    """Return what compiling in this process gives."""
+    """Return the result of compiling in this process."""
     function = load_kernel("softmax").function
     return compile_launch(function, of.launch, of.target, Store(None)).resources
 
 
 def test_timeout_kills_and_the_next_compile_works(process: CompileProcess, tmp_path: Path) -> None:
-    """A compile that takes too long is ended at its limit; the next has a fresh process."""
+    """A slow compile is ended at its limit; the next has a new process."""
     process.compile(request(), None)
     start = time.monotonic()
     failure = process.compile(slow_request(tmp_path, 60), 1)
@@ -219,7 +219,7 @@ def test_timeout_kills_and_the_next_compile_works(process: CompileProcess, tmp_p
 
 
 def test_killed_process_is_replaced(process: CompileProcess, tmp_path: Path) -> None:
-    """A compile whose process is killed from outside is done again."""
+    """A compile is repeated if its process is killed."""
     process.compile(request(), None)
     victim = process._child._process
     threading.Timer(0.5, os.kill, (victim.pid, signal.SIGKILL)).start()
@@ -228,7 +228,7 @@ def test_killed_process_is_replaced(process: CompileProcess, tmp_path: Path) -> 
 
 
 def test_process_that_always_dies_is_given_up(process: CompileProcess, tmp_path: Path) -> None:
-    """A compile that ends its process each time is told with its last words, not to remember."""
+    """A compile that always ends its process fails with its last words."""
     file = tmp_path / "deadly.py"
     file.write_text("import os\nos.write(2, b'LLVM ERROR: no luck\\n')\nos.abort()\n")
     reason = "the compiling process died 3 times: LLVM ERROR: no luck (Aborted)"
@@ -237,14 +237,14 @@ def test_process_that_always_dies_is_given_up(process: CompileProcess, tmp_path:
 
 
 def test_compile_here_gives_every_outcome() -> None:
-    """Each name comes back once with its own outcome, however many processes there are."""
+    """Each name has its own outcome, for any number of processes."""
     requests = {str(warps): request(warps) for warps in (1, 2, 4, 8)}
     outcomes = dict(compile_here(requests, jobs=2, timeout=60))
     assert outcomes == {name: expected(one) for name, one in requests.items()}
 
 
 def test_interrupt_leaves_no_process(tmp_path: Path) -> None:
-    """A caller that stops in the middle leaves no compiling process behind."""
+    """A caller that stops early leaves no compiling process behind."""
     requests = {"fast": request(), "slow": slow_request(tmp_path, 600)}
     outcomes = compile_here(requests, jobs=2, timeout=None)
     next(outcomes)
@@ -255,10 +255,10 @@ def test_interrupt_leaves_no_process(tmp_path: Path) -> None:
 
 
 def children() -> list[int]:
-    """Return the compiling processes whose parent is this one."""
+    """Return the compiling processes that are children of this one."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it may be gone
+        with contextlib.suppress(OSError):  # the process may be gone
             parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
             command = (folder / "cmdline").read_text()
             if int(parent) == os.getpid() and "occupancy_lab.compiling.process" in command:
@@ -267,7 +267,7 @@ def children() -> list[int]:
 
 
 def test_cluster_survives_a_killed_worker(tmp_path: Path) -> None:
-    """A real scheduler and two workers, one killed in the middle, give every outcome."""
+    """If one of two workers is killed, every outcome still arrives."""
     distributed = pytest.importorskip("distributed")
     slow = slow_request(tmp_path, 1)
     requests = {str(warps): request(warps) for warps in (1, 2, 4, 8)} | {"slow": slow}
@@ -284,10 +284,10 @@ def test_cluster_survives_a_killed_worker(tmp_path: Path) -> None:
 
 @pytest.fixture
 def server() -> Iterator[str]:
-    """Return the address of a server that speaks another protocol than Dask's."""
+    """Return the address of a server that does not speak Dask's protocol."""
 
     class Refusing(socketserver.BaseRequestHandler):
-        """Answers as a web server does that understands nothing."""
+        """A web server that understands no request."""
 
         def handle(self) -> None:
             """Send an answer, whatever was asked."""
@@ -316,7 +316,7 @@ def server() -> Iterator[str]:
 def test_address_of_no_use_is_refused_before_any_work(
     address: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is no scheduler's address, or has none behind it, is one sentence, and soon."""
+    """An invalid or silent address is refused quickly in one sentence."""
     pytest.importorskip("distributed")
     monkeypatch.setattr("occupancy_lab.sweeping.run.run_tasks", pytest.fail)
     start = time.monotonic()
@@ -326,9 +326,9 @@ def test_address_of_no_use_is_refused_before_any_work(
 
 
 def test_server_that_is_no_scheduler_is_said(server: str, capfd: pytest.CaptureFixture) -> None:
-    """A server of another kind is refused in one sentence, without Dask's own words."""
+    """A server of another kind is refused in one sentence without Dask's logs."""
     pytest.importorskip("distributed")
-    with pytest.raises(InputError, match="is no Dask scheduler"):
+    with pytest.raises(InputError, match="is not a Dask scheduler"):
         check_scheduler(server)
     assert capfd.readouterr().err == ""
 
@@ -336,7 +336,7 @@ def test_server_that_is_no_scheduler_is_said(server: str, capfd: pytest.CaptureF
 def test_absent_workers_are_said(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
 ) -> None:
-    """Where no worker has joined the scheduler, standard error says so while it waits for one."""
+    """Standard error says when no worker has joined the scheduler."""
     distributed = pytest.importorskip("distributed")
     monkeypatch.setattr("occupancy_lab.compiling.process.PATIENCE", 0.2)
     with distributed.LocalCluster(
@@ -353,7 +353,7 @@ def test_absent_workers_are_said(
 def test_cluster_with_another_kernel_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a worker compiles from another file than the client's is a failure, and is not kept."""
+    """A worker with another kernel file is a failure, which is not kept."""
     distributed = pytest.importorskip("distributed")
     monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path / "store"))
     file = tmp_path / "own.py"
@@ -384,14 +384,14 @@ def test_cluster_with_another_kernel_is_refused(
 
 
 def keyed(**changes: object) -> Request:
-    """Return a small compile that must have the key it has here, but for *changes*."""
+    """Return a small compile whose required key has *changes*."""
     asked = request()
     key = resource_key(load_kernel(asked.kernel).function, asked.launch, asked.target)
     return dataclasses.replace(asked, key=json.dumps(key | changes))
 
 
 def test_another_key_is_refused(process: CompileProcess) -> None:
-    """A process that would compile under another key says what differs, and is not believed."""
+    """A process with another key says what differs, and compiles nothing."""
     assert process.compile(keyed(), None) == expected(request())
     for changes, words in (
         ({"triton": "1.0"}, f"Triton is {triton_version()}, not 1.0"),

@@ -1,4 +1,4 @@
-"""Pipeline buffers and widths of memory access, read from TTGIR, PTX and AMD assembly."""
+"""Pipeline buffers and widths of accesses, read from TTGIR, PTX and AMD assembly."""
 
 import re
 
@@ -21,7 +21,7 @@ from occupancy_lab.values import Resources
 
 
 def widest(assembly: str, kind: str) -> tuple[int | None, ...]:
-    """Return the bytes of the widest load and of the widest store in a text of a *kind*."""
+    """Return the bytes of the widest load and store in a text of a *kind*."""
     widths = {"ptx": ptx_widths, "amdgcn": amdgcn_widths}[kind]
     return tuple(max(widths(assembly, store=store), default=None) for store in (False, True))
 
@@ -42,7 +42,7 @@ def widest(assembly: str, kind: str) -> tuple[int | None, ...]:
     ],
 )
 def test_only_buffers_of_stages_count(operation: str, size: int) -> None:
-    """An allocation counts when it has stages and no operand, and is no barrier."""
+    """An allocation counts if it has stages, no operand, and is no barrier."""
     assert pipeline_shared_bytes(f"  %6 = {operation} loc(#loc1)\n") == size
 
 
@@ -60,7 +60,7 @@ def test_only_buffers_of_stages_count(operation: str, size: int) -> None:
     ],
 )
 def test_the_size_of_a_tensor_instruction(line: str, size: int | None) -> None:
-    """Its shape is in its name, of which a warp does a fourth where a warpgroup does it."""
+    """The size is in the instruction's name; a warp does a quarter of a wgmma."""
     assert tensor_size(f"\t{line}\n") == size
 
 
@@ -89,7 +89,7 @@ def test_the_size_of_a_tensor_instruction(line: str, size: int | None) -> None:
     ],
 )
 def test_widths_in_ptx(line: str, load: int | None, store: int | None) -> None:
-    """Only one thread's own accesses to global memory have a width."""
+    """Only a thread's own accesses to global memory have a width."""
     assert widest(f"\t{line}\n", "ptx") == (load, store)
 
 
@@ -129,12 +129,12 @@ def test_widths_in_ptx(line: str, load: int | None, store: int | None) -> None:
     ],
 )
 def test_widths_in_amd_assembly(line: str, load: int | None, store: int | None) -> None:
-    """Only vector accesses to global memory have a width; LDS, scratch and scalars have none."""
+    """Only vector accesses to global memory have a width, not LDS or scratch."""
     assert widest(f"\t{line}\n", "amdgcn") == (load, store)
 
 
 def test_spills_are_no_memory_of_the_kernel() -> None:
-    """Without its real accesses, a spilling gfx10.3 kernel has none left."""
+    """A spilling gfx10.3 kernel without its real accesses has none left."""
     lines = recorded("gfx1030_spilling.amdgcn").splitlines()
     scratch = "\n".join(line for line in lines if "offen" not in line)
     assert "buffer_store_dword" in scratch
@@ -145,7 +145,7 @@ def test_spills_are_no_memory_of_the_kernel() -> None:
 @pytest.mark.parametrize(("dtype", "item_bytes"), [("fp32", 4), ("fp16", 2)])
 @pytest.mark.parametrize("arch", ["80", "90", "100", "gfx942", "gfx1201"])
 def test_compiled_widths(arch: str, dtype: str, item_bytes: int) -> None:
-    """A thread moves its elements at once, up to 16 bytes, on every vendor's targets."""
+    """A thread moves its elements at once, up to 16 bytes, on every vendor's GPUs."""
     asm = sample.compile_sample(arch, 256, 4, 2, dtype=dtype).asm
     kind = "ptx" if "ptx" in asm else "amdgcn"
     lanes = 4 * (64 if arch == "gfx942" else 32)
@@ -155,7 +155,7 @@ def test_compiled_widths(arch: str, dtype: str, item_bytes: int) -> None:
 
 @pytest.mark.parametrize("arch", ["90", "100"])
 def test_warps_are_those_that_are_launched(arch: str) -> None:
-    """With warp specialization more warps are launched than asked for, as the PTX says."""
+    """With warp specialization num_warps is what the PTX launches."""
     compiled = sample.compile_sample(
         arch, 128, 4, num_stages=3, kernel=sample.specializing, dtype="fp16"
     )
@@ -166,7 +166,7 @@ def test_warps_are_those_that_are_launched(arch: str) -> None:
 
 @pytest.mark.parametrize(("arch", "num_ctas"), [("90", 1), ("90", 2), ("100", 1), ("103", 2)])
 def test_tensor_memory_and_ctas(arch: str, num_ctas: int) -> None:
-    """Columns are those that the PTX allocates, none before sm_100; CTAs are those asked for."""
+    """Tensor memory equals the PTX's allocation; CTAs are as asked for."""
     compiled = sample.compile_sample(
         arch, 64, 4, kernel=sample.multiplying, dtype="fp16", num_ctas=num_ctas
     )
@@ -179,7 +179,7 @@ def test_tensor_memory_and_ctas(arch: str, num_ctas: int) -> None:
 
 @pytest.mark.parametrize("arch", ["gfx908", "gfx90a", "gfx942", "gfx950"])
 def test_agprs_of_mfma_kernels(arch: str) -> None:
-    """On AMD a program is one workgroup without tensor memory, and LLVM's occupancy is met."""
+    """An MFMA kernel's VGPRs and AGPRs give LLVM's occupancy."""
     compiled = sample.compile_sample(arch, 64, 1, kernel=sample.multiplying, dtype="fp16")
     found = read_resources(compiled.asm, compiled.metadata, "hip")
     assert (found.num_ctas, found.tensor_memory) == (1, None)
@@ -192,7 +192,7 @@ def test_agprs_of_mfma_kernels(arch: str) -> None:
 
 @pytest.mark.parametrize(("arch", "num_warps"), [("90", 4), ("gfx942", 4), ("gfx1100", 8)])
 def test_the_compiler_obeys_the_option_of_a_next_step(arch: str, num_warps: int) -> None:
-    """With the maxnreg or waves_per_eu of a next step registers allow a program more."""
+    """The suggested maxnreg or waves_per_eu lets one more program fit."""
     backend = "hip" if arch.startswith("gfx") else "cuda"
     architecture = architectures()[arch if backend == "hip" else f"sm_{arch}"]
 
@@ -212,7 +212,7 @@ def test_the_compiler_obeys_the_option_of_a_next_step(arch: str, num_warps: int)
 
 @pytest.mark.parametrize("amount", [255, 137, 65])
 def test_the_compiler_leaves_no_more_registers_than_were_asked_for(amount: int) -> None:
-    """With waves_per_eu for any amount a kernel takes no more, and as many waves fit as it says."""
+    """waves_per_eu limits registers as the step predicts."""
     architecture = architectures()["gfx942"]
     option = option_for(architecture, "registers", amount)
     waves = int(option.removeprefix("waves_per_eu="))

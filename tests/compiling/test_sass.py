@@ -47,7 +47,7 @@ NAMES = {
     "LDL": "local_loads",
     "STL": "local_stores",
 }
-"""The fields in which nvdisasm's operations count."""
+"""The field that counts each of nvdisasm's operations."""
 KERNELS = [
     ("softmax", 781, "float32", Config(1024, 4, 1)),
     ("softmax", 1024, "bfloat16", Config(1024, 1, 3)),
@@ -68,18 +68,18 @@ def compiled_kernel(name: str, cols: int, dtype: str, config: Config, arch: str)
 
 
 def code_of(cubin: bytes, kernel: str) -> memoryview:
-    """Return the instructions of *kernel* that are its own."""
+    """Return the instructions of *kernel* without subroutines."""
     elf = read_elf(cubin, EM_CUDA, "a cubin")
     return own_code(elf, elf.symbols(elf.section(".symtab")), kernel_text(elf, kernel))
 
 
 def issued_of(cubin: bytes, kernel: str) -> Issued:
-    """Return what a warp issues of *kernel*, by the names of COUNTERS."""
+    """Return the instructions that a warp issues of *kernel*, by COUNTERS."""
     return {name: value for name, value in read_cubin(cubin, kernel).items() if name in COUNTERS}
 
 
 def moved_bytes(operation: str) -> int:
-    """Return the bytes of an LDL or STL by its name: 16 of LDL.128, 4 of STL."""
+    """Return the bytes of an LDL or STL by its name: 16 for LDL.128, 4 for STL."""
     parts = operation.split(".")[1:]
     return next((int(part.lstrip("US")) // 8 for part in parts if part[-1].isdecimal()), 4)
 
@@ -124,7 +124,7 @@ al. 2018, 4.1)."""
 
 
 def assert_waits(said: Sequence[Any], stalls: Sequence[int]) -> None:
-    """Assert that ptxas had a warp wait where an instruction reads what the last one computed."""
+    """Assert that a warp waits where an instruction reads the previous one's result."""
     assert len(stalls) == len(said)
     dependent = 0
     for number, (one, other) in enumerate(itertools.pairwise(said)):
@@ -142,7 +142,7 @@ def assert_waits(said: Sequence[Any], stalls: Sequence[int]) -> None:
 def assert_counts(
     found: Counter[str] | None, operations: Sequence[str], kinds: Mapping[int, str]
 ) -> None:
-    """Compare the kinds in the whole code, and the bytes of accesses, with nvdisasm's names."""
+    """Compare the kinds and bytes in the whole code with nvdisasm's names."""
     assert found is not None
     bulk = sum(one.startswith(("UTMALDG", "UBLKCP")) for one in operations)
     expected = Counter(kinds.values())
@@ -155,7 +155,7 @@ def assert_counts(
 
 @pytest.mark.parametrize("arch", ["90", "100"])
 def test_bulk_copies_are_counted(arch: str, tmp_path: Path) -> None:
-    """What the TMA unit copies to shared memory is counted, as nvdisasm names it."""
+    """Copies by the TMA unit are counted as nvdisasm names them."""
     compiled = sample.compile_sample(arch, 64, 4, 2, kernel=sample.specializing, dtype="fp16")
     cubin, name = compiled.asm["cubin"], compiled.metadata.name
     names = [one.operation for one in sample.nvdisasm_instructions(cubin, name, tmp_path)]
@@ -166,7 +166,7 @@ def test_bulk_copies_are_counted(arch: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_softmax_agrees_with_nvdisasm(arch: str, tmp_path: Path) -> None:
-    """Jumps, their targets, and what is counted are those in nvdisasm's text; some spill."""
+    """Jumps, targets and counts equal those in nvdisasm's text, with spills."""
     spilling = 0
     for name, cols, dtype, config in KERNELS:
         compiled = compiled_kernel(name, cols, dtype, config, arch)
@@ -178,7 +178,7 @@ def test_softmax_agrees_with_nvdisasm(arch: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_loops_in_loops_and_subroutines_agree_with_nvdisasm(arch: str, tmp_path: Path) -> None:
-    """The outer loop counts with its inner ones; the slow path of a division is left out."""
+    """The outer loop counts; a division's slow path does not."""
     cubin = sample.compile_sample(arch, 256, 2, kernel=sample.dividing).asm["cubin"]
     issued = assert_agrees(cubin, "dividing", tmp_path)
     assert (
@@ -189,14 +189,14 @@ def test_loops_in_loops_and_subroutines_agree_with_nvdisasm(arch: str, tmp_path:
 
 @pytest.mark.parametrize("name", of_kind("cubin"))
 def test_recorded_kernels_agree_with_nvdisasm(name: str, tmp_path: Path) -> None:
-    """Kernels that another Triton compiled agree too, two in one cubin among them."""
+    """Kernels of another Triton agree, also two in one cubin."""
     for kernel in ORACLES[name]:
         assert_agrees(BINARIES[name], kernel, tmp_path)
 
 
 @pytest.mark.parametrize("arch", ["80", "90", "100", "120"])
 def test_matrix_products_agree_with_nvdisasm(arch: str, tmp_path: Path) -> None:
-    """Matrices that go from shared memory to registers at once are shared accesses."""
+    """LDSM and STSM, which move matrices, count as shared accesses."""
     compiled = sample.compile_sample(arch, 64, 4, 2, kernel=sample.multiplying, dtype="fp16")
     cubin = compiled.asm["cubin"]
     said = sample.nvdisasm_instructions(cubin, "multiplying", tmp_path)
@@ -207,7 +207,7 @@ def test_matrix_products_agree_with_nvdisasm(arch: str, tmp_path: Path) -> None:
 
 
 def test_functions_that_are_not_inlined_are_not_counted() -> None:
-    """Nothing is known of a kernel that calls a function, whose return leads to a register."""
+    """A kernel that calls a function has no counts."""
     cubin = sample.compile_sample("90", 1024, 4, kernel=sample.calling).asm["cubin"]
     assert issued_of(cubin, "calling") == Issued()
 
@@ -234,5 +234,5 @@ EXIT, NOP = instruction(0x794D), instruction(0x7918)
     ],
 )
 def test_what_is_not_known(code: bytes, arch: int) -> None:
-    """Another architecture or an odd layout is not known, and no error."""
+    """An unknown architecture or layout has no counts and raises no error."""
     assert sass.read_sass(memoryview(code), arch) == Issued()

@@ -1,4 +1,4 @@
-"""A script's function runs dry in a process of its own: its launches, its failures, its end."""
+"""A script's function runs dry in its own process: launches, failures and exit."""
 
 import json
 import os
@@ -270,7 +270,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def ask(script: Path) -> Iterator[Callable[..., Ran]]:
-    """Return what runs a function of the script in one process that all these tests share."""
+    """Return a function that runs the script's functions in one shared process."""
     child = Child("occupancy_lab.compiling.script_process")
 
     def run(function: str, gpu: str = "h200", file: Path = script) -> Ran:
@@ -284,7 +284,7 @@ def ask(script: Path) -> Iterator[Callable[..., Ran]]:
 
 
 def kernels(launches: tuple[ScriptLaunch, ...]) -> list[tuple[object, ...]]:
-    """Return the kernel, the grid, the number and what is tuned of each launch."""
+    """Return the kernel, the grid, the count and the tuned values of each launch."""
     return [
         (one.bound.kernel, one.bound.launch.grid, one.times, dict(one.tuned).get("BLOCK"))
         for one in launches
@@ -294,7 +294,7 @@ def kernels(launches: tuple[ScriptLaunch, ...]) -> list[tuple[object, ...]]:
 def test_every_launch_is_listed_with_its_binary(
     script: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each distinct launch is listed once, in order, and compiles to the binary of a dry run."""
+    """Each distinct launch is listed once, in order, with its binary."""
     seen = [
         ("add", (4,), 3, None),
         ("add", (8,), 1, None),
@@ -333,7 +333,7 @@ def test_every_launch_is_listed_with_its_binary(
 
 
 def test_a_launch_has_its_place(ask: Callable[..., Ran], script: Path) -> None:
-    """A launch has the file and line that made it, which an autotuner's configurations share."""
+    """A launch has its file and line, which an autotuner's configurations share."""
     launches = ask("several").launches
     lines = script.read_text().splitlines()
     places = [one.place.rpartition(":") for one in launches]
@@ -345,7 +345,7 @@ def test_a_launch_has_its_place(ask: Callable[..., Ran], script: Path) -> None:
 
 
 def test_a_launch_has_its_arguments(ask: Callable[..., Ran]) -> None:
-    """A launch's arguments have the parameters' names, with constexprs and heuristics."""
+    """Arguments have the parameters' names, with constexprs and heuristics."""
     bound = ask("several").launches[2].bound
     assert list(bound.arguments) == ["pair", "n", "stride", "BLOCK", "EVEN"]
     assert (bound.arguments["EVEN"], bound.constexprs) == (False, ("BLOCK", "EVEN"))
@@ -355,14 +355,14 @@ def test_a_launch_has_its_arguments(ask: Callable[..., Ran]) -> None:
 
 
 def test_autograd_launches_forward_and_backward(ask: Callable[..., Ran]) -> None:
-    """A backward of an autograd function makes tensors on "cuda" and launches, as a forward."""
+    """An autograd function's backward launches, like its forward."""
     ran = ask("backward")
     assert ran.failure is None
     assert kernels(ran.launches) == [("add", (4,), 1, None), ("add", (8,), 1, None)]
 
 
 def test_a_kernel_that_was_warmed_up_tells_its_registers(ask: Callable[..., Ran]) -> None:
-    """What warmup returns has n_regs and metadata, and is launched as it was compiled."""
+    """A warmed-up kernel has n_regs and metadata, and can be launched."""
     ran = ask("warmed")
     assert ran.failure is None
     registers, spills, shared, has_ptx = ran.printed.split()
@@ -373,14 +373,14 @@ def test_a_kernel_that_was_warmed_up_tells_its_registers(ask: Callable[..., Ran]
 
 
 def test_a_launcher_of_a_compiled_kernel_is_a_launch(ask: Callable[..., Ran]) -> None:
-    """What a library launches again by `run`, as Triton's own launcher is called, is there too."""
+    """A launch through a compiled kernel's `run` is noted."""
     ran = ask("relaunched")
     assert ran.failure is None
     assert kernels(ran.launches) == [("add", (4,), 1, None), ("add", (8, 1, 1), 1, None)]
 
 
 def test_a_benchmark_calls_once_and_has_no_time(ask: Callable[..., Ran]) -> None:
-    """do_bench gives nan, what a kernel wrote equals what it is compared with and prints dots."""
+    """do_bench gives nan; comparing and printing unknown values works."""
     ran = ask("benched")
     assert (ran.failure, ran.printed) == (
         None,
@@ -390,14 +390,14 @@ def test_a_benchmark_calls_once_and_has_no_time(ask: Callable[..., Ran]) -> None
 
 
 def test_a_benchmark_of_triton_is_run_whole(ask: Callable[..., Ran]) -> None:
-    """What triton.testing.perf_report made launches for each of its values."""
+    """A perf_report benchmark launches for each of its values."""
     ran = ask("curve")
     assert ran.failure is None
     assert [one.bound.arguments["n"] for one in ran.launches] == [128, 256]
 
 
 def test_an_empty_grid_launches_nothing(ask: Callable[..., Ran]) -> None:
-    """A grid of 0 is skipped, as Triton skips it; pinned memory is in reach; each grid counts."""
+    """An empty grid is skipped, pinned memory is accepted, and each grid counts."""
     ran = ask("unusual")
     assert ran.failure is None
     assert kernels(ran.launches) == [
@@ -413,7 +413,7 @@ def test_an_empty_grid_launches_nothing(ask: Callable[..., Ran]) -> None:
 def test_what_cannot_run_dry_is_named_with_its_line(
     ask: Callable[..., Ran], script: Path, name: str
 ) -> None:
-    """What a script does that a dry run cannot is one sentence with the line of the script."""
+    """Something that cannot run dry is refused with the script's line."""
     line, message = FAILING[name]
     number = script.read_text().splitlines().index(f"    {line}") + 1
     failure = ask(name.replace(" ", "_")).failure
@@ -434,7 +434,7 @@ def test_what_cannot_run_dry_is_named_with_its_line(
 def test_a_function_that_launches_nothing_is_refused(
     ask: Callable[..., Ran], script: Path, function: str, message: str
 ) -> None:
-    """A function must be there, take nothing and launch something."""
+    """A function must exist, need no argument and launch a kernel."""
     assert ask(function).failure == f"{script}:{function} {message}"
 
 
@@ -449,33 +449,33 @@ def test_a_function_that_launches_nothing_is_refused(
 def test_a_file_that_cannot_be_imported_is_named_with_its_line(
     ask: Callable[..., Ran], script: Path, text: str, message: str
 ) -> None:
-    """A script's file that cannot be imported is one sentence with its line."""
+    """A failing import is one sentence with the file's line."""
     path = script.with_name(f"file{abs(hash(text))}.py")
     path.write_text(f"{text}\n", encoding="utf-8")
     assert ask("main", file=path).failure == f"{path}{message}"
 
 
 def test_a_script_that_never_ends_is_ended(script: Path) -> None:
-    """A function that takes longer than its limit is refused with it and what sets it."""
+    """A timeout names the limit and the option that raises it."""
     said = r"bench.py:\d+: it takes longer than 1 s; --compile-timeout gives it more"
     with pytest.raises(InputError, match=said):
         Script(f"{script}:waiting", find_gpu("h100"), None, timeout=1)
 
 
 def test_a_script_that_ends_its_process_leaves_none(script: Path) -> None:
-    """A function that ends its process is refused, and what it had started is ended too."""
+    """A function that exits is refused, and its child processes are ended."""
     with pytest.raises(InputError, match=r"bench.py:leaving ends its process: exit status 3"):
         Script(f"{script}:leaving", find_gpu("h100"), None)
     pids = script.with_name("pids").read_text(encoding="utf-8").split()
     assert len(pids) == 2
-    until = time.monotonic() + 20  # a killed process is gone a moment later
+    until = time.monotonic() + 20  # a killed process is gone after a moment
     while any(map(is_running, pids)) and time.monotonic() < until:
         time.sleep(0.05)
     assert not any(map(is_running, pids))
 
 
 def test_a_compiler_that_dies_takes_no_other_launch_with_it(script: Path) -> None:
-    """A launch that kills the compiler fails with its last words, and the next ones go on."""
+    """A launch that kills the compiler does not affect others."""
     with Script(f"{script}:breaking", find_gpu("h100"), None) as run:
         with pytest.raises(CompileError, match="LLVM ERROR: no register for f"):
             run.resources(0)
@@ -487,7 +487,7 @@ def test_a_compiler_that_dies_takes_no_other_launch_with_it(script: Path) -> Non
 
 
 def test_launches_are_compiled_together_in_their_order(script: Path) -> None:
-    """The first takes longest and the second aborts: each outcome is that of its launch."""
+    """Each outcome belongs to its launch, whichever compiles first."""
     with Script(f"{script}:unequal", find_gpu("h100"), None) as run:
         slow, aborted, fast, same = run.outcomes()
         assert isinstance(slow, Resources)
@@ -500,7 +500,7 @@ def test_launches_are_compiled_together_in_their_order(script: Path) -> None:
 
 
 def test_no_compile_is_made_after_ctrl_c(script: Path, tmp_path: Path) -> None:
-    """What was compiled before is told, the rest was interrupted, and no compiler goes on."""
+    """After Ctrl-C finished outcomes are kept and nothing more is compiled."""
     with Script(f"{script}:hanging", find_gpu("h100"), tmp_path) as run:
         begun, compiled = script.with_name("begun"), run.resources(0)
 
@@ -521,14 +521,14 @@ def test_no_compile_is_made_after_ctrl_c(script: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", HOSTILE)
 def test_what_is_no_file_is_no_script(tmp_path: Path, what: str) -> None:
-    """A pipe, a device or a file of 2 GB in place of a script is not read to tell what it is."""
+    """A pipe, a device or a 2 GB file in a script's place is not read."""
     path = put(what, tmp_path / "script.py")
     with within(5):
         assert not names_script(f"{path}:main")
 
 
 def test_scripts_are_told_from_kernels(script: Path) -> None:
-    """A name is a script's where the file defines a function that is none of Triton."""
+    """Only a function without a Triton decorator is a script's."""
     names = ("several", "curve", "add", "copy", "double", "none")
     found = [name for name in names if names_script(f"{script}:{name}")]
     assert found == ["several", "curve"]
@@ -539,7 +539,7 @@ def test_scripts_are_told_from_kernels(script: Path) -> None:
 def run_source(
     folder: Path, source: str, gpu: str = "h100", **asked: object
 ) -> tuple[Script, list[tuple[object, ...]]]:
-    """Return the run of a program of KERNELS and *source*, and each launch's grid and BLOCK."""
+    """Run KERNELS and *source* as a program; return the run, and each launch's grid and BLOCK."""
     path = folder / "program.py"
     path.write_text(KERNELS + source, encoding="utf-8")
     with Script(str(path), find_gpu(gpu), None, arguments=(), **asked) as script:  # type: ignore[arg-type]
@@ -594,7 +594,7 @@ torch.ops.dry_old.op(x)
 
 
 def test_launches_inside_operations_of_libraries_are_seen(tmp_path: Path) -> None:
-    """A registered operation's own kernel is run, and one that has none for a GPU is named."""
+    """A registered operation really runs; one without a GPU kernel is named."""
     script, launches = run_source(tmp_path, OPERATIONS)
     assert [block for _, block in launches] == [16, 32, 64, 128]
     assert script.ran.missing == ("dry::host",)
@@ -631,7 +631,7 @@ if torch.isnan(logits).any():
 
 
 def test_values_are_those_that_the_program_makes(tmp_path: Path) -> None:
-    """Small integers have real values; what a kernel wrote is assumed, and named with its line."""
+    """Small integers have real values; a kernel's results are assumed and named."""
     script, launches = run_source(tmp_path, VALUES)
     grids = [grid for grid, _ in launches]
     assert grids == [(16,), (8,), (5,), (23,), (31,), (1,), (24,)]
@@ -655,7 +655,7 @@ add[(5,)](floats, assumed, floats, 1, BLOCK=16)
 
 
 def test_launches_tell_what_small_tensors_hold(tmp_path: Path) -> None:
-    """From a tensor's address on, of whole numbers and bools, and not of what a kernel writes."""
+    """A launch has the values of integer and bool tensors that it only reads."""
     script, _ = run_source(tmp_path, TOLD)
     offsets = (0, 3, 8, 16)
     assert [dict(one.bound.launch.values) for one in script.launches] == [
@@ -668,7 +668,7 @@ def test_launches_tell_what_small_tensors_hold(tmp_path: Path) -> None:
 
 
 def test_an_assumption_can_be_given(tmp_path: Path) -> None:
-    """A value can be given for its kind, or for the line that asks for it."""
+    """An assumption can be given by kind, or for the line that uses it."""
     source = (
         "count = torch.zeros(1, dtype=torch.int32, device='cuda')\n"
         "add[(1,)](count, count, count, 1, BLOCK=16)\n"
@@ -795,7 +795,7 @@ assert model[0].weight.grad.shape == (256, 256)
 
 
 def test_kernels_of_torch_compile_are_seen(tmp_path: Path) -> None:
-    """Inductor's kernels, forward and backward, and an operation's, are noted and compile.
+    """Inductor's kernels, forward and backward, are noted and compile.
 
     Their launch lines are the program's, none of torch or of what Inductor wrote. This is AMD's
     way; what Inductor makes for NVIDIA is in tests/scanning/test_launched.py.
@@ -843,7 +843,7 @@ put[(1,)](TensorDescriptor.from_tensor(y, [64, 64], layout), 7)
 
 
 def test_subclasses_and_gluon_are_kernels(tmp_path: Path) -> None:
-    """A library's own Autotuner is one, and Gluon's tensor descriptors have their layouts."""
+    """A subclass of Autotuner and Gluon's kernels are noted."""
     path = tmp_path / "program.py"
     path.write_text(KERNELS + SUBCLASSES, encoding="utf-8")
     with Script(str(path), find_gpu("h100"), None, arguments=()) as script:

@@ -1,4 +1,4 @@
-"""Resources that outlive a run, whatever happens to the files they are kept in."""
+"""Resources outlive a run, whatever happens to the files that keep them."""
 
 import dataclasses
 import errno
@@ -35,7 +35,7 @@ def only_entry(directory: Path) -> Path:
 
 
 def changed(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
-    """Return the damage that *change* does to an entry's JSON, of which the checksum is right."""
+    """Return the damage that applies *change* to an entry's JSON with a correct checksum."""
 
     def damage(file: Path) -> None:
         entry = json.loads(file.read_text())
@@ -46,24 +46,24 @@ def changed(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None
 
 
 def checksum(entry: dict[str, Any]) -> str:
-    """Return the checksum that an entry has to have."""
+    """Return an entry's correct checksum."""
     rest = {name: value for name, value in entry.items() if name != "sha256"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def replaced(content: bytes) -> Callable[[Path], object]:
-    """Return the damage of an entry that holds *content*."""
+    """Return the damage that replaces an entry's content by *content*."""
     return lambda file: file.write_bytes(content)
 
 
 def folder_in_place(file: Path) -> None:
-    """Put a folder where the entry is."""
+    """Put a folder in the entry's place."""
     file.unlink()
     file.mkdir()
 
 
 def link_to_itself(file: Path) -> None:
-    """Put a link that nothing can be read through where the entry is."""
+    """Put a link to itself in the entry's place."""
     file.unlink()
     file.symlink_to(file)
 
@@ -112,7 +112,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     )
 )
 def test_every_value_survives(tmp_path_factory: pytest.TempPathFactory, kept: Resources) -> None:
-    """Any resources, with whatever is unknown in them, come back as they were."""
+    """Any resources, with any unknown fields, come back unchanged."""
     store = Store(tmp_path_factory.getbasetemp() / "every value")
     store.put(KEY, kept)
     assert store.get(KEY) == kept
@@ -129,7 +129,7 @@ def test_every_value_survives(tmp_path_factory: pytest.TempPathFactory, kept: Re
     ],
 )
 def test_keys_are_told_apart(tmp_path: Path, other: dict[str, Any]) -> None:
-    """A key that differs in any part has an entry of its own."""
+    """A key that differs in any part has its own entry."""
     store = Store(tmp_path)
     store.put(KEY, KEPT)
     assert store.get(other) is None
@@ -152,7 +152,7 @@ def test_keys_are_told_apart(tmp_path: Path, other: dict[str, Any]) -> None:
 def test_damaged_texts_are_absent_and_repaired(
     tmp_path: Path, damage: Callable[[Path], object]
 ) -> None:
-    """Texts that are not whole count as absent, and the next put makes them whole."""
+    """Damaged texts count as absent, and the next put repairs them."""
     store, texts = Store(tmp_path), Texts("kernel", "hip", 4, 1, 0, "module {}", amdgcn="s_endpgm")
     store.put_texts(KEY, texts.pack())
     assert store.get_texts(KEY) == texts
@@ -167,7 +167,7 @@ def test_damaged_texts_are_absent_and_repaired(
 def test_a_damaged_entry_is_absent_and_repaired(
     tmp_path: Path, damage: Callable[[Path], object]
 ) -> None:
-    """An entry that is not whole counts as absent, and the next put makes it whole."""
+    """A damaged entry counts as absent, and the next put repairs it."""
     store = Store(tmp_path)
     store.put(KEY, KEPT)
     damage(only_entry(tmp_path))
@@ -181,7 +181,7 @@ def test_a_damaged_entry_is_absent_and_repaired(
 def test_a_flipped_bit_is_never_another_answer(
     tmp_path_factory: pytest.TempPathFactory, *, place: int, of_failure: bool
 ) -> None:
-    """Whatever bit of an entry is another, the answer is the same or there is none."""
+    """With any flipped bit, the answer is unchanged or absent."""
     directory = tmp_path_factory.mktemp("flipped")
     store = Store(directory)
     if of_failure:
@@ -197,7 +197,7 @@ def test_a_flipped_bit_is_never_another_answer(
 
 
 def test_a_failure_says_where_it_is_remembered(tmp_path: Path) -> None:
-    """What is remembered names its reason, its file and what forgets it, and is forgotten."""
+    """A kept failure names its reason, its file and --retry-failed."""
     store = Store(tmp_path)
     kept = store.put_failure(KEY, FAILURE)
     assert store.get_failure(KEY) == Store(tmp_path).get_failure(KEY) == kept
@@ -210,7 +210,7 @@ def test_a_failure_says_where_it_is_remembered(tmp_path: Path) -> None:
 
 
 def test_a_failure_that_is_not_kept_names_no_file(tmp_path: Path) -> None:
-    """Where nothing is kept or can be, the reason is the compiler's alone."""
+    """A failure that is not kept has only the compiler's reason."""
     (tmp_path / "file").touch()
     for store in (Store(None), Store(tmp_path / "file" / "below")):
         assert store.put_failure(KEY, FAILURE) == FAILURE
@@ -218,7 +218,7 @@ def test_a_failure_that_is_not_kept_names_no_file(tmp_path: Path) -> None:
 
 
 def test_nobody_else_can_write_to_a_new_store(tmp_path: Path) -> None:
-    """A store's folder is made for its user alone to write in, whatever the umask."""
+    """A new store is writable only for its user, whatever the umask."""
     before = os.umask(0)
     try:
         Store(tmp_path / "new").put(KEY, KEPT)
@@ -228,7 +228,7 @@ def test_nobody_else_can_write_to_a_new_store(tmp_path: Path) -> None:
 
 
 def test_nothing_of_somebody_elses_is_removed(tmp_path: Path) -> None:
-    """A folder with something in it, in an entry's place, stays as it is."""
+    """A non-empty folder in an entry's place stays."""
     store = Store(tmp_path)
     store.put(KEY, KEPT)
     place = only_entry(tmp_path)
@@ -241,7 +241,7 @@ def test_nothing_of_somebody_elses_is_removed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["/dev/null", "/dev/null/below", "/proc/no such place"])
 def test_a_store_that_cannot_be_written(place: str) -> None:
-    """Where nothing can be written, put and get do nothing and raise nothing."""
+    """In an unwritable place put and get do nothing and raise nothing."""
     store = Store(Path(place))
     store.put(KEY, KEPT)
     assert store.get(KEY) is None
@@ -249,7 +249,7 @@ def test_a_store_that_cannot_be_written(place: str) -> None:
 
 @pytest.mark.parametrize("name", ["resources", "resources/ab"])
 def test_a_file_in_a_folders_place(tmp_path: Path, name: str) -> None:
-    """A file where the store would have a folder raises nothing and stays."""
+    """A file in the place of a store's folder stays, and nothing is raised."""
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).touch()
     store = Store(tmp_path)
@@ -266,7 +266,7 @@ def test_a_file_in_a_folders_place(tmp_path: Path, name: str) -> None:
 def test_a_full_disk_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """Where the disk is full, the old entry stays, no part of the new one does, nothing raises."""
+    """On a full disk the old entry stays whole and nothing is raised."""
     store = Store(tmp_path)
     store.put(KEY, KEPT)
     files = sorted(tmp_path.rglob("*"))
@@ -309,7 +309,7 @@ def failing_file(step: str, fail: Callable[..., None]) -> Callable[[int, str], A
 def test_an_interrupted_put_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C in the middle of a put goes out, and no part of an entry stays."""
+    """Ctrl-C during a put is raised, and leaves no part of an entry."""
 
     def interrupt(*_arguments: object) -> None:
         raise KeyboardInterrupt
@@ -343,7 +343,7 @@ assert seen > 10, seen
 
 
 def test_processes_share_a_store(tmp_path: Path) -> None:
-    """Two processes write the same keys and one reads: each sees a right entry or none."""
+    """While two processes write, a reader sees correct entries or none."""
     workers = [
         subprocess.Popen(
             [sys.executable, "-c", WORKER, tmp_path, role],
@@ -367,7 +367,7 @@ def test_processes_share_a_store(tmp_path: Path) -> None:
 
 
 def test_the_variable_chooses_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    """OCCUPANCY_LAB_CACHE_DIR is the store's directory, a home directory's ~ understood."""
+    """OCCUPANCY_LAB_CACHE_DIR is the store's directory, with ~ expanded."""
     monkeypatch.setenv("HOME", "/home/somebody")
     for chosen, place in (("/data/store", "/data/store"), ("~/store", "/home/somebody/store")):
         monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", chosen)
@@ -377,7 +377,7 @@ def test_the_variable_chooses_the_place(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.skipif(sys.platform != "linux", reason="XDG is how Linux finds caches")
 @pytest.mark.parametrize("chosen", [None, ""])
 def test_the_place_is_the_users_cache(monkeypatch: pytest.MonkeyPatch, chosen: str | None) -> None:
-    """Otherwise it is occupancy-lab in XDG_CACHE_HOME, or in ~/.cache where that is not set."""
+    """The default is occupancy-lab in XDG_CACHE_HOME or ~/.cache."""
     monkeypatch.delenv("OCCUPANCY_LAB_CACHE_DIR")
     if chosen is not None:
         monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", chosen)
@@ -399,7 +399,7 @@ def test_the_place_is_the_users_cache(monkeypatch: pytest.MonkeyPatch, chosen: s
 def test_counts_are_kept_as_far_as_they_can_be_read(
     line: str, *, kept: bool, tmp_path: Path
 ) -> None:
-    """A long line is not counted anew, and one that nobody could read takes no space."""
+    """Long counts are kept unless they are too long to be read back."""
     store = Store(tmp_path)
     store.put_counted({"kernel": "one"}, line)
     assert store.get_counted({"kernel": "one"}) == (line if kept else None)

@@ -1,4 +1,4 @@
-"""The texts of a compiled kernel: kept beside its resources, whichever way it is compiled."""
+"""The texts of a compiled kernel are kept beside its resources."""
 
 import base64
 import dataclasses
@@ -26,20 +26,20 @@ TEXTS = Texts("softmax_kernel", "cuda", 4, 1, 32, "module {}", cubin=b"\x7fELF\x
 
 
 def compilation(target: Target = SM_90, name: str | None = "softmax") -> Compilation:
-    """Return the compile of a softmax for *target*; without a *name* only this process has it."""
+    """Return the compile of a softmax; without a *name* only this process has the function."""
     return Compilation(SOFTMAX.function, LAUNCH, target, name, "softmax")
 
 
 @given(st.text(), st.text(), st.none() | st.text(), st.none() | st.binary())
 def test_any_texts_come_back(name: str, ttir: str, ptx: str | None, cubin: bytes | None) -> None:
-    """What is packed is unpacked, whatever its texts hold."""
+    """Packed texts unpack to the same texts."""
     texts = Texts(name, "cuda", 8, 2, 0, ttir, ptx=ptx, cubin=cubin)
     assert unpack(texts.pack()) == texts
 
 
 @given(st.text(), st.binary(max_size=200))
 def test_what_nobody_packed_is_nothing(text: str, content: bytes) -> None:
-    """Any other text, and any other bytes packed, unpack to nothing."""
+    """Any other text, or other packed bytes, unpack to None."""
     assert unpack(text) is None
     assert unpack(base64.b64encode(content).decode()) is None
     assert unpack(packed_json(content.hex())) is None
@@ -55,13 +55,13 @@ def packed_json(value: object) -> str:
     [{"ttir": None}, {"num_warps": "4"}, {"shared": -1}, {"ptx": 7}, {"cubin": "no base64"}],
 )
 def test_texts_of_another_make_are_nothing(changes: dict[str, object]) -> None:
-    """A field that does not have its type leaves nothing of the others."""
+    """A field of a wrong type makes the texts unpack to None."""
     plain = dataclasses.asdict(TEXTS) | {"cubin": None} | changes
     assert unpack(packed_json(plain)) is None
 
 
 def test_what_grows_too_large_is_nothing() -> None:
-    """A few kilobytes that unpack to more than a kernel can have are not unpacked."""
+    """Texts that would unpack to more than the limit are not unpacked."""
     bomb = zlib.compress(b'{"name": "' + b" " * (MOST_BYTES + 1) + b'"}')
     assert len(bomb) < 100_000
     assert unpack(base64.b64encode(bomb).decode()) is None
@@ -69,7 +69,7 @@ def test_what_grows_too_large_is_nothing() -> None:
 
 @pytest.mark.parametrize("target", [SM_90, GFX942], ids=str)
 def test_a_compile_gives_the_texts(tmp_path: Path, target: Target) -> None:
-    """A compile gives Triton's first text and the vendor's, and the store keeps them."""
+    """A compile returns Triton's and the vendor's texts, and the store keeps them."""
     store = Store(tmp_path)
     found = unpack(compile_launch(SOFTMAX.function, LAUNCH, target, store, texts=True).texts)
     assert (found.name, found.backend, found.num_warps) == ("softmax_kernel", target.backend, 4)
@@ -84,7 +84,7 @@ def test_a_compile_gives_the_texts(tmp_path: Path, target: Target) -> None:
 def test_a_compiler_has_the_texts_of_what_it_compiled(
     tmp_path: Path, name: str | None, *, keeps: bool
 ) -> None:
-    """The texts of what was compiled are there, by whichever process, without a second compile."""
+    """Texts are there without a second compile, whichever process compiled."""
     with closing(Compiler(tmp_path if keeps else None)) as compiler:
         (outcome,) = compiler.compile([compilation(name=name)])
         assert isinstance(outcome, Resources)
@@ -94,13 +94,13 @@ def test_a_compiler_has_the_texts_of_what_it_compiled(
 
 
 def refuse_to_compile(missing: dict[str, Compilation], *, texts: bool) -> None:
-    """Fail where anything is compiled."""
+    """Make every compile fail."""
     assert texts
     assert not missing
 
 
 def test_a_store_of_resources_alone_is_completed(tmp_path: Path) -> None:
-    """Where a store has the resources and not the texts, these are compiled when asked for."""
+    """Missing texts of stored resources are compiled when needed."""
     key = resource_key(SOFTMAX.function, LAUNCH, SM_90)
     store = Store(tmp_path)
     store.put(key, Resources(32, 4, 0))
@@ -113,7 +113,7 @@ def test_a_store_of_resources_alone_is_completed(tmp_path: Path) -> None:
 
 
 def test_what_does_not_compile_has_no_texts(tmp_path: Path) -> None:
-    """A launch that cannot be compiled has none, and the others have theirs."""
+    """A launch that does not compile has no texts; the others have theirs."""
     wrong = dataclasses.replace(LAUNCH, keywords={**LAUNCH.keywords, "num_warps": 3})
     failing = dataclasses.replace(compilation(), launch=wrong)
     with closing(Compiler(tmp_path)) as compiler:

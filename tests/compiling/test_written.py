@@ -1,4 +1,4 @@
-"""What a kernel may write to is read from its source, through the functions that it calls."""
+"""The parameters that a kernel may write to, found in its source."""
 # ruff: noqa: ANN001, ANN201, D103, N803, PLR0913, PLR0917 - kernels
 
 import triton
@@ -39,14 +39,14 @@ def described(tensor, out):  # type: ignore[no-untyped-def]
 
 
 def test_parameters_that_are_stored_through_are_written() -> None:
-    """Addresses are followed through names, loops and called functions; what is loaded is none."""
+    """Stores are followed through names, loops and calls; loads are not writes."""
     written = written_parameters(routed)
     assert written & {"data", "indices", "offsets", "out", "counts"} == {"out", "counts"}
     assert written_parameters(described) == {"out"}
 
 
 def test_a_function_whose_source_is_not_there_may_write_to_all() -> None:
-    """Without source, no argument is taken to keep its values."""
+    """Without source, every parameter may be written."""
 
     class Kernel:
         arg_names = ("x", "y")

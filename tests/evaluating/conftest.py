@@ -1,4 +1,4 @@
-"""Tables of launches that nobody made, with the times that a test has predicted of them."""
+"""Tables of invented launches, with predicted times set by a test."""
 
 from collections.abc import Callable
 
@@ -33,5 +33,5 @@ LAUNCH = {
 
 @pytest.fixture(scope="session")
 def make_table() -> Callable[..., pd.DataFrame]:
-    """Return the function that makes a table: a launch for each mapping of special values."""
+    """Return a function that makes a table with one launch per mapping of values."""
     return lambda *launches: pd.DataFrame([LAUNCH | launch for launch in launches])

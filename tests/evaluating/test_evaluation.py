@@ -1,4 +1,4 @@
-"""Predictions, set against measured times: what counts, what is said of it, what is broken."""
+"""Predictions against measured times: which launches count, the report, and broken limits."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -32,11 +32,11 @@ TOO_LARGE = {
     "num_warps": 32,
     "num_stages": 8,
 }
-"""A launch that is compiled as its time is not in the table, and that no GPU holds."""
+"""A launch without a time in the table, which is compiled, and does not fit any GPU."""
 
 
 def test_only_measured_launches_as_planned_count(make_table: Table) -> None:
-    """Launches of another number of programs, without a time or of a provider do not count."""
+    """Unplanned, unmeasured and providers' launches do not count."""
     table = make_table(
         {"predicted_us": 30.0},
         {"launched": 528},
@@ -50,7 +50,7 @@ def test_only_measured_launches_as_planned_count(make_table: Table) -> None:
 
 
 def test_gpus_and_uses_are_apart(make_table: Table) -> None:
-    """Each use of each GPU has a result, in the order of the table."""
+    """Each use of each GPU has a result, in the table's order."""
     table = make_table(
         {"use": "tuning"}, {}, {"num_warps": 8}, {"gpu": "h100"}, {"cols": 1000, "use": "tuning"}
     )
@@ -64,7 +64,7 @@ def test_gpus_and_uses_are_apart(make_table: Table) -> None:
 
 
 def test_rivals_by_hand(make_table: Table) -> None:
-    """Three ways of choosing one of two kernels' launches: by time, the first, by occupancy."""
+    """The prediction, the roofline and the occupancy choose as computed by hand."""
     other = {"kernel": "softmax_row", "num_programs": 1, "launched": 1}
     table = make_table(
         {"us": 10.0, "predicted_us": 12.0, "occupancy": 0.25},
@@ -104,13 +104,13 @@ def test_perfect_model_has_nothing_to_be_said_against(make_table: Table) -> None
 
 
 def test_what_cannot_be_predicted_is_counted(make_table: Table) -> None:
-    """A launch that cannot be compiled again is said to be without a prediction."""
+    """A launch that cannot be compiled again counts as not predicted."""
     (result,) = evaluate(make_table({}, TOO_LARGE)).results
     assert (result.launches, result.without_prediction) == (1, 1)
 
 
 def test_nothing_to_evaluate_is_said(make_table: Table) -> None:
-    """Without a measured launch, or a predicted one, there is an error that says which."""
+    """Without measured or predicted launches the error says which are missing."""
     with pytest.raises(InputError, match="no launch was measured"):
         evaluate(make_table({"measured": "out of memory"}))
     with pytest.raises(InputError, match=r"1 launches .* h200"):
@@ -121,7 +121,7 @@ def test_nothing_to_evaluate_is_said(make_table: Table) -> None:
 def test_rows_of_a_gpu_that_no_table_has(
     make_table: Table, monkeypatch: pytest.MonkeyPatch, device: str
 ) -> None:
-    """Rows of an architecture are evaluated where the GPU that they were measured on is at hand."""
+    """An unlisted GPU's rows are evaluated if this machine has the GPU."""
     put_here(monkeypatch, UNLISTED)
     table = make_table({"gpu": "sm_90", "device": device, "predicted_us": None})
     if device == UNLISTED.title:
@@ -134,7 +134,7 @@ def test_rows_of_a_gpu_that_no_table_has(
 
 @pytest.fixture
 def evaluation(make_table: Table) -> Evaluation:
-    """Return the evaluation of four launches on two shapes, and of one that is not predicted."""
+    """Return the evaluation of four launches on two shapes, and an unpredicted one."""
     table = make_table(
         {"us": 10.0, "predicted_us": 10.2},
         {"us": 20.0, "predicted_us": 25.0, "num_warps": 8, "occupancy": 1.0},
@@ -146,12 +146,12 @@ def evaluation(make_table: Table) -> Evaluation:
 
 
 def test_words(evaluation: Evaluation, check_golden: Callable[[str, str], None]) -> None:
-    """Scores beside goals and rivals, errors by kind, the worst launches, and what it all is."""
+    """The text has scores beside goals and rivals, errors by kind, and the worst launches."""
     check_golden("four_launches.md", evaluation.to_markdown())
 
 
 def test_a_screen_has_every_number_of_the_predictions(evaluation: Evaluation) -> None:
-    """The short text has a row for each number, and says where the rest is."""
+    """The short text has each number, and says where the rest is."""
     page = evaluation.to_document(full=False)
     (section,) = page.sections
     (table,) = section.tables
@@ -164,7 +164,7 @@ def test_a_screen_has_every_number_of_the_predictions(evaluation: Evaluation) ->
 
 @pytest.mark.parametrize("name", METRICS)
 def test_broken_limit_is_said(evaluation: Evaluation, name: str) -> None:
-    """A limit a little beyond a number is broken, with one sentence that has both."""
+    """A limit slightly beyond a number is broken, with one sentence that has both."""
     metric = METRICS[name]
     value = metric.read(evaluation.results[0].score)
     limit = value + (0.01 if metric.least else -0.01)
@@ -175,7 +175,7 @@ def test_broken_limit_is_said(evaluation: Evaluation, name: str) -> None:
 
 
 def test_unknown_number_keeps_no_limit(make_table: Table) -> None:
-    """A single launch has no rank correlation, and so cannot be said to reach one."""
+    """A single launch has no rank correlation, which breaks any limit on it."""
     evaluation = evaluate(make_table({}))
     (sentence,) = broken_limits(evaluation, {"rank": 0.5, "median": 0.1})
     assert sentence.endswith("the rank correlation is not known, and may be 0.5 at least")
@@ -191,17 +191,17 @@ KERNEL = dataclasses.replace(softmax.KERNEL, name="mine")
 
 @pytest.fixture
 def own_calibration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have an H200 calibrated on this machine."""
+    """Calibrate an H200 on this machine."""
     put_calibration(monkeypatch, tmp_path / "store")
 
 
 def chosen(table: pd.DataFrame, *, gpus: tuple[str, ...] = (), uses: tuple[str, ...] = ()) -> list:
-    """Return the uses and GPUs of the rows that are chosen."""
+    """Return the uses and GPUs of the selected rows."""
     return list(choose(table, gpus, uses)[["gpu", "use"]].itertuples(index=False, name=None))
 
 
 def test_rows_are_chosen(make_table: Table) -> None:
-    """All but the benchmark by default; else the GPUs, by any name, and the uses asked for."""
+    """The default is all but the benchmark; otherwise GPUs and uses are selected."""
     table = make_table({"use": "tuning"}, {}, {"gpu": "h100", "use": "fresh"}, {"use": "benchmark"})
     assert chosen(table) == [("h200", "tuning"), ("h200", "held out"), ("h100", "fresh")]
     assert chosen(table, gpus=("NVIDIA H200",)) == [("h200", "tuning"), ("h200", "held out")]
@@ -211,7 +211,7 @@ def test_rows_are_chosen(make_table: Table) -> None:
 
 @pytest.mark.usefixtures("own_calibration")
 def test_what_is_left_out_is_said(make_table: Table, tmp_path: Path) -> None:
-    """The report names the uses that the default leaves out, and the option that takes them."""
+    """The report names omitted uses, and the option that selects them."""
     path = tmp_path / "own.csv"
     make_table({"use": "tuning"}, {"use": "benchmark"}).to_csv(path, index=False)
     evaluation, _ = run(file=str(path))
@@ -222,7 +222,7 @@ def test_what_is_left_out_is_said(make_table: Table, tmp_path: Path) -> None:
 
 
 def test_nothing_chosen_is_said(make_table: Table) -> None:
-    """Where no row is left the error says which there are."""
+    """If no row is left, the error lists the existing ones."""
     with pytest.raises(InputError, match="there are: h200, held out"):
         choose(make_table({}), ("h100",), ())
     with pytest.raises(InputError, match="no column use"):
@@ -231,7 +231,7 @@ def test_nothing_chosen_is_said(make_table: Table) -> None:
 
 @pytest.mark.usefixtures("own_calibration")
 def test_file_is_evaluated(make_table: Table, tmp_path: Path) -> None:
-    """A file is evaluated with this machine's calibration, and held to the limits given."""
+    """A file is evaluated with this machine's calibration, and checked against limits."""
     table = make_table({"predicted_us": 21.0}, {"num_warps": 8}, {"launched": 132})
     table = table.drop(columns="use")
     table.to_csv(tmp_path / "own.csv", index=False)
@@ -247,7 +247,7 @@ def test_file_is_evaluated(make_table: Table, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("own_calibration")
 def test_kernel_of_a_file(make_table: Table, tmp_path: Path) -> None:
-    """Launches of one's own kernel are evaluated where its file is named."""
+    """A user's kernel is evaluated if its file is named."""
     (tmp_path / "mine.py").write_text(OWN_KERNEL)
     make_table({"kernel": "mine"}).to_csv(tmp_path / "own.csv", index=False)
     evaluation, _ = run(file=str(tmp_path / "own.csv"), kernels=(str(tmp_path / "mine.py"),))
@@ -257,7 +257,7 @@ def test_kernel_of_a_file(make_table: Table, tmp_path: Path) -> None:
 
 
 def test_kernels_of_a_file_are_not_run(make_table: Table, tmp_path: Path) -> None:
-    """A path in the column kernel is refused, and what lies there is not imported."""
+    """A path in the column kernel is refused and not imported."""
     (tmp_path / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n{OWN_KERNEL}")
     for name in (str(tmp_path / "mine.py"), f"{tmp_path / 'mine.py'}:KERNEL"):
         make_table({"kernel": name}).to_csv(tmp_path / "own.csv", index=False)

@@ -1,4 +1,4 @@
-"""Errors, what a choice costs and rank correlations, worked out by hand and by others."""
+"""Errors, losses and rank correlations, computed by hand and by other libraries."""
 
 import math
 
@@ -12,7 +12,7 @@ from occupancy_lab.evaluating.score import score, time_errors
 
 US = st.floats(0.5, 1e5)
 LAUNCHES = st.lists(st.tuples(st.integers(0, 3), US, US), min_size=1, max_size=30)
-"""A shape, a measured time and a predicted one each."""
+"""Each launch has a shape, a measured time and a predicted time."""
 TABLE = pd.DataFrame(
     {
         "shape": [0, 0, 0, 1, 1, 1],
@@ -28,7 +28,7 @@ def table(launches: list[tuple[int, float, float]]) -> pd.DataFrame:
 
 
 def test_errors_by_hand() -> None:
-    """Errors of 10, 10, 10, 33, 50 and 12%, three of them too long."""
+    """Errors are 10, 10, 10, 33, 50 and 12%, three of them too long."""
     found = time_errors(TABLE["cost"], TABLE["us"])
     assert found.launches == 6
     assert found.median == pytest.approx(0.11)
@@ -38,7 +38,7 @@ def test_errors_by_hand() -> None:
 
 
 def test_score_by_hand() -> None:
-    """One shape in its order and its first choice right, one upside down and 50% lost."""
+    """One shape is ranked right, one in reverse with 50% lost."""
     found = score("some", TABLE, TABLE["cost"])
     assert found.name == "some"
     assert found.errors == time_errors(TABLE["cost"], TABLE["us"])
@@ -47,7 +47,7 @@ def test_score_by_hand() -> None:
 
 
 def test_ties_are_settled_by_the_grid() -> None:
-    """Of equal claims the first row of a shape is chosen; where all are equal none is ranked."""
+    """The first of equal rows is chosen; all equal rows are not ranked."""
     found = score("some", TABLE, TABLE["cost"] * 0 + 5)
     assert (found.mean_loss, found.worst_loss) == pytest.approx((0.25, 0.5))
     assert found.rank_correlation is None
@@ -58,7 +58,7 @@ def test_ties_are_settled_by_the_grid() -> None:
 
 @given(LAUNCHES)
 def test_losses_are_those_of_a_plain_loop(launches: list[tuple[int, float, float]]) -> None:
-    """Shape by shape, the first of the least claims over the least time gives the same."""
+    """Losses equal those of a loop over the shapes."""
     rows = table(launches)
     losses = []
     for shape in {one for one, _, _ in launches}:
@@ -72,7 +72,7 @@ def test_losses_are_those_of_a_plain_loop(launches: list[tuple[int, float, float
 
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4)), min_size=2, max_size=20))
 def test_rank_correlation_is_scipys(pairs: list[tuple[int, int]]) -> None:
-    """Inside a shape the correlation is SciPy's, with ties, and there is none of what is level."""
+    """Within a shape the correlation equals SciPy's, with ties."""
     rows = table([(0, us, claim) for us, claim in pairs])
     found = score("some", rows, rows["cost"]).rank_correlation
     if 1 in {len({us for us, _ in pairs}), len({claim for _, claim in pairs})}:

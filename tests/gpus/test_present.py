@@ -1,4 +1,4 @@
-"""The GPUs at hand, read from stand-ins for the driver library and for the kernel's sysfs."""
+"""The GPUs of this machine, read from a fake driver library and a fake sysfs."""
 
 import ctypes
 import re
@@ -107,7 +107,7 @@ def fake_libcuda(
 
 
 def write_nodes(folder: Path, *nodes: Mapping[str, int]) -> Path:
-    """Write a KFD topology of one CPU and *nodes*, as the kernel lays it out."""
+    """Write a KFD topology of one CPU and *nodes*, laid out as by the kernel."""
     for index, text in enumerate([CPU_NODE, *("".join(map(line, n.items())) for n in nodes)]):
         node = folder / str(index)
         node.mkdir()
@@ -116,12 +116,12 @@ def write_nodes(folder: Path, *nodes: Mapping[str, int]) -> Path:
 
 
 def line(pair: tuple[str, int]) -> str:
-    """Return one line of a properties file."""
+    """Return a line of a properties file."""
     return f"{pair[0]} {pair[1]}\n"
 
 
 def test_each_device_has_a_name_of_its_own(tmp_path: Path) -> None:
-    """NVIDIA's UUID and AMD's unique_id tell a GPU from others of its kind, where they are told."""
+    """NVIDIA's UUID and AMD's unique_id identify a GPU."""
     (nvidia,) = present_gpus(fake_libcuda(H100), NOWHERE)
     assert nvidia.uuid == UUID.hex()
     (untold,) = present_gpus(fake_libcuda(H100, failing="cuDeviceGetUuid_v2"), NOWHERE)
@@ -136,7 +136,7 @@ def test_each_device_has_a_name_of_its_own(tmp_path: Path) -> None:
 
 
 def test_without_a_driver_there_are_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A missing library, a library without the functions and a missing sysfs give nothing."""
+    """Without a library, its functions or sysfs there are no GPUs."""
 
     def missing(name: str) -> ctypes.CDLL:
         message = f"{name}: cannot open shared object file"
@@ -152,13 +152,13 @@ def test_without_a_driver_there_are_no_gpus(monkeypatch: pytest.MonkeyPatch) -> 
     "failing", ["cuInit", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName"]
 )
 def test_an_error_code_gives_no_gpu(failing: str) -> None:
-    """A driver that refuses a call is not an exception: there is no GPU to use."""
+    """If the driver refuses a call, there is no GPU, and no error."""
     assert len(present_gpus(fake_libcuda(H100), NOWHERE)) == 1
     assert present_gpus(fake_libcuda(H100, failing=failing), NOWHERE) == ()
 
 
 def test_an_unanswered_attribute_is_left_to_the_table() -> None:
-    """What the driver does not tell stays the table's; without a capability there is no GPU."""
+    """Attributes that the driver does not report are the table's."""
     assert present_gpus(fake_libcuda(H100, failing="cuDeviceGetAttribute"), NOWHERE) == ()
     numbers = {key: value for key, value in H100.items() if key != "reserved_shared"}
     (present,) = present_gpus(fake_libcuda(numbers | {"l2_bytes": 0}), NOWHERE)
@@ -168,7 +168,7 @@ def test_an_unanswered_attribute_is_left_to_the_table() -> None:
 
 
 def test_an_h100_is_the_tables_h100() -> None:
-    """A real H100's numbers are the table's, and their source is the driver."""
+    """A real H100's numbers equal the table's, with the driver as source."""
     (present,) = present_gpus(fake_libcuda(H100), NOWHERE)
     assert present.gpu == devices()["h100"]
     assert (present.name, present.index) == ("NVIDIA H100 80GB HBM3", 0)
@@ -179,7 +179,7 @@ def test_an_h100_is_the_tables_h100() -> None:
 
 
 def test_an_unknown_card_keeps_the_drivers_numbers() -> None:
-    """A card that the table lacks has its architecture's limits and a bandwidth from its clocks."""
+    """An unknown card has its architecture's limits and computed bandwidth."""
     (present,) = present_gpus(fake_libcuda(H100 | {"multiprocessors": 78}, "NVIDIA H20"), NOWHERE)
     assert (present.gpu.key, present.gpu.title) == ("sm_90", "NVIDIA H20")
     assert present.gpu.multiprocessors == 78
@@ -188,7 +188,7 @@ def test_an_unknown_card_keeps_the_drivers_numbers() -> None:
 
 
 def test_the_driver_wins_and_the_difference_is_told() -> None:
-    """A number that contradicts the table replaces it, and one sentence each says so."""
+    """The driver's number replaces the table's, and a sentence says so."""
     numbers = H100 | {"max_shared": 200000, "bus_bits": 4096}
     (present,) = present_gpus(fake_libcuda(numbers), NOWHERE)
     assert present.gpu.key == "h100"
@@ -201,7 +201,7 @@ def test_the_driver_wins_and_the_difference_is_told() -> None:
 
 
 def test_a_device_of_another_size_is_not_the_tables() -> None:
-    """A name with another number of SMs keeps none of the table's device but its limits."""
+    """A device with another number of SMs keeps only the limits."""
     (present,) = present_gpus(fake_libcuda(H100 | {"multiprocessors": 66}), NOWHERE)
     assert present.gpu.key == "sm_90"
     assert present.gpu.multiprocessors == 66
@@ -215,20 +215,20 @@ def test_a_device_of_another_size_is_not_the_tables() -> None:
 def test_a_clock_that_is_not_the_memorys_is_not_believed(
     major: int, minor: int, bandwidth: float | None
 ) -> None:
-    """A Jetson reports the GPU's clock and a GB10 the data rate, so they give no bandwidth."""
+    """Jetson's and GB10's clocks give no bandwidth."""
     capability = {"compute_capability_major": major, "compute_capability_minor": minor}
     (present,) = present_gpus(fake_libcuda(H100 | capability, "A card of tomorrow"), NOWHERE)
     assert present.gpu.bandwidth_gbs == bandwidth
 
 
 def test_an_unknown_architecture_is_left_out() -> None:
-    """A GPU whose limits the table lacks cannot be worked with, so it is not at hand."""
+    """A GPU of an unknown architecture is left out."""
     numbers = H100 | {"compute_capability_major": 6, "compute_capability_minor": 1}
     assert present_gpus(fake_libcuda(numbers, "NVIDIA GeForce GTX 1080"), NOWHERE) == ()
 
 
 def test_attribute_numbers_are_those_of_cuda_h() -> None:
-    """The attributes have the numbers of NVIDIA's own header, which Triton carries."""
+    """Attributes have the numbers of NVIDIA's header in Triton."""
     spec = util.find_spec("triton")
     if spec is None or spec.origin is None:
         pytest.skip("triton is not installed")
@@ -275,7 +275,7 @@ def test_kfd_versions_are_decimal_pairs_printed_in_hex(version: int, name: str) 
 
 
 def test_a_mi300x_is_the_tables_mi300x(tmp_path: Path) -> None:
-    """The CPU's node is no GPU, and the MI300X's numbers are the table's."""
+    """The CPU's node is skipped, and the MI300X's numbers equal the table's."""
     (present,) = present_gpus(NO_DRIVER, write_nodes(tmp_path, MI300X))
     assert present.gpu == devices()["mi300x"]
     assert (present.name, present.index) == ("MI300X", 0)
@@ -285,7 +285,7 @@ def test_a_mi300x_is_the_tables_mi300x(tmp_path: Path) -> None:
 
 
 def test_a_partition_of_a_mi300x_is_not_a_mi300x(tmp_path: Path) -> None:
-    """One XCD of a partitioned MI300X has 38 CUs and no bandwidth of its own that is known."""
+    """One XCD of an MI300X has 38 CUs and no known bandwidth."""
     slices = [MI300X | {"simd_count": 152, "num_xcc": 1}] * 2
     first, second = present_gpus(NO_DRIVER, write_nodes(tmp_path, *slices))
     assert (first.gpu.key, first.gpu.multiprocessors) == ("gfx942", 38)
@@ -294,7 +294,7 @@ def test_a_partition_of_a_mi300x_is_not_a_mi300x(tmp_path: Path) -> None:
 
 
 def test_rdna_counts_wgps(tmp_path: Path) -> None:
-    """Two CUs are one WGP; a board's own clock is the driver's, and the difference is told."""
+    """Two CUs are one WGP; the driver's clock is used, and the difference reported."""
     (present,) = present_gpus(NO_DRIVER, write_nodes(tmp_path, RX7900XTX))
     assert (present.gpu.key, present.gpu.multiprocessors) == ("rx7900xtx", 48)
     assert present.gpu.architecture == devices()["rx7900xtx"].architecture
@@ -304,7 +304,7 @@ def test_rdna_counts_wgps(tmp_path: Path) -> None:
 
 
 def test_the_tables_waves_stay(tmp_path: Path) -> None:
-    """KFD counts 10 waves a SIMD on gfx908; the 8 that HIP launches stay, and both are told."""
+    """On gfx908 HIP's 8 waves per SIMD stay, and KFD's 10 are reported."""
     mi100 = MI300X | {"simd_count": 480, "gfx_target_version": 90008, "device_id": 0x738C}
     mi100 |= {"max_waves_per_simd": 10, "max_engine_clk_fcompute": 1502}
     (present,) = present_gpus(NO_DRIVER, write_nodes(tmp_path, mi100))
@@ -316,14 +316,14 @@ def test_the_tables_waves_stay(tmp_path: Path) -> None:
 
 
 def test_nodes_are_in_the_kernels_order(tmp_path: Path) -> None:
-    """Node 10 comes after node 2, as HIP numbers the devices."""
+    """Node 10 comes after node 2, as HIP numbers devices."""
     write_nodes(tmp_path, *[MI300X] * 9, RX7900XTX)
     found = present_gpus(NO_DRIVER, tmp_path)
     assert [present.name for present in found] == ["MI300X"] * 9 + ["RX 7900 XTX"]
 
 
 def test_unreadable_nodes_are_passed_over(tmp_path: Path) -> None:
-    """Missing, binary and foreign files in the topology hide no other GPU."""
+    """Missing, binary and foreign files do not hide other GPUs."""
     write_nodes(tmp_path, MI300X, {"simd_count": 4})
     (tmp_path / "10").mkdir()
     (tmp_path / "11").mkdir()
@@ -334,7 +334,7 @@ def test_unreadable_nodes_are_passed_over(tmp_path: Path) -> None:
 
 @pytest.mark.gpu
 def test_the_gpu_at_hand_is_within_its_architecture() -> None:
-    """A real driver reports the limits that the table has for its architecture."""
+    """A real driver's limits equal the table's for its architecture."""
     found = present_gpus()
     assert found
     for present in found:

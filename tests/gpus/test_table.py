@@ -1,4 +1,4 @@
-"""The data files: complete, sourced, and true to what the vendors' own numbers imply."""
+"""The data files are complete, sourced, and consistent with the vendors' own numbers."""
 
 import csv
 import dataclasses
@@ -38,7 +38,7 @@ def read(file: str) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("file", NUMBER_FILES)
 def test_each_number_has_a_source_and_a_verdict(file: str) -> None:
-    """Every row cites a source that exists, says yes or no to doubt, and appears once."""
+    """Every row cites an existing source, has a doubt flag, and is unique."""
     rows = read(file)
     assert all(row["source"] in citations() for row in rows)
     assert {row["doubtful"] for row in rows} == {"yes", "no"}
@@ -47,7 +47,7 @@ def test_each_number_has_a_source_and_a_verdict(file: str) -> None:
 
 
 def test_each_source_is_used_and_said_once() -> None:
-    """No citation is orphaned, empty or repeated."""
+    """No citation is unused, empty or repeated."""
     cited = {row["source"] for file in NUMBER_FILES for row in read(file)}
     assert set(citations()) - cited == {"amdgpu-ids"}
     assert len(set(citations().values())) == len(read("sources.csv"))
@@ -55,7 +55,7 @@ def test_each_source_is_used_and_said_once() -> None:
 
 
 def test_each_known_field_of_a_gpu_has_its_source() -> None:
-    """A number without a source, and a source without a number, cannot enter a Gpu."""
+    """A Gpu's numbers and sources belong together."""
     for gpu in (*devices().values(), *bare_gpus().values()):
         own = {"key", "title", "architecture", "sources", "target_name"}
         known = {
@@ -77,7 +77,7 @@ def test_each_device_knows_its_size() -> None:
 
 
 def test_each_rate_is_a_power_of_two_a_clock() -> None:
-    """A multiprocessor does a power of two of operations a clock, at 85% to 105% of the boost."""
+    """Rates are powers of two per clock, at 85% to 105% of the boost clock."""
     checked = 0
     for gpu in devices().values():
         assert gpu.fp32_tflops, gpu.key
@@ -92,7 +92,7 @@ def test_each_rate_is_a_power_of_two_a_clock() -> None:
 
 
 def test_each_row_belongs_to_a_device() -> None:
-    """Numbers, names and PCI ids of devices that do not exist would never be read."""
+    """Numbers, names and PCI ids belong to existing devices."""
     assert {row["device"] for row in read("device_numbers.csv")} == set(devices())
     assert set(aliases()) == set(devices())
     assert set(pci_ids().values()) == {key for key, gpu in devices().items() if gpu.vendor == "AMD"}
@@ -100,7 +100,7 @@ def test_each_row_belongs_to_a_device() -> None:
 
 @pytest.mark.parametrize("architecture", CUDA, ids=lambda item: item.target_name)
 def test_cuda_limits_agree_with_each_other(architecture: CudaArchitecture) -> None:
-    """The identities that hold between NVIDIA's own numbers hold in the table."""
+    """NVIDIA's limits satisfy the identities between them."""
     item = architecture
     assert item.max_shared + item.reserved_shared == item.shared_per_multiprocessor
     assert item.max_threads == item.warp_size * item.max_warps
@@ -113,7 +113,7 @@ def test_cuda_limits_agree_with_each_other(architecture: CudaArchitecture) -> No
 
 @pytest.mark.parametrize("architecture", HIP, ids=lambda item: item.target_name)
 def test_hip_limits_agree_with_each_other(architecture: HipArchitecture) -> None:
-    """A wave that addresses all its VGPRs fits, WGPs have two CUs' LDS, gfx9 limits SGPRs."""
+    """A wave with all VGPRs fits, WGPs have two CUs' LDS, gfx9 limits SGPRs."""
     item = architecture
     assert item.max_vgprs <= item.vgprs_per_simd
     assert item.max_vgprs % item.vgpr_granule == 0 or item.multiprocessor == "WGP"
@@ -139,12 +139,12 @@ def test_hip_limits_agree_with_each_other(architecture: HipArchitecture) -> None
     ],
 )
 def test_hip_registers_are_what_the_runtime_reports(name: str, registers: int) -> None:
-    """The vector registers of a multiprocessor are HIP's regsPerBlock, as its logs print it."""
+    """Vector registers equal HIP's regsPerBlock in its logs."""
     assert architectures()[name].registers == registers
 
 
 def test_doubt_is_told() -> None:
-    """A vendor's round number is doubtful, one that a device reported is not."""
+    """A vendor's round number is doubtful, a device's report is not."""
     caches = ("instruction_bytes", "instruction_cache_bytes")
     rates = tuple(name for name in RATES if getattr(devices()["mi355x"], name) is not None)
     assert devices()["mi355x"].doubtful == (*caches, "bandwidth_gbs", "boost_mhz", *rates)
@@ -160,7 +160,7 @@ NAMES = [
 
 @pytest.mark.parametrize(("name", "key"), NAMES)
 def test_each_name_means_its_own_device(name: str, key: str) -> None:
-    """Keys, titles and aliases resolve to their device, however they are spelled."""
+    """Keys, titles and aliases find their device in any spelling."""
     for spelling in (name, name.upper(), f"  {name.lower()} ", name.replace(" ", "_")):
         assert find_gpu(spelling) is devices()[key]
     assert find_gpu(name.replace(" ", "-").replace("-", " ")) is devices()[key]
@@ -168,7 +168,7 @@ def test_each_name_means_its_own_device(name: str, key: str) -> None:
 
 @pytest.mark.parametrize("gpu", bare_gpus().values(), ids=lambda gpu: gpu.key)
 def test_each_architecture_goes_by_its_targets(gpu: Gpu) -> None:
-    """The compiler's name and Triton's target both mean the bare architecture."""
+    """The compiler's name and Triton's target find the bare architecture."""
     target = gpu.target
     for name in (gpu.key, str(target), f"{target.backend}:{target.arch}", gpu.key.upper()):
         found = find_gpu(name)
@@ -199,12 +199,12 @@ def test_each_architecture_goes_by_its_targets(gpu: Gpu) -> None:
     ],
 )
 def test_names_that_drivers_report_are_known(name: str, key: str) -> None:
-    """The names of drivers and frameworks mean the same GPU as the short ones."""
+    """Names of drivers and frameworks find the same GPU as short names."""
     assert find_gpu(name).key == key
 
 
 def test_a_device_is_not_found_by_a_part_of_its_name() -> None:
-    """A slice of an H100 has other numbers, so its name is not the H100's."""
+    """A slice of an H100 is not an H100."""
     assert find_device("NVIDIA H100 80GB HBM3 MIG 1g.10gb") is None
 
 
@@ -224,7 +224,7 @@ def test_a_device_is_not_found_by_a_part_of_its_name() -> None:
     ],
 )
 def test_a_wrong_name_is_explained(text: str, part: str) -> None:
-    """The message quotes what was typed, shortly, and offers what would do."""
+    """The message quotes the input shortly and suggests names."""
     with pytest.raises(InputError) as caught:
         find_gpu(text)
     assert part in str(caught.value)
@@ -240,7 +240,7 @@ def test_a_wrong_name_is_explained(text: str, part: str) -> None:
     | st.sampled_from([name for name, _ in NAMES]).flatmap(lambda name: st.just(name[:-1]))
 )
 def test_any_text_means_a_gpu_or_is_refused(text: str) -> None:
-    """No text raises anything but InputError, and what it means is in the table."""
+    """Any text finds a GPU in the table or raises InputError."""
     try:
         gpu = find_gpu(text)
     except InputError:
@@ -250,13 +250,13 @@ def test_any_text_means_a_gpu_or_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", " ", "h100,", ",h100", "h100,,a100"])
 def test_a_list_with_an_empty_part_is_refused(text: str) -> None:
-    """A stray comma is an error, not a GPU."""
+    """A stray comma is an error."""
     with pytest.raises(InputError, match="empty part"):
         find_gpus(text)
 
 
 def test_the_usual_gpu_of_a_target_is_the_first_of_the_table() -> None:
-    """Each target that a device has stands for one of its own; others stand for themselves."""
+    """A target's usual GPU is its first device, or the bare architecture."""
     assert usual_gpus()["sm_90"] == find_gpu("h100")
     assert usual_gpus()["gfx942"] == find_gpu("mi300x")
     assert usual_gpus()["gfx1030"] == find_gpu("gfx1030")

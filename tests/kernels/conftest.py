@@ -1,4 +1,4 @@
-"""Where kernels run: Triton's interpreter, the GPU, or nowhere, for what they are launched with."""
+"""Where kernels run: in Triton's interpreter, on the GPU, or not at all, to see their launches."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -26,7 +26,7 @@ torch.cuda.is_current_stream_capturing = lambda: False
 
 @pytest.fixture(scope="session")
 def interpreter() -> Iterator[ProcessPoolExecutor]:
-    """A process in which Triton interprets kernels and torch.empty gives NaN.
+    """Start a process in which Triton interprets kernels and torch.empty gives NaN.
 
     Triton chooses between interpreter and compiler as it is imported, hence another process. It
     sees no GPU, for which a kernel may have inline assembly, which is not interpreted.
@@ -62,7 +62,7 @@ def launch(request: pytest.FixtureRequest) -> Iterator[Callable[..., Tensor]]:
 
 @dataclass
 class Recorder:
-    """Stands in for a Triton function, and keeps what it is launched with instead."""
+    """Stands in for a Triton function, and records how it is launched."""
 
     grid: tuple[int, ...] = ()
     arguments: tuple[Pointer | int, ...] = ()
@@ -73,7 +73,7 @@ class Recorder:
         return self.launch
 
     def launch(self, *arguments: Tensor | int, **keywords: int) -> None:
-        """Keep the arguments, a tensor as the Pointer that describes it."""
+        """Record the arguments; a Pointer describes a tensor."""
         self.arguments = tuple(
             Pointer(str(each.dtype).removeprefix("torch."), each.nbytes)
             if isinstance(each, torch.Tensor)
@@ -85,7 +85,7 @@ class Recorder:
 
 @pytest.fixture
 def record(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Recorder]]:
-    """Call a kernel's `run` and give its launch: `record(kernel, x, config, num_programs)`."""
+    """Return a function that records launches: `record(kernel, x, config, num_programs)`."""
     kept_workspace.cache_clear()
     monkeypatch.setattr(torch.cuda, "current_stream", Mock())
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)

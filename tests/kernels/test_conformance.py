@@ -1,4 +1,4 @@
-"""What every kernel of the lab holds, whatever it calculates and however it is launched."""
+"""What holds for every kernel of the lab, whatever it calculates and however it is launched."""
 
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -34,14 +34,14 @@ LAUNCHED = {name: kernel for name, kernel in KERNELS.items() if kernel.function 
 SOFTMAXES = [name for name, kernel in KERNELS.items() if kernel.operands == 1]
 OF_TWO = [name for name in KERNELS if name not in SOFTMAXES]
 QUICK = [name for name in KERNELS if name != "softmax_cooperative"]
-"""The kernels that the interpreter can run often; tests of the other one need a GPU."""
+"""The kernels that the interpreter runs fast enough; tests of the other one need a GPU."""
 INTERPRETED_ROWS = 11
-"""The most rows of a matrix that the interpreter gets, which takes long."""
+"""The most rows of a matrix in the interpreter, which is slow."""
 ALIKE_ROWS = 5
 """What it gets of a matrix of more, whose rows are alike, but of a kernel of tiles of rows: more
 than `conforms` launches programs, so that a persistent one has two."""
 SIZES = (torch.float32, torch.float16)
-"""A dtype of each size, where it alone counts."""
+"""A dtype of each size, for tests in which only the size counts."""
 BLOCKS = {
     "softmax": (Config(1024, 1, 1), Config(1024, 32, 4), Config(2048, 8, 2), Config(16_384, 16, 3)),
     "softmax_row": (Config(1024, 1, 1), Config(2048, 32, 4), Config(16_384, 16, 3)),
@@ -49,7 +49,7 @@ BLOCKS = {
     "softmax_backward": (Config(64, 2, 1), Config(128, 4, 1), Config(2048, 4, 1)),
     "vector_add": (Config(32, 1, 1), Config(4096, 16, 3), Config(65_536, 32, 1)),
 }
-"""Further configurations of a kernel that gives none to try, for rows of up to 1024 elements."""
+"""More configurations for a kernel that offers none, for rows of up to 1024 elements."""
 
 
 @pytest.fixture(params=KERNELS)
@@ -64,13 +64,13 @@ def default_config(kernel: Kernel, x: Tensor) -> Config:
 
 
 def some_configs(kernel: Kernel, x: Tensor) -> tuple[Config, ...]:
-    """Return the configurations that *kernel* gives to try on *x*, or else those of BLOCKS."""
+    """Return the configurations that *kernel* offers for *x*, or else those of BLOCKS."""
     tried = kernel.configs(problem_of(x)) if kernel.configs else ()
     return tried or BLOCKS.get(kernel.name, ())
 
 
 def operands(kernel: Kernel, x: Tensor) -> list[tuple[Tensor, ...]]:
-    """Return what to launch on: *x*, which is each operand in turn beside shares of a half."""
+    """Return the operands of each launch: *x*, or for a kernel of two *x* and a share of it."""
     if kernel.operands == 1:
         return [(x,)]
     shares = torch.rand(x.shape, generator=torch.Generator().manual_seed(x.shape[1]))
@@ -79,7 +79,7 @@ def operands(kernel: Kernel, x: Tensor) -> list[tuple[Tensor, ...]]:
 
 
 def check(kernel: Kernel, result: Tensor, *tensors: Tensor, epsilons: float | None = None) -> None:
-    """Hold *result* to what torch makes of *tensors* in float64."""
+    """Compare *result* with torch's of *tensors* in float64."""
     if kernel.name == "softmax_backward":
         check_gradient(result, *tensors)
     elif kernel.name == "vector_add":
@@ -91,7 +91,7 @@ def check(kernel: Kernel, result: Tensor, *tensors: Tensor, epsilons: float | No
 
 @pytest.fixture
 def conforms(request: pytest.FixtureRequest, launch: Callable[..., Tensor]) -> Callable[..., None]:
-    """Hold a launch to torch: `conforms(kernel, x, config, num_programs)`."""
+    """Return a function that checks a launch: `conforms(kernel, x, config, num_programs)`."""
     interpreted = request.node.callspec.params["launch"] == "interpreter"
 
     def conform(
@@ -120,7 +120,7 @@ def conforms(request: pytest.FixtureRequest, launch: Callable[..., Tensor]) -> C
 def test_every_matrix_gives_torchs_result(
     kernel: Kernel, conforms: Callable[..., None], matrix: str
 ) -> None:
-    """Every shape, dtype, layout and special value, in one block or in several."""
+    """Every shape, dtype, layout and special value gives torch's result in one or more blocks."""
     x = MATRICES[matrix]()
     conforms(kernel, x)
     if kernel.passes:
@@ -169,7 +169,7 @@ def test_any_num_programs_gives_the_same_result(
     conforms: Callable[..., None],
     num_programs: int,
 ) -> None:
-    """One program, fewer than the rows, as many and more all cover every row."""
+    """One program, fewer than the rows, as many and more all write every row."""
     conforms(kernel, random_matrix(INTERPRETED_ROWS, 257), num_programs=num_programs)
 
 
@@ -192,7 +192,7 @@ def test_rows_may_lie_anyhow(
 def test_rows_around_a_chunk_are_whole(
     kernel: Kernel, conforms: Callable[..., None], dtype: torch.dtype
 ) -> None:
-    """Rows of 1 to 17 columns, which begin anywhere in a chunk, are written and no further."""
+    """Rows of 1 to 17 columns, which begin anywhere in a chunk, are written, and nothing beyond."""
     for cols in range(1, 18):
         x = random_matrix(40 if kernel.work else 9, cols, dtype)
         conforms(kernel, x, some_configs(kernel, x)[0])
@@ -205,7 +205,7 @@ def test_rows_around_a_chunk_are_whole(
 def test_rows_around_a_block_are_whole(
     kernel: Kernel, conforms: Callable[..., None], cols: int
 ) -> None:
-    """A row a column shorter or longer than whole blocks is written to its end and no further."""
+    """A row slightly shorter or longer than whole blocks is written to its end, and not beyond."""
     conforms(kernel, random_matrix(3, cols), Config(256, 4, 1))
 
 
@@ -214,7 +214,7 @@ def test_an_operand_that_is_not_given_is_the_first(
     kernel: Kernel,
     launch: Callable[..., Tensor],
 ) -> None:
-    """Of one tensor, a kernel of two makes both."""
+    """Given one tensor, a kernel of two operands uses it for both."""
     x = random_matrix(40, 60)
     check(kernel, launch(kernel.run, x, default_config(kernel, x), 1), x, x)
 
@@ -225,7 +225,7 @@ def test_many_rows_equal_torch(
     kernel: Kernel,
     dtype: torch.dtype,
 ) -> None:
-    """More rows or tiles than are resident are each written, the last, not full one too."""
+    """More rows or tiles than are resident are each written, also a last tile that is not full."""
     rows, cols = (100_003, 129) if kernel.name == "softmax_tile" else (20_000, 781)
     for tensors in operands(kernel, random_matrix(rows, cols, dtype)):
         first, *others = (one.cuda() for one in tensors)
@@ -236,7 +236,7 @@ def test_many_rows_equal_torch(
 @pytest.mark.gpu
 @pytest.mark.parametrize("kernel", LAUNCHED, indirect=True)
 def test_more_than_2_31_elements(kernel: Kernel) -> None:
-    """Rows that lie past element 2**31 are read and written where they are."""
+    """Rows beyond element 2**31 are read and written at their addresses."""
     rows, cols = (240_000, 9001) if kernel.together else (4_200_000, 513)
     x = torch.randn(rows, cols, dtype=torch.float16, device="cuda")
     y = kernel.run(x, default_config(kernel, x), 100)
@@ -245,7 +245,7 @@ def test_more_than_2_31_elements(kernel: Kernel) -> None:
 
 
 def test_reference_is_torchs(kernel: Kernel) -> None:
-    """What a measurement is compared with is torch's own result."""
+    """The reference of a measurement is torch's own result."""
     for tensors in operands(kernel, random_matrix(5, 9).double()):
         check(kernel, kernel.reference(*tensors), *tensors)
 
@@ -258,11 +258,11 @@ def test_memory_steps_are_what_is_read_and_written(
     rows: int,
     cols: int,
 ) -> None:
-    """Each element that is loaded or stored is counted, and each pass is a load of an operand."""
+    """Memory steps count each element that is loaded or stored, and each pass loads an operand."""
     problem = Problem(rows, cols)
     config = kernel.default_config(problem, MAX_SHARED)
     if kernel.together and kernel.together(problem, config) > 1:
-        config = Config(32_768, 8, 1)  # the interpreter has no two programs at once
+        config = Config(32_768, 8, 1)  # the interpreter never runs two programs at once
     tensors = [random_matrix(rows, cols)] * kernel.operands
     counts = interpreter.submit(counted, kernel.run, tensors[0], config, 3, *tensors[1:]).result()
     steps = kernel.memory_steps(problem)
@@ -291,7 +291,7 @@ def test_launch_is_as_described(  # noqa: PLR0913, PLR0917 - the shape, and two 
     dtype: torch.dtype,
     num_programs: int,
 ) -> None:
-    """`run` launches what is compiled, as many programs as are planned."""
+    """`run` launches the kernel as it is compiled, with as many programs as are planned."""
     x = random_matrix(rows, cols, dtype)
     problem = problem_of(x)
     for config in {default_config(kernel, x), *(some_configs(kernel, x) if cols < 1024 else ())}:
@@ -316,7 +316,7 @@ def test_launch_is_as_described(  # noqa: PLR0913, PLR0917 - the shape, and two 
 def test_offsets_take_64_bits_only_where_they_must(
     kernel: Kernel, record: Callable[..., object], rows: int, row_stride: int, *, wide: bool
 ) -> None:
-    """A matrix of 2**31 elements, or whose rows lie as far apart, is launched with 64 bits."""
+    """A launch has 64-bit offsets from 2**31 elements on, by the matrix or its rows' distance."""
     far = torch.empty_strided((rows, 5), (row_stride, 1), device="meta")
     for tensors in operands(kernel, far):
         first, *others = tensors
@@ -348,7 +348,7 @@ def test_offsets_take_64_bits_only_where_they_must(
 def test_a_block_that_holds_no_row_is_refused(
     kernel: Kernel, dtype: str, block_size: int, instead: str
 ) -> None:
-    """A BLOCK_SIZE that would leave a row's end out is refused, with one that would do."""
+    """A BLOCK_SIZE too small for a row is refused, and a suitable one is named."""
     config = Config(block_size, 4, 1)
     message = rf"BLOCK_SIZE .*{block_size}.*{instead}"
     with pytest.raises(InputError, match=message):
@@ -361,7 +361,7 @@ def test_a_block_that_holds_no_row_is_refused(
 @given(cols=st.integers(1, 65_536), dtype=st.sampled_from(["float32", "float16", "bfloat16"]))
 @pytest.mark.parametrize("name", LAUNCHED)
 def test_every_config_can_be_launched(name: str, cols: int, dtype: str) -> None:
-    """What `configs` and `default_config` give is never refused, and covers the matrix."""
+    """Every configuration of `configs` and `default_config` is accepted, and covers the matrix."""
     kernel = KERNELS[name]
     problem = Problem(1000, cols, dtype)
     tried = kernel.configs(problem) if kernel.configs else ()
@@ -412,9 +412,9 @@ def test_every_config_can_be_launched(name: str, cols: int, dtype: str) -> None:
 def test_compiles_without_spills(
     kernel: Kernel, cols: int, dtype: str, target: str, access_bytes: int
 ) -> None:
-    """Rows are loaded and stored by as many bytes as can be, from registers alone.
+    """Rows are loaded and stored in accesses as wide as possible, without spills.
 
-    That is 16; where several rows are one tile, 8 with 64 threads a warp, and 4 of odd rows.
+    That is 16 bytes; where several rows are one tile, 8 with 64 threads a warp, and 4 of odd rows.
     """
     problem, gpu = Problem(4096, cols, dtype), find_gpu(target)
     config = kernel.default_config(problem, MAX_SHARED)
@@ -455,7 +455,7 @@ def test_compiles_without_spills(
     indirect=["kernel"],
 )
 def test_default_config(kernel: Kernel, cols: int, config: Config) -> None:
-    """The block holds a row or, of a long row, what a program takes at once; warps go with it."""
+    """The block holds a row, or what a program takes of a long row at once; warps go with it."""
     assert kernel.default_config(Problem(3, cols), MAX_SHARED) == config
 
 
@@ -469,13 +469,13 @@ def test_default_config(kernel: Kernel, cols: int, config: Config) -> None:
     indirect=["kernel"],
 )
 def test_configs_end_where_another_kernel_is_faster(kernel: Kernel, last: int, first: int) -> None:
-    """Rows that are too long, or not worth sharing, have no configuration to try."""
+    """Rows that are too long, or too short to be shared, have no configurations."""
     assert kernel.configs(Problem(3, last))
     assert kernel.configs(Problem(3, first)) == ()
 
 
 def test_description(kernel: Kernel) -> None:
-    """A kernel is loaded by the name that it gives itself, and beside one that there is."""
+    """A kernel is loaded by its own name, and compared with one that Triton does not compile."""
     assert load_kernel(kernel.name) is kernel is KERNELS[kernel.name]
     assert kernel.title != kernel.name
     assert kernel.compared_with is None or KERNELS[kernel.compared_with].function is None

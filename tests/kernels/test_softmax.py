@@ -30,13 +30,13 @@ from occupancy_lab.values import Config, Problem, Target
     ],
 )
 def test_default_config_is_the_tutorials(cols: int, max_shared: int, config: Config) -> None:
-    """The next power of two, 8 warps, and 4 stages above 200 kB of shared memory, else 2."""
+    """It is the next power of two, 8 warps, and 4 stages above 200 kB of shared memory, else 2."""
     assert KERNEL.default_config(Problem(3, cols), max_shared) == config
 
 
 @pytest.mark.parametrize("num_programs", [0, -1])
 def test_no_program_is_refused(num_programs: int) -> None:
-    """A launch of no program, which would write nothing, is refused."""
+    """A launch without programs, which would write nothing, is refused."""
     with pytest.raises(InputError, match="1 or more"):
         KERNEL.run(torch.zeros(2, 5), Config(8, 4, 1), num_programs)
 
@@ -52,7 +52,7 @@ def softmax_kernel(
     BLOCK_SIZE: tl.constexpr,
     num_stages: tl.constexpr,
 ):
-    """The kernel of Triton's tutorial 02, in its own order of operations."""
+    """Do what the kernel of Triton's tutorial 02 does, in its order of operations."""
     row_start = tl.program_id(0)
     row_step = tl.num_programs(0)
     for row_idx in tl.range(row_start, n_rows, row_step, num_stages=num_stages):

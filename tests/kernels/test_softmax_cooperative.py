@@ -31,7 +31,7 @@ from occupancy_lab.occupancy import occupancy
 from occupancy_lab.values import Config, Problem
 
 LONG = 9001
-"""Three parts of the default 4096, the last one not full, and rows that begin anywhere."""
+"""Three parts of the default 4096, the last one not full, in rows that begin anywhere."""
 on_gpu = pytest.mark.parametrize(
     "launch", [pytest.param("gpu", marks=pytest.mark.gpu)], indirect=True
 )
@@ -43,12 +43,12 @@ def default_config(x: Tensor) -> Config:
 
 
 def multiprocessors() -> int:
-    """Return those of the GPU at hand: as many programs always fit it at once."""
+    """Return the GPU's multiprocessors: as many programs always fit it at once."""
     return torch.cuda.get_device_properties(0).multi_processor_count
 
 
 def resident(x: Tensor, config: Config) -> int:
-    """Return how many programs the GPU at hand is predicted to hold at once."""
+    """Return the predicted number of programs that the GPU holds at once."""
     gpu = present_gpus()[0].gpu
     found = compile_resources(KERNEL, problem_of(x), config, gpu.target, Store(None))
     return occupancy(found, gpu.architecture).programs_per_multiprocessor * gpu.multiprocessors
@@ -61,7 +61,10 @@ def widened(x: Tensor) -> Tensor:
 
 @pytest.fixture
 def conforms(launch: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Hold a launch to torch and give its result: `conforms(x, config, num_programs)`."""
+    """Return a function that checks a launch: `conforms(x, config, num_programs)`.
+
+    It returns the result of the launch.
+    """
 
     def conform(
         x: Tensor,
@@ -80,7 +83,7 @@ def conforms(launch: Callable[..., Tensor]) -> Callable[..., Tensor]:
 @on_gpu
 @pytest.mark.parametrize("matrix", [name for name in MATRICES if name != "no columns"])
 def test_long_rows_equal_torch(conforms: Callable[..., Tensor], matrix: str) -> None:
-    """Every dtype and special value gives torch's softmax where three programs share a row."""
+    """Every dtype and special value gives torch's softmax if three programs share a row."""
     x = widened(MATRICES[matrix]())
     config = Config(4096, 2, 1)
     assert together(problem_of(x), config) == 3
@@ -92,7 +95,7 @@ def test_long_rows_equal_torch(conforms: Callable[..., Tensor], matrix: str) -> 
 def test_any_config_gives_the_same_softmax(
     conforms: Callable[..., Tensor], cols: int, dtype: torch.dtype
 ) -> None:
-    """Parts of any size in one or two pieces, other warps and stages change no result."""
+    """Parts of any size in one or two pieces, other warps and other stages give the same result."""
     x = random_matrix(70, cols, dtype)
     configs = KERNEL.configs(problem_of(x))
     assert configs
@@ -106,7 +109,7 @@ def test_any_config_gives_the_same_softmax(
 def test_rows_of_many_parts_equal_torch(
     conforms: Callable[..., Tensor], cols: int, dtype: torch.dtype
 ) -> None:
-    """Rows that 32 or 74 programs share are whole."""
+    """Rows that 32 or 74 programs share are complete."""
     conforms(random_matrix(9, cols, dtype))
 
 
@@ -115,7 +118,7 @@ def test_rows_of_many_parts_equal_torch(
 def test_any_number_of_programs_takes_every_part(
     conforms: Callable[..., Tensor], num_programs: int
 ) -> None:
-    """From as many programs as share a row to more than there are parts, each part is written."""
+    """Each part is written, by as few programs as share a row or by more than there are parts."""
     conforms(random_matrix(30, LONG), num_programs=num_programs)
 
 
@@ -124,7 +127,7 @@ def test_any_number_of_programs_takes_every_part(
 def test_rows_around_parts_and_chunks_are_whole(
     conforms: Callable[..., Tensor], dtype: torch.dtype
 ) -> None:
-    """Rows a few columns shorter or longer than whole parts are written and no further."""
+    """Rows slightly shorter or longer than whole parts are written, and nothing beyond."""
     for cols in (2047, 2048, 2049, 2052, 2056, 2057, 3071, 3072, 3073):
         conforms(random_matrix(9, cols, dtype), Config(1024, 1, 1))
 
@@ -144,7 +147,7 @@ def test_rows_may_lie_anyhow(
 def test_parts_of_minus_infinity_count_for_nothing(
     conforms: Callable[..., Tensor], dtype: torch.dtype
 ) -> None:
-    """Whole parts of -inf take nothing from a row, unless all of it is -inf."""
+    """Whole parts of -inf do not change a row unless all of it is -inf."""
     x = random_matrix(6, LONG, dtype)
     x[0, :4100] = -INF
     x[1, 4090:8200] = -INF
@@ -160,7 +163,7 @@ def test_parts_of_minus_infinity_count_for_nothing(
 def test_a_part_may_be_far_below_the_rows_maximum(
     conforms: Callable[..., Tensor], below: int, dtype: torch.dtype
 ) -> None:
-    """A part's own maximum scales to the row's, down to where float32 ends."""
+    """A part's own maximum scales to the row's, down to the smallest float32."""
     x = random_matrix(3, LONG, dtype)
     for row in range(3):
         x[row, row * 4096 : (row + 1) * 4096] -= below
@@ -169,13 +172,13 @@ def test_a_part_may_be_far_below_the_rows_maximum(
 
 @on_gpu
 def test_the_ends_of_float32_are_no_exception(conforms: Callable[..., Tensor]) -> None:
-    """The lowest number is not taken for -inf, nor a difference beyond float32 for NaN."""
+    """The lowest number is not mistaken for -inf, nor a difference beyond float32 for NaN."""
     conforms(ends_of_float32(LONG))
 
 
 @pytest.mark.gpu
 def test_launches_leave_the_workspace_as_the_next_one_needs_it() -> None:
-    """50 launches of two shapes in turn are right; each finds its words 0 and counters at 0."""
+    """50 alternating launches of two shapes are right; each finds its words and counters at 0."""
     kept_workspace.cache_clear()
     matrices = [random_matrix(64, LONG).cuda(), random_matrix(100, 20_000).cuda()]
     config = Config(4096, 2, 1)
@@ -195,7 +198,7 @@ def test_launches_leave_the_workspace_as_the_next_one_needs_it() -> None:
 
 @pytest.mark.gpu
 def test_two_streams_launch_at_once() -> None:
-    """Launches that run beside each other share no workspace."""
+    """Simultaneous launches share no workspace."""
     kept_workspace.cache_clear()
     matrices = [random_matrix(300, LONG).cuda(), random_matrix(300, LONG).flip(1).cuda()]
     streams = [torch.cuda.Stream(), torch.cuda.Stream()]
@@ -214,7 +217,7 @@ def test_two_streams_launch_at_once() -> None:
 
 @pytest.mark.gpu
 def test_a_cuda_graph_replays_it() -> None:
-    """A captured launch replays on new values, beside others that are not in the graph."""
+    """A captured launch replays on new values, between others that are not in the graph."""
     static = random_matrix(64, LONG).cuda()
     config = default_config(static)
     KERNEL.run(static, config, multiprocessors())
@@ -239,7 +242,7 @@ def test_exactly_as_many_programs_as_predicted_fit(
     config: Config,
     dtype: torch.dtype,
 ) -> None:
-    """The driver takes the predicted number of resident programs and refuses another one."""
+    """The driver accepts the predicted number of resident programs and refuses one more."""
     x = random_matrix(4000, LONG, dtype)
     on_gpu = x.cuda()
     programs = resident(x, config)
@@ -253,7 +256,7 @@ def test_exactly_as_many_programs_as_predicted_fit(
 
 
 def test_fewer_programs_than_share_a_row_are_refused() -> None:
-    """Programs that would wait for one that is not launched are refused, not launched."""
+    """A launch is refused if its programs would wait for one that is not launched."""
     message = (
         "num_programs is 2, and 3 programs of 4096 elements share a row and wait for each other"
     )
@@ -276,7 +279,7 @@ def test_fewer_programs_than_share_a_row_are_refused() -> None:
 def test_a_block_that_makes_no_parts_is_refused(
     cols: int, dtype: str, block_size: int, such_as: int
 ) -> None:
-    """Parts of less than 512 bytes, or too many, are refused, with a BLOCK_SIZE that is not."""
+    """Parts below 512 bytes, or too many, are refused, and a suitable BLOCK_SIZE is named."""
     problem = Problem(2, cols, dtype)
     message = (
         f"BLOCK_SIZE is {block_size}; softmax_cooperative takes a multiple of"
@@ -289,7 +292,7 @@ def test_a_block_that_makes_no_parts_is_refused(
 
 @pytest.mark.usefixtures("record")
 def test_a_workspace_is_a_streams_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Launches on a stream share a workspace, those on two do not, and a capture has its own."""
+    """Launches on a stream share a workspace, other streams and captures have their own."""
     passed = []
     kernel = {(6,): lambda *arguments, **_: passed.append(arguments[2])}
     monkeypatch.setattr(softmax_cooperative, "softmax_cooperative_kernel", kernel)
@@ -315,7 +318,7 @@ def test_a_workspace_is_a_streams_own(monkeypatch: pytest.MonkeyPatch) -> None:
     dtype=st.sampled_from(["float32", "float16", "bfloat16"]),
 )
 def test_parts_hold_the_row(cols: int, dtype: str) -> None:
-    """The parts of each configuration have room for the row, and for no more parts."""
+    """The parts of each configuration hold the row, and none is empty."""
     problem = Problem(3, cols, dtype)
     for config in (*KERNEL.configs(problem), KERNEL.default_config(problem, MAX_SHARED)):
         passed = KERNEL.constexprs(problem, config)
@@ -325,7 +328,7 @@ def test_parts_hold_the_row(cols: int, dtype: str) -> None:
 
 
 def test_a_rows_programs_wait_for_each_other_once() -> None:
-    """A program waits once for each part that it takes, and its time has that."""
+    """A program waits once for each part that it takes, and its time includes that."""
     problem = Problem(512, 32_768)
     config = KERNEL.default_config(problem, 0)
     found = counted_record(KERNEL, problem, config, find_gpu("h100"))

@@ -1,4 +1,4 @@
-"""The naive softmax is five operations of torch, which move what it says."""
+"""The naive softmax is five operations of torch, which move what its memory steps say."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ UNUSED = Config(1, 1, 1)
 
 
 class ElementCounter(TorchDispatchMode):
-    """Counts the elements of the tensors that each operation takes and gives."""
+    """Counts the elements of the tensors that each operation reads and writes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class ElementCounter(TorchDispatchMode):
 
 @pytest.mark.parametrize(("rows", "cols"), [(1823, 781), (5, 1), (1, 300)])
 def test_each_operation_moves_what_its_step_says(rows: int, cols: int) -> None:
-    """Torch is seen to run the five operations, on as many elements as the steps count.
+    """Torch runs the five operations on as many elements as the steps count.
 
     They read 5MN + 2M elements and write 3MN + 2M, the tutorial's count.
     """
@@ -44,6 +44,6 @@ def test_each_operation_moves_what_its_step_says(rows: int, cols: int) -> None:
 
 
 def test_triton_compiles_nothing() -> None:
-    """There is no Triton function, and no configuration that would reach one."""
+    """There is no Triton function, and no configuration for one."""
     assert KERNEL.function is None
     assert KERNEL.constexprs(Problem(1, 1), UNUSED) == {}

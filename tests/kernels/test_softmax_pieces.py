@@ -27,7 +27,7 @@ def test_any_config_of_a_long_row_gives_the_same_softmax(cols: int, dtype: torch
 
 
 def test_only_rows_that_lie_otherwise_are_copied() -> None:
-    """Rows are read in place where they lie to 16 bytes as a dense matrix' rows do."""
+    """Rows are read in place if they are aligned to 16 bytes as a dense matrix' rows are."""
     wide = torch.zeros(5, 800)
     for x in (wide[:, :781].contiguous(), wide.as_strided((5, 781), (785, 1)), wide[:, :796]):
         assert rows_alike(x) is x
@@ -40,7 +40,7 @@ def test_only_rows_that_lie_otherwise_are_copied() -> None:
 
 
 def test_long_16_bit_rows_are_packed() -> None:
-    """16-bit elements stay packed from 32 a thread on, and float32 never does."""
+    """16-bit elements stay packed from 32 per thread on, and float32 never does."""
 
     def passed(dtype: str, block_size: int, num_warps: int) -> dict[str, int]:
         return KERNEL.constexprs(Problem(2, 16_000, dtype), Config(block_size, num_warps, 1))

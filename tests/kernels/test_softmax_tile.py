@@ -1,4 +1,4 @@
-"""The softmax of several rows a program cuts a matrix into tiles."""
+"""The softmax of several rows per program cuts a matrix into tiles."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +10,7 @@ from occupancy_lab.values import Problem
 
 @given(cols=st.integers(1, 2048), dtype=st.sampled_from(["float32", "float16", "bfloat16"]))
 def test_tiles_hold_every_row(cols: int, dtype: str) -> None:
-    """The tiles of each configuration have room for the rows and columns, and for no more tiles."""
+    """The tiles of each configuration hold the rows and columns, and none is empty."""
     problem = Problem(1000, cols, dtype)
     for config in (*KERNEL.configs(problem), KERNEL.default_config(problem, MAX_SHARED)):
         passed = KERNEL.constexprs(problem, config)

@@ -1,4 +1,4 @@
-"""The prediction against the driver of the GPU at hand, and what NVML reads."""
+"""Predictions against the driver of this machine's GPU, and NVML's readings."""
 
 import itertools
 import sys
@@ -24,7 +24,7 @@ PLACE = "00000000:C1:00.0"
 
 
 class FakeNvml(ModuleType):
-    """A pynvml of one GPU, which is known by UUID and by its place, not by any number."""
+    """A pynvml with one GPU, which is found by UUID and by place, but not by number."""
 
     NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
 
@@ -66,7 +66,7 @@ class FakeNvml(ModuleType):
 
 @pytest.fixture(autouse=True)
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Torch's device 0, unless the test needs a real one."""
+    """Replace torch's device 0, unless the test needs a real one."""
     found = SimpleNamespace(uuid=UUID, pci_domain_id=0, pci_bus_id=0xC1, pci_device_id=0)
     if request.node.get_closest_marker("gpu") is None:
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -76,7 +76,7 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> S
 
 @pytest.fixture
 def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
-    """A stand-in for NVML in the place of pynvml."""
+    """Replace pynvml by a stand-in."""
     fake = FakeNvml()
     monkeypatch.setitem(sys.modules, "pynvml", fake)
     return fake
@@ -112,7 +112,7 @@ def test_what_is_read_is_of_torchs_device(
     changes: dict[str, Any],
     reading: tuple[int | None, str | None],
 ) -> None:
-    """Clock and reasons are those of the device, or not known; NVML is ended again."""
+    """Clock and reasons are the device's or not known, and NVML is shut down."""
     nvml.refused = (refused,)
     for name, value in changes.items():
         setattr(device, name, value)
@@ -123,20 +123,20 @@ def test_what_is_read_is_of_torchs_device(
 
 
 def test_older_modules_have_the_older_name(nvml: FakeNvml) -> None:
-    """Reasons come from the older function where the newer one is not there."""
+    """Reasons come from the older function if the newer one is missing."""
     delattr(nvml, REASONS_NAME)
     assert read_clock() == (1830, "hardware slowdown")
 
 
 def test_extra_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without nvidia-ml-py there is no reading, and no error."""
+    """Without nvidia-ml-py nothing is read, without an error."""
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert read_clock() == (None, None)
 
 
 @given(st.integers(0, 2**12 - 1))
 def test_idle_and_chosen_clocks_are_no_throttling(reasons: int) -> None:
-    """Bits 1 and 2 say nothing; each other known bit says one thing, whatever the rest."""
+    """Bits 1 and 2 have no words; each other known bit has its own."""
     words = throttle_words(reasons)
     assert words == throttle_words(reasons | 0b11)
     count = sum(bool(reasons & bit) for bit in REASONS)
@@ -144,7 +144,7 @@ def test_idle_and_chosen_clocks_are_no_throttling(reasons: int) -> None:
 
 
 def test_bits_are_nvmls() -> None:
-    """The bits have the numbers of NVIDIA's own module."""
+    """The bits equal those of NVIDIA's own module."""
     pynvml = pytest.importorskip("pynvml")
     names = {
         "SwPowerCap": "software power cap",
@@ -172,12 +172,12 @@ def test_a_real_gpu_is_read() -> None:
 
 
 ELEMENTS_A_THREAD = 64
-"""Above this ptxas takes many seconds a kernel."""
+"""Above this ptxas takes many seconds per kernel."""
 STORE = Store(None)
 
 
 def record(kernel: str, cols: int, config: Config, dtype: str = "float32") -> Record:
-    """Return the record of *kernel* on the GPU at hand."""
+    """Return the record of *kernel* on this machine's GPU."""
     gpu = present_gpus()[0].gpu
     return make_record(
         load_kernel(kernel), Problem(8192, cols, dtype), config, gpu, STORE, present=True
@@ -185,7 +185,7 @@ def record(kernel: str, cols: int, config: Config, dtype: str = "float32") -> Re
 
 
 def configs(block_size: int) -> list[Config]:
-    """Return every configuration of a block size that compiles in a moment."""
+    """Return the configurations of a block size that compile quickly."""
     grid = itertools.product((1, 2, 4, 8, 16, 32), (1, 2, 3, 4))
     return [
         Config(block_size, num_warps, num_stages)

@@ -1,4 +1,4 @@
-"""The journal of a command: what was measured before it was killed is not measured again."""
+"""A command's journal: measurements before a kill are not repeated."""
 
 import contextlib
 import csv
@@ -38,7 +38,7 @@ LAUNCHES = [(problem, TimedLaunch("softmax", Config(512, 4, 1), 8)) for problem 
 
 @pytest.fixture(autouse=True)
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a store of the test's own, on a machine that is said to have an H200."""
+    """Return the test's own store, on a machine with a simulated H200."""
     monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path / "store"))
     put_here(monkeypatch, "h200")
     monkeypatch.setattr(process_module, "Child", _FakedChild)
@@ -48,7 +48,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Problem]:
-    """Return the problems that measuring processes are asked for, one a request."""
+    """Return the list of problems that measuring processes receive."""
     problems: list[Problem] = []
     real = MeasuringProcess.measure
 
@@ -61,7 +61,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Problem]:
 
 
 def lines(store: Path) -> list[str]:
-    """Return the lines of the only journal in *store*; none where there is none."""
+    """Return the lines of the only journal in *store*, if there is one."""
     return [
         line
         for path in (store / "unfinished").glob("*.jsonl")
@@ -71,14 +71,14 @@ def lines(store: Path) -> list[str]:
 
 
 def rows(text: str) -> dict[tuple[str, str], dict[str, str]]:
-    """Return the rows of a sweep's CSV by cols and num_warps."""
+    """Return a sweep's CSV rows by cols and num_warps."""
     return {(row["cols"], row["num_warps"]): row for row in csv.DictReader(io.StringIO(text))}
 
 
 def interrupted(
     journal: Journal, *, launches: list[tuple[Problem, TimedLaunch]] = LAUNCHES
 ) -> list[float]:
-    """Return the times that a command measures whose output fails."""
+    """Return the times that a command measures before its output fails."""
     found: list[Measurement] = []
     with contextlib.suppress(BrokenPipeError), journal:
         found += measure_launches(launches, journal=journal)
@@ -87,7 +87,7 @@ def interrupted(
 
 
 def test_killed_sweep_goes_on(store: Path) -> None:
-    """What a sweep measured before kill -9 is in the next run's rows, which says so."""
+    """After kill -9 the next run has the finished measurements, and says so."""
     slow = os.environ | {"FAKED_SECONDS": "0.3"}
     with subprocess.Popen(SWEEP, env=slow, stdout=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 120
@@ -116,7 +116,7 @@ def test_killed_sweep_goes_on(store: Path) -> None:
 
 
 def test_signalled_sweep_writes_what_there_is(store: Path, tmp_path: Path) -> None:
-    """A signal while measuring prints and exports what is finished, and the next run goes on."""
+    """A signal exports finished rows, and the next run goes on."""
     exported = tmp_path / "rows.csv"
     command = [*SWEEP, "--export-csv", str(exported)]
     slow = os.environ | {"FAKED_SECONDS": "0.3"}
@@ -126,7 +126,7 @@ def test_signalled_sweep_writes_what_there_is(store: Path, tmp_path: Path) -> No
         deadline = time.monotonic() + 120
         while not lines(store) and time.monotonic() < deadline:
             time.sleep(0.02)
-        time.sleep(0.1)  # the next is being measured
+        time.sleep(0.1)  # while the next one is measured
         process.send_signal(signal.SIGTERM)
         printed, complaints = process.communicate(timeout=60)
     assert process.returncode == 143
@@ -142,7 +142,7 @@ def test_signalled_sweep_writes_what_there_is(store: Path, tmp_path: Path) -> No
 
 
 def test_command_that_ended_well_measures_anew(store: Path, asked: list[Problem]) -> None:
-    """A command that ends well leaves no journal, and run again it measures everything."""
+    """A command that ends well leaves no journal."""
     for _ in range(2):
         with Journal("sweep") as journal:
             measure_launches(LAUNCHES, journal=journal)
@@ -172,7 +172,7 @@ def test_each_command_goes_on(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Each command that measures takes what it measured when it did not come to its end."""
+    """Each measuring command goes on after it did not come to its end."""
     put_calibration(monkeypatch, store)
 
     def fail(*_printed: object) -> None:
@@ -195,7 +195,7 @@ def test_each_command_goes_on(
 
 
 def test_kept_times_are_taken_as_they_were(asked: list[Problem]) -> None:
-    """The same command has the very times of the interrupted one, and measures what is missing."""
+    """The same command reuses the interrupted one's times and adds the missing."""
     first = interrupted(Journal("sweep"), launches=LAUNCHES[:2])
     again = interrupted(Journal("sweep"), launches=LAUNCHES[:2])
     assert first == again
@@ -208,7 +208,7 @@ def test_kept_times_are_taken_as_they_were(asked: list[Problem]) -> None:
     ids=["another command", "no resume", "no cache"],
 )
 def test_another_command_measures_all(journal: Journal, asked: list[Problem]) -> None:
-    """Nothing is taken for another command, nor where one asks for that."""
+    """Another command, or one told to, reuses nothing."""
     interrupted(Journal("sweep"))
     interrupted(journal)
     assert asked == PROBLEMS * 2
@@ -227,7 +227,7 @@ def test_another_command_measures_all(journal: Journal, asked: list[Problem]) ->
 def test_nothing_is_mixed(
     name: str, value: object, asked: list[Problem], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where anything has changed that a time depends on, or a day is over, all is measured."""
+    """If anything that a time depends on changed, or a day is over, all is measured."""
     interrupted(Journal("sweep"))
     if name.startswith("CUDA"):
         monkeypatch.setenv(name, str(value))
@@ -241,7 +241,7 @@ def test_nothing_is_mixed(
 def test_passing_faults_are_not_kept(
     status: str, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A launch that another try may well time is not kept without one."""
+    """A launch that another try may time is not kept without a time."""
     lost = [Measurement(status, None, "for now")]
     monkeypatch.setattr(MeasuringProcess, "measure", lambda _process, _request: lost)
     assert interrupted(Journal("sweep")) == [None] * 3
@@ -249,7 +249,7 @@ def test_passing_faults_are_not_kept(
 
 
 def test_journal_of_a_running_command_is_left_alone(asked: list[Problem]) -> None:
-    """The same command started beside one that runs measures for itself."""
+    """A second run beside a running one measures for itself."""
     with Journal("sweep") as first:
         measure_launches(LAUNCHES, journal=first)
         with Journal("sweep") as second:
@@ -260,7 +260,7 @@ def test_journal_of_a_running_command_is_left_alone(asked: list[Problem]) -> Non
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, bytes, dict]]:
-    """Return the path, the bytes and the measurements of a journal that was interrupted."""
+    """Return the path, the bytes and the measurements of an interrupted journal."""
     store = tmp_path_factory.mktemp("whole")
     requests = {problem: Batch(problem, (launch,)) for problem, launch in LAUNCHES}
     with pytest.MonkeyPatch.context() as patch:
@@ -302,7 +302,7 @@ def test_damaged_journal_gives_whole_requests_or_none(
 def test_journal_that_cannot_be_kept_is_no_error(
     kind: str, asked: list[Problem], store: Path
 ) -> None:
-    """Where the journal cannot be a file, everything is measured, and nothing hangs."""
+    """Without a journal file everything is measured, and nothing hangs."""
     interrupted(Journal("sweep"))
     (path,) = (store / "unfinished").iterdir()
     path.unlink()
@@ -318,7 +318,7 @@ def test_journal_that_cannot_be_kept_is_no_error(
 
 
 def test_old_journals_are_deleted(store: Path) -> None:
-    """A journal that nobody came back for is deleted once it counts no more."""
+    """An expired journal is deleted."""
     interrupted(Journal("tune"))
     (old,) = (store / "unfinished").iterdir()
     os.utime(old, (0, 0))

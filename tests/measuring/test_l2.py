@@ -1,4 +1,4 @@
-"""The L2 cache is emptied between timed launches, also of what a launch asked it to keep."""
+"""The L2 cache is emptied between timed launches, also of lines loaded with evict_last."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,7 +36,7 @@ KERNEL = dataclasses.replace(softmax_row.KERNEL, function=kernel)
 
 @pytest.mark.parametrize("capability", [80, 90, 100, 120])
 def test_lines_are_demoted_by_the_instruction_for_it(capability: int) -> None:
-    """The kernel compiles, to an instruction for each line that a thread has."""
+    """The kernel compiles to one instruction for each line of a thread."""
     signature = dict.fromkeys(("LINES", "LINE_BYTES"), "constexpr")
     constants = {(2,): LINES, (3,): LINE_BYTES}
     source = ASTSource(demote_kernel, {"start": "i64", "lines": "i32"} | signature, constants)
@@ -46,7 +46,7 @@ def test_lines_are_demoted_by_the_instruction_for_it(capability: int) -> None:
 
 
 def test_who_asks_the_cache_to_keep_lines(tmp_path: Path) -> None:
-    """What torch.compile makes does, and a kernel whose file says so; the others do not."""
+    """Only torch.compile and kernels whose file mentions it keep lines."""
     file = tmp_path / "keeping.py"
     file.write_text(KEEPING, encoding="utf-8")
     assert keeps_lines(TimedLaunch("torch.compile"))
@@ -60,7 +60,7 @@ def test_who_asks_the_cache_to_keep_lines(tmp_path: Path) -> None:
 def test_what_is_kept_is_demoted_before_the_cache_is_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each tensor is demoted, where the GPU can, then as much as the cache holds is written."""
+    """Kept tensors are demoted if possible, then the cache is written."""
     order: list[object] = []
     monkeypatch.setattr(Flush, "_demote", staticmethod(order.append))
     flush = Flush.__new__(Flush)
@@ -72,7 +72,7 @@ def test_what_is_kept_is_demoted_before_the_cache_is_written(
 
 @pytest.mark.gpu
 def test_emptying_changes_nothing_that_is_kept() -> None:
-    """Tensors that begin anywhere keep their values, and as much as the cache holds is written."""
+    """Tensors at any address keep their values, and the cache is written."""
     whole = torch.randn(100_003, device="cuda")
     copy = whole.clone()
     flush = Flush()

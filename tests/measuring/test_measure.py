@@ -1,4 +1,4 @@
-"""Measurements: outputs compared with torch, launches timed in turns, and whatever fails said."""
+"""Measurements: outputs are compared with torch, launches timed in turns, failures reported."""
 
 import math
 import statistics
@@ -27,7 +27,7 @@ from occupancy_lab.values import Conditions, Config, Problem
 
 
 def matrix(rows: int, cols: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Return normally distributed elements, the same each time."""
+    """Return normally distributed elements, always the same ones."""
     return torch.randn(rows, cols, generator=torch.Generator().manual_seed(rows)).to(dtype)
 
 
@@ -38,7 +38,7 @@ def double(x: torch.Tensor) -> torch.Tensor:
 
 @given(st.integers(1, 40), st.integers(1, 40), st.floats(-0.5, 0.5))
 def test_error_is_the_part_that_is_wrong(rows: int, cols: int, wrong: float) -> None:
-    """A result that is a part too large has that part as its error."""
+    """A result that is too large by a share has that share as its error."""
     x = matrix(rows, cols).double()
     assert difference(2 * x * (1 + wrong), double, [x]).error == pytest.approx(
         abs(wrong), abs=1e-12
@@ -46,7 +46,7 @@ def test_error_is_the_part_that_is_wrong(rows: int, cols: int, wrong: float) -> 
 
 
 def test_reference_has_float64() -> None:
-    """The reference is run on float64, whatever the matrix is of."""
+    """The reference runs in float64, whatever the dtype."""
     seen = []
 
     def reference(x: torch.Tensor) -> torch.Tensor:
@@ -60,14 +60,14 @@ def test_reference_has_float64() -> None:
 
 
 def test_reference_has_every_operand() -> None:
-    """A reference of two matrices is given both."""
+    """A reference of two matrices gets both."""
     x, y = matrix(3, 5), matrix(4, 5)[:3]
     assert difference(x + y, torch.add, [x, y]).error < 1e-6
     assert difference(x - y, torch.add, [x, y]).error > 0.1
 
 
 def test_large_matrices_are_compared_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compared a few rows at a time, a matrix has the same error, and no row is left out."""
+    """Compared in parts, a matrix has the same error."""
     x = matrix(50, 8)
     output = double(x)
     output[-1] += 1
@@ -79,7 +79,7 @@ def test_large_matrices_are_compared_in_parts(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize(("row", "col"), [(0, 0), (6, 256)])
 def test_unwritten_element_shows(row: int, col: int) -> None:
-    """One element that was never written makes the error NaN, which no tolerance allows."""
+    """One unwritten element makes the error NaN, which no tolerance allows."""
     x = matrix(7, 257)
     with poisoned():
         output = torch.empty_like(x)
@@ -92,7 +92,7 @@ def test_unwritten_element_shows(row: int, col: int) -> None:
 
 @pytest.mark.parametrize("before", ["default", "warn", "error"])
 def test_poison_ends(before: str) -> None:
-    """After the poisoned run torch is as deterministic as it was before, and as strict."""
+    """After the poisoned run, torch's determinism settings are restored."""
     torch.set_deterministic_debug_mode(before)
     try:
         mode = torch.get_deterministic_debug_mode()
@@ -104,7 +104,7 @@ def test_poison_ends(before: str) -> None:
 
 
 def test_poison_imports_no_compiler() -> None:
-    """Memory is poisoned without torch's compiler, whose import is most of a short measurement."""
+    """Poisoning does not import torch's compiler, which is slow."""
     code = "import sys; from occupancy_lab.measuring.measure import poisoned"
     code += "\nwith poisoned(): import torch; torch.empty(3)"
     code += "\nprint(*{'torch._dynamo', 'torch._inductor'} & {*sys.modules})"
@@ -113,7 +113,7 @@ def test_poison_imports_no_compiler() -> None:
 
 
 def test_zeros_are_right_only_as_zeros() -> None:
-    """Where all should be 0, 0 has no error and anything else one without bounds."""
+    """If all should be 0, 0 has no error and anything else an infinite one."""
     zeros = torch.zeros(2, 3)
     assert difference(zeros, double, [zeros]).error == 0.0
     assert difference(zeros + 1e-9, double, [zeros]).error == math.inf
@@ -137,7 +137,7 @@ def test_tolerance_allows_rounding_alone(dtype: str, rows: int, cols: int, share
 
 
 class Clockwork(Timer):
-    """A timer without a GPU: a burst takes as long as its launch says."""
+    """A timer without a GPU: a burst takes the time that its launch names."""
 
     def __init__(self) -> None:
         self.order: list[object] = []
@@ -155,7 +155,7 @@ class Clockwork(Timer):
 
 @given(st.integers(1, 5), st.integers(1, 40))
 def test_every_launch_is_timed_as_often(count: int, runs: int) -> None:
-    """Each launch has its own times, at least as many as asked for and less than a burst more."""
+    """Each launch has at least as many times as asked for, and less than a burst more."""
     launches = [lambda place=place: place for place in range(count)]
     times = Clockwork().time(launches, runs=runs)
     assert [set(some) for some in times] == [{float(place)} for place in range(count)]
@@ -163,7 +163,7 @@ def test_every_launch_is_timed_as_often(count: int, runs: int) -> None:
 
 
 def test_what_is_to_stay_is_flushed_before_every_launch_and_at_the_end() -> None:
-    """What a launch may keep in the cache is told to every burst, and once more after the last."""
+    """Every burst gets the kept tensors, and the end flushes them."""
     timer = Clockwork()
     timer.time([lambda: 0, lambda: 1], ["x"], runs=1)
     assert timer.kept == [["x"]] * 3
@@ -172,7 +172,7 @@ def test_what_is_to_stay_is_flushed_before_every_launch_and_at_the_end() -> None
 
 @pytest.mark.gpu
 def test_times_are_the_launches_own() -> None:
-    """A copy of 64 times as much takes 20 to 80 times as long, in the order of the launches."""
+    """A copy of 64 times the data takes 20 to 80 times as long."""
     small, large = (torch.empty(mib * 2**20, dtype=torch.int8, device="cuda") for mib in (64, 4096))
     timer = Timer()
     (short, long) = timer.time([small.clone, large.clone], runs=12)
@@ -216,7 +216,7 @@ KERNEL = dataclasses.replace(softmax.KERNEL, run=run, reference=None)
 
 
 def changed(directory: Path, change: str) -> TimedLaunch:
-    """Return a softmax whose result is followed by *change*."""
+    """Return a softmax with *change* applied to its result."""
     file = directory / f"changed_{abs(hash(change))}.py"
     file.write_text(CHANGED_KERNEL.format(change=change))
     return TimedLaunch(str(file), CONFIG, 100)
@@ -224,7 +224,7 @@ def changed(directory: Path, change: str) -> TimedLaunch:
 
 @given(st.lists(st.floats(0.1, 1e6), min_size=2, max_size=40), st.floats(1, 10))
 def test_summary_is_of_all_times(times: list[float], empty_us: float) -> None:
-    """The median lies between the tenths, which lie among the times; each time is a run."""
+    """The median lies between the deciles, which lie within the times."""
     found = summary(times, CONDITIONS, 1e-7, empty_us)
     assert found.status == "measured"
     assert found.us == statistics.median(times)
@@ -237,7 +237,7 @@ def test_summary_is_of_all_times(times: list[float], empty_us: float) -> None:
 
 @pytest.fixture
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have launches on the CPU taken for launches on a GPU."""
+    """Treat launches on the CPU as launches on a GPU."""
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(measure_module, "conditions", lambda: CONDITIONS)
 
@@ -245,7 +245,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_gpu")
 @pytest.mark.parametrize("provider", ["torch", "naive", "copy"])
 def test_providers_equal_their_reference(provider: str) -> None:
-    """Each provider gives what it is compared with, and may then be called and timed."""
+    """Each provider equals its reference, and can then be timed."""
     candidate = measure_module._Candidate(TimedLaunch(provider))
     x = matrix(50, 781)
     candidate.check([x, x])
@@ -265,7 +265,7 @@ def test_providers_equal_their_reference(provider: str) -> None:
     ],
 )
 def test_failures_are_told(tmp_path: Path, change: str, status: str, reason: str) -> None:
-    """A launch that is wrong or raises is not timed, and says why."""
+    """A launch that is wrong or raises is not timed, and has a reason."""
     file = tmp_path / "failing.py"
     run = "y = softmax.softmax(x, config, num_programs)"
     file.write_text(CHANGED_KERNEL.format(change=change).replace(run, "y = x.softmax(dim=1)"))
@@ -276,7 +276,7 @@ def test_failures_are_told(tmp_path: Path, change: str, status: str, reason: str
 
 
 def test_lost_gpu_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A launch after which the GPU answers no more is no row but the end of the process."""
+    """A launch after which the GPU does not answer ends the process."""
 
     def lost() -> None:
         msg = "an illegal memory access was encountered"
@@ -288,11 +288,11 @@ def test_lost_gpu_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
         candidate.check([matrix(5, 9)])
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what torch.compile imports
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # from modules that torch.compile imports
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_every_kernel_and_provider_is_right(dtype: str) -> None:
-    """Each kernel of the lab and each provider gives what torch gives, and is timed."""
+    """Each kernel and provider equals torch, and is timed."""
     kernels = [TimedLaunch(name, CONFIG, 500) for name in kernel_names()]
     launches = (*kernels, *(TimedLaunch(name) for name in PROVIDERS))
     found = measure(Batch(Problem(1823, 781, dtype), launches, 6))
@@ -314,7 +314,7 @@ def test_every_kernel_and_provider_is_right(dtype: str) -> None:
 def test_a_launch_that_fails_is_a_row(
     tmp_path: Path, change: str, status: str, reason: str
 ) -> None:
-    """A wrong, raising or greedy launch has no time but a reason, and its neighbour has its own."""
+    """A failing launch has a reason and no time, and does not affect others."""
     failed, right = measure(
         Batch(PROBLEM, (changed(tmp_path, change), TimedLaunch("softmax", CONFIG, 100)), 6)
     )
@@ -325,7 +325,7 @@ def test_a_launch_that_fails_is_a_row(
 
 @pytest.mark.gpu
 def test_a_problem_that_no_memory_holds_is_a_row() -> None:
-    """A matrix that is larger than the GPU's memory is a row with its conditions."""
+    """A matrix larger than the GPU's memory is a row with its conditions."""
     (too_large,) = measure(Batch(Problem(2**30, 2**12), (TimedLaunch("copy"),), 6))
     assert too_large.status == "out of memory"
     assert too_large.conditions is not None
@@ -333,7 +333,7 @@ def test_a_problem_that_no_memory_holds_is_a_row() -> None:
 
 @pytest.mark.gpu
 def test_what_does_not_fit_is_a_row() -> None:
-    """Rows in flight that no GPU's shared memory holds are said not to fit."""
+    """A launch with too much shared memory does not fit."""
     found = measure(
         Batch(Problem(64, 65536), (TimedLaunch("softmax", Config(65536, 32, 8), 64),), 6)
     )
@@ -353,7 +353,7 @@ def test_tiny_matrices_are_mostly_launch() -> None:
 
 @pytest.mark.gpu
 def test_what_cannot_be_compared_is_timed(tmp_path: Path) -> None:
-    """A kernel that computes nothing has a time, and no error to be told."""
+    """A kernel without a reference has a time, and no error."""
     path = tmp_path / "empty.py"
     path.write_text(EMPTY_KERNEL, encoding="utf-8")
     launch = TimedLaunch(str(path), Config(16, 1, 1), 1)

@@ -1,4 +1,4 @@
-"""Nsight Compute: where it is found, how it is asked, and what its raw page says."""
+"""Nsight Compute: where it is found, how it is run, and how its raw page is read."""
 
 import time
 from pathlib import Path
@@ -64,7 +64,7 @@ NO_KERNEL = (
 
 
 def page(values: dict[str, tuple[str, str]]) -> str:
-    """Return a raw CSV page as NVIDIA's manual describes it: names, units, one kernel."""
+    """Return a raw CSV page as in NVIDIA's manual: names, units, one kernel."""
     names = "".join(f',"{name}"' for name in values)
     units = "".join(f',"{unit}"' for unit, _ in values.values())
     numbers = "".join(f',"{number}"' for _, number in values.values())
@@ -78,14 +78,14 @@ def page(values: dict[str, tuple[str, str]]) -> str:
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The place of an ncu that prints what `answer` gave it, alone on the PATH."""
+    """Return the path of a fake ncu, the only program on the PATH."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(ncu, "PLACES", ())
     return tmp_path / "ncu"
 
 
 def answer(place: Path, printed: str) -> None:
-    """Make the ncu at *place* keep the arguments of each call and print *printed*."""
+    """Make the ncu at *place* note its arguments and print *printed*."""
     place.with_name("printed").write_text(printed, encoding="utf-8")
     script(place, 'printf "%s\\n" "$*" >> "${0%/*}/asked"; cat "${0%/*}/printed"')
 
@@ -98,7 +98,7 @@ def script(place: Path, body: str) -> None:
 
 
 def test_page_is_read() -> None:
-    """Every column of the page is the field it is for, occupancies as shares."""
+    """Every column is read into its field, occupancies as shares."""
     assert read_profile(page(VALUES)) == REPORT
 
 
@@ -112,7 +112,7 @@ def test_what_is_no_number_is_not_known(text: str) -> None:
 
 @given(st.sets(st.sampled_from(sorted(VALUES))))
 def test_missing_columns_are_not_known(missing: set[str]) -> None:
-    """A page without some of the metrics gives None for those and the others as they are."""
+    """Missing metrics are None, and the others are unchanged."""
     report = read_profile(page({name: VALUES[name] for name in VALUES.keys() - missing}))
     for field, metric in METRICS.items():
         expected = None if metric in missing else getattr(REPORT, field)
@@ -121,7 +121,7 @@ def test_missing_columns_are_not_known(missing: set[str]) -> None:
 
 @given(st.integers(0, 2**50))
 def test_thousands_are_read(number: int) -> None:
-    """A number is the same with and without separators of thousands."""
+    """Separators of thousands do not change a number."""
     for text in (f"{number}", f"{number:,}"):
         report = read_profile(page(VALUES | {"dram__bytes_read.sum": ("byte", text)}))
         assert report.read_bytes == number
@@ -138,7 +138,7 @@ def test_units_are_obeyed(unit: str, bytes_read: int) -> None:
 
 
 def test_other_lines_do_no_harm() -> None:
-    """What the launching process prints before and after the page is passed over."""
+    """Output of the launching process around the page is ignored."""
     assert read_profile(f'a warning, "quoted"\n{page(VALUES)}done, in 3 s\n') == REPORT
 
 
@@ -158,13 +158,13 @@ def test_other_lines_do_no_harm() -> None:
     ],
 )
 def test_failures_say_why(printed: str, told: str) -> None:
-    """Where no kernel was measured the error says what Nsight Compute said."""
+    """If no kernel was measured, the error has Nsight Compute's message."""
     with pytest.raises(DriverError, match=told):
         read_profile(printed)
 
 
 def test_launch_is_asked_for_once(fake: Path) -> None:
-    """The command names the kernel, every metric, and a launch in a process of its own."""
+    """The command has the kernel, every metric, and a launch in its own process."""
     answer(fake, page(VALUES))
     assert profile(PROBLEM, LAUNCH) == REPORT
     asked = (fake.parent / "asked").read_text(encoding="utf-8")
@@ -182,7 +182,7 @@ def test_launch_is_asked_for_once(fake: Path) -> None:
 
 
 def test_nothing_outlives_a_time_limit(fake: Path) -> None:
-    """A launch that takes too long is an error, and what it started is ended with it."""
+    """A launch over the time limit is an error, and its processes end."""
     script(fake, 'sleep 60 & echo $! > "${0%/*}/child"; wait')
     start = time.monotonic()
     with pytest.raises(DriverError, match=r"took longer than 0\.5 s"):
@@ -196,7 +196,7 @@ def test_nothing_outlives_a_time_limit(fake: Path) -> None:
 
 
 def test_no_ncu_is_told(fake: Path) -> None:
-    """Without Nsight Compute there is a sentence; so there is for one that cannot be started."""
+    """A missing Nsight Compute, or one that cannot be started, is one sentence."""
     with pytest.raises(DriverError, match="not installed"):
         profile(PROBLEM, LAUNCH)
     fake.write_bytes(b"no program")
@@ -224,7 +224,7 @@ def test_ncu_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(find_ncu() is None, reason="no Nsight Compute")
 def test_a_real_launch_is_counted() -> None:
-    """Nsight Compute finds the launch that was asked for and reads every metric that is needed."""
+    """Nsight Compute finds the launch and reads every needed metric."""
     if present_gpus()[0].gpu.vendor != "NVIDIA":
         pytest.skip("no NVIDIA GPU")
     try:

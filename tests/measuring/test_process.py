@@ -1,4 +1,4 @@
-"""Measuring processes: one launch that ends its process costs no other launch its time."""
+"""Measuring processes: a launch that ends its process does not affect others."""
 
 import re
 import threading
@@ -38,7 +38,7 @@ def test_devices_are_named_as_a_process_sees_them(  # noqa: PLR0913, PLR0917 - a
     key: str,
     names: tuple[str | None, ...],
 ) -> None:
-    """Those asked for are of one kind; where CUDA_VISIBLE_DEVICES lists them they are its names."""
+    """Devices are of one kind, named as in CUDA_VISIBLE_DEVICES."""
     put_here(monkeypatch, *here.split())
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
@@ -50,7 +50,7 @@ def test_devices_are_named_as_a_process_sees_them(  # noqa: PLR0913, PLR0917 - a
     ("here", "asked", "word"),
     [
         ((), None, "measure needs a GPU of this machine; none was found"),
-        (("h200", "h100"), "0,1", "not alike"),
+        (("h200", "h100"), "0,1", "differ: measure takes GPUs of one kind"),
         (("h200", "h200"), "2", "no GPU 2 here; there is 0, 1"),
         (("h200",), "first", "names no GPUs"),
         (("h200",), "", "names no GPUs"),
@@ -60,14 +60,14 @@ def test_devices_are_named_as_a_process_sees_them(  # noqa: PLR0913, PLR0917 - a
 def test_what_cannot_be_had_is_said(
     monkeypatch: pytest.MonkeyPatch, here: tuple[str, ...], asked: str | None, word: str
 ) -> None:
-    """No GPU, one that is not there, unlike ones and nonsense are errors that say so."""
+    """A missing GPU, different GPUs and nonsense are errors that say so."""
     put_here(monkeypatch, *here)
     with pytest.raises(InputError, match=word):
         chosen_devices("measure", asked)
 
 
 def test_torch_without_the_gpu_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A GPU that the installed torch cannot use is an error that names torch's version."""
+    """A GPU that torch cannot use is an error with torch's version."""
     put_here(monkeypatch, "h200")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(InputError, match=re.escape(torch.__version__)):
@@ -129,14 +129,14 @@ def run(x, config, num_programs):
 
 KERNEL = dataclasses.replace(softmax_row.KERNEL, run=run)
 """
-"""Writes where the GPU has no memory."""
+"""A kernel that writes where the GPU has no memory."""
 
 
 @pytest.fixture(autouse=True)
 def stand_in(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Have processes run a server that times nothing, unless the test needs a GPU."""
+    """Make processes run a server that times nothing, unless the test needs a GPU."""
     if request.node.get_closest_marker("gpu") is not None:
         return
     (tmp_path / "stand_in.py").write_text(SERVER)
@@ -150,27 +150,27 @@ def stand_in(
 
 @pytest.fixture
 def process() -> Iterator[MeasuringProcess]:
-    """A measuring process that is gone after the test."""
+    """Return a measuring process that ends with the test."""
     process = MeasuringProcess(timeout=60)
     yield process
     process.close()
 
 
 def request_of(*kernels: str) -> Batch:
-    """Return a request of *kernels*, each launched with as many programs as its place says."""
+    """Return a request of *kernels*, each launched with its index as num_programs."""
     launches = tuple(TimedLaunch(kernel, CONFIG, place) for place, kernel in enumerate(kernels))
     return Batch(PROBLEM, launches)
 
 
 def test_measurements_are_in_order(process: MeasuringProcess) -> None:
-    """Each launch has its measurement, all from one process, which the next request has too."""
+    """Each launch has its measurement, and the process serves the next request."""
     first = process.measure(request_of("a", "b", "c"))
     assert [one.us for one in first] == [100, 101, 102]
     assert len({one.reason for one in [*first, *process.measure(request_of("d"))]}) == 1
 
 
 def test_deadly_launch_is_lost_alone(process: MeasuringProcess) -> None:
-    """Where one launch ends the process, the others are measured, and it is lost."""
+    """If one launch ends the process, only that one is lost."""
     found = process.measure(request_of("a", "deadly", "c"))
     assert [one.status for one in found] == ["measured", "device lost", "measured"]
     assert [one.us for one in found] == [100, None, 102]
@@ -179,17 +179,17 @@ def test_deadly_launch_is_lost_alone(process: MeasuringProcess) -> None:
 
 
 def test_endless_launch_is_lost_at_its_limit() -> None:
-    """A launch without an end is lost after as long as a request may take."""
+    """An endless launch is lost at the request's time limit."""
     process = MeasuringProcess(timeout=3)
     (measured, lost) = process.measure(request_of("a", "endless"))
     process.close()
     assert measured.status == "measured"
     assert lost.status == "device lost"
-    assert lost.reason == "no end in 3 s"
+    assert lost.reason == "no answer within 3 s"
 
 
 def test_process_whose_gpu_is_lost_is_replaced(process: MeasuringProcess) -> None:
-    """After an answer that the GPU is lost the next request has a fresh process."""
+    """After a lost GPU the next request has a new process."""
     (before,) = process.measure(request_of("a"))
     (lost,) = process.measure(request_of("lost"))
     (after,) = process.measure(request_of("a"))
@@ -199,15 +199,15 @@ def test_process_whose_gpu_is_lost_is_replaced(process: MeasuringProcess) -> Non
 
 
 def test_an_answer_that_is_none_is_told(process: MeasuringProcess) -> None:
-    """Where a process answers what is no measurement, each launch says so, and it is replaced."""
+    """An invalid answer is each launch's reason, and the process is replaced."""
     found = process.measure(request_of("a", "babbling"))
     assert [one.status for one in found] == ["launch failed"] * 2
-    assert found[0].reason == "the measuring process answers what is no answer: '['"
+    assert found[0].reason == "the measuring process sent an invalid answer: '['"
     assert process.measure(request_of("a"))[0].status == "measured"
 
 
 def test_closed_process_measures_no_more(process: MeasuringProcess) -> None:
-    """Closed from another thread, each launch of the request is interrupted, and soon."""
+    """Closing from another thread interrupts each launch of the request quickly."""
     start = time.monotonic()
     threading.Timer(0.5, process.close).start()
     found = process.measure(request_of("a", "endless"))
@@ -217,7 +217,7 @@ def test_closed_process_measures_no_more(process: MeasuringProcess) -> None:
 
 
 def test_launches_come_back_in_their_order() -> None:
-    """Launches on several problems are measured problem by problem, and come in their order."""
+    """Launches are measured by problem, and returned in order."""
     launches = [(Problem(rows, 8), TimedLaunch("a", CONFIG, rows)) for rows in (5, 3, 5, 4, 3)]
     counts: list[tuple[int, int]] = []
     found = measure_launches(launches, progress=lambda done, of: counts.append((done, of)))
@@ -226,7 +226,7 @@ def test_launches_come_back_in_their_order() -> None:
 
 
 def test_each_device_has_a_process() -> None:
-    """Problems are spread over the devices, each with a process that sees its device alone."""
+    """Problems are spread over the devices, each with its own process."""
     launches = [(Problem(rows, 8), TimedLaunch("a", CONFIG)) for rows in (1, 2, 3, 4)]
     found = measure_launches(launches, devices=("0", "3"))
     where = {str(one.reason) for one in found}
@@ -239,7 +239,7 @@ DONE = Measurement("measured", None, us=3.0)
 
 
 def test_what_is_finished_comes_with_the_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C is a KeyboardInterrupt as ever, and has the finished measurements by their place."""
+    """Ctrl-C raises an error with the finished measurements."""
 
     def interrupted(
         requests: Mapping[Problem, Batch], *_others: object
@@ -260,7 +260,7 @@ def test_what_is_finished_comes_with_the_interrupt(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.gpu
 def test_wild_write_is_lost_alone(tmp_path: Path, process: MeasuringProcess) -> None:
-    """A kernel that writes where no memory is loses its own time, and no other launch's."""
+    """A kernel that writes to invalid memory loses only its own time."""
     file = tmp_path / "wild.py"
     file.write_text(WILD_KERNEL)
     launches = tuple(

@@ -1,4 +1,4 @@
-"""A kernel beside what it is compared with, timed in turns."""
+"""A kernel and its providers, timed in turns."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +21,7 @@ TIMES = {"torch": 15.2, "torch.compile": 9.6, "naive": 123.0, "copy": 8.0}
 
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Launches:
-    """Return the launches on an H200 that is said to be here and is calibrated."""
+    """Return the launches on a simulated, calibrated H200."""
     put_here(monkeypatch, "h200")
     put_calibration(monkeypatch, tmp_path)
     stand_in = Launches(lambda launch: TIMES.get(launch.kernel, 10.0))
@@ -47,7 +47,7 @@ def test_everything_is_one_problem_in_order(launches: Launches) -> None:
 
 @pytest.mark.parametrize("provider", ["tutorial", "torch", "torch.compile", "naive"])
 def test_only_what_computes_the_same_is_compared(launches: Launches, provider: str) -> None:
-    """Beside an addition no softmax is timed; the kernel's own providers are named."""
+    """No softmax is timed beside an addition, whose providers are named."""
     expected = f"{provider} computes a softmax.*vector_add.*providers are kernel and copy"
     with pytest.raises(InputError, match=expected):
         measure_side_by_side(781, kernel="vector_add", providers=("copy", provider))
@@ -55,7 +55,7 @@ def test_only_what_computes_the_same_is_compared(launches: Launches, provider: s
 
 
 def test_kernel_and_tutorial_are_launched_as_their_records_say(launches: Launches) -> None:
-    """The kernel is launched as planned, the tutorial's with its own choice and its own formula."""
+    """The tutorial is launched with its own choice and formula."""
     measure_side_by_side(781, rows=20_000, kernel="softmax_row", num_warps=2)
     kernel, tutorial = (launch for _, launch in launches.asked[:2])
     assert (kernel.kernel, kernel.config, kernel.num_programs) == (
@@ -87,7 +87,7 @@ def test_predictions_are_of_what_is_launched(launches: Launches) -> None:
 
 
 def test_providers_are_chosen(launches: Launches) -> None:
-    """Providers that are named are timed, each once; without the copy there is no share of it."""
+    """Named providers are timed once each; without the copy there is no share of it."""
     found = measure_side_by_side(781, providers=("torch", "kernel", "torch"))
     assert [row.provider for row in found.rows] == ["torch", "kernel"]
     assert found.share_of_copy(found.rows[0]) is None
@@ -95,7 +95,7 @@ def test_providers_are_chosen(launches: Launches) -> None:
 
 
 def test_tutorial_that_does_not_fit_is_a_row(launches: Launches) -> None:
-    """Where the tutorial's own choice does not fit, its row says so and the others are timed."""
+    """A tutorial launch that does not fit has a row that says so."""
     found = measure_side_by_side(65_536, num_warps=32, num_stages=1)
     row = found.row("tutorial")
     assert (row.measurement.status, row.measurement.us) == ("does not fit", None)
@@ -119,14 +119,14 @@ def test_tutorial_that_does_not_fit_is_a_row(launches: Launches) -> None:
 def test_nonsense_is_said_before_any_launch(
     launches: Launches, asked: dict[str, object], word: str
 ) -> None:
-    """What cannot be asked is an error, and nothing is launched."""
+    """Invalid arguments are errors before any launch."""
     with pytest.raises(InputError, match=word):
         measure_side_by_side(781, **asked)
     assert launches.asked == []
 
 
 def test_the_tutorials_time_is_of_what_it_launches(launches: Launches) -> None:
-    """Where its formula launches more programs than fit, the tutorial's time is of so many."""
+    """The tutorial's predicted time is for its own number of programs."""
     found = measure_side_by_side(500, providers=("kernel", "tutorial"))
     problem, config = Problem(4096, 500), Config(512, 8, 4)
     record = counted_record(load_kernel("softmax"), problem, config, find_gpu("h200"))
@@ -155,7 +155,7 @@ TAKEN = Prediction(
 def test_words_of_a_measurement(
     launches: Launches, check_golden: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The golden file has the tables and the sentences; a lost provider says why it has no time."""
+    """The golden file has tables and sentences, also for a lost provider."""
     launches.times = lambda launch: {**TIMES, "torch.compile": None}.get(launch.kernel, 10.0)
     monkeypatch.setattr(Record, "time_with", lambda *_asked: TAKEN)
     check_golden("side_by_side.md", measure_side_by_side(781).to_markdown())
@@ -164,7 +164,7 @@ def test_words_of_a_measurement(
 def test_what_has_no_predicted_time_is_measured(
     launches: Launches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where nothing can be predicted the cells are empty, and nothing is said of a basis."""
+    """Without a prediction cells are empty, and no basis is mentioned."""
     monkeypatch.setattr(Record, "time_with", lambda *_asked: None)
     found = measure_side_by_side(781, providers=("kernel", "copy"))
     assert found.row("kernel").prediction is None
@@ -180,7 +180,7 @@ def test_what_has_no_predicted_time_is_measured(
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_all_of_them_on_the_gpu_here(dtype: str) -> None:
-    """On a real GPU everything gives a right result and a time."""
+    """On a real GPU every provider is right and has a time."""
     found = measure_side_by_side(1000, dtype=dtype, cache=False)
     assert [row.measurement.status for row in found.rows] == ["measured"] * len(ALL)
     assert all(row.measurement.relative_error is not None for row in found.rows)

@@ -1,4 +1,4 @@
-"""Predictions against a machine: one that agrees, ones that differ, and the one at hand."""
+"""Predictions against simulated machines, and against this machine's GPU."""
 
 import dataclasses
 import json
@@ -41,7 +41,7 @@ CARVEOUT = 135168
 def sample_record(
     named: NamedKernel, problem: Problem, config: Config, gpu: Gpu, _compiler: Compiler
 ) -> Record:
-    """Return a record of 32 registers and a row in flight for each stage, under any Triton."""
+    """Return a record of 32 registers and one row in flight per stage."""
     row = 4 * config.block_size
     resources = samples.H100.replace(
         num_warps=config.num_warps, shared=32 + row * (config.num_stages - 1)
@@ -50,7 +50,7 @@ def sample_record(
 
 
 def predicted(problem: Problem, config: Config, kernel: str = "softmax") -> Record:
-    """Return what is predicted for the H200."""
+    """Return the prediction for the H200."""
     with closing(Compiler(None)) as compiler:
         return verify_module.compile_matrix(
             chosen_kernel(kernel), problem, config, H200.gpu, compiler
@@ -58,7 +58,7 @@ def predicted(problem: Problem, config: Config, kernel: str = "softmax") -> Reco
 
 
 class Machine:
-    """A machine that does as predicted, but for what a test changes."""
+    """A machine that behaves as predicted, except for a test's changes."""
 
     def __init__(self) -> None:
         self.driver: dict[str, int] = {}
@@ -99,7 +99,7 @@ class Machine:
             raise DriverError(self.failure)
         record = predicted(problem, launch.config, launch.kernel)
         limits = {limit.resource: limit.programs for limit in record.occupancy.limits}
-        # 1 KiB of the driver's own comes on top, in units of 128 B.
+        # The driver adds 1 KiB of its own, in units of 128 B.
         allocated = (record.resources.shared + 1024 + 127) // 128 * 128
         report = NcuProfile(
             num_programs=launch.num_programs,
@@ -118,7 +118,7 @@ class Machine:
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """A machine in the place of the driver, the launches and Nsight Compute, and the samples."""
+    """Replace the driver, the launches, Nsight Compute and the compiler by simulations."""
     made = Machine()
     monkeypatch.setattr(verify_module, "compile_matrix", sample_record)
     monkeypatch.setattr(verify_module, "ask_driver", made.ask_driver)
@@ -128,12 +128,12 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 def differing(checks: tuple[Check, ...]) -> set[str]:
-    """Return what differs."""
+    """Return the checks that differ."""
     return {check.what for check in checks if check.agrees is False}
 
 
 def test_a_machine_as_predicted_agrees(machine: Machine) -> None:
-    """Every source is asked, each check is made, and each agrees."""
+    """Every check is made and agrees."""
     checks = verify("softmax", PROBLEM, [CONFIG], H200)
     assert {check.source for check in checks} == {"driver", "cooperative launch", "ncu"}
     assert all(check.agrees is True for check in checks)
@@ -141,7 +141,7 @@ def test_a_machine_as_predicted_agrees(machine: Machine) -> None:
 
 
 def test_what_triton_compiles_is_checked(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The prediction is that of this Triton's binary, made without the machine."""
+    """The prediction is from this Triton's binary, compiled without the machine."""
     monkeypatch.setattr(verify_module, "compile_matrix", compile_matrix)
     checks = verify("softmax", PROBLEM, [CONFIG], H200)
     assert all(check.agrees is True for check in checks)
@@ -164,7 +164,7 @@ def test_what_triton_compiles_is_checked(machine: Machine, monkeypatch: pytest.M
     ],
 )
 def test_each_word_of_the_driver_counts(machine: Machine, field: str, what: str) -> None:
-    """A number of the driver that is another than predicted differs, and it alone."""
+    """A changed number of the driver makes exactly its check differ."""
     machine.driver = {field: 77}
     checks = verify("softmax", PROBLEM, [CONFIG], H200)
     assert differing(checks) == {what}
@@ -175,7 +175,7 @@ def test_each_word_of_the_driver_counts(machine: Machine, field: str, what: str)
 
 @pytest.mark.parametrize(("more", "programs"), [(1, 1057), (-1, 1056)])
 def test_a_program_more_or_less_differs(machine: Machine, more: int, programs: int) -> None:
-    """A GPU that holds one program more, or one fewer, than predicted differs in one launch."""
+    """A GPU that holds one program more or fewer differs in one launch."""
     machine.held_more = more
     checks = verify("softmax", PROBLEM, [CONFIG], H200, profiled=0)
     assert differing(checks) == {f"{programs} programs at once"}
@@ -197,7 +197,7 @@ def test_a_program_more_or_less_differs(machine: Machine, more: int, programs: i
     ],
 )
 def test_each_count_counts(machine: Machine, field: str, value: float, what: str) -> None:
-    """What Nsight Compute counts otherwise differs, and a missing count is not checked."""
+    """A changed count of Nsight Compute differs; a missing one is not checked."""
     machine.ncu = {field: value}
     checks = verify("softmax", PROBLEM, [CONFIG], H200)
     assert differing(checks) == {what}
@@ -225,7 +225,7 @@ def test_what_may_vary_agrees(machine: Machine, field: str, value: float) -> Non
 
 
 def test_shared_memory_is_the_drivers_choice(machine: Machine) -> None:
-    """The limit by shared memory is that of the carve-out, and without one it is not checked."""
+    """The limit by shared memory uses the carve-out, if it is known."""
     record = predicted(PROBLEM, CONFIG)
     machine.ncu = {"carveout": 233472, "limit_shared": record.occupancy.limit("shared").programs}
     checks = verify("softmax", PROBLEM, [CONFIG], H200)
@@ -234,11 +234,11 @@ def test_shared_memory_is_the_drivers_choice(machine: Machine) -> None:
     checks = verify("softmax", PROBLEM, [CONFIG], H200)
     (check,) = [check for check in checks if check.agrees is None]
     assert check.what == "programs per SM, by shared memory"
-    assert check.reason == "ncu does not say how much of it the driver chose"
+    assert check.reason == "ncu does not say how much the driver carved out"
 
 
 def test_a_failing_ncu_is_told(machine: Machine) -> None:
-    """Where Nsight Compute fails one line says why, and the others are checked all the same."""
+    """If Nsight Compute fails, one line says why, and other checks are made."""
     machine.failure = "no permission"
     checks = verify("softmax", PROBLEM, [CONFIG], H200)
     (check,) = [check for check in checks if check.source == "ncu"]
@@ -248,7 +248,7 @@ def test_a_failing_ncu_is_told(machine: Machine) -> None:
 
 @pytest.mark.usefixtures("machine")
 def test_what_does_not_fit_is_left_out() -> None:
-    """A configuration that does not fit has no check; where none fits that is the error."""
+    """A configuration that does not fit has no check; if none fits, that is the error."""
     wide = Problem(64, 32768)
     too_much, fits = Config(32768, 32, 4), Config(32768, 32, 1)
     checks = verify("softmax", wide, [too_much, fits], H200)
@@ -262,7 +262,7 @@ def test_what_does_not_fit_is_left_out() -> None:
 
 @pytest.mark.usefixtures("machine")
 def test_a_kernel_of_rows_is_not_launched_beyond_them() -> None:
-    """A kernel with a program a row would reach past the matrix with more programs than rows."""
+    """A kernel with one program per row is not launched with more."""
     config = Config(1024, 4, 1)
     held = predicted(PROBLEM, config, "softmax_row").plan.resident_programs
     few = verify("softmax_row", Problem(held, 781), [config], H200, profiled=0)
@@ -274,7 +274,7 @@ def test_a_kernel_of_rows_is_not_launched_beyond_them() -> None:
 
 
 def test_what_is_read_again_may_come_from_a_cache(machine: Machine) -> None:
-    """A kernel that is said to read more than the matrix need not have all of it from DRAM."""
+    """Bytes that are read again may come from the L2 cache."""
     checks = verify("vector_add", Problem(4096, 1024), [Config(1024, 4, 1)], H200)
     assert not differing(checks)
     machine.ncu = {"read_bytes": 2 * 4096 * 1024 * 4}
@@ -283,7 +283,7 @@ def test_what_is_read_again_may_come_from_a_cache(machine: Machine) -> None:
 
 
 def test_no_nvidia_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without an NVIDIA GPU, or on another, there is nothing to verify against."""
+    """Without an NVIDIA GPU there is nothing to verify against."""
     mi300x = dataclasses.replace(H200, gpu=find_gpu("mi300x"), name="MI300X")
     with pytest.raises(InputError, match="MI300X is no NVIDIA GPU"):
         verify("softmax", PROBLEM, [CONFIG], mi300x)
@@ -294,7 +294,7 @@ def test_no_nvidia_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_table(machine: Machine, check_golden: Callable[[str, str], None]) -> None:
-    """The table groups by configuration and says what agrees, what differs and what was not."""
+    """The table says for each configuration what agrees, differs or was not checked."""
     machine.ncu = {"limit_registers": 7, "read_bytes": None}
     good = verify("softmax", PROBLEM, [CONFIG], H200)
     machine.failure = "Nsight Compute is not installed"
@@ -304,7 +304,7 @@ def test_table(machine: Machine, check_golden: Callable[[str, str], None]) -> No
 
 @given(st.lists(st.sampled_from([True, False, None])))
 def test_the_answer_counts(verdicts: list[bool | None]) -> None:
-    """The answer has the number of checks, of those that differ and of those not made."""
+    """The answer counts checks, differences and omitted checks."""
     checks = [Check(CONFIG, "x", 1, 1, verdict, "ncu", "because") for verdict in verdicts]
     found = Verification(checks)
     words = found.to_document().answer[0].split()
@@ -317,7 +317,7 @@ def test_the_answer_counts(verdicts: list[bool | None]) -> None:
 
 @pytest.mark.parametrize("name", ["softmax", "vector_add"])
 def test_one_launch_is_the_kernels_own(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A launch for a profiler runs the kernel once, on as many matrices as it takes, and waits."""
+    """A launch for a profiler runs the kernel once and waits."""
     seen: list[Any] = []
     kernel = dataclasses.replace(load_kernel(name), run=lambda *given: seen.append(given))
     monkeypatch.setattr(ncu, "load_kernel", lambda _name: kernel)
@@ -333,7 +333,7 @@ def test_one_launch_is_the_kernels_own(name: str, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.gpu
 @pytest.mark.parametrize("kernel", ["softmax", "softmax_row", "vector_add"])
 def test_the_gpu_at_hand_agrees(kernel: str) -> None:
-    """Nothing that the GPU at hand, its driver or Nsight Compute says differs."""
+    """The GPU, its driver and Nsight Compute agree with every prediction."""
     present = present_gpus()[0]
     if present.gpu.vendor != "NVIDIA":
         pytest.skip("no NVIDIA GPU")

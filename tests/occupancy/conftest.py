@@ -52,13 +52,13 @@ st.register_type_strategy(
 
 
 def include_directory() -> Path:
-    """Return the folder of the header that the nvidia-cuda-runtime wheel brings."""
+    """Return the folder of the header in the nvidia-cuda-runtime wheel."""
     files = metadata.files("nvidia-cuda-runtime") or []
     return next(Path(str(file.locate())).parent for file in files if file.name == HEADER)
 
 
 def properties(sm: CudaArchitecture) -> list[int]:
-    """Return the fields of cudaOccDeviceProp, which the header leaves to its caller."""
+    """Return the fields of cudaOccDeviceProp that the header leaves to its caller."""
     return [
         *map(int, sm.compute_capability.split(".")),
         sm.max_threads_per_program,
@@ -78,7 +78,7 @@ def properties(sm: CudaArchitecture) -> list[int]:
 def ask_header(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[[CudaArchitecture, Points], Points]:
-    """Return the function that asks the header: an architecture and points in, its answers out."""
+    """Return a function that gives the header an architecture and points, and returns answers."""
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("NVIDIA's occupancy header is C: no C compiler (cc) is installed here")

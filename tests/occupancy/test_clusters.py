@@ -1,4 +1,4 @@
-"""Whole clusters: what an H200's driver counts and runs at once, and how a formula behaves."""
+"""Whole clusters: an H200's driver and launches, and properties of the formula."""
 
 import csv
 import dataclasses
@@ -20,13 +20,13 @@ GROUPS = st.lists(st.integers(1, 9).map(lambda tpcs: 2 * tpcs), min_size=1, max_
 
 
 def recorded(name: str) -> list[dict[str, int]]:
-    """Return the rows of a file that was recorded on H200s, where several gave the same."""
+    """Return the rows of a file recorded on H200s, where several agreed."""
     rows = csv.DictReader((RECORDED / name).read_text(encoding="utf-8").splitlines())
     return [{name: int(value) for name, value in row.items()} for row in rows]
 
 
 def test_equals_the_driver_and_what_ran_at_once() -> None:
-    """At every number of CTAs per SM and every size the clusters are those of an H200."""
+    """Clusters equal an H200's at every size and every CTAs per SM."""
     rows = recorded("h200_clusters.csv")
     assert len(rows) > 100
     for row in rows:
@@ -35,7 +35,7 @@ def test_equals_the_driver_and_what_ran_at_once() -> None:
 
 
 def test_equals_the_driver_on_tritons_own_kernels() -> None:
-    """48 kernels that Triton 3.6.0 compiled have the programs and clusters of an H200's driver."""
+    """48 kernels of Triton 3.6.0 have an H200's programs and clusters."""
     rows = recorded("h200_triton_clusters.csv")
     assert len(rows) == 48
     for row in rows:
@@ -49,7 +49,7 @@ def test_equals_the_driver_on_tritons_own_kernels() -> None:
     ("num_ctas", "programs", "resident"), [(4, 8, 248), (2, 8, 528), (4, 4, 124), (2, 3, 198)]
 )
 def test_steps_lead_to_the_clusters(num_ctas: int, programs: int, resident: int) -> None:
-    """The steps go through every group of SMs, and their sum is what the driver answers."""
+    """The steps cover every group of SMs, and their sum is the driver's answer."""
     found = clusters(num_ctas, programs, H200)
     assert found.resident == resident
     *groups, total = found.steps
@@ -64,7 +64,7 @@ def test_steps_lead_to_the_clusters(num_ctas: int, programs: int, resident: int)
 
 
 def placed(num_ctas: int, ctas_per_sm: int, sms: int) -> int:
-    """Return the clusters that a group of *sms* SMs takes, each CTA on an SM of its own."""
+    """Return the clusters that fit a group of *sms* SMs, each CTA on its own SM."""
     free, clusters = [ctas_per_sm] * sms, 0
     while num_ctas <= sms and sorted(free)[-num_ctas]:
         for sm in sorted(range(sms), key=free.__getitem__)[-num_ctas:]:
@@ -77,7 +77,7 @@ def placed(num_ctas: int, ctas_per_sm: int, sms: int) -> int:
 def test_clusters_are_those_that_can_be_placed(
     gpcs: list[int], num_ctas: int, programs: int
 ) -> None:
-    """A GPU holds the clusters that placing one after the other in each group finds."""
+    """Clusters equal those found by placing one after another."""
     gpu = dataclasses.replace(H200, gpcs=tuple(gpcs))
     by_hand = sum(placed(num_ctas, min(programs, 8), sms) for sms in gpcs)
     assert whole_clusters(num_ctas, programs, gpu) == by_hand
@@ -87,7 +87,7 @@ def test_clusters_are_those_that_can_be_placed(
 def test_the_next_step_changes_the_ctas_and_less_does_not(
     gpcs: list[int], num_ctas: int, programs: int
 ) -> None:
-    """With the num_ctas of the next step more CTAs run, or fewer; with those between, as many."""
+    """The next step is the nearest num_ctas that changes the CTAs."""
     gpu = dataclasses.replace(H200, gpcs=tuple(gpcs))
     found = clusters(num_ctas, programs, gpu)
 
@@ -106,7 +106,7 @@ def test_the_next_step_changes_the_ctas_and_less_does_not(
 
 @pytest.mark.parametrize("name", ["h100", "b200", "sm_90", "gfx1250"])
 def test_what_nobody_knows_is_none(name: str) -> None:
-    """Where the groups of SMs are not known no number is given, and who knows it is."""
+    """If the groups of SMs are not known, there is no number but a source."""
     found = calculate(Resources(32, 4, 0, num_ctas=2), find_gpu(name))
     assert (found.clusters.resident, found.resident_programs) == (None, None)
     assert (found.clusters.steps, found.clusters.next_step) == ((), None)

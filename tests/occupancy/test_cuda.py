@@ -1,4 +1,4 @@
-"""The CUDA formula gives what NVIDIA's own cuda_occupancy.h gives."""
+"""The CUDA formula equals NVIDIA's own cuda_occupancy.h."""
 
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
@@ -49,7 +49,7 @@ def points_of(sm: CudaArchitecture) -> Points:
 
 
 def limits_of(sm: CudaArchitecture, points: Points) -> Points:
-    """Return what the formula says of all *points* at once, and the least of its limits."""
+    """Return the formula's limits for all *points* at once, and the smallest."""
     found = programs(cuda.RULES, SimpleNamespace(**{"tensor_memory": None, **points}), sm, np.where)
     every = {"barriers": UNLIMITED, **found}
     return every | {"active": np.minimum.reduce(np.broadcast_arrays(*every.values()))}
@@ -57,7 +57,7 @@ def limits_of(sm: CudaArchitecture, points: Points) -> Points:
 
 @pytest.mark.parametrize("sm", CUDA, ids=lambda sm: sm.target_name)
 def test_equals_nvidias_header(ask_header: AskHeader, sm: CudaArchitecture) -> None:
-    """The programs of an SM and each of the limits are those of the header, at every point."""
+    """Programs per SM and each limit equal the header's at every point."""
     points = points_of(sm)
     said = ask_header(sm, points)
     assert not said["error"].any()
@@ -69,7 +69,7 @@ def test_equals_nvidias_header(ask_header: AskHeader, sm: CudaArchitecture) -> N
 
 @pytest.mark.parametrize("sm", CUDA, ids=lambda sm: sm.target_name)
 def test_points_reach_everything(ask_header: AskHeader, sm: CudaArchitecture) -> None:
-    """Most points can be launched, and each limit decides some of them alone."""
+    """Most points can be launched, and each limit alone decides some of them."""
     said = ask_header(sm, points_of(sm))
     assert np.mean(said["active"] > 0) > 0.6
     resources = ["warps", "registers", "shared", "programs"]
@@ -81,7 +81,7 @@ def test_points_reach_everything(ask_header: AskHeader, sm: CudaArchitecture) ->
 
 
 def test_more_columns_than_there_are_fit_nowhere() -> None:
-    """A program of more than 512 columns does not run; an SM without tensor memory has no limit."""
+    """More than 512 columns never run; an SM without them has no limit."""
     resources = Resources(16, 1, 0, tensor_memory=513)
     assert occupancy(resources, architectures()["sm_100"]).programs_per_multiprocessor == 0
     assert "tensor_memory" not in {
@@ -91,7 +91,7 @@ def test_more_columns_than_there_are_fit_nowhere() -> None:
 
 @given(st.integers(0, 512), st.integers(0, 512), st.sampled_from(["sm_100", "sm_103"]))
 def test_as_many_allocations_fit_as_are_handed_out(less: int, more: int, name: str) -> None:
-    """Programs that each allocate their columns fit the 512; with more columns never more do."""
+    """Programs that each allocate columns fit the 512."""
     found = [
         occupancy(Resources(16, 1, 0, tensor_memory=columns), architectures()[name])
         for columns in sorted((less, more))

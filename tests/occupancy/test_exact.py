@@ -24,7 +24,7 @@ MOST_SGPRS = 108
 def scan(
     resources: Resources, architecture: Architecture, resource: str
 ) -> tuple[int | None, int | None]:
-    """Return the most of *resource* for one program more and the least for one fewer."""
+    """Return the most of *resource* for one more program and the least for one fewer."""
     usage = SimpleNamespace(**{field: getattr(resources, field) for field in FIELDS})
     if resource == "registers":
         cuda = isinstance(architecture, CudaArchitecture)
@@ -37,7 +37,7 @@ def scan(
         setattr(usage, resource, amounts)
     limits = programs(exact_rules(architecture), usage, architecture, np.where)
     limit, now = limits[resource], occupancy(resources, architecture).programs_per_multiprocessor
-    # Warps, slots and barriers take no amounts: where one of them is full, nothing lets more in.
+    # Warps, slots and barriers have no amounts: if one of them is full, no amount makes room.
     fixed = min(int(limits[name]) for name in limits if name in {"warps", "programs", "barriers"})
     more, fewer = amounts[(limit > now) & (fixed > now)], amounts[limit < now]
     return (int(more[-1]) if len(more) else None, int(fewer[0]) if len(fewer) else None)
@@ -47,7 +47,7 @@ def scan(
 def test_one_kernel_is_worked_out_like_a_table(
     resources: Resources, architecture: Architecture
 ) -> None:
-    """The scalar formula gives the limits, and their least, that the vectorised formula gives."""
+    """The scalar formula equals the vectorized one."""
     values = {field: getattr(resources, field) for field in FIELDS}
     usage = {key: value if value is None else np.array([value]) for key, value in values.items()}
     table = programs(exact_rules(architecture), SimpleNamespace(**usage), architecture, np.where)
@@ -63,7 +63,7 @@ def test_one_kernel_is_worked_out_like_a_table(
 @settings(max_examples=150)
 @given(st.from_type(Resources), ARCHITECTURES)
 def test_equals_a_scan_of_every_amount(resources: Resources, architecture: Architecture) -> None:
-    """For each resource the cliffs on both sides are where the scan puts them."""
+    """For each resource both cliffs are where the scan finds them."""
     for step in next_steps(resources, architecture):
         found = (step.most_for_one_more, step.least_for_one_fewer)
         assert found == scan(resources, architecture, step.resource)
@@ -98,7 +98,7 @@ def test_an_option_leaves_as_many_registers_as_may_be(name: str) -> None:
 def test_more_of_a_resource_never_runs_more(
     resources: Resources, architecture: Architecture, field: str, more: int
 ) -> None:
-    """With more of any resource no more programs run; never are there more warps than slots."""
+    """More of any resource never runs more programs, or more warps than slots."""
     grown = resources.replace(**{field: (getattr(resources, field) or 0) + more})
     now, then = occupancy(resources, architecture), occupancy(grown, architecture)
     assert then.programs_per_multiprocessor <= now.programs_per_multiprocessor
@@ -110,7 +110,7 @@ def test_more_of_a_resource_never_runs_more(
 def test_every_limiter_at_its_next_step_makes_room(
     resources: Resources, architecture: Architecture
 ) -> None:
-    """Programs after the next step are more than now, and None just where a limiter has no step."""
+    """After the next steps more programs fit, unless a limiter has none."""
     now, steps = occupancy(resources, architecture), next_steps(resources, architecture)
     after = programs_after(steps, resources, architecture)
     can = {step.resource for step in steps if step.most_for_one_more is not None}

@@ -1,4 +1,4 @@
-"""The HIP formula gives what AMD's hardware was reported to hold, and behaves like a formula."""
+"""The HIP formula equals what AMD's hardware was reported to hold."""
 
 import pytest
 from hypothesis import given, settings
@@ -62,7 +62,7 @@ def test_equals_what_a_cu_held_of_one_wave_programs(sgprs: int, programs: int) -
     ],
 )
 def test_each_limit(name: str, resources: Resources, resource: str, programs: int | None) -> None:
-    """Each granule, pool, slot and maximum sets the limit that its source gives."""
+    """Each granule, pool, slot and maximum sets the limit in its source."""
     limit = occupancy(resources, architectures()[name]).limit(resource)
     assert limit.programs == programs
     assert (limit.steps == ()) == (programs is None)
@@ -71,7 +71,7 @@ def test_each_limit(name: str, resources: Resources, resource: str, programs: in
 @settings(max_examples=100)
 @given(st.from_type(Resources), st.from_type(HipArchitecture))
 def test_programs_fit_and_no_more_would(resources: Resources, mp: HipArchitecture) -> None:
-    """Registers hold the programs that placing wave after wave on the emptiest SIMD finds."""
+    """Programs equal those found by placing waves on the emptiest SIMD."""
     resources = resources.replace(allocated_vgprs=None, sgprs=None, shared=0, static_shared=0)
     held = occupancy(resources, mp).limit("registers").programs
     if held is None or resources.n_regs > mp.max_vgprs:

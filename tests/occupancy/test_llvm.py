@@ -23,24 +23,24 @@ RECORDED = Path(__file__).with_name("recorded")
 RULES = {rule.resource: rule for rule in hip.RULES}
 HIP = [item for item in architectures().values() if isinstance(item, HipArchitecture)]
 LLVMS_MAX_WAVES = {"gfx908": 10}
-"""Where LLVM's waves a SIMD are not those of HIP's runtime, which the table follows."""
+"""LLVM's waves per SIMD where they differ from HIP's runtime, which the table follows."""
 RESERVE_COUNTED_FROM = "3.9"
 """The first Triton whose LLVM counts the SGPRs of the trap handler, as the formula does."""
 
 
 def waves(resource: str, resources: Resources, mp: HipArchitecture) -> int:
-    """Return the waves a SIMD that the formula works out on its way to the limit of *resource*."""
+    """Return the waves per SIMD in the formula's calculation of the limit of *resource*."""
     work = RULES[resource].work(resources, mp, scalar_where)
     return work["waves_per_simd"]
 
 
 def steps_of_sgprs(sgprs: int) -> int:
-    """Return the waves of LLVM's getOccupancyWithNumSGPRs before it counted the trap handler's."""
+    """Return LLVM's getOccupancyWithNumSGPRs before it counted the trap handler's SGPRs."""
     return next(waves for most, waves in ((80, 10), (88, 9), (100, 8), (999, 7)) if sgprs <= most)
 
 
 def expected(resources: Resources, mp: HipArchitecture, triton: str) -> int:
-    """Return what LLVM should say: the formula's waves a SIMD by VGPRs, by SGPRs and by slots."""
+    """Return LLVM's expected answer: waves per SIMD by VGPRs, SGPRs and slots."""
     limits = [LLVMS_MAX_WAVES.get(mp.target_name, mp.max_waves_per_simd)]
     limits.append(waves("registers", resources, mp))
     if mp.sgprs_per_simd is not None:
@@ -51,12 +51,12 @@ def expected(resources: Resources, mp: HipArchitecture, triton: str) -> int:
 
 
 def version(text: str) -> tuple[int, ...]:
-    """Return the first two numbers of a version, to be compared."""
+    """Return the first two numbers of a version for comparison."""
     return tuple(map(int, text.split(".")[:2]))
 
 
 def check(row: dict[str, Any]) -> None:
-    """Hold one row, recorded or fresh, to the formula."""
+    """Compare a recorded or fresh row with the formula."""
     numbers = {key: int(value) for key, value in row.items() if key not in {"arch", "triton"}}
     resources = Resources(
         n_regs=numbers["vgprs"],
@@ -78,7 +78,7 @@ def recorded() -> list[dict[str, str]]:
 
 
 def test_equals_llvm_on_recorded_kernels(recorded: list[dict[str, str]]) -> None:
-    """On each kernel of the recording the formula's waves a SIMD are LLVM's."""
+    """On recorded kernels the formula's waves per SIMD equal LLVM's."""
     for row in recorded:
         check(row)
 
@@ -87,7 +87,7 @@ def test_equals_llvm_on_recorded_kernels(recorded: list[dict[str, str]]) -> None
 def compile_row(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Callable[..., dict[str, str | int]]:
-    """Return the function that made the recording, with an empty cache of its own."""
+    """Return the function that made the recording, with an empty cache."""
     pytest.importorskip("triton")
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     return runpy.run_path(str(RECORDED / "remake.py"))["compile_row"]
@@ -97,7 +97,7 @@ def compile_row(
 def test_equals_llvm_on_fresh_kernels(
     compile_row: Callable[..., dict[str, str | int]], mp: HipArchitecture
 ) -> None:
-    """On kernels that the installed Triton compiles the formula's waves a SIMD are LLVM's."""
+    """On newly compiled kernels the formula's waves per SIMD equal LLVM's."""
     for cols, config, waves_per_eu in (
         (1024, Config(1024, 8, 2), 0),
         (1011, Config(1024, 1, 2), 0),
@@ -107,7 +107,7 @@ def test_equals_llvm_on_fresh_kernels(
 
 
 def translated(text: str, arch: str) -> str:
-    """Return the assembly that the installed Triton's LLVM makes of *text*."""
+    """Return the assembly that Triton's LLVM makes of *text*."""
     llvm = pytest.importorskip("triton._C.libtriton").llvm
     triton = pytest.importorskip("triton")
     # The arguments that later versions of Triton added are switches, off.
@@ -117,7 +117,7 @@ def translated(text: str, arch: str) -> str:
 
 
 def assembly(clobbered: list[str], arch: str) -> Iterator[tuple[int, int, int]]:
-    """Compile a kernel for each text of registers; give each's SGPRs, VGPRs and occupancy."""
+    """Compile a kernel for each text of registers; return its SGPRs, VGPRs and occupancy."""
     kernels = (
         f'define amdgpu_kernel void @kernel{number}() #0 {{ call void asm sideeffect "",'
         f' "{registers}"() ret void }}'
@@ -132,7 +132,7 @@ def assembly(clobbered: list[str], arch: str) -> Iterator[tuple[int, int, int]]:
 
 @pytest.mark.parametrize("mp", HIP, ids=lambda mp: mp.target_name)
 def test_equals_llvm_at_every_number_of_registers(mp: HipArchitecture) -> None:
-    """From the first register of each kind to the last, the formula's waves a SIMD are LLVM's."""
+    """The formula's waves per SIMD equal LLVM's for every register count."""
     triton = pytest.importorskip("triton")
     numbered = [
         f"~{{v{last}}}" for last in range(min(mp.max_vgprs, 512) if mp.agpr_file is None else 256)
@@ -153,7 +153,7 @@ def test_equals_llvm_at_every_number_of_registers(mp: HipArchitecture) -> None:
 
 @pytest.mark.parametrize("mp", HIP, ids=lambda mp: mp.target_name)
 def test_equals_llvm_at_every_share_of_lds(mp: HipArchitecture) -> None:
-    """Programs of one wave per SIMD are as many by LDS as LLVM says waves are; 64 to 320 KiB."""
+    """Programs of one wave per SIMD by LDS equal LLVM's waves."""
     waves_of_a_program = mp.simds
     threads = waves_of_a_program * mp.warp_size
     shares = [share for share in (1, 2, 4, 5, 8) if mp.max_shared % (share * mp.shared_unit) == 0]

@@ -20,7 +20,7 @@ COUNTS = st.integers(1, 64)
 
 
 def simulate(work: int, places: int) -> tuple[int, int]:
-    """Return the rounds that *places* workers need for *work*, and what is left for the last."""
+    """Return the rounds that *places* workers need for *work*, and the work in the last round."""
     rounds = done = 0
     while work > 0:
         rounds, done = rounds + 1, min(work, places)
@@ -30,7 +30,7 @@ def simulate(work: int, places: int) -> tuple[int, int]:
 
 @given(st.integers(1, 3000), COUNTS, st.integers(1, 300))
 def test_persistent_programs_share_the_rows(rows: int, programs: int, multiprocessors: int) -> None:
-    """Every row is done by exactly one program, and no program is left without a row."""
+    """Each row has exactly one program, and each program has a row."""
     plan = plan_of(PERSISTENT, Problem(rows, 781), CONFIG, programs, multiprocessors)
     assert plan.resident_programs == programs * multiprocessors
     assert 1 <= plan.num_programs <= min(rows, plan.resident_programs)
@@ -45,7 +45,7 @@ def test_persistent_programs_share_the_rows(rows: int, programs: int, multiproce
 @pytest.mark.parametrize("kernel", [PERSISTENT, ROWS, NAIVE], ids=lambda kernel: kernel.name)
 @given(rows=st.integers(1, 3000), programs=COUNTS, multiprocessors=st.integers(1, 300))
 def test_rounds(kernel: object, rows: int, programs: int, multiprocessors: int) -> None:
-    """Rounds and tail are those of workers who each take a row at a time until none is left."""
+    """Rounds and tail equal those of workers that each take one row at a time."""
     plan = plan_of(kernel, Problem(rows, 781), CONFIG, programs, multiprocessors)
     assert (plan.rounds, plan.last_round) == simulate(rows, programs * multiprocessors)
     assert plan.at_once == min(rows, programs * multiprocessors)
@@ -53,7 +53,7 @@ def test_rounds(kernel: object, rows: int, programs: int, multiprocessors: int) 
 
 @given(st.integers(1, 200), st.integers(1, 3000), st.integers(0, 11), COUNTS)
 def test_blocks_cover_the_elements(rows: int, cols: int, power: int, programs: int) -> None:
-    """A launch over blocks has just as many programs as cover all elements, one block each."""
+    """A launch over blocks has exactly the programs that cover all elements."""
     block_size = 2**power
     plan = plan_of(BLOCKS, Problem(rows, cols), Config(block_size, 4, 1), programs, 132)
     assert plan.num_programs == plan.work == len(range(0, rows * cols, block_size))
@@ -63,7 +63,7 @@ def test_blocks_cover_the_elements(rows: int, cols: int, power: int, programs: i
 
 @pytest.mark.parametrize(("programs", "multiprocessors"), [(8, None), (None, 132), (None, None)])
 def test_the_unknown_is_none(programs: int | None, multiprocessors: int | None) -> None:
-    """Without the size of the GPU or the programs on it, nothing that needs them is a number."""
+    """Numbers that need an unknown size or number of programs are None."""
     problem = Problem(4096, 781)
     persistent = plan_of(PERSISTENT, problem, CONFIG, programs, multiprocessors)
     assert persistent == LaunchPlan(work=4096, num_programs=None, resident_programs=None)
@@ -94,7 +94,7 @@ def test_traffic(dtype: str, rows: int, cols: int) -> None:
 
 
 def test_no_steps_move_nothing() -> None:
-    """No steps move nothing, several their sum; of a kernel that names none it is not known."""
+    """No steps move nothing, several their sum; without named steps it is not known."""
     problem = Problem(2, 3, "float16")
     steps = (MemoryStep("one", reads=6, writes=1), MemoryStep("two", reads=1, writes=6))
     counted = ((lambda _: (), Traffic(0, 0)), (lambda _: steps, Traffic(14, 14)), (None, None))
@@ -103,7 +103,7 @@ def test_no_steps_move_nothing() -> None:
 
 
 def test_the_floor_is_bytes_over_bandwidth() -> None:
-    """A gigabyte at 2 GB/s takes half a second; at an unknown bandwidth the time is unknown."""
+    """1 GB at 2 GB/s takes 0.5 s; without a bandwidth the time is unknown."""
     moved = Traffic(600_000_000, 400_000_000)
     assert moved.floor_us(2.0) == 500_000.0
     assert moved.floor_us(3350.0) == pytest.approx(298.507, abs=1e-3)
@@ -111,7 +111,7 @@ def test_the_floor_is_bytes_over_bandwidth() -> None:
 
 
 def plan_grid(grid: Sequence[int], resident: int | None) -> LaunchPlan:
-    """Return the plan of a launch over *grid* of which nothing else is known."""
+    """Return the plan of a launch over *grid* without further knowledge."""
     plan = plan_launch(tuple(grid), Work(), resident)
     assert plan is not None
     return plan
@@ -122,7 +122,7 @@ GRIDS = st.lists(st.integers(0, 40), min_size=1, max_size=3)
 
 @given(GRIDS, st.integers(1, 2000))
 def test_a_grid_is_launched_in_waves(grid: list[int], resident: int) -> None:
-    """Programs of a grid in 1 to 3 dimensions take the waves that workers take for its points."""
+    """Programs of a grid take as many waves as workers need for its points."""
     plan = plan_grid(grid, resident)
     points = len(list(product(*map(range, grid))))
     assert (plan.grid, plan.num_programs, plan.work) == (tuple(grid), points, points)
@@ -132,18 +132,18 @@ def test_a_grid_is_launched_in_waves(grid: list[int], resident: int) -> None:
 
 
 def test_a_gpu_that_holds_no_program_has_no_waves() -> None:
-    """A program that does not fit leaves the number of waves open, and is no error."""
+    """A program that does not fit has no number of waves, and no error."""
     assert plan_grid((7,), 0).waves is None
 
 
 def test_without_a_grid_and_pieces_there_is_no_plan() -> None:
-    """A launch of which neither the grid nor the work is known has no plan, and no wrong one."""
+    """Without a grid and an amount of work there is no plan."""
     assert plan_launch(None, Work(read_bytes=1, written_bytes=1), 1056) is None
 
 
 @given(st.integers(1, 3000), st.integers(1, 64), COUNTS)
 def test_work_comes_in_a_kernels_own_pieces(rows: int, each: int, programs: int) -> None:
-    """With `work` a grid has a program a piece, and persistent programs share the pieces."""
+    """With `work` a grid has one program per piece; persistent programs share."""
 
     def tiles(problem: Problem, config: Config) -> int:
         return -(-problem.rows // config.block_size)
@@ -158,7 +158,7 @@ def test_work_comes_in_a_kernels_own_pieces(rows: int, each: int, programs: int)
 
 @pytest.mark.parametrize("kernel", [PERSISTENT, ROWS], ids=lambda kernel: kernel.name)
 def test_programs_that_wait_for_each_other_are_all_resident(kernel: Kernel) -> None:
-    """Where fewer fit than wait for each other, nothing is launched, if it is known what fits."""
+    """If too few fit, nothing is launched."""
     waiting = dataclasses.replace(kernel, together=lambda _problem, config: config.block_size)
     problem, config = Problem(4096, 781), Config(264, 4, 1)
     assert plan_of(waiting, problem, config, 1, 132).num_programs == 0

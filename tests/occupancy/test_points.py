@@ -1,4 +1,4 @@
-"""The calculator for tables: row by row the scalar formulas, and errors that name the line."""
+"""The calculator for tables equals the scalar formulas, and errors name the line."""
 
 import io
 import json
@@ -26,12 +26,12 @@ HEADER = "target,n_regs,shared,num_warps"
 
 
 def read(text: str) -> pd.DataFrame:
-    """Read points from a text."""
+    """Return the points in a text."""
     return read_points(io.StringIO(text), "points.csv")
 
 
 def by_hand(target: str, resources: Resources) -> dict[str, object]:
-    """Return what the scalar formulas say of one row, under the table's names."""
+    """Return the scalar formulas' results for a row, by the table's names."""
     architecture = find_gpu(target).architecture
     found = occupancy(resources, architecture)
     limits = {limit.resource: limit.programs for limit in found.limits}
@@ -51,7 +51,7 @@ def by_hand(target: str, resources: Resources) -> dict[str, object]:
 @settings(max_examples=50)
 @given(st.lists(st.tuples(TARGETS, st.from_type(Resources)), min_size=1, max_size=20))
 def test_each_row_is_the_scalar_formulas(rows: list[tuple[str, Resources]]) -> None:
-    """Every added cell is what the formulas give for one kernel, and rows keep their order."""
+    """Every added cell equals the scalar formulas', in order."""
     points = [
         (
             target,
@@ -78,7 +78,7 @@ def test_each_row_is_the_scalar_formulas(rows: list[tuple[str, Resources]]) -> N
 
 
 def test_optional_columns_count_and_bring_their_limits() -> None:
-    """SGPRs, static shared memory and barriers count where they are given; a blank is none."""
+    """Optional columns count, with a limit of their own; blanks do not."""
     text = f"{HEADER},sgprs,static_shared,barriers\ngfx942,16,0,4,92,,\nsm_90,16,0,4,,20000,8\n"
     table = evaluate_points(read(text))
     assert table["programs_per_multiprocessor"].tolist() == [7, 8]
@@ -92,7 +92,7 @@ def test_optional_columns_count_and_bring_their_limits() -> None:
 
 
 def test_no_points_give_no_rows() -> None:
-    """A file with a header alone gives a table with every column and no row."""
+    """A file with only a header gives every column and no row."""
     table = evaluate_points(read(f"{HEADER},sgprs,num_ctas\n"))
     assert len(table) == 0
     added = {"programs_per_multiprocessor", "limiter", "limit_sgprs", "resident_clusters"}
@@ -100,7 +100,7 @@ def test_no_points_give_no_rows() -> None:
 
 
 def test_a_table_keeps_its_index() -> None:
-    """Rows are told apart by their place, even where the index repeats."""
+    """Rows are identified by position, even if the index repeats."""
     table = read(f"{HEADER}\nsm_90,32,16,8\ngfx942,64,16,8\n").set_axis([7, 7])
     found = evaluate_points(table)
     assert found.index.tolist() == [7, 7]
@@ -108,7 +108,7 @@ def test_a_table_keeps_its_index() -> None:
 
 
 def test_output_can_be_put_in_again() -> None:
-    """The calculator's own output gives the same output: its columns are made anew."""
+    """The calculator's output, as input, gives the same output."""
     points = io.StringIO(f"{HEADER},barriers\nsm_90,168,16,8,1\ngfx1201,97,0,4,0\nh100,300,1,1,1\n")
     once, twice = io.StringIO(), io.StringIO()
     calculate_points(points, "points.csv", once)
@@ -131,7 +131,7 @@ def test_output_can_be_put_in_again() -> None:
     ],
 )
 def test_forms_of_one_file(text: str) -> None:
-    """What editors and spreadsheets make of a file does not change its points."""
+    """Forms that editors and spreadsheets give a file do not change its points."""
     table = read(text)
     assert table.index.tolist() == [0]
     assert table["target"].str.strip().tolist() == ["sm_90"]
@@ -170,7 +170,7 @@ GOOD = "sm_90,32,16,8"
     ],
 )
 def test_errors_name_the_file_and_the_line(lines: list[str], message: str) -> None:
-    """A file that cannot be read is refused with its name, the first bad line and the reason."""
+    """An error has the file's name, the first bad line and the reason."""
     with pytest.raises(InputError) as raised:
         read("".join(f"{line}\n" for line in lines))
     assert str(raised.value).startswith(f"points.csv: {message}")
@@ -178,7 +178,7 @@ def test_errors_name_the_file_and_the_line(lines: list[str], message: str) -> No
 
 
 def test_a_bad_line_far_down_is_named() -> None:
-    """In a file that pandas reads in pieces the line is still the right one."""
+    """The line is right even if pandas reads the file in pieces."""
     rows = [GOOD] * 300_000
     rows[290_000] = "sm_90,thirty,16,8"
     with pytest.raises(InputError, match="line 290002: n_regs is thirty"):
@@ -186,28 +186,28 @@ def test_a_bad_line_far_down_is_named() -> None:
 
 
 def test_a_binary_file_is_refused() -> None:
-    """Bytes that are no text are told to be none."""
+    """Bytes that are not text are refused as such."""
     file = io.TextIOWrapper(io.BytesIO(b"\x7fELF\xff\xfe\x00\x80"), encoding="utf-8")
     with pytest.raises(InputError, match=r"points\.csv: expected a CSV file in UTF-8"):
         read_points(file, "points.csv")
 
 
 def test_an_unknown_target_of_a_table_is_refused() -> None:
-    """A table made without a file has no lines, and names the target alone."""
+    """For a table without a file the error names only the target."""
     table = pd.DataFrame({"target": ["sm_1"], "n_regs": [1], "shared": [1], "num_warps": [1]})
     with pytest.raises(InputError, match="No GPU is called 'sm_1'"):
         evaluate_points(table)
 
 
 def written(text: str, *, as_json: bool = False) -> str:
-    """Return what is written for a file of points."""
+    """Return the output for a file of points."""
     output = io.StringIO(newline="")
     calculate_points(io.StringIO(text, newline=""), "points.csv", output, as_json=as_json)
     return output.getvalue()
 
 
 def test_json_has_the_rows_of_the_csv() -> None:
-    """As JSON each row has the columns of the CSV; an empty cell is null."""
+    """JSON rows have the CSV's columns; an empty cell is null."""
     text = f"{HEADER},note\nsm_90,0,12320,8,=1+1\ngfx942,91,32,8,\n"
     rows = json.loads(written(text, as_json=True))
     assert [row["note"] for row in rows] == ["=1+1", None]
@@ -219,7 +219,7 @@ def test_json_has_the_rows_of_the_csv() -> None:
 
 
 def test_other_columns_are_no_formulas_in_a_spreadsheet() -> None:
-    """A text is quoted where it begins as a formula, and reading the output gives it back."""
+    """A text that looks like a formula is quoted, and read back unchanged."""
     first = written(f"{HEADER},note\nsm_90,32,0,8,=1+1\nsm_90,32,0,8,-a\n")
     assert ",'=1+1," in first
     assert ",'-a," in first

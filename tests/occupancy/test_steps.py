@@ -1,4 +1,4 @@
-"""The arithmetic of limits in words: one of a thing is singular."""
+"""The steps of limits in words use the singular for one."""
 
 import re
 
@@ -23,7 +23,7 @@ ONE_OF_MANY = re.compile(r"(?<![\d.])1 (?!KiB|us|B\b)[A-Za-z]+s\b(?! a )")
 def test_one_of_a_thing_is_singular(
     gpu: str, n_regs: int, num_warps: int, shared: int, num_ctas: int
 ) -> None:
-    """No page of an occupancy says "1 warps", "1 programs" or "1 clusters"."""
+    """A word that is counted once is singular."""
     clusters = num_ctas if gpu in {"h100", "b200"} else 1
     page = str(
         calculate_occupancy(

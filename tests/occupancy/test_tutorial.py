@@ -1,4 +1,4 @@
-"""The tutorial's formula is the one it prints, with the numbers that drivers report."""
+"""The tutorial's formula equals its printed code, with the drivers' numbers."""
 
 import pytest
 from hypothesis import example, given, settings
@@ -22,7 +22,7 @@ NVIDIA_MAX_SHARED_MEM = {
     "sm_120": 101376,
     "sm_121": 101376,
 }
-"""What CUDA's deviceQuery prints as the opt-in maximum of shared memory a block."""
+"""CUDA's opt-in maximum of shared memory per block, as deviceQuery prints it."""
 
 AMD_PROPERTIES = {
     "gfx908": (65536, 65536, 2560, 64),
@@ -39,13 +39,13 @@ AMD_PROPERTIES = {
     "gfx1201": (196608, 65536, 2048, 32),
     "gfx1250": (131072, 327680, 2048, 32),
 }
-"""Of HIP since 2025: max_num_regs, max_shared_mem, max_threads_per_sm, warpSize."""
+"""HIP's values since 2025: max_num_regs, max_shared_mem, max_threads_per_sm, warpSize."""
 
 MAX_NUM_REGS_UNTIL_ROCM_6_3 = 65536
 
 
 def as_printed(name: str, rocm: Rocm, n_regs: int, num_warps: int, size_smem: int) -> int:
-    """Return the `occupancy` of python/tutorials/02-fused-softmax.py, in its own names."""
+    """Return the `occupancy` in python/tutorials/02-fused-softmax.py, in its own names."""
     if name.startswith("gfx"):
         max_num_regs, max_shared_mem, max_threads_per_sm, warp_size = AMD_PROPERTIES[name]
         num_gprs = MAX_NUM_REGS_UNTIL_ROCM_6_3 if rocm is Rocm.OLD else max_num_regs
@@ -71,7 +71,7 @@ CASES = [
 @example(("sm_90", Rocm.CURRENT), Resources(32, 8, 12320))
 @example(("gfx908", Rocm.OLD), Resources(20, 1, 32))
 def test_equals_the_printed_formula(case: tuple[str, Rocm], resources: Resources) -> None:
-    """The programs are those that the tutorial's own lines give; None where they divide by zero."""
+    """Programs equal the tutorial's own code; None if it divides by zero."""
     name, rocm = case
     found = tutorial_occupancy(resources, architectures()[name], rocm).programs_per_multiprocessor
     if resources.n_regs == 0 or resources.shared == 0:
@@ -97,5 +97,5 @@ def test_equals_the_printed_formula(case: tuple[str, Rocm], resources: Resources
 def test_old_rocm_is_not_asked_for_gpus_that_it_did_not_know(
     target: str, known: tuple[Rocm, ...]
 ) -> None:
-    """ROCm up to 6.3 knew neither gfx950 nor gfx12, and no ROCm speaks of NVIDIA's GPUs."""
+    """ROCm up to 6.3 lacks gfx950 and gfx12, and every ROCm NVIDIA."""
     assert known_to(architectures()[target]) == known

@@ -1,4 +1,4 @@
-"""Where an operator runs: on a GPU, or on tensors of the CPU that pass for a GPU's."""
+"""Runs operators on a GPU, or on CPU tensors that pass for a GPU's."""
 
 import ctypes
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ from occupancy_lab.values import Problem
 
 
 def matrix_at(pointer: int, problem: Problem, rows: Rows) -> Tensor:
-    """Return the matrix that lies at an address of the CPU's memory."""
+    """Return the matrix at an address of the CPU's memory."""
     elements = (problem.rows - 1) * rows.stride + problem.cols
     memory = (ctypes.c_char * (elements * problem.item_bytes)).from_address(pointer)
     flat = torch.frombuffer(memory, dtype=getattr(torch, problem.dtype))
@@ -57,7 +57,7 @@ class CpuLaunches:
 
 @pytest.fixture
 def cpu_launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[CpuLaunches]:
-    """Have tensors of the CPU pass for those of cuda:0, with launches that torch computes."""
+    """Let CPU tensors pass for those on cuda:0, with launches computed by torch."""
     launches = CpuLaunches()
     monkeypatch.setattr(operator, "launcher", launches.launcher)
     monkeypatch.setattr(torch.Tensor, "get_device", lambda _: 0)
@@ -72,7 +72,7 @@ def cpu_launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[CpuLaunches]:
 def default_choice(
     kernels: tuple[str, ...], problem: Problem, matrices: tuple[Rows, ...], gpu: Gpu
 ) -> Choice:
-    """Return the default of a kernel that takes any row, so that nothing is compiled to choose."""
+    """Return the default of a kernel that takes any row, without compiling."""
     name = kernels[0] if len(kernels) == 1 else "softmax_loop"
     name = "softmax_row" if name == "softmax_loop" and problem.cols <= 4096 else name
     kernel = planning.as_laid_out(load_kernel(name), matrices, wide=False)
@@ -82,7 +82,7 @@ def default_choice(
 
 
 def forget() -> None:
-    """Forget every launch that is remembered."""
+    """Forget all remembered launches."""
     operator._launcher.cache_clear()
     planning.launcher.cache_clear()
 

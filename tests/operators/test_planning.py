@@ -1,4 +1,4 @@
-"""What is launched is what is predicted the fastest, found without a launch and remembered."""
+"""The launch predicted to be fastest is found without launching, and remembered."""
 
 # A @triton.jit function's arguments have no Python types, and this one uses none.
 # ruff: noqa: ANN001, ANN202, ARG001, N803, PLR0913, PLR0917
@@ -30,13 +30,13 @@ FEW = ("softmax_row", "softmax_loop")
 
 
 def dense(problem: Problem, inputs: int = 1) -> tuple[Rows, ...]:
-    """Return the output and *inputs* matrices without gaps."""
+    """Return the output and *inputs* dense matrices."""
     return (Rows(problem.cols),) * (1 + inputs)
 
 
 @pytest.fixture
 def compiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Return a list that gets 0 each time that compiles are asked for, and how many there are."""
+    """Return a list that grows by 0 per request to compile, and by the compiles."""
     counts: list[int] = []
     compile_here = planning.compile_runs
 
@@ -56,7 +56,7 @@ def compiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 @pytest.mark.parametrize(("rows", "cols"), [(4096, 67), (1, 5000), (65_536, 64)])
 def test_the_choice_is_tunes(rows: int, cols: int) -> None:
-    """A dense matrix of typical rows is launched as `tune` predicts to be best of the kernels."""
+    """A dense matrix is launched as `tune` predicts to be best."""
     problem = Problem(rows, cols)
     found = choose(FORWARD, problem, dense(problem), H200)
     best = tune(cols, rows=rows, kernel=FORWARD, gpu="h200").best_predicted
@@ -65,7 +65,7 @@ def test_the_choice_is_tunes(rows: int, cols: int) -> None:
 
 
 def test_another_number_of_rows_compiles_nothing(compiles: list[int]) -> None:
-    """Of 200 numbers of rows none but the first of its kind compiles anything."""
+    """Of 200 numbers of rows only the first of each kind compiles."""
     first = Problem(4096, 300, "float16"), Problem(4097, 300, "float16"), Problem(1, 300, "float16")
     for problem in first:
         choose(FEW, problem, dense(problem), H200)
@@ -80,7 +80,7 @@ def test_another_number_of_rows_compiles_nothing(compiles: list[int]) -> None:
 def test_a_new_process_compiles_nothing(
     monkeypatch: pytest.MonkeyPatch, compiles: list[int]
 ) -> None:
-    """What the memory has forgotten is in the store, what is counted of it too."""
+    """A new process finds compiled results and counts in the store."""
     problem = Problem(77, 300, "float16")
     found = choose(FEW, problem, dense(problem), H200)
     planning._candidates.cache_clear()
@@ -92,7 +92,7 @@ def test_a_new_process_compiles_nothing(
 
 
 def test_a_kernel_is_compiled_as_it_is_launched() -> None:
-    """Strides, alignment and wide offsets reach the compiler as the real tensors would."""
+    """Strides, alignment and wide offsets reach the compiler."""
     problem, config = Problem(64, 256, "float16"), Config(256, 4, 1)
     row = load_kernel("softmax_row")
     kernel = as_laid_out(row, (Rows(256), Rows(1000, aligned=False)), wide=True)
@@ -112,13 +112,13 @@ def test_a_kernel_is_compiled_as_it_is_launched() -> None:
     ("rows", "typical"), [(1, 1), (2, 3), (3, 3), (15, 9), (16, 16), (17, 17), (31, 17), (48, 32)]
 )
 def test_rows_that_compile_alike_share_candidates(rows: int, typical: int) -> None:
-    """A number of rows stands for those of its size that Triton compiles alike."""
+    """Numbers of rows that compile to the same binary share a typical number."""
     assert planning._typical_rows(rows) == typical
 
 
 def test_long_rows_have_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row of more elements than any program holds is launched in blocks, forth and back."""
-    # Following so many blocks takes long where a warp does much of each.
+    """A row longer than any program is launched in blocks, forward and backward."""
+    # Following so many blocks takes long if a warp does much of each.
     monkeypatch.setattr(planning, "_compiles_soon", lambda task: task.matrix.config.num_warps >= 8)
     planning._candidates.cache_clear()
     problem = Problem(3, 1_100_001, "bfloat16")
@@ -131,7 +131,7 @@ def test_long_rows_have_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_has_no_time_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel that cannot be counted is left out, and where none can, that is the refusal."""
+    """A kernel without counts is left out; if none has counts, that is the error."""
     problem, counted = Problem(64, 300, "float16"), planning.with_counts
     assert choose(FEW, problem, dense(problem), H200).kernel.name == "softmax_row"
 
@@ -153,7 +153,7 @@ def test_what_has_no_time_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_grid_that_no_launch_takes_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows of which there are more than a grid has programs leave out a kernel of one a row."""
+    """With more rows than a grid may have, kernels with one program per row are left out."""
     monkeypatch.setattr(planning, "GRID_LIMITS", (5000, 1, 1))
     few, many = Problem(4992, 300), Problem(5008, 300)
     rows, either = ("softmax_row",), ("softmax_row", "softmax")
@@ -164,7 +164,7 @@ def test_a_grid_that_no_launch_takes_is_not_chosen(monkeypatch: pytest.MonkeyPat
 
 
 def here(monkeypatch: pytest.MonkeyPatch, *keys: str) -> None:
-    """Make *keys* the GPUs of this machine."""
+    """Simulate a machine with the GPUs *keys*."""
     gpus = [find_gpu(key) for key in keys]
     present = [PresentGpu(gpu, gpu.title, {}, place, gpu) for place, gpu in enumerate(gpus)]
     monkeypatch.setattr(planning, "present_gpus", lambda: tuple(present))
@@ -173,7 +173,7 @@ def here(monkeypatch: pytest.MonkeyPatch, *keys: str) -> None:
 
 
 def test_a_gpu_that_is_not_known_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A device that no table and no driver describes is refused by its name."""
+    """An unknown device is refused by name."""
     here(monkeypatch, "h200", "h100")
     assert planning._gpu(1).key == "h100"
     with pytest.raises(InputError, match="nothing is known of GPU 2"):
@@ -184,7 +184,7 @@ def test_a_gpu_that_is_not_known_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_new_shape_in_a_capture_is_refused(
     monkeypatch: pytest.MonkeyPatch, compiles: list[int]
 ) -> None:
-    """While a graph is captured a shape that was launched before is found, and no other."""
+    """During a capture only shapes that were launched before are accepted."""
     here(monkeypatch, "h200")
     loaded: list[Any] = []
 
@@ -218,12 +218,12 @@ class Compiled:
         self.launched.append(arguments)
 
     def launch_metadata(self, grid: tuple[int, ...], stream: int, *_arguments: Any) -> str:
-        """Say what a hook is told."""
+        """Return what a hook gets."""
         return f"{grid} on {stream}"
 
 
 def test_a_launch_is_what_triton_makes_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A launch passes what `JITFunction.run` does: grid, stream, hooks, tensors, numbers."""
+    """A launch passes the same arguments as `JITFunction.run`."""
     compiled = Compiled()
     launch = planning._direct(compiled, 12, (781, True))
     launch(7, 1600, 3200)
@@ -243,7 +243,7 @@ def test_a_launch_is_what_triton_makes_of_it(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_loaded_kernel_is_given_every_parameter(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """Addresses and what follows them are the function's parameters, in their order."""
+    """Addresses and numbers are the function's parameters, in order."""
     compiled = Compiled()
     kernel = load_kernel(name)
     problem = Problem(64, 300)
@@ -269,7 +269,7 @@ def test_a_loaded_kernel_is_given_every_parameter(
 
 
 def test_a_workspace_is_passed_after_the_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel that needs a workspace gets its address third, as large as its programs ask for."""
+    """The workspace's address comes third, with the needed size."""
     compiled = Compiled()
 
     def passed(y: torch.Tensor, x: torch.Tensor, counters: torch.Tensor) -> tuple[Any, ...]:
@@ -308,7 +308,7 @@ def test_a_workspace_is_passed_after_the_matrices(monkeypatch: pytest.MonkeyPatc
 def test_rows_that_lie_otherwise_leave_a_kernel_out(
     monkeypatch: pytest.MonkeyPatch, matrices: tuple[Rows, ...], *, takes: bool
 ) -> None:
-    """A kernel with `rows_alike` takes aligned rows that lie equally far apart modulo 16 B."""
+    """`rows_alike` requires aligned rows with equal distances modulo 16 B."""
     found = {"softmax_row": dataclasses.replace(load_kernel("softmax_row"), rows_alike=True)}
     monkeypatch.setattr(planning, "load_kernel", lambda name: found.get(name) or load_kernel(name))
     planning._candidates.cache_clear()
@@ -316,7 +316,7 @@ def test_rows_that_lie_otherwise_leave_a_kernel_out(
     if takes:
         assert choose(("softmax_row",), problem, matrices, H200).kernel.rows_alike
     else:
-        with pytest.raises(InputError, match="no kernel takes rows that lie so"):
+        with pytest.raises(InputError, match="no kernel takes rows with these strides"):
             choose(("softmax_row",), problem, matrices, H200)
         assert choose(FEW, problem, matrices, H200).kernel.name == "softmax_loop"
     planning._candidates.cache_clear()
@@ -325,7 +325,7 @@ def test_rows_that_lie_otherwise_leave_a_kernel_out(
 def test_programs_that_cannot_wait_for_each_other_are_not_chosen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A launch of which fewer programs fit than wait for each other is never the choice."""
+    """A launch whose waiting programs do not fit is never chosen."""
     waiting = dataclasses.replace(
         load_kernel("softmax_row"), together=lambda problem, _config: 1000 * problem.rows
     )
@@ -341,7 +341,7 @@ def test_programs_that_cannot_wait_for_each_other_are_not_chosen(
 def test_a_configuration_that_other_rows_refuse_is_not_chosen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What a kernel's `constexprs` refuse of a number of rows is left out for these rows alone."""
+    """`constexprs` may reject a configuration for some numbers of rows."""
     loop = load_kernel("softmax_loop")
 
     def constexprs(problem: Problem, config: Config) -> dict[str, Any]:

@@ -28,12 +28,12 @@ Place = Callable[[Tensor], Tensor]
 
 
 def random(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
-    """Return normally distributed elements, the same in every run."""
+    """Return normally distributed elements, always the same ones."""
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
 def check(y: Tensor, x: Tensor, dim: int = -1) -> None:
-    """Hold *y* to torch's softmax of *x* in float64, its dtype and its strides."""
+    """Compare *y* with torch's softmax of *x* in float64, in dtype and strides too."""
     check_softmax(y.cpu(), x.cpu(), dim=dim)
     assert y.stride() == torch.softmax(x.cpu(), dim).stride()
 
@@ -44,7 +44,7 @@ SHAPES = [(5,), (1,), (3, 7), (1, 300), (9, 1), (2, 3, 50), (2, 3, 4, 64), (1, 1
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_any_dim_of_any_shape(place: Place, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    """1 to 4 dimensions, each of them from either end, give torch's values and strides."""
+    """Each dimension of 1 to 4 gives torch's values and strides."""
     x = place(random(*shape, dtype=dtype))
     for dim in range(-len(shape), len(shape)):
         check(softmax(x, dim), x, dim)
@@ -69,7 +69,7 @@ LAYOUTS: dict[str, Callable[[], Tensor]] = {
 
 @pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 3), (2, 0, 4), (0, 0)])
 def test_empty_tensors(place: Place, shape: tuple[int, ...]) -> None:
-    """A tensor without elements gives one of its shape, and a gradient of its shape."""
+    """An empty tensor gives one of its shape, and a gradient of its shape."""
     x = place(torch.empty(shape)).requires_grad_()
     for dim in range(len(shape)):
         y = softmax(x, dim)
@@ -79,7 +79,7 @@ def test_empty_tensors(place: Place, shape: tuple[int, ...]) -> None:
 
 
 def test_a_single_number(place: Place) -> None:
-    """A tensor without dimensions gives 1, and NaN for what has no softmax."""
+    """A tensor without dimensions gives 1, or NaN for infinities and NaN."""
     for number in (3.0, INF, NAN):
         x = place(torch.tensor(number))
         for dim in (0, -1):
@@ -87,7 +87,7 @@ def test_a_single_number(place: Place) -> None:
 
 
 def test_special_values(place: Place) -> None:
-    """Rows of -inf, with inf and with NaN give NaN where torch does."""
+    """Rows with -inf, inf and NaN give NaN where torch does."""
     x = place(
         torch.tensor(
             [
@@ -106,7 +106,7 @@ def test_special_values(place: Place) -> None:
 @settings(max_examples=60)
 @given(st.data())
 def test_any_view(data: st.DataObject) -> None:
-    """Whatever permutation, slice and expansion a tensor is a view by, the strides are found."""
+    """Any permutation, slice and expansion works."""
     sizes = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=4))
     whole = random(*(3 * size for size in sizes))
     steps = [
@@ -124,7 +124,7 @@ def test_any_view(data: st.DataObject) -> None:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("layout", ["dense", *LAYOUTS])
 def test_gradients_are_torchs(place: Place, layout: str, dtype: torch.dtype) -> None:
-    """The gradient is torch's in float64 of the same x, along every dimension."""
+    """The gradient equals torch's in float64, along every dimension."""
     made = LAYOUTS.get(layout, lambda: random(6, 257))().to(dtype)
     for dim in range(made.dim()):
         x = place(made).detach().requires_grad_()
@@ -139,7 +139,7 @@ def test_gradients_are_torchs(place: Place, layout: str, dtype: torch.dtype) -> 
 
 
 def test_second_derivatives_are_torchs(place: Place) -> None:
-    """A gradient can be derived once more."""
+    """A gradient can be differentiated again."""
 
     def second(function: Callable[[Tensor], Tensor], x: Tensor, v: Tensor) -> Tensor:
         (first,) = torch.autograd.grad((function(x) * v).sum(), x, create_graph=True)
@@ -156,7 +156,7 @@ def test_second_derivatives_are_torchs(place: Place) -> None:
 
 
 def test_no_graph_where_none_is_asked_for(place: Place) -> None:
-    """Without gradients, and under no_grad, the result has none; else it has one."""
+    """The result has a graph only if gradients are enabled and needed."""
     x = place(random(3, 9))
     assert not softmax(x).requires_grad
     x.requires_grad_()
@@ -167,7 +167,7 @@ def test_no_graph_where_none_is_asked_for(place: Place) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's own
 def test_forward_derivatives_are_torchs(place: Place) -> None:
-    """A dual number is not taken for a plain one, whose derivative would be lost."""
+    """Dual numbers keep their derivative."""
     x, v = place(random(3, 9)), place(random(3, 9, seed=1))
     with torch.autograd.forward_ad.dual_level():
         dual = torch.autograd.forward_ad.make_dual(x, v)
@@ -191,21 +191,21 @@ def test_forward_derivatives_are_torchs(place: Place) -> None:
     ],
 )
 def test_what_is_no_tensor_of_a_gpu_is_refused(x: Any, words: str) -> None:
-    """What cannot be launched on is refused in one sentence."""
+    """Unsupported tensors are refused in one sentence."""
     with pytest.raises(InputError, match=words):
         softmax(x)
 
 
 @pytest.mark.parametrize("dim", [2, -3, 100, "0", 0.5, [1], (0, 1), {}])
 def test_a_dim_that_there_is_not_is_refused(place: Place, dim: Any) -> None:
-    """A dim out of range, or that is no whole number, is refused in one sentence."""
+    """An invalid dim is refused in one sentence."""
     x = place(random(3, 4))
     with pytest.raises(InputError, match="dim is"):
         softmax(x, dim)
 
 
 def test_kernels_and_rows_that_are_asked_for(cpu_launches: Any) -> None:
-    """The forward kernels get x as rows where it lies, and the backward kernel y and dy."""
+    """Forward kernels get x without a copy, backward ones y and dy."""
     x = random(4, 5, 400)[:, :, 1:301].requires_grad_()
     y = softmax(x)
     y.backward(random(4, 5, 300))
@@ -216,7 +216,7 @@ def test_kernels_and_rows_that_are_asked_for(cpu_launches: Any) -> None:
 
 
 def test_a_second_call_asks_for_nothing(cpu_launches: Any) -> None:
-    """A launch is remembered by shape, strides, dtype and alignment, and by nothing else."""
+    """A launch is remembered by shape, strides, dtype and alignment."""
     x = random(4, 5, 300)
     for one in (x, x + 1, x.clone()):
         check(softmax(one), one)
@@ -228,7 +228,7 @@ def test_a_second_call_asks_for_nothing(cpu_launches: Any) -> None:
 
 
 def test_fake_tensors_take_the_operator() -> None:
-    """A FakeTensor of a GPU gives one of torch's shape, dtype and strides, where none is here."""
+    """A FakeTensor gives torch's shape, dtype and strides."""
     with FakeTensorMode():
         x = torch.empty(4, 3, 50, dtype=torch.float16, device="cuda").transpose(0, 1)
         y = softmax(x, 1)
@@ -242,7 +242,7 @@ def test_fake_tensors_take_the_operator() -> None:
 
 
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the operator compute with torch on the CPU, for what looks at the operator alone."""
+    """Make the operator compute with torch on the CPU."""
 
     def launched(kernels: tuple[str, ...], dim: int, *tensors: Tensor) -> Tensor:
         if kernels == operator.BACKWARD:
@@ -256,7 +256,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def operator_place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Return the device on which torch's own tools look at the operator."""
+    """Return the device for torch's own checks of the operator."""
     if request.param == "cpu":
         plain(monkeypatch)
     return str(request.param)
@@ -264,7 +264,7 @@ def operator_place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("dim", [0, 1, -1])
 def test_operator_passes_opcheck(operator_place: str, dim: int) -> None:
-    """Torch's own check of schema, fake implementation, autograd and dynamic shapes is content."""
+    """Torch's opcheck accepts schema, fake, autograd and dynamic shapes."""
     x = random(6, 50).to(operator_place)
     torch.library.opcheck(operator._operator, (x, dim))
     torch.library.opcheck(operator._operator, (x.clone().requires_grad_(), dim))
@@ -275,7 +275,7 @@ def test_operator_passes_opcheck(operator_place: str, dim: int) -> None:
 @pytest.mark.filterwarnings("ignore:::torch")  # inductor's own, of TensorFloat32 among others
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_torch_compile_sees_one_operator(operator_place: str, *, dynamic: bool) -> None:
-    """torch.compile(fullgraph=True) takes a function around it, with its gradient, as a whole."""
+    """torch.compile(fullgraph=True) compiles a function with it and its gradient."""
     backend = "inductor" if operator_place == "cuda" else "aot_eager"
 
     @torch.compile(fullgraph=True, dynamic=dynamic, backend=backend)
@@ -294,7 +294,7 @@ def test_torch_compile_sees_one_operator(operator_place: str, *, dynamic: bool) 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's own
 def test_function_transforms(operator_place: str) -> None:
-    """torch.func's grad and vmap give what they give of torch.softmax."""
+    """torch.func's grad and vmap give torch.softmax's results."""
     x = random(4, 50).to(operator_place)
     for transform in (torch.func.grad, torch.func.jacfwd):
         found = transform(lambda one: softmax(one)[2, 3])(x)
@@ -315,11 +315,11 @@ LONG = [(4096, 781), (512, 4096), (64, 50257), (16, 131072), (2, 1048576), (1, 3
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", LONG, ids=str)
 def test_error_is_about_torchs(shape: tuple[int, int], dtype: torch.dtype) -> None:
-    """The error against float64 is torch.softmax's; few rows differ by chance."""
+    """The error against float64 is about torch.softmax's."""
     x = random(*shape, dtype=dtype).cuda()
     own, torchs = norm_error(softmax(x), x), norm_error(torch.softmax(x, -1), x)
     print(f"{shape} {dtype}: error {own:.3g}, torch's {torchs:.3g}")
-    # Two results that are rounded apart differ by chance in their last digits, and the results of a
+    # The last digits of two separately rounded results differ by chance, and the results of a
     # row share the rounding of its sum.
     assert own <= (1.03 if shape[0] > 100 else 1.5) * torchs
 
@@ -328,7 +328,7 @@ def test_error_is_about_torchs(shape: tuple[int, int], dtype: torch.dtype) -> No
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", LONG, ids=str)
 def test_gradients_of_long_rows(shape: tuple[int, int], dtype: torch.dtype) -> None:
-    """The gradient of rows of any length is as near to float64's as torch's."""
+    """Gradients of rows of any length are as accurate as torch's."""
     x = random(*shape, dtype=dtype).cuda().requires_grad_()
     dy = random(*shape, dtype=dtype, seed=1).cuda()
     y = softmax(x)
@@ -349,7 +349,7 @@ def test_gradients_of_long_rows(shape: tuple[int, int], dtype: torch.dtype) -> N
 def test_each_kernel_is_launched(
     monkeypatch: pytest.MonkeyPatch, kernel: str, dtype: torch.dtype
 ) -> None:
-    """Every candidate gives torch's softmax, on rows that lie in any way it takes."""
+    """Every candidate gives torch's softmax, on every layout that it takes."""
     monkeypatch.setattr(operator, "FORWARD", (kernel,))
     padded = random(64, 792, dtype=dtype)
     apart = padded[:, :784] if own_kernel(kernel).rows_alike else padded[:, 3:784]
@@ -391,7 +391,7 @@ def test_a_cuda_graph_replays_it() -> None:
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")
 def test_a_new_shape_in_a_capture_is_refused() -> None:
-    """A shape that nobody launched before says what to do, and the capture can be ended."""
+    """A new shape in a capture is refused with advice, and the capture can end."""
     x = torch.randn(61, 773, device="cuda")
     graph = torch.cuda.CUDAGraph()
     refused = pytest.raises(InputError, match=r"call it once .* before the capture")
@@ -404,7 +404,7 @@ def test_a_new_shape_in_a_capture_is_refused() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("shape", [(256, 4096), (16, 131072), (4, 1048576)], ids=str)
 def test_two_streams_at_once(shape: tuple[int, int]) -> None:
-    """Launches that overlap on two streams, from two threads, do not disturb each other."""
+    """Overlapping launches from two threads do not disturb each other."""
     inputs = [random(*shape, seed=seed).cuda() for seed in range(2)]
     softmax(inputs[0])
     torch.cuda.synchronize()
@@ -428,7 +428,7 @@ def test_two_streams_at_once(shape: tuple[int, int]) -> None:
 
 @pytest.mark.gpu
 def test_another_gpu_than_the_current() -> None:
-    """A tensor of the second GPU is worked on there, while the first is current."""
+    """A tensor of the second GPU is processed there."""
     if torch.cuda.device_count() < 2:
         pytest.skip("one GPU")
     x = torch.randn(64, 781, device="cuda:1")

@@ -1,4 +1,4 @@
-"""The reader of tables: CSV and JSON hold the same rows, and what is wrong has a place."""
+"""Reading tables: CSV and JSON have the same rows, and errors name a place."""
 
 import contextlib
 import json
@@ -34,13 +34,13 @@ ROWS = st.lists(
 @given(rows=ROWS)
 @example(rows=[{"kernel": "=k", "reason": "a\r\nb", "n_regs": 1, "occupancy": 0.5}])
 def test_csv_and_json_hold_the_same_rows(rows: list[dict[str, Any]]) -> None:
-    """Rows are read as they were from the CSV and from the JSON that is written of them."""
+    """Rows written as CSV or JSON are read back unchanged."""
     for form in ("csv", "json"):
         assert read_text(FORMS[form]([*rows[0]], rows), "rows").rows == rows
 
 
 def test_other_columns_hold_what_their_cells_do() -> None:
-    """A column of a kernel's own is of numbers or flags where all of its cells are."""
+    """A kernel's own column is numeric or a flag if all its cells are."""
     text = "kernel,BLOCK,EVEN,MODE,rows\nk,64,True,a,x\nk,,,1,\n"
     assert read_text(text, "rows").rows == [
         {"kernel": "k", "BLOCK": 64, "EVEN": True, "MODE": "a", "rows": "x"},
@@ -66,7 +66,7 @@ def test_other_columns_hold_what_their_cells_do() -> None:
     ],
 )
 def test_strange_cells_are_named(column: str, cell: str, expected: str) -> None:
-    """A cell that its column cannot hold is an error with the file, its place and the column."""
+    """A cell with an invalid value is an error with the file, the place and the column."""
     forms = {"line 3": f"{column}\n\n{cell}\n", "row 2": json.dumps([{}, {column: cell}])}
     for place, text in forms.items():
         with pytest.raises(InputError, match=re.escape(f"rows, {place}: {column} is {expected}")):
@@ -74,7 +74,7 @@ def test_strange_cells_are_named(column: str, cell: str, expected: str) -> None:
 
 
 def test_values_of_json_are_checked() -> None:
-    """A value of JSON that its column cannot hold is an error too, and NaN is not known."""
+    """An invalid value in JSON is an error too, and NaN is unknown."""
     for value, shown in (("true", "True"), ("-1", "-1"), ("1.5", "1.5"), ("1e999", "inf")):
         with pytest.raises(InputError, match=f"row 1: n_regs is '{shown}'; a whole number"):
             read_text(f'[{{"n_regs": {value}}}]', "rows")
@@ -102,20 +102,20 @@ def test_values_of_json_are_checked() -> None:
     ],
 )
 def test_what_is_no_table_is_refused(text: str, words: str) -> None:
-    """What is neither a table of CSV nor a list of rows in JSON is refused with one sentence."""
+    """Anything but a CSV table or a JSON list of rows is refused in one sentence."""
     with pytest.raises(InputError, match=f"rows'?,? {words}"):
         read_text(text, "rows")
 
 
 @pytest.mark.parametrize("text", ["", "9" * 5000, '{"a": 1}', "kernel,n_regs\n"])
 def test_a_table_may_have_no_rows(text: str) -> None:
-    """An empty file, a header alone and a document without rows hold none."""
+    """An empty file, a lone header and a document without rows have no rows."""
     assert read_text(text, "rows").rows == []
 
 
 @pytest.mark.parametrize("what", ["a missing file", "a folder", "bytes", *HOSTILE])
 def test_what_is_no_file_is_refused(tmp_path: Path, what: str) -> None:
-    """A file that is not there or no text is an error, and a pipe or a device is not waited for."""
+    """A missing file or binary content is an error; pipes and devices are not read."""
     path = tmp_path / "rows.csv"
     if what == "a folder":
         path.mkdir()
@@ -129,7 +129,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path, what: str) -> None:
 
 @given(st.binary(max_size=200) | st.text(st.sampled_from('gpu,us\n\r"\0[]{}'), max_size=60))
 def test_any_file_is_a_table_or_an_error(tmp_path_factory: Factory, content: bytes | str) -> None:
-    """Whatever a file holds, it is read or refused as input."""
+    """Any file is read, or refused with InputError."""
     path = tmp_path_factory.getbasetemp() / "any.csv"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with contextlib.suppress(InputError):

@@ -1,4 +1,4 @@
-"""What brings most to kernels of a trace is what `explain` says of them, as far as time goes."""
+"""The best changes for a trace's kernels are those that `explain` finds, within a time limit."""
 
 import dataclasses
 from pathlib import Path
@@ -47,13 +47,13 @@ def traced(*names: str) -> Traced:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return the list of the kernels that are tried, each of which has the same action."""
+    """Return the list of tried kernels, each of which has the same action."""
     monkeypatch.setattr(actions, "best_action", lambda _case: ACTION)
     return []
 
 
 def trying(asked: list[str], failing: str = "") -> Any:
-    """Return what notes in *asked* the kernels that are tried."""
+    """Return a `case_of` that adds the tried kernels to *asked*."""
 
     def case_of(kernel: Any) -> Any:
         asked.append(kernel.kernel)
@@ -65,7 +65,7 @@ def trying(asked: list[str], failing: str = "") -> Any:
 
 
 def test_those_that_lose_most_are_tried(asked: list[str]) -> None:
-    """They are as many as asked for; what fails has no action, and the next has its own."""
+    """As many as asked for are tried; one that fails has no action, the next has its own."""
     found = with_actions(traced(*"abcd"), trying(asked, "b"), Effort(60, 3))
     assert asked == ["a", "b", "c"]
     assert [one.action is not None for one in found.kernels] == [True, False, True, False]
@@ -79,7 +79,7 @@ def test_those_that_lose_most_are_tried(asked: list[str]) -> None:
 
 
 def test_nothing_is_tried_unasked_nor_where_nothing_is_lost(asked: list[str]) -> None:
-    """Without seconds nothing is compiled, and what takes its least time is left alone."""
+    """Nothing is compiled with 0 seconds or without lost time."""
     assert with_actions(traced("a"), trying(asked), Effort()) == traced("a")
     least = worked().speed_of_light.us
     idle = traced_kernel("idle", (dataclasses.replace(GRID, us=least),))
@@ -97,7 +97,7 @@ def test_nothing_is_tried_unasked_nor_where_nothing_is_lost(asked: list[str]) ->
 def test_what_loses_little_is_said_not_to_be_tried(
     asked: list[str], launches: tuple[int, ...], said: str
 ) -> None:
-    """Of the kernels that lose most the page has a word on each."""
+    """The page says which kernels lose too little to be tried."""
     most, *others = (dataclasses.replace(GRID, launches=one) for one in launches)
     names = [f"little{number}" for number in range(len(others))]
     little = [traced_kernel(name, (grid,)) for name, grid in zip(names, others, strict=True)]
@@ -111,7 +111,7 @@ def test_what_loses_little_is_said_not_to_be_tried(
 def test_where_time_is_over_the_page_names_what_was_not_tried(
     asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel that is begun is done, and no further one is begun."""
+    """A begun kernel is finished, and later ones are named as untried."""
     clock = iter((0.0, 1.0, 31.0, 32.0))
     monkeypatch.setattr(actions.time, "monotonic", lambda: next(clock))
     found = with_actions(traced(*"abc"), trying(asked), Effort(30))
@@ -123,7 +123,7 @@ def test_where_time_is_over_the_page_names_what_was_not_tried(
 
 
 def test_an_interrupt_leaves_the_rest(asked: list[str]) -> None:
-    """What was tried until then is told, and so is the trace."""
+    """After an interrupt the page has the trace and the actions so far."""
 
     def case_of(kernel: Any) -> Any:
         if kernel.kernel == "b":
@@ -136,7 +136,7 @@ def test_an_interrupt_leaves_the_rest(asked: list[str]) -> None:
 
 
 def test_a_page_and_a_report_say_what_brings_most(asked: list[str]) -> None:
-    """The answer has the change that saves most, the table each, and JSON both numbers."""
+    """The answer has the best change, the table each kernel's, JSON the numbers."""
     found = with_actions(traced("a", "b"), trying(asked), Effort(60, 1))
     page = write_trace(found, None)
     saved = duration(0.75 * TOTAL_US)
@@ -175,7 +175,7 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 def test_a_dry_run_says_what_explain_says(tmp_path: Path) -> None:
-    """The action of a kernel is the first sentence of its launch's explanation."""
+    """A kernel's action is the first sentence of its launch's explanation."""
     path = tmp_path / "train.py"
     path.write_text(PROGRAM, encoding="utf-8")
     found = dry_trace(["python", str(path)], gpu="h100", effort=Effort(600))
@@ -191,7 +191,7 @@ X = tensor((N,), "float32")
 
 
 def from_source(n: int, **options: Any) -> Any:
-    """Return what Triton compiles of the kernel's source."""
+    """Return the kernel compiled from its source."""
     function = launched_kernels.tuned_add.fn.fn
     keywords = {"EVEN": False, "BLOCK": 512, **options}
     with offline(H100.target):
@@ -201,7 +201,7 @@ def from_source(n: int, **options: Any) -> Any:
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{"num_warps": 8}, {"num_stages": 1}, {"maxnreg": 32}])
 def test_other_options_give_the_binary_of_the_source(options: dict[str, int]) -> None:
-    """The cubin is the same to the byte."""
+    """TTIR with other options compiles to the same cubin as the source."""
     ttir = from_source(N - 8).asm["ttir"]
     with offline(H100.target):
         again = _warm_up(ttir, {}, grid=(1,), **options)
@@ -211,7 +211,7 @@ def test_other_options_give_the_binary_of_the_source(options: dict[str, int]) ->
 @pytest.mark.slow
 @pytest.mark.parametrize(("noted_n", "n"), [(N - 8, N), (N, N - 8)])
 def test_another_number_gives_the_binary_of_the_source(noted_n: int, n: int) -> None:
-    """That 16 divides it is marked in the text as Triton marks it, or the mark is taken away."""
+    """An argument that 16 divides, or not, is marked in TTIR as by Triton."""
     before, after = from_source(noted_n), from_source(n)
     noted = {"x_ptr": Pointer("float32", 4 * N), "y_ptr": Pointer("float32", 4 * N), "n": noted_n}
     with offline(H100.target):
@@ -221,7 +221,7 @@ def test_another_number_gives_the_binary_of_the_source(noted_n: int, n: int) -> 
 
 @pytest.mark.slow
 def test_what_an_autotuner_timed_is_not_proposed() -> None:
-    """It measured that configuration and took another; of another kernel that says nothing."""
+    """Configurations that the autotuner measured are not proposed."""
     x = tensor((8192, 4096), "float16")
     lab = dry_run(launched_kernels.transpose, "h100")
     (case,) = lab[(128, 64)](x, x, 8192, 4096, BLOCK=64).cases

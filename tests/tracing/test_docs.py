@@ -26,7 +26,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def printed(command: str) -> str:
-    """Return what a command prints, which succeeds and says nothing of errors."""
+    """Return the output of a command, which succeeds and prints no errors."""
     tool, *words = shlex.split(command)
     assert tool == "occupancy-lab"
     done = in_process.run(*words, CUDA_VISIBLE_DEVICES="", COLUMNS="80")
@@ -35,7 +35,7 @@ def printed(command: str) -> str:
 
 
 def test_consoles_show_what_the_tool_prints(request: pytest.FixtureRequest) -> None:
-    """Each console block is its command and what it prints; --update-golden writes it anew."""
+    """Each console block has its command's output; --update-golden renews it."""
     if triton_version() != "3.7.1":
         pytest.skip("made with Triton 3.7.1")
 
@@ -51,6 +51,6 @@ def test_consoles_show_what_the_tool_prints(request: pytest.FixtureRequest) -> N
 
 @pytest.mark.parametrize("block", re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL))
 def test_commands_run(block: str) -> None:
-    """Each command of a block runs, and says nothing of errors."""
+    """Each command of a block runs and prints no errors."""
     for command in block.splitlines():
         printed(command)

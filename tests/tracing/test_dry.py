@@ -1,4 +1,4 @@
-"""A program that is run dry: what it would launch is told, what is missing too, and how it ends."""
+"""A dry run of a program: its launches, what is missing, and how it ends."""
 
 import json
 import signal
@@ -39,12 +39,12 @@ if __name__ == "__main__":
 
 
 def dry_run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a program dry by the tool, which is in this process."""
+    """Run a program dry with the tool, in this process."""
     return in_process.run("trace", "--dry-run", "--gpu", "h100", *words, **environment)
 
 
 def test_a_dry_run_tells_what_a_program_would_launch(tmp_path: Path) -> None:
-    """A file is run as a program with its arguments, for a GPU that is not here."""
+    """A file runs as a program with its arguments, for a GPU that is not here."""
     script = tmp_path / "train.py"
     script.write_text(SCRIPT.replace("{end}", "sys.exit()"), encoding="utf-8")
     found = dry_run("--json", "--", "python", str(script), "1024000")
@@ -56,7 +56,7 @@ def test_a_dry_run_tells_what_a_program_would_launch(tmp_path: Path) -> None:
 
 
 def test_what_a_program_prints_is_on_standard_error(tmp_path: Path) -> None:
-    """Standard output has the page alone, whatever a dry run's program prints and where."""
+    """Standard output has only the page."""
     script = tmp_path / "train.py"
     script.write_text("import sys\nprint('out')\nprint('err', file=sys.stderr)", encoding="utf-8")
     found = run(["python", str(script)], ["--dry-run", "--gpu", "h100", "--json"])
@@ -65,7 +65,7 @@ def test_what_a_program_prints_is_on_standard_error(tmp_path: Path) -> None:
 
 
 def test_a_dry_run_says_which_line_stopped_it(tmp_path: Path) -> None:
-    """What comes after an error is not there, and that is said."""
+    """The page says which line failed and that later launches are missing."""
     script = tmp_path / "train.py"
     script.write_text(SCRIPT.replace("{end}", "x + torch.rand(1)"), encoding="utf-8")
     found = dry_trace(["python", str(script), "1024"], gpu="mi300x")
@@ -101,7 +101,7 @@ if __name__ == "__main__":
         os._exit(0)
     context = multiprocessing.get_context("fork")
     context.Process(target=launch, args=(4,)).start()
-    with context.Pool(2) as pool:  # which kills its processes
+    with context.Pool(2) as pool:  # whose end kills its processes
         pool.map(launch, [5, 6])
     multiprocessing.get_context("spawn").Process(target=launch, args=(7,)).start()
     with multiprocessing.get_context("forkserver").Pool(1) as pool:
@@ -117,7 +117,7 @@ if __name__ == "__main__":
 
 
 def test_a_dry_run_has_launches_wherever_they_are_made(tmp_path: Path) -> None:
-    """In threads, forks, processes of multiprocessing and at the program's end."""
+    """Launches of threads, forks, child processes and atexit are there."""
     script = tmp_path / "train.py"
     script.write_text(KERNEL + WHEREVER, encoding="utf-8")
     found = dry_trace(["python", str(script)], gpu="h100")
@@ -129,13 +129,13 @@ def test_a_dry_run_has_launches_wherever_they_are_made(tmp_path: Path) -> None:
 
 
 def test_a_dry_run_says_what_ended_early_or_not_at_all(tmp_path: Path) -> None:
-    """A thread that fails, a process that goes on and another Python may lack launches."""
+    """Failed threads, running processes and other Pythons are reported."""
     script = tmp_path / "train.py"
     text = """
 import os, subprocess, threading, time
 from occupancy_lab.compiling import notes
 
-notes.ENDING = 1.0  # seconds that are waited for a process
+notes.ENDING = 1.0  # seconds to wait for a process
 if os.fork() == 0:
     launch(2)
     time.sleep(60)
@@ -150,7 +150,7 @@ subprocess.run([sys.executable, "-c", ""])
     assert f"a thread ended early: {script.name}:" in page.replace(f"{tmp_path}/", "")
     assert "can't convert cuda:0 device type tensor to numpy" in page
     assert "had not ended: what it launches later is not here" in page
-    assert "was started as a program of its own, which is not run dry" in page
+    assert "was started as a separate program, which is not run dry" in page
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ subprocess.run([sys.executable, "-c", ""])
 def test_the_status_of_a_dry_run_is_the_programs(
     tmp_path: Path, before: str, end: str, status: int, said: str
 ) -> None:
-    """What it exits with, and 1 after an error, whether anything was launched before or not."""
+    """The status is the program's, and 1 after an error."""
     script = tmp_path / "train.py"
     script.write_text(f"{KERNEL}{before}\n{end}\n", encoding="utf-8")
     found = dry_run("--", "python", str(script), COLUMNS="200")
@@ -174,7 +174,7 @@ def test_the_status_of_a_dry_run_is_the_programs(
 
 
 def test_an_interrupted_dry_run_tells_what_there_is(tmp_path: Path) -> None:
-    """Ctrl-C stops the program where it is: its launches are listed, and the status is 130."""
+    """Ctrl-C stops the program; its launches are listed; the status is 130."""
     script, begun = tmp_path / "train.py", tmp_path / "begun"
     ending = (
         f"launch(1)\nimport time, pathlib\npathlib.Path({str(begun)!r}).touch()\ntime.sleep(600)\n"
@@ -193,7 +193,7 @@ def test_an_interrupted_dry_run_tells_what_there_is(tmp_path: Path) -> None:
 
 
 def test_a_dry_run_has_a_time_limit(tmp_path: Path) -> None:
-    """A program that takes longer is stopped where it is: its launches until then are listed."""
+    """A program is stopped at its limit, and its launches until then are listed."""
     script = tmp_path / "train.py"
     script.write_text(f"{KERNEL}launch(1)\nwhile True:\n    pass\n", encoding="utf-8")
     found = dry_run("--timeout", "3", "--", "python", str(script))
@@ -217,7 +217,7 @@ launch(1)
 
 
 def test_a_dry_run_says_what_is_missing_and_what_it_assumed(tmp_path: Path) -> None:
-    """An operation without a kernel for a GPU is named and the status is 1; so are assumptions."""
+    """Operations without a GPU kernel and assumptions are named."""
     script = tmp_path / "train.py"
     script.write_text(KERNEL + MISSING, encoding="utf-8")
     found = dry_run("--json", "--assume", "float=0.5", "--", "python", str(script))
@@ -232,7 +232,7 @@ def test_a_dry_run_says_what_is_missing_and_what_it_assumed(tmp_path: Path) -> N
 
 
 def test_sizes_over_one_grid_each_have_their_time(tmp_path: Path) -> None:
-    """A kernel whose programs go on until all is done is as long as each of its launches needs."""
+    """Launches over one grid with other sizes have their own times."""
     lines = """
 import torch, triton, triton.language as tl
 
@@ -261,7 +261,7 @@ for n in {sizes}:
 
 
 def test_a_dry_run_of_which_nothing_compiles_fails(tmp_path: Path) -> None:
-    """The table has the reason, and the status is 1; one that compiles is enough for 0."""
+    """If no kernel compiles the status is 1, and the table has the reason."""
     script = tmp_path / "train.py"
     broken = KERNEL.replace("    where =", "    tl.static_assert(BLOCK < 512)\n    where =")
     script.write_text(f"{broken}launch(1)\n", encoding="utf-8")
@@ -291,7 +291,7 @@ multiply[(8,)](torch.zeros(2**20, device="cuda", dtype=torch.float16))
 
 
 def test_a_configuration_that_does_not_fit_costs_no_other(tmp_path: Path) -> None:
-    """It is a row without waves that says why, and the page shows one that fits."""
+    """A configuration that does not fit has a reason; another is shown."""
     script = tmp_path / "train.py"
     script.write_text(KERNEL + TUNED, encoding="utf-8")
     found = dry_trace(["python", str(script)], gpu="h100")
@@ -306,7 +306,7 @@ def test_a_configuration_that_does_not_fit_costs_no_other(tmp_path: Path) -> Non
 
 
 def test_a_dry_run_is_of_the_programs_own_python(tmp_path: Path) -> None:
-    """The interpreter that is named runs the program, with the modules that it has alone."""
+    """The named interpreter runs the program, with its own modules."""
     own = tmp_path / ".venv"
     venv.create(own, symlinks=True)
     (packages,) = own.glob("lib/*/site-packages")
@@ -322,7 +322,7 @@ def test_a_dry_run_is_of_the_programs_own_python(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["python", "python3.11"])
 def test_a_python_without_triton_is_refused_with_what_would_do(tmp_path: Path, name: str) -> None:
-    """One that is named by its path says what it lacks; none is found at another path."""
+    """A Python named by its path is refused with what it lacks."""
     (tmp_path / "train.py").touch()
     venv.create(tmp_path / "bare", symlinks=True)
     bare = f"{tmp_path}/bare/bin/python"
@@ -356,9 +356,9 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.usefixtures("cold_scripts")  # forks of one process might draw alike anyway
+@pytest.mark.usefixtures("cold_scripts")  # forks of one process might draw the same anyway
 def test_what_a_program_draws_is_the_same_in_each_run(tmp_path: Path) -> None:
-    """For each GPU too, in all ways, of further processes, and what it seeds itself is its own."""
+    """Random numbers are equal in each run, also in further processes."""
     script = tmp_path / "train.py"
     script.write_text(KERNEL + DRAWING, encoding="utf-8")
     found = [
@@ -372,7 +372,7 @@ def test_what_a_program_draws_is_the_same_in_each_run(tmp_path: Path) -> None:
 
 
 def test_the_page_has_predicted_times() -> None:
-    """Each kernel has a time, an autotuned one the least of its configurations', and all a sum."""
+    """Each kernel has a predicted time, an autotuned one its shortest."""
     program = Path(__file__).parents[2] / "examples" / "step.py"
     found = dry_trace((sys.executable, str(program), "3"), gpu="h100")
     rows = [one.row() for one in found.found.kernels]
@@ -386,13 +386,13 @@ def test_the_page_has_predicted_times() -> None:
     total = 3 * (times["layer_norm"] + min(products))
     assert f"{total:.0f} us are predicted in Triton's kernels (" in page
     assert f"us of them are predicted to be lost, {lost:.1f} us of these in matmul." in page
-    assert "is shown that is predicted to be fastest" in page
+    assert "is shown in the configuration that is predicted to be fastest" in page
     expected = [row["predicted_us"] for row in found.rows() if row["expected"]]
     assert sorted(expected) == sorted([min(products), times["layer_norm"]])
 
 
 def test_each_size_of_an_autotuned_kernel_has_its_fastest_configuration(tmp_path: Path) -> None:
-    """A product of many blocks is expected to run with large ones, and a small one with small."""
+    """Large products use large blocks, small ones small blocks."""
     script = tmp_path / "train.py"
     examples = Path(__file__).parents[2] / "examples"
     script.write_text(

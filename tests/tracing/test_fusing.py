@@ -1,4 +1,4 @@
-"""What a launch writes and the next one reads is told, as far as one kernel for both saves."""
+"""What one kernel writes and the next reads is shown with what fusing them saves."""
 
 import dataclasses
 import json
@@ -73,7 +73,7 @@ def handed(before: Any, after: Any, *tensors: tuple[str, str], uses: Any = ()) -
 
 
 def test_what_is_written_and_read_again_is_moved_twice() -> None:
-    """It is the less of both, and as often as the one launched less."""
+    """Moved bytes are twice the smaller of both, as often as the rarer launch."""
     found = handed(side("a", 5), side("b", 3), (WRITTEN, READ), (READ, READ))
     assert (found.tensors, found.launches) == (((WRITTEN, READ),), 3)
     assert (found.moved_bytes, found.bound, found.others) == (2 * HANDED, "", ())
@@ -81,7 +81,7 @@ def test_what_is_written_and_read_again_is_moved_twice() -> None:
 
 
 def test_no_more_is_saved_than_the_shorter_launch_takes() -> None:
-    """It is its measured time, and where nobody measured it the predicted one."""
+    """Savings are at most the shorter launch's measured or predicted time."""
     found = handed(side("a", 1, us=40.0), side("b", 1, us=0.5), (WRITTEN, READ))
     assert found.us == 0.5
     untimed = [
@@ -96,58 +96,60 @@ def test_no_more_is_saved_than_the_shorter_launch_takes() -> None:
 
 
 def test_reading_costs_a_kernel_no_time_that_something_else_bounds() -> None:
-    """Then writing alone counts; what goes away with a launch, such as starting it, bounds none."""
+    """If another unit bounds the reader, only writing counts."""
     found = handed(side("a", 1), side("b", 1, bound="tensor"), (WRITTEN, READ))
     assert (found.bound, found.moved_bytes) == ("tensor", 2 * HANDED)
     assert found.us == pytest.approx(HANDED / PEAK / 1e3)
     (said,) = fusing_sentences([found], 0.0)
-    assert "in all for writing it, as b is bound by tensor cores and reads meanwhile, if" in said
+    assert (
+        "in all, for writing alone, as b is bound by tensor cores and reads meanwhile, if" in said
+    )
     for bound in ("bandwidth", "dispatch"):
         found = handed(side("a", 1), side("b", 1, bound=bound), (WRITTEN, READ))
         assert found.us == pytest.approx(2 * HANDED / PEAK / 1e3)
 
 
 def test_what_another_kernel_reads_is_still_written() -> None:
-    """It is named, until a kernel overwrites the tensor; then what is read is another value."""
+    """Later readers are named until a kernel overwrites the tensor."""
     one, two = side("a", 1), side("b", 1)
     reads, writes = ((side(name, 1), WRITTEN, its) for name, its in (("c", READ), ("d", WRITTEN)))
     found = handed(one, two, (WRITTEN, READ), uses=[reads, writes])
     assert (found.moved_bytes, found.others) == (HANDED, ("c",))
     assert found.us == pytest.approx(HANDED / PEAK / 1e3)
     (said,) = fusing_sentences([found], 0.0)
-    assert said.endswith("; what c reads of that too is still written.")
+    assert said.endswith("; the part that c also reads is still written.")
     found = handed(one, two, (WRITTEN, READ), uses=[writes, reads])
     assert (found.moved_bytes, found.others) == (2 * HANDED, ())
     again = handed(one, two, (WRITTEN, READ), uses=[(two, WRITTEN, READ)])
     assert again is not None
     (said,) = fusing_sentences([again], 0.0)
-    assert said.endswith("; what another launch of b reads of that too is still written.")
+    assert said.endswith("; the part that another launch of b also reads is still written.")
     bound = side("b", 1, bound="tensor")
     assert handed(one, bound, (WRITTEN, READ), uses=[reads]) is None
 
 
 def test_nothing_is_handed_over_where_nothing_is_written_or_known() -> None:
-    """Two kernels that read the same hand nothing over; without work nobody can tell."""
+    """Two readers of a tensor, or unknown work, hand nothing over."""
     assert handed(side("a", 5), side("b", 3), (READ, READ)) is None
     assert handed(side("a", 5, known=False), side("b", 3), (WRITTEN, READ)) is None
     assert handed(side("a", 5), side("b", 3, known=False), (WRITTEN, READ)) is None
 
 
 def test_only_what_is_worth_it_is_told() -> None:
-    """A pair that saves less than a hundredth of all is left out, and at most three are told."""
+    """Pairs that save less than 1% are left out, and three at most are shown."""
     pairs = [Handover("a", f"b{n}", (("y", "x"),), 10, 1 << 20, 10.0 - n) for n in range(5)]
     small = Handover("a", "little", (("x", "x"),), 1, 4, 0.01)
     found = [*fusing_sentences([*pairs, small], 1000.0)]
     assert [sentence.partition(" ")[0] for sentence in found] == ["b0", "b1", "b2"]
     assert found[0] == (
         "b0 reads x, which a has written right before as y: one kernel for both moves 1.05 MB less,"
-        " up to 10.0 us and 100 us in all, if nothing else reads that."
+        " which saves up to 10.0 us, 100 us in all, if nothing else reads that."
     )
     assert [*fusing_sentences([small], 1000.0)] == []
 
 
 def test_memory_that_is_gone_is_not_the_same() -> None:
-    """What lies where a tensor lay that nobody has any more is another tensor."""
+    """Memory reused after a tensor is gone is another tensor."""
     x, y, memory = torch.ones(4), torch.ones(4), Memory()
     assert memory.numbers({"x": x, "y": y, "n": 3}) == {"x": 1, "y": 2}
     assert memory.numbers({"x": y[:2], "y": x, "n": 3}) == {"x": 2, "y": 1}
@@ -159,7 +161,7 @@ def test_memory_that_is_gone_is_not_the_same() -> None:
 
 
 def test_a_process_notes_who_has_a_tensor_later() -> None:
-    """Launches that do not follow one another feed none, but have what was handed over before."""
+    """Only adjacent launches feed one another; later uses are noted."""
     first = {"kernel": 0, "grid": [8], "memory": {"x": 1, "y": 2}}
     second = {"kernel": 1, "grid": [8], "memory": {"a": 2, "b": 3}, "after": [0, [8]]}
     third = {"kernel": 2, "grid": [4], "memory": {"p": 2, "q": 1}}
@@ -169,7 +171,7 @@ def test_a_process_notes_who_has_a_tensor_later() -> None:
 
 @pytest.mark.slow
 def test_a_dry_run_tells_what_one_kernel_would_not_move(tmp_path: Path) -> None:
-    """The one writes what the other reads; the next step's first kernel reads nothing of it."""
+    """A dry run finds the adjacent writer and reader."""
     path = tmp_path / "step.py"
     path.write_text(STEP)
     found = dry_trace([sys.executable, str(path)], gpu="h100")
@@ -183,7 +185,7 @@ def test_a_dry_run_tells_what_one_kernel_would_not_move(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_dry_run_looks_up_who_reads_it_later(tmp_path: Path) -> None:
-    """In the same step, and not in the next one, where the writer writes the same tensor anew."""
+    """Later readers count until the writer writes the tensor anew."""
     path = tmp_path / "step.py"
     again = (
         "    more[(n // 1024,)](z, x, n, BLOCK=1024)\n    more[(n // 1024,)](y, z, n, BLOCK=512)\n"
@@ -198,7 +200,7 @@ def test_a_dry_run_looks_up_who_reads_it_later(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_traced_program_tells_it_too() -> None:
-    """Noted of first launches, one right after the other."""
+    """A traced program's first launches give the same handover."""
     found = trace_program([sys.executable, str(PROGRAM), "chained"])
     (one,) = found.found.handovers
     assert (one.tensors, one.launches) == ((("x_ptr", "y_ptr"),), 2)

@@ -1,4 +1,4 @@
-"""The page of a trace: it says first what is lost, and nothing of it is broken in a terminal."""
+"""The page of a trace begins with the lost time, and fits a terminal."""
 
 import contextlib
 import dataclasses
@@ -42,7 +42,7 @@ def wide_kernel(name: str, constexprs: dict[str, str]) -> TracedKernel:
 
 
 def written(*kernels: TracedKernel, seconds: float | None = None) -> Document:
-    """Return the page of *kernels*, which were launched within so many *seconds*."""
+    """Return the page of *kernels* that were launched within *seconds*."""
     process = SimpleNamespace(
         launches=21000,
         overhead_ns=0.0,
@@ -59,7 +59,7 @@ def written(*kernels: TracedKernel, seconds: float | None = None) -> Document:
 
 
 def printed_table(kernels: Sequence[TracedKernel], columns: int) -> str:
-    """Return the table of *kernels* as a terminal of so many *columns* shows it."""
+    """Return the table of *kernels* as a terminal of *columns* shows it."""
     page = written(*kernels)
     out = io.StringIO()
     with (
@@ -78,7 +78,7 @@ NAMES = (
 
 
 def test_no_name_is_broken_in_a_terminal_of_80_columns() -> None:
-    """Each kernel's name is in one line, as are the headers and each number."""
+    """Each name, header and number is on one line."""
     constexprs = {"BLOCK_SIZE": "4096", "HAS_WEIGHT": "False", "softcap": "None"}
     found = printed_table([wide_kernel(name, constexprs) for name in NAMES], 80)
     assert max(map(len, found.splitlines())) <= 80
@@ -101,7 +101,7 @@ def test_no_name_is_broken_in_a_terminal_of_80_columns() -> None:
 
 
 def test_the_first_sentence_has_the_time_what_is_lost_and_where() -> None:
-    """A measured page is of measured times alone; one whose kernels nobody timed of predicted."""
+    """Measured and predicted times are not mixed on a page."""
     work, least = worked(), worked().speed_of_light.us
     big = GridLaunches((8,), 100, samples=5, us=least + 30, record=work)
     small = dataclasses.replace(big, launches=50, us=least + 10)
@@ -113,7 +113,7 @@ def test_the_first_sentence_has_the_time_what_is_lost_and_where() -> None:
         f"{total:.1f} ms of the 90.0 ms from the first launch to the last are in Triton's kernels;"
         " 3.50 ms of them are lost, 3.00 ms of these in a."
     )
-    assert "Of launches of c no time is known: they are in no sum." in page.sections[0].sentences
+    assert "No time is known for launches of c: no sum includes them." in page.sections[0].sentences
     first = page.sections[0].tables[0].rows
     assert [row[0] for row in first] == ["1 a", "2 b", "3 c"]
     assert first[0][2:] == (
@@ -136,7 +136,7 @@ def test_the_first_sentence_has_the_time_what_is_lost_and_where() -> None:
 
 
 def test_a_page_says_which_grid_describes_a_kernel() -> None:
-    """It is that with most time: programs and waves are its own, and its share is told."""
+    """The grid with most time is described, with its share."""
     often = GridLaunches((8,), 300, samples=5, us=1.0, record=worked())
     long = GridLaunches((64, 512), 100, samples=5, us=9.0, record=worked())
     page = written(traced_kernel("scale", (often, long)))
@@ -160,7 +160,7 @@ def test_a_page_says_which_grid_describes_a_kernel() -> None:
     ("factor", "why"), [(3.0, "other clocks"), (0.3, "in the L2 cache"), (1.0, "")]
 )
 def test_a_measured_time_outside_the_predicted_range_is_a_finding(factor: float, why: str) -> None:
-    """It is named with the range, and what can be why."""
+    """It is named with the range and possible reasons."""
     prediction = worked().prediction
     us = factor * prediction.us
     kernel = traced_kernel("a", (GridLaunches((8,), 100, samples=5, us=us, record=worked()),))

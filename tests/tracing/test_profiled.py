@@ -1,4 +1,4 @@
-"""What a GPU does besides Triton's kernels is summed of what torch.profiler notes."""
+"""What a GPU does besides Triton's kernels, summed from torch.profiler's events."""
 
 import json
 import sys
@@ -20,7 +20,7 @@ PROGRAM = Path(__file__).with_name("traced_program.py")
 
 @pytest.mark.slow
 def test_the_shares_of_the_gpus_time_are_told() -> None:
-    """Annotations, calls of the host and what holds the GPU for a timed launch are no work."""
+    """Annotations, host calls and spin kernels do not count as work."""
     found = trace_program([sys.executable, str(PROGRAM), "profiled"], profile=60)
     (process,) = found.found.processes
     assert process.errors == ()
@@ -38,13 +38,13 @@ def test_the_shares_of_the_gpus_time_are_told() -> None:
 
 @pytest.mark.slow
 def test_without_a_profile_the_page_says_nothing_of_it() -> None:
-    """A profiler is started only where it is asked for."""
+    """A profiler is started only if it is asked for."""
     found = run([sys.executable, str(PROGRAM), "profiled"], ["--actions", "0"])
     assert b"torch.profiler" not in found.stderr
 
 
 def event(start: int, took: int, device: int) -> Any:
-    """Return a kernel, as a torch has it that tells no kinds."""
+    """Return a kernel's event as in a torch whose events have no kinds."""
     names = {"name": "k", "device_type": "DeviceType.CUDA", "device_index": device}
     values = {**names, "start_ns": start, "duration_ns": took}
     return SimpleNamespace(**{name: lambda value=value: value for name, value in values.items()})
@@ -55,7 +55,7 @@ SPANS = st.lists(st.tuples(st.integers(0, 50), st.integers(1, 20), st.integers(0
 
 @given(SPANS)
 def test_busy_is_each_moment_once(spans: list[tuple[int, int, int]]) -> None:
-    """It is as many as there are moments in which a device does anything, counted one by one."""
+    """Busy time is the number of moments in which a device does anything."""
     found = summed([event(*one) for one in spans])
     moments = {(device, at) for start, took, device in spans for at in range(start, start + took)}
     of_devices: dict[int, list[int]] = {}
@@ -67,7 +67,7 @@ def test_busy_is_each_moment_once(spans: list[tuple[int, int, int]]) -> None:
 
 
 def test_a_profiler_that_fails_is_not_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another one that runs already may refuse; the program goes on without."""
+    """If the profiler fails to start, the program goes on without it."""
     import torch
 
     tries = []

@@ -1,4 +1,4 @@
-"""What processes noted of their launches is read, whatever else lies there."""
+"""Reading what processes noted of their launches, whatever else lies there."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ from occupancy_lab.tracing.records import count_kept, launch_of, read_records
 def test_files_of_a_kernel_that_are_none_leave_what_its_process_told(
     tmp_path: Path, what: str
 ) -> None:
-    """A pipe, a device or a file of 2 GB in place of a kernel's binary is never read."""
+    """A pipe, device or 2 GB file as a binary is not read."""
     kernel = {"kernel": 0, "name": "add", "hash": "1", "kept": "k", "n_regs": 32, "n_spills": 0}
     kernel["metadata"] = {"num_warps": 4, "shared": 0}
     place, files = tmp_path / "1-1", tmp_path / "files" / "k"
@@ -46,7 +46,7 @@ def test_files_of_a_kernel_that_are_none_leave_what_its_process_told(
 
 
 def tensor(dtype: str = "torch.float16", storage_bytes: int = 4096, address: int = 512) -> Any:
-    """Return what a tensor of torch tells."""
+    """Return what is noted of a tensor."""
     storage = SimpleNamespace(nbytes=lambda: storage_bytes)
     return SimpleNamespace(
         dtype=dtype, data_ptr=lambda: address, untyped_storage=lambda: storage, is_meta=False
@@ -54,13 +54,13 @@ def tensor(dtype: str = "torch.float16", storage_bytes: int = 4096, address: int
 
 
 TRITON = (7, 2, b"packed", None, None, None)
-"""What Triton's launcher is given between the grid and the kernel's arguments."""
+"""The arguments of Triton's launcher between the grid and the kernel's arguments."""
 SEEN = {"dtype": "torch.float16", "storage_bytes": 4096, "aligned": True}
 
 
 @pytest.mark.parametrize("before", [TRITON, (7,)])
 def test_arguments_are_those_at_the_end(before: tuple[Any, ...]) -> None:
-    """Both launchers pass the kernel's own arguments last; what has no number is left out."""
+    """Launchers pass a kernel's own arguments last; others are left out."""
     rest = (*before, tensor(), 30, 1e-5, "sum", None)
     found = passed(by_parameter(["x", "n", "eps", "mode", "y"], rest))
     assert found == {"x": SEEN, "n": 30, "eps": 1e-5}
@@ -68,13 +68,13 @@ def test_arguments_are_those_at_the_end(before: tuple[Any, ...]) -> None:
 
 
 def test_arguments_of_another_launcher_are_not_guessed() -> None:
-    """Where there are more or fewer than the kernel has parameters, nothing is noted."""
+    """With more or fewer arguments than parameters nothing is noted."""
     assert by_parameter(["x", "n"], (7, tensor(), 30, 5)) is None
     assert by_parameter(None, (7, tensor())) is by_parameter([], (7,)) is None
 
 
 def test_a_descriptor_and_a_view_are_seen_as_triton_sees_them() -> None:
-    """A descriptor has its tensor, sizes and strides; of a view it is whether it is aligned."""
+    """A descriptor has tensor, sizes, strides; a view its alignment."""
     described = SimpleNamespace(
         base=tensor(), shape=[64, 32], strides=[32, 1], block_shape=[16, 32], padding="zero"
     )
@@ -87,7 +87,7 @@ def test_a_descriptor_and_a_view_are_seen_as_triton_sees_them() -> None:
 
 
 def test_inductors_static_launcher_passes_no_constants() -> None:
-    """Its kernel says which parameters are constants; a CompiledKernel passes all."""
+    """Its kernel names the constants; a CompiledKernel passes all."""
     static = SimpleNamespace(arg_names=["x", "n", "BLOCK"], full_constexprs=[2])
     assert inductor_parameters(static) == ["x", "n"]
     function = SimpleNamespace(arg_names=["x", "n", "BLOCK"])
@@ -100,7 +100,7 @@ LAUNCH = next(one for one in recorded_launches() if one.kernel == "swiglu_kernel
 
 
 def noted(launch: Any) -> dict[str, Any]:
-    """Return what is noted of the arguments of a recorded launch."""
+    """Return the notes of a recorded launch's arguments."""
     values = {
         name: tensor(value.dtype, 1 << 30) if hasattr(value, "dtype") else value
         for name, value in launch.arguments.items()
@@ -109,7 +109,7 @@ def noted(launch: Any) -> dict[str, Any]:
 
 
 def kept(folder: Path) -> Any:
-    """Return what is counted of a recorded launch whose files are in *folder*."""
+    """Return the counts of a recorded launch whose files are in *folder*."""
     numbers = {name: int(LAUNCH.row[name]) for name in ("num_warps", "num_ctas", "shared")}
     metadata = {"name": LAUNCH.kernel, **numbers}
     texts = texts_of(kept_files(folder), SimpleNamespace(**metadata), "cuda")
@@ -118,7 +118,7 @@ def kept(folder: Path) -> Any:
 
 
 def test_a_launch_is_counted_from_its_files(tmp_path: Path) -> None:
-    """Counts are those of the texts; without the binary, what needs none; without all, a reason."""
+    """Missing files leave the counts that do not need them, or a reason."""
     assert kept(tmp_path).why_not == "its kernel's TTIR is not at hand"
     (tmp_path / "swiglu_kernel.ttir").write_text(LAUNCH.ttir)
     found = kept(tmp_path)
@@ -130,14 +130,14 @@ def test_a_launch_is_counted_from_its_files(tmp_path: Path) -> None:
 
 
 def test_a_damaged_note_is_an_error() -> None:
-    """An argument that nobody can read makes no launch."""
+    """An unreadable argument makes no launch."""
     for damaged in ({"dtype": "float99", "storage_bytes": 1, "aligned": True}, {}):
         with pytest.raises((InputError, KeyError)):
             launch_of({"name": "k"}, {"x": damaged}, (1,))
 
 
 def test_values_that_steer_a_loop_make_the_counts_exact() -> None:
-    """Where sizes of groups are in a tensor, its values say how often loops run."""
+    """Sizes of groups in a tensor determine how often loops run."""
     launch = next(one for one in recorded_launches() if one.kernel == "grouped_matmul_kernel")
     run = launch_of({"name": launch.kernel}, noted(launch), launch.grid)
     texts = Texts(launch.kernel, "cuda", 4, 1, 0, launch.ttir)
@@ -154,7 +154,7 @@ def test_values_that_steer_a_loop_make_the_counts_exact() -> None:
 
 
 class Tensor:
-    """What a small tensor of torch on a GPU tells: a class of that name, as torch's has."""
+    """A small tensor on a GPU, with the name of torch's class."""
 
     is_cuda = True
 
@@ -177,7 +177,7 @@ class Tensor:
     ],
 )
 def test_small_whole_numbers_are_copied(made: torch.Tensor, found: list[int] | None) -> None:
-    """What lies behind an address to the end of its storage is copied; floats and more are not."""
+    """Integers to the end of the storage are copied; floats and more are not."""
     part = whole_numbers(Tensor(made))
     assert (None if part is None else [int(one) for one in part]) == found
     assert whole_numbers(made) is None  # on the CPU
@@ -185,12 +185,12 @@ def test_small_whole_numbers_are_copied(made: torch.Tensor, found: list[int] | N
 
 
 def test_copies_are_made_in_the_stream_of_the_launch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are by parameter; of a launch in another stream there are none."""
+    """Copies are by parameter; for another stream there are none."""
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=7))
     numbers = torch.arange(3)
     given = {"ids": Tensor(numbers), "x": Tensor(torch.ones(3)), "n": 30}
     found = copies(given, 7)
-    numbers += 1  # as the program goes on
+    numbers += 1  # as the program may do later
     assert {name: one.tolist() for name, one in found.items()} == {"ids": [0, 1, 2]}
     assert copies(given, 8) == {}
     assert by_parameter(["ids", "x"], (*TRITON, *given.values())) is None

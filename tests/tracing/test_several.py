@@ -1,4 +1,4 @@
-"""A program that is run dry for several GPUs: each by itself, totals side by side."""
+"""A program that is run dry for several GPUs, with totals side by side."""
 
 import json
 import sys
@@ -34,7 +34,7 @@ if __name__ == "__main__":
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> DryTraces:
-    """Return the dry runs of a program whose grid is as large as the GPU."""
+    """Return the dry runs of a program whose grid depends on the GPU's size."""
     script = tmp_path_factory.mktemp("several") / "train.py"
     script.write_text(SCRIPT, encoding="utf-8")
     return dry_traces((sys.executable, str(script)), gpu="h100,h200,rtx-pro-6000-server")
@@ -46,14 +46,14 @@ def rows(found: DryTraces, table: int) -> Sequence[Sequence[str]]:
 
 
 def test_each_gpu_is_asked_by_the_program_itself(found: DryTraces) -> None:
-    """The grid is that of the GPU's multiprocessors, as the program read its properties."""
+    """The grid follows each GPU's multiprocessors."""
     grids = {one.gpu.key: one.shown[0].main_grid for one in found.traces}
     assert grids == {"h100": (132,), "h200": (132,), "rtx-pro-6000-server": (188,)}
     assert list(found.table()["gpu"]) == ["h100", "h200", "rtx-pro-6000-server"]
 
 
 def test_the_totals_are_side_by_side(found: DryTraces) -> None:
-    """More bandwidth is less time for a kernel that only moves bytes; the ratio is to the least."""
+    """More bandwidth gives less time; the ratio is to the shortest total."""
     h100, h200, none = found.to_dict()["totals"]
     assert h200["predicted_total_us"] < h100["predicted_total_us"]
     for total in (h100, h200):
@@ -68,7 +68,7 @@ def test_the_totals_are_side_by_side(found: DryTraces) -> None:
 
 
 def test_check_takes_the_rows_of_all_gpus(found: DryTraces, tmp_path: Path) -> None:
-    """A condition is held to each GPU's row; a time that is not known breaks it."""
+    """A condition applies to each GPU's row; an unknown time breaks it."""
     path = tmp_path / "trace.json"
     path.write_text(found.to_json(), encoding="utf-8")
     findings = check("lost_us < 1e9", str(path)).findings
@@ -78,14 +78,14 @@ def test_check_takes_the_rows_of_all_gpus(found: DryTraces, tmp_path: Path) -> N
 
 
 def test_a_gpu_without_times_is_named(found: DryTraces) -> None:
-    """It is not the fastest, and not left out."""
+    """A GPU without times is not the fastest, and is named."""
     first, *others = found.to_document().answer
     assert first.endswith(" times that on H100 SXM.")
     assert "are predicted on H200 SXM" in first
-    assert others[-1] == "For RTX PRO 6000 Blackwell Server no time is predicted."
+    assert others[-1] == "No time is predicted for RTX PRO 6000 Blackwell Server."
     said = found.to_document().sections[0].sentences
     assert (
-        "RTX PRO 6000 Blackwell Server: Of launches of add no time is known: they are in no sum."
+        "RTX PRO 6000 Blackwell Server: No time is known for launches of add: no sum includes them."
         in said
     )
 
@@ -93,9 +93,9 @@ def test_a_gpu_without_times_is_named(found: DryTraces) -> None:
 def test_what_brings_most_is_told_of_each_gpu_where_seconds_are_given(
     found: DryTraces, tmp_path: Path
 ) -> None:
-    """Without them the page says how to have it; the rows have the action of each GPU."""
+    """Without seconds the page says how to get it."""
     (without,) = (one for one in found.to_document().sections[0].sentences if "brings" in one)
-    assert without == "What brings most is named for one GPU; with `--actions SECONDS`, for each."
+    assert without == "What brings most is shown for one GPU, or for each with `--actions SECONDS`."
     script = tmp_path / "train.py"
     script.write_text(SCRIPT.replace("programs,)", "33,)"), encoding="utf-8")
     path = tmp_path / "trace.json"
@@ -113,7 +113,7 @@ def test_what_brings_most_is_told_of_each_gpu_where_seconds_are_given(
 
 
 def test_a_program_that_launches_nothing_says_so_once(tmp_path: Path) -> None:
-    """There is no table of kernels, and its status is that of the program."""
+    """There is no table of kernels, and the status is the program's."""
     script = tmp_path / "none.py"
     script.write_text("raise SystemExit(3)", encoding="utf-8")
     done = run("trace", "--dry-run", "--gpu", "h100,a100", "--", sys.executable, str(script))

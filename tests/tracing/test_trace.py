@@ -1,4 +1,4 @@
-"""A traced program is as it is without, and what it launched is told at its end."""
+"""A traced program behaves as without tracing, and its launches are shown at its end."""
 
 import json
 import os
@@ -23,17 +23,17 @@ PROGRAM = Path(__file__).with_name("traced_program.py")
 
 
 def command(what: str) -> list[str]:
-    """Return the command that has the program do *what*."""
+    """Return the command that makes the program do *what*."""
     return [sys.executable, str(PROGRAM), what]
 
 
 def traced(what: str, **asked: Any) -> Trace:
-    """Return the trace of the program that does *what*."""
+    """Return the trace of the program doing *what*."""
     return trace_program(command(what), **asked)
 
 
 def test_streams_and_status_are_the_programs() -> None:
-    """Standard output is the same bytes, standard error begins with the program's, status too."""
+    """Standard output, the beginning of standard error and the status are equal."""
     plain = subprocess.run(command("status"), capture_output=True, check=False)
     found = run(command("status"))
     assert (plain.returncode, found.returncode) == (7, 7)
@@ -44,7 +44,7 @@ def test_streams_and_status_are_the_programs() -> None:
 
 
 def test_a_killed_program_ends_us_as_it_ended() -> None:
-    """The signal is passed on, and what was flushed before is told as incomplete."""
+    """The signal is passed on, and flushed launches are shown as incomplete."""
     found = run(command("killed"), ["--json"])
     assert found.returncode == -signal.SIGKILL
     told = json.loads(found.stderr.partition(b"err\n")[2])
@@ -56,7 +56,7 @@ def test_a_killed_program_ends_us_as_it_ended() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_reach_the_program_which_decides(number: int) -> None:
-    """A program that hears a signal and ends by itself has the last word."""
+    """A program that handles a signal ends in its own way."""
     with subprocess.Popen(
         [*TOOL, "--", *command("waits")],
         stdout=subprocess.PIPE,
@@ -74,7 +74,7 @@ IMPORTED = "import sys; print(sorted(sys.modules), sys.path, sys.flags, sys.argv
 
 
 def test_a_program_without_triton_imports_nothing_more() -> None:
-    """What is imported, and the path, are the same; and that nothing was launched is said."""
+    """Modules and path are unchanged, and the page says nothing launched."""
     asked = [sys.executable, "-c", IMPORTED, ""]
     plain = subprocess.run(asked, capture_output=True, check=True)
     found = run(asked)
@@ -84,14 +84,14 @@ def test_a_program_without_triton_imports_nothing_more() -> None:
 
 @pytest.mark.parametrize("asked", [[sys.executable, "-S", "-c", ""], ["true"]])
 def test_what_cannot_be_noted_is_said(asked: list[str]) -> None:
-    """A Python without site, and what is no Python, are not said to launch nothing."""
+    """Programs that cannot be noted are not said to launch nothing."""
     found = trace_program(asked)
     assert "Nothing could be noted" in str(found)
     assert not found.kernels
 
 
 def test_the_programs_own_sitecustomize_is_run(tmp_path: Path) -> None:
-    """It takes the place of ours: its code has run, and the module is its file."""
+    """The program's own sitecustomize runs and is the imported module."""
     own = tmp_path / "sitecustomize.py"
     own.write_text("print('own', __name__, __file__)", encoding="utf-8")
     code = "import sitecustomize; print(sitecustomize.__file__, sitecustomize.__spec__.origin)"
@@ -102,7 +102,7 @@ def test_the_programs_own_sitecustomize_is_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["from . import part\nprint(__package__, __path__)", None])
 def test_a_sitecustomize_may_be_a_package(tmp_path: Path, text: str | None) -> None:
-    """It imports what is in it, and is in sys.modules as it is without the tool."""
+    """A sitecustomize package is imported as without the tool."""
     package = tmp_path / "sitecustomize"
     package.mkdir()
     (package / "part.py").write_text("print('part')", encoding="utf-8")
@@ -119,7 +119,7 @@ def test_a_sitecustomize_may_be_a_package(tmp_path: Path, text: str | None) -> N
 
 
 def test_configurations_and_grids_are_told_apart() -> None:
-    """A row for each configuration, and of the grids the most frequent first."""
+    """Each configuration has a row, with its grids by frequency."""
     found = traced("some")
     first, second = found.kernels
     assert grids(first) == {(528,): 5, (4,): 2}
@@ -143,7 +143,7 @@ def test_configurations_and_grids_are_told_apart() -> None:
 def test_launches_are_counted_wherever_they_are_made(
     what: str, launches: int, processes: int
 ) -> None:
-    """In threads, forks, processes of multiprocessing and of subprocess; an empty grid is none."""
+    """Threads, forks and child processes are counted; empty grids are not."""
     found = traced(what).found
     assert sum(one.launches for one in found.kernels) == launches
     assert len(found.processes) == processes
@@ -152,7 +152,7 @@ def test_launches_are_counted_wherever_they_are_made(
 
 
 def test_launches_of_an_autotuner_are_counted_apart() -> None:
-    """Each configuration is tried three times, and the first is taken for all four launches."""
+    """Tuning launches and the chosen configuration's launches are separate."""
     found = {one.constexprs["BLOCK"]: one for one in traced("tuned").kernels}
     assert {name: (one.launches, one.tuning) for name, one in found.items()} == {
         "256": (4, 3),
@@ -161,7 +161,7 @@ def test_launches_of_an_autotuner_are_counted_apart() -> None:
 
 
 def test_times_are_those_of_the_kernel_alone() -> None:
-    """A GPU that waits for the host adds nothing to the time: 40 us are 40 us."""
+    """Waiting for the host does not count: 40 us are 40 us."""
     (kernel,) = traced("timed").kernels
     assert kernel.us == pytest.approx(40)
     assert kernel.samples >= 10
@@ -173,7 +173,7 @@ def test_times_are_those_of_the_kernel_alone() -> None:
 
 
 def test_launches_between_timed_ones_last_as_long_as_these() -> None:
-    """A GPU that slows after most timed launches, pairs that tell no time, and few launches."""
+    """Untimed launches count with the times around them."""
     (kernel,) = traced("paced").kernels
     expected = {
         (528,): (8, 50 * 10 + 250 * 12),
@@ -188,7 +188,7 @@ def test_launches_between_timed_ones_last_as_long_as_these() -> None:
 
 
 def test_launches_in_a_graph_count_once() -> None:
-    """Those that are captured are counted as such, not timed, and replays are said."""
+    """Captured launches are counted once and not timed; replays are reported."""
     found = traced("graph")
     (kernel,) = found.kernels
     assert (kernel.launches, kernel.captured) == (203, 3)
@@ -197,15 +197,15 @@ def test_launches_in_a_graph_count_once() -> None:
 
 
 def test_a_fault_of_the_tool_does_not_reach_the_program() -> None:
-    """All launches are made and the fault is in the page."""
+    """All launches are made, and the page has the fault."""
     found = run(command("hurt"))
     assert (found.returncode, found.stdout) == (0, b"out\n10\n")
-    assert b"Noting went wrong" in found.stderr
+    assert b"Noting failed" in found.stderr
     assert b"RuntimeError: a fault of" in found.stderr
 
 
 def test_a_block_of_a_process_is_traced() -> None:
-    """Kernels that were launched before are seen; blocks nest, within a traced program too."""
+    """Kernels loaded before are noted, and blocks can be nested."""
     done = run(command("in_block"))
     assert b"25 launches of 1 kernel" in done.stderr
     printed = done.stdout.decode().removeprefix("out\n")
@@ -217,7 +217,7 @@ def test_a_block_of_a_process_is_traced() -> None:
 
 
 def test_a_trace_is_used_once() -> None:
-    """It cannot be asked before its end, or entered again."""
+    """A trace cannot be read before its end or entered again."""
     trace = occupancy_lab.trace()
     assert repr(trace) == "<Trace: not ended>"
     with pytest.raises(InputError, match="has not ended"):
@@ -232,7 +232,7 @@ def test_a_trace_is_used_once() -> None:
 
 @pytest.mark.parametrize("asked", [{"gpu": "h999"}, {"sample": 0}])
 def test_bad_input_is_refused_before_anything_runs(asked: dict[str, Any]) -> None:
-    """An unknown GPU and a sample of none are InputErrors."""
+    """An unknown GPU and a sample below 1 are InputErrors."""
     with pytest.raises(InputError):
         occupancy_lab.trace(**asked)
     with pytest.raises(InputError):
@@ -240,24 +240,24 @@ def test_bad_input_is_refused_before_anything_runs(asked: dict[str, Any]) -> Non
 
 
 def test_the_status_is_the_programs_whatever_becomes_of_the_table(tmp_path: Path) -> None:
-    """A program that takes away the folder of the table still ends as it ended."""
+    """A failed table does not change the status."""
     folder = tmp_path / "folder"
     folder.mkdir()
     asked = ["sh", "-c", f"rmdir {folder}; exit 5"]
     found = run(asked, ["--output", str(folder / "file")])
     assert found.returncode == 5
-    assert b"what it launched cannot be told" in found.stderr
+    assert b"its launches cannot be shown" in found.stderr
 
 
 def test_a_command_that_is_not_there_is_refused() -> None:
-    """It is one sentence, and exit 2."""
+    """A missing command is one sentence and exit 2."""
     found = run(["no-such-program"])
     assert found.returncode == 2
     assert found.stderr.decode().count("\n") == 1
 
 
 def test_processes_are_apart_in_json(tmp_path: Path) -> None:
-    """The file has each process with its launches, and the page their sum."""
+    """JSON has each process's launches, and the page their sum."""
     output = tmp_path / "trace.json"
     found = run(command("forks"), ["--json", "--output", str(output), "--gpu", "h200"])
     assert found.stderr == b"err\n"
@@ -271,7 +271,7 @@ def test_processes_are_apart_in_json(tmp_path: Path) -> None:
 
 
 class Kernel:
-    """A kernel that inductor launches by itself."""
+    """A kernel that Inductor launches by itself."""
 
     name, hash, shared, n_regs, n_spills = "triton_poi", "abc", 0, 32, 0
     function, num_warps, arg_tys = 2, 4, "Oi"
@@ -285,7 +285,7 @@ class Kernel:
 
 
 def test_launchers_of_inductor_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A launcher that inductor generates counts, its faster copy too, and both are put back."""
+    """Generated launchers and their fast copies count, and are restored."""
     import torch
     from torch._inductor.runtime import triton_heuristics
 
@@ -305,7 +305,7 @@ def test_launchers_of_inductor_are_noted(tmp_path: Path, monkeypatch: pytest.Mon
     launcher("x", 2000, stream=7)
     launchers.leave("tuning")
     fast, launches = None, 1
-    if hasattr(triton_heuristics.CachingAutotuner, "_build_fast_launcher"):  # since torch 2.13
+    if hasattr(triton_heuristics.CachingAutotuner, "_build_fast_launcher"):  # from torch 2.13 on
         made = lambda *_: kernel.run  # noqa: E731 - as the class of C is called
         monkeypatch.setattr(torch._C, "_FastCudaLauncher", made, raising=False)
         tuner: Any = SimpleNamespace(inductor_meta=meta, device_props=SimpleNamespace(type="cuda"))
@@ -339,13 +339,13 @@ with folder_of_records() as folder:
 
 @pytest.fixture(autouse=True)
 def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look for folders where no other test has any."""
+    """Use a temporary folder that no other test uses."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
 
 
 def test_a_folder_is_removed_at_its_end(tmp_path: Path) -> None:
-    """It is there for a trace, while others begin and end, and not after it."""
+    """A trace's folder outlives other traces and is removed after its own."""
     with folder_of_records() as outer:
         with folder_of_records() as inner:
             assert {outer, inner} == set(tmp_path.iterdir())
@@ -355,7 +355,7 @@ def test_a_folder_is_removed_at_its_end(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_trace_left_is_removed_by_the_next(tmp_path: Path) -> None:
-    """Its folder stays while it lives, and is gone with the next trace after it was killed."""
+    """The folder of a killed trace is removed by the next trace."""
     with subprocess.Popen(
         [sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -369,7 +369,7 @@ def test_what_a_killed_trace_left_is_removed_by_the_next(tmp_path: Path) -> None
 
 
 def test_what_is_not_known_to_be_left_stays(tmp_path: Path) -> None:
-    """A folder without a lock, links, and what only has such a name are not touched."""
+    """Folders without a lock, links and other files stay."""
     bare, other = (tmp_path / f"{PREFIX}{name}" for name in ("bare", "other"))
     for folder in (bare, other):
         folder.mkdir()

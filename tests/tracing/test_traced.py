@@ -1,4 +1,4 @@
-"""The launches of a kernel: summed over processes and grids, measured or predicted, never both."""
+"""A kernel's launches, summed over processes and grids, measured or predicted."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ def test_grids_of_processes_are_summed(found: list[GridLaunches]) -> None:
 
 
 def test_what_is_lost_is_the_time_above_the_bytes_at_the_data_sheets_rate() -> None:
-    """A launch moves each of its bytes once at 3352.3 GB/s, and all launches of all grids count."""
+    """Lost time is above each byte moved once at 3352.3 GB/s."""
     work = worked()
     least = BYTES / 3352.3e3
     assert work.speed_of_light.us == pytest.approx(least)
@@ -67,7 +67,7 @@ def test_what_is_lost_is_the_time_above_the_bytes_at_the_data_sheets_rate() -> N
 
 
 def test_a_measured_time_and_a_predicted_one_are_in_no_sum() -> None:
-    """Once a grid was timed, others have no time; where none was, all are predicted."""
+    """If a grid was timed others have no time, else all are predicted."""
     work = worked()
     timed = GridLaunches((8,), 30, samples=5, us=50.0, record=work)
     other = GridLaunches((4,), 10, record=work)
@@ -80,7 +80,7 @@ def test_a_measured_time_and_a_predicted_one_are_in_no_sum() -> None:
 
 
 def test_a_launch_that_is_faster_than_its_bytes_loses_nothing() -> None:
-    """Tensors that are in a cache already make it so, and no other launch loses less by it."""
+    """A launch faster than its bytes does not reduce others' lost time."""
     fast = GridLaunches((8,), 30, samples=5, us=1e-3, record=worked())
     slow = dataclasses.replace(fast, grid=(4,), us=1000.0)
     alone, both = (traced_kernel("swiglu", grids).time for grids in ((slow,), (fast, slow)))
@@ -88,7 +88,7 @@ def test_a_launch_that_is_faster_than_its_bytes_loses_nothing() -> None:
 
 
 def of_time(us: float) -> Record:
-    """Return a launch of which that time is predicted."""
+    """Return a launch with that predicted time."""
     work = worked()
     assert work.prediction is not None
     found = dataclasses.replace(work.prediction, us=us, low_us=us, high_us=us)
@@ -96,7 +96,7 @@ def of_time(us: float) -> Record:
 
 
 def test_a_kernel_is_described_by_the_grid_that_takes_most_time() -> None:
-    """It is not the most frequent one; what an action saves is of its launches alone."""
+    """The action's saving is that of the described grid's launches."""
     often = GridLaunches((8,), 11, record=of_time(1.0))
     long = GridLaunches((1 << 16,), 10, record=of_time(50.0))
     kernel = dataclasses.replace(
@@ -116,7 +116,7 @@ def test_a_kernel_is_described_by_the_grid_that_takes_most_time() -> None:
 
 
 def test_the_grids_that_are_counted_take_most_time() -> None:
-    """Where none is timed they are those of most programs; a frequent small one is left out."""
+    """Without times, the grids with most programs are counted."""
     small = [GridLaunches((one,), 100) for one in range(1, MOST_COUNTED + 1)]
     long = GridLaunches((1 << 16,), 1)
     assert counted_grids([*small, long]) == [long, *reversed(small[1:])]
@@ -126,19 +126,19 @@ def test_the_grids_that_are_counted_take_most_time() -> None:
 
 
 def test_a_time_of_another_gpu_has_no_speed_of_light() -> None:
-    """What was measured on an H200 is not held against the rates of an H100 that was asked for."""
+    """A time measured on an H200 is not compared with an H100's rates."""
     grid = GridLaunches((8,), 30, samples=5, us=50.0, record=worked())
     time = dataclasses.replace(traced_kernel("swiglu", (grid,)), elsewhere=True).time
     assert (time.us, time.lost_us) == (1500, None)
 
 
 def names(kernels: Sequence[TracedKernel]) -> list[str]:
-    """Return what they are called, as `order` has them."""
+    """Return the names of the kernels in `order`."""
     return [one.kernel for one in order(kernels)]
 
 
 def test_the_kernel_that_loses_most_is_first() -> None:
-    """Of those of which nobody knows that, it is that of most time, then of most launches."""
+    """Kernels are ordered by lost time, then time, then launches."""
     work = worked()
     us = work.speed_of_light.us or 0.0
     near = GridLaunches((8,), 1000, samples=5, us=1.2 * us, record=work)

@@ -1,4 +1,4 @@
-"""A program whose GPU is made up: kernels are compiled for sm_90, and their launches only noted.
+"""A program with a simulated GPU: kernels are compiled for sm_90, and their launches are noted.
 
 `python traced_program.py WHAT` does what WHAT says, with any Triton, with or without torch.
 """
@@ -15,7 +15,7 @@ from typing import Any
 
 
 class _NoTorch:
-    """Keeps torch from being imported: Triton does without, and starts sooner."""
+    """Prevents the import of torch, without which Triton starts sooner."""
 
     @staticmethod
     def find_spec(name: str, *_: object) -> None:
@@ -34,11 +34,11 @@ from triton.runtime import driver
 from triton.runtime.jit import MockTensor
 
 LAUNCHED = []
-"""The grid of each launch that came to the driver."""
+"""The grid of each launch that reached the driver."""
 
 
 class Launcher:
-    """Takes launches as Triton's own launchers do."""
+    """Takes the arguments of Triton's own launchers."""
 
     num_ctas = 1
 
@@ -63,7 +63,7 @@ class Launcher:
 
 
 class Utils:
-    """Says what a driver says of a device and of a binary."""
+    """Returns what a driver returns for a device and a binary."""
 
     @staticmethod
     def load_binary(_name: Any, _binary: Any, _shared: Any, _device: Any) -> Any:
@@ -120,7 +120,7 @@ X = MockTensor(tl.float32, [4096])
 
 
 def launch(times: int, programs: int = 528, block: int = 256, **options: Any) -> None:
-    """Launch the kernel so many times."""
+    """Launch the kernel *times* times."""
     for _ in range(times):
         add[(programs,)](X, X, 4096, BLOCK=block, **options)
 
@@ -129,12 +129,12 @@ class Buffer(MockTensor):
     """A tensor with memory of its own."""
 
     def untyped_storage(self) -> Any:
-        """Return what tells where it lies."""
+        """Return an object that identifies the storage."""
         return SimpleNamespace(data_ptr=lambda: id(self), nbytes=lambda: 4 * 4096)
 
 
 def chained() -> Any:
-    """Launch a kernel on what the launch before it wrote."""
+    """Launch a kernel on the output of the launch before it."""
     one, two, three = (Buffer(tl.float32, [4096]) for _ in range(3))
     for _ in range(2):
         add[(16,)](one, two, 4096, BLOCK=256)
@@ -151,7 +151,7 @@ def killed() -> Any:
 
 
 def threads() -> Any:
-    """Launch from four threads at a time."""
+    """Launch from four threads at once."""
     launch(1)
     several = [threading.Thread(target=launch, args=(5000,)) for _ in range(4)]
     for one in several:
@@ -183,7 +183,7 @@ def spawns() -> Any:
 
 
 def waits() -> None:
-    """Tell of a signal and go on."""
+    """Print a signal that arrives, and go on."""
 
     def hear(*_: Any) -> None:
         launch(1)
@@ -198,13 +198,13 @@ def waits() -> None:
 
 
 class Gpu:
-    """A GPU that does one thing after the other, and a host that takes 5 us for each call of it."""
+    """A GPU that does one thing after another, and a host whose calls take 5 us each."""
 
     host = free = 0.0
 
     @classmethod
     def does(cls, us: Any) -> Any:
-        """Queue what takes *us*, and return when it ends."""
+        """Queue work that takes *us*, and return when it ends."""
         cls.host += 5
         cls.free = max(cls.host, cls.free) + us
         return cls.free
@@ -254,11 +254,11 @@ def modelled(us: Any) -> None:
 
 
 def timed() -> None:
-    """Launch 200 kernels of 40 us each; for the first 150 the GPU waits for the host."""
+    """Launch 200 kernels of 40 us each; the GPU waits for the host in the first 150."""
     modelled(lambda _: 40)
     for number in range(200):
         launch(1)
-        Gpu.host += 100 if number < 150 else 0  # then it has more to do than it can
+        Gpu.host += 100 if number < 150 else 0  # later launches come faster than the GPU does them
     Gpu.host += 1e6
 
 
@@ -281,13 +281,13 @@ NOTED = [
     Noted("cuda_runtime", "cudaLaunchKernel", 0, 5000),
     Noted("kernel", "add", 1000, 4000),
     Noted("kernel", "sm90_xmma_gemm_f16f16_f16f32_f32_tn_n", 5000, 3000),
-    Noted("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 6000, 1000),  # beside the kernel
+    Noted("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 6000, 1000),  # during the kernel
     Noted("gpu_user_annotation", "ProfilerStep#1", 1000, 9000),
     Noted("kernel", "at::cuda::(anonymous namespace)::spin_kernel(long)", 8000, 900),
     Noted("gpu_memset", "Memset (Device)", 9000, 1000),
     Noted("kernel", "add", 10000, 1000),
 ]
-"""What the GPU did for 10 us: 5 us of Triton, 3 of others, 2 of copies, and 1 us of nothing."""
+"""The GPU's 10 us: 5 us of Triton, 3 us of others, 2 us of copies, and 1 us idle."""
 
 
 def profiled() -> None:
@@ -320,7 +320,7 @@ def slows() -> None:
 
 
 def waits_long() -> None:
-    """Launch 300 kernels of 10 us: the GPU ends what it does while each of them is launched."""
+    """Launch 300 kernels of 10 us, each while the GPU ends the previous one."""
     sys.modules["_occupancy_lab_trace.noted"].Timer.has_time = lambda _: False
     modelled(lambda _: 10)
     for _ in range(300):
@@ -340,7 +340,7 @@ def few() -> None:
 
 
 def paced() -> None:
-    """Do the three above, each in a fork and over a grid of its own, once torch is imported."""
+    """Do the three above, each in a fork and over its own grid, once torch is imported."""
     import torch  # noqa: F401
 
     for what in (slows, waits_long, few):
@@ -352,7 +352,7 @@ def paced() -> None:
 
 
 def graph() -> None:
-    """Make 3 launches that a CUDA graph captures, and replay it 10 times."""
+    """Make 3 launches that a CUDA graph captures, and replay the graph 10 times."""
     from torch.cuda import graphs
 
     base: Any = graphs._CUDAGraph
@@ -371,7 +371,7 @@ def graph() -> None:
 
 
 def hurt() -> None:
-    """Launch where what notes launches fails."""
+    """Launch while noting launches fails."""
 
     def fail(*_: Any) -> None:
         msg = "a fault of the tool"
@@ -384,7 +384,7 @@ def hurt() -> None:
 
 
 def in_block() -> Any:
-    """Trace a block of this process, whose kernel was launched before, and one inside it."""
+    """Trace a block of this process, with a kernel loaded before, and a block inside it."""
     import occupancy_lab
 
     launch(2)

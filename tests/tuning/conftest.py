@@ -1,4 +1,4 @@
-"""A GPU that is said to be here, calibrated, and what its launches take."""
+"""A simulated GPU with a calibration, and its launches."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from stand_ins import Launches, put_calibration, put_here
 
 @pytest.fixture(scope="module")
 def _calibrated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep what a file's tests compile in one store, with the calibration of an H200."""
+    """Share a store per test file, with an H200's calibration."""
     with pytest.MonkeyPatch.context() as patch:
         put_calibration(patch, tmp_path_factory.mktemp("calibrated"))
         yield
@@ -16,7 +16,7 @@ def _calibrated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def launches(_calibrated: None, monkeypatch: pytest.MonkeyPatch) -> Launches:
-    """Return the launches on an H200 that is said to be here."""
+    """Return the launches on a simulated H200."""
     put_here(monkeypatch, "h200")
     stand_in = Launches()
     monkeypatch.setattr("occupancy_lab.sweeping.grid.measure_launches", stand_in)

@@ -50,7 +50,7 @@ ARGUMENTS = (X, X, 2**20)
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Have an H200 in this machine, on which Triton compiles and launches nothing."""
+    """Simulate an H200, on which Triton compiles and launches nothing."""
 
     def load(kernel: Any) -> None:
         most = GPU.architecture.max_shared
@@ -70,13 +70,13 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def stand_in_bench(call: Callable[[], None], **_: Any) -> list[float]:
-    """Launch once, and say that it takes a second."""
+    """Launch once, and return one second."""
     call()
     return [1.0, 1.0, 1.0]
 
 
 def tuned(kernel: Any, configs: Sequence[Any], **prune: Any) -> Any:
-    """Return an Autotuner of *kernel* that launches and does not measure."""
+    """Return an Autotuner of *kernel* that launches but does not measure."""
     return Autotuner(
         kernel,
         kernel.arg_names,
@@ -112,24 +112,24 @@ def matmul_configs(*blocks: tuple[int, int, int, int, int]) -> list[Any]:
 
 
 def matmul_grid(named: Mapping[str, int]) -> tuple[int]:
-    """Return the programs of a product of two matrices of 512 x 512."""
+    """Return the grid of a product of two 512 x 512 matrices."""
     return (triton.cdiv(512, named["BLOCK_SIZE_M"]) * triton.cdiv(512, named["BLOCK_SIZE_N"]),)
 
 
 def launch_matmul(tuner: Any) -> None:
-    """Launch a product of two matrices of 512 x 512."""
+    """Launch a product of two 512 x 512 matrices."""
     a = torch.empty((512, 512), dtype=torch.float16)
     tuner[matmul_grid](*(a, a, a, 512, 512, 512, 512, 1, 512, 1, 512, 1), ACTIVATION="")
 
 
 def launched(tuner: Any) -> list[Any]:
-    """Return the configurations that a tune has launched."""
+    """Return the configurations launched by a tune."""
     return list(getattr(tuner, "configs_timings", [tuner.best_config]))
 
 
 @pytest.mark.usefixtures("here")
 def test_what_cannot_fit_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
-    """A matmul with 288 KB of shared memory is not launched, and a sentence says why."""
+    """A matmul with 288 KB of shared memory is not launched, and the log says why."""
     caplog.set_level(logging.INFO, "occupancy_lab")
     configs = matmul_configs((128, 256, 128, 3, 8), (64, 64, 32, 3, 4))
     tuner = tuned(launched_kernels.matmul, configs, **BOTH, top_k=8)
@@ -143,7 +143,7 @@ def test_what_cannot_fit_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.usefixtures("here")
 def test_where_nothing_fits_everything_is_kept(caplog: pytest.LogCaptureFixture) -> None:
-    """Where no configuration can run, all stay: what Triton says of them is the user's to see."""
+    """If no configuration can run all stay, so that the user sees Triton's error."""
     configs = matmul_configs((128, 256, 128, 3, 8), (256, 128, 128, 3, 8))
     with pytest.raises(OutOfResources):
         launch_matmul(tuned(launched_kernels.matmul, configs, **BOTH, top_k=1))
@@ -152,7 +152,7 @@ def test_where_nothing_fits_everything_is_kept(caplog: pytest.LogCaptureFixture)
 
 @pytest.mark.usefixtures("here")
 def test_one_of_several_equal_binaries_is_launched(caplog: pytest.LogCaptureFixture) -> None:
-    """Stages do nothing without a loop: one configuration is left for each number of warps."""
+    """Without a loop, stages give equal binaries: one per number of warps is left."""
     caplog.set_level(logging.INFO, "occupancy_lab")
     configs = configs_of(BLOCK_SIZE=(1024,), num_warps=(4, 8), num_stages=(1, 2, 3))
     tuner = tuned(double, configs, early_config_prune=occupancy_lab.early_config_prune)
@@ -163,7 +163,7 @@ def test_one_of_several_equal_binaries_is_launched(caplog: pytest.LogCaptureFixt
 
 @pytest.mark.usefixtures("here")
 def test_equal_binaries_of_other_grids_both_stay() -> None:
-    """A constexpr that only the grid depends on makes another launch of the same binary."""
+    """A constexpr that only the grid uses makes another launch of an equal binary."""
 
     @triton.jit
     def kernel(x_ptr, n, PROGRAMS: tl.constexpr):  # noqa: ANN001, ANN202, ARG001, N803 - a kernel
@@ -178,7 +178,7 @@ def test_equal_binaries_of_other_grids_both_stay() -> None:
 
 @pytest.mark.usefixtures("here")
 def test_nothing_is_compiled_twice(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is compiled to be pruned is launched as it is: Triton compiles each once, in threads."""
+    """Each configuration is compiled once, in threads, and launched as compiled."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
     monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path / "store"))
     double.device_caches.clear()
@@ -199,7 +199,7 @@ def test_nothing_is_compiled_twice(tmp_path: Any, monkeypatch: pytest.MonkeyPatc
 def test_another_process_finds_what_was_compiled(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What pruning compiled is in Triton's own cache, where a later process finds it."""
+    """Compiles for pruning are in Triton's cache for later processes."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
     monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path / "store"))
     launched_kernels.layer_norm.device_caches.clear()
@@ -237,7 +237,7 @@ print(hits)
 
 @pytest.mark.usefixtures("here")
 def test_arguments_by_name_and_heuristics() -> None:
-    """Arguments that are passed by name, and heuristics below the autotuner, count too."""
+    """Arguments by name, and heuristics below the autotuner, are supported."""
     kernel = triton.heuristics({"BLOCK_SIZE": lambda named: 512 if named["n"] > 0 else 1})(double)
     configs = configs_of(num_warps=(1, 2), num_stages=(1, 2))
     tuner = Autotuner(
@@ -250,7 +250,7 @@ def test_arguments_by_name_and_heuristics() -> None:
 
 @pytest.mark.usefixtures("here")
 def test_what_does_not_compile_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
-    """A configuration that Triton cannot compile is dropped, with Triton's reason, and no other."""
+    """Only the configuration that Triton cannot compile is dropped, with the reason."""
     caplog.set_level(logging.INFO, "occupancy_lab")
     configs = configs_of(BLOCK_SIZE=(1000, 1024))
     tuner = tuned(double, configs, early_config_prune=occupancy_lab.early_config_prune)
@@ -263,7 +263,7 @@ def test_what_does_not_compile_is_dropped(caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_without_an_autotuner_nothing_changes(caplog: pytest.LogCaptureFixture) -> None:
-    """Called by anything else, all configurations stay in their order, and a line says why."""
+    """Called by anything else, the hooks keep all configurations and log why."""
     configs = configs_of(BLOCK_SIZE=(128, 256))
     assert occupancy_lab.early_config_prune(configs, {"n": 5}, grid=(1,)) == configs
     assert occupancy_lab.perf_model(n=5, BLOCK_SIZE=128, num_warps=4) == 0.0
@@ -276,7 +276,7 @@ def test_without_an_autotuner_nothing_changes(caplog: pytest.LogCaptureFixture) 
 def test_torch_compile_traces_a_kernel_with_both(
     monkeypatch: pytest.MonkeyPatch, moved: tuple[int, ...]
 ) -> None:
-    """Dynamo, which traces what prunes, finds nothing that it cannot, in one whole graph."""
+    """Dynamo traces a kernel with both hooks in one whole graph."""
     monkeypatch.setattr("torch.utils._triton.has_triton", lambda *_: True)
     hooks = BOTH | {"perf_model": functools.partial(occupancy_lab.perf_model, *moved)}
     tuner = tuned(double, configs_of(BLOCK_SIZE=(128, 256)), **hooks, top_k=1)
@@ -290,7 +290,7 @@ def test_torch_compile_traces_a_kernel_with_both(
 def test_no_error_reaches_the_program(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whatever fails, such as a store without a home, the tune goes on with every configuration."""
+    """After any error the tune goes on with every configuration."""
     monkeypatch.setattr(autotuner, "Compiler", lambda *_, **__: 1 / 0)
     configs = configs_of(BLOCK_SIZE=(128, 256))
     tuner = tuned(double, configs, **BOTH, top_k=1)
@@ -302,7 +302,7 @@ def test_no_error_reaches_the_program(
 
 @pytest.mark.usefixtures("here")
 def test_a_dry_run_prunes_and_ranks_as_the_launch_would(caplog: pytest.LogCaptureFixture) -> None:
-    """A dry run passes the grid on, as a launch does, so that what it explains is what is left."""
+    """A dry run passes the grid on, as a launch does."""
     configs = configs_of(BLOCK_SIZE=(128, 1024), num_stages=(1, 2))
     tuner = tuned(double, configs, **BOTH, top_k=1)
     (run,) = occupancy_lab.dry_run(tuner, "h200")[grid](*ARGUMENTS).runs
@@ -333,7 +333,7 @@ def main():
 def test_a_dry_run_of_a_program_ranks_for_the_gpu_that_is_asked_for(
     tmp_path: Path, gpu: str
 ) -> None:
-    """Of any GPU the hooks know the size, and best_config is what ranking leaves first."""
+    """The hooks use the GPU of the dry run, and best_config is their first."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM, encoding="utf-8")
     done = in_process.run("explain", f"{program}:main", "--gpu", gpu)
@@ -342,7 +342,7 @@ def test_a_dry_run_of_a_program_ranks_for_the_gpu_that_is_asked_for(
 
 @pytest.mark.usefixtures("here")
 def test_configurations_are_ranked_by_the_time_that_explain_predicts() -> None:
-    """A kernel with loops and tensor cores has milliseconds, which put its blocks in order."""
+    """Configurations are ranked by predicted milliseconds."""
     blocks = ((128, 128, 64, 3, 8), (16, 16, 16, 1, 1), (64, 64, 32, 3, 4))
     said: list[float] = []
 
@@ -365,7 +365,7 @@ def test_configurations_are_ranked_by_the_time_that_explain_predicts() -> None:
 
 @pytest.mark.usefixtures("here")
 def test_known_bytes_give_milliseconds() -> None:
-    """With its bytes known, a launch without loops has a time, no less than they take."""
+    """With given bytes a launch without loops has a time, no less than they take."""
     size = X.numel() * X.element_size()
     model = functools.partial(occupancy_lab.perf_model, size, lambda named: named["n"] * 4)
     said: list[float] = []
@@ -402,7 +402,7 @@ SPILLING = PLAIN.replace(
 def kept_of(
     monkeypatch: pytest.MonkeyPatch, outcomes: Sequence[Resources], configs: Sequence[Any]
 ) -> list[int]:
-    """Return the places of what is kept where *configs* compile to *outcomes*."""
+    """Return the indices that are kept if *configs* compile to *outcomes*."""
     monkeypatch.setattr(Compiler, "compile", lambda *_: list(outcomes))
     tuner = tuned(double, configs, early_config_prune=occupancy_lab.early_config_prune)
     tuner.nargs = dict(zip(double.arg_names, ARGUMENTS, strict=False))
@@ -428,7 +428,7 @@ def test_heavy_spills_are_dropped_where_nothing_speaks_for_them(
     clean: dict[str, Any],
     kept: list[int],
 ) -> None:
-    """What spills is dropped only where another is at least as good in all that counts."""
+    """Spilling is dropped only if another is at least as good in all respects."""
     configs = configs_of(BLOCK_SIZE=(1024,), num_warps=(4, 8))
     outcomes = [SPILLING.replace(**spilling), PLAIN.replace(**clean)]
     assert kept_of(monkeypatch, outcomes, configs) == kept
@@ -436,7 +436,7 @@ def test_heavy_spills_are_dropped_where_nothing_speaks_for_them(
 
 @pytest.mark.usefixtures("here")
 def test_other_blocks_or_fewer_stages_do_not_dominate(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the same blocks do the same work, and stages loaded ahead may be worth spills."""
+    """Other blocks or fewer stages do not replace a spilling configuration."""
     assert kept_of(monkeypatch, [SPILLING, PLAIN], configs_of(BLOCK_SIZE=(512, 1024))) == [0, 1]
     stages = configs_of(BLOCK_SIZE=(512,), num_stages=(4, 3))
     assert kept_of(monkeypatch, [SPILLING, PLAIN], stages) == [0, 1]
@@ -444,7 +444,7 @@ def test_other_blocks_or_fewer_stages_do_not_dominate(monkeypatch: pytest.Monkey
 
 
 def test_recorded_launches_bear_out_what_is_dropped() -> None:
-    """Of the launches recorded on an H200 none that is dominated is the fastest of its block."""
+    """No dominated launch recorded on an H200 is the fastest of its block."""
     table = occupancy_lab.recorded_table()
     table = table[
         (table["gpu"] == "h200")
@@ -473,7 +473,7 @@ def _recorded(row: dict[Any, Any]) -> tuple[autotuner.Tried, float]:
 def test_what_has_no_time_comes_after_what_has_one(
     monkeypatch: pytest.MonkeyPatch, lacking: set[int]
 ) -> None:
-    """What can run is before what cannot; where nothing has a time, all stay in their order."""
+    """Runnable ones come before others; without times all stay in order."""
     counted = autotuner.with_counts
 
     def without(*asked: Any, **others: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""`tune --sizes`: the fastest at each size by prediction, what is left out, and the search."""
+"""`tune --sizes`: the fastest predicted at each size, what is left out, and the search."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -33,7 +33,7 @@ NORM = {
 
 
 def test_the_fastest_of_each_size_is_chosen() -> None:
-    """It is what `tune` ranks first at that size, with its time, its range and its bound."""
+    """The choice is what `tune` ranks first, with time, range and bound."""
     found = occupancy_lab.tune_sizes(sizes=CUBES, gpu="h100,mi300x,sm_90", **MATMUL)
     assert found.kernel == "matmul"
     assert found.sizes == ("M", "N", "K")
@@ -58,7 +58,7 @@ def test_the_fastest_of_each_size_is_chosen() -> None:
 
 
 def test_times_right_after_the_same_launch_are_compared() -> None:
-    """With warm both kinds of tuning choose by those, no longer than with an empty L2 cache."""
+    """With warm, times are at most those with an empty L2 cache."""
     small = [{"M": 512, "N": 512, "K": 512}]
     one = {**MATMUL, "gpu": "h100", "signature": "*fp16,*fp16,*fp16,512,512,512,512,512,512"}
     sizes = [
@@ -75,13 +75,13 @@ def test_times_right_after_the_same_launch_are_compared() -> None:
 
 
 def test_where_no_gpu_has_a_time_it_is_an_error() -> None:
-    """Nothing is written of GPUs that no time is predicted for; each is named with its reason."""
+    """If no GPU has a predicted time, each is named with its reason."""
     with pytest.raises(InputError, match=r"h100: No time is predicted.*; sm_90: sm_90 is an"):
         occupancy_lab.tune_sizes(sizes=CUBES[:1], gpu="h100,sm_90", **{**MATMUL, "grid": None})
 
 
 def test_warps_are_tuned_for_blocks_that_a_size_sets() -> None:
-    """A constexpr that a size has is the launch line's, and options are the file's."""
+    """A size's constexpr belongs to the launch line, options to the file."""
     sizes = [{"N": 781, "BLOCK_SIZE": 1024}, {"N": 8192, "BLOCK_SIZE": 8192}]
     found = occupancy_lab.tune_sizes(sizes=sizes, gpu="h100", num_warps="1,16", **NORM)
     small, large = found.gpus["h100"]
@@ -90,7 +90,7 @@ def test_warps_are_tuned_for_blocks_that_a_size_sets() -> None:
 
 
 def test_a_block_that_does_part_of_the_work_is_refused() -> None:
-    """A row that a block does not hold takes less time and is wrong: at a larger size too."""
+    """A block shorter than a row is refused, also at a larger size."""
     for sizes in ([{"N": 4096}], [{"N": 512}]):
         with pytest.raises(InputError, match="BLOCK_SIZE 1024 does not do the whole work at N"):
             occupancy_lab.tune_sizes(
@@ -114,7 +114,7 @@ SCALE: dict[str, Any] = {
 
 
 def test_constexprs_with_one_value_are_the_launch_lines() -> None:
-    """The file has them, to tell launches apart; what has several values it sets."""
+    """Constexprs with several values are settings; others identify launches."""
     found = occupancy_lab.tune_sizes(
         scale, constexprs=["FACTOR=3", "BLOCK=64,1024"], num_warps=4, **SCALE
     )
@@ -137,7 +137,7 @@ CONFIGS = [triton.Config({"BLOCK": block}, num_warps=4, num_stages=1) for block 
 def test_heuristics_may_stand_anywhere(
     monkeypatch: pytest.MonkeyPatch, *, around: bool, search: bool
 ) -> None:
-    """Around an autotuner and below it they set what no configuration does."""
+    """Heuristics around or below the autotuner set what no configuration sets."""
     monkeypatch.setattr(by_size, "SEARCHED", 3)
     if around:
         kernel = heuristic(triton.autotune(CONFIGS, key=["n"])(scale))
@@ -149,7 +149,7 @@ def test_heuristics_may_stand_anywhere(
 
 
 def test_a_decorated_kernel_is_tuned_as_it_was_before(tmp_path: Path) -> None:
-    """Neither `tuned` nor the package's hooks, which know the GPU at hand, leave anything out."""
+    """`tuned` and the package's hooks do not restrict tuning."""
     hooks = {
         "early_config_prune": occupancy_lab.early_config_prune,
         "perf_model": occupancy_lab.perf_model,
@@ -164,7 +164,7 @@ def test_a_decorated_kernel_is_tuned_as_it_was_before(tmp_path: Path) -> None:
 
 
 def test_what_json_cannot_hold_is_refused() -> None:
-    """A dtype among the values tried would be a text in the file."""
+    """A dtype among the values is refused, since the file would hold a text."""
     with pytest.raises(InputError, match=r"FACTOR is .* in a configuration"):
         occupancy_lab.tune_sizes(
             scale, constexprs=["FACTOR=tl.float16,tl.float32", "BLOCK=64"], **SCALE
@@ -173,7 +173,7 @@ def test_what_json_cannot_hold_is_refused() -> None:
 
 @pytest.fixture
 def tried(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Return the configurations that are compiled."""
+    """Return the list of compiled configurations."""
     found: list[dict[str, Any]] = []
     predicted = by_size._Tuner._predicted
 
@@ -188,7 +188,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 def test_a_search_finds_more_and_ends(
     monkeypatch: pytest.MonkeyPatch, tried: list[dict[str, Any]]
 ) -> None:
-    """From the best given it goes to faster neighbours, no further than it may, and back never."""
+    """The search goes to faster neighbours within its limit, and never back."""
     monkeypatch.setattr(by_size, "SEARCHED", 12)
     asked = {**MATMUL, "sizes": CUBES[:1], "gpu": "h100"}
     (given,) = occupancy_lab.tune_sizes(**asked).gpus["h100"]
@@ -206,7 +206,7 @@ def test_a_search_finds_more_and_ends(
 
 
 def test_a_search_keeps_a_block_of_one_size(tried: list[dict[str, Any]]) -> None:
-    """Where nobody says that another block is right, only warps and stages are searched."""
+    """A block with one given size is not searched, only warps and stages."""
     asked: dict[str, Any] = {"constexprs": ["FACTOR=3", "BLOCK=256"], "search": True, **SCALE}
     assert occupancy_lab.tune_sizes(scale, **asked).stopped == ()
     assert {one.get("BLOCK") for one in tried} == {None}
@@ -220,7 +220,7 @@ FAST = Prediction(
 
 
 def test_a_search_drops_what_does_other_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A neighbour that moves other bytes than what it came from is no choice, however fast."""
+    """A neighbour that moves other bytes is never chosen."""
     monkeypatch.setattr(by_size, "SEARCHED", 6)
     moved, with_counts = by_size._moved, by_size.with_counts
 
@@ -248,7 +248,7 @@ def copy_rows(x_ptr, y_ptr, n, BLOCK: tl.constexpr):  # noqa: ANN001, ANN201, N8
 
 
 def test_what_a_search_found_is_for_the_launches_it_looked_at() -> None:
-    """A smaller block does the work of one size: every other takes the best of the author's."""
+    """A searched block is used only at its own size."""
     configs = [triton.Config({"BLOCK": block}, num_warps=4) for block in (1024, 2048)]
     asked: dict[str, Any] = {"signature": "*fp16,*fp16,n", "grid": "8192", "gpu": "h100"}
     asked |= {"kernel": triton.autotune(configs, key=["n"])(copy_rows), "sizes": [{"n": 500}]}
@@ -261,7 +261,7 @@ def test_what_a_search_found_is_for_the_launches_it_looked_at() -> None:
 
 
 def test_the_command_writes_what_the_decorator_reads(tmp_path: Path) -> None:
-    """The file is what the function gives, and is of the kernel that it was asked for."""
+    """The command writes the function's result for the kernel asked for."""
     sizes, output = tmp_path / "sizes.csv", tmp_path / "tuned.json"
     sizes.write_text("M,N,K\n4096,4096,4096\n", encoding="utf-8")
     words = ("--signature", MATMUL["signature"], "--grid", MATMUL["grid"], "--sizes", str(sizes))
@@ -292,7 +292,7 @@ REFUSED = {
 
 
 def test_a_matrix_has_no_sizes(tmp_path: Path) -> None:
-    """Sizes are a function's; the kernels of a matrix have --rows and --cols."""
+    """--sizes needs a function; kernels of a matrix have --rows and --cols."""
     sizes = tmp_path / "sizes.csv"
     sizes.write_text("N\n4096\n", encoding="utf-8")
     done = run("tune", "--cols", "781", "--sizes", str(sizes))
@@ -302,7 +302,7 @@ def test_a_matrix_has_no_sizes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("words", "why"), REFUSED.items())
 def test_what_makes_no_sense_is_one_sentence(tmp_path: Path, words: str, why: str) -> None:
-    """Options without use and sizes that no launch takes are refused."""
+    """Useless options and invalid sizes are refused."""
     sizes = tmp_path / "sizes.csv"
     sizes.write_text("M,Q\n4096,4096\n", encoding="utf-8")
     done = run("tune", MATMUL["kernel"], *words.format(sizes=sizes).split())
@@ -312,7 +312,7 @@ def test_what_makes_no_sense_is_one_sentence(tmp_path: Path, words: str, why: st
 
 
 def test_a_size_that_the_signature_calculates_with_is_not_left_out() -> None:
-    """An argument that no column sets is named, with what to do about it."""
+    """An argument without a column is named, with what to do."""
     sizes = [{"M": 64, "N": 64}]
     with pytest.raises(InputError, match="needs a number for K, and the sizes have none; give"):
         occupancy_lab.tune_sizes(sizes=sizes, gpu="h100", **MATMUL)

@@ -1,4 +1,4 @@
-"""What tuning gives: what measuring costs, counted as the timer counts, and the words."""
+"""A tuning's cost, counted as the timer counts, and its words."""
 
 import dataclasses
 from collections.abc import Callable
@@ -30,23 +30,23 @@ class Event:
         """Record nothing."""
 
     def elapsed_time(self, _end: object) -> float:
-        """Return no time at all."""
+        """Return 0."""
         return 0.0
 
 
 class Clock:
-    """Stands in for the module time: it goes on by what a launch takes, and by nothing else."""
+    """Stands in for the module time; only launches advance it."""
 
     def __init__(self) -> None:
         self.us = 0.0
         self.launches = 0
 
     def perf_counter(self) -> float:
-        """Return the time in seconds."""
+        """Return the simulated time in seconds."""
         return self.us / 1e6
 
     def launch(self, us: float) -> None:
-        """Launch what takes *us*."""
+        """Advance by *us*."""
         self.us += us
         self.launches += 1
 
@@ -56,7 +56,7 @@ class Clock:
     runs=st.sampled_from([1, 6, 7, 30]),
 )
 def test_launches_are_counted_as_the_timer_makes_them(predicted: list[float], runs: int) -> None:
-    """The count is a check each and all that the timer makes, those in 25 ms of warm-up too."""
+    """The count is one check each and all launches of the timer, with warm-up."""
     clock = Clock()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.cuda, "Event", Event)
@@ -97,7 +97,7 @@ def tuning(
     us: tuple[float | None, float | None] | None = None,
     recorded_us: tuple[float, float] | None = None,
 ) -> Tuning:
-    """Return a tuning of two configurations, measured and recorded where there are their times."""
+    """Return a tuning of two configurations, measured and recorded if their times are given."""
     rows = [
         {
             "kernel": one.kernel,
@@ -155,7 +155,7 @@ def tuning(
 def test_words_of_a_tuning(
     check_golden: Callable[[str, str], None], name: str, found: Tuning
 ) -> None:
-    """The golden files hold the choice, why, what is next and what it costs."""
+    """Golden files have the choice, its reasons, the next ones and the cost."""
     check_golden(name, found.to_document(5).to_markdown())
 
 
@@ -164,7 +164,7 @@ def test_words_of_a_tuning(
     [("h200", "bandwidth", 0.05), ("h200", "l2", 0.1), ("mi300x", "bandwidth", 0.2)],
 )
 def test_what_is_close_to_the_best_is_counted(gpu: str, bound: str, error: float) -> None:
-    """A page says of how many configurations no prediction tells which is faster than the best."""
+    """The page says how many configurations are too close to decide."""
     found = tuning(gpu)
     best = dataclasses.replace(BEST, bound=bound)
     for share, is_close in ((error - 0.01, True), (error + 0.01, False)):
@@ -178,14 +178,14 @@ def test_what_is_close_to_the_best_is_counted(gpu: str, bound: str, error: float
 
 
 def test_what_was_measured_is_not_called_close() -> None:
-    """Where the close ones were measured too, no page says that only a measurement tells."""
+    """Measured configurations are not called undecided."""
     close = "1 other, without a measured time, is within 5% of that:"
     assert close in tuning("h200", us=(9.72, None)).to_markdown()
     assert "only a measurement" not in tuning("h200", us=(9.72, 9.9)).to_markdown()
 
 
 def test_one_configuration_is_not_all_of_them() -> None:
-    """The cost of measuring is said of the only configuration where there is one."""
+    """The cost speaks of "the only configuration" if there is one."""
     found = tuning("h200")
     one = dataclasses.replace(
         found, exhaustive=dataclasses.replace(found.exhaustive, configurations=1)

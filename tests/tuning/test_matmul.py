@@ -1,4 +1,4 @@
-"""Configurations of a product of matrices, ranked without a GPU by what their binaries do."""
+"""Configurations of a matrix product, ranked without a GPU."""
 
 from pathlib import Path
 
@@ -14,11 +14,11 @@ ASKED = {
 
 
 def test_configurations_of_a_matmul_are_ranked_by_time() -> None:
-    """The large block is first, as it was recorded to be, with a range and its tensor cores."""
+    """The large block is first, as in recorded times, with range and tensor cores."""
     (found,) = tune_launches(**ASKED, gpu="h100")
     best = found.table.iloc[0]
     assert (best["BLOCK_M"], best["BLOCK_N"], best["BLOCK_K"]) == (128, 256, 64)
-    # 189.9 us were recorded of it on an H100 with Triton 3.6.0.
+    # On an H100 with Triton 3.6.0 it took 189.9 us.
     assert best["predicted_low_us"] < 189.9 < best["predicted_high_us"]
     times = found.table["predicted_us"].dropna()
     assert list(times) == sorted(times)

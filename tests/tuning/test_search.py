@@ -1,4 +1,4 @@
-"""`tune`: every configuration ranked by prediction, and only the best of them launched."""
+"""`tune`: all configurations are ranked by prediction, and only the best are launched."""
 
 import dataclasses
 
@@ -21,11 +21,11 @@ from occupancy_lab.values import Config, Problem
 
 WARPS = (4, 8)
 TRIED = {*ALIKE} - {"softmax_cooperative"}
-"""The kernels that have a configuration for 781 columns."""
+"""The kernels with a configuration for 781 columns."""
 
 
 def test_everything_is_ranked_by_prediction(launches: Launches) -> None:
-    """Each configuration of each kernel is a row, the best predicted first, and nothing is run."""
+    """Each configuration is a row, the best predicted first, and nothing is launched."""
     tuning = tune(781, num_warps=WARPS)
     table = tuning.table
     assert table["predicted_us"].is_monotonic_increasing
@@ -50,7 +50,7 @@ def test_everything_is_ranked_by_prediction(launches: Launches) -> None:
 
 
 def test_only_the_best_predicted_are_launched(launches: Launches) -> None:
-    """With measure the top rows are launched, and the fastest of them is the choice."""
+    """With measure only the top rows are launched, and the fastest is chosen."""
     times = iter((12.0, 9.0, 10.0))
     launches.times = lambda _launch: next(times)
     tuning = tune(781, num_warps=WARPS, measure=True, top=3, runs=30)
@@ -66,7 +66,7 @@ def test_only_the_best_predicted_are_launched(launches: Launches) -> None:
 
 
 def test_launches_that_fail_are_not_chosen(launches: Launches) -> None:
-    """A launch without a time is passed over; without any the best predicted is the choice."""
+    """Without any measured time the best predicted is chosen."""
     times = iter((None, 9.0))
     launches.times = lambda _launch: next(times)
     tuning = tune(781, num_warps=WARPS, measure=True, top=2)
@@ -78,7 +78,7 @@ def test_launches_that_fail_are_not_chosen(launches: Launches) -> None:
 
 
 def test_recorded_times_stand_beside_the_predicted() -> None:
-    """Each launch that was recorded has its time, and the fastest is the one that explain names."""
+    """Recorded launches have their times; the fastest is the one explain names."""
     tuning = occupancy_lab.tune(781, gpu="h200", num_warps=[4, 8], num_stages=[1, 4])
     fastest = recorded_ranking("h200", Problem(4096, 781), ALIKE)[0]
     assert tuning.best_recorded == fastest
@@ -102,7 +102,7 @@ def test_recorded_times_stand_beside_the_predicted() -> None:
 
 
 def test_rows_that_no_program_holds_are_tuned(launches: Launches) -> None:
-    """A row of more elements than Triton holds in a program leaves the kernels that divide it."""
+    """For rows too long for one program, kernels that divide rows are left."""
     tuning = tune(2**20 + 1, rows=3, num_warps=(32,), num_stages=(1,))
     dividing = {"softmax_loop", "softmax_cooperative"}
     assert tuning.best.kernel in dividing
@@ -114,7 +114,7 @@ def test_rows_that_no_program_holds_are_tuned(launches: Launches) -> None:
 def test_tutorial_and_defaults_stand_beside_it(
     launches: Launches, cols: int, *, is_miscount: bool
 ) -> None:
-    """The tutorial's launch and each author's default are predicted, whatever was asked for.
+    """The tutorial's launch and each author's default are always predicted.
 
     Where the tutorial's formula launches another number of programs, its time is of that.
     """
@@ -154,7 +154,7 @@ def test_tutorial_and_defaults_stand_beside_it(
 def test_what_cannot_be_tuned_is_said(
     launches: Launches, asked: dict[str, object], word: str | None
 ) -> None:
-    """Nonsense is an error that says what; a bad configuration is only a row."""
+    """Invalid arguments are errors; a bad configuration is only a row."""
     if word is None:
         table = tune(781, **asked).table
         assert list(table["status"]) == ["ok", "skipped"]
@@ -167,7 +167,7 @@ def test_what_cannot_be_tuned_is_said(
 def test_measuring_without_a_gpu_is_refused(
     launches: Launches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a GPU tuning predicts for an H100, and measuring is an error."""
+    """Without a GPU, tuning predicts for an H100, and measuring is an error."""
     put_here(monkeypatch)
     assert tune(781, num_warps=WARPS, kernel="softmax_row").gpu.key == "h100"
     with pytest.raises(InputError, match="tune --measure needs a GPU of this machine"):
@@ -178,7 +178,7 @@ def test_measuring_without_a_gpu_is_refused(
 def test_without_a_bandwidth_nothing_is_ranked(
     launches: Launches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where nothing can be predicted, the error comes before any compile and says why."""
+    """Without a bandwidth, the error comes before any compile."""
     put_here(monkeypatch, dataclasses.replace(UNLISTED, bandwidth_gbs=None))
     monkeypatch.setattr("occupancy_lab.tuning.search.run_tasks", pytest.fail)
     why = "nothing can be predicted for NVIDIA H100 XYZ: its bandwidth is not known"
@@ -190,7 +190,7 @@ def test_without_a_bandwidth_nothing_is_ranked(
 def test_without_a_clock_nothing_is_ranked(
     launches: Launches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where no launch that compiles has a time, the error says why."""
+    """If no launch has a predicted time, the error says why."""
     put_here(monkeypatch, dataclasses.replace(UNLISTED, boost_mhz=None))
     with pytest.raises(InputError, match="its clock is not known"):
         tune(781, kernel="softmax_row", num_warps=(4,))
@@ -199,7 +199,7 @@ def test_without_a_clock_nothing_is_ranked(
 
 @pytest.mark.gpu
 def test_the_best_predicted_are_good_on_the_gpu_here() -> None:
-    """On a real GPU the choice of five launches is near the fastest of all of them."""
+    """On a real GPU the best of five launches is near the fastest of all."""
     if present_gpus()[0].gpu.key != "h200":
         pytest.skip("the share was found on an H200")
     few = tune(781, measure=True)
@@ -219,7 +219,7 @@ def test_the_best_predicted_are_good_on_the_gpu_here() -> None:
 def test_a_kernels_own_configurations_are_tried(
     warps: tuple[int, ...], stages: tuple[int, ...], expected: list[tuple[int, ...]]
 ) -> None:
-    """Unasked they are tried as they are, else each of their blocks; the default always."""
+    """By default a kernel's own configurations are tried, else their blocks."""
     kernel = dataclasses.replace(
         load_kernel("softmax_row"),
         configs=lambda _problem: (Config(48, 4, 1), Config(96, 8, 2)),
@@ -237,7 +237,7 @@ def test_a_kernels_own_configurations_are_tried(
 
 
 def test_a_kernel_that_tries_nothing_is_left_out_beside_others() -> None:
-    """A block of a million elements takes half a minute to compile, and is never the choice."""
+    """Blocks too large to compile quickly are left out beside others."""
     gpu, problem = find_gpu("h200"), Problem(64, 2**20)
     several = [NamedKernel(name, load_kernel(name)) for name in ALIKE]
     assert {task.matrix.kernel.name for task in grid_tasks(several, problem, gpu, (), ())} == {

@@ -1,4 +1,4 @@
-"""The sizes of a CSV file, and the launches that a signature makes of them."""
+"""Reading sizes from CSV, and the launches that a signature makes of them."""
 
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,14 @@ SIGNATURE = "*fp16,*fp16,*fp16,*fp16,*fp32,*fp32,N,N,1e-5"
 
 
 def read(folder: Path, text: str, kernel: Any = layer_norm) -> Any:
-    """Return the sizes of a file with *text*."""
+    """Return the sizes in a file with *text*."""
     path = folder / "sizes.csv"
     path.write_text(text, encoding="utf-8")
     return read_sizes(str(path), kernel)
 
 
 def test_sizes_are_read_by_name(tmp_path: Path) -> None:
-    """Spaces and empty lines count for nothing, and a size that is there twice is one."""
+    """Spaces and empty lines are ignored, and duplicate sizes are dropped."""
     text = " N , BLOCK_SIZE\n\n1024, 1024\n781 , 1024\n1024,1024\n"
     file = quoted(tmp_path / "sizes.csv")
     found = read(tmp_path, text)
@@ -34,7 +34,7 @@ def test_sizes_are_read_by_name(tmp_path: Path) -> None:
 
 
 def test_a_size_whose_grid_is_none_is_named(tmp_path: Path) -> None:
-    """By the file and the line: the grid is worked out of them."""
+    """A size with an invalid grid is named by file and line."""
     path = tmp_path / "sizes.csv"
     path.write_text("N\n1024\n-4\n", encoding="utf-8")
     asked = {"signature": SIGNATURE, "constexprs": "BLOCK_SIZE=64", "gpu": "h100", "cache": False}
@@ -59,7 +59,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("text", "why"), REFUSED.items(), ids=range(len(REFUSED)))
 def test_what_is_no_size_is_one_sentence(tmp_path: Path, text: str, why: str) -> None:
-    """Each is refused with what is wrong."""
+    """Invalid sizes are refused with the reason."""
     with pytest.raises(InputError) as raised:
         read(tmp_path, text)
     assert why in str(raised.value)
@@ -67,14 +67,14 @@ def test_what_is_no_size_is_one_sentence(tmp_path: Path, text: str, why: str) ->
 
 
 def test_what_an_autotuner_sets_is_no_size(tmp_path: Path) -> None:
-    """A column of what its configurations set is refused."""
+    """A column that an autotuner's configurations set is refused."""
     tuned = triton.autotune([triton.Config({"BLOCK_SIZE": 64})], key=[])(layer_norm)
     with pytest.raises(InputError, match="BLOCK_SIZE, which the autotuner of layer_norm sets"):
         read(tmp_path, "BLOCK_SIZE\n64", tuned)
 
 
 def test_entries_calculate_with_the_size() -> None:
-    """An entry is worked out for each size, and a size without an entry is passed by name."""
+    """Expressions are evaluated at each size; other sizes are passed by name."""
     one, other = (
         launches_at(
             layer_norm,
@@ -101,7 +101,7 @@ def test_entries_calculate_with_the_size() -> None:
 
 
 def test_a_size_in_another_place_is_refused() -> None:
-    """An entry that passes another size in its place would have the file say what is not."""
+    """A signature that passes another value for a size is refused."""
     with pytest.raises(InputError, match="passes '64' as M, whose size is '32'; give M in its"):
         launches_at(
             matmul,
@@ -125,6 +125,6 @@ def test_a_size_in_another_place_is_refused() -> None:
     ],
 )
 def test_an_entry_that_is_no_number_is_refused(signature: str, why: str) -> None:
-    """Other names, conditions and sizes that are given twice are told."""
+    """Unknown names, conditions and sizes given twice are refused."""
     with pytest.raises(InputError, match=why):
         launches_at(layer_norm, {"N": 1000}, signature=signature, constexprs="BLOCK_SIZE=1024")

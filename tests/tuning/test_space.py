@@ -1,4 +1,4 @@
-"""Which configurations a search tries: the tiles that are free, and the steps between them."""
+"""The configurations that a search tries: free tiles, and steps between configurations."""
 
 import importlib.util
 import sys
@@ -30,14 +30,14 @@ CONFIGS = st.fixed_dictionaries(
     [((64, 128), True), ((64, 64), False), ((64, 96), False), ((64, None), False)],
 )
 def test_a_tile_is_free_where_its_author_varies_it(sizes: tuple[int, ...], *, free: bool) -> None:
-    """Several sizes are the author's word that any is right, and each is a power of two."""
+    """A tile is free if its sizes are several powers of two."""
     configs = [{"TILE": size, "OTHER": 32, "GROUP": size} for size in sizes]
     assert free_tiles(launched_kernels.handing, configs) == (["TILE"] if free else [])
 
 
 @given(CONFIGS)
 def test_neighbours_are_a_step_or_two_away(config: dict[str, int]) -> None:
-    """Each keeps what is not searched, stays within what is tried, and differs in two at most."""
+    """Neighbours stay within limits and differ in two settings at most."""
     found = list(neighbours(config, ["A", "B"]))
     assert len({repr(sorted(one.items())) for one in found}) == len(found)
     for one in found:
@@ -54,7 +54,7 @@ def test_neighbours_are_a_step_or_two_away(config: dict[str, int]) -> None:
 
 @given(st.integers(1, 10**6), POWERS)
 def test_a_larger_size_is_more_than_any_tile(n: int, tile: int) -> None:
-    """No tile holds half of it, and Triton compiles the same for it."""
+    """No tile has half of it, and Triton compiles the same binary."""
     found = larger({"N": n, "NAME": "x", "FLAG": True}, [{"A": tile}], ["A"])
     if found is None:
         assert n >= 2 * tile
@@ -91,7 +91,7 @@ def kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 
 
 def load(folder: Path, source: str) -> Any:
-    """Return the kernel of a file with *source*."""
+    """Return the kernel in a file with *source*."""
     path = folder / f"file_{len([*folder.iterdir()])}.py"
     path.write_text(textwrap.dedent(source), encoding="utf-8")
     spec = importlib.util.spec_from_file_location(path.stem, path)
@@ -114,7 +114,7 @@ def load(folder: Path, source: str) -> Any:
     ],
 )
 def test_what_triton_compiles_anew_is_another_kernel(tmp_path: Path, old: str, new: str) -> None:
-    """A change that Triton's own cache key notices gives another digest: also of what is called."""
+    """A change that Triton's key notices changes the digest."""
     assert old in SOURCE
     one, other = load(tmp_path, SOURCE), load(tmp_path, SOURCE.replace(old, new))
     assert one.cache_key != other.cache_key
@@ -130,13 +130,13 @@ def test_what_triton_compiles_anew_is_another_kernel(tmp_path: Path, old: str, n
     ],
 )
 def test_what_is_compiled_alike_is_the_same_kernel(tmp_path: Path, old: str, new: str) -> None:
-    """Lines above the kernel, what it does not use and what wraps it leave the digest as it is."""
+    """Unused code, lines above and wrappers do not change the digest."""
     assert source_digest(load(tmp_path, SOURCE)) == source_digest(
         load(tmp_path, SOURCE.replace(old, new))
     )
 
 
 def test_a_kernel_that_calls_itself_has_a_digest(tmp_path: Path) -> None:
-    """Functions that name each other are followed once."""
+    """Recursive functions are followed once."""
     around = SOURCE.replace("return x * x", "return helper(x)")
     assert source_digest(load(tmp_path, around)) != source_digest(load(tmp_path, SOURCE))

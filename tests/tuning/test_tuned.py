@@ -1,4 +1,4 @@
-"""`tuned`: what is launched by a file, on which GPU and at which size, and what is not."""
+"""`tuned`: which launches use the file, on which GPU and at which size."""
 
 import json
 import warnings
@@ -31,11 +31,11 @@ N = 2**20
 
 
 OWN = [triton.Config({"BLOCK_SIZE": size}, num_warps=1) for size in (64, 128)]
-"""The configurations of its autotuner."""
+"""The configurations of the autotuner."""
 
 
 def autotuned(kernel: Any = double, **others: Any) -> Any:
-    """Return *kernel* with an autotuner that times nothing, and counts what it would time."""
+    """Return *kernel* with an autotuner that counts, but does not time."""
 
     def bench(call: Callable[[], None], **_: Any) -> list[float]:
         call()
@@ -48,7 +48,7 @@ def autotuned(kernel: Any = double, **others: Any) -> Any:
 
 
 def launch(n: int, block: int, warps: int = 4) -> dict[str, Any]:
-    """Return a launch of a file."""
+    """Return a launch for a file."""
     config = {"BLOCK_SIZE": block, "num_warps": warps, "num_stages": 3}
     times = {"predicted_us": 2.0, "predicted_low_us": 1.0, "predicted_high_us": 3.0}
     return {"sizes": {"n": n}, "config": config, **times, "bound": "bandwidth"}
@@ -59,7 +59,7 @@ LAUNCHES = [launch(2**10, 256, 2), launch(2**14, 512), launch(2**20, 1024, 8)]
 
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[..., Path]:
-    """Return what writes a file of `double`, with parts of it changed."""
+    """Return a function that writes a file for `double` with changes."""
 
     def written(**changes: Any) -> Path:
         values = {
@@ -83,7 +83,7 @@ def write(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
-    """Have an H100 in this machine that launches nothing, and return the launches that are made."""
+    """Simulate an H100 that launches nothing, and return the launches."""
     launches: list[dict[str, Any]] = []
 
     def run(kernel: Any) -> Callable[..., None]:
@@ -101,14 +101,14 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
 
 
 def put_here(monkeypatch: pytest.MonkeyPatch, *gpus: Any) -> None:
-    """Make *gpus* those of this machine, the first of which Triton launches on."""
+    """Simulate *gpus* in this machine; Triton launches on the first."""
     here = tuple(PresentGpu(gpu, gpu.title, {}, place, gpu) for place, gpu in enumerate(gpus))
     monkeypatch.setattr(module, "present_gpus", lambda: here)
 
 
 @pytest.fixture
 def first_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have Triton launch on the GPU with the number 0."""
+    """Make Triton launch on GPU 0."""
     monkeypatch.setattr(module, "_device", lambda: 0)
 
 
@@ -119,7 +119,7 @@ def launch_all(kernel: Any, *sizes: int) -> None:
 
 
 def blocks(made: Sequence[Mapping[str, Any]], n: int = N) -> list[int]:
-    """Return the block size of each launch that was *made* of *n* elements."""
+    """Return the block sizes of launches *made* for *n* elements."""
     return [n // one["programs"] for one in made]
 
 
@@ -130,7 +130,7 @@ pytestmark = pytest.mark.usefixtures("first_gpu")
 def test_a_size_of_the_file_is_launched_as_it_says(
     write: Callable[..., Path], made: list[dict[str, Any]], *, wrapped: bool
 ) -> None:
-    """Each size takes its configuration, by position and by name, and nothing is tuned or said."""
+    """Each size takes its configuration without tuning or warning."""
     below = autotuned() if wrapped else double
     kernel = occupancy_lab.tuned(write())(below)
     for _ in range(2):
@@ -147,7 +147,7 @@ def test_a_size_of_the_file_is_launched_as_it_says(
 def test_warmup_compiles_what_is_launched(
     write: Callable[..., Path], made: list[dict[str, Any]]
 ) -> None:
-    """`warmup` takes dtypes for tensors, and launches nothing."""
+    """`warmup` accepts dtypes for tensors, and launches nothing."""
     kernel = occupancy_lab.tuned(write())(double)
     (compiled,) = kernel.warmup(torch.float32, torch.float32, 2**20, grid=(1,))
     assert compiled.metadata.num_warps == 8
@@ -170,14 +170,14 @@ CHANGES: dict[str, tuple[dict[str, Any], str]] = {
 def test_what_the_file_does_not_answer_is_tuned(
     write: Callable[..., Path], made: list[dict[str, Any]], changes: dict[str, Any], why: str
 ) -> None:
-    """Triton's autotuner takes over, and one warning says why, however many launches follow."""
+    """The autotuner takes over, and a single warning says why."""
     below = autotuned()
     kernel = occupancy_lab.tuned(write(**changes))(below)
     with pytest.warns(UntunedWarning, match=why) as caught:
         launch_all(kernel, 2**20, 2**20, 2**10)
     assert len(caught) == 1
     assert str(caught[0].message).endswith("; Triton's autotuner chooses")
-    assert caught[0].filename == __file__  # where it is launched
+    assert caught[0].filename == __file__  # the place of the launch
     assert below.tunes == 4
     assert kernel.best_config is below.best_config
     assert {one["warps"] for one in made} == {1}
@@ -187,7 +187,7 @@ def test_what_the_file_does_not_answer_is_tuned(
 def test_without_an_autotuner_the_first_configuration_is_launched(
     write: Callable[..., Path], made: list[dict[str, Any]], name: str
 ) -> None:
-    """It is of this kernel, whose author had it compared as right at every size."""
+    """Without an autotuner the file's first configuration is launched."""
     changes, why = CHANGES[name]
     kernel = occupancy_lab.tuned(write(**changes))(double)
     with pytest.warns(UntunedWarning, match=why):
@@ -198,7 +198,7 @@ def test_without_an_autotuner_the_first_configuration_is_launched(
 def test_without_any_configuration_the_launch_line_counts(
     write: Callable[..., Path], made: list[dict[str, Any]], tmp_path: Path
 ) -> None:
-    """What no file configures is launched as it is or, where a constexpr is missing, refused."""
+    """Without a configuration the launch is unchanged, or lacks a constexpr."""
     kernel = occupancy_lab.tuned(write(**CHANGES["another kernel"][0]))(double)
     with pytest.raises(
         InputError, match=r"without a value for BLOCK_SIZE; .*gives none, as .*halve"
@@ -213,7 +213,7 @@ def test_without_any_configuration_the_launch_line_counts(
 
 
 def test_a_file_that_is_not_there_yet_is_no_error(tmp_path: Path) -> None:
-    """A kernel is decorated before its file is written: `tune` imports it."""
+    """A kernel may be decorated before its file exists: `tune` imports it."""
     kernel = occupancy_lab.tuned(tmp_path / "none.json")(autotuned())
     assert kernel.configs == OWN
     assert kernel.untuned.configs == OWN
@@ -221,7 +221,7 @@ def test_a_file_that_is_not_there_yet_is_no_error(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("made")
 def test_what_is_tuned_and_given_too_is_refused(write: Callable[..., Path]) -> None:
-    """A launch line that passes a setting of the file is told so, as Triton's autotuner does."""
+    """A launch line that passes a tuned setting is refused, as by Triton."""
     kernel = occupancy_lab.tuned(write())(double)
     with pytest.raises(InputError, match=r"num_warps is tuned by .*, and given too"):
         kernel[grid](X, X, 2**20, num_warps=4)
@@ -229,7 +229,7 @@ def test_what_is_tuned_and_given_too_is_refused(write: Callable[..., Path]) -> N
 
 @pytest.mark.usefixtures("made")
 def test_heuristics_around_an_autotuner_stay_outside() -> None:
-    """Above them the autotuner would be given what it sets; right above it, all is well."""
+    """`tuned` must be right above autotune, not above heuristics."""
     outside = triton.heuristics({"BLOCK_SIZE": lambda _: 64})(autotuned())
     with pytest.raises(InputError, match="above the heuristics of double; put it right above"):
         occupancy_lab.tuned("tuned.json")(outside)
@@ -238,7 +238,7 @@ def test_heuristics_around_an_autotuner_stay_outside() -> None:
 def test_heuristics_work_with_what_was_chosen(
     write: Callable[..., Path], made: list[dict[str, Any]]
 ) -> None:
-    """Outside they are worked out before, and inside from the chosen configuration."""
+    """Heuristics inside see the chosen configuration, those outside do not."""
 
     @triton.jit
     def fill(x_ptr, n, BLOCK_SIZE: tl.constexpr, EVEN: tl.constexpr, HALF: tl.constexpr):  # noqa: ANN001, ANN202, N803 - a kernel
@@ -263,7 +263,7 @@ def test_heuristics_work_with_what_was_chosen(
 def test_a_configuration_that_cannot_be_launched_is_tuned(
     write: Callable[..., Path], made: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a GPU refuses what was chosen, the autotuner takes over, where there is one."""
+    """If the GPU refuses the choice, the autotuner takes over."""
 
     def run(kernel: Any) -> Callable[..., None]:
         if kernel.metadata.num_warps == 8:
@@ -282,7 +282,7 @@ def test_a_configuration_that_cannot_be_launched_is_tuned(
 def test_what_the_author_prunes_is_not_launched(
     write: Callable[..., Path], made: list[dict[str, Any]]
 ) -> None:
-    """A neighbour's configuration that early_config_prune drops at this size is not launched."""
+    """A neighbour's choice that early_config_prune drops is not launched."""
 
     def prune(configs: list[Any], named_args: Mapping[str, Any], **_: Any) -> list[Any]:
         return [one for one in configs if one.kwargs["BLOCK_SIZE"] <= named_args["n"]]
@@ -302,7 +302,7 @@ def test_what_the_author_prunes_is_not_launched(
 def test_what_a_search_found_is_launched_with_its_numbers_alone(
     write: Callable[..., Path], made: list[dict[str, Any]], own: Callable[[], Any]
 ) -> None:
-    """Another size, another grid, another dtype and torch.compile take the author's own."""
+    """Other sizes, grids, dtypes and torch.compile use the author's own."""
     searched = {"only": {"n": 2**10, "grid": [4, 1]}, "elsewhere": launch(0, 128, 1)["config"]}
     gpus = {"h100": [{**LAUNCHES[0], **searched}]}
     kernel = occupancy_lab.tuned(write(gpus=gpus))(own())
@@ -321,7 +321,7 @@ def test_what_a_search_found_is_launched_with_its_numbers_alone(
 def test_a_search_does_not_find_what_the_author_prunes(
     write: Callable[..., Path], made: list[dict[str, Any]]
 ) -> None:
-    """What early_config_prune drops is not launched where a search chose it either."""
+    """A searched choice that early_config_prune drops is not launched."""
 
     def prune(configs: list[Any], *_: Any, **__: Any) -> list[Any]:
         return [one for one in configs if one.kwargs["BLOCK_SIZE"] < 256]
@@ -345,7 +345,7 @@ def test_a_search_does_not_find_what_the_author_prunes(
 def test_a_configuration_that_does_not_fit_the_kernel_is_not_launched(
     write: Callable[..., Path], config: dict[str, Any], why: str
 ) -> None:
-    """A setting that is misspelt or missing in a file goes to the autotuner, and is said once."""
+    """A misspelt or missing setting goes to the autotuner with a warning."""
     below = autotuned()
     kernel = occupancy_lab.tuned(write(gpus={"h100": [{**LAUNCHES[2], "config": config}]}))(below)
     with pytest.warns(UntunedWarning, match=why) as said:
@@ -357,7 +357,7 @@ def test_a_configuration_that_does_not_fit_the_kernel_is_not_launched(
 def test_hooks_of_a_configuration_are_called(
     write: Callable[..., Path], made: list[dict[str, Any]]
 ) -> None:
-    """The pre_hook of the configurations is called with all arguments before each launch."""
+    """A configuration's pre_hook gets all arguments before each launch."""
     seen: list[Any] = []
     hooked = [
         triton.Config({"BLOCK_SIZE": size}, pre_hook=lambda named: seen.append(named["BLOCK_SIZE"]))
@@ -373,7 +373,7 @@ def test_hooks_of_a_configuration_are_called(
 def test_each_gpu_has_its_own(
     write: Callable[..., Path], made: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is launched depends on the GPU, of several in one process too."""
+    """Each GPU of a process has its own choice."""
     other = find_gpu("h200")
     put_here(monkeypatch, H100, other)
     file = write(gpus={"h100": LAUNCHES, "h200": [launch(2**20, 64, 16)]})
@@ -387,7 +387,7 @@ def test_each_gpu_has_its_own(
 def test_constexprs_of_the_launch_line_tell_launches_apart(
     write: Callable[..., Path], made: list[dict[str, Any]]
 ) -> None:
-    """One that the file has with another value is not launched by it."""
+    """A launch with another value of a constexpr does not use the file."""
 
     @triton.jit
     def scale(x_ptr, n, FACTOR: tl.constexpr, BLOCK_SIZE: tl.constexpr):  # noqa: ANN001, ANN202, N803 - a kernel
@@ -411,7 +411,7 @@ def test_constexprs_of_the_launch_line_tell_launches_apart(
 def test_files_of_several_dtypes_are_stacked(
     write: Callable[..., Path], made: list[dict[str, Any]], tmp_path: Path, *, wrapped: bool
 ) -> None:
-    """The first file that has a launch counts, and one warning says that none has."""
+    """The first file that covers a launch is used; one warning if none does."""
     half = tmp_path / "half.json"
     halves = dict.fromkeys(("x_ptr", "y_ptr"), "fp16")
     write(tensors=halves, gpus={"h100": [launch(2**20, 2048)]}).rename(half)
@@ -434,7 +434,7 @@ def test_files_of_several_dtypes_are_stacked(
 def test_torch_compile_launches_what_was_chosen(
     write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In one whole graph for each size, in which the kernel has the one configuration chosen."""
+    """torch.compile makes one graph per size with the chosen configuration."""
     from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
 
     monkeypatch.setattr("torch.utils._triton.has_triton", lambda *_: True)
@@ -477,7 +477,7 @@ def main():
 
 
 def test_a_program_is_tuned_and_explained_as_it_launches(tmp_path: Path) -> None:
-    """`tune` sees the kernel beneath; a dry run of the program then has its one configuration."""
+    """`tune` sees the kernel beneath; a dry run has the chosen configuration."""
     program, sizes = tmp_path / "program.py", tmp_path / "sizes.csv"
     program.write_text(PROGRAM, encoding="utf-8")
     sizes.write_text("n\n1048576\n", encoding="utf-8")
@@ -506,7 +506,7 @@ def test_a_program_is_tuned_and_explained_as_it_launches(tmp_path: Path) -> None
 def test_the_interpreter_computes_with_the_first_configuration(
     write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where Triton interprets, without a GPU, the result is right and nothing is timed."""
+    """With Triton's interpreter the result is right and nothing is timed."""
     monkeypatch.setattr(triton.knobs.runtime, "interpret", True)
     monkeypatch.setattr(module, "_device", lambda: module.NO_GPU)
     interpreted = triton.jit(double.fn)
@@ -522,7 +522,7 @@ def test_the_interpreter_computes_with_the_first_configuration(
 def test_a_look_up_does_no_more_than_tritons(
     write: Callable[..., Path], made: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A launch that was made before asks nothing of the file, the GPUs or the source."""
+    """A repeated launch does not read the file, the GPUs or the source."""
     kernel = occupancy_lab.tuned(write())(double)
     kernel[grid](X, X, 2**20)
     for name in ("_find", "_way", "_gpu", "_fallback"):
@@ -533,7 +533,7 @@ def test_a_look_up_does_no_more_than_tritons(
 
 @pytest.mark.gpu
 def test_a_real_gpu_is_launched_on(write: Callable[..., Path]) -> None:
-    """On a GPU a tuned kernel computes what it does untuned, in a CUDA graph too."""
+    """On a GPU a tuned kernel's result is right, also in a CUDA graph."""
     key = occupancy_lab.present_gpus()[0].gpu.key
     kernel = occupancy_lab.tuned(write(gpus={key: LAUNCHES}))(double)
     x = torch.rand(2**20, device="cuda")

@@ -1,4 +1,4 @@
-"""The file of `tune --output`: what it keeps, and which choice is the nearest."""
+"""The file of `tune --output`, and which choice is the nearest."""
 
 import dataclasses
 import json
@@ -16,7 +16,7 @@ SIZES = st.tuples(st.integers(1, 2**31), st.integers(1, 2**31), st.sampled_from(
 
 
 def launch(m: int, n: int, kind: Any, **config: Any) -> TunedLaunch:
-    """Return a launch of a file."""
+    """Return a launch for a file."""
     return TunedLaunch({"M": m, "N": n, "KIND": kind}, config, 2.5, 2.0, None, "latency")
 
 
@@ -32,7 +32,7 @@ def file_of(*launches: TunedLaunch) -> TunedFile:
 
 
 def test_json_keeps_everything() -> None:
-    """What is written is read as it was, times that are not known included."""
+    """Reading what was written gives an equal file, also with unknown times."""
     file = file_of(launch(1, 2, "a", BLOCK=64, num_warps=4), launch(4, 2, "a", BLOCK=32, FLAG=True))
     assert TunedFile.of(json.loads(file.to_json()), "tuned.json") == file
 
@@ -41,7 +41,7 @@ def test_json_keeps_everything() -> None:
 def test_the_nearest_is_of_the_nearest_logarithms(
     known: list[tuple[int, int, Any]], asked: tuple[int, int, Any]
 ) -> None:
-    """No other size of the same kind is nearer; one that is in the file is its own nearest."""
+    """The choice is at the size with the nearest logarithms."""
     file = file_of(*(launch(*size) for size in known))
     found = file.choice("h100", dict(zip(("M", "N", "KIND"), asked, strict=True)))
 
@@ -59,14 +59,14 @@ def test_the_nearest_is_of_the_nearest_logarithms(
 
 
 def test_zero_and_less_are_sizes_too() -> None:
-    """A size that has no logarithm counts as 1."""
+    """A size without a logarithm counts as 1."""
     file = file_of(launch(0, 2, "a", BLOCK=1), launch(64, 2, "a", BLOCK=2))
     found = file.choice("h100", {"M": -5, "N": 2, "KIND": "a"})
     assert found.config == {"BLOCK": 1}
 
 
 def test_the_page_has_each_choice_and_what_is_left_out() -> None:
-    """Settings in which choices differ are columns, the others a sentence."""
+    """Settings that differ are columns, equal ones a sentence."""
     file = file_of(
         launch(1, 2, "a", BLOCK=64, num_warps=4), launch(4, 2, "a", BLOCK=32, num_warps=4)
     )
@@ -80,7 +80,7 @@ def test_the_page_has_each_choice_and_what_is_left_out() -> None:
 
 
 def test_what_only_a_search_tried_is_said() -> None:
-    """The page counts the sizes whose choice no other launch takes; the file keeps with what."""
+    """The page counts sizes whose choice applies to no other launch."""
     found = launch(1, 2, "a", BLOCK=64)
     found = dataclasses.replace(found, only={"N": 2, "grid": [8]}, elsewhere={"BLOCK": 128})
     file = file_of(found, launch(4, 2, "a", BLOCK=32))
@@ -90,7 +90,7 @@ def test_what_only_a_search_tried_is_said() -> None:
 
 
 def test_ranges_that_are_alike_are_one_sentence() -> None:
-    """Where they are as wide for each launch the table has the times alone, else each its own."""
+    """Equally wide ranges are one sentence, others are in the table."""
     one, other = (
         dataclasses.replace(launch(m, 2, "a", BLOCK=64), predicted_us=us, predicted_high_us=high)
         for m, us, high in ((1, 2.5, 4.0), (2, 5.0, 8.0))
@@ -105,7 +105,7 @@ def test_ranges_that_are_alike_are_one_sentence() -> None:
 
 @pytest.mark.parametrize("text", ["[]", "{", "3", '{"format": "occupancy-lab tuned"}'])
 def test_another_file_is_one_sentence(tmp_path: Any, text: str) -> None:
-    """What is no such file is refused by its name."""
+    """A file of another format is refused by name."""
     path = tmp_path / "other.json"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=r"other\.json"):

@@ -1,4 +1,4 @@
-"""A child process: it answers, is timed out, dies and comes back, and ends with its parent."""
+"""A child process answers, is timed out, dies, is restarted, and ends with its parent."""
 
 import os
 import signal
@@ -61,7 +61,7 @@ def main():
 
 @pytest.fixture
 def child(tmp_path: Path) -> Iterator[Child]:
-    """A child that answers in capitals, and is gone after the test."""
+    """Return a child that answers in capitals, and ends with the test."""
     (tmp_path / "capitals.py").write_text(SERVER)
     child = Child("capitals", environment={"PYTHONPATH": str(tmp_path), "WHERE": "far away"})
     yield child
@@ -69,12 +69,12 @@ def child(tmp_path: Path) -> Iterator[Child]:
 
 
 def pid_of(child: Child) -> int:
-    """Return the number of the child's process; a child that does not answer has none."""
+    """Return the pid of the child's process, or None if it does not answer."""
     return int(child.ask("pid") or "none")
 
 
 def gone(pid: int) -> bool:
-    """Whether the process is no more, within 30 s."""
+    """Return whether the process ends within 30 s."""
     end = time.monotonic() + 30
     while time.monotonic() < end:
         try:
@@ -93,12 +93,12 @@ def test_lines_are_answered_by_one_process(child: Child) -> None:
 
 
 def test_what_is_printed_is_no_answer(child: Child) -> None:
-    """A server that prints does not answer with it."""
+    """Printed output of a server is not an answer."""
     assert child.ask("print") == "PRINT\n"
 
 
 def test_timeout_kills_and_the_next_question_works(child: Child) -> None:
-    """An answer that takes too long is None at its limit; the next has a fresh process."""
+    """A late answer is None; the next question has a new process."""
     pid = pid_of(child)
     start = time.monotonic()
     assert child.ask("sleep", 0.5) is None
@@ -108,7 +108,7 @@ def test_timeout_kills_and_the_next_question_works(child: Child) -> None:
 
 
 def test_killed_between_questions(child: Child) -> None:
-    """A process that was killed while idle gives one "", and the next question an answer."""
+    """An idle process that was killed gives one "", then the next is answered."""
     pid = pid_of(child)
     os.kill(pid, signal.SIGKILL)
     assert child.ask("hello") == ""
@@ -116,7 +116,7 @@ def test_killed_between_questions(child: Child) -> None:
 
 
 def test_close_ends_the_middle_of_an_answer(child: Child) -> None:
-    """Closed from another thread, a child that is busy is gone, and it says that it is closed."""
+    """Closing from another thread ends a busy child."""
     pid = pid_of(child)
     threading.Timer(0.3, child.close).start()
     assert child.ask("sleep", 60) == ""
@@ -139,7 +139,7 @@ def test_close_ends_a_process_that_is_being_started(
 
 
 def test_server_that_cannot_start_gives_nothing() -> None:
-    """A module that is not there is a process that dies."""
+    """A missing module is a process that dies."""
     child = Child("no_such_module")
     assert child.ask("hello", 60) == ""
 
@@ -147,7 +147,7 @@ def test_server_that_cannot_start_gives_nothing() -> None:
 def test_working_directory_is_not_searched(
     child: Child, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A module that lies in the working directory is not imported in place of another."""
+    """A module in the working directory is not imported."""
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "queue.py").write_text("raise SystemExit('this is no queue')\n")
     (tmp_path / "here" / "capitals.py").write_text("raise SystemExit('these are no capitals')\n")
@@ -166,14 +166,14 @@ def test_working_directory_is_not_searched(
     ],
 )
 def test_last_words_are_kept(child: Child, line: str, words: str) -> None:
-    """Of a process that died there is the last line it printed, or how it ended."""
+    """A died process leaves its last line, or how it ended."""
     assert child.ask(line) == ""
     assert child.last_words == words
     assert child.ask("hello") == "HELLO\n"
 
 
 def test_answer_without_an_end_is_timed_out(child: Child) -> None:
-    """A line that begins and does not end is no answer at the time limit."""
+    """An unfinished line is no answer at the time limit."""
     start = time.monotonic()
     assert child.ask("half", 1) is None
     assert time.monotonic() - start < 30
@@ -181,14 +181,14 @@ def test_answer_without_an_end_is_timed_out(child: Child) -> None:
 
 @pytest.mark.parametrize("timeout", [3e6, 1e12, 1e300, float("inf")])
 def test_limits_of_weeks_are_waited_for_in_parts(child: Child, timeout: float) -> None:
-    """A limit of more time than the system can wait for at once, or none at all, is a limit."""
+    """Limits longer than the system can wait at once work."""
     assert child.ask("hello", timeout) == "HELLO\n"
 
 
 def test_process_that_is_never_ready_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An interpreter that hangs before it serves is a process that died, and says so."""
+    """An interpreter that hangs before serving counts as died."""
     monkeypatch.setattr("occupancy_lab.workers.child.START_TIMEOUT", 0.5)
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nsleep 600\n")
@@ -200,7 +200,7 @@ def test_process_that_is_never_ready_is_given_up(
 
 @pytest.mark.parametrize("how", ["timeout", "close", "death"])
 def test_all_that_a_process_started_ends_with_it(child: Child, how: str) -> None:
-    """A time limit, the end and the death of a child end its children, with what they left."""
+    """A child's own children and files are removed with it."""
     pid, folder = (child.ask("start") or "").split()
     assert os.path.isdir(folder)  # noqa: PTH112 - a text from another process
     if how == "timeout":
@@ -214,7 +214,7 @@ def test_all_that_a_process_started_ends_with_it(child: Child, how: str) -> None
 
 
 def test_bytes_that_are_no_text_are_a_line_too(tmp_path: Path) -> None:
-    """A child that is sent what is no UTF-8 answers all the same, and ends with its input."""
+    """A child answers input that is not UTF-8, and ends with its input."""
     (tmp_path / "capitals.py").write_text(SERVER)
     with subprocess.Popen(
         command("capitals"),
@@ -232,7 +232,7 @@ def test_bytes_that_are_no_text_are_a_line_too(tmp_path: Path) -> None:
 
 
 def test_nothing_of_a_killed_parent_is_left(tmp_path: Path) -> None:
-    """Where the parent is killed, the child ends, with all it started, and leaves no file."""
+    """If the parent is killed, the child, its children and its files are gone."""
     (tmp_path / "capitals.py").write_text(SERVER)
     code = (
         "from occupancy_lab.workers.child import Child\n"
@@ -251,7 +251,7 @@ def test_nothing_of_a_killed_parent_is_left(tmp_path: Path) -> None:
 
 
 def test_no_child_outlives_a_parent_that_never_asked_on(tmp_path: Path) -> None:
-    """A parent that is killed before its child is ready leaves nothing of it either."""
+    """A parent killed before its child is ready leaves nothing."""
     (tmp_path / "slow.py").write_text("import time\ntime.sleep(0.5)\n" + SERVER)
     code = (
         "import os, threading, time\n"

@@ -1,4 +1,4 @@
-"""Tasks over workers: each is done once, a free worker takes the next, and all are closed."""
+"""Tasks over workers: each is done once by a free worker, and all are closed."""
 
 import itertools
 import threading
@@ -13,7 +13,7 @@ from occupancy_lab.workers.child import distribute
 
 
 class Worker:
-    """A worker that squares, and keeps what was done to it."""
+    """A worker that squares numbers, and counts its calls."""
 
     def __init__(self) -> None:
         self.closed = 0
@@ -21,20 +21,20 @@ class Worker:
         self._busy = threading.Lock()
 
     def do(self, number: int) -> int:
-        """Return the square of *number*; a worker that does two things at once fails."""
+        """Return the square of *number*; fail if called twice at once."""
         assert self._busy.acquire(blocking=False)
         self.done.append(number)
         self._busy.release()
         return number**2
 
     def close(self) -> None:
-        """Count that it was closed."""
+        """Count the call."""
         self.closed += 1
 
 
 @given(st.sets(st.integers(-99, 99), max_size=20), st.integers(1, 4))
 def test_each_task_is_done_once(numbers: set[int], count: int) -> None:
-    """Every name comes once with its own outcome, and each worker is closed in the end."""
+    """Every name comes once with its outcome, and each worker is closed."""
     workers = [Worker() for _ in range(count)]
     tasks = {str(number): number for number in numbers}
     outcomes = list(distribute(tasks, workers, Worker.do))
@@ -45,7 +45,7 @@ def test_each_task_is_done_once(numbers: set[int], count: int) -> None:
 
 
 def test_one_worker_keeps_the_order() -> None:
-    """A single worker does the tasks in their order."""
+    """A single worker does the tasks in order."""
     tasks = {name: place for place, name in enumerate("dabc")}
     assert list(distribute(tasks, [Worker()], Worker.do)) == [
         ("d", 0),
@@ -56,7 +56,7 @@ def test_one_worker_keeps_the_order() -> None:
 
 
 def test_a_slow_task_does_not_hold_up_the_others() -> None:
-    """While one worker is busy, the other does all that is left."""
+    """While one worker is busy, the other does the rest."""
     release = threading.Event()
 
     def do(worker: Worker, number: int) -> int:
@@ -74,7 +74,7 @@ def test_a_slow_task_does_not_hold_up_the_others() -> None:
 
 
 def test_a_caller_that_stops_closes_the_workers() -> None:
-    """A caller that stops in the middle waits for nothing that its closed workers gave up."""
+    """A caller that stops early does not wait for closed workers."""
     closed = threading.Event()
 
     class Endless(Worker):
@@ -100,7 +100,7 @@ def test_a_caller_that_stops_closes_the_workers() -> None:
 
 
 def test_an_error_reaches_the_caller() -> None:
-    """What a task raises is raised, and the workers are closed."""
+    """A task's error is raised, and the workers are closed."""
 
     def do(_worker: Worker, number: int) -> float:
         return 1 / number

@@ -1,4 +1,4 @@
-"""A call in a fork answers, dies or hangs without the process that made it."""
+"""A call in a fork answers, dies or hangs without affecting this process."""
 
 import contextlib
 import os
@@ -21,12 +21,12 @@ def in_fork(call: Callable[[], str], timeout: float) -> tuple[str | None, str]:
 
 
 def test_a_call_answers() -> None:
-    """What the call returns comes back, whatever its length."""
+    """A call's result comes back, whatever its length."""
     assert in_fork(lambda: "x" * 200_000, 60) == ("x" * 200_000, "")
 
 
 def test_a_call_that_dies_leaves_its_last_words() -> None:
-    """An abort or an exception ends the fork alone, and its last line is told."""
+    """An abort or an exception ends only the fork, with its last line."""
 
     def aborting() -> str:
         os.write(2, b"LLVM ERROR: no register\n")
@@ -34,12 +34,12 @@ def test_a_call_that_dies_leaves_its_last_words() -> None:
 
     answer, words = in_fork(aborting, 60)
     assert answer == ""
-    assert words.startswith("LLVM ERROR: no register")  # and by what, if it is told in time
+    assert words.startswith("LLVM ERROR: no register")  # and the signal, if it is known in time
     assert in_fork(lambda: str({}["key"]), 60) == ("", "KeyError: 'key'")
 
 
 def test_a_part_of_an_answer_is_none() -> None:
-    """A fork that dies while it writes its answer has died, and others answer."""
+    """A fork that dies while answering has died; others answer."""
     streams = {"0", "1", "2"}
 
     def partly() -> str:
@@ -57,7 +57,7 @@ def test_a_part_of_an_answer_is_none() -> None:
 
 
 def test_a_call_that_hangs_is_ended(tmp_path: Path) -> None:
-    """After its time the fork is killed, and None tells that."""
+    """A hanging fork is killed, and its answer is None."""
     pid = tmp_path / "pid"
 
     def hanging() -> str:
@@ -70,7 +70,7 @@ def test_a_call_that_hangs_is_ended(tmp_path: Path) -> None:
 
 
 def test_calls_are_made_together(tmp_path: Path) -> None:
-    """Two calls that wait for each other both answer, and each of many answers once."""
+    """Two calls that wait for each other both answer."""
 
     def meeting(own: str, other: str) -> str:
         (tmp_path / own).touch()
@@ -88,7 +88,7 @@ def test_calls_are_made_together(tmp_path: Path) -> None:
 
 
 def test_no_fork_outlives_who_asked(tmp_path: Path) -> None:
-    """Forks that are still running where the answers are no longer wanted are ended."""
+    """Running forks are ended when their answers are no longer wanted."""
 
     def waiting() -> str:
         (tmp_path / str(os.getpid())).touch()

@@ -1,4 +1,4 @@
-"""Values as lines of JSON: each comes back as it was, and what is no such value is refused."""
+"""Values as lines of JSON come back unchanged, and other lines are refused."""
 
 import dataclasses
 import json
@@ -24,7 +24,7 @@ JSON = st.recursive(
 
 @dataclass(frozen=True)
 class Nested:
-    """Values within values."""
+    """A dataclass that contains others."""
 
     problems: tuple[Problem, ...]
     share: float
@@ -42,7 +42,7 @@ class Nested:
 def test_values_survive_their_line(
     kind: Any, values: st.SearchStrategy[Any], data: st.DataObject
 ) -> None:
-    """A value read back from its line, which is one of ASCII, is the same, NaN included."""
+    """A value read from its ASCII line is equal, including NaN."""
     value = data.draw(values)
     line = to_line(value)
     assert len(line.splitlines()) == 1
@@ -51,7 +51,7 @@ def test_values_survive_their_line(
 
 
 def test_values_within_values_survive() -> None:
-    """Tuples of dataclasses come back as such, and a whole number where a float is asked for."""
+    """Tuples of dataclasses survive, and integers become floats where needed."""
     nested = Nested((Problem(1, 2), Problem(3, 4, "float16")), 2.0)
     assert from_line(Nested, to_line(nested)) == nested
     assert from_line(Nested, to_line(nested).replace("2.0", "2")) == nested
@@ -60,7 +60,7 @@ def test_values_within_values_survive() -> None:
 
 @given(JSON.map(json.dumps) | st.text())
 def test_other_lines_are_refused(line: str) -> None:
-    """What is no JSON, or of another shape, is a ValueError and nothing else."""
+    """Lines that are no JSON, or of another shape, raise ValueError."""
     with pytest.raises(ValueError, match=r".") as caught:
         from_line(Resources | Failure | tuple[Problem, ...], f"[{line}, 0]")
     assert str(caught.value)
@@ -79,6 +79,6 @@ def test_other_lines_are_refused(line: str) -> None:
     ],
 )
 def test_the_shape_is_checked(line: str) -> None:
-    """Every field has to be there with its own type, and no other."""
+    """Every field must have its type, and no other field is allowed."""
     with pytest.raises(ValueError, match=r"is no |has the fields|too deep"):
         from_line(Problem, line)

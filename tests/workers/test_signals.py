@@ -1,4 +1,4 @@
-"""Signals on the command line: they arrive, cannot be swallowed, and give their exit status."""
+"""Signals on the command line arrive, cannot be swallowed, and set the exit status."""
 
 import signal
 import subprocess
@@ -46,7 +46,7 @@ FINISHED = """
 
 
 def end_of(block: str, number: int) -> subprocess.CompletedProcess[str]:
-    """Return how a process ends that gets the signal *number* in the middle of *block*."""
+    """Return how a process ends that gets the signal *number* during *block*."""
     code = BLOCK.format(block=block.strip())
     with subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -60,7 +60,7 @@ def end_of(block: str, number: int) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_is_raised_in_the_main_thread(number: int) -> None:
-    """Each signal is a KeyboardInterrupt that knows its number and exit status."""
+    """Each signal raises a KeyboardInterrupt with its exit status."""
     with pytest.raises(KeyboardInterrupt) as caught, signals.handled():
         signal.raise_signal(number)
     assert isinstance(caught.value, Interrupted)
@@ -70,7 +70,7 @@ def test_a_signal_is_raised_in_the_main_thread(number: int) -> None:
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_swallowed_signal_ends_the_process(number: int) -> None:
-    """What swallows the exception, as a `__del__` does, cannot keep the process going."""
+    """Code that swallows the exception cannot keep the process alive."""
     done = end_of(SWALLOWED, number)
     assert done.returncode == STATUS[signal.Signals(number)]
     assert done.stderr.endswith("occupancy-lab: interrupted\n")
@@ -78,14 +78,14 @@ def test_a_swallowed_signal_ends_the_process(number: int) -> None:
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_what_took_notice_may_take_its_time(number: int) -> None:
-    """Once the signal is said to have arrived, what there is gets written to its end."""
+    """After `arrived`, a process may finish writing."""
     done = end_of(FINISHED, number)
     assert done.returncode == STATUS[signal.Signals(number)]
     assert done.stdout == "written\n"
 
 
 def test_a_signal_sent_twice_does_not_disturb() -> None:
-    """A second SIGHUP or SIGTERM, as a closed terminal sends, is not raised; a Ctrl-C is."""
+    """A second SIGHUP or SIGTERM is not raised; Ctrl-C is."""
     with signals.handled():
         with pytest.raises(Interrupted):
             signal.raise_signal(signal.SIGHUP)
@@ -97,7 +97,7 @@ def test_a_signal_sent_twice_does_not_disturb() -> None:
 
 
 def test_the_exit_status_is_the_signals_own() -> None:
-    """What is raised because of a signal has its exit status; any other interruption has 130."""
+    """An error caused by a signal has its exit status, others 130."""
     with pytest.raises(RuntimeError) as caught:
         raise RuntimeError from Interrupted(signal.SIGTERM)
     assert signals.exit_status(caught.value) == 143
@@ -106,7 +106,7 @@ def test_the_exit_status_is_the_signals_own() -> None:
 
 
 def test_handlers_are_put_back() -> None:
-    """After the block signals do what they did before, and inside it an ignored one is ignored."""
+    """Handlers are restored, and ignored signals stay ignored."""
     old = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         before = [signal.getsignal(number) for number in SIGNALS]
@@ -119,7 +119,7 @@ def test_handlers_are_put_back() -> None:
 
 
 def test_other_threads_change_nothing() -> None:
-    """Outside the main thread, where Python takes no handlers, the block just runs."""
+    """Outside the main thread the block just runs."""
     done: list[bool] = []
 
     def run() -> None:

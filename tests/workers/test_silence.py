@@ -1,4 +1,4 @@
-"""What is written below Python, taken and kept."""
+"""Output written below Python is captured."""
 
 import ctypes
 import os
@@ -12,7 +12,7 @@ from occupancy_lab.workers.child import captured
 
 
 def test_descriptors_are_taken(capfd: pytest.CaptureFixture[str]) -> None:
-    """What is written to descriptors 1 and 2 is given after the block and goes nowhere else."""
+    """Output to descriptors 1 and 2 is captured and goes nowhere else."""
     with captured() as printed:
         os.write(1, b"to one, ")
         os.write(2, b"to two")
@@ -22,7 +22,7 @@ def test_descriptors_are_taken(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_libraries_in_c_are_taken(capfd: pytest.CaptureFixture[str]) -> None:
-    """What C writes without Python's knowledge is taken as well."""
+    """Output of C's buffers is captured."""
     library = ctypes.CDLL(None)
     with captured() as printed:
         library.dprintf(1, b"ptxas fatal: %d\n", ctypes.c_int(42))
@@ -32,7 +32,7 @@ def test_libraries_in_c_are_taken(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_child_processes_are_taken(capfd: pytest.CaptureFixture[str]) -> None:
-    """A process that is started inside the block writes there too."""
+    """Output of child processes is captured."""
     with captured() as printed:
         subprocess.run(["/bin/sh", "-c", "echo out; echo err >&2"], check=True)
     assert printed.text == "out\nerr\n"
@@ -40,7 +40,7 @@ def test_child_processes_are_taken(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_blocks_nest(capfd: pytest.CaptureFixture[str]) -> None:
-    """An inner block takes its own, the outer one what is around it."""
+    """An inner block captures its own output, the outer block the rest."""
     with captured() as outer:
         os.write(1, b"one ")
         with captured() as inner:
@@ -51,7 +51,7 @@ def test_blocks_nest(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_errors_go_out_and_the_text_is_kept(capfd: pytest.CaptureFixture[str]) -> None:
-    """An exception leaves the block; what was printed before it is there to be read."""
+    """An exception leaves the block, and the output is kept."""
     with pytest.raises(ZeroDivisionError), captured() as printed:  # noqa: PT012 - it writes first
         os.write(2, b"the reason")
         1 / 0  # noqa: B018
@@ -61,7 +61,7 @@ def test_errors_go_out_and_the_text_is_kept(capfd: pytest.CaptureFixture[str]) -
 
 
 def test_no_descriptor_is_left_open() -> None:
-    """A block closes what it opens, also where it fails."""
+    """A block closes its descriptors, also on failure."""
     before = sorted(Path("/proc/self/fd").iterdir())
     for _ in range(3):
         with pytest.raises(ZeroDivisionError), captured():
@@ -70,7 +70,7 @@ def test_no_descriptor_is_left_open() -> None:
 
 
 def test_what_is_no_text_does_not_fail(capfd: pytest.CaptureFixture[str]) -> None:
-    """Bytes that are no UTF-8 and more than a pipe would hold are given all the same."""
+    """Bytes that are not UTF-8, and large output, are captured."""
     with captured() as printed:
         os.write(1, b"\xff\xfe")
         os.write(1, b"x" * 200_000)
@@ -80,7 +80,7 @@ def test_what_is_no_text_does_not_fail(capfd: pytest.CaptureFixture[str]) -> Non
 
 @pytest.mark.parametrize("closed", ["1>&-", "2>&-"])
 def test_closed_streams_do_not_fail(closed: str) -> None:
-    """A process that was started without standard output or error captures all the same."""
+    """Capturing works without standard output or error."""
     program = (
         "from occupancy_lab.workers.child import captured\n"
         "import os\n"

@@ -39,7 +39,7 @@ CONFIGURATIONS: dict[str, tuple[str, int, int, int, dict[str, int]]] = {
 """Of each recording of row_softmax: arch, block_size, num_warps, num_stages, options."""
 
 TEXTS = ("sm_90", "gfx942", "gfx1030_spilling")
-"""The recordings whose ttgir and ptx are kept too; AMD assembly always is."""
+"""The recordings whose TTGIR and PTX are kept too; AMD assembly is always kept."""
 
 
 def write(name: str, content: bytes) -> None:
@@ -48,13 +48,13 @@ def write(name: str, content: bytes) -> None:
 
 
 def without_locations(text: str) -> str:
-    """Drop what names the source file's place from MLIR, PTX or assembly."""
+    """Drop from MLIR, PTX or assembly everything that names the source file's path."""
     text = re.sub(r"^#loc.*\n", "", text, flags=re.MULTILINE)
     return re.sub(r" loc\((?:[^()]|\([^()]*\))*\)", "", text)
 
 
 def record(name: str, said: dict[str, Any], folder: Path) -> None:
-    """Compile one recording of row_softmax, and add what the oracles say of it to *said*."""
+    """Compile a recording of row_softmax, and add what the oracles print for it to *said*."""
     arch, block_size, num_warps, num_stages, options = CONFIGURATIONS[name]
     asm = sample.compile_sample(arch, block_size, num_warps, num_stages, **options).asm
     if "cubin" in asm:

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 FILE = Path(__file__).with_name("llvm_occupancy.csv")
 ROWS = 1823
 UNALIGNED = 13
-"""Columns fewer than a block: the stride is odd, and each element is loaded by itself."""
+"""By so many columns a row is shorter than a block: the stride is odd, elements load singly."""
 MOST_ELEMENTS = 32
-"""Elements a lane: beyond it compiles take seconds."""
+"""The most elements per lane: with more, compiles take seconds."""
 
 
 def launches() -> Iterator[tuple[str, int, Config, int]]:
@@ -48,7 +48,7 @@ def launches() -> Iterator[tuple[str, int, Config, int]]:
 
 
 def compile_row(name: str, cols: int, config: Config, waves_per_eu: int) -> dict[str, str | int]:
-    """Compile softmax for the architecture called *name*; give its row of the file."""
+    """Compile softmax for the architecture *name*; return its row of the file."""
     kernel = load_kernel("softmax")
     target = architectures()[name].target
     launch = kernel.launch(Problem(ROWS, cols), config)
