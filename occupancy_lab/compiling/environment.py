@@ -5,12 +5,14 @@ Each environment is made once, and kept beside the store of compiled resources.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import stat
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,7 +106,22 @@ def triton_python(version: str) -> str:
             _make(version, directory)
         except OSError as error:
             refuse(f"no environment for Triton {version} can be kept in {directory}: {error}")
+    with contextlib.suppress(OSError):  # without them, a missing package is named
+        _lend_packages(directory)
     return str(python)
+
+
+def _lend_packages(directory: Path) -> None:
+    """Let the environment in *directory* import this interpreter's packages that it lacks.
+
+    Most files of kernels import torch. The environment's own packages come first.
+    """
+    folder = Path(sysconfig.get_path("purelib", "venv", {"base": str(directory)}))
+    lent = "".join(f"{sysconfig.get_path(one)}\n" for one in ("purelib", "platlib"))
+    path = folder / "occupancy_lab.pth"
+    if not path.exists() or path.read_text(encoding="utf-8") != lent:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(lent, encoding="utf-8")
 
 
 def _check_owned(*paths: Path) -> None:

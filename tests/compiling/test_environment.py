@@ -4,6 +4,7 @@ import itertools
 import os
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Callable
@@ -58,6 +59,15 @@ def test_an_environment_is_made_once(
     assert capsys.readouterr().err.count("making an environment with Triton 3.4.5") == 1
     assert find_environment("3.4.5") == Environment(first, "3.4.5")
     assert [path.name for path in (tmp_path / "store/triton").iterdir()] == ["3.4.5"]
+
+
+@pytest.mark.usefixtures("commands")
+def test_a_made_environment_finds_the_packages_that_it_lacks() -> None:
+    """Files of kernels import torch: packages of the running Python come after its own."""
+    folder = Path(triton_python("3.4.5")).parents[1]
+    (path,) = folder.rglob("*.pth")
+    assert path.parent.name == "site-packages"
+    assert sysconfig.get_path("purelib") in path.read_text(encoding="utf-8").splitlines()
 
 
 def test_a_broken_environment_is_made_again(commands: list[list[str]]) -> None:
