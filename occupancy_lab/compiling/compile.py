@@ -108,12 +108,18 @@ def resource_key(function: Any, launch: Launch, target: Target) -> dict[str, Any
         "readers": READERS,
         "triton": triton_version(),
         "kernel": function.cache_key,
+        "file": source_file(function),
         "target": str(target),
         "arguments": launch.specialization(function, target),
         "options": {name: constant_text(value) for name, value in launch.options(function).items()},
         "environment": get_cache_invalidating_env_vars()
         | {name: os.environ[name] for name in KEY_VARIABLES if name in os.environ},
     }
+
+
+def source_file(function: Any) -> str:
+    """Return the path of the file that a JITFunction is in, as Triton's locations have it."""
+    return str(function.fn.__code__.co_filename)
 
 
 def compile_launch(  # noqa: PLR0913 - what a compile depends on
@@ -277,12 +283,15 @@ def _compile_whole(
 ) -> tuple[Any, Resources]:
     """Return Triton's CompiledKernel and its resources.
 
-    Triton trusts the files in its cache. If a full disk or a power failure cut off a kernel there,
-    the kernel is compiled again, which replaces the files.
+    Triton trusts the files in its cache. A kernel is compiled again, which replaces the files, if a
+    full disk or a power failure cut them off there, or if they name the lines of another file that
+    has the same kernel.
     """
     try:
         compiled = _compile(function, launch, target, name, present=present)
-        return compiled, _resources_of(compiled, target)
+        resources = _resources_of(compiled, target)
+        if not _names_another_file(compiled, function):
+            return compiled, resources
     except (BinaryError, CompileError) as error:
         cut_off = isinstance(error, BinaryError) or isinstance(error.__cause__, CUT_OFF)
         if not cut_off:
@@ -291,6 +300,12 @@ def _compile_whole(
     with _variable("TRITON_ALWAYS_COMPILE", "1"):
         compiled = _compile(function, launch, target, name, present=present)
     return compiled, _resources_of(compiled, target)
+
+
+def _names_another_file(compiled: Any, function: Any) -> bool:
+    """Return whether the locations in a kernel's TTIR name files, and not that of *function*."""
+    files = set(re.findall(r'loc\("([^"]+)":\d', compiled.asm.get("ttir") or ""))
+    return bool(files) and source_file(function) not in files
 
 
 def _resources_of(compiled: Any, target: Target) -> Resources:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from occupancy_lab.compiling.texts import Texts
     from occupancy_lab.launch import BoundLaunch
 
-COUNTERS = 56
+COUNTERS = 57
 """Goes up whenever other numbers are counted of the same launch, so that older ones are not taken
 from a store."""
 FEW = 4

@@ -47,12 +47,13 @@ def for_loop(walk: Any, operation: Operation, reach: Reach, depth: int) -> None:
     variable, *carried = body.blocks[0].arguments
     inits = dict(zip(carried, map(walk.value, operation.operands[3:]), strict=True))
     span = tiles.add(high, tiles.scaled(low, -1), ())
+    grows = step.const if step.is_constant else None
     if span.hidden or step.hidden:
-        _unknown_loop(at, [*span.hidden, *step.hidden])
+        _unknown_loop(at, [*span.hidden, *step.hidden], grows)
         return
     trips = tilewise.elementwise(_trips, [span, step], (), walk.dimensions)
     size = _most(walk, trips, reach)
-    _record(at, trips, step.const if step.is_constant else None)
+    _record(at, trips, grows)
     if size > tiles.MOST_CELLS:
         raise TooLargeError
     if not size:
@@ -129,14 +130,14 @@ def _record(at: _At, trips: Number, step: int | None) -> None:
     )
 
 
-def _unknown_loop(at: _At, hidden: Sequence[tiles.Hidden]) -> None:
+def _unknown_loop(at: _At, hidden: Sequence[tiles.Hidden], step: int | None = None) -> None:
     walk, operation, reach, depth = at.walk, at.operation, at.reach, at.depth
     entered = reach.executions()
     if walk.recording and entered.high != 0:
         walk.note(hidden, "loop")
         trips = Amount(0, None)
         place = walk.module.place(operation)
-        walk.loops.append(Loop(place, depth, entered, trips, None, None, None))
+        walk.loops.append(Loop(place, depth, entered, trips, None, None, step))
     roots = frozenset[tiles.Root]().union(*(one.source.roots for one in hidden))
     inner = replace(reach, factor=Amount(0, None))
     first, *others = operation.regions

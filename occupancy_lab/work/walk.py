@@ -392,7 +392,8 @@ class Walk:
         """Note the unknown values that steer an address, a mask, a loop or a branch."""
         if not self.recording:
             return
-        for root in sorted({x for one in hidden for x in one.source.roots}, key=lambda x: x.name):
+        roots = {root for one in hidden for root in one.source.roots}
+        for root in sorted(roots, key=lambda one: (one.name, str(one.place))):
             place = root.place or UNKNOWN_PLACE
             self.unknowns.setdefault((root, steers), Unknown(place, root.name, steers, assumed))
 

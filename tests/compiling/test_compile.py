@@ -13,13 +13,13 @@ from launched_kernels import matmul
 from packaging.version import Version
 from records import compile_resources
 
-from occupancy_lab.compiling import Store, resource_key, triton_version
+from occupancy_lab.compiling import Store, compile_launch, resource_key, triton_version
 from occupancy_lab.compiling import compile as compiling
 from occupancy_lab.compiling.compile import compile_together, failure_of, smallest_kernel
 from occupancy_lab.compiling.compiler import Compilation, Compiler
 from occupancy_lab.errors import BinaryError, CompileError, InputError, TargetError
 from occupancy_lab.gpus import Gpu, bare_gpus, find_gpu, present_gpus
-from occupancy_lab.kernel import Grid, Kernel, Pointer, load_kernel
+from occupancy_lab.kernel import Grid, Kernel, Pointer, load_function, load_kernel
 from occupancy_lab.launch import Launch
 from occupancy_lab.values import Config, Failure, Problem, Resources, Target
 
@@ -315,6 +315,22 @@ def test_what_is_cut_off_in_tritons_cache_is_compiled_again(
     again = compile_resources(SOFTMAX, PROBLEM, CONFIG, target, Store(tmp_path / "second"))
     assert again == right
     assert len(file.read_bytes()) == len(whole)
+
+
+@pytest.mark.usefixtures("trustless")
+def test_a_copy_of_a_kernel_has_the_lines_of_its_own_file(tmp_path: Path) -> None:
+    """Triton keeps one binary for two files with the same kernel; here each has its own places."""
+    target, store = find_gpu("h100").target, Store(tmp_path / "store")
+    lines = "import triton", "@triton.jit", "def nothing(x):", "    return"
+    for name in ("first.py", "second.py"):
+        path = tmp_path / name
+        path.write_text("\n".join(lines))
+        function, _ = load_function(f"{path}:nothing")
+        launch = Launch((), {"x": 1024})
+        compile_launch(function, launch, target, store)
+        texts = store.get_texts(resource_key(function, launch, target))
+        assert texts is not None
+        assert str(path) in texts.ttir
 
 
 def tool(path: Path, *lines: str) -> Path:

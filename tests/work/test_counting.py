@@ -181,6 +181,19 @@ def test_numbers_that_grow_with_the_index_are_as_good_as_the_values() -> None:
     assert [loop.trips for loop in alike.counts.loops] == [Amount.of(0)]
 
 
+def test_a_for_loop_of_unknown_length_has_its_step_and_names_its_tensor_in_order() -> None:
+    """A `for` loop between values of a tensor is no `while`, and the first one is named first."""
+    with offline(Target("cuda", "90", 32)):
+        made = Launch((), BAGS, (64,)).warm_up(bags)
+    texts = compiled_texts(made.asm, made.metadata, "cuda")
+    found = counted(bags, BAGS, (64,), texts=texts).counts
+    assert found is not None
+    assert [(one.trips, one.step) for one in found.loops] == [(Amount(0, None), 1)]
+    columns = [one.place.column for one in found.unknowns if one.steers == "loop"]
+    assert len(columns) == 2
+    assert columns == sorted(columns)
+
+
 def test_the_values_of_small_tensors_steer(tmp_path: Path) -> None:
     """What a tensor holds is as good as an argument; other values are another launch."""
     texts, store, some = texts_of(gather, GATHER), Store(tmp_path), []
