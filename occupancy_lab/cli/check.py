@@ -82,7 +82,7 @@ def check(  # noqa: PLR0913 - an argument for each option that is not passed on
     form: str,
     **asked: Any,
 ) -> None:
-    """Exit with 1 where compiled kernels do not meet a condition, and say what would mend each.
+    """Exit with 1 where compiled kernels do not meet a condition, and say what would fix each.
 
     FILE is JSON or CSV of scan, sweep, explain or trace --json; - is standard input; a folder is a
     cache of Triton; FILE.py:FUNCTION is compiled as --signature, --constexpr and --grid say, or is
