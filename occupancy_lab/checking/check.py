@@ -101,7 +101,7 @@ class Finding:
             return ""
         if not said.words:
             return f" {said.sentence}"
-        return f" What helps most: {_after_colon(said.sentence)}"
+        return f" What brings most: {_after_colon(said.sentence)}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as plain values, for JSON."""

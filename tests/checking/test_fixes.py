@@ -302,7 +302,7 @@ def test_a_compiled_neighbour_that_is_slower_is_no_fix() -> None:
 def test_the_first_advice_of_explain_is_proposed() -> None:
     """A larger grid is proposed in the words of `explain`, with the tensor that has to grow.
 
-    If it is not enough, it is still named as what helps most.
+    If it is not enough, it is still named as what brings most.
     """
     source = str(Path(__file__).parents[1] / "launched_kernels.py:sum_in_parts")
     launch: dict[str, Any] = {
@@ -322,7 +322,7 @@ def test_the_first_advice_of_explain_is_proposed() -> None:
     assert finding.advice == f"What would fix it: {said} Then predicted_us is {us:.4g}."
     (finding,) = check("predicted_us < 1", source, **launch).findings
     assert finding.mend is None
-    words = "No compiled launch would fix it. What helps most: "
+    words = "No compiled launch would fix it. What brings most: "
     assert finding.advice == f"{words}{said}"
 
 
