@@ -172,28 +172,6 @@ def covers(bar: Collection, amount: int) -> bool:
     return any(span.x0 <= amount < span.x1 for span in spans)
 
 
-@pytest.mark.parametrize(
-    ("case", "words"),
-    [
-        (
-            "softmax on h100",
-            ("registers per thread", "shared memory per program (KiB)", "warps per program"),
-        ),
-        ("sgprs", ("VGPRs per thread", "LDS per program (KiB)", "waves per program")),
-    ],
-)
-def test_every_axis_says_its_unit(case: str, words: tuple[str, ...]) -> None:
-    """Each axis is labelled in the vendor's words."""
-    calculation = calculation_of(case)
-    upper, lower = panels(case)
-    for axes in upper:
-        assert axes.get_ylabel().startswith("programs per")
-        assert axes.get_ylabel().endswith(calculation.architecture.multiprocessor_word)
-    for axes, word in zip(lower, words, strict=True):
-        assert axes.get_xlabel().startswith(word)
-    assert lower[0].get_ylabel() == "limiter"
-
-
 @EVERY_CASE
 def test_labels_are_apart(case: str) -> None:
     """No label covers another or leaves its panel, and each panel tells its curves."""

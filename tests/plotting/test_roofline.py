@@ -31,7 +31,7 @@ def test_points_lie_where_their_numbers_are() -> None:
 
 
 def test_roofs_meet_where_memory_gives_as_much_as_is_computed() -> None:
-    """Up to there FLOPs a second are FLOPs per byte times the bandwidth, then the rate."""
+    """Up to there FLOPs per second are FLOPs per byte times the bandwidth, then the rate."""
     memory, *rates = drawn(Point("a", 2.0, 3e12, 10.0, "")).axes[0].lines
     xs, ys = memory.get_data()
     assert list(ys) == pytest.approx([3350e9 * x for x in xs])

@@ -33,9 +33,9 @@ def test_predicted_times_that_are_close_judge_no_stages(example: Example) -> Non
     close = dataclasses.replace(example.tutorial, us=12.6)
     measured = dataclasses.replace(example, tutorial=close)
     predicted = dataclasses.replace(measured, times=PREDICTED)
-    title = "What num_stages costs and brings"
-    assert "it costs more than it brings" in sentences(measured, title)
-    assert "that is too close to say" in sentences(predicted, title)
+    title = "Costs and gains of num_stages"
+    assert "it costs more than it gains" in sentences(measured, title)
+    assert "the times are too close to say" in sentences(predicted, title)
 
 
 def test_another_problem_where_781_was_not_measured() -> None:

@@ -35,7 +35,7 @@ def test_a_kernel_lies_by_its_counts_and_its_time() -> None:
     assert figure.get_suptitle() == "1 kernel on H100 SXM, measured"
     label = str(point.get_label())
     assert label.startswith("swiglu: 150 us measured, least 80.7 us; ")
-    assert label.endswith("15.0 ms in all, 6.93 ms of them lost")
+    assert label.endswith("15.0 ms in total, 6.93 ms of them lost")
 
 
 @pytest.mark.parametrize("changes", [{"record": None}, {"us": 0.0}])
@@ -92,4 +92,4 @@ def test_the_command_refuses_several_gpus_before_it_explains(tmp_path: Path) -> 
     path = tmp_path / "roofline.svg"
     done = run("explain", "--cols", "781", "--gpu", "h100,b200", "--plot", str(path))
     assert (done.returncode, done.stdout, path.exists()) == (2, "", False)
-    assert "this is of h100 and b200: name one with --gpu" in done.stderr
+    assert "these are h100 and b200: name one with --gpu" in done.stderr

@@ -21,7 +21,7 @@ def test_every_value_of_a_condition_is_told() -> None:
     table, _ = taken(row(date="2026-11-22", sm_mhz=1200), row(), row(driver=None))
     assert table["date"] == "2026-11-21 and 2026-11-22"
     assert table["clock after the launches, MHz"] == "1200 and 1980"
-    assert "clock held down by" not in table
+    assert "clock throttled by" not in table
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_every_value_of_a_condition_is_told() -> None:
     [
         (
             (row(), row(num_stages=1, us_low=9.0, us_high=12.0)),
-            "is 22.5% of their median wide, 28.5% or more for one kind in ten, and 30.0% at worst",
+            "a median of 22.5%, a 90th percentile of 28.5% and a maximum of 30.0%",
         ),
         (
             (
@@ -37,9 +37,12 @@ def test_every_value_of_a_condition_is_told() -> None:
                 row(**WRONG, us=11.0, use="benchmark"),
                 row(**WRONG, us=20.0, as_tutorial=True),
             ),
-            "the longest median is 10.0% above the shortest",
+            "the longest time is 10.0% above the shortest",
         ),
-        ((row(mostly_launch=True), row(cols=3)), "1 of 2 take less than twice an empty kernel"),
+        (
+            (row(mostly_launch=True), row(cols=3)),
+            "1 of 2 take less than twice the time of an empty kernel",
+        ),
         (
             (row(relative_error=2e-7), row(dtype="float16", relative_error=1e-4)),
             "differences are 2.0e-07 (float32) and 1.0e-04 (float16)",

@@ -58,8 +58,8 @@ def test_a_dry_run_writes_its_files(tmp_path: Path) -> None:
         (("--plot", "{in}/none/a.svg"), "there is no directory"),
         (("--plot", "{in}/a.svg", "--output", "{in}/a.svg"), "--output and --plot both name"),
         (("--report", "{in}/a.md", "--plot", "{in}/a/b.svg"), "there is no directory"),
-        (("--report", "{in}/a.html", "--gpu", "h100,a100"), "--report is of one GPU"),
-        (("--plot", "{in}/a.svg", "--gpu", "h100,a100"), "--plot is of one GPU"),
+        (("--report", "{in}/a.html", "--gpu", "h100,a100"), "--report takes one GPU"),
+        (("--plot", "{in}/a.svg", "--gpu", "h100,a100"), "--plot takes one GPU"),
     ],
 )
 def test_what_cannot_be_written_is_refused_first(

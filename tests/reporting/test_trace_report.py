@@ -58,7 +58,7 @@ def test_the_kernels_that_lose_most_are_explained() -> None:
     assert chapters[:2] == ["In short", "Under the roofs of the GPU"]
     assert chapters[2:12] == [f"{place} {name}" for place, name in enumerate(names[:10], 1)]
     assert chapters[12:] == ["What the numbers are"]
-    assert "- The 10 kernels that lose most are explained, of 12." in text(trace(*names))
+    assert "- Of 12 kernels, the 10 that lose most are explained." in text(trace(*names))
 
 
 def test_a_kernel_is_explained_by_what_its_launch_does() -> None:
@@ -66,7 +66,7 @@ def test_a_kernel_is_explained_by_what_its_launch_does() -> None:
     page = text(trace("swiglu_kernel"))
     assert "15.0 ms of the 1.00 s from the first launch to the last are in Triton's kernels" in page
     assert (
-        "- 100 launches take 15.0 ms, measured: 100% of the time of all kernels; 150 us each."
+        "- 100 launches take 15.0 ms, measured: 100% of the total time of all kernels; 150 us each."
         in page
     )
     assert "- **6.93 ms of that are lost**:" in page
@@ -94,10 +94,10 @@ def test_what_is_not_known_is_no_number() -> None:
     """A kernel of which nobody knows what it does is in the page with its limits alone."""
     unknown = dataclasses.replace(MEASURED, us=None, record=None)
     page = text(trace("swiglu_kernel", grid=unknown))
-    assert "- No time is known of its 100 launches." in page
+    assert "- No time is known for its 100 launches." in page
     assert "### The limits" in page
     assert "lost" not in page
-    assert "- There is no roofline: of no kernel time, FLOPs and bytes are known." in page
+    assert "- There is no roofline: no kernel has a known time, FLOPs and bytes." in page
 
 
 def test_html_names_a_kernel_on_hover_and_runs_nothing() -> None:

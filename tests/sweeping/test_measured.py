@@ -84,8 +84,8 @@ def test_screen_has_predicted_and_measured_times(launches: Launches) -> None:
     assert "Measured on NVIDIA H200, 2026-11-21" in shown
     basis = table["basis"].iloc[0]
     said = (
-        f"Times for H200 SXM rest on {basis}; of kernels that the model was not fitted to, eight in"
-        " ten launches took between predicted_low_us and predicted_high_us, which exports have."
+        f"Times for H200 SXM rest on {basis}; of kernels that the model was not fitted to, 80%"
+        " of the launches took between predicted_low_us and predicted_high_us, which exports have."
     )
     assert said in shown
     off = table["predicted_us"].iloc[0] / 20.0 - 1

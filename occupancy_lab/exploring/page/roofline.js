@@ -56,7 +56,7 @@ function basisSelect(pictures, shown) {
   return html("label", { class: "pick" }, "Times ", select);
 }
 
-/** Return functions from FLOPs per byte and from FLOPs a second to pixels. */
+/** Return functions from FLOPs per byte and from FLOPs per second to pixels. */
 function scalesOf({ left, right, bottom, top }, width) {
   const share = (value, from, to) => Math.log(value / from) / Math.log(to / from);
   const inner = width - EDGES.left - EDGES.right;
@@ -99,7 +99,7 @@ function axesOf({ frame, ticks }, width, { x, y }) {
       grid(left, y(at), right, y(at)),
       svg("text", { x: left - 6, y: y(at), class: "tick end" }, words),
     ]),
-    svg("text", { x: 4, y: 12, class: "title" }, "FLOPs a second"),
+    svg("text", { x: 4, y: 12, class: "title" }, "FLOPs per second"),
     svg(
       "text",
       { x: (left + right) / 2, y: HEIGHT - 7, class: "title middle" },
