@@ -1,7 +1,7 @@
 """Calls of public Triton kernels, in small sizes, for record_launches.py and record_scan.py.
 
-A group is a generator of (what is called, a function that calls it). Nothing here is measured, and
-results are not checked.
+A group is a generator of pairs of a name and a function that makes the call. Nothing is measured
+here, and results are not checked.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 
 DEVICE = "cuda"
 TUTORIALS = Path("tutorials")
-"""Where the tutorials of the installed Triton's version lie: their python/tutorials."""
+"""The folder python/tutorials of the installed Triton's version."""
 
 
 NO, YES = False, True
-"""Arguments of functions that take all by position."""
+"""Arguments of functions that take them only by position."""
 SHORT = (512,)
-"""Rows that are tried in every way."""
+"""The numbers of rows that are tried in every way."""
 
 
 def tutorial(number: str) -> Any:
-    """Import a tutorial, which runs what it shows on the way, but none of its benchmarks."""
+    """Import a tutorial, which runs its examples on import, but none of its benchmarks."""
     import triton
 
     class Unmeasured:
@@ -69,7 +69,7 @@ def tutorial(number: str) -> Any:
             raise ImportError(path)
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
-        spec.loader.exec_module(module)  # in sys.modules even where the end of it fails
+        spec.loader.exec_module(module)  # in sys.modules even if the end of it fails
     return sys.modules[name]
 
 
@@ -348,11 +348,11 @@ def liger_losses() -> Trials:
 PER_HEAD = {
     *("beta", "log_alpha", "log_mu", "g_atk", "beta_atk", "delta", "eta"),
 }
-"""Arguments of flash-linear-attention that are one number for each token and head."""
+"""Arguments of flash-linear-attention that are one number per token and head."""
 GATED_PER_HEAD = (
     *("simple_gla", "gated_delta", "forgetting", "comba", "mesa", "log_linear", "cyfa"),
 )
-"""Operations whose gate `g` is too."""
+"""Operations whose gate `g` is such an argument too."""
 OPTIONAL = {
     "simple_gla": ("g",),
     "recurrent_gla": ("gk",),
@@ -361,7 +361,7 @@ OPTIONAL = {
     "comba": ("beta",),
     "gsa": ("g",),
 }
-"""Arguments that an operation can do without, and is given."""
+"""Optional arguments that an operation is given."""
 
 
 FLA_SIZES = (2, 256, 2)
@@ -432,7 +432,7 @@ def fla(*operations: str, heads: tuple[int, ...] = (64, 128)) -> Callable[[], Tr
 
 
 def fla_layer(name: str, shape: tuple[int, ...], count: int, *sizes: Any, **more: Any) -> None:
-    """Run a layer of flash-linear-attention, made of *sizes*, on *count* tensors of *shape*."""
+    """Run a layer of flash-linear-attention, built with *sizes*, on *count* tensors of *shape*."""
     import fla.modules
 
     layer = getattr(fla.modules, name)(*sizes, **more).to(DEVICE, torch.bfloat16)
@@ -469,7 +469,7 @@ class Block(torch.nn.Module):
         self.down = torch.nn.Linear(4 * width, width)
 
     def forward(self, x: Any) -> Any:
-        """Attend and mix."""
+        """Apply the attention and the feed-forward part."""
         batch, tokens, width = x.shape
         split = self.qkv(self.norms[0](x)).view(batch, tokens, 3, self.heads, -1)
         q, k, v = split.permute(2, 0, 3, 1, 4)
@@ -500,7 +500,7 @@ class Transformer(torch.nn.Module):
 
 
 def compiled(function: Any, *arguments: Any, **options: Any) -> Callable[[], Any]:
-    """Return a call of what torch.compile makes of *function*, forward and backward."""
+    """Return a call of the *function* compiled by torch.compile, forward and backward."""
 
     def call() -> None:
         torch._dynamo.reset()  # noqa: SLF001 - as PyTorch's own tests begin
@@ -531,7 +531,7 @@ def inductor_transformer() -> Trials:
 
 
 def inductor_operations() -> Trials:
-    """Reductions, scans and pointwise operations under torch.compile, of chosen and any sizes."""
+    """Reductions, scans and pointwise operations under torch.compile, static and dynamic."""
     x, big = _tensor(64, 1000), _tensor(512, 4096, dtype=torch.float32)
     functions = {
         "softmax": lambda x: x.softmax(-1),
@@ -604,7 +604,7 @@ GROUPS: dict[str, Callable[[], Any]] = {
     "fla: modules": fla_modules,
     "fla: comba": fla("chunk_comba", "chunk_mesa_net", "parallel_path_attn", heads=(64,)),
 }
-"""What is launched, most wanted first."""
+"""The groups, the most wanted first."""
 
 
 PACKAGES = {
@@ -615,11 +615,11 @@ PACKAGES = {
     "tutorial": "triton",
     "tutorials": "triton",
 }
-"""What installs the modules that kernels come from."""
+"""The packages of the modules that kernels come from."""
 
 
 def package_words(module: str) -> str:
-    """Return the package that a top-level *module* comes from, with its version."""
+    """Return the package of a top-level *module* with its version."""
     package = PACKAGES.get(module, "torch")
     with contextlib.suppress(PackageNotFoundError):
         return f"{package} {version(package)}"
@@ -628,7 +628,7 @@ def package_words(module: str) -> str:
 
 @contextlib.contextmanager
 def few_configurations(most: int) -> Iterator[None]:
-    """Have every autotuner run *most* of its configurations, spread over all, one time each."""
+    """Limit every autotuner to *most* of its configurations, spread over all, each run once."""
     from triton.runtime import Autotuner
 
     prune, bench = Autotuner.prune_configs, Autotuner.do_bench
@@ -651,9 +651,10 @@ def few_configurations(most: int) -> Iterator[None]:
 def call_all(
     group: str, before: Callable[[str], None] = lambda _: None
 ) -> Iterator[tuple[str, str]]:
-    """Call all of *group*, *before* being told each; yield it with why it failed, "" if it did not.
+    """Call all of *group*; yield each call's name and why it failed, or "" if it did not.
 
-    They come in an order drawn once, so that a group that is not finished has some of each kind.
+    *before* gets each name before its call. The order is shuffled with a fixed seed, so that a
+    group that does not finish has covered some of each kind.
     """
     trials = list(GROUPS[group]())
     shuffler.Random(0).shuffle(trials)  # noqa: S311 - nothing secret
@@ -677,9 +678,9 @@ def run_groups(
     until: float,
     ended: Callable[[], Any] = lambda: None,
 ) -> None:
-    """*run* each group that is asked for in a process and a folder of its own, until *until*.
+    """Call *run* for each chosen group in its own process and folder, until *until*.
 
-    So many run at a time as there are workers; *ended* is called after each.
+    As many groups run at a time as there are workers; *ended* is called after each.
     """
     asked = chosen.groups.split(",")
     waiting = [group for group in GROUPS if any(part in group for part in asked)]
@@ -711,8 +712,8 @@ def run_groups(
 
 
 def _run_one(run: Callable[[str, Path], None], group: str, folder: Path) -> None:
-    """Run a group in this process, which ends with it."""
-    os.setsid()  # so that what it starts ends with it
+    """Run a group in this process, which exits at its end."""
+    os.setsid()  # so that its child processes end with it
     log = os.open(folder / "log.txt", os.O_WRONLY | os.O_CREAT)
     os.dup2(log, 1)
     os.dup2(log, 2)

@@ -1,12 +1,13 @@
-"""Records real launches of kernels that nobody here wrote, and the same launches dry.
+"""Records real launches of public kernels, and compiles the same launches dry.
 
-`python reports/record_launches.py --output FOLDER` launches what reports/foreign_kernels.py calls
-on the NVIDIA GPU at hand, notes of each launch its arguments, options and grid, what was compiled
-and what the driver says of it, and compiles the same launch without the GPU's driver for the same
-target, for gfx942 and for gfx1100. It writes launches-<gpu>.csv, and prints how many agree.
+`python reports/record_launches.py --output FOLDER` makes the calls of reports/foreign_kernels.py on
+the NVIDIA GPU at hand. It records the arguments, options and grid of each launch, the compiled
+kernel, and what the driver reports about it. It compiles the same launch without the GPU's driver
+for the same target, for gfx942 and for gfx1100. It writes launches-<gpu>.csv and prints how many
+launches agree.
 
-Every group runs in a process of its own, and every target's dry runs in a fork of that, so that
-what crashes takes nothing else with it.
+Every group runs in its own process, and the dry compiles of every target in a fork of it, so that
+a crash ends nothing else.
 """
 
 from __future__ import annotations
@@ -58,13 +59,13 @@ if TYPE_CHECKING:
 
 GPU = "h200"
 TARGETS = {"sm_90": GPU, "gfx942": "mi300x", "gfx1100": "gfx1100"}
-"""The GPU that each dry target's programs per multiprocessor are worked out for."""
+"""The GPU that the programs per multiprocessor of each dry target are computed for."""
 CONFIGURATIONS = 4
-"""Of an autotuner's configurations so many are launched, spread over all of them."""
+"""How many of an autotuner's configurations are launched, spread over all of them."""
 MOST_LAUNCHES = 24
-"""Distinct launches recorded of a group."""
+"""The most distinct launches that are recorded per group."""
 LAUNCHING = 0.45
-"""The share of the time in which a group launches; it compiles dry in the rest."""
+"""The share of the time in which a group launches; the rest is for dry compiles."""
 LONGEST = 45
 """Seconds that one dry compile may take; large fp32 matrix products take minutes on AMD."""
 CLUSTER_DIMENSION = 4
@@ -94,12 +95,12 @@ COLUMNS = (
 
 
 class TimeUpError(BaseException):
-    """The time to launch in is over, or the group has all its launches; nobody may catch it."""
+    """Raised when the time to launch is over or a group has all its launches; not to be caught."""
 
 
 @dataclass
 class Launched:
-    """A launch that was made: what it was made with, and what it compiled to."""
+    """A launch that was made, with its function, its arguments and its row."""
 
     function: Any
     launch: Launch | None
@@ -107,7 +108,7 @@ class Launched:
 
 
 class Attribute(ctypes.Structure):
-    """CUlaunchAttribute of cuda.h, as a cluster's dimensions."""
+    """CUlaunchAttribute of cuda.h, with the dimensions of a cluster."""
 
     _fields_ = (
         ("id", ctypes.c_int),
@@ -130,7 +131,7 @@ class Configuration(ctypes.Structure):
 
 
 def asked_of_driver(function: int, metadata: Any) -> dict[str, int | None]:
-    """Return what the driver says of a loaded kernel; DriverError where it refuses."""
+    """Return what the driver reports about a loaded kernel; raise DriverError if it refuses."""
     threads = metadata.num_warps * 32
     said = dataclasses.asdict(ask_function(function, threads, metadata.shared))
     found: dict[str, int | None] = {f"driver_{name}": value for name, value in said.items()}
@@ -156,7 +157,7 @@ def asked_of_driver(function: int, metadata: Any) -> dict[str, int | None]:
 
 
 def digest(binary: bytes) -> str:
-    """Return a name for the bytes of a binary."""
+    """Return a short digest of a binary."""
     return hashlib.sha256(binary).hexdigest()[:16]
 
 
@@ -169,7 +170,7 @@ def origin(function: Any) -> str:
 
 
 def described(function: Any, launch: Launch) -> dict[str, Any]:
-    """Return the columns that tell what is launched, in plain text."""
+    """Return the columns that describe a launch, as plain text."""
     target = find_gpu(GPU).target
     constexprs = {one.name for one in function.params if one.is_constexpr}
     bound = launch.bound(function)
@@ -195,7 +196,7 @@ def described(function: Any, launch: Launch) -> dict[str, Any]:
 
 
 class Recorder:
-    """Notes each distinct launch that is made while it is installed."""
+    """Records each distinct launch that is made while the recorder is installed."""
 
     def __init__(self, group: str, deadline: float, most: int, path: Path) -> None:
         self.path = path
@@ -208,7 +209,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
-        """Watch Triton's own launches and those of torch.compile."""
+        """Watch the launches of Triton and of torch.compile."""
         from triton.compiler import CompiledKernel
         from triton.runtime import JITFunction
 
@@ -254,7 +255,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def watching_torch(self) -> Iterator[None]:
-        """Note the names of the kernels that torch.compile's launcher runs."""
+        """Record the names of the kernels that torch.compile's launcher runs."""
         from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
         run, names = CachingAutotuner.run, self.run_by_torch
@@ -275,14 +276,14 @@ class Recorder:
                     write_line(self.path, place=place, **one.row)
 
     def check_time(self) -> None:
-        """End the launching where its time is over, or enough was launched."""
+        """Raise TimeUpError if the time is over or enough launches were made."""
         if time.monotonic() > self.deadline or len(self.launched) >= self.most:
             raise TimeUpError
 
     def note(
         self, function: Any, launch: Launch | None, compiled: Any, reason: str, by: str
     ) -> None:
-        """Note a launch that was made, unless its like was before."""
+        """Record a launch unless an equal one was recorded before."""
         if compiled is None or (key := (function.__name__, compiled.hash)) in self.launched:
             return
         row: dict[str, Any] = {
@@ -314,7 +315,7 @@ class Recorder:
 
 
 def loaded(compiled: Any) -> dict[str, Any]:
-    """Return what Triton and the driver say of a kernel that is, or now gets, loaded."""
+    """Return what Triton and the driver report about a kernel; load it if it is not loaded yet."""
     if compiled.module is None:
         from triton.runtime import driver
 
@@ -329,7 +330,7 @@ def loaded(compiled: Any) -> dict[str, Any]:
 
 
 def launch_of_source(source: Any, options: dict[str, Any]) -> Launch:
-    """Return a launch that Triton would make *source* of: torch.compile compiles without one."""
+    """Return the launch that Triton would make of *source*, which torch.compile only compiles."""
     arguments: dict[str, Any] = {}
     for place, name in enumerate(source.fn.arg_names):
         kind = source.signature.get(name, "constexpr")
@@ -351,7 +352,7 @@ def torch_dtype(name: str) -> str:
 
 
 def number_of(kind: str, *, divisible: bool) -> Any:
-    """Return a number that Triton gives the type *kind*."""
+    """Return a number to which Triton gives the type *kind*."""
     if kind in {"fp32", "fp64"}:
         return 0.5
     if kind in {"i1", "u1"}:
@@ -361,7 +362,7 @@ def number_of(kind: str, *, divisible: bool) -> Any:
 
 
 def dry(one: Launched, name: str) -> dict[str, Any]:
-    """Return the columns of *one*'s launch compiled for the target *name*, without its GPU."""
+    """Compile the launch of *one* for the target *name* without its GPU; return the columns."""
     gpu = find_gpu(TARGETS[name])
     seen: dict[str, Any] = {}
 
@@ -406,9 +407,9 @@ def dry(one: Launched, name: str) -> dict[str, Any]:
 
 
 def with_own_options(function: Any, launch: Launch, gpu: Gpu) -> Launch:
-    """Return *launch* without options that only NVIDIA's compiler has, as a dry run on both does.
+    """Return *launch* without the options of NVIDIA's compiler alone, as a dry run on both does.
 
-    Options for clusters stay: a kernel that is made of them is no launch for AMD.
+    Options for clusters stay: AMD has no launch of a kernel that is built for clusters.
     """
     own = default_options(gpu.target)
     foreign = launch.options(function).keys() & (
@@ -421,7 +422,7 @@ def with_own_options(function: Any, launch: Launch, gpu: Gpu) -> Launch:
 def compared(
     row: dict[str, Any], found: dict[str, Any], resources: Resources, seen: dict[str, Any]
 ) -> list[str]:
-    """Return in words what of a dry run is not as it was launched."""
+    """Return, in words, how a dry compile differs from the real launch."""
     pairs = {
         "registers": (found["n_regs"], row.get("n_regs")),
         "registers by the driver": (found["n_regs"], row.get("driver_n_regs")),
@@ -448,7 +449,7 @@ def compared(
 def held_to_llvm(
     resources: Resources, gpu: Gpu, seen: dict[str, Any], found: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the waves per SIMD of the formula and of LLVM's assembly."""
+    """Return the waves per SIMD by the formula and by LLVM's assembly."""
     text = seen["amdgcn"].partition(f".amdhsa_kernel {seen['name']}")[2]
     match = re.search(r"; Occupancy: +(\d+)", text)
     architecture = gpu.architecture
@@ -474,7 +475,7 @@ def held_to_llvm(
 
 
 def waves_per_simd(resources: Resources, architecture: HipArchitecture) -> int:
-    """Return the waves of one SIMD by wave slots, VGPRs and SGPRs, which is all that LLVM counts.
+    """Return the waves per SIMD that wave slots, VGPRs and SGPRs allow; LLVM counts nothing else.
 
     The LLVM of Triton 3.6 to 3.8 leaves out the SGPRs of the trap handler: its steps are those of
     getOccupancyWithNumSGPRs.
@@ -489,13 +490,13 @@ def waves_per_simd(resources: Resources, architecture: HipArchitecture) -> int:
 
 
 def write_line(path: Path, **columns: Any) -> None:
-    """Append *columns* to a file of lines of JSON."""
+    """Append *columns* to a file of JSON lines."""
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(columns, default=str) + "\n")
 
 
 def launch_group(group: str, folder: Path, until: float, end: float, most: int) -> None:
-    """Launch what is of *group* until the time *until*, and compile it dry until *end*."""
+    """Launch the calls of *group* until *until*, then compile them dry until *end*."""
     os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "inductor")
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
@@ -516,7 +517,7 @@ def launch_group(group: str, folder: Path, until: float, end: float, most: int) 
 
 
 def try_all(group: str, recorder: Recorder, lines: Path) -> None:
-    """Call all of *group*; what fails is named, and the next is tried."""
+    """Call all of *group*; print the calls that fail and go on."""
 
     def before(trial: str) -> None:
         recorder.trial = trial
@@ -533,7 +534,7 @@ def try_all(group: str, recorder: Recorder, lines: Path) -> None:
 
 
 class DryStream:
-    """A process that compiles *items* dry for one target, and its follower where it crashes."""
+    """A process that compiles *items* dry for one target; if it crashes, another one goes on."""
 
     def __init__(self, items: list[Launched], name: str, path: Path) -> None:
         self._items, self._name, self._path = items, name, path
@@ -543,7 +544,7 @@ class DryStream:
         self._start()
 
     def going(self) -> bool:
-        """Return whether it still compiles."""
+        """Return whether the stream is still compiling."""
         if self._child is None:
             return False
         late = time.time() - self._path.stat().st_mtime > LONGEST
@@ -569,7 +570,7 @@ class DryStream:
         return True
 
     def stop(self) -> None:
-        """End the process; what it has not compiled stays without a result."""
+        """End the process; items that it has not compiled have no result."""
         if self._child is not None:
             os.kill(self._child, signal.SIGKILL)
             os.waitpid(self._child, 0)
@@ -582,7 +583,7 @@ class DryStream:
             return
         try:
             if self._name != "sm_90":
-                os.nice(5)  # what is held to the launches comes first
+                os.nice(5)  # targets whose results are compared with the launches come first
             for place in range(self._next, len(self._items)):
                 self._compile(place)
             os._exit(0)
@@ -609,7 +610,7 @@ class DryStream:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the whole lines of a file of lines of JSON, none where there is no file."""
+    """Return the complete lines of a file of JSON lines; none if there is no file."""
     if not path.exists():
         return []
     found = []
@@ -620,7 +621,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
-    """Return the rows of a group from what its processes wrote."""
+    """Return the rows of a group from the files that its processes wrote."""
     rows: dict[int, dict[str, Any]] = {}
     for line in read_lines(folder / "rows.jsonl"):
         if "place" in line:
@@ -637,7 +638,7 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
 
 
 def write_rows(work: Path, output: Path) -> list[dict[str, Any]]:
-    """Write all rows there are to the file, and return them."""
+    """Write all rows so far to the file and return them."""
     rows = list(itertools.chain.from_iterable(map(rows_of, sorted(work.iterdir()))))
     path = output / f"launches-{GPU}.csv"
     with path.open("w", newline="", encoding="utf-8") as file:
@@ -648,7 +649,7 @@ def write_rows(work: Path, output: Path) -> list[dict[str, Any]]:
 
 
 def summarize(rows: list[dict[str, Any]], work: Path) -> None:
-    """Print how many agree, everything that does not, and what was skipped."""
+    """Print how many launches agree, every difference, and the launches that were skipped."""
     print(f"\n{len(rows)} distinct launches of {len({row['kernel'] for row in rows})} kernels")
     for column in ("origin", "launched_by", "status", *(f"{name}_status" for name in TARGETS)):
         print(column, dict(collections.Counter(row[column] for row in rows)))
@@ -665,7 +666,7 @@ def summarize(rows: list[dict[str, Any]], work: Path) -> None:
 
 
 def main() -> None:
-    """Record and say how many agree."""
+    """Record the launches and print how many agree."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, required=True, help="folder of the file")
     parser.add_argument("--seconds", type=float, default=240.0, help="soft limit of all")

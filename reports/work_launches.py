@@ -1,8 +1,8 @@
 """Launches of public Triton kernels in sizes of real models, for record_work.py.
 
-A group is a generator of (what is called, a function that calls it), as in foreign_kernels.py,
-whose groups are of small sizes: most launches here take 5 us to 2 ms on an H100. Trials that are
-wanted most come first. Nothing here is measured, and results are not checked.
+A group is a generator of pairs of a name and a function that makes the call. The groups of
+foreign_kernels.py have small sizes; most launches here take 5 us to 2 ms on an H100. The most
+wanted trials come first. Nothing is measured here, and results are not checked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 HALF, BRAIN, SINGLE = torch.float16, torch.bfloat16, torch.float32
 FLA_SIZES = (4, 2048, 8)
-"""Batch, tokens and heads of the calls of flash-linear-attention."""
+"""Batch, tokens and heads in the calls of flash-linear-attention."""
 MATMUL_CONFIGS = (
     (128, 256, 64, 3, 8),
     (128, 128, 32, 4, 4),
@@ -33,7 +33,7 @@ MATMUL_CONFIGS = (
     (128, 64, 32, 4, 4),
     (64, 32, 32, 5, 2),
 )
-"""Blocks of M, N and K, stages and warps: some of the tutorial's."""
+"""Blocks of M, N and K, stages and warps: a selection of the tutorial's."""
 
 
 @functools.lru_cache(maxsize=12)
@@ -44,7 +44,7 @@ def kept(*shape: int, dtype: Any = HALF, which: int = 0) -> Any:
 
 
 def tensor(*shape: int, dtype: Any = BRAIN, grad: bool = True) -> Callable[[], Any]:
-    """Return a function that returns shared random tensors, three different ones in turns."""
+    """Return a function that returns three shared random tensors in turn."""
     turns = itertools.cycle(range(3))
 
     def make() -> Any:
@@ -73,7 +73,7 @@ def _multiply(sizes: tuple[int, int, int], dtype: Any, config: tuple[int, ...], 
 
 
 def matmul_half() -> Trials:
-    """Tutorial 3 in float16: sizes by configurations."""
+    """Tutorial 3 in float16: sizes times configurations."""
     sizes = [(n, n, n) for n in (4096, 1024, 2048, 777, 512)]
     sizes += [(8192, 1024, 4096), (1000, 3000, 2000), (128, 8192, 8192)]
     for config, size in itertools.product(MATMUL_CONFIGS, sizes):
@@ -104,7 +104,7 @@ def _attend(shape: tuple[int, ...], *, causal: bool) -> None:
 
 
 NO = False
-"""What is passed by its place: no warp specialization, nothing in place."""
+"""Arguments that are passed by position: no warp specialization, nothing in place."""
 
 
 def attention(head: int) -> Callable[[], Trials]:
@@ -119,7 +119,7 @@ def attention(head: int) -> Callable[[], Trials]:
 
 
 def layer_norm() -> Trials:
-    """Tutorial 5 forward and backward, and its forward in chosen blocks and warps."""
+    """Tutorial 5 forward and backward, and its forward with chosen blocks and warps."""
 
     def call(rows: int, cols: int, dtype: Any) -> None:
         x, w, b = (
@@ -219,7 +219,7 @@ def persistent(dtype: Any) -> Callable[[], Trials]:
 
 
 def grouped() -> Trials:
-    """Tutorial 8 as it runs, and block-scaled products of tutorial 10."""
+    """Tutorial 8 unchanged, and block-scaled products of tutorial 10."""
     yield from small.grouped_tutorials()
 
 
@@ -546,7 +546,7 @@ def own_reductions() -> Trials:
 
 
 def clusters(ctas: int, names: Sequence[str]) -> Callable[[], Trials]:
-    """Return a group of trials of others whose programs are clusters of so many CTAs."""
+    """Return a group with trials of other groups, whose programs are clusters of *ctas* CTAs."""
     from triton.runtime import JITFunction
 
     run = JITFunction.run
@@ -587,7 +587,7 @@ IN_CLUSTERS = {
 
 
 def first_try() -> Trials:
-    """Two launches by which the tools are tried."""
+    """Two launches that try the tools."""
     yield "rms_norm", lambda: own.rms_norm(random(8192, 4096), random(4096))
     yield "split_k", lambda: own.split_k(random(512, 4096), random(4096, 512))
 
@@ -632,7 +632,7 @@ GROUPS: dict[str, Callable[[], Any]] = {
         for sort, names in IN_CLUSTERS.items()
     },
 }
-"""What is launched, most wanted and longest to compile first."""
+"""The groups, the most wanted and the longest to compile first."""
 
 LARGE = ("triton: 3", "triton: 6", "triton: 9", "liger", "own", "inductor: t", "triton: 5", "clu")
-"""Beginnings of the names of groups whose tensors are large."""
+"""The beginnings of the names of groups with large tensors."""

@@ -467,7 +467,7 @@ def test_the_advice_is_what_the_table_shows(
         assert all(other <= own for other in shown.values())
         more = any(resident > own[1] for _, resident in shown.values())
         assert ("None of these keeps more" in page) == (bool(shown) and not more)
-        assert ("spills more." in page) == more
+        assert ("resident spill more." in page) == more
         return
     spills, resident = shown[best.words]
     assert (spills, resident) == max(shown.values()) > own
