@@ -1,4 +1,4 @@
-"""The table of programs that ran dry in docs/trace.md is that of the recorded rows."""
+"""The table of dry programs in docs/trace.md equals the recorded rows."""
 
 import csv
 from pathlib import Path
@@ -10,7 +10,7 @@ RECORDED = ROOT / "reports" / "data" / "dry-programs.csv"
 
 
 def test_the_documents_table_is_the_recorded_one() -> None:
-    """Each program is of a kind that the table has, and its numbers are those of the rows."""
+    """Each program belongs to a kind in the table, and its numbers are those of the rows."""
     with RECORDED.open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert dry_programs.table(rows) in (ROOT / "docs" / "trace.md").read_text("utf-8")
@@ -18,7 +18,7 @@ def test_the_documents_table_is_the_recorded_one() -> None:
 
 
 def test_no_recorded_program_lacks_launches_without_a_word() -> None:
-    """A program whose launches are missing, or that was stopped, did not end with status 0."""
+    """A program without launches, or one that was stopped, has no status 0."""
     with RECORDED.open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
             assert int(row["status"]) or not (row["missing"] or row["stopped"]), row["program"]

@@ -1,4 +1,4 @@
-"""The words of a report, chapter by chapter, of a small table."""
+"""The words of a report by chapter, for a small table."""
 
 from collections.abc import Callable
 
@@ -22,7 +22,7 @@ TITLES = (
 
 @pytest.fixture(scope="module")
 def pages(small: Source, predicted: Source) -> dict[str, Page]:
-    """Return the page of the small table, and of what is predicted of it."""
+    """Return the page of the small table and of its predictions."""
     return {"": write_page(small), "predicted-": write_page(predicted)}
 
 
@@ -31,7 +31,7 @@ def pages(small: Source, predicted: Source) -> dict[str, Page]:
 def test_words(
     kind: str, place: int, pages: dict[str, Page], check_golden: Callable[[str, str], None]
 ) -> None:
-    """The chapter says what its golden file says, of measured times and of predicted ones."""
+    """The chapter equals its golden file, with measured times and with predicted ones."""
     page = pages[kind]
     assert tuple(chapter.title for chapter in page.chapters) == TITLES
     text = to_markdown(Page(page.title, (page.chapters[place],)).blocks(lambda one: one.name))
@@ -39,7 +39,7 @@ def test_words(
 
 
 def test_a_page_of_predictions_without_any_time() -> None:
-    """Where nobody measured anything no chapter says that somebody did."""
+    """No chapter of a page without measurements claims that something was measured."""
     text = to_markdown(write_page(predicted_of(table_of(rows()))).blocks(None))
     assert "no GH200 96 GB was measured" in text
     assert text.count("Left out: ") == 1

@@ -1,4 +1,4 @@
-"""What a real driver said of compiled kernels, recorded, against the formula."""
+"""The formula gives the recorded numbers of a real driver."""
 
 import csv
 from pathlib import Path
@@ -37,7 +37,7 @@ def test_formula_gives_the_drivers_programs(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_binary_said_what_the_driver_said(path: Path) -> None:
-    """Registers and local memory read from the binary were those of the loaded kernel."""
+    """Registers and local memory read from the binary equal those of the loaded kernel."""
     for row in rows(path):
         assert row["n_regs"] == row["driver_n_regs"]
         assert row["local_bytes"] == row["driver_local_bytes"]
@@ -45,7 +45,7 @@ def test_binary_said_what_the_driver_said(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_cooperative_launches_ended_where_predicted(path: Path) -> None:
-    """Each cooperative launch was accepted at the predicted programs and refused at one more."""
+    """Each cooperative launch was accepted with the predicted programs, refused with one more."""
     tried = [row for row in rows(path) if row["accepted"]]
     assert len(tried) > 100
     assert {(row["accepted"], row["accepted_one_more"]) for row in tried} == {("True", "False")}

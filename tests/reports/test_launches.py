@@ -1,4 +1,4 @@
-"""Launches of kernels that nobody here wrote, recorded on a GPU, against their dry runs."""
+"""Recorded launches of public kernels equal their dry runs."""
 
 import csv
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 @recordings
 def test_every_dry_run_is_the_launch(path: Path) -> None:
-    """Every recorded launch is equal to its dry run: registers, memory, warps and programs."""
+    """Registers, memory, warps and programs of every recorded launch equal those of its dry run."""
     recorded = rows(path)
     assert len(recorded) >= 300
     for row in recorded:
@@ -48,7 +48,7 @@ def test_every_dry_run_is_the_launch(path: Path) -> None:
             assert row[f"sm_90_{name}"] == row[name], row
         for name in ("n_regs", "local_bytes", "static_shared"):
             assert row[f"sm_90_{name}"] == row[f"driver_{name}"], row
-        # Where not one program fits there is no record to have a number.
+        # If no program fits there is no record with a number.
         programs = row["sm_90_programs_per_multiprocessor"] or "0"
         assert programs == row["driver_programs_per_multiprocessor"], row
         assert row["sm_90_clusters"] == row["driver_clusters"], row
@@ -56,7 +56,7 @@ def test_every_dry_run_is_the_launch(path: Path) -> None:
 
 @recordings
 def test_the_dry_binary_is_the_launched(path: Path) -> None:
-    """But for what torch.compile compiled with assertions on, binaries are equal byte for byte."""
+    """Binaries are equal byte for byte, except those that torch.compile made with assertions on."""
     others = [row for row in rows(path) if row["sm_90_binary"] != row["cubin"]]
     assert len(others) < 30
     for row in others:
@@ -66,7 +66,7 @@ def test_the_dry_binary_is_the_launched(path: Path) -> None:
 
 @recordings
 def test_the_formula_gives_the_drivers_programs(path: Path) -> None:
-    """The formula of today gives what the driver said of each kernel."""
+    """The formula gives the driver's programs for each kernel."""
     for row in rows(path):
         resources = Resources(
             n_regs=int(row["driver_n_regs"]),
@@ -80,7 +80,7 @@ def test_the_formula_gives_the_drivers_programs(path: Path) -> None:
 
 @recordings
 def test_amd_is_llvms(path: Path) -> None:
-    """What compiles for AMD has the waves that LLVM counts."""
+    """Launches compiled for AMD have the waves that LLVM reports."""
     for target in ("gfx942", "gfx1100"):
         found = [row for row in rows(path) if row[f"{target}_llvm_occupancy"]]
         assert len(found) > 100
@@ -98,7 +98,7 @@ def pointwise(tmp_path: Path) -> Any:
 
 @pytest.fixture
 def no_listener() -> Iterator[None]:
-    """Take away what a dry run listens to Triton's compiler with."""
+    """Remove the dry run's listener from Triton's compiler."""
     yield
     triton.knobs.compilation.listener = None
 
@@ -107,7 +107,7 @@ def no_listener() -> Iterator[None]:
 def test_a_source_of_torch_compile_is_a_launch(
     pointwise: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What torch.compile compiles without a launch line gives its binary from a launch line."""
+    """A source that torch.compile compiles gives the same binary as its launch line."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
     aligned = [["tt.divisibility", 16]]
     options = {"num_warps": 4, "num_stages": 1, "enable_fp_fusion": True, "launch_pdl": False}

@@ -1,4 +1,4 @@
-"""The recorded scan of kernels that nobody here wrote: what the driver says of each."""
+"""The recorded scan of public kernels equals the driver's numbers."""
 
 import csv
 from pathlib import Path
@@ -18,7 +18,7 @@ def recorded() -> list[dict[str, str]]:
 
 
 def test_every_row_is_what_the_driver_says() -> None:
-    """Registers, local and static memory and programs per SM of each kernel that fits are equal."""
+    """Registers, local and static memory and programs of each fitting kernel equal the driver's."""
     fitting = [row for row in recorded() if row["status"] == "ok"]
     assert len(fitting) > 1800
     assert {row["origin"].split()[0] for row in fitting} == {
@@ -29,7 +29,7 @@ def test_every_row_is_what_the_driver_says() -> None:
 
 
 def test_the_formula_still_gives_the_drivers_programs() -> None:
-    """Programs per SM worked out now of each row's resources are those of the driver."""
+    """Programs per SM calculated from each row's resources equal the driver's."""
     architecture = find_gpu("h200").architecture
     fields = ("n_regs", "num_warps", "shared", "static_shared", "num_ctas")
     for row in recorded():
@@ -40,7 +40,7 @@ def test_the_formula_still_gives_the_drivers_programs() -> None:
 
 
 def test_the_documents_figures_are_those_recorded() -> None:
-    """docs/scan.md says how many kernels were compared, and how many names they have."""
+    """docs/scan.md has the number of compared kernels and of their names."""
     rows = recorded()
     fitting = [row for row in rows if row["status"] == "ok"]
     text = " ".join((DATA.parents[2] / "docs" / "scan.md").read_text(encoding="utf-8").split())

@@ -1,4 +1,4 @@
-"""The predicted times of the recorded softmaxes: which launches have one, and how near it is."""
+"""The predicted times of the recorded softmaxes: which launches have one, and their errors."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ USES = ("tuning", "held out", "fresh")
 
 
 def errors(rows: Sequence[dict[str, str]]) -> TimeErrors:
-    """Return how far off the predicted times of *rows* are."""
+    """Return the errors of the predicted times of *rows*."""
     return time_errors(
         *(pd.Series([float(row[name]) for row in rows]) for name in ("predicted_us", "us"))
     )
@@ -28,7 +28,7 @@ def errors(rows: Sequence[dict[str, str]]) -> TimeErrors:
 
 @pytest.mark.parametrize("gpu", GPUS)
 def test_every_launch_with_a_time_has_a_predicted_one(gpu: str) -> None:
-    """Each measured row has both columns, of the tutorial's num_programs too, and no other has."""
+    """Exactly the measured rows, also those of the tutorial's num_programs, have both columns."""
     rows = read(gpu)
     tutorial = [row for row in rows if row["us"] and row["launched"] != row["num_programs"]]
     assert len(tutorial) > 300
@@ -42,9 +42,10 @@ def test_every_launch_with_a_time_has_a_predicted_one(gpu: str) -> None:
 
 @pytest.mark.parametrize("gpu", GPUS)
 def test_softmaxes_are_met(gpu: str) -> None:
-    """Half of the longer launches are met within 4%, nine in ten within 14%; nearer without spills.
+    """For longer launches the median error is below 4% and the 90th percentile below 14%.
 
-    These are all that were recorded, those that the model was fitted to in part among them.
+    These are all recorded launches, including those that the model was fitted to. Launches without
+    spills have smaller errors.
     """
     rows = [
         row
@@ -71,7 +72,7 @@ def record() -> Record:
 
 
 def test_the_time_is_that_of_the_programs_launched(record: Record) -> None:
-    """As many as fit, or as the tutorial's formula gives; of another number none is known."""
+    """A time is known only for as many programs as fit and for the formula's number."""
     one = timed(record)
     assert one.miscount is not None
     assert one.prediction != one.tutorial_prediction is not None

@@ -1,4 +1,4 @@
-"""One document, three views, and what a notebook shows of it."""
+"""One document in three forms, and its display in a notebook."""
 
 import dataclasses
 import html
@@ -19,7 +19,7 @@ DOCUMENT = Document(
 
 
 def test_markdown_escapes_what_would_end_a_cell() -> None:
-    """A bar inside a cell, of a header too, stays inside it."""
+    """A bar in a cell or a header is escaped."""
     rows = [line for line in DOCUMENT.to_markdown().splitlines() if line.startswith("|")]
     assert all(row.replace(r"\|", "").count("|") == 3 for row in rows)
 
@@ -31,7 +31,7 @@ def document(cell: str) -> Document:
 
 
 def test_a_result_is_one_line_a_page_and_json() -> None:
-    """`repr` is a line with the title, `str` the page, `to_json` the values."""
+    """`repr` is one line with the title, `str` is the page, and `to_json` has the values."""
     found = calculate_occupancy("h100,mi300x", n_regs=32, shared=0, num_warps=8)
     assert repr(found) == "<Calculations: n_regs 32, shared 0, num_warps 8>"
     assert str(found) == found.to_markdown()
@@ -44,7 +44,7 @@ PIECES = st.sampled_from(["**a b**", "*a*", "**a `b*` c**", "`a ** b*`", "`a`", 
 
 @given(st.lists(PIECES | st.text("ab<>&\\`*~$[]#_|-+ ").map(literal)).map(" ".join))
 def test_html_is_that_of_the_markdown(words: str) -> None:
-    """A renderer that nobody here wrote understands the markdown as what the HTML says."""
+    """An independent renderer makes the same HTML from the markdown."""
     page = document(f"x {words} x")
     page = dataclasses.replace(page, answer=(f"x {words} x", "8 programs."))
     rendered = MarkdownIt("commonmark").enable("table").render(page.to_markdown())
@@ -52,5 +52,5 @@ def test_html_is_that_of_the_markdown(words: str) -> None:
 
 
 def flat(text: str) -> str:
-    """Return HTML with one blank for several, characters as they are, and tags that meet as one."""
+    """Return HTML with single blanks, unescaped characters, and no space between tags."""
     return " ".join(html.unescape(text).replace("</strong><strong>", "").split())
