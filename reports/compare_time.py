@@ -212,6 +212,13 @@ class Errors:
     inside: float
     """The share of predicted launches whose time is in the range."""
 
+    def __str__(self) -> str:
+        return (
+            f"{self.launches:4} launches, median {self.median:.1%}, 90th percentile"
+            f" {self.ninth:.1%}, bias {self.bias:+.1%}, inside {self.inside:.0%}, covered"
+            f" {self.covered:.1%}"
+        )
+
 
 def errors(rows: Iterable[Compared], chosen: Callable[[Compared], bool] = lambda _: True) -> Errors:
     """Return the errors of those of the *chosen* launches that take longer than LEAST_US."""
@@ -298,32 +305,14 @@ def summary(rows: Sequence[Compared]) -> Iterator[str]:
         for kind in (None, "memory", "dots", "matmul", "attention"):
             some = [one for one in rows if one.use == use and kind in {None, one.kind}]
             if sum(one.us >= LEAST_US for one in some) > LEAST_CONFIGURATIONS:
-                one = errors(some)
-                yield (
-                    f"{use:8} {kind or 'all':9} {one.launches:4} launches, median {one.median:.1%},"
-                    f" ninth {one.ninth:.1%}, bias {one.bias:+.1%}, inside {one.inside:.0%},"
-                    f" covered {one.covered:.1%}"
-                )
-        one = errors(row.warm for row in rows if row.use == use)
-        yield (
-            f"{use:8} warm {one.launches:4} launches, median {one.median:.1%}, ninth"
-            f" {one.ninth:.1%}, bias {one.bias:+.1%}, inside {one.inside:.0%}, covered"
-            f" {one.covered:.1%}"
-        )
-    profiled = [row.profiled for row in rows if row.profiled_us is not None]
-    for name, some in (("profiled", profiled), ("as with events", with_events(rows))):
-        one = errors(some)
-        yield (
-            f"{name}: {one.launches} launches, median {one.median:.1%}, ninth {one.ninth:.1%},"
-            f" bias {one.bias:+.1%}, inside {one.inside:.0%}, covered {one.covered:.1%}"
-        )
+                yield f"{use:8} {kind or 'all':9} {errors(some)}"
+        yield f"{use:8} warm {errors(row.warm for row in rows if row.use == use)}"
+    yield f"profiled: {errors(row.profiled for row in rows if row.profiled_us is not None)}"
+    yield f"as with events: {errors(with_events(rows))}"
     counted = [one.counted for one in rows if one.use != uses[0]]
     for dots in (False, True):
-        one = errors(counted, lambda one, dots=dots: (one.kind != "memory") == dots)
-        yield (
-            f"counted, dots {dots}: {one.launches} launches, median {one.median:.1%}, ninth"
-            f" {one.ninth:.1%}, inside {one.inside:.0%}, covered {one.covered:.1%}"
-        )
+        found = errors(counted, lambda one, dots=dots: (one.kind != "memory") == dots)
+        yield f"counted, dots {dots}: {found}"
     choices = first_choices(rows)
     first, five = zip(*choices, strict=True)
     yield (

@@ -62,10 +62,7 @@ LAYERS = (
 """Layers of flash-linear-attention."""
 
 
-def random(*shape: int, dtype: Any = None, grad: bool = False) -> Any:
-    """Return a random tensor on the GPU, of bfloat16 by default."""
-    made = torch.randn(shape, device="cuda", dtype=dtype or torch.bfloat16)
-    return made.requires_grad_(grad)
+random = partial(foreign_kernels.random, dtype=torch.bfloat16)
 
 
 def train(model: Any, *, scaled: bool = True) -> None:

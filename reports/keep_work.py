@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import collections
-import contextlib
 import csv
 import io
 import json
@@ -28,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elftools.elf.elffile import ELFFile
+from record_files import lines_of
 from record_work import COLUMNS, REPORT
 from recorded_work import FIRST_GPU
 from work_capture import columns_of_times
@@ -74,15 +74,6 @@ def members(path: Path) -> Iterator[tuple[str, bytes]]:
                             yield one.name, content.read()
             else:
                 yield member.name, file.read()
-
-
-def lines_of(content: bytes) -> list[dict[str, Any]]:
-    """Return the complete lines of JSON."""
-    found = []
-    for line in content.decode(errors="replace").splitlines():
-        with contextlib.suppress(ValueError):
-            found.append(json.loads(line))
-    return found
 
 
 class Recordings:

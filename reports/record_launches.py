@@ -18,7 +18,6 @@ import contextlib
 import csv
 import ctypes
 import dataclasses
-import hashlib
 import itertools
 import json
 import os
@@ -35,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 
 import foreign_kernels
 import triton
+from record_files import append, digest, read_lines
 
 from occupancy_lab.arguments import Pointer
 from occupancy_lab.asked import Asked
@@ -156,11 +156,6 @@ def asked_of_driver(function: int, metadata: Any) -> dict[str, int | None]:
     return found
 
 
-def digest(binary: bytes) -> str:
-    """Return a short digest of a binary."""
-    return hashlib.sha256(binary).hexdigest()[:16]
-
-
 def origin(function: Any) -> str:
     """Return the package that a kernel comes from, with its version."""
     module = str(function.__module__)
@@ -231,7 +226,7 @@ class Recorder:
                 if one.row["hash"] == compiled.hash and one.row["launched_by"] == "warmup":
                     sizes = " x ".join(map(str, grid))
                     one.row |= {"launched_by": "CompiledKernel", "grid": sizes}
-                    write_line(recorder.path, place=place, **one.row)
+                    append(recorder.path, place=place, **one.row)
             return item(compiled, grid)
 
         def watched_compile(src: Any, target: Any = None, options: Any = None, **more: Any) -> Any:
@@ -273,7 +268,7 @@ class Recorder:
             for place, one in enumerate(self.launched.values()):
                 if one.row["launched_by"] == "torch.compile" and one.row["kernel"] not in names:
                     one.row["launched_by"] = "nobody"
-                    write_line(self.path, place=place, **one.row)
+                    append(self.path, place=place, **one.row)
 
     def check_time(self) -> None:
         """Raise TimeUpError if the time is over or enough launches were made."""
@@ -311,7 +306,7 @@ class Recorder:
                 row |= described(function, launch)
         except Exception as error:  # noqa: BLE001 - it is a row
             row |= {"status": "not read", "reason": f"{type(error).__name__}: {error}"}
-        write_line(self.path, place=len(self.launched) - 1, **row)
+        append(self.path, place=len(self.launched) - 1, **row)
 
 
 def loaded(compiled: Any) -> dict[str, Any]:
@@ -489,12 +484,6 @@ def waves_per_simd(resources: Resources, architecture: HipArchitecture) -> int:
     return min(limits)
 
 
-def write_line(path: Path, **columns: Any) -> None:
-    """Append *columns* to a file of JSON lines."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(columns, default=str) + "\n")
-
-
 def launch_group(group: str, folder: Path, until: float, end: float, most: int) -> None:
     """Launch the calls of *group* until *until*, then compile them dry until *end*."""
     os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
@@ -526,11 +515,11 @@ def try_all(group: str, recorder: Recorder, lines: Path) -> None:
     try:
         for trial, why in foreign_kernels.call_all(group, before):
             if why:
-                write_line(lines, failed=trial, why=why)
+                append(lines, failed=trial, why=why)
     except TimeUpError:
-        write_line(lines, failed=recorder.trial, why="the group has its time or its launches")
+        append(lines, failed=recorder.trial, why="the group has its time or its launches")
     except Exception as error:  # noqa: BLE001 - it is named
-        write_line(lines, failed=group, why="".join(traceback.format_exception(error))[-1500:])
+        append(lines, failed=group, why="".join(traceback.format_exception(error))[-1500:])
 
 
 class DryStream:
@@ -559,7 +548,7 @@ class DryStream:
         begun = [line["place"] for line in read_lines(self._path)]
         place = max(begun, default=self._next)
         died = f"the compiling process ended with signal {os.WTERMSIG(status)}"
-        write_line(
+        append(
             self._path,
             place=place,
             status="timed out" if late else "compiler died",
@@ -593,9 +582,9 @@ class DryStream:
 
     def _compile(self, place: int) -> None:
         one = self._items[place]
-        write_line(self._path, place=place, status="begun")
+        append(self._path, place=place, status="begun")
         if one.launch is None:
-            write_line(self._path, place=place, status="not tried", reason="not described")
+            append(self._path, place=place, status="not tried", reason="not described")
             return
         try:
             found = dry(one, self._name)
@@ -606,18 +595,7 @@ class DryStream:
                 "status": "failed",
                 "reason": "".join(traceback.format_exception(error))[-800:],
             }
-        write_line(self._path, place=place, **found)
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the complete lines of a file of JSON lines; none if there is no file."""
-    if not path.exists():
-        return []
-    found = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        with contextlib.suppress(ValueError):
-            found.append(json.loads(line))
-    return found
+        append(self._path, place=place, **found)
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:

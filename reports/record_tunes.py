@@ -25,7 +25,6 @@ import csv
 import functools
 import io
 import itertools
-import json
 import math
 import os
 import re
@@ -38,6 +37,8 @@ import warnings
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from record_files import append, read_lines
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "reports" / "data"
@@ -288,16 +289,13 @@ class Hooks:
         self.per_kernel: collections.Counter[str] = collections.Counter()
         self.changes: dict[str, dict[str, Any]] = {}
         if not predicts:
-            for row in read(file):
+            for row in read_lines(file):
                 if row["kind"] == "followed":
                     self.changes[row["launch"]] = row
 
     def note(self, kind: str, **columns: Any) -> None:
         """Write a row."""
-        with self.file.open("a", encoding="utf-8") as file:
-            file.write(
-                json.dumps({"kind": kind, "group": self.group, **columns}, default=str) + "\n"
-            )
+        append(self.file, kind=kind, group=self.group, **columns)
 
     def install(self) -> None:
         """Watch every autotune and every other launch of this process from now on."""
@@ -475,15 +473,6 @@ def _first(found: Any) -> float:
     return float(found[0] if isinstance(found, list | tuple) else found)
 
 
-def read(file: Path) -> list[dict[str, Any]]:
-    """Return the complete rows of a file."""
-    found = []
-    for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
-        with contextlib.suppress(ValueError):  # the line was cut off
-            found.append(json.loads(line))
-    return found
-
-
 def run_group(asked: argparse.Namespace) -> None:
     """Run a group in this process."""
     if asked.dry:
@@ -527,7 +516,7 @@ def make_dry(name: str) -> None:
 
 def export(folder: Path, gpu: str, names: Sequence[str]) -> None:
     """Write both tables and print a summary of each."""
-    rows = [row for name in names for row in read(folder / f"{slug(name)}.jsonl")]
+    rows = [row for name in names for row in read_lines(folder / f"{slug(name)}.jsonl")]
     of = {
         kind: [row for row in rows if row["kind"] == kind] for kind in ("tune", "timed", "followed")
     }
@@ -682,7 +671,7 @@ def main() -> None:
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             )
 
-    made = [name for name in names if read(asked.output / f"{slug(name)}.jsonl")]
+    made = [name for name in names if read_lines(asked.output / f"{slug(name)}.jsonl")]
     running = [start(name, half, "--predicts") for name in names if name not in made]
     for one in running:
         with contextlib.suppress(subprocess.TimeoutExpired):

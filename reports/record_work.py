@@ -38,6 +38,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # where the lab is not installed
+from record_files import read_lines, write_json, write_whole
 from work_ncu import (
     BUSIEST,
     CORE,
@@ -52,7 +53,6 @@ from work_ncu import (
     matched,
     read_counts,
 )
-from work_process import write_json
 
 COMPILING, TIMING, REPEATING, COUNTING, SAMPLING = 0.4, 0.57, 0.69, 0.885, 0.955
 """The shares of the time at which the steps end: compiling, timing, running all again under
@@ -223,8 +223,6 @@ class Recording:
 
     def launches(self) -> list[dict[str, Any]]:
         """Return all recorded launches, each once."""
-        from work_capture import read_lines
-
         found = {}
         for worker in self.timers:
             for line in read_lines(worker.folder / "launches.jsonl"):
@@ -363,8 +361,6 @@ class Recording:
 
     def counts(self) -> dict[str, dict[str, Any]]:
         """Return the counters of each launch by its id."""
-        from work_capture import read_lines
-
         found = {}
         for one in self.counters:
             with contextlib.suppress(OSError):
@@ -445,8 +441,6 @@ class Recording:
 
     def _write_outer(self, kind: str, shards: list[bytes]) -> None:
         """Write *shards* into as few files as their size allows, three at most."""
-        from work_capture import write_whole
-
         files: list[list[tuple[str, bytes]]] = [[]]
         for place, content in enumerate(shards):
             if (
@@ -469,7 +463,7 @@ class Recording:
 
     def write(self) -> list[dict[str, Any]]:
         """Write the rows, the launches and the raw files, and return the rows."""
-        from work_capture import columns_of_times, read_lines, write_whole
+        from work_capture import columns_of_times
 
         counts, times, empty = self.counts(), {}, {}
         for one in self.timers:
@@ -512,8 +506,6 @@ class Recording:
 
     def _write_raw(self) -> None:
         """Write everything that the processes printed and recorded into one file."""
-        from work_capture import write_whole
-
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w") as tar:
             for path in sorted((*self.work.glob("*/*.jsonl"), *self.work.glob("*/*.txt"))):

@@ -10,7 +10,6 @@ import contextlib
 import copy
 import hashlib
 import json
-import os
 import statistics
 import traceback
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import foreign_kernels
 import torch
+from record_files import append, digest, write_whole
 
 from occupancy_lab.arguments import Descriptor, Dtype, Pointer, plain
 
@@ -44,38 +44,10 @@ HOLD_CYCLES = 2_000_000
 WARM_HOLD_CYCLES = 150_000
 
 
-def digest(*parts: bytes) -> str:
-    """Return a short digest of *parts*."""
-    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
-
-
 def use_of(package: str, kernel: str) -> str:
     """Return the use of a kernel's launches, which was fixed before any was measured."""
     last = int(hashlib.sha256(f"{package}:{kernel}".encode()).hexdigest(), 16) % 10
     return "tuning" if last < 5 else "held out" if last < 8 else "fresh"  # noqa: PLR2004 - 5, 3 and 2 tenths
-
-
-def append(path: Path, **columns: Any) -> None:
-    """Append *columns* to a file of JSON lines."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(columns, default=str) + "\n")
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the complete lines of a file of JSON lines; none if there is no file."""
-    found = []
-    if path.exists():
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-            with contextlib.suppress(ValueError):
-                found.append(json.loads(line))
-    return found
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that no reader sees a part of it."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    part.write_bytes(content)
-    part.replace(path)
 
 
 @dataclass

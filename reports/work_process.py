@@ -18,6 +18,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from record_files import append, write_json
+
 LONGEST_TRIAL = 80.0
 """Seconds."""
 CONFIGURATIONS = {"triton: 6": 5, "triton: 9": 3, "fla": 2}
@@ -93,7 +95,6 @@ def _time_up(*_: Any) -> None:
 def try_group(capture: Any, group: str, trials: list[list[str]] | None, until: float) -> None:
     """Call the trials of a group, or only *trials*, and record the result of each."""
     import work_launches
-    from work_capture import append
 
     capture.group, log = group, capture.folder / "trials.jsonl"
     for trial, call in every_trial(work_launches, group):
@@ -150,16 +151,9 @@ def wait_for(path: Path | None, end: float) -> None:
         time.sleep(0.02)
 
 
-def write_json(path: Path, content: Any) -> None:
-    """Write a JSON file so that no reader sees a part of it."""
-    part = path.with_name(f"{path.name}.part")
-    part.write_text(json.dumps(content), encoding="utf-8")
-    part.replace(path)
-
-
 def time_all(capture: Any, order: list[Any], folder: Path, until: float) -> None:
     """Time each launch until *until*."""
-    from work_capture import Captured, append, time_launch
+    from work_capture import Captured, time_launch
     from work_kernels import nothing_kernel
 
     from occupancy_lab.measuring.l2 import Flush
@@ -198,7 +192,6 @@ def clock() -> int | None:
 def count_all(capture: Any, order: list[Any], folder: Path, until: float) -> None:
     """Repeat each launch once under Nsight Compute until *until*."""
     import torch
-    from work_capture import append
 
     torch.cuda.empty_cache()  # Nsight Compute keeps a copy of everything that is allocated
     runtime = torch.cuda.cudart()
