@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import foreign_kernels
 import torch
+from record_files import read_table
 
 from occupancy_lab.compiling import triton_version
 from occupancy_lab.compiling.script import Changed, Script
@@ -399,8 +400,7 @@ def compiles_of(script: Script) -> dict[str, Any]:
 
 def recorded(name: str) -> list[dict[str, str]]:
     """Return the recorded launches of a group on the H200."""
-    with LAUNCHES.open(encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["group"] == name]
+    rows = [row for row in read_table(LAUNCHES) if row["group"] == name]
     return [row for row in rows if row["launched_by"] != "nobody"]
 
 
@@ -486,8 +486,7 @@ def main() -> None:
         PROGRAMS.get(asked.program, partial(group, asked.program))()
         return
     if asked.table is not None:
-        with asked.table.open(encoding="utf-8") as file:
-            print(table(list(csv.DictReader(file))), end="")
+        print(table(read_table(asked.table)), end="")
         return
     names = [*PROGRAMS, *foreign_kernels.GROUPS] if asked.only or not asked.files else []
     names = [name for name in names if any(part in name for part in asked.only.split(","))]

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elftools.elf.elffile import ELFFile
-from record_files import lines_of
+from record_files import lines_of, read_table, table_bytes
 from record_work import COLUMNS, REPORT
 from recorded_work import FIRST_GPU
 from work_capture import columns_of_times
@@ -197,15 +197,6 @@ def instructions(report: Path, ids: list[str]) -> Iterator[dict[str, Any]]:
             }
 
 
-def table(rows: Iterable[dict[str, Any]], columns: Iterable[str]) -> bytes:
-    """Return *rows* as CSV."""
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, [*columns], lineterminator="\n", extrasaction="ignore")
-    writer.writeheader()
-    writer.writerows(rows)
-    return buffer.getvalue().encode()
-
-
 def kept(output: Path, gpu: str) -> list[dict[str, Any]]:
     """Return the rows that the files have already, or nothing if there are no files."""
     path = output / f"work-{gpu}.csv"
@@ -213,8 +204,7 @@ def kept(output: Path, gpu: str) -> list[dict[str, Any]]:
         return []
     with lzma.open(output / f"work-{gpu}-launches.jsonl.xz") as file:
         further = {one["id"]: one for one in lines_of(file.read())}
-    with path.open(encoding="utf-8") as file:
-        return [one | further[one["id"]] for one in csv.DictReader(file)]
+    return [one | further[one["id"]] for one in read_table(path)]
 
 
 def merged(old: Iterable[dict[str, Any]], new: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -236,7 +226,7 @@ def keep(folders: list[Path], output: Path, gpu: str) -> None:
         if any(str(one.get(name, "")) for one in rows)
     ]
     columns = [name for name in COLUMNS if name not in LEFT_OUT]
-    (output / f"work-{gpu}.csv").write_bytes(table(rows, columns + counters))
+    (output / f"work-{gpu}.csv").write_bytes(table_bytes(columns + counters, rows))
     launches = [
         {
             "id": one["id"],
@@ -278,7 +268,7 @@ def keep_sampled(reports: Iterable[tuple[bytes, list[str]]], output: Path, path:
     if path.exists():
         with lzma.open(path, "rt", encoding="utf-8") as file:
             sampled = [one for one in csv.DictReader(file) if one["id"] not in anew] + sampled
-    lines = table(sampled, ("id", "offset", "sass", *LINE_COLUMNS, "stalls"))
+    lines = table_bytes(("id", "offset", "sass", *LINE_COLUMNS, "stalls"), sampled)
     path.write_bytes(lzma.compress(lines, preset=9))
     return {one["id"] for one in sampled}
 

@@ -15,7 +15,6 @@ A launch finds in the caches what the launch before it has left.
 from __future__ import annotations
 
 import argparse
-import csv
 import gzip
 import json
 import statistics
@@ -24,6 +23,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from record_files import read_table, table_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -189,12 +190,11 @@ def table() -> Iterator[str]:
     """Give the lines of the table of the recorded rows."""
     yield "| kernel | launches | us | predicted | off by |"
     yield "| --- | --: | --: | --: | --: |"
-    with DATA.open(encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            us, found, low, high = (float(row[name]) for name in ("us", *PREDICTED))
-            kernel = row["kernel"].removeprefix("triton_")
-            limits = f"{found:.0f} ({low:.0f} to {high:.0f})"
-            yield f"| {kernel} | {row['launches']} | {us:.0f} | {limits} | {found / us - 1:+.0%} |"
+    for row in read_table(DATA):
+        us, found, low, high = (float(row[name]) for name in ("us", *PREDICTED))
+        kernel = row["kernel"].removeprefix("triton_")
+        limits = f"{found:.0f} ({low:.0f} to {high:.0f})"
+        yield f"| {kernel} | {row['launches']} | {us:.0f} | {limits} | {found / us - 1:+.0%} |"
 
 
 def main() -> None:
@@ -211,10 +211,7 @@ def main() -> None:
         print(*table(), sep="\n")
     else:
         found = list(rows(asked.folder))
-        with asked.output.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, found[0], lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(found)
+        asked.output.write_bytes(table_bytes(found[0], found))
 
 
 if __name__ == "__main__":

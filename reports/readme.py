@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import json
 import os
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import compare_time
 import numpy as np
+from record_files import read_table
 
 from occupancy_lab import Config, Problem, explain, load_kernel
 from occupancy_lab.calibrating.units import Units
@@ -322,7 +322,7 @@ def reader() -> str:
     heads = ("GPU", "kernel", "step", "predicted us", "measured us")
     lines = [f"| {' | '.join(heads)} |", "| --- | --- | --- | --: | --: |"]
     for gpu in ("h100", "h200"):
-        for row in _rows_of(DATA / f"reader-{gpu}.csv"):
+        for row in read_table(DATA / f"reader-{gpu}.csv"):
             low, high = row["predicted_low_us"], row["predicted_high_us"]
             predicted = f"{row['predicted_us']} ({low} to {high})"
             said = f"{row['kernel']} | {row['step']} | {predicted} | {row['us']}"
@@ -447,7 +447,7 @@ def checks() -> str:
 
 
 def _launches_checked() -> str:
-    rows = _rows_of(DATA / "launches-h200.csv")
+    rows = read_table(DATA / "launches-h200.csv")
     alike = [row for row in rows if all(row[real] == row[dry] for real, dry in DRY.items())]
     fitting = [row for row in alike if row["driver_programs_per_multiprocessor"] != "0"]
     equal = [row for row in fitting if row[PROGRAMS] == row[f"driver_{PROGRAMS[6:]}"]]
@@ -603,13 +603,8 @@ def _provider(name: str, problem: Problem) -> float:
 
 def _kernels_of(path: Path) -> str:
     """Return the number of kernels in a file of compiled kernels, and the Triton versions."""
-    rows = _rows_of(path)
+    rows = read_table(path)
     return f"{len(rows)} kernels of Triton {listed(sorted({row['triton'] for row in rows}))}"
-
-
-def _rows_of(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def _size(problem: Problem) -> str:

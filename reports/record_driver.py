@@ -7,7 +7,6 @@ accepted with the predicted number of programs and with one more.
 
 from __future__ import annotations
 
-import csv
 import datetime as dt
 import functools
 import itertools
@@ -17,6 +16,8 @@ from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from record_files import table_bytes
 
 from occupancy_lab.compiled_records import compile_matrix
 from occupancy_lab.compiling.compiler import Compiler
@@ -113,10 +114,7 @@ def main() -> None:
         rows = [found for found in pool.map(row, launches()) if found is not None]
     DATA.mkdir(exist_ok=True)
     path = DATA / f"driver-{here().gpu.key}.csv"
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    path.write_bytes(table_bytes(rows[0], rows))
     print(f"{len(rows)} rows in {path}")
 
 

@@ -1,15 +1,33 @@
-"""The files that the processes of a recorder write and read: JSON lines, and whole files."""
+"""The files that recorders write and read: tables, JSON lines, and whole files."""
 
 from __future__ import annotations
 
 import contextlib
+import csv
 import hashlib
+import io
 import json
 import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
+
+
+def read_table(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a CSV file as texts."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def table_bytes(columns: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> bytes:
+    """Return these *columns* of *rows* as CSV."""
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, [*columns], lineterminator="\n", extrasaction="ignore")
+    writer.writeheader()
+    writer.writerows(rows)
+    return buffer.getvalue().encode()
 
 
 def append(path: Path, **columns: Any) -> None:

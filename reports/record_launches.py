@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
-import csv
 import ctypes
 import dataclasses
 import itertools
@@ -34,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 import foreign_kernels
 import triton
-from record_files import append, digest, read_lines
+from record_files import append, digest, read_lines, table_bytes
 
 from occupancy_lab.arguments import Pointer
 from occupancy_lab.asked import Asked
@@ -618,11 +617,7 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
 def write_rows(work: Path, output: Path) -> list[dict[str, Any]]:
     """Write all rows so far to the file and return them."""
     rows = list(itertools.chain.from_iterable(map(rows_of, sorted(work.iterdir()))))
-    path = output / f"launches-{GPU}.csv"
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n", extrasaction="ignore")
-        writer.writeheader()
-        writer.writerows(rows)
+    (output / f"launches-{GPU}.csv").write_bytes(table_bytes(COLUMNS, rows))
     return rows
 
 

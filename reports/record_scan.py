@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import collections
-import csv
 import ctypes
 import dataclasses
 import json
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import foreign_kernels
+from record_files import table_bytes
 
 from occupancy_lab.errors import DriverError
 from occupancy_lab.measuring.driver import ask_function
@@ -152,13 +152,12 @@ def differences(row: dict[str, Any]) -> list[str]:
 
 def write_rows(rows: Sequence[dict[str, Any]], path: Path) -> None:
     """Write the rows without the names of this machine's folders."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n", extrasaction="ignore")
-        writer.writeheader()
-        for row in rows:
-            texts = ", ".join(f"{name}={value}" for name, value in row["constexprs"].items())
-            own = {"hash": Path(row["entry"]).name, "constexprs": texts, "origin": origin(row)}
-            writer.writerow(row | own)
+    written = []
+    for row in rows:
+        texts = ", ".join(f"{name}={value}" for name, value in row["constexprs"].items())
+        own = {"hash": Path(row["entry"]).name, "constexprs": texts, "origin": origin(row)}
+        written.append(row | own)
+    path.write_bytes(table_bytes(COLUMNS, written))
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> Iterator[str]:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
-import csv
 import functools
 import itertools
 import json
@@ -31,6 +30,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from record_files import table_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -678,16 +679,6 @@ def cost_rows(runs: list[Run]) -> list[dict[str, Any]]:
     return rows
 
 
-def write(path: Path, columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
-    """Write *rows* as CSV if there are any."""
-    if not rows:
-        return
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, columns)
-        writer.writeheader()
-        writer.writerows(rows)
-
-
 def summarize(
     rows: list[dict[str, Any]],
     ranked: list[dict[str, Any]],
@@ -756,9 +747,13 @@ def main() -> None:
     pairs = [(name, by[name, "trace"], by[name, "profile"]) for name in asked.only or PROGRAMS]
     rows = [row for pair in pairs if pair[1].ranks == 1 for row in rows_of(*pair)]
     ranked = [row for pair in pairs if pair[1].ranks > 1 for row in rank_rows(*pair)]
-    write(asked.output / f"trace-{gpu}.csv", COLUMNS, rows)
-    write(asked.output / f"trace-ranks-{gpu}.csv", RANK_COLUMNS, ranked)
-    write(asked.output / f"trace-overhead-{gpu}.csv", COSTS, cost_rows(runs))
+    for name, columns, found in (
+        ("trace", COLUMNS, rows),
+        ("trace-ranks", RANK_COLUMNS, ranked),
+        ("trace-overhead", COSTS, cost_rows(runs)),
+    ):
+        if found:
+            (asked.output / f"{name}-{gpu}.csv").write_bytes(table_bytes(columns, found))
     traces = {one.program: one.trace for one in runs if one.trace}
     (asked.output / f"trace-{gpu}.json").write_text(json.dumps(traces, indent=1), "utf-8")
     summarize(rows, ranked, cost_rows(runs), runs)

@@ -21,9 +21,7 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
-import csv
 import functools
-import io
 import itertools
 import math
 import os
@@ -38,7 +36,7 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from record_files import append, read_lines
+from record_files import append, read_lines, read_table, table_bytes
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "reports" / "data"
@@ -592,11 +590,10 @@ def percent(logarithm: float) -> str:
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
     """Return the rows of a table, with times as numbers; no rows if there is no file."""
-    with path.open(encoding="utf-8") if path.exists() else io.StringIO() as file:
-        return [
-            {name: number(text) if name.endswith("us") else text for name, text in row.items()}
-            for row in csv.DictReader(file)
-        ]
+    return [
+        {name: number(text) if name.endswith("us") else text for name, text in row.items()}
+        for row in (read_table(path) if path.exists() else ())
+    ]
 
 
 def number(text: str) -> float | None:
@@ -619,11 +616,11 @@ def lost(rows: Sequence[Mapping[str, Any]]) -> tuple[float, ...] | None:
 
 def write_rows(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
     """Write these *columns* of *rows*, numbers with five digits."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns, extrasaction="ignore", lineterminator="\n")
-        writer.writeheader()
-        for row in rows:
-            writer.writerow({k: f"{v:.5g}" if isinstance(v, float) else v for k, v in row.items()})
+    shortened = (
+        {name: f"{cell:.5g}" if isinstance(cell, float) else cell for name, cell in row.items()}
+        for row in rows
+    )
+    path.write_bytes(table_bytes(columns, shortened))
 
 
 def slug(group: str) -> str:

@@ -19,7 +19,6 @@ import argparse
 import collections
 import concurrent.futures
 import contextlib
-import csv
 import io
 import json
 import lzma
@@ -38,7 +37,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # where the lab is not installed
-from record_files import read_lines, write_json, write_whole
+from record_files import read_lines, read_table, table_bytes, write_json, write_whole
 from work_ncu import (
     BUSIEST,
     CORE,
@@ -250,8 +249,8 @@ class Recording:
         earlier recording has counted come after all others.
         """
         known: set[str] = set()
-        with contextlib.suppress(OSError), KEPT.open(encoding="utf-8") as file:
-            known = {one["id"] for one in csv.DictReader(file) if one.get(CORE[0])}
+        with contextlib.suppress(OSError):
+            known = {one["id"] for one in read_table(KEPT) if one.get(CORE[0])}
         by_kernel: dict[str, list[str]] = collections.defaultdict(list)
         for line in sorted(self.launches(), key=lambda one: one["tensor_bytes"] < SMALL_BYTES):
             by_kernel[line["package"].split()[0] + line["kernel"]].append(line["id"])
@@ -491,13 +490,7 @@ class Recording:
         metrics = [
             name for name in (*CORE, *SPEED_OF_LIGHT, *BUSIEST) if any(name in one for one in rows)
         ]
-        buffer = io.StringIO()
-        writer = csv.DictWriter(
-            buffer, (*COLUMNS, *metrics), lineterminator="\n", extrasaction="ignore"
-        )
-        writer.writeheader()
-        writer.writerows(rows)
-        write_whole(self.output / "work-h100.csv", buffer.getvalue().encode())
+        write_whole(self.output / "work-h100.csv", table_bytes((*COLUMNS, *metrics), rows))
         content = lzma.compress("\n".join(lines).encode(), preset=3)
         write_whole(self.output / "launches.jsonl.xz", content)
         write_json(self.work / "info.json", self.info)

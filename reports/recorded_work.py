@@ -17,6 +17,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from record_files import read_table
+
 from occupancy_lab.arguments import Descriptor, Dtype, Pointer
 from occupancy_lab.compiling.texts import Texts
 
@@ -163,8 +165,7 @@ def _plain(value: Any) -> Plain:
 @functools.cache
 def recorded_launches(gpu: str = "h100") -> tuple[RecordedLaunch, ...]:
     """Return all launches of a recording, in the order of the table."""
-    with (DATA / f"work-{gpu}.csv").open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_table(DATA / f"work-{gpu}.csv")
     with lzma.open(DATA / f"work-{gpu}-launches.jsonl.xz", "rt", encoding="utf-8") as file:
         further = {one["id"]: one for one in map(json.loads, file)}
     return tuple(_launch(gpu, row, further[row["id"]]) for row in rows)

@@ -9,14 +9,15 @@ the recording; it takes a quarter of an hour on 16 cores.
 from __future__ import annotations
 
 import argparse
-import csv
 import itertools
 import json
 import sys
 from collections import defaultdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from record_files import read_table, table_bytes
 
 from occupancy_lab.asked import ask
 from occupancy_lab.compiled_records import compile_asked, compile_runs, with_counts
@@ -30,7 +31,7 @@ from occupancy_lab.workers.child import cores
 from occupancy_lab.workers.forked import in_forks
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from occupancy_lab.asked import Asked
     from occupancy_lab.prediction import Prediction
@@ -45,18 +46,9 @@ PART, WRITTEN = 32, 16
 """How many launches a fork predicts at once, and after how many such parts the file is written."""
 
 
-def read(gpu: str) -> list[dict[str, str]]:
-    """Return the rows recorded on *gpu* as they are in the file."""
-    with (DATA / f"measured-{gpu}.csv").open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def write(gpu: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Replace the file of *gpu* by *rows*."""
-    with (DATA / f"measured-{gpu}.csv").open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, [*rows[0]], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+def file_of(gpu: str) -> Path:
+    """Return the file of the launches recorded on *gpu*."""
+    return DATA / f"measured-{gpu}.csv"
 
 
 def cells(prediction: Prediction | None) -> dict[str, str]:
@@ -95,7 +87,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpu", choices=GPUS, action="append")
     for gpu in parser.parse_args().gpu or GPUS:
-        rows = read(gpu)
+        rows = read_table(file_of(gpu))
         measured = defaultdict(list)
         for row in rows:
             if row["us"]:
@@ -117,7 +109,7 @@ def main() -> None:
             for row, columns in zip(filled, json.loads(answer), strict=True):
                 row.update(columns)
             if count % WRITTEN == 0 or count == len(calls):
-                write(gpu, rows)
+                file_of(gpu).write_bytes(table_bytes(rows[0], rows))
                 print(f"{gpu}: {count} of {len(calls)} parts", flush=True)
 
 

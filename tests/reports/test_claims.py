@@ -1,11 +1,11 @@
 """What ROCm's runtime and LLVM report for AMD kernels, and the terms they leave out."""
 
-import csv
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from record_files import read_table
 from vendors_claims import (
     CLAIMANTS,
     HIP_2024,
@@ -32,7 +32,7 @@ def resources(**changes: int) -> Resources:
 
 def test_llvm_says_what_it_wrote_into_the_assembly() -> None:
     """For each recorded kernel LLVM's programs equal its `; Occupancy:` in whole programs."""
-    rows = list(csv.DictReader(RECORDED.read_text(encoding="utf-8").splitlines()))
+    rows = read_table(RECORDED)
     for row in rows:
         if row["triton"].startswith("3.9"):
             continue

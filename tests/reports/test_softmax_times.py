@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import pandas as pd
 import pytest
 from compare_time import LEAST_US
+from record_files import read_table
 from records import record_of
 from simple_times import timed
-from softmax_times import GPUS, PREDICTED, predicted, read
+from softmax_times import GPUS, PREDICTED, file_of, predicted
 
 from occupancy_lab.evaluating.score import TimeErrors, time_errors
 from occupancy_lab.gpus import find_gpu
@@ -29,7 +30,7 @@ def errors(rows: Sequence[dict[str, str]]) -> TimeErrors:
 @pytest.mark.parametrize("gpu", GPUS)
 def test_every_launch_with_a_time_has_a_predicted_one(gpu: str) -> None:
     """Exactly the measured rows, also those of the tutorial's num_programs, have both columns."""
-    rows = read(gpu)
+    rows = read_table(file_of(gpu))
     tutorial = [row for row in rows if row["us"] and row["launched"] != row["num_programs"]]
     assert len(tutorial) > 300
     for row in rows:
@@ -49,7 +50,7 @@ def test_softmaxes_are_met(gpu: str) -> None:
     """
     rows = [
         row
-        for row in read(gpu)
+        for row in read_table(file_of(gpu))
         if row["use"] in USES
         and row["launched"] == row["num_programs"]
         and float(row["us"] or 0) >= LEAST_US

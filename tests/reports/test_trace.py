@@ -1,14 +1,14 @@
 """The recorded comparison of a trace with the profiler."""
 
-import csv
 from pathlib import Path
+
+from record_files import read_table
 
 
 def recorded(name: str) -> tuple[list[dict[str, str]], list[float]]:
     """Return the rows of a recorded file, and the errors of the times above 10 us."""
     root = Path(__file__).parents[2]
-    with (root / "reports" / "data" / name).open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_table(root / "reports" / "data" / name)
     return rows, [
         float(row["off"]) for row in rows if row["off"] and float(row["profiled_us"]) > 10
     ]
