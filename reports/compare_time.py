@@ -206,7 +206,7 @@ class Errors:
     covered: float
     """The share of launches that have a prediction."""
     median: float
-    ninth: float
+    p90: float
     """The 90th percentile of the errors."""
     bias: float
     inside: float
@@ -215,7 +215,7 @@ class Errors:
     def __str__(self) -> str:
         return (
             f"{self.launches:4} launches, median {self.median:.1%}, 90th percentile"
-            f" {self.ninth:.1%}, bias {self.bias:+.1%}, inside {self.inside:.0%}, covered"
+            f" {self.p90:.1%}, bias {self.bias:+.1%}, inside {self.inside:.0%}, covered"
             f" {self.covered:.1%}"
         )
 
@@ -229,7 +229,7 @@ def errors(rows: Iterable[Compared], chosen: Callable[[Compared], bool] = lambda
         launches=len(some),
         covered=len(known) / len(some),
         median=statistics.median(sizes),
-        ninth=sizes[int(0.9 * (len(sizes) - 1))],
+        p90=sizes[int(0.9 * (len(sizes) - 1))],
         bias=statistics.median(one.error or 0.0 for one in known),
         inside=sum(one.is_inside for one in known) / len(known),
     )

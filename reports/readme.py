@@ -377,7 +377,7 @@ def any_kernel() -> str:
 def _errors_row(words: str, rows: Mapping[str, Sequence[compare_time.Compared]]) -> str:
     cells = []
     for found in map(compare_time.errors, rows.values()):
-        shares = [f"{one:.0%}" for one in (found.median, found.ninth, found.inside)]
+        shares = [f"{one:.0%}" for one in (found.median, found.p90, found.inside)]
         cells += [str(found.launches), *shares[:2], shares[2] if found.inside else "-"]
     return f"| {words} | {' | '.join(cells)} |"
 
@@ -386,7 +386,7 @@ def _warm_sentence(rows: Mapping[str, Sequence[compare_time.Compared]]) -> str:
     found = []
     for gpu, some in rows.items():
         one = compare_time.errors(dataclasses.replace(row, us=row.warm_us) for row in some)
-        both = f"median error {one.median:.0%}, 90th-percentile error {one.ninth:.0%}"
+        both = f"median error {one.median:.0%}, 90th-percentile error {one.p90:.0%}"
         found.append(f"{both} on an {gpu.upper()}")
     return _paragraph(
         "A time that is predicted with an empty cache is a worse prediction of what held-out and"

@@ -462,7 +462,8 @@ class Run:
         if self.mode == "trace":
             tool = [sys.executable, "-m", "occupancy_lab", "trace", "--json"]
             own = [*tool, "--output", f"{self.path}.json", "--", *own]
-        environment = os.environ | {"PYTHONPATH": _path(), "OMP_NUM_THREADS": "2"}
+        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "2"}
         if self.ranks > 1:  # a sum over two GPUs needs no multicast
             environment["NCCL_NVLS_ENABLE"] = "0"
         with open(f"{self.path}.log", "wb") as log:  # noqa: PTH123 - the name is a text
@@ -508,10 +509,6 @@ class Run:
                 self.process.wait(3)
             if self.process.poll() is None:
                 self.process.kill()
-
-
-def _path() -> str:
-    return os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 
 
 @functools.cache

@@ -123,7 +123,8 @@ def stages_sentences(stages: Stages) -> Iterator[str]:
     """State what more stages take for each vendor's kernels, and how many programs are left."""
     for vendor in dict.fromkeys(steps.gpu.vendor for steps in stages.every):
         every = stages.of(vendor)
-        word, fewest, most = every[0].gpu.architecture.shared_word, *_first_and_last(every[0])
+        word, stages_tried = every[0].gpu.architecture.shared_word, every[0].num_stages
+        fewest, most = stages_tried[0], stages_tried[-1]
         where = f"the {word} takes one more row for each"
         if all(steps.shared_is_the_same for steps in every):
             where = f"the {word} stays the same: the rows in flight are in registers"
@@ -135,10 +136,6 @@ def stages_sentences(stages: Stages) -> Iterator[str]:
             f" times at the median, and {fewer} of {count(len(every), 'kernel')} have fewer"
             " programs on a multiprocessor."
         )
-
-
-def _first_and_last(steps: Steps) -> tuple[int, int]:
-    return steps.num_stages[0], steps.num_stages[-1]
 
 
 def _rows(steps: Steps) -> Iterator[tuple[str, ...]]:

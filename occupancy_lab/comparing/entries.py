@@ -243,7 +243,7 @@ def _multiprocessors(entry: Entry) -> str:
 
 
 def hardware(part: Slice) -> Iterator[str]:
-    """Say how the hardware of the GPUs of *part* differs, in what limits any of them."""
+    """Say how the GPUs of *part* differ in the resources that limit any of them."""
     yield from _clause("", part.said(_warp_size))
     for resource in _limiters(part):
         if resource in POOLS:

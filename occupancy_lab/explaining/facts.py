@@ -24,7 +24,7 @@ from occupancy_lab.text.words import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.explaining.work import Fact
@@ -84,7 +84,7 @@ def launch_facts(cases: Sequence[Case]) -> tuple[Fact, ...]:
         ("loads, stores", _accesses),
         ("tensor cores", _tensor_cores),
         ("tensor memory", _tensor_memory),
-        *((name, partial(_does, words)) for name, words in WORDS.items()),
+        *((name, lambda case, of=words: of(case.record)) for name, words in WORDS.items()),
         ("L2 cache before it", _before),
         ("predicted time", _predicted),
         ("bound by", bound_words),
@@ -118,10 +118,6 @@ def _set(name: str, case: Case) -> str:
     if case.record.matrix is None or name != "BLOCK_SIZE":
         return value
     return f"{value}, {_origin(case, 'block_size')}"
-
-
-def _does(words: Callable[[Record], str], case: Case) -> str:
-    return words(case.record)
 
 
 def _before(case: Case) -> str:
