@@ -36,8 +36,8 @@ TUTORIALS = Path("tutorials")
 """The folder python/tutorials of the installed Triton's version."""
 
 
-NO, YES = False, True
-"""Arguments of functions that take them only by position."""
+NO = False
+"""An argument of functions that take it only by position."""
 SHORT = (512,)
 """The numbers of rows that are tried in every way."""
 
@@ -262,7 +262,9 @@ def persistent_tutorial() -> Trials:
         )
 
 
-def _liger(name: str) -> Callable[..., Any]:
+def liger(name: str) -> Callable[..., Any]:
+    """Return the function of Liger's autograd function *name*."""
+
     def apply(*arguments: Any) -> Any:
         from liger_kernel import ops
 
@@ -286,63 +288,82 @@ def liger_norms() -> Trials:
         for casting in ("llama", "gemma", "none") if cols in SHORT else ("llama",):
             yield (
                 f"rms_norm {cols} {dtype} {casting}",
-                both(_liger("RMSNorm"), x, w, 1e-6, 0.0, casting, NO),
+                both(liger("RMSNorm"), x, w, 1e-6, 0.0, casting, NO),
             )
-        yield f"layer_norm {cols} {dtype}", both(_liger("LayerNorm"), x, w, w, 1e-5)
+        yield f"layer_norm {cols} {dtype}", both(liger("LayerNorm"), x, w, w, 1e-5)
         yield (
             f"fused_add_rms_norm {cols} {dtype}",
-            both(_liger("FusedAddRMSNorm"), x, x, w, 1e-6, 0.0, "llama", NO),
+            both(liger("FusedAddRMSNorm"), x, x, w, 1e-6, 0.0, "llama", NO),
         )
     for groups in (4, 8):
         yield (
             f"group_norm {groups}",
             both(
-                *(_liger("GroupNorm"), _tensor(4, 32, 64), _tensor(32), _tensor(32)),
+                *(liger("GroupNorm"), _tensor(4, 32, 64), _tensor(32), _tensor(32)),
                 *(32, groups, 1e-5),
             ),
         )
     scale, cols = _tensor(1), 1024
-    yield "dyt", both(_liger("DyT"), _tensor(64, cols), scale, _tensor(cols), _tensor(cols))
-    yield "poly_norm", both(_liger("PolyNorm"), _tensor(64, cols), _tensor(3), scale, 1e-6, NO)
+    yield "dyt", both(liger("DyT"), _tensor(64, cols), scale, _tensor(cols), _tensor(cols))
+    yield "poly_norm", both(liger("PolyNorm"), _tensor(64, cols), _tensor(3), scale, 1e-6, NO)
+
+
+def liger_activations(x: Callable[[], Any], name: str) -> Trials:
+    """Activations and the softmax of Liger on *x*, forward and backward."""
+    yield f"swiglu {name}", both(liger("SiLUMul"), x, x)
+    yield f"geglu {name}", both(liger("GELUMul"), x, x)
+    yield f"relu_squared {name}", both(liger("ReLUSquared"), x)
+    yield f"softmax {name}", both(liger("Softmax"), x)
+
+
+def liger_rotary(
+    made: Callable[..., Any], heads: tuple[int, int], tokens: int, head: int, name: str
+) -> Trials:
+    """Rotary embeddings of Liger on tensors of *made*; *heads* are those of queries and keys."""
+    angle = made(1, tokens, head, grad=False)
+    q, k = (made(2, count, tokens, head) for count in heads)
+    yield f"rope {name}", both(liger("Rope"), q, k, angle, angle)
+    angles = made(3, 2, tokens, head, grad=False)
+    section = [head // 8, head // 16 * 3, head // 16 * 3]
+    yield f"qwen2vl_mrope {name}", both(liger("Qwen2VLMRope"), q, k, angles, angles, section)
 
 
 def liger_pointwise() -> Trials:
     """Activations and rotary embeddings of Liger, forward and backward."""
     for cols, dtype in itertools.product((512, 1000, 8192), (torch.bfloat16, torch.float32)):
         x = _tensor(64, cols, dtype=dtype)
-        yield f"swiglu {cols} {dtype}", both(_liger("SiLUMul"), x, x)
-        yield f"geglu {cols} {dtype}", both(_liger("GELUMul"), x, x)
-        yield f"relu_squared {cols} {dtype}", both(_liger("ReLUSquared"), x)
-        yield f"softmax {cols} {dtype}", both(_liger("Softmax"), x)
-        yield f"sparsemax {cols} {dtype}", both(_liger("Sparsemax"), x, -1)
+        yield from liger_activations(x, f"{cols} {dtype}")
+        yield f"sparsemax {cols} {dtype}", both(liger("Sparsemax"), x, -1)
     for head, heads in ((64, 4), (128, 8)):
-        angle = _tensor(1, 128, head, grad=False)
-        q, k = _tensor(2, heads, 128, head), _tensor(2, heads // 2, 128, head)
-        yield f"rope {head}", both(_liger("Rope"), q, k, angle, angle)
-        angles = _tensor(3, 2, 128, head, grad=False)
-        section = [head // 8, head // 16 * 3, head // 16 * 3]
-        yield f"qwen2vl_mrope {head}", both(_liger("Qwen2VLMRope"), q, k, angles, angles, section)
+        yield from liger_rotary(_tensor, (heads, heads // 2), 128, head, str(head))
+
+
+def liger_divergences(
+    x: Callable[[], Any], chance: Callable[[], Any], name: str, *, log_target: bool
+) -> Trials:
+    """Losses of Liger between two distributions, forward and backward."""
+    yield f"kl_div {name}", both(liger("KLDivLoss"), x, chance, "batchmean", log_target)
+    yield f"jsd {name}", both(liger("JSD"), x, chance, None, 0.5)
+    yield f"tvd {name}", both(liger("TVDLoss"), x, chance)
 
 
 def liger_losses() -> Trials:
     """Losses of Liger, forward and backward."""
     for most, dtype in itertools.product((1000, 4096, 32768), (torch.bfloat16, torch.float32)):
         x, y = _tensor(64, most, dtype=dtype), _classes(64, most)
-        yield f"cross_entropy {most} {dtype}", both(_liger("CrossEntropy"), x, y, None)
+        yield f"cross_entropy {most} {dtype}", both(liger("CrossEntropy"), x, y, None)
         yield (
             f"cross_entropy smoothed {most} {dtype}",
-            both(_liger("CrossEntropy"), x, y, None, -100, 1e-4, 0.1, "mean", 30.0),
+            both(liger("CrossEntropy"), x, y, None, -100, 1e-4, 0.1, "mean", 30.0),
         )
         chance = _tensor(64, most, dtype=dtype, grad=False)
-        yield f"kl_div {most} {dtype}", both(_liger("KLDivLoss"), x, chance, "batchmean", YES)
-        yield f"jsd {most} {dtype}", both(_liger("JSD"), x, chance, None, 0.5)
-        yield f"tvd {most} {dtype}", both(_liger("TVDLoss"), x, chance)
+        yield from liger_divergences(x, chance, f"{most} {dtype}", log_target=True)
     weight, x = _tensor(4096, 256), _tensor(64, 256)
     yield (
         "fused_linear_cross_entropy",
-        both(_liger("FusedLinearCrossEntropy"), x, weight, _classes(64, 4096)),
+        both(liger("FusedLinearCrossEntropy"), x, weight, _classes(64, 4096)),
     )
-    yield "fused_linear_jsd", both(_liger("FusedLinearJSD"), x, weight, x, weight)
+    yield "fused_linear_jsd", both(liger("FusedLinearJSD"), x, weight, x, weight)
 
 
 PER_HEAD = {
@@ -439,21 +460,23 @@ def fla_layer(name: str, shape: tuple[int, ...], count: int, *sizes: Any, **more
     backward(layer(*(random(*shape, dtype=torch.bfloat16, grad=True) for _ in range(count))))
 
 
+def fla_row_layers(shape: tuple[int, int, int]) -> Trials:
+    """Layers of flash-linear-attention over the last dimension of *shape*."""
+    size, layer = shape[-1], fla_layer
+    yield f"LayerNorm {size}", partial(layer, "LayerNorm", shape, 1, size)
+    yield f"RMSNorm {size}", partial(layer, "RMSNorm", shape, 1, size)
+    yield f"FusedRMSNormGated {size}", partial(layer, "FusedRMSNormGated", shape, 2, size)
+    convolution = partial(layer, "ShortConvolution", shape, 1, size, 4, activation="silu")
+    yield f"ShortConvolution {size}", convolution
+
+
 def fla_modules() -> Trials:
     """Layers of flash-linear-attention, forward and backward."""
-    layer = fla_layer
     for size in (64, 512, 2048):
-        shape = (2, 128, size)
-        yield f"LayerNorm {size}", partial(layer, "LayerNorm", shape, 1, size)
-        yield f"RMSNorm {size}", partial(layer, "RMSNorm", shape, 1, size)
-        yield f"FusedRMSNormGated {size}", partial(layer, "FusedRMSNormGated", shape, 2, size)
-        yield (
-            f"ShortConvolution {size}",
-            partial(layer, "ShortConvolution", shape, 1, size, 4, activation="silu"),
-        )
-    yield "GroupNorm", partial(layer, "GroupNorm", (2, 128, 512), 1, 4, 512)
-    yield "RotaryEmbedding", partial(layer, "RotaryEmbedding", (2, 128, 4, 64), 2, 64)
-    yield "L2Norm", partial(layer, "L2Norm", (2, 128, 64), 1)
+        yield from fla_row_layers((2, 128, size))
+    yield "GroupNorm", partial(fla_layer, "GroupNorm", (2, 128, 512), 1, 4, 512)
+    yield "RotaryEmbedding", partial(fla_layer, "RotaryEmbedding", (2, 128, 4, 64), 2, 64)
+    yield "L2Norm", partial(fla_layer, "L2Norm", (2, 128, 64), 1)
 
 
 class Block(torch.nn.Module):
@@ -530,43 +553,46 @@ def inductor_transformer() -> Trials:
         yield f"transformer {width} {dtype}", step
 
 
+OPERATIONS: dict[str, Callable[[Any], Any]] = {
+    "softmax": lambda x: x.softmax(-1),
+    "var_mean": lambda x: torch.var_mean(x, -1),
+    "cumsum": lambda x: x.cumsum(-1),
+    "logsumexp of all": lambda x: x.logsumexp((0, 1)),
+    "argmax": lambda x: x.argmax(-1),
+    "gelu of the transpose": lambda x: torch.nn.functional.gelu(x.T.contiguous() + 1),
+    "norm of columns": lambda x: x.norm(dim=0),
+    "max_pool": lambda x: torch.nn.functional.max_pool2d(x[None, None], 3),
+    "interpolate": lambda x: torch.nn.functional.interpolate(
+        x[None, None], scale_factor=0.5, mode="bilinear"
+    ),
+    "sort": lambda x: x[:, :256].sort(-1).values,
+    "rand": lambda x: x * torch.rand_like(x),
+    "index": lambda x: x[torch.arange(63, -1, -1, device=x.device)] * 2,
+}
+
+
 def inductor_operations() -> Trials:
     """Reductions, scans and pointwise operations under torch.compile, static and dynamic."""
     x, big = _tensor(64, 1000), _tensor(512, 4096, dtype=torch.float32)
-    functions = {
-        "softmax": lambda x: x.softmax(-1),
-        "var_mean": lambda x: torch.var_mean(x, -1),
-        "cumsum": lambda x: x.cumsum(-1),
-        "logsumexp of all": lambda x: x.logsumexp((0, 1)),
-        "argmax": lambda x: x.argmax(-1),
-        "gelu of the transpose": lambda x: torch.nn.functional.gelu(x.T.contiguous() + 1),
-        "norm of columns": lambda x: x.norm(dim=0),
-        "max_pool": lambda x: torch.nn.functional.max_pool2d(x[None, None], 3),
-        "interpolate": lambda x: torch.nn.functional.interpolate(
-            x[None, None], scale_factor=0.5, mode="bilinear"
-        ),
-        "sort": lambda x: x[:, :256].sort(-1).values,
-        "rand": lambda x: x * torch.rand_like(x),
-        "index": lambda x: x[torch.arange(63, -1, -1, device=x.device)] * 2,
-    }
-    for name, function in functions.items():
+    for name, function in OPERATIONS.items():
         yield name, compiled(function, x)
         yield f"{name}, large", compiled(function, big)
-    yield "softmax of any size", compiled(functions["softmax"], x, dynamic=True)
+    yield "softmax of any size", compiled(OPERATIONS["softmax"], x, dynamic=True)
+
+
+def attend(*shape: int) -> None:
+    """Run flex-attention under torch.compile, forward and backward, on tensors of *shape*."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    torch._dynamo.reset()  # noqa: SLF001 - as PyTorch's own tests begin
+    q, k, v = (random(*shape, dtype=torch.bfloat16, grad=True) for _ in range(3))
+    backward(torch.compile(flex_attention)(q, k, v, lambda s, *_: s * 0.5))
 
 
 def inductor_matmuls() -> Trials:
     """Triton's matmul templates and flex-attention under torch.compile."""
-
-    def attend(head: int) -> None:
-        from torch.nn.attention.flex_attention import flex_attention
-
-        torch._dynamo.reset()  # noqa: SLF001 - as PyTorch's own tests begin
-        q, k, v = (random(1, 2, 256, head, dtype=torch.bfloat16, grad=True) for _ in range(3))
-        backward(torch.compile(flex_attention)(q, k, v, lambda s, *_: s * 0.5))
-
     for head in (64, 128):
-        yield f"flex_attention {head}", partial(attend, head)
+        yield f"flex_attention {head}", partial(attend, 1, 2, 256, head)
     options = {"max_autotune": True, "max_autotune_gemm_backends": "TRITON"}
     for dtype, function in itertools.product(
         (torch.bfloat16, torch.float32),
