@@ -121,7 +121,7 @@ def in_one_sentence(case: Case) -> str:
             return ""
         none = "The change that was tried is not"
         if len(some) > 1:
-            none = f"None of the {len(some)} changes that were tried is"
+            none = f"None of the {len(some)} changes tried is"
         return (
             f"{none} predicted to be faster than {microseconds(own.us)} by {own.noticeable:.0%} or"
             f" more{_but_spills(case)}."
