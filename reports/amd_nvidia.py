@@ -1,8 +1,7 @@
 """Makes amd-nvidia.md and its picture: `python reports/amd_nvidia.py`, without a GPU.
 
-They are made of data/vendors.csv, which `python reports/amd_nvidia.py --compile` writes: do that
-again when the model of time changes. Chapters are in the modules beside this one whose names begin
-with vendors.
+The page is made of data/vendors.csv, which `python reports/amd_nvidia.py --compile` writes; do that
+again when the model of time changes. The modules vendors*.py beside this one have the chapters.
 """
 
 from __future__ import annotations
@@ -41,16 +40,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ProblemTimes:
-    """What is predicted of one problem on one GPU."""
+    """The predicted times of one problem on one GPU."""
 
     gpu: Gpu
     problem: Problem
     tutorial: Time | None
-    """With the num_warps and num_stages that the tutorial takes on that GPU; None: not known."""
+    """The time with the num_warps and num_stages that the tutorial takes on that GPU, or None."""
     num_warps: int
-    """The warps that are predicted to be the fastest with the fewest stages."""
+    """The number of warps that is predicted to be the fastest with the fewest stages."""
     best: Time
-    """With these."""
+    """The time with these."""
 
 
 def make_times(vendors: Vendors) -> tuple[ProblemTimes, ...]:
@@ -74,7 +73,7 @@ def _times(vendors: Vendors, gpu: Gpu, problem: Problem) -> ProblemTimes | None:
 def vendors_in_short(
     vendors: Vendors, stages: Stages, formulas: Sequence[Formula], times: Sequence[ProblemTimes]
 ) -> Chapter:
-    """Say what num_stages takes, how often the formula is right, and what was confirmed."""
+    """State what num_stages takes, how often the formula is right, and what was confirmed."""
     statuses = [f"{number} {status}" for status, number in vendors.statuses.items()]
     problems = listed([problem.words for problem in vendors.problems])
     warps, stage = (listed(list(map(str, n))) for n in (vendors.num_warps, vendors.num_stages))
@@ -109,7 +108,7 @@ def _formula_sentence(formulas: Sequence[Formula]) -> str:
 
 
 def _rocm_sentence(formulas: Sequence[Formula]) -> Iterator[str]:
-    """Say on which GPUs it matters what ROCm reports."""
+    """State the GPUs on which it matters what ROCm reports."""
     old = _with(formulas, Rocm.OLD)
     said = [
         f"{one.gpu.title} ({old[key].right} of {len(one.cases)} right with ROCm up to 6.3,"
@@ -126,13 +125,13 @@ def _with(formulas: Sequence[Formula], rocm: Rocm) -> dict[str, Formula]:
 
 
 def _unconfirmed(times: Sequence[ProblemTimes]) -> Iterator[str]:
-    """Say that no AMD GPU has confirmed a time, unless one has."""
+    """State that no AMD GPU has confirmed a time, unless one has."""
     if not any(one.gpu.key in MEASURED for one in times if one.gpu.vendor == "AMD"):
         yield "**No AMD GPU has confirmed a number of this page.**"
 
 
 def side_by_side(vendors: Vendors) -> Chapter:
-    """Set the GPUs side by side, and the same kernel on each of them."""
+    """Compare the GPUs, and the same kernel on each of them."""
     launched = [
         (gpu.title, str(problem.cols), *_launched_cells(record))
         for problem in vendors.problems
@@ -184,7 +183,7 @@ def _launched_cells(record: Record) -> tuple[str, ...]:
 
 
 def the_times(times: Sequence[ProblemTimes]) -> Chapter:
-    """Return the predicted times, and say how little is known of them."""
+    """Return the predicted times and state how little is known about them."""
     if not times:
         return Chapter("Predicted times", ("Left out: nothing can be predicted for these GPUs.",))
     headers = ("GPU", "cols", "tutorial's", "fastest", "num_warps", "GB/s", "of the peak", "bound")
@@ -205,7 +204,7 @@ def the_times(times: Sequence[ProblemTimes]) -> Chapter:
 
 
 def _blind_sentence(times: Sequence[ProblemTimes]) -> Iterator[str]:
-    """Say where the model cannot see what num_stages is good for."""
+    """State where the model cannot predict the gain of num_stages."""
     blind = [one.gpu.title for one in times if NOT_FOLLOWED in one.best.basis]
     if blind:
         yield (
@@ -231,11 +230,11 @@ def _row(times: ProblemTimes) -> tuple[str, ...]:
 
 
 SHOWN_WARPS = 4
-"""With 4 warps per program what num_stages takes limits the programs on either vendor's GPUs."""
+"""With 4 warps per program num_stages limits the number of programs on the GPUs of both vendors."""
 
 
 def vendors_page(vendors: Vendors | None = None) -> Page:
-    """Return the page of *vendors*, None for what was recorded and comes with the lab."""
+    """Return the page of *vendors*, or of the recorded ones if None."""
     vendors = recorded_vendors() if vendors is None else vendors
     stages, formulas = make_stages(vendors, SHOWN_WARPS), make_formulas(vendors)
     times = make_times(vendors)
@@ -256,7 +255,7 @@ PAGE = Path(__file__).with_name("amd-nvidia.md")
 
 
 def make(path: Path) -> None:
-    """Write the page to *path* and its picture beside it, the same bytes every time."""
+    """Write the page to *path* and its picture beside it, byte for byte the same every time."""
     write_markdown(vendors_page(), path)
 
 

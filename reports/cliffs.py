@@ -17,7 +17,7 @@ EXACT, TUTORIAL, INK = "#0072b2", "#d55e00", "#57606a"
 
 
 def programs(n_regs: int) -> tuple[int, int]:
-    """Return the exact and the tutorial's programs per SM of an H100."""
+    """Return the exact number of programs per SM of an H100, and the tutorial's."""
     resources = Resources(n_regs, NUM_WARPS, SHARED)
     architecture = find_gpu("h100").architecture
     said = tutorial_occupancy(resources, architecture).programs_per_multiprocessor
@@ -25,7 +25,7 @@ def programs(n_regs: int) -> tuple[int, int]:
 
 
 def draw(path: Path) -> None:
-    """Write the picture to *path*, the same bytes every time."""
+    """Write the picture to *path*, byte for byte the same every time."""
     mpl.rcParams |= {"svg.hashsalt": "occupancy-lab", "font.size": 11, "svg.fonttype": "path"}
     registers = range(16, 129)
     exact, said = zip(*map(programs, registers), strict=True)

@@ -1,8 +1,8 @@
-"""Compares the times that the lab predicts of recorded launches with the times that they took.
+"""Compares predicted with recorded times of launches.
 
-`python reports/compare_time.py --gpu h100` predicts every launch of the recording anew, writes a
-row for each to reports/data/times-h100.csv and prints how near they are; `--summary` prints it of
-the file.
+`python reports/compare_time.py --gpu h100` predicts every launch of the recording again, writes a
+row for each to reports/data/times-h100.csv and prints the errors; `--summary` prints those of the
+existing file.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from occupancy_lab.work.memory import Memory
 
 LEAST_US = 10.0
-"""Shorter launches are mostly the launch itself."""
+"""Shorter launches take mostly launch overhead."""
 RECORDED_US = 0.5
-"""What an empty launch took longer in the recordings (3.6 us on the H100, 3.25 on the H200) than as
-the lab's own timer sees it (3.1 and 2.7 us): they flush the cache before each launch, and the timer
-launches in bursts."""
+"""By how much an empty launch took longer in the recordings (3.6 us on the H100, 3.25 on the H200)
+than in the lab's own timer (3.1 and 2.7 us): the recordings flush the cache before each launch, and
+the timer launches in bursts."""
 CONFIGURATION = re.compile(r"\((\d+, ){3,}\d+\)$")
 """The block sizes, warps and stages behind the name of a problem."""
 LEAST_CONFIGURATIONS, FIRST = 3, 5
@@ -49,8 +49,8 @@ LEAST_CONFIGURATIONS, FIRST = 3, 5
 class Compared:
     """A launch with its predicted and its recorded time, both with an empty L2 cache.
 
-    Those that begin with warm are right after the same launch, and those that begin with profiled
-    are the launch's own, as Nsight Compute gives it.
+    Times that begin with warm were taken right after the same launch. Times that begin with
+    profiled are the kernel's alone, as Nsight Compute reports them.
     """
 
     id: str
@@ -67,13 +67,13 @@ class Compared:
     high_us: float | None
     bound: str | None
     busiest: str | None
-    """The unit that works for longest in the launch itself, as a profiler sees it."""
+    """The unit that works longest in the kernel itself, as a profiler sees it."""
     counted_us: float | None
-    """The prediction without a replay of the binary, as where that cannot be followed."""
+    """The prediction without replaying the binary, as if it could not be followed."""
     counted_low_us: float | None
     counted_high_us: float | None
     roofline_us: float | None
-    """The least time of its bytes and FLOPs at the rates of the data sheet."""
+    """The least time of its bytes and FLOPs by the rates of the data sheet."""
     warm_us: float
     warm_predicted_us: float | None
     warm_low_us: float | None
@@ -85,43 +85,43 @@ class Compared:
 
     @property
     def profiled(self) -> Compared:
-        """The launch with its own times in place of those; it has to be profiled."""
+        """The launch with its profiled times as its times; it must have been profiled."""
         limits = {"low_us": self.profiled_low_us, "high_us": self.profiled_high_us}
         us = self.profiled_us or math.nan
         return replace(self, us=us, predicted_us=self.profiled_predicted_us, **limits)
 
     @property
     def warm(self) -> Compared:
-        """The launch with its times right after the same one in place of those."""
+        """The launch with its warm times as its times."""
         limits = {"low_us": self.warm_low_us, "high_us": self.warm_high_us}
         return replace(self, us=self.warm_us, predicted_us=self.warm_predicted_us, **limits)
 
     @property
     def roofline(self) -> Compared:
-        """The launch with that time in place of the prediction."""
+        """The launch with the roofline's time as its prediction."""
         return replace(self, predicted_us=self.roofline_us, low_us=None, high_us=None)
 
     @property
     def counted(self) -> Compared:
-        """The launch with that prediction in place of its own."""
+        """The launch with the prediction that does not follow the binary."""
         limits = (self.counted_low_us, self.counted_high_us)
         return replace(self, predicted_us=self.counted_us, low_us=limits[0], high_us=limits[1])
 
     @property
     def error(self) -> float | None:
-        """How far off the prediction is, as a share of the time."""
+        """The error of the prediction relative to the measured time."""
         return None if self.predicted_us is None else self.predicted_us / self.us - 1
 
     @property
     def is_inside(self) -> bool:
-        """Whether the time lies in the range that was predicted."""
+        """Whether the measured time is in the predicted range."""
         if self.low_us is None or self.high_us is None:
             return False
         return self.low_us <= self.us <= self.high_us
 
 
 def compared(launch: RecordedLaunch) -> Compared | None:
-    """Return a launch with its times; None where it was not timed."""
+    """Return a launch with its times, or None if it was not timed."""
     us, warm_us = launch.number("cold_us"), launch.number("warm_us")
     if us is None or warm_us is None:
         return None
@@ -183,7 +183,7 @@ def _from_row(row: dict[str, str]) -> Compared:
     text = {one: row[one] for one in ("id", "use", "kernel", "problem", "kind")}
     return Compared(
         **text,
-        **numbers,  # type: ignore[arg-type] # us is always there
+        **numbers,  # type: ignore[arg-type] # us is never missing
         unknown=row["unknown"] == "True",
         bound=row["bound"] or None,
         busiest=row["busiest"] or None,
@@ -200,21 +200,28 @@ def write(gpu: str, rows: Iterable[Compared]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """How near the predictions of some launches are."""
+    """The accuracy of the predictions of some launches."""
 
     launches: int
     covered: float
-    """The share that has a prediction."""
+    """The share of launches that have a prediction."""
     median: float
-    ninth: float
-    """What nine in ten errors stay below."""
+    p90: float
+    """The 90th percentile of the errors."""
     bias: float
     inside: float
-    """The share of the covered ones whose time lies in the range."""
+    """The share of predicted launches whose time is in the range."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.launches:4} launches, median {self.median:.1%}, 90th percentile"
+            f" {self.p90:.1%}, bias {self.bias:+.1%}, inside {self.inside:.0%}, covered"
+            f" {self.covered:.1%}"
+        )
 
 
 def errors(rows: Iterable[Compared], chosen: Callable[[Compared], bool] = lambda _: True) -> Errors:
-    """Return the errors of the launches that are *chosen*, of those above LEAST_US."""
+    """Return the errors of those of the *chosen* launches that take longer than LEAST_US."""
     some = [one for one in rows if one.us >= LEAST_US and chosen(one)]
     known = [one for one in some if one.error is not None]
     sizes = sorted(abs(one.error or 0.0) for one in known)
@@ -222,19 +229,19 @@ def errors(rows: Iterable[Compared], chosen: Callable[[Compared], bool] = lambda
         launches=len(some),
         covered=len(known) / len(some),
         median=statistics.median(sizes),
-        ninth=sizes[int(0.9 * (len(sizes) - 1))],
+        p90=sizes[int(0.9 * (len(sizes) - 1))],
         bias=statistics.median(one.error or 0.0 for one in known),
         inside=sum(one.is_inside for one in known) / len(known),
     )
 
 
 def with_events(rows: Iterable[Compared]) -> list[Compared]:
-    """Return what was profiled with the prediction of what two events would see."""
+    """Return the profiled launches with predictions of the time between two events."""
     return [replace(row, us=row.profiled_us) for row in rows if row.profiled_us is not None]
 
 
 def _problems(rows: Iterable[Compared]) -> list[list[Compared]]:
-    """Return the configurations of each problem of a kernel that have a predicted time."""
+    """Return the configurations with a predicted time of each problem of a kernel."""
     found: dict[tuple[str, str], list[Compared]] = defaultdict(list)
     for one in rows:
         if one.predicted_us is not None:
@@ -243,10 +250,10 @@ def _problems(rows: Iterable[Compared]) -> list[list[Compared]]:
 
 
 def first_choices(rows: Iterable[Compared]) -> list[tuple[float, float]]:
-    """Return what the first choice of each problem loses, and the best of the first five.
+    """Return the loss of the first choice of each problem, and of the best of the first five.
 
-    A problem is a kernel's with three configurations or more; what is lost is a share of the time
-    of its fastest configuration.
+    A problem of a kernel counts if it has three configurations or more. The loss is relative to the
+    time of its fastest configuration.
     """
     found = []
     for some in _problems(rows):
@@ -267,7 +274,7 @@ class Advised:
 
     @property
     def change(self) -> float:
-        """How much longer the advised one took, as a share: negative where it was faster."""
+        """The relative change of the time by the advice; negative if it is faster."""
         return self.advice.us / self.launch.us - 1
 
 
@@ -282,7 +289,7 @@ def advised(rows: Iterable[Compared]) -> list[Advised]:
 
 
 def units(gpu: str) -> list[tuple[str | None, str]]:
-    """Return the busiest unit of longer launches: the lab's, and Nsight Compute's."""
+    """Return the busiest units of longer launches by the lab and by Nsight Compute."""
     found = {one.id: one for one in read(gpu) if one.us >= LEAST_US}
     return [
         (found[one.id].busiest, unit)
@@ -292,38 +299,20 @@ def units(gpu: str) -> list[tuple[str | None, str]]:
 
 
 def summary(rows: Sequence[Compared]) -> Iterator[str]:
-    """Return a line for each use and kind."""
+    """Yield a line for each use and kind."""
     uses = ("tuning", "held out", "fresh")
     for use in uses:
         for kind in (None, "memory", "dots", "matmul", "attention"):
             some = [one for one in rows if one.use == use and kind in {None, one.kind}]
             if sum(one.us >= LEAST_US for one in some) > LEAST_CONFIGURATIONS:
-                one = errors(some)
-                yield (
-                    f"{use:8} {kind or 'all':9} {one.launches:4} launches, median {one.median:.1%},"
-                    f" ninth {one.ninth:.1%}, bias {one.bias:+.1%}, inside {one.inside:.0%},"
-                    f" covered {one.covered:.1%}"
-                )
-        one = errors(row.warm for row in rows if row.use == use)
-        yield (
-            f"{use:8} warm {one.launches:4} launches, median {one.median:.1%}, ninth"
-            f" {one.ninth:.1%}, bias {one.bias:+.1%}, inside {one.inside:.0%}, covered"
-            f" {one.covered:.1%}"
-        )
-    profiled = [row.profiled for row in rows if row.profiled_us is not None]
-    for name, some in (("profiled", profiled), ("as with events", with_events(rows))):
-        one = errors(some)
-        yield (
-            f"{name}: {one.launches} launches, median {one.median:.1%}, ninth {one.ninth:.1%},"
-            f" bias {one.bias:+.1%}, inside {one.inside:.0%}, covered {one.covered:.1%}"
-        )
+                yield f"{use:8} {kind or 'all':9} {errors(some)}"
+        yield f"{use:8} warm {errors(row.warm for row in rows if row.use == use)}"
+    yield f"profiled: {errors(row.profiled for row in rows if row.profiled_us is not None)}"
+    yield f"as with events: {errors(with_events(rows))}"
     counted = [one.counted for one in rows if one.use != uses[0]]
     for dots in (False, True):
-        one = errors(counted, lambda one, dots=dots: (one.kind != "memory") == dots)
-        yield (
-            f"counted, dots {dots}: {one.launches} launches, median {one.median:.1%}, ninth"
-            f" {one.ninth:.1%}, inside {one.inside:.0%}, covered {one.covered:.1%}"
-        )
+        found = errors(counted, lambda one, dots=dots: (one.kind != "memory") == dots)
+        yield f"counted, dots {dots}: {found}"
     choices = first_choices(rows)
     first, five = zip(*choices, strict=True)
     yield (

@@ -1,7 +1,7 @@
-"""Compares what the lab counts of recorded launches with what Nsight Compute counted of them.
+"""Compares the lab's counts for recorded launches with Nsight Compute's.
 
-`python reports/compare_work.py` prints how many launches are within 1 and 5 %, by what is counted,
-and each that is not.
+`python reports/compare_work.py` prints how many launches agree within 1% and 5% in each quantity,
+and each launch that does not.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from occupancy_lab.work.memory import Memory
 
 LEAST_WRITTEN = 5_000_000
-"""Bytes, below which most that is counted was in the L2 cache before the launch: some 2 MB."""
+"""If fewer bytes are written, most of them were in the L2 cache before the launch: some 2 MB."""
 CAUSES = {
     ("dram_read_bytes", "_attn_bwd"): "a few of its frames, taken to stay in the cache, do not",
     (
@@ -48,7 +48,7 @@ CAUSES = {
     ("dram_written_bytes", "triton_poi_fused_add_2"): "all stays in the cache, which has 2.5 MB of"
     " others at the start",
 }
-"""Why bytes of device memory are further off than a twentieth, or written than a tenth."""
+"""Why bytes of device memory differ by more than 5%, or written bytes by more than 10%."""
 WARP_GROUP = 4
 """Warps that execute one HGMMA together (PTX ISA, wgmma)."""
 PRODUCT = re.compile(r"(?:HG|IG|QG)MMA\.(\d+)x(\d+)x(\d+)")
@@ -56,7 +56,7 @@ PRODUCT = re.compile(r"(?:HG|IG|QG)MMA\.(\d+)x(\d+)x(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A number of a launch, as the lab counts it and as it was counted."""
+    """A number of a launch, as the lab counts it and as Nsight Compute counted it."""
 
     quantity: str
     launch: RecordedLaunch
@@ -67,33 +67,33 @@ class Compared:
 
     @property
     def error(self) -> float | None:
-        """How far off it is, as a share of what was counted; None where ours is no number."""
+        """The lab's error relative to the counted number, or None if the lab has no number."""
         ours = self.ours.exact
         if ours is None:
             return None
         return abs(ours - self.counted) / self.counted if self.counted else float(ours != 0)
 
     def within(self, share: float) -> bool:
-        """Tell whether ours is a number that is no further off than *share*."""
+        """Tell whether the error is known and at most *share*."""
         return self.error is not None and self.error <= share
 
 
 @functools.cache
 def resources_of(launch: RecordedLaunch) -> Resources:
-    """Return what a program of it takes."""
+    """Return the resources that a program of the launch takes."""
     found = read_cubin(launch.cubin, launch.texts.name)
     names = ("n_regs", "num_warps", "shared", "num_ctas")
     return Resources(**found | {name: int(launch.row[name]) for name in names})
 
 
 def resident(launch: RecordedLaunch) -> int | None:
-    """Return how many of its programs the GPU holds at once."""
+    """Return how many of its programs fit on the GPU at once."""
     return calculate(resources_of(launch), find_gpu(launch.gpu)).resident_programs
 
 
 @functools.cache
 def counts_of(launch: RecordedLaunch) -> Counts:
-    """Return what the lab counts of a launch."""
+    """Return the lab's counts for a launch."""
     return count(
         read_ttir(launch.ttir),
         launch.arguments,
@@ -105,7 +105,7 @@ def counts_of(launch: RecordedLaunch) -> Counts:
 
 @functools.cache
 def executed_of(launch: RecordedLaunch) -> Executed | None:
-    """Return what the lab counts of the machine code of a launch, None where it cannot."""
+    """Return the lab's counts for the machine code of a launch, or None if it has none."""
     try:
         return execute(
             *(launch.texts, launch.arguments, launch.grid),
@@ -117,7 +117,7 @@ def executed_of(launch: RecordedLaunch) -> Executed | None:
 
 
 def memory_of(launch: RecordedLaunch) -> Memory:
-    """Return the bytes that the lab counts of a launch, by where they are served."""
+    """Return the bytes that the lab counts for a launch, by where they are served."""
     counts, executed = counts_of(launch), executed_of(launch)
     local = local_memory(
         executed, resources_of(launch), counts.programs, resident(launch), lanes=32
@@ -132,7 +132,7 @@ def _sectors(accesses: Iterable[Access], operation: str) -> Amount:
 def tensor_flops(launch: RecordedLaunch) -> int | None:
     """Return the FLOPs of the tensor instructions that a sampled launch executed.
 
-    None where it was not sampled, and where it executed others than of warp groups.
+    None if it was not sampled or executed other tensor instructions than those of warp groups.
     """
     flops = 0
     for one in launch.instructions:
@@ -145,7 +145,7 @@ def tensor_flops(launch: RecordedLaunch) -> int | None:
 
 
 def compared(launch: RecordedLaunch) -> Iterator[Compared]:
-    """Yield what was counted of a launch beside what the lab counts."""
+    """Yield the lab's number and the counted number of each quantity of a launch."""
     yield from _compared_code(launch)
     counts, gpu = counts_of(launch), find_gpu(launch.gpu)
     unknown = bool(counts.unknowns or counts.not_counted)
@@ -188,26 +188,26 @@ def _compared_code(launch: RecordedLaunch) -> Iterator[Compared]:
 
 @functools.cache
 def comparisons(gpu: str = "h100", every: int = 1) -> tuple[Compared, ...]:
-    """Return the comparisons of a recording, of every so many of its counted launches."""
+    """Return the comparisons of a recording, for one of *every* counted launches."""
     launches = [one for one in recorded_launches(gpu) if one.is_counted or one.instructions]
     return tuple(found for one in launches[::every] for found in compared(one))
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """How near the lab comes to what was counted."""
+    """The accuracy of the lab's counts."""
 
     known: int
-    """Launches that no unknown value steers."""
+    """Launches in which no unknown value steers the work."""
     within_1: float
-    """The share of them that are within 1 %."""
+    """The share of known launches whose error is within 1%."""
     within_5: float
     unknown: int
     """The other launches."""
 
 
 def reached(quantity: str, gpu: str = "h100", every: int = 1) -> Reached:
-    """Return how near the lab comes to a quantity of every so many of the counted launches."""
+    """Return the accuracy of a quantity over one of *every* counted launches."""
     some = [one for one in comparisons(gpu, every) if one.quantity == quantity]
     known = [one for one in some if not one.unknown]
     shares = (
@@ -218,7 +218,7 @@ def reached(quantity: str, gpu: str = "h100", every: int = 1) -> Reached:
 
 
 def main() -> None:
-    """Print the table, and each launch that is further off than 1 %."""
+    """Print the table, and each launch whose error exceeds 1%."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpu", default="h100")
     gpu = parser.parse_args().gpu

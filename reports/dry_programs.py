@@ -1,14 +1,14 @@
-"""Runs public programs dry, and says of each what it launches and whether it came to its end.
+"""Runs public programs dry, and reports what each launches and whether it reached its end.
 
-`python reports/dry_programs.py --output FOLDER` runs each of PROGRAMS, and each file that is named,
-without a GPU for each GPU of GPUS, and writes dry-programs.csv there: launches, kernels, what is
-missing, what was assumed, and why a program went no further. The first configuration of each launch
-line is compiled for the first GPU. `--program NAME` is such a program itself.
+`python reports/dry_programs.py --output FOLDER` runs each of PROGRAMS, and each file named as an
+argument, without a GPU for each GPU of GPUS. It writes dry-programs.csv with the launches, the
+kernels, what is missing, what was assumed, and why a program stopped. The first configuration of
+each launch line is compiled for the first GPU. `--program NAME` runs one of these programs itself.
 
-Of a program that calls a group of reports/foreign_kernels.py, whose launches on an H200 are in
-reports/data/launches-h200.csv, those are counted that it makes dry for an H200 too (`seen`: with
-the same kernel, constexprs, grid and warps), and of them those with the registers and shared memory
-that were recorded (`same`): to be run with the versions that they were recorded with.
+For a program that calls a group of reports/foreign_kernels.py, the launches on an H200 are recorded
+in reports/data/launches-h200.csv. The column `seen` counts those that the program makes dry for an
+H200 too, with the same kernel, constexprs, grid and warps, and `same` those of them with the
+recorded registers and shared memory. Run it with the versions of the recording.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import foreign_kernels
 import torch
+from record_files import read_table
 
 from occupancy_lab.compiling import triton_version
 from occupancy_lab.compiling.script import Changed, Script
@@ -62,10 +63,7 @@ LAYERS = (
 """Layers of flash-linear-attention."""
 
 
-def random(*shape: int, dtype: Any = None, grad: bool = False) -> Any:
-    """Return a random tensor on the GPU, of bfloat16 unless another dtype is asked for."""
-    made = torch.randn(shape, device="cuda", dtype=dtype or torch.bfloat16)
-    return made.requires_grad_(grad)
+random = partial(foreign_kernels.random, dtype=torch.bfloat16)
 
 
 def train(model: Any, *, scaled: bool = True) -> None:
@@ -116,7 +114,7 @@ def linear_attention(name: str) -> None:
 
 
 def paged_attention() -> None:
-    """Attend to a paged cache and over sequences of various lengths, by conch."""
+    """Call conch's attention to a paged cache and over sequences of various lengths."""
     from conch.ops.activation.silu_and_mul import silu_and_mul
     from conch.ops.attention.paged_attention import paged_attention as attend
     from conch.ops.normalization.rms_norm import fused_add_rms_norm, rms_norm
@@ -135,7 +133,7 @@ def paged_attention() -> None:
 
 
 def low_precision() -> None:
-    """Quantize and multiply by torchao's custom_ops and triton_ops."""
+    """Quantize and multiply with torchao's custom_ops and triton_ops."""
     from torchao.kernel import blockwise_quantization as blocks
     from torchao.prototype.blockwise_fp8_training import kernels
     from torchao.prototype.mx_formats.kernels import triton_to_mxfp8_dim1
@@ -148,14 +146,14 @@ def low_precision() -> None:
     left, left_scale = kernels.triton_fp8_blockwise_act_quant_lhs(x)
     right, right_scale = kernels.triton_fp8_blockwise_weight_quant_transposed_rhs(w)
     kernels.triton_fp8_gemm_1x128_128x128(left, right, left_scale, right_scale)
-    with suppress(AssertionError):  # it is for Blackwell alone
+    with suppress(AssertionError):  # it is only for Blackwell
         triton_to_mxfp8_dim1(x)
     whole = torch.randint(-128, 127, (256, 512), device="cuda", dtype=torch.int8)
     scaled_int8_mm(whole, whole.T, random(256), random(256))
 
 
 def packed_linear() -> None:
-    """Multiply by a packed matrix of 4 bits, by gemlite."""
+    """Multiply with a matrix packed to 4 bits, with gemlite."""
     from gemlite import DType, GemLiteLinear
 
     layer = GemLiteLinear(
@@ -213,7 +211,7 @@ def memory_efficient() -> None:
 
 
 def fifty_operators() -> None:
-    """Call operators of torch that FlagGems has kernels for."""
+    """Call the operators of torch that FlagGems has kernels for."""
     import flag_gems
 
     with flag_gems.use_gems():
@@ -264,7 +262,7 @@ def _operators() -> Iterator[tuple[str, Callable[[], Any]]]:
 
 
 def own_operations() -> None:
-    """Call kernels inside a custom_op and a triton_op, as torch's tutorials write them."""
+    """Call kernels in a custom_op and a triton_op, as torch's tutorials write them."""
     import triton
 
     add = foreign_kernels.tutorial("01").add_kernel
@@ -309,7 +307,7 @@ PROGRAMS: dict[str, Callable[[], None]] = {
     "torch.compile: Llama": partial(transformer, "Llama", liger=False, compiled=True),
     **{f"fla.layers: {name}": partial(linear_attention, name) for name in LAYERS},
 }
-"""Programs by what the table calls them."""
+"""The programs by their names in the table."""
 KINDS = {
     "tutorials/": "Triton's tutorials",
     "gluon/": "Gluon's tutorials",
@@ -329,16 +327,16 @@ KINDS = {
     "xformers: ": "xformers, without its attention",
     "a custom_op": "a custom_op and a triton_op, under torch.compile too",
 }
-"""What the table of docs/trace.md calls programs, by the beginning of their names."""
+"""The names of programs in the table of docs/trace.md, by the beginning of their own names."""
 
 
 def words_of(name: str) -> list[str]:
-    """Return the file that is run for the program *name*, and its arguments."""
+    """Return the file of the program *name* and its arguments."""
     return name.split() if ".py" in name else [__file__, "--program", name]
 
 
 def row_of(name: str, gpu: str) -> dict[str, Any]:
-    """Run a program dry and return its row of the table."""
+    """Run a program dry and return its row."""
     file, *arguments = words_of(name)
     row: dict[str, Any] = {"program": name, "gpu": gpu, **VERSIONS}
     began = time.monotonic()
@@ -360,7 +358,7 @@ def row_of(name: str, gpu: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def printed_to(file: Any) -> Iterator[None]:
-    """Have what this process prints as an error in *file*."""
+    """Write the standard error of this process to *file*."""
     saved = os.dup(2)
     os.dup2(file.fileno(), 2)
     try:
@@ -371,7 +369,7 @@ def printed_to(file: Any) -> Iterator[None]:
 
 
 def counts_of(script: Script) -> dict[str, Any]:
-    """Return the columns that tell what a program launched, and how it ended."""
+    """Return the columns that describe what a program launched, and how it ended."""
     lines, ran = {one.call: one.times for one in script.launches}, script.ran
     return {
         "status": ran.status or int(bool(ran.missing)),
@@ -386,7 +384,7 @@ def counts_of(script: Script) -> dict[str, Any]:
 
 
 def compiles_of(script: Script) -> dict[str, Any]:
-    """Return how many kernels compile in the first of their configurations, and why others not."""
+    """Count the kernels whose first configuration compiles; give the reasons of the others."""
     first: dict[str, int] = {}
     for index, one in enumerate(script.launches):
         first.setdefault(one.bound.kernel, index)
@@ -401,14 +399,13 @@ def compiles_of(script: Script) -> dict[str, Any]:
 
 
 def recorded(name: str) -> list[dict[str, str]]:
-    """Return the launches of a group that the H200 made."""
-    with LAUNCHES.open(encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["group"] == name]
+    """Return the recorded launches of a group on the H200."""
+    rows = [row for row in read_table(LAUNCHES) if row["group"] == name]
     return [row for row in rows if row["launched_by"] != "nobody"]
 
 
 def agreement_of(script: Script, rows: list[dict[str, str]]) -> dict[str, Any]:
-    """Return how many of the recorded launches *script* makes, and with how many registers."""
+    """Compare the dry launches of *script* with the recorded ones; return the counts."""
     found: dict[tuple[str, ...], list[int]] = collections.defaultdict(list)
     for index, one in enumerate(script.launches):
         found[_identity(one)].append(index)
@@ -448,7 +445,7 @@ def _identity(one: ScriptLaunch) -> tuple[str, ...]:
 
 
 def table(rows: list[dict[str, str]]) -> str:
-    """Return the table of docs/trace.md: a line for each kind of program, of all GPUs."""
+    """Return the table of docs/trace.md, with a line for each kind of program over all GPUs."""
     kinds: dict[str, list[dict[str, str]]] = collections.defaultdict(list)
     for row in rows:
         kinds[next((KINDS[part] for part in KINDS if row["program"].startswith(part)), "")].append(
@@ -489,8 +486,7 @@ def main() -> None:
         PROGRAMS.get(asked.program, partial(group, asked.program))()
         return
     if asked.table is not None:
-        with asked.table.open(encoding="utf-8") as file:
-            print(table(list(csv.DictReader(file))), end="")
+        print(table(read_table(asked.table)), end="")
         return
     names = [*PROGRAMS, *foreign_kernels.GROUPS] if asked.only or not asked.files else []
     names = [name for name in names if any(part in name for part in asked.only.split(","))]

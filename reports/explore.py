@@ -1,10 +1,10 @@
-"""Makes explore.html and the kernels that it knows; no GPU is needed.
+"""Makes explore.html and the data of its kernels, without a GPU.
 
 `python reports/explore.py --compile` compiles and counts every configuration and writes
-reports/data/explored.csv: what was read of each binary, and the predicted times. Do it again when
-the model or what it rests on changes.
+reports/data/explored.csv with the resources of each binary and the predicted times. Do it again
+when the model or its data change.
 `python reports/explore.py` looks up the recorded times of these rows, writes
-occupancy_lab/exploring/kernels.json, and has the page made.
+occupancy_lab/exploring/kernels.json, and makes the page.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ ROWS, COLS = 4096, (256, 781, 1024, 2048, 4096, 8192, 12672, 32768)
 DTYPES = ("float32", "bfloat16")
 NUM_WARPS, NUM_STAGES = (1, 2, 4, 8, 16, 32), (1, 2, 3, 4)
 MOST_ELEMENTS = 64
-"""Elements of a row per thread, above which every configuration spills."""
+"""The most elements of a row per thread: above it every configuration spills."""
 NAMED = ("gpu", "kernel", "dtype")
 KNOBS = ("cols", "BLOCK_SIZE", "num_warps", "num_stages")
 READ = (
@@ -57,14 +57,14 @@ READ = (
     *("allocated_vgprs", "n_spills"),
 )
 TIMES = ("predicted_us", "start_us", "round_us", "overfull_us", "bytes")
-"""The predicted time of the launch, that before its first rows, that of a row while all programs
-run, and what one program too many adds; and the bytes moved."""
+"""The predicted time of the launch, the time before its first rows, the time of a row while all
+programs run, the additional time of one program too many, and the bytes moved."""
 RECORDED = ("measured_us", "measured_programs")
-"""The time that was recorded, and of how many programs."""
+"""The recorded time, and the number of programs that it was recorded with."""
 
 
 def compile_rows() -> None:
-    """Compile and count every configuration for every GPU and write a row each that is launched."""
+    """Compile and count every configuration for every GPU; write a row for each possible launch."""
     rows: list[dict[str, Any]] = []
     for gpu in GPUS:
         rows += _compiled(find_gpu(gpu))
@@ -114,7 +114,7 @@ def _compiled(gpu: Gpu) -> Iterator[dict[str, Any]]:
 
 
 def _times(record: Record, overfull: Counted | None) -> dict[str, float | None]:
-    """Return what TIMES has beside the columns of a row; *overfull* has one program too many."""
+    """Return the columns of TIMES for a record; *overfull* has one program too many."""
     found: dict[str, float | None] = {"bytes": record.launch.work.known_bytes}
     prediction = record.prediction
     if prediction is None:
@@ -122,7 +122,7 @@ def _times(record: Record, overfull: Counted | None) -> dict[str, float | None]:
     parts = {part.name: part.us for part in prediction.parts}
     start = parts["launch"] + parts["code"]
     found["start_us"] = start
-    # The tail is what the last round takes beyond its share of the rows.
+    # The tail is the time of the last round beyond its share of the rows.
     rounds = ROWS / (record.plan.at_once or 1)
     found["round_us"] = (prediction.us - start - parts.get("tail", 0.0)) / rounds
     longer = None if overfull is None else record.with_counts(overfull).prediction
@@ -132,7 +132,7 @@ def _times(record: Record, overfull: Counted | None) -> dict[str, float | None]:
 
 
 def kernels() -> dict[str, Any]:
-    """Return the rows as columns: names once and numbered, times in us."""
+    """Return the rows as columns: names listed once and numbered, times in us."""
     rows = [row | _recorded(row) for row in read_file(DATA, COLUMNS).rows]
     names = {name: list(dict.fromkeys(row[name] for row in rows)) for name in NAMED}
     return {
@@ -154,7 +154,7 @@ def _only(values: Any) -> str:
 
 
 def _recorded(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what was recorded of a row's launch."""
+    """Return the recorded columns of a row's launch."""
     found = recorded_as_compiled(row["gpu"], row["kernel"], row_problem(row), row_config(row))
     programs, measurement = found or (None, None)
     taken = measurement and measurement.conditions
@@ -166,7 +166,7 @@ def _recorded(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Write what the page knows of kernels, then the page."""
+    """Write the page's kernels, then the page."""
     KNOWN.write_text(json.dumps(kernels(), separators=(",", ":")) + "\n")
     explore(PAGE)
     print(f"{PAGE}: {PAGE.stat().st_size} bytes, {KNOWN.stat().st_size} of them kernels")

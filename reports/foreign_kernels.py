@@ -1,7 +1,7 @@
 """Calls of public Triton kernels, in small sizes, for record_launches.py and record_scan.py.
 
-A group is a generator of (what is called, a function that calls it). Nothing here is measured, and
-results are not checked.
+A group is a generator of pairs of a name and a function that makes the call. Nothing is measured
+here, and results are not checked.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 
 DEVICE = "cuda"
 TUTORIALS = Path("tutorials")
-"""Where the tutorials of the installed Triton's version lie: their python/tutorials."""
+"""The folder python/tutorials of the installed Triton's version."""
 
 
-NO, YES = False, True
-"""Arguments of functions that take all by position."""
+NO = False
+"""An argument of functions that take it only by position."""
 SHORT = (512,)
-"""Rows that are tried in every way."""
+"""The numbers of rows that are tried in every way."""
 
 
 def tutorial(number: str) -> Any:
-    """Import a tutorial, which runs what it shows on the way, but none of its benchmarks."""
+    """Import a tutorial, which runs its examples on import, but none of its benchmarks."""
     import triton
 
     class Unmeasured:
@@ -69,7 +69,7 @@ def tutorial(number: str) -> Any:
             raise ImportError(path)
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
-        spec.loader.exec_module(module)  # in sys.modules even where the end of it fails
+        spec.loader.exec_module(module)  # in sys.modules even if the end of it fails
     return sys.modules[name]
 
 
@@ -262,7 +262,9 @@ def persistent_tutorial() -> Trials:
         )
 
 
-def _liger(name: str) -> Callable[..., Any]:
+def liger(name: str) -> Callable[..., Any]:
+    """Return the function of Liger's autograd function *name*."""
+
     def apply(*arguments: Any) -> Any:
         from liger_kernel import ops
 
@@ -286,73 +288,92 @@ def liger_norms() -> Trials:
         for casting in ("llama", "gemma", "none") if cols in SHORT else ("llama",):
             yield (
                 f"rms_norm {cols} {dtype} {casting}",
-                both(_liger("RMSNorm"), x, w, 1e-6, 0.0, casting, NO),
+                both(liger("RMSNorm"), x, w, 1e-6, 0.0, casting, NO),
             )
-        yield f"layer_norm {cols} {dtype}", both(_liger("LayerNorm"), x, w, w, 1e-5)
+        yield f"layer_norm {cols} {dtype}", both(liger("LayerNorm"), x, w, w, 1e-5)
         yield (
             f"fused_add_rms_norm {cols} {dtype}",
-            both(_liger("FusedAddRMSNorm"), x, x, w, 1e-6, 0.0, "llama", NO),
+            both(liger("FusedAddRMSNorm"), x, x, w, 1e-6, 0.0, "llama", NO),
         )
     for groups in (4, 8):
         yield (
             f"group_norm {groups}",
             both(
-                *(_liger("GroupNorm"), _tensor(4, 32, 64), _tensor(32), _tensor(32)),
+                *(liger("GroupNorm"), _tensor(4, 32, 64), _tensor(32), _tensor(32)),
                 *(32, groups, 1e-5),
             ),
         )
     scale, cols = _tensor(1), 1024
-    yield "dyt", both(_liger("DyT"), _tensor(64, cols), scale, _tensor(cols), _tensor(cols))
-    yield "poly_norm", both(_liger("PolyNorm"), _tensor(64, cols), _tensor(3), scale, 1e-6, NO)
+    yield "dyt", both(liger("DyT"), _tensor(64, cols), scale, _tensor(cols), _tensor(cols))
+    yield "poly_norm", both(liger("PolyNorm"), _tensor(64, cols), _tensor(3), scale, 1e-6, NO)
+
+
+def liger_activations(x: Callable[[], Any], name: str) -> Trials:
+    """Activations and the softmax of Liger on *x*, forward and backward."""
+    yield f"swiglu {name}", both(liger("SiLUMul"), x, x)
+    yield f"geglu {name}", both(liger("GELUMul"), x, x)
+    yield f"relu_squared {name}", both(liger("ReLUSquared"), x)
+    yield f"softmax {name}", both(liger("Softmax"), x)
+
+
+def liger_rotary(
+    made: Callable[..., Any], heads: tuple[int, int], tokens: int, head: int, name: str
+) -> Trials:
+    """Rotary embeddings of Liger on tensors of *made*; *heads* are those of queries and keys."""
+    angle = made(1, tokens, head, grad=False)
+    q, k = (made(2, count, tokens, head) for count in heads)
+    yield f"rope {name}", both(liger("Rope"), q, k, angle, angle)
+    angles = made(3, 2, tokens, head, grad=False)
+    section = [head // 8, head // 16 * 3, head // 16 * 3]
+    yield f"qwen2vl_mrope {name}", both(liger("Qwen2VLMRope"), q, k, angles, angles, section)
 
 
 def liger_pointwise() -> Trials:
     """Activations and rotary embeddings of Liger, forward and backward."""
     for cols, dtype in itertools.product((512, 1000, 8192), (torch.bfloat16, torch.float32)):
         x = _tensor(64, cols, dtype=dtype)
-        yield f"swiglu {cols} {dtype}", both(_liger("SiLUMul"), x, x)
-        yield f"geglu {cols} {dtype}", both(_liger("GELUMul"), x, x)
-        yield f"relu_squared {cols} {dtype}", both(_liger("ReLUSquared"), x)
-        yield f"softmax {cols} {dtype}", both(_liger("Softmax"), x)
-        yield f"sparsemax {cols} {dtype}", both(_liger("Sparsemax"), x, -1)
+        yield from liger_activations(x, f"{cols} {dtype}")
+        yield f"sparsemax {cols} {dtype}", both(liger("Sparsemax"), x, -1)
     for head, heads in ((64, 4), (128, 8)):
-        angle = _tensor(1, 128, head, grad=False)
-        q, k = _tensor(2, heads, 128, head), _tensor(2, heads // 2, 128, head)
-        yield f"rope {head}", both(_liger("Rope"), q, k, angle, angle)
-        angles = _tensor(3, 2, 128, head, grad=False)
-        section = [head // 8, head // 16 * 3, head // 16 * 3]
-        yield f"qwen2vl_mrope {head}", both(_liger("Qwen2VLMRope"), q, k, angles, angles, section)
+        yield from liger_rotary(_tensor, (heads, heads // 2), 128, head, str(head))
+
+
+def liger_divergences(
+    x: Callable[[], Any], chance: Callable[[], Any], name: str, *, log_target: bool
+) -> Trials:
+    """Losses of Liger between two distributions, forward and backward."""
+    yield f"kl_div {name}", both(liger("KLDivLoss"), x, chance, "batchmean", log_target)
+    yield f"jsd {name}", both(liger("JSD"), x, chance, None, 0.5)
+    yield f"tvd {name}", both(liger("TVDLoss"), x, chance)
 
 
 def liger_losses() -> Trials:
     """Losses of Liger, forward and backward."""
     for most, dtype in itertools.product((1000, 4096, 32768), (torch.bfloat16, torch.float32)):
         x, y = _tensor(64, most, dtype=dtype), _classes(64, most)
-        yield f"cross_entropy {most} {dtype}", both(_liger("CrossEntropy"), x, y, None)
+        yield f"cross_entropy {most} {dtype}", both(liger("CrossEntropy"), x, y, None)
         yield (
             f"cross_entropy smoothed {most} {dtype}",
-            both(_liger("CrossEntropy"), x, y, None, -100, 1e-4, 0.1, "mean", 30.0),
+            both(liger("CrossEntropy"), x, y, None, -100, 1e-4, 0.1, "mean", 30.0),
         )
         chance = _tensor(64, most, dtype=dtype, grad=False)
-        yield f"kl_div {most} {dtype}", both(_liger("KLDivLoss"), x, chance, "batchmean", YES)
-        yield f"jsd {most} {dtype}", both(_liger("JSD"), x, chance, None, 0.5)
-        yield f"tvd {most} {dtype}", both(_liger("TVDLoss"), x, chance)
+        yield from liger_divergences(x, chance, f"{most} {dtype}", log_target=True)
     weight, x = _tensor(4096, 256), _tensor(64, 256)
     yield (
         "fused_linear_cross_entropy",
-        both(_liger("FusedLinearCrossEntropy"), x, weight, _classes(64, 4096)),
+        both(liger("FusedLinearCrossEntropy"), x, weight, _classes(64, 4096)),
     )
-    yield "fused_linear_jsd", both(_liger("FusedLinearJSD"), x, weight, x, weight)
+    yield "fused_linear_jsd", both(liger("FusedLinearJSD"), x, weight, x, weight)
 
 
 PER_HEAD = {
     *("beta", "log_alpha", "log_mu", "g_atk", "beta_atk", "delta", "eta"),
 }
-"""Arguments of flash-linear-attention that are one number for each token and head."""
+"""Arguments of flash-linear-attention that are one number per token and head."""
 GATED_PER_HEAD = (
     *("simple_gla", "gated_delta", "forgetting", "comba", "mesa", "log_linear", "cyfa"),
 )
-"""Operations whose gate `g` is too."""
+"""Operations whose gate `g` is such an argument too."""
 OPTIONAL = {
     "simple_gla": ("g",),
     "recurrent_gla": ("gk",),
@@ -361,7 +382,7 @@ OPTIONAL = {
     "comba": ("beta",),
     "gsa": ("g",),
 }
-"""Arguments that an operation can do without, and is given."""
+"""Optional arguments that an operation is given."""
 
 
 FLA_SIZES = (2, 256, 2)
@@ -432,28 +453,30 @@ def fla(*operations: str, heads: tuple[int, ...] = (64, 128)) -> Callable[[], Tr
 
 
 def fla_layer(name: str, shape: tuple[int, ...], count: int, *sizes: Any, **more: Any) -> None:
-    """Run a layer of flash-linear-attention, made of *sizes*, on *count* tensors of *shape*."""
+    """Run a layer of flash-linear-attention, built with *sizes*, on *count* tensors of *shape*."""
     import fla.modules
 
     layer = getattr(fla.modules, name)(*sizes, **more).to(DEVICE, torch.bfloat16)
     backward(layer(*(random(*shape, dtype=torch.bfloat16, grad=True) for _ in range(count))))
 
 
+def fla_row_layers(shape: tuple[int, int, int]) -> Trials:
+    """Layers of flash-linear-attention over the last dimension of *shape*."""
+    size, layer = shape[-1], fla_layer
+    yield f"LayerNorm {size}", partial(layer, "LayerNorm", shape, 1, size)
+    yield f"RMSNorm {size}", partial(layer, "RMSNorm", shape, 1, size)
+    yield f"FusedRMSNormGated {size}", partial(layer, "FusedRMSNormGated", shape, 2, size)
+    convolution = partial(layer, "ShortConvolution", shape, 1, size, 4, activation="silu")
+    yield f"ShortConvolution {size}", convolution
+
+
 def fla_modules() -> Trials:
     """Layers of flash-linear-attention, forward and backward."""
-    layer = fla_layer
     for size in (64, 512, 2048):
-        shape = (2, 128, size)
-        yield f"LayerNorm {size}", partial(layer, "LayerNorm", shape, 1, size)
-        yield f"RMSNorm {size}", partial(layer, "RMSNorm", shape, 1, size)
-        yield f"FusedRMSNormGated {size}", partial(layer, "FusedRMSNormGated", shape, 2, size)
-        yield (
-            f"ShortConvolution {size}",
-            partial(layer, "ShortConvolution", shape, 1, size, 4, activation="silu"),
-        )
-    yield "GroupNorm", partial(layer, "GroupNorm", (2, 128, 512), 1, 4, 512)
-    yield "RotaryEmbedding", partial(layer, "RotaryEmbedding", (2, 128, 4, 64), 2, 64)
-    yield "L2Norm", partial(layer, "L2Norm", (2, 128, 64), 1)
+        yield from fla_row_layers((2, 128, size))
+    yield "GroupNorm", partial(fla_layer, "GroupNorm", (2, 128, 512), 1, 4, 512)
+    yield "RotaryEmbedding", partial(fla_layer, "RotaryEmbedding", (2, 128, 4, 64), 2, 64)
+    yield "L2Norm", partial(fla_layer, "L2Norm", (2, 128, 64), 1)
 
 
 class Block(torch.nn.Module):
@@ -469,7 +492,7 @@ class Block(torch.nn.Module):
         self.down = torch.nn.Linear(4 * width, width)
 
     def forward(self, x: Any) -> Any:
-        """Attend and mix."""
+        """Apply the attention and the feed-forward part."""
         batch, tokens, width = x.shape
         split = self.qkv(self.norms[0](x)).view(batch, tokens, 3, self.heads, -1)
         q, k, v = split.permute(2, 0, 3, 1, 4)
@@ -500,7 +523,7 @@ class Transformer(torch.nn.Module):
 
 
 def compiled(function: Any, *arguments: Any, **options: Any) -> Callable[[], Any]:
-    """Return a call of what torch.compile makes of *function*, forward and backward."""
+    """Return a call of the *function* compiled by torch.compile, forward and backward."""
 
     def call() -> None:
         torch._dynamo.reset()  # noqa: SLF001 - as PyTorch's own tests begin
@@ -530,43 +553,46 @@ def inductor_transformer() -> Trials:
         yield f"transformer {width} {dtype}", step
 
 
+OPERATIONS: dict[str, Callable[[Any], Any]] = {
+    "softmax": lambda x: x.softmax(-1),
+    "var_mean": lambda x: torch.var_mean(x, -1),
+    "cumsum": lambda x: x.cumsum(-1),
+    "logsumexp of all": lambda x: x.logsumexp((0, 1)),
+    "argmax": lambda x: x.argmax(-1),
+    "gelu of the transpose": lambda x: torch.nn.functional.gelu(x.T.contiguous() + 1),
+    "norm of columns": lambda x: x.norm(dim=0),
+    "max_pool": lambda x: torch.nn.functional.max_pool2d(x[None, None], 3),
+    "interpolate": lambda x: torch.nn.functional.interpolate(
+        x[None, None], scale_factor=0.5, mode="bilinear"
+    ),
+    "sort": lambda x: x[:, :256].sort(-1).values,
+    "rand": lambda x: x * torch.rand_like(x),
+    "index": lambda x: x[torch.arange(63, -1, -1, device=x.device)] * 2,
+}
+
+
 def inductor_operations() -> Trials:
-    """Reductions, scans and pointwise operations under torch.compile, of chosen and any sizes."""
+    """Reductions, scans and pointwise operations under torch.compile, static and dynamic."""
     x, big = _tensor(64, 1000), _tensor(512, 4096, dtype=torch.float32)
-    functions = {
-        "softmax": lambda x: x.softmax(-1),
-        "var_mean": lambda x: torch.var_mean(x, -1),
-        "cumsum": lambda x: x.cumsum(-1),
-        "logsumexp of all": lambda x: x.logsumexp((0, 1)),
-        "argmax": lambda x: x.argmax(-1),
-        "gelu of the transpose": lambda x: torch.nn.functional.gelu(x.T.contiguous() + 1),
-        "norm of columns": lambda x: x.norm(dim=0),
-        "max_pool": lambda x: torch.nn.functional.max_pool2d(x[None, None], 3),
-        "interpolate": lambda x: torch.nn.functional.interpolate(
-            x[None, None], scale_factor=0.5, mode="bilinear"
-        ),
-        "sort": lambda x: x[:, :256].sort(-1).values,
-        "rand": lambda x: x * torch.rand_like(x),
-        "index": lambda x: x[torch.arange(63, -1, -1, device=x.device)] * 2,
-    }
-    for name, function in functions.items():
+    for name, function in OPERATIONS.items():
         yield name, compiled(function, x)
         yield f"{name}, large", compiled(function, big)
-    yield "softmax of any size", compiled(functions["softmax"], x, dynamic=True)
+    yield "softmax of any size", compiled(OPERATIONS["softmax"], x, dynamic=True)
+
+
+def attend(*shape: int) -> None:
+    """Run flex-attention under torch.compile, forward and backward, on tensors of *shape*."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    torch._dynamo.reset()  # noqa: SLF001 - as PyTorch's own tests begin
+    q, k, v = (random(*shape, dtype=torch.bfloat16, grad=True) for _ in range(3))
+    backward(torch.compile(flex_attention)(q, k, v, lambda s, *_: s * 0.5))
 
 
 def inductor_matmuls() -> Trials:
     """Triton's matmul templates and flex-attention under torch.compile."""
-
-    def attend(head: int) -> None:
-        from torch.nn.attention.flex_attention import flex_attention
-
-        torch._dynamo.reset()  # noqa: SLF001 - as PyTorch's own tests begin
-        q, k, v = (random(1, 2, 256, head, dtype=torch.bfloat16, grad=True) for _ in range(3))
-        backward(torch.compile(flex_attention)(q, k, v, lambda s, *_: s * 0.5))
-
     for head in (64, 128):
-        yield f"flex_attention {head}", partial(attend, head)
+        yield f"flex_attention {head}", partial(attend, 1, 2, 256, head)
     options = {"max_autotune": True, "max_autotune_gemm_backends": "TRITON"}
     for dtype, function in itertools.product(
         (torch.bfloat16, torch.float32),
@@ -604,7 +630,7 @@ GROUPS: dict[str, Callable[[], Any]] = {
     "fla: modules": fla_modules,
     "fla: comba": fla("chunk_comba", "chunk_mesa_net", "parallel_path_attn", heads=(64,)),
 }
-"""What is launched, most wanted first."""
+"""The groups, the most wanted first."""
 
 
 PACKAGES = {
@@ -615,11 +641,11 @@ PACKAGES = {
     "tutorial": "triton",
     "tutorials": "triton",
 }
-"""What installs the modules that kernels come from."""
+"""The packages of the modules that kernels come from."""
 
 
 def package_words(module: str) -> str:
-    """Return the package that a top-level *module* comes from, with its version."""
+    """Return the package of a top-level *module* with its version."""
     package = PACKAGES.get(module, "torch")
     with contextlib.suppress(PackageNotFoundError):
         return f"{package} {version(package)}"
@@ -628,7 +654,7 @@ def package_words(module: str) -> str:
 
 @contextlib.contextmanager
 def few_configurations(most: int) -> Iterator[None]:
-    """Have every autotuner run *most* of its configurations, spread over all, one time each."""
+    """Limit every autotuner to *most* of its configurations, spread over all, each run once."""
     from triton.runtime import Autotuner
 
     prune, bench = Autotuner.prune_configs, Autotuner.do_bench
@@ -651,9 +677,10 @@ def few_configurations(most: int) -> Iterator[None]:
 def call_all(
     group: str, before: Callable[[str], None] = lambda _: None
 ) -> Iterator[tuple[str, str]]:
-    """Call all of *group*, *before* being told each; yield it with why it failed, "" if it did not.
+    """Call all of *group*; yield each call's name and why it failed, or "" if it did not.
 
-    They come in an order drawn once, so that a group that is not finished has some of each kind.
+    *before* gets each name before its call. The order is shuffled with a fixed seed, so that a
+    group that does not finish has covered some of each kind.
     """
     trials = list(GROUPS[group]())
     shuffler.Random(0).shuffle(trials)  # noqa: S311 - nothing secret
@@ -677,9 +704,9 @@ def run_groups(
     until: float,
     ended: Callable[[], Any] = lambda: None,
 ) -> None:
-    """*run* each group that is asked for in a process and a folder of its own, until *until*.
+    """Call *run* for each chosen group in its own process and folder, until *until*.
 
-    So many run at a time as there are workers; *ended* is called after each.
+    As many groups run at a time as there are workers; *ended* is called after each.
     """
     asked = chosen.groups.split(",")
     waiting = [group for group in GROUPS if any(part in group for part in asked)]
@@ -711,8 +738,8 @@ def run_groups(
 
 
 def _run_one(run: Callable[[str, Path], None], group: str, folder: Path) -> None:
-    """Run a group in this process, which ends with it."""
-    os.setsid()  # so that what it starts ends with it
+    """Run a group in this process, which exits at its end."""
+    os.setsid()  # so that its child processes end with it
     log = os.open(folder / "log.txt", os.O_WRONLY | os.O_CREAT)
     os.dup2(log, 1)
     os.dup2(log, 2)

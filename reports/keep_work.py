@@ -1,23 +1,22 @@
-"""Makes the committed recording of public launches from what record_work.py wrote.
+"""Makes the committed recording of public launches from the output of record_work.py.
 
 `python reports/keep_work.py FOLDER... --gpu h100` merges recordings of one GPU into reports/data:
 
     work-h100.csv               a row for each launch: what it is, times, Nsight Compute's counters
     work-h100-launches.jsonl.xz its arguments, and values of small integer tensors
-    work-h100-KIND.tar.xz       the texts of each binary: ttir, ttgir, cubin, of counted ones ptx
-    work-h100-lines.csv.xz      of sampled launches each instruction: executed, stalled, sectors
+    work-h100-KIND.tar.xz       the texts of each binary: ttir, ttgir, cubin; ptx of counted ones
+    work-h100-lines.csv.xz      each instruction of sampled launches: executed, stalled, sectors
 
-Launches and texts are those of the recordings that have texts; times of the same launch are put
-together. Another GPU's files have only the texts of binaries that are not the H100's. What the
-files have already stays where the recordings have no other. Reading what was sampled takes NVIDIA's
-package `ncu-report`. recorded_work.py reads the files.
+Launches and texts come from the recordings that have texts; times of the same launch are merged.
+The files of another GPU have only the texts of binaries that the H100's lack. Rows that are already
+in the files stay unless the recordings have newer ones. Reading the samples takes NVIDIA's package
+`ncu-report`. recorded_work.py reads the files.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
-import contextlib
 import csv
 import io
 import json
@@ -28,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elftools.elf.elffile import ELFFile
+from record_files import lines_of, read_table, table_bytes
 from record_work import COLUMNS, REPORT
 from recorded_work import FIRST_GPU
 from work_capture import columns_of_times
@@ -43,7 +43,8 @@ FOLDERS = {
     "reports": b"/occupancy/reports",
     "inductor": b"/tmp/torchinductor/inductor",
 }
-"""What the folders of kernels are called in the texts; the length must stay in a binary."""
+"""The paths of the kernels' folders in the texts; a replacement in a binary must keep its
+length."""
 LEFT_OUT = ("file", "line", "source", "arguments")
 """Columns that the file of launches has in full."""
 STALLS = "smsp__pcsamp_warps_issue_stalled_"
@@ -57,11 +58,11 @@ LINE_COLUMNS = {
     "wavefronts": "memory_l1_wavefronts_shared",
     "wavefronts_ideal": "memory_l1_wavefronts_shared_ideal",
 }
-"""What is kept of each instruction, with Nsight Compute's name of it."""
+"""The kept columns of each instruction, with Nsight Compute's names."""
 
 
 def members(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the files of a tar file, and of those in it."""
+    """Yield the files of a tar file, and of the tar files in it."""
     with tarfile.open(path) as tar:
         for member in tar:
             if (file := tar.extractfile(member)) is None:
@@ -75,17 +76,8 @@ def members(path: Path) -> Iterator[tuple[str, bytes]]:
                 yield member.name, file.read()
 
 
-def lines_of(content: bytes) -> list[dict[str, Any]]:
-    """Return the whole lines of JSON."""
-    found = []
-    for line in content.decode(errors="replace").splitlines():
-        with contextlib.suppress(ValueError):
-            found.append(json.loads(line))
-    return found
-
-
 class Recordings:
-    """What several recordings have."""
+    """The contents of several recordings."""
 
     def __init__(self, folders: Iterable[Path]) -> None:
         """Read *folders*."""
@@ -147,7 +139,7 @@ def _order(launch: dict[str, Any]) -> tuple[str, ...]:
 
 
 def shortened(name: str, content: bytes) -> bytes:
-    """Return a text without the folders of one machine, and a cubin without its copy of the PTX."""
+    """Return a text without one machine's folders, and a cubin without its copy of the PTX."""
     if name.endswith(".cubin"):
         section = ELFFile(io.BytesIO(content)).get_section_by_name(".nv_debug_ptx_txt")
         if section is not None:
@@ -172,7 +164,7 @@ def archive(texts: dict[str, bytes]) -> bytes:
 
 
 def instructions(report: Path, ids: list[str]) -> Iterator[dict[str, Any]]:
-    """Yield each instruction of the launches of a report of Nsight Compute."""
+    """Yield each instruction of the launches in a report of Nsight Compute."""
     import ncu_report
 
     found = ncu_report.load_report(str(report)).range_by_idx(0)
@@ -205,28 +197,18 @@ def instructions(report: Path, ids: list[str]) -> Iterator[dict[str, Any]]:
             }
 
 
-def table(rows: Iterable[dict[str, Any]], columns: Iterable[str]) -> bytes:
-    """Return *rows* as CSV."""
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, [*columns], lineterminator="\n", extrasaction="ignore")
-    writer.writeheader()
-    writer.writerows(rows)
-    return buffer.getvalue().encode()
-
-
 def kept(output: Path, gpu: str) -> list[dict[str, Any]]:
-    """Return the rows that the files have already, nothing where there are no files."""
+    """Return the rows that the files have already, or nothing if there are no files."""
     path = output / f"work-{gpu}.csv"
     if not path.exists():
         return []
     with lzma.open(output / f"work-{gpu}-launches.jsonl.xz") as file:
         further = {one["id"]: one for one in lines_of(file.read())}
-    with path.open(encoding="utf-8") as file:
-        return [one | further[one["id"]] for one in csv.DictReader(file)]
+    return [one | further[one["id"]] for one in read_table(path)]
 
 
 def merged(old: Iterable[dict[str, Any]], new: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows of both, of a launch in both what is known anew before what was."""
+    """Return the rows of both; for a launch in both, the new values replace the old ones."""
     rows = {one["id"]: one for one in old}
     for one in new:
         known = {name: value for name, value in one.items() if value is not None and value != ""}
@@ -244,7 +226,7 @@ def keep(folders: list[Path], output: Path, gpu: str) -> None:
         if any(str(one.get(name, "")) for one in rows)
     ]
     columns = [name for name in COLUMNS if name not in LEFT_OUT]
-    (output / f"work-{gpu}.csv").write_bytes(table(rows, columns + counters))
+    (output / f"work-{gpu}.csv").write_bytes(table_bytes(columns + counters, rows))
     launches = [
         {
             "id": one["id"],
@@ -286,7 +268,7 @@ def keep_sampled(reports: Iterable[tuple[bytes, list[str]]], output: Path, path:
     if path.exists():
         with lzma.open(path, "rt", encoding="utf-8") as file:
             sampled = [one for one in csv.DictReader(file) if one["id"] not in anew] + sampled
-    lines = table(sampled, ("id", "offset", "sass", *LINE_COLUMNS, "stalls"))
+    lines = table_bytes(("id", "offset", "sass", *LINE_COLUMNS, "stalls"), sampled)
     path.write_bytes(lzma.compress(lines, preset=9))
     return {one["id"] for one in sampled}
 

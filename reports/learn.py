@@ -1,7 +1,7 @@
-"""Runs and writes learn.ipynb, the notebook for newcomers: `python reports/learn.py` remakes it.
+"""Runs learn.ipynb, the notebook for newcomers, and writes it: `python reports/learn.py`.
 
-Its text holds no numbers: they come from the cells below it. The file is the same, byte for byte,
-with the same Triton and pandas.
+Its text has no numbers: they come from the cells below it. The file is byte for byte the same with
+the same Triton and pandas.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ beside = tuning.table[[*CONFIG, "predicted_us", "bound", "recorded_us"]].dropna(
 beside.assign(off=beside["predicted_us"] / beside["recorded_us"] - 1)""",
     ),
 )
-"""What is said, in markdown, and the code below it that shows it."""
+"""The markdown of each step, and the code below it."""
 
 
 def run(source: str, names: dict[str, Any]) -> Any:

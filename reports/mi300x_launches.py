@@ -1,21 +1,20 @@
-"""Holds predicted times for an MI300X against those of a trace that AMD publishes.
+"""Compares predicted times for an MI300X with those of a trace that AMD publishes.
 
 `python reports/mi300x_launches.py FOLDER` takes a clone of AMD's TraceLens
-(github.com/AMD-AGI/TraceLens, MIT licence; 171dd74 here), in whose tests are traces of an MI300X by
-torch's profiler, and writes tracelens-mi300x.csv. Of kernels that torch.compile made the traces
-have the shapes of tensors, the grid, blocks, warps and stages, but no source. So each of
-OPERATIONS, which are what the names and shapes of such kernels say, is compiled by the torch that
-is installed, without a GPU, and predicted with the configuration of the trace: it is a row where
-that is among those that torch.compile offers. `--table` prints the rows for docs/times.md.
+(github.com/AMD-AGI/TraceLens, MIT licence; 171dd74 here), whose tests contain traces of an MI300X
+by torch's profiler, and writes tracelens-mi300x.csv. For kernels that torch.compile made, the
+traces have the shapes of tensors, the grid, blocks, warps and stages, but no source. OPERATIONS are
+reconstructed from the names and shapes of such kernels. Each is compiled by the installed torch,
+without a GPU, and predicted with the configuration of the trace; it has a row if that configuration
+is among those that torch.compile offers. `--table` prints the rows for docs/times.md.
 
-The times of both are a profiler's, those of the kernel alone.
-A launch found in the caches what the one before it had left there.
+Both times are those of the kernel alone, as a profiler reports them.
+A launch finds in the caches what the launch before it has left.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import gzip
 import json
 import statistics
@@ -24,6 +23,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from record_files import read_table, table_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,7 +39,7 @@ TRACES = {
 
 
 def rms_norm(x: Any, weight: Any) -> Any:
-    """Return rows over the root of the mean of their squares, times a weight."""
+    """Return rows divided by the root of their mean square, times a weight."""
     wide = x.float()
     return (wide * (wide.square().mean(-1, keepdim=True) + 1e-6).rsqrt()).to(x.dtype) * weight
 
@@ -189,12 +190,11 @@ def table() -> Iterator[str]:
     """Give the lines of the table of the recorded rows."""
     yield "| kernel | launches | us | predicted | off by |"
     yield "| --- | --: | --: | --: | --: |"
-    with DATA.open(encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            us, found, low, high = (float(row[name]) for name in ("us", *PREDICTED))
-            kernel = row["kernel"].removeprefix("triton_")
-            limits = f"{found:.0f} ({low:.0f} to {high:.0f})"
-            yield f"| {kernel} | {row['launches']} | {us:.0f} | {limits} | {found / us - 1:+.0%} |"
+    for row in read_table(DATA):
+        us, found, low, high = (float(row[name]) for name in ("us", *PREDICTED))
+        kernel = row["kernel"].removeprefix("triton_")
+        limits = f"{found:.0f} ({low:.0f} to {high:.0f})"
+        yield f"| {kernel} | {row['launches']} | {us:.0f} | {limits} | {found / us - 1:+.0%} |"
 
 
 def main() -> None:
@@ -211,10 +211,7 @@ def main() -> None:
         print(*table(), sep="\n")
     else:
         found = list(rows(asked.folder))
-        with asked.output.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, found[0], lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(found)
+        asked.output.write_bytes(table_bytes(found[0], found))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Sets other models of a matmul's time beside the lab's, on the tunes recorded on an H100.
+"""Compares other models of a matmul's time with the lab's, on the tunes recorded on an H100.
 
 `python reports/other_models.py` prints the table of docs/times.md. Each model predicts each
 configuration of data/tunes-h100.csv that multiplies matrices:
@@ -8,10 +8,10 @@ configuration of data/tunes-h100.csv that multiplies matrices:
   kernels/matmul_perf_model.py), which autotuners were given as `perf_model`;
 - the constants of XLA's cost model of a dot (https://github.com/openxla/xla,
   xla/service/gpu/model/gpu_dot_fusion_cost_model.cc): the longest of the tensor cores in whole
-  waves, of device memory at the bandwidth measured for so many bytes, and of the L2 cache with what
-  each pass of the loop takes.
+  waves, of device memory at the bandwidth measured for so many bytes, and of the L2 cache with the
+  time of each pass of the loop.
 
-All three are of the launch alone, without what starting it takes.
+All three predict only the launch itself, without its launch overhead.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ if TYPE_CHECKING:
 
 GPU = find_gpu("h100")
 LEAST_US = 10.0
-"""Shorter launches are left out of the errors, as what starting them takes is in no other model."""
+"""Shorter launches are left out of the errors: their launch overhead is in no other model."""
 DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "tf32"}
 
 SUBCORES = 4
 SUBCORE_FLOPS = {"float16": 512, "bfloat16": 512, "float32": 256}
-"""A cycle, as `triton.testing.get_max_tensorcore_tflops` has them of every GPU since the A100."""
+"""FLOPs per cycle, as `triton.testing.get_max_tensorcore_tflops` has them for GPUs since the
+A100."""
 
 L2_BYTES_PER_US = 6.65e6
 LOOP_US = 0.4

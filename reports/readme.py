@@ -1,13 +1,11 @@
-"""Fills the parts of README.md and of docs/ that hold what the tool says.
+"""Fills the parts of README.md and of docs/ that quote the tool's output.
 
-`python reports/readme.py` remakes them. A part lies between two comments that name it. Those of
-`COMPILED` depend on the Triton that is installed; the others are made of the files in data/ and of
-what the tests record.
+`python reports/readme.py` remakes them. A part lies between two comments that name it. The parts in
+`COMPILED` depend on the installed Triton; the others are made of the files in data/ and in tests/.
 """
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import json
 import os
@@ -23,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import compare_time
 import numpy as np
+from record_files import read_table
 
 from occupancy_lab import Config, Problem, explain, load_kernel
 from occupancy_lab.calibrating.units import Units
@@ -64,19 +63,20 @@ DRY = {
     "shared": "sm_90_shared",
     "num_warps": "sm_90_num_warps",
 }
-"""What was launched, and what its dry run has to equal."""
+"""The columns of the real launch, and those of the dry run that must be equal."""
 PROGRAMS = "sm_90_programs_per_multiprocessor"
 WIDTH = 100
-"""Columns of a line of a page."""
+"""The width of a page's lines."""
 COMMAND = ("explain", "--cols", "781")
 TUTORIAL = Config(1024, 8, 4)
-"""What `COMMAND` launches on an H100, as the tutorial does."""
+"""The configuration that `COMMAND` launches on an H100, like the tutorial."""
 WIDE, SHORT = Problem(32768, 4096), Problem(4096, 1024)
-"""What the lessons are of: a matrix so large that its bytes take the time, and short rows."""
+"""The problems of the lessons: a matrix so large that moving it takes all the time, and short
+rows."""
 
 
 def console() -> str:
-    """Return what `COMMAND` prints on 80 columns, with nothing compiled before and no GPU."""
+    """Return the output of `COMMAND` on 80 columns, with an empty cache and no GPU."""
     with tempfile.TemporaryDirectory() as store:
         environment = os.environ | {
             "COLUMNS": "80",
@@ -110,7 +110,7 @@ occupancy-lab tune examples/matmul.py:tuned_matmul --gpu h100,b200,mi300x \\
     --sizes examples/matmul_sizes.csv --output tuned.json"""
 SCRIPT = "occupancy-lab explain examples/matmul.py:main --gpu b200"
 CACHED = "sweep --cols 12672 --gpu h100,mi300x --num-warps 4,8,16,32 --num-stages 1,2 --quiet"
-"""What fills the cache that is scanned."""
+"""The command that fills the scanned cache."""
 SCAN = "occupancy-lab scan cache"
 MATRIX = "occupancy-lab explain --kernel examples/rms_norm.py --cols 2048 --gpu h100"
 
@@ -126,19 +126,19 @@ def matmul() -> str:
 
 
 def tuned() -> str:
-    """Return the choices for a matrix multiplication at each size."""
+    """Return the choices for a matrix multiplication in each size."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "examples").symlink_to(EXAMPLES)
         return _shown(TUNED, columns="100", folder=Path(folder))
 
 
 def script() -> str:
-    """Return what is said of the launches of a script."""
+    """Return the explanation of the launches of a script."""
     return _shown(SCRIPT, columns="100")
 
 
 def dry_run() -> str:
-    """Return a program with a launch line that runs dry, and what it prints."""
+    """Return a program with a launch line, and the output of its dry run."""
     done = _run([sys.executable, EXAMPLES / "dry_run.py"])
     return f"{_file('dry_run.py')}\n\n```text\n{done}\n```"
 
@@ -149,12 +149,12 @@ def rms_norm() -> str:
 
 
 def matrix() -> str:
-    """Return what explains the simplest KERNEL, as far as the table of its launch."""
+    """Return the explanation of the simplest KERNEL, up to the table of its launch."""
     return _shown(MATRIX, until="The limits")
 
 
 def scan() -> str:
-    """Return what a scan says of a cache with the configurations of a sweep."""
+    """Return the scan of a cache with the configurations of a sweep."""
     with tempfile.TemporaryDirectory() as folder:
         fresh = {
             "OCCUPANCY_LAB_CACHE_DIR": f"{folder}/store",
@@ -169,7 +169,7 @@ def _file(name: str) -> str:
 
 
 def _shown(command: str, until: str = "", columns: str = "80", folder: Path = ROOT) -> str:
-    """Return *command* and what it prints, on so many columns, as far as the line with *until*."""
+    """Return *command* and its output on *columns* columns, up to the line with *until*."""
     words = shlex.split(command.replace("\\\n", ""))[1:]
     tool = [sys.executable, "-m", "occupancy_lab", *words]
     printed = _run(tool, folder, COLUMNS=columns)
@@ -189,7 +189,7 @@ def _run(command: Sequence[str | Path], folder: Path = ROOT, **variables: str) -
 
 
 def versions() -> str:
-    """Say what another Triton makes of the kernel that `console` shows."""
+    """Compare the kernel that `console` shows with that of another Triton."""
     h100 = _launches("h100")
     (then,) = h100[_is(h100, "softmax", Problem(4096, 781), TUTORIAL)].to_dict("records")
     (now,) = explain(cols=781, gpu="h100").records
@@ -205,7 +205,7 @@ def versions() -> str:
 
 
 def lessons() -> str:
-    """Say what the times that were measured on an H200 teach."""
+    """State what the times measured on an H200 teach."""
     table = latest_launches(_launches("h200"))
     first = table.iloc[0]
     taken = (
@@ -234,11 +234,11 @@ def _fusing(table: pd.DataFrame) -> str:
 
 
 LARGE_BYTES = 16 * 2**20
-"""A matrix of which a copy moves more than launching it takes."""
+"""The size of a matrix whose copy takes longer than the launch overhead."""
 
 
 def _reached(table: pd.DataFrame) -> str:
-    """Say how near to a copy the fastest launch of each large matrix comes."""
+    """State how close the fastest launch of each large matrix comes to a copy."""
     shape = ["rows", "cols", "dtype"]
     ours = counted_rows(table[table["kernel"].isin(FORWARD)]).groupby(shape)["us"].min()
     timed = read_rows(DATA / "providers-h200.csv").pivot_table("us", shape, "provider")
@@ -297,7 +297,7 @@ def _stages(table: pd.DataFrame) -> str:
 
 
 def units() -> str:
-    """Return what the units of both GPUs do, and the rate of each dtype's fastest product."""
+    """Return the properties of both GPUs' units, and the rate of each dtype's fastest product."""
     found = [
         json.loads((DATA / f"units-{gpu}.json").read_text(encoding="utf-8"))["units"]
         for gpu in ("h100", "h200")
@@ -318,11 +318,11 @@ def units() -> str:
 
 
 def reader() -> str:
-    """Return what followed advice brought to kernels of three who never saw the lab."""
+    """Return the results of advice that three readers without knowledge of the lab followed."""
     heads = ("GPU", "kernel", "step", "predicted us", "measured us")
     lines = [f"| {' | '.join(heads)} |", "| --- | --- | --- | --: | --: |"]
     for gpu in ("h100", "h200"):
-        for row in _rows_of(DATA / f"reader-{gpu}.csv"):
+        for row in read_table(DATA / f"reader-{gpu}.csv"):
             low, high = row["predicted_low_us"], row["predicted_high_us"]
             predicted = f"{row['predicted_us']} ({low} to {high})"
             said = f"{row['kernel']} | {row['step']} | {predicted} | {row['us']}"
@@ -331,7 +331,7 @@ def reader() -> str:
 
 
 def any_kernel() -> str:
-    """Return how near the times of any kernel's launches are, by what they were used for."""
+    """Return the errors of the predicted times of any kernel's launches, by their use."""
     rows = {gpu: compare_time.read(gpu) for gpu in ("h100", "h200")}
     columns = ["launches", "median error", "90th percentile", "in the range"]
     heads = [f"{gpu.upper()}: {columns[0]} | {' | '.join(columns[1:])}" for gpu in rows]
@@ -377,7 +377,7 @@ def any_kernel() -> str:
 def _errors_row(words: str, rows: Mapping[str, Sequence[compare_time.Compared]]) -> str:
     cells = []
     for found in map(compare_time.errors, rows.values()):
-        shares = [f"{one:.0%}" for one in (found.median, found.ninth, found.inside)]
+        shares = [f"{one:.0%}" for one in (found.median, found.p90, found.inside)]
         cells += [str(found.launches), *shares[:2], shares[2] if found.inside else "-"]
     return f"| {words} | {' | '.join(cells)} |"
 
@@ -386,7 +386,7 @@ def _warm_sentence(rows: Mapping[str, Sequence[compare_time.Compared]]) -> str:
     found = []
     for gpu, some in rows.items():
         one = compare_time.errors(dataclasses.replace(row, us=row.warm_us) for row in some)
-        both = f"median error {one.median:.0%}, 90th-percentile error {one.ninth:.0%}"
+        both = f"median error {one.median:.0%}, 90th-percentile error {one.p90:.0%}"
         found.append(f"{both} on an {gpu.upper()}")
     return _paragraph(
         "A time that is predicted with an empty cache is a worse prediction of what held-out and"
@@ -413,7 +413,7 @@ def _choices_sentence(gpu: str, rows: Sequence[compare_time.Compared]) -> str:
 
 
 def checks() -> str:
-    """Say against what each number was checked, and how far the predicted times are off."""
+    """State how each number was checked, and the errors of the predicted times."""
     drawn = re.search(r"POINTS_PER_ARCHITECTURE = ([0-9_]+)", CUDA_TEST.read_text(encoding="utf-8"))
     points = int(drawn[1]) * len(CUDA) if drawn else 0
     return "\n".join(
@@ -447,7 +447,7 @@ def checks() -> str:
 
 
 def _launches_checked() -> str:
-    rows = _rows_of(DATA / "launches-h200.csv")
+    rows = read_table(DATA / "launches-h200.csv")
     alike = [row for row in rows if all(row[real] == row[dry] for real, dry in DRY.items())]
     fitting = [row for row in alike if row["driver_programs_per_multiprocessor"] != "0"]
     equal = [row for row in fitting if row[PROGRAMS] == row[f"driver_{PROGRAMS[6:]}"]]
@@ -522,9 +522,9 @@ COMPILED: Mapping[str, Callable[[], str]] = {
     "matrix": matrix,
     "scan": scan,
 }
-"""The parts that another Triton makes otherwise."""
+"""The parts that depend on the installed Triton."""
 SHOWN_WITH = "3.7.1"
-"""The Triton of the parts that are `COMPILED`."""
+"""The Triton version of the parts in `COMPILED`."""
 PARTS: Mapping[str, Callable[[], str]] = {
     **COMPILED,
     "rms_norm": rms_norm,
@@ -534,7 +534,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "any_kernel": any_kernel,
     "reader": reader,
 }
-"""Every part by the name in its comments."""
+"""Every part by its name in the comments."""
 PAGES: Mapping[Path, tuple[str, ...]] = {
     ROOT / "README.md": ("console",),
     DOCS / "kernels.md": (
@@ -556,7 +556,7 @@ PAGES: Mapping[Path, tuple[str, ...]] = {
 
 
 def fill(text: str, name: str) -> str:
-    """Return *text* with its part *name* made anew; ValueError where *text* lacks the comments."""
+    """Return *text* with its part *name* renewed; raise ValueError if *text* has no such part."""
     start, end = f"<!-- {name}: python reports/readme.py -->\n", f"\n<!-- end of {name} -->"
     before, found, rest = text.partition(start)
     _, closed, after = rest.partition(end)
@@ -568,7 +568,7 @@ def fill(text: str, name: str) -> str:
 
 @cache
 def _launches(gpu: str) -> pd.DataFrame:
-    """Return what was measured on *gpu*, the rows of the latest recording first."""
+    """Return the launches measured on *gpu*, the latest recording first."""
     table = recorded_table()
     return table[(table["gpu"] == gpu) & (table["measured"] == "measured")]
 
@@ -602,14 +602,9 @@ def _provider(name: str, problem: Problem) -> float:
 
 
 def _kernels_of(path: Path) -> str:
-    """Return how many kernels a file of compiled kernels has, and which Triton compiled them."""
-    rows = _rows_of(path)
+    """Return the number of kernels in a file of compiled kernels, and the Triton versions."""
+    rows = read_table(path)
     return f"{len(rows)} kernels of Triton {listed(sorted({row['triton'] for row in rows}))}"
-
-
-def _rows_of(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def _size(problem: Problem) -> str:

@@ -1,12 +1,12 @@
-"""Does by hand what `occupancy-lab trace` says brings most to kernels of a library, and times both.
+"""Applies the changes that `occupancy-lab trace` names to library kernels, and times them.
 
 `python reports/record_actions.py --output FOLDER --gpu h100` runs programs of record_steps.py under
-`occupancy-lab trace` on the NVIDIA GPU at hand. Of each kernel in PLACES, which are Liger's, it
+`occupancy-lab trace` on the NVIDIA GPU at hand. For each kernel in PLACES, all of them Liger's, it
 makes the change that the trace names in the function that launches the kernel, and runs the program
-again. It writes actions-<gpu>.csv: what the trace said that the launch would take, and what the
-launch took before and after. `--predict h100,h200` runs the programs dry again, without a GPU, and
-renews what the tables in data/ say was predicted of the changes that were made; `--table` prints
-the table of docs/trace.md.
+again. It writes actions-<gpu>.csv with the time that the trace predicted for the change, and the
+measured times before and after it. `--predict h100,h200` runs the programs dry again, without a
+GPU, and renews the predictions for these changes in the tables in data/; `--table` prints the
+table of docs/trace.md.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ PLACES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("fused_linear_cross_entropy", "fused_linear_cross_entropy_forward"),
     ),
 }
-"""By kernel the modules of liger_kernel.ops and their functions that launch it."""
+"""The modules of liger_kernel.ops and the functions in them that launch each kernel."""
 CHANGES = (
     (r"grid (?P<now>\d+)", r"(\.multi_processor_count)\b", r"\1 * {now} // {before}"),
     (r"num_warps (?P<now>\d+)", r"(?<=\bnum_warps=)[^,\n]+(?=,\n)", "{now}"),
     (r"BLOCK_SIZE (?P<now>\d+)", r"(?<=\bBLOCK_SIZE=)[^,\n]+(?=,\n)", "{now}"),
 )
-"""What an action says, what that is in the function's source, and what is put there."""
+"""The name of an action, the matching part of the function's source, and its replacement."""
 COLUMNS = (
     *("program", "kernel", "action", "launches", "predicted_us", "said_us", "said_low_us"),
     *("said_high_us", "before_us", "after_us"),
@@ -65,7 +65,7 @@ def change_source(kernel: str, action: str) -> None:
 
 
 def trace(folder: Path, program: str, kernel: str = "", action: str = "") -> dict[str, Any]:
-    """Return what a trace of a program says of each kernel, with *action* done by hand if given."""
+    """Return the trace's row of each kernel of a program, after *action* on *kernel* if given."""
     path = folder / f"{program}-{kernel or 'before'}.json"
     own = [sys.executable, __file__, "--program", program, "--kernel", kernel, "--action", action]
     actions = ["--actions", "0" if action else "300"]
@@ -104,12 +104,12 @@ def rows_of(folder: Path, program: str) -> Iterator[dict[str, Any]]:
 
 
 def bare(tried: Mapping[str, Any]) -> str:
-    """Return what a trace names for a kernel, without its condition."""
+    """Return the change that a trace names for a kernel, without its condition."""
     return (tried.get("change") or "").partition(" (if ")[0]
 
 
 def said(tried: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns of what a trace names for a kernel."""
+    """Return the columns of the change that a trace names for a kernel."""
     low, high = re.findall(r"\(([\d.]+) to ([\d.]+)\)", tried["times"])[0]
     return {
         "action": bare(tried),
@@ -121,7 +121,7 @@ def said(tried: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def predict_again(folder: Path, gpu: str) -> None:
-    """Renew what the recorded rows of *gpu* say was predicted, where a dry run names the same."""
+    """Predict the recorded changes of *gpu* again if a dry run names the same ones."""
     path = record_tunes.DATA / f"actions-{gpu}.csv"
     rows = record_tunes.rows_of(path)
     for program in dict.fromkeys(row["program"] for row in rows):
@@ -136,9 +136,9 @@ def predict_again(folder: Path, gpu: str) -> None:
 
 
 def numbers(action: str) -> list[str]:
-    """Return the numbers that an action has, in whatever order it names them.
+    """Return the sorted numbers of an action, so that their order in the text does not matter.
 
-    Those of a grid are left out where there are others, from which it follows.
+    Numbers of the grid are left out if there are others, since the grid follows from those.
     """
     others = re.sub(r"grid [\d x]+ instead of [\d x]+", "", action)
     return sorted(re.findall(r"\d+", others) or re.findall(r"\d+", action))
@@ -168,7 +168,7 @@ def table(folder: Path, gpus: Sequence[str]) -> str:
 
 
 def main() -> None:
-    """Run each program, and again with each change, and write the table."""
+    """Run each program, then again with each change, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path)
     parser.add_argument("--gpu", default="h100")

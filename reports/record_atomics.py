@@ -1,8 +1,8 @@
-"""Records how long atomic additions take, by how many addresses they share and how far apart.
+"""Records the times of atomic additions, by the number of addresses they share and their distance.
 
 `python reports/record_atomics.py --output data/atomics-h100.csv` launches ADDITIONS on the NVIDIA
 GPU at hand, with an empty L2 cache before each launch, and writes a row for each. `--predict h100`
-predicts the launches of that GPU's file anew, without a GPU, and renews its column predicted_us;
+predicts the launches in that GPU's file again, without a GPU, and renews its column predicted_us;
 that needs the Triton that launched them, 3.6.
 """
 
@@ -30,7 +30,7 @@ BLOCK, ROOM = 1024, 1 << 26
 
 @triton.jit
 def add_each(x, out, n, ADDRESSES: tl.constexpr, STRIDE: tl.constexpr, BLOCK: tl.constexpr):
-    """Add each element to one of ADDRESSES elements, which are STRIDE apart, in turns."""
+    """Add each element to one of ADDRESSES elements, which are STRIDE apart, in rotation."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     values = tl.load(x + at, mask=at < n)
     tl.atomic_add(out + (at % ADDRESSES) * STRIDE, values, mask=at < n)
@@ -38,7 +38,7 @@ def add_each(x, out, n, ADDRESSES: tl.constexpr, STRIDE: tl.constexpr, BLOCK: tl
 
 @triton.jit
 def add_sums(x, out, n, ADDRESSES: tl.constexpr, STRIDE: tl.constexpr, BLOCK: tl.constexpr):
-    """Add the sum of each block to one of ADDRESSES elements, which are STRIDE apart, in turns."""
+    """Add each block's sum to one of ADDRESSES elements, which are STRIDE apart, in rotation."""
     block = tl.program_id(0)
     at = block * BLOCK + tl.arange(0, BLOCK)
     total = tl.sum(tl.load(x + at, mask=at < n, other=0), axis=0)
@@ -49,7 +49,7 @@ ADDITIONS = {one.__name__: one for one in (add_each, add_sums)}
 
 
 def launches() -> Iterator[dict[str, Any]]:
-    """Yield what is launched: a row without times."""
+    """Yield the launches as rows without times."""
     addresses = (1, 2, 8, 32, 64, 1024, 1 << 16, 1 << 20)
     each = ("add_each", (1 << 20, 1 << 23), addresses, (1, 8, 32))
     sums = ("add_sums", (1 << 22, 1 << 26), (1, 16, 256, 4096), (1,))
@@ -60,7 +60,7 @@ def launches() -> Iterator[dict[str, Any]]:
 
 
 def measure(row: Mapping[str, Any]) -> float:
-    """Return how long a launch takes on the GPU at hand, us."""
+    """Return the time of a launch on the GPU at hand in us."""
     import torch
 
     kind = getattr(torch, row["dtype"])

@@ -1,13 +1,12 @@
-"""Records what the driver of the NVIDIA GPU at hand says of a grid of compiled kernels.
+"""Records what the driver of the NVIDIA GPU at hand reports about a grid of compiled kernels.
 
-`python reports/record_driver.py` writes reports/data/driver-<gpu>.csv: registers, local memory and
-programs per SM as the driver gives them, and for some configurations whether a cooperative launch
-is accepted at the predicted number of programs and at one more.
+`python reports/record_driver.py` writes reports/data/driver-<gpu>.csv: the registers, local memory
+and programs per SM by the driver, and for some configurations whether a cooperative launch is
+accepted with the predicted number of programs and with one more.
 """
 
 from __future__ import annotations
 
-import csv
 import datetime as dt
 import functools
 import itertools
@@ -17,6 +16,8 @@ from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from record_files import table_bytes
 
 from occupancy_lab.compiled_records import compile_matrix
 from occupancy_lab.compiling.compiler import Compiler
@@ -37,9 +38,9 @@ DATA = Path(__file__).with_name("data")
 COLS = (100, 256, 781, 1024, 2000, 4096, 8192, 12672, 16384, 32768)
 DTYPES = ("float32", "float16", "bfloat16")
 ELEMENTS_A_THREAD = 64
-"""Above this ptxas takes many seconds a kernel."""
+"""Above it ptxas takes many seconds per kernel."""
 PROCESSES = 16
-"""The most that compile at the same time: each holds matrices of its own in the GPU's memory."""
+"""The most processes that compile at the same time: each has its own matrices on the GPU."""
 
 
 @functools.cache
@@ -50,12 +51,12 @@ def here() -> PresentGpu:
 
 @functools.cache
 def compiler() -> Compiler:
-    """Return what compiles for the GPU at hand by its own driver."""
+    """Return a compiler that uses the driver of the GPU at hand."""
     return Compiler(None, here={here().gpu.target})
 
 
 def launches() -> Iterator[tuple[str, Problem, Config]]:
-    """Return the kernel's name, the problem and the configuration of every point of the grid."""
+    """Yield the kernel's name, the problem and the configuration of every point of the grid."""
     kernels = {"softmax": (1, 2, 3, 4), "softmax_row": (1,)}
     for (name, stages), dtype, cols in itertools.product(kernels.items(), DTYPES, COLS):
         block_size = 1 << (cols - 1).bit_length()
@@ -66,7 +67,7 @@ def launches() -> Iterator[tuple[str, Problem, Config]]:
 
 
 def row(launch: tuple[str, Problem, Config]) -> dict[str, object] | None:
-    """Return what was read and predicted of *launch*, and what the driver says; None if too big."""
+    """Return the row of *launch*, or None if a program does not fit on the GPU."""
     name, problem, config = launch
     try:
         record = compile_matrix(chosen_kernel(name), problem, config, here().gpu, compiler())
@@ -76,7 +77,7 @@ def row(launch: tuple[str, Problem, Config]) -> dict[str, object] | None:
 
 
 def described(record: Record, present: PresentGpu) -> dict[str, object]:
-    """Return a record's row: what was read and predicted, and what the driver says."""
+    """Return the row of a record: its resources, the prediction and the driver's numbers."""
     said = ask_driver(matrix_of(record).kernel, record.problem, record.config, present.gpu.target)
     held = record.calculation.resident_programs
     launch = (matrix_of(record).kernel, record.problem, record.config)
@@ -107,16 +108,13 @@ def described(record: Record, present: PresentGpu) -> dict[str, object]:
 
 
 def main() -> None:
-    """Write the file and say how many rows it has."""
-    # A spawned process has a CUDA context of its own; a forked one could not use its parent's.
+    """Write the file and print its number of rows."""
+    # A spawned process has its own CUDA context; a forked one could not use its parent's.
     with ProcessPoolExecutor(min(os.cpu_count() or 1, PROCESSES), get_context("spawn")) as pool:
         rows = [found for found in pool.map(row, launches()) if found is not None]
     DATA.mkdir(exist_ok=True)
     path = DATA / f"driver-{here().gpu.key}.csv"
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    path.write_bytes(table_bytes(rows[0], rows))
     print(f"{len(rows)} rows in {path}")
 
 

@@ -1,12 +1,13 @@
-"""Records real launches of kernels that nobody here wrote, and the same launches dry.
+"""Records real launches of public kernels, and compiles the same launches dry.
 
-`python reports/record_launches.py --output FOLDER` launches what reports/foreign_kernels.py calls
-on the NVIDIA GPU at hand, notes of each launch its arguments, options and grid, what was compiled
-and what the driver says of it, and compiles the same launch without the GPU's driver for the same
-target, for gfx942 and for gfx1100. It writes launches-<gpu>.csv, and prints how many agree.
+`python reports/record_launches.py --output FOLDER` makes the calls of reports/foreign_kernels.py on
+the NVIDIA GPU at hand. It records the arguments, options and grid of each launch, the compiled
+kernel, and what the driver reports about it. It compiles the same launch without the GPU's driver
+for the same target, for gfx942 and for gfx1100. It writes launches-<gpu>.csv and prints how many
+launches agree.
 
-Every group runs in a process of its own, and every target's dry runs in a fork of that, so that
-what crashes takes nothing else with it.
+Every group runs in its own process, and the dry compiles of every target in a fork of it, so that
+a crash ends nothing else.
 """
 
 from __future__ import annotations
@@ -14,10 +15,8 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
-import csv
 import ctypes
 import dataclasses
-import hashlib
 import itertools
 import json
 import os
@@ -34,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 import foreign_kernels
 import triton
+from record_files import append, digest, read_lines, table_bytes
 
 from occupancy_lab.arguments import Pointer
 from occupancy_lab.asked import Asked
@@ -58,13 +58,13 @@ if TYPE_CHECKING:
 
 GPU = "h200"
 TARGETS = {"sm_90": GPU, "gfx942": "mi300x", "gfx1100": "gfx1100"}
-"""The GPU that each dry target's programs per multiprocessor are worked out for."""
+"""The GPU that the programs per multiprocessor of each dry target are computed for."""
 CONFIGURATIONS = 4
-"""Of an autotuner's configurations so many are launched, spread over all of them."""
+"""How many of an autotuner's configurations are launched, spread over all of them."""
 MOST_LAUNCHES = 24
-"""Distinct launches recorded of a group."""
+"""The most distinct launches that are recorded per group."""
 LAUNCHING = 0.45
-"""The share of the time in which a group launches; it compiles dry in the rest."""
+"""The share of the time in which a group launches; the rest is for dry compiles."""
 LONGEST = 45
 """Seconds that one dry compile may take; large fp32 matrix products take minutes on AMD."""
 CLUSTER_DIMENSION = 4
@@ -94,12 +94,12 @@ COLUMNS = (
 
 
 class TimeUpError(BaseException):
-    """The time to launch in is over, or the group has all its launches; nobody may catch it."""
+    """Raised when the time to launch is over or a group has all its launches; not to be caught."""
 
 
 @dataclass
 class Launched:
-    """A launch that was made: what it was made with, and what it compiled to."""
+    """A launch that was made, with its function, its arguments and its row."""
 
     function: Any
     launch: Launch | None
@@ -107,7 +107,7 @@ class Launched:
 
 
 class Attribute(ctypes.Structure):
-    """CUlaunchAttribute of cuda.h, as a cluster's dimensions."""
+    """CUlaunchAttribute of cuda.h, with the dimensions of a cluster."""
 
     _fields_ = (
         ("id", ctypes.c_int),
@@ -130,7 +130,7 @@ class Configuration(ctypes.Structure):
 
 
 def asked_of_driver(function: int, metadata: Any) -> dict[str, int | None]:
-    """Return what the driver says of a loaded kernel; DriverError where it refuses."""
+    """Return what the driver reports about a loaded kernel; raise DriverError if it refuses."""
     threads = metadata.num_warps * 32
     said = dataclasses.asdict(ask_function(function, threads, metadata.shared))
     found: dict[str, int | None] = {f"driver_{name}": value for name, value in said.items()}
@@ -155,11 +155,6 @@ def asked_of_driver(function: int, metadata: Any) -> dict[str, int | None]:
     return found
 
 
-def digest(binary: bytes) -> str:
-    """Return a name for the bytes of a binary."""
-    return hashlib.sha256(binary).hexdigest()[:16]
-
-
 def origin(function: Any) -> str:
     """Return the package that a kernel comes from, with its version."""
     module = str(function.__module__)
@@ -169,7 +164,7 @@ def origin(function: Any) -> str:
 
 
 def described(function: Any, launch: Launch) -> dict[str, Any]:
-    """Return the columns that tell what is launched, in plain text."""
+    """Return the columns that describe a launch, as plain text."""
     target = find_gpu(GPU).target
     constexprs = {one.name for one in function.params if one.is_constexpr}
     bound = launch.bound(function)
@@ -195,7 +190,7 @@ def described(function: Any, launch: Launch) -> dict[str, Any]:
 
 
 class Recorder:
-    """Notes each distinct launch that is made while it is installed."""
+    """Records each distinct launch that is made while the recorder is installed."""
 
     def __init__(self, group: str, deadline: float, most: int, path: Path) -> None:
         self.path = path
@@ -208,7 +203,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
-        """Watch Triton's own launches and those of torch.compile."""
+        """Watch the launches of Triton and of torch.compile."""
         from triton.compiler import CompiledKernel
         from triton.runtime import JITFunction
 
@@ -230,7 +225,7 @@ class Recorder:
                 if one.row["hash"] == compiled.hash and one.row["launched_by"] == "warmup":
                     sizes = " x ".join(map(str, grid))
                     one.row |= {"launched_by": "CompiledKernel", "grid": sizes}
-                    write_line(recorder.path, place=place, **one.row)
+                    append(recorder.path, place=place, **one.row)
             return item(compiled, grid)
 
         def watched_compile(src: Any, target: Any = None, options: Any = None, **more: Any) -> Any:
@@ -254,7 +249,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def watching_torch(self) -> Iterator[None]:
-        """Note the names of the kernels that torch.compile's launcher runs."""
+        """Record the names of the kernels that torch.compile's launcher runs."""
         from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
         run, names = CachingAutotuner.run, self.run_by_torch
@@ -272,17 +267,17 @@ class Recorder:
             for place, one in enumerate(self.launched.values()):
                 if one.row["launched_by"] == "torch.compile" and one.row["kernel"] not in names:
                     one.row["launched_by"] = "nobody"
-                    write_line(self.path, place=place, **one.row)
+                    append(self.path, place=place, **one.row)
 
     def check_time(self) -> None:
-        """End the launching where its time is over, or enough was launched."""
+        """Raise TimeUpError if the time is over or enough launches were made."""
         if time.monotonic() > self.deadline or len(self.launched) >= self.most:
             raise TimeUpError
 
     def note(
         self, function: Any, launch: Launch | None, compiled: Any, reason: str, by: str
     ) -> None:
-        """Note a launch that was made, unless its like was before."""
+        """Record a launch unless an equal one was recorded before."""
         if compiled is None or (key := (function.__name__, compiled.hash)) in self.launched:
             return
         row: dict[str, Any] = {
@@ -310,11 +305,11 @@ class Recorder:
                 row |= described(function, launch)
         except Exception as error:  # noqa: BLE001 - it is a row
             row |= {"status": "not read", "reason": f"{type(error).__name__}: {error}"}
-        write_line(self.path, place=len(self.launched) - 1, **row)
+        append(self.path, place=len(self.launched) - 1, **row)
 
 
 def loaded(compiled: Any) -> dict[str, Any]:
-    """Return what Triton and the driver say of a kernel that is, or now gets, loaded."""
+    """Return what Triton and the driver report about a kernel; load it if it is not loaded yet."""
     if compiled.module is None:
         from triton.runtime import driver
 
@@ -329,7 +324,7 @@ def loaded(compiled: Any) -> dict[str, Any]:
 
 
 def launch_of_source(source: Any, options: dict[str, Any]) -> Launch:
-    """Return a launch that Triton would make *source* of: torch.compile compiles without one."""
+    """Return the launch that Triton would make of *source*, which torch.compile only compiles."""
     arguments: dict[str, Any] = {}
     for place, name in enumerate(source.fn.arg_names):
         kind = source.signature.get(name, "constexpr")
@@ -351,7 +346,7 @@ def torch_dtype(name: str) -> str:
 
 
 def number_of(kind: str, *, divisible: bool) -> Any:
-    """Return a number that Triton gives the type *kind*."""
+    """Return a number to which Triton gives the type *kind*."""
     if kind in {"fp32", "fp64"}:
         return 0.5
     if kind in {"i1", "u1"}:
@@ -361,7 +356,7 @@ def number_of(kind: str, *, divisible: bool) -> Any:
 
 
 def dry(one: Launched, name: str) -> dict[str, Any]:
-    """Return the columns of *one*'s launch compiled for the target *name*, without its GPU."""
+    """Compile the launch of *one* for the target *name* without its GPU; return the columns."""
     gpu = find_gpu(TARGETS[name])
     seen: dict[str, Any] = {}
 
@@ -406,9 +401,9 @@ def dry(one: Launched, name: str) -> dict[str, Any]:
 
 
 def with_own_options(function: Any, launch: Launch, gpu: Gpu) -> Launch:
-    """Return *launch* without options that only NVIDIA's compiler has, as a dry run on both does.
+    """Return *launch* without the options of NVIDIA's compiler alone, as a dry run on both does.
 
-    Options for clusters stay: a kernel that is made of them is no launch for AMD.
+    Options for clusters stay: AMD has no launch of a kernel that is built for clusters.
     """
     own = default_options(gpu.target)
     foreign = launch.options(function).keys() & (
@@ -421,7 +416,7 @@ def with_own_options(function: Any, launch: Launch, gpu: Gpu) -> Launch:
 def compared(
     row: dict[str, Any], found: dict[str, Any], resources: Resources, seen: dict[str, Any]
 ) -> list[str]:
-    """Return in words what of a dry run is not as it was launched."""
+    """Return, in words, how a dry compile differs from the real launch."""
     pairs = {
         "registers": (found["n_regs"], row.get("n_regs")),
         "registers by the driver": (found["n_regs"], row.get("driver_n_regs")),
@@ -448,7 +443,7 @@ def compared(
 def held_to_llvm(
     resources: Resources, gpu: Gpu, seen: dict[str, Any], found: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the waves per SIMD of the formula and of LLVM's assembly."""
+    """Return the waves per SIMD by the formula and by LLVM's assembly."""
     text = seen["amdgcn"].partition(f".amdhsa_kernel {seen['name']}")[2]
     match = re.search(r"; Occupancy: +(\d+)", text)
     architecture = gpu.architecture
@@ -474,7 +469,7 @@ def held_to_llvm(
 
 
 def waves_per_simd(resources: Resources, architecture: HipArchitecture) -> int:
-    """Return the waves of one SIMD by wave slots, VGPRs and SGPRs, which is all that LLVM counts.
+    """Return the waves per SIMD that wave slots, VGPRs and SGPRs allow; LLVM counts nothing else.
 
     The LLVM of Triton 3.6 to 3.8 leaves out the SGPRs of the trap handler: its steps are those of
     getOccupancyWithNumSGPRs.
@@ -488,14 +483,8 @@ def waves_per_simd(resources: Resources, architecture: HipArchitecture) -> int:
     return min(limits)
 
 
-def write_line(path: Path, **columns: Any) -> None:
-    """Append *columns* to a file of lines of JSON."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(columns, default=str) + "\n")
-
-
 def launch_group(group: str, folder: Path, until: float, end: float, most: int) -> None:
-    """Launch what is of *group* until the time *until*, and compile it dry until *end*."""
+    """Launch the calls of *group* until *until*, then compile them dry until *end*."""
     os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "inductor")
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
@@ -516,7 +505,7 @@ def launch_group(group: str, folder: Path, until: float, end: float, most: int) 
 
 
 def try_all(group: str, recorder: Recorder, lines: Path) -> None:
-    """Call all of *group*; what fails is named, and the next is tried."""
+    """Call all of *group*; print the calls that fail and go on."""
 
     def before(trial: str) -> None:
         recorder.trial = trial
@@ -525,15 +514,15 @@ def try_all(group: str, recorder: Recorder, lines: Path) -> None:
     try:
         for trial, why in foreign_kernels.call_all(group, before):
             if why:
-                write_line(lines, failed=trial, why=why)
+                append(lines, failed=trial, why=why)
     except TimeUpError:
-        write_line(lines, failed=recorder.trial, why="the group has its time or its launches")
+        append(lines, failed=recorder.trial, why="the group has its time or its launches")
     except Exception as error:  # noqa: BLE001 - it is named
-        write_line(lines, failed=group, why="".join(traceback.format_exception(error))[-1500:])
+        append(lines, failed=group, why="".join(traceback.format_exception(error))[-1500:])
 
 
 class DryStream:
-    """A process that compiles *items* dry for one target, and its follower where it crashes."""
+    """A process that compiles *items* dry for one target; if it crashes, another one goes on."""
 
     def __init__(self, items: list[Launched], name: str, path: Path) -> None:
         self._items, self._name, self._path = items, name, path
@@ -543,7 +532,7 @@ class DryStream:
         self._start()
 
     def going(self) -> bool:
-        """Return whether it still compiles."""
+        """Return whether the stream is still compiling."""
         if self._child is None:
             return False
         late = time.time() - self._path.stat().st_mtime > LONGEST
@@ -558,7 +547,7 @@ class DryStream:
         begun = [line["place"] for line in read_lines(self._path)]
         place = max(begun, default=self._next)
         died = f"the compiling process ended with signal {os.WTERMSIG(status)}"
-        write_line(
+        append(
             self._path,
             place=place,
             status="timed out" if late else "compiler died",
@@ -569,7 +558,7 @@ class DryStream:
         return True
 
     def stop(self) -> None:
-        """End the process; what it has not compiled stays without a result."""
+        """End the process; items that it has not compiled have no result."""
         if self._child is not None:
             os.kill(self._child, signal.SIGKILL)
             os.waitpid(self._child, 0)
@@ -582,7 +571,7 @@ class DryStream:
             return
         try:
             if self._name != "sm_90":
-                os.nice(5)  # what is held to the launches comes first
+                os.nice(5)  # targets whose results are compared with the launches come first
             for place in range(self._next, len(self._items)):
                 self._compile(place)
             os._exit(0)
@@ -592,9 +581,9 @@ class DryStream:
 
     def _compile(self, place: int) -> None:
         one = self._items[place]
-        write_line(self._path, place=place, status="begun")
+        append(self._path, place=place, status="begun")
         if one.launch is None:
-            write_line(self._path, place=place, status="not tried", reason="not described")
+            append(self._path, place=place, status="not tried", reason="not described")
             return
         try:
             found = dry(one, self._name)
@@ -605,22 +594,11 @@ class DryStream:
                 "status": "failed",
                 "reason": "".join(traceback.format_exception(error))[-800:],
             }
-        write_line(self._path, place=place, **found)
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the whole lines of a file of lines of JSON, none where there is no file."""
-    if not path.exists():
-        return []
-    found = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        with contextlib.suppress(ValueError):
-            found.append(json.loads(line))
-    return found
+        append(self._path, place=place, **found)
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
-    """Return the rows of a group from what its processes wrote."""
+    """Return the rows of a group from the files that its processes wrote."""
     rows: dict[int, dict[str, Any]] = {}
     for line in read_lines(folder / "rows.jsonl"):
         if "place" in line:
@@ -637,18 +615,14 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
 
 
 def write_rows(work: Path, output: Path) -> list[dict[str, Any]]:
-    """Write all rows there are to the file, and return them."""
+    """Write all rows so far to the file and return them."""
     rows = list(itertools.chain.from_iterable(map(rows_of, sorted(work.iterdir()))))
-    path = output / f"launches-{GPU}.csv"
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n", extrasaction="ignore")
-        writer.writeheader()
-        writer.writerows(rows)
+    (output / f"launches-{GPU}.csv").write_bytes(table_bytes(COLUMNS, rows))
     return rows
 
 
 def summarize(rows: list[dict[str, Any]], work: Path) -> None:
-    """Print how many agree, everything that does not, and what was skipped."""
+    """Print how many launches agree, every difference, and the launches that were skipped."""
     print(f"\n{len(rows)} distinct launches of {len({row['kernel'] for row in rows})} kernels")
     for column in ("origin", "launched_by", "status", *(f"{name}_status" for name in TARGETS)):
         print(column, dict(collections.Counter(row[column] for row in rows)))
@@ -665,7 +639,7 @@ def summarize(rows: list[dict[str, Any]], work: Path) -> None:
 
 
 def main() -> None:
-    """Record and say how many agree."""
+    """Record the launches and print how many agree."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, required=True, help="folder of the file")
     parser.add_argument("--seconds", type=float, default=240.0, help="soft limit of all")

@@ -1,10 +1,11 @@
-"""Records what launches on the GPU at hand take.
+"""Measures launches on the GPU at hand.
 
-`python reports/record_measurements.py` writes into reports/data: measured-<gpu>.csv with every
-configuration of the softmax kernels on the shapes of shapes.csv and on the tutorial's benchmark,
-and providers-<gpu>.csv with what they are compared with. The names of parts (configurations,
-pieces, providers) write only those; pieces writes anew the kernels that choose their own blocks,
-and adds the others on the shapes whose use is fresh where these have none.
+`python reports/record_measurements.py` writes two files into reports/data: measured-<gpu>.csv with
+every configuration of the softmax kernels on the shapes of shapes.csv and of the tutorial's
+benchmark, and providers-<gpu>.csv with the implementations that they are compared with. The names
+of parts (configurations, pieces, providers) as arguments select these parts. The part pieces
+measures the kernels that choose their own blocks again, and adds the other kernels on fresh shapes
+that have none of them yet.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ LEFT_OUT = (
     "lost_us",
     "lost_of",
 )
-"""Columns of a sweep that are worked out from the others, or that NVIDIA's GPUs do not have."""
+"""Columns of a sweep that follow from the others or that NVIDIA's GPUs do not have."""
 
 
 def shapes() -> dict[str, list[Problem]]:
@@ -90,20 +91,20 @@ WIDTH_KINDS: Sequence[Callable[[int], int]] = (
     lambda width: 64 * max(width // 64 | 1, 3),
     lambda width: 1 << width.bit_length() - 1,
 )
-"""What makes of a width an odd one near it, a multiple of 8 and not of 64, a multiple of 64 and no
-power of two, and a power of two."""
+"""How a drawn width is rounded: to an odd number, to a multiple of 8 but not of 64, to a multiple
+of 64 that is no power of two, and to a power of two."""
 DRAWN = 40
 """How many shapes are drawn at a time."""
 SEEDS = {"held out": 20261122, "fresh": 20261123}
-"""From which seed, by use. Once the model is changed with fresh shapes in view, these are held out,
-and others are drawn."""
+"""The seed of the drawn shapes, by use. If the model is changed after the fresh shapes were looked
+at, they become held out and new ones are drawn."""
 
 
 def drawn_shapes(seed: int) -> list[Problem]:
-    """Return the problems that the rule draws, as it did before anything of them was measured.
+    """Return the problems that the rule draws, as it did before any of them was measured.
 
-    The kinds of widths and the dtypes come in turn. A width is from 64 to 200,000, a matrix from 1
-    to 512 MiB, each evenly in its logarithm.
+    The kinds of widths and the dtypes alternate. Widths are between 64 and 200,000, and matrices
+    between 1 and 512 MiB; both are drawn uniformly in the logarithm.
     """
     generator, dtypes, found = np.random.default_rng(seed), list(ITEM_BYTES), []
     least, most = np.log2([64, 2**20]), np.log2([2e5, 2**29])
@@ -117,24 +118,24 @@ def drawn_shapes(seed: int) -> list[Problem]:
 
 
 def warm_up_provider(problem: Problem, name: str) -> None:
-    """Have *name* compile into its cache on disk, which the process that measures reads."""
+    """Have *name* compile into its disk cache, which the measuring process reads."""
     import torch
 
     dtype = getattr(torch, problem.dtype)
-    with contextlib.suppress(Exception):  # what does not compile has a row that says why
+    with contextlib.suppress(Exception):  # a row gives the reason why something does not compile
         provider(name)[0](torch.empty(problem.rows, problem.cols, dtype=dtype, device="cuda"))
     torch.compiler.reset()  # it gives up after 8 shapes
 
 
 def warm_up(name: str, problem: Problem, config: Config) -> None:
-    """Have Triton compile into its own cache, which the process that measures reads."""
+    """Have Triton compile into its own cache, which the measuring process reads."""
     kernel, target = own_kernel(name), present_gpus()[0].gpu.target
-    with contextlib.suppress(Exception):  # what does not compile has a row that says why
+    with contextlib.suppress(Exception):  # a row gives the reason why something does not compile
         kernel_launch(kernel, problem, config, target).warm_up(kernel.function)
 
 
 def measured(tasks: Sequence[Asked]) -> pd.DataFrame:
-    """Return a row for each of *tasks*, and one more where the tutorial launches more programs."""
+    """Return a row for each task, and another if the tutorial's formula launches more programs."""
     with contextlib.closing(Compiler(store_directory(), timeout=COMPILE_TIMEOUT)) as compiler:
         table = run_tasks(tasks, compiler)
     compiled = [task for task, status in zip(tasks, table["status"], strict=True) if status == "ok"]
@@ -159,7 +160,7 @@ def measured(tasks: Sequence[Asked]) -> pd.DataFrame:
 
 
 def providers(asked: Sequence[tuple[Problem, str]]) -> pd.DataFrame:
-    """Return a row for each problem and the name of what it is compared with."""
+    """Return a row for each pair of a problem and the name of another implementation."""
     launches = [(problem, TimedLaunch(name)) for problem, name in asked]
     found = measure_launches(launches)
     rows = [
@@ -170,7 +171,7 @@ def providers(asked: Sequence[tuple[Problem, str]]) -> pd.DataFrame:
 
 
 def write(table: pd.DataFrame, name: str) -> None:
-    """Write *table* into reports/data, times to 1 ns."""
+    """Write *table* into reports/data, with times rounded to 1 ns."""
     times = table[["us", "us_low", "us_high"]].astype("Float64").round(3)
     errors = table["relative_error"].astype(float).map("{:.2g}".format).replace("nan", None)
     whole = {str(one): "Int64" for one in table if str(one) in COLUMNS and COLUMNS[str(one)].whole}
@@ -180,7 +181,7 @@ def write(table: pd.DataFrame, name: str) -> None:
 
 
 def record_configurations(gpu: Gpu) -> None:
-    """Write every configuration on every shape."""
+    """Measure every configuration on every shape and write the rows."""
     parts = []
     for use, problems in shapes().items():
         parts.append(measured(tasks_of(problems, gpu)).assign(use=use))
@@ -188,22 +189,22 @@ def record_configurations(gpu: Gpu) -> None:
 
 
 MODULES = {"liger": "liger_kernel", "quack": "quack"}
-"""Where the kernels come from that are compared with where they are installed."""
+"""The modules of the kernels that are compared with if they are installed."""
 
 
 def takes(name: str, problem: Problem) -> bool:
-    """Tell whether *name* takes such rows: quack whole chunks of 16 bytes, Liger short ones."""
+    """Tell whether *name* takes such rows: quack's are multiples of 16 bytes, Liger's are short."""
     if name == "quack":
         return problem.cols * problem.item_bytes % 16 == 0
     return name != "liger" or problem.cols <= LARGEST_BLOCK
 
 
 LARGEST_BLOCK = 65536
-"""The largest block of a kernel that holds a row in one that is worth compiling."""
+"""The largest block worth compiling for a kernel that holds a whole row in one block."""
 
 
 OWN_BLOCKS = ("softmax_pieces", "softmax_tile", "softmax_cooperative")
-"""The kernels that have configurations of their own."""
+"""The kernels that have their own configurations."""
 
 
 def tasks_of_own_blocks(problems: Sequence[Problem], gpu: Gpu) -> list[Asked]:
@@ -218,7 +219,7 @@ def tasks_of_own_blocks(problems: Sequence[Problem], gpu: Gpu) -> list[Asked]:
 
 
 def record_pieces(gpu: Gpu) -> None:
-    """Write anew the kernels that choose their own blocks, and add the others on fresh shapes."""
+    """Measure again the kernels that choose their own blocks, and the others on fresh shapes."""
     name = f"measured-{gpu.key}.csv"
     known = pd.read_csv(DATA / name)
     others = known[~known["kernel"].isin(OWN_BLOCKS)]
@@ -236,9 +237,9 @@ def record_pieces(gpu: Gpu) -> None:
 
 
 def record_providers(gpu: Gpu) -> None:
-    """Write what the kernels are compared with on every shape, all in one session.
+    """Measure the other implementations on every shape, all in one session.
 
-    Liger's and quack's kernels are among it where they are installed, on rows that they take.
+    Liger's and quack's kernels are included if they are installed, for rows that they support.
     """
     # Some matrices have two uses.
     everything = dict.fromkeys(problem for problems in shapes().values() for problem in problems)
@@ -247,7 +248,7 @@ def record_providers(gpu: Gpu) -> None:
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as processes:
         slow = [one for one in asked if one[1] in {"torch.compile", "quack"}]
         list(processes.map(warm_up_provider, *zip(*slow, strict=True), chunksize=4))
-    # By itself, so that all others are timed as the lab's kernels are, whose batches keep nothing.
+    # Alone, so that all others are timed like the lab's kernels, whose batches keep nothing.
     alone = [one for one in asked if one[1] == "torch.compile"]
     beside = [one for one in asked if one[1] != "torch.compile"]
     write(pd.concat([providers(beside), providers(alone)]), f"providers-{gpu.key}.csv")
@@ -261,7 +262,7 @@ PARTS = {
 
 
 def main() -> None:
-    """Write the files of the parts that are named, or of all."""
+    """Write the files of the named parts, or of all parts."""
     gpu = present_gpus()[0].gpu
     for part in sys.argv[1:] or PARTS:
         PARTS[part](gpu)

@@ -1,17 +1,16 @@
-"""Scans a cache of kernels that nobody here wrote, and holds every row to the GPU's driver.
+"""Scans a cache of public kernels, and compares every row with the GPU's driver.
 
-`python reports/record_scan.py --output FOLDER` calls what reports/foreign_kernels.py has on the
-NVIDIA GPU at hand, with fresh caches of Triton and torchinductor, lists them with
-`occupancy-lab scan`, timed, and loads each cubin into the driver. It writes scan-<gpu>.csv, with
-what the scan and the driver say of each kernel, and prints where they differ. `--cache FOLDER`
-scans a cache that is there, and fills none.
+`python reports/record_scan.py --output FOLDER` makes the calls of reports/foreign_kernels.py on the
+NVIDIA GPU at hand, with fresh caches of Triton and torchinductor. It lists the caches with
+`occupancy-lab scan`, timed, and loads each cubin into the driver. It writes scan-<gpu>.csv with the
+numbers of the scan and the driver for each kernel, and prints the differences. `--cache FOLDER`
+scans an existing cache instead of filling one.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
-import csv
 import ctypes
 import dataclasses
 import json
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import foreign_kernels
+from record_files import table_bytes
 
 from occupancy_lab.errors import DriverError
 from occupancy_lab.measuring.driver import ask_function
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
 GPU = "h200"
 CONFIGURATIONS = 8
-"""Of an autotuner's configurations so many are launched, spread over all of them."""
+"""How many of an autotuner's configurations are launched, spread over all of them."""
 FILLING = 0.68
-"""The share of the time in which kernels are compiled; scanning and the driver have the rest."""
+"""The share of the time for filling the caches; the rest is for scanning and the driver."""
 MAX_DYNAMIC_SHARED = 8
 """CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES of cuda.h."""
 PREFER_SHARED = 1
 """CU_FUNC_CACHE_PREFER_SHARED of cuda.h."""
 UNASKED_SHARED = 48 * 1024
-"""Dynamic shared memory above which a kernel asks the driver first, as Triton's driver.c does."""
+"""Dynamic shared memory above which a kernel must ask the driver first, as in Triton's driver.c."""
 HELD = ("n_regs", "local_bytes", "static_shared", "programs_per_multiprocessor")
-"""The columns that the driver tells too."""
+"""The columns that the driver reports too."""
 COLUMNS = (
     *("kernel", "hash", "origin", "target", "gpu", "status", "reason"),
     *("num_warps", "num_stages", "num_ctas", "constexprs", "arguments", "shared"),
@@ -56,14 +56,14 @@ COLUMNS = (
 
 
 def fill_group(group: str, _folder: Path) -> None:
-    """Call all of a group in this process, so that what it compiles is in the caches."""
+    """Call all of a group in this process, so that the caches contain its kernels."""
     with foreign_kernels.few_configurations(CONFIGURATIONS):
         for trial, why in foreign_kernels.call_all(group):
             print(f"{trial}: {why or 'done'}", flush=True)
 
 
 def scan_command(folders: Sequence[str], output: Path, seconds: float) -> list[Any]:
-    """Run `occupancy-lab scan`, print its page and how long it took; return its rows."""
+    """Run `occupancy-lab scan`, print its page and its time, and return its rows."""
     target = output / "scan.json"
     command = [
         *(sys.executable, "-m", "occupancy_lab", "scan", *folders, "--gpu", GPU),
@@ -90,14 +90,14 @@ class Driver:
         self.call("cuCtxSetCurrent", context)
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call a function; RuntimeError where it refuses."""
+        """Call a function; raise RuntimeError if it refuses."""
         error = getattr(self.library, name)(*arguments)
         if error:
             msg = f"{name} answers with error {error}"
             raise RuntimeError(msg)
 
     def describe(self, row: dict[str, Any]) -> dict[str, int]:
-        """Return what the driver says of the cubin of a row."""
+        """Return what the driver reports about the cubin of a row."""
         cubin = next(Path(row["entry"]).glob("*.cubin")).read_bytes()
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
         self.call("cuModuleLoadData", ctypes.byref(module), cubin)
@@ -117,7 +117,7 @@ class Driver:
 
 
 def ask_driver(rows: list[dict[str, Any]], until: float) -> None:
-    """Add to each row that is ok, or does not fit, what the driver says of its cubin."""
+    """Add the driver's numbers to each row that is ok or does not fit."""
     try:
         driver = Driver()
     except (OSError, RuntimeError) as error:
@@ -136,13 +136,13 @@ def ask_driver(rows: list[dict[str, Any]], until: float) -> None:
 
 
 def origin(row: dict[str, Any]) -> str:
-    """Return the package that a kernel's source is from, with its version."""
+    """Return the package of a kernel's source with its version."""
     module = re.search(r"/(liger_kernel|fla|triton|tutorials)/", row["source"])
     return foreign_kernels.package_words(module[1] if module else "torch")
 
 
 def differences(row: dict[str, Any]) -> list[str]:
-    """Return in words what the driver says otherwise than the scan."""
+    """Return the differences between the scan and the driver in words."""
     return [
         f"{name} {row[name]}, the driver says {row[f'driver_{name}']}"
         for name in HELD
@@ -151,18 +151,17 @@ def differences(row: dict[str, Any]) -> list[str]:
 
 
 def write_rows(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Write the rows without anything of this machine's folders."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n", extrasaction="ignore")
-        writer.writeheader()
-        for row in rows:
-            texts = ", ".join(f"{name}={value}" for name, value in row["constexprs"].items())
-            own = {"hash": Path(row["entry"]).name, "constexprs": texts, "origin": origin(row)}
-            writer.writerow(row | own)
+    """Write the rows without the names of this machine's folders."""
+    written = []
+    for row in rows:
+        texts = ", ".join(f"{name}={value}" for name, value in row["constexprs"].items())
+        own = {"hash": Path(row["entry"]).name, "constexprs": texts, "origin": origin(row)}
+        written.append(row | own)
+    path.write_bytes(table_bytes(COLUMNS, written))
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Return the lines of the table at the end."""
+    """Yield the lines of the final summary."""
     held = [row for row in rows if "driver_n_regs" in row]
     wrong = [row for row in held if differences(row)]
     yield f"kernels {len(rows)}, of {len({row['kernel'] for row in rows})} names"
@@ -178,7 +177,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Fill the caches, scan them, ask the driver, and say how many rows agree."""
+    """Fill the caches, scan them, ask the driver, and print how many rows agree."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, required=True, help="folder of the files")
     parser.add_argument("--seconds", type=float, default=150.0, help="limit of all")
@@ -194,7 +193,7 @@ def main() -> None:
     if chosen.cache is not None:
         folders = [str(chosen.cache)]
     else:
-        # Without a folder the scan finds both by these, as Triton and torch do.
+        # Without a folder the scan finds both by these, like Triton and torch.
         os.environ |= {
             "TRITON_HOME": str(work / "home"),
             "TORCHINDUCTOR_CACHE_DIR": str(work / "inductor"),

@@ -1,13 +1,12 @@
-"""Holds a dry trace of training steps against a real one, and its lost time against Nsight Compute.
+"""Compares dry traces of training steps with real ones, and their lost time with Nsight Compute.
 
 `python reports/record_steps.py --output FOLDER --gpu h100` runs each of PROGRAMS under
 `occupancy-lab trace` on the NVIDIA GPU at hand, dry for the same GPU, and once under Nsight
-Compute. It writes steps-<gpu>.csv, a row for each kernel of a program: the launches of both traces,
-the measured and the predicted time of all of them, the least time that `trace` says, and the time
-and the "speed of light" that Nsight Compute counted: the share of its peak at which the busier of
-the multiprocessors and the memory works. `--predict h100,h200` runs the recorded programs dry
-again, without a GPU, and renews what the tables in data/ say is predicted. `--table` prints the
-table of docs/trace.md.
+Compute. It writes steps-<gpu>.csv with a row for each kernel of a program: the launches in both
+traces, the measured and the predicted total time, the least time by `trace`, and the time and the
+"speed of light" by Nsight Compute: the share of its peak at which the busier of the multiprocessors
+and the memory works. `--predict h100,h200` runs the recorded programs dry again, without a GPU, and
+renews the predictions in the tables in data/. `--table` prints the table of docs/trace.md.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ COLUMNS = (
 )
 DURATION = "gpu__time_duration.sum"
 SHORT_US = 10.0
-"""Kernels below this are hardly bound by a unit."""
+"""Shorter kernels are hardly bound by a unit."""
 
 
 def llama() -> Callable[[], Any]:
@@ -107,7 +106,7 @@ PROGRAMS: dict[str, Callable[[], Callable[[], Any]]] = {
 
 
 def run_program(name: str, steps: int, *, profiled: bool) -> None:
-    """Run *steps* of a program, the last of them *profiled* if asked."""
+    """Run *steps* of a program; the profiler runs during the last one if *profiled*."""
     import torch
 
     step = PROGRAMS[name]()
@@ -120,7 +119,7 @@ def run_program(name: str, steps: int, *, profiled: bool) -> None:
 
 
 def start(folder: Path, name: str, mode: str, gpu: str) -> subprocess.Popen[bytes]:
-    """Start a program in a way: trace, dry or ncu."""
+    """Start a program in a mode: trace, dry or ncu."""
     own = [
         sys.executable,
         __file__,
@@ -201,7 +200,7 @@ def kernels_of(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def predict_again(folder: Path, gpu: str) -> None:
-    """Renew what the recorded rows of *gpu* say is predicted, by dry runs that *folder* keeps."""
+    """Renew the predictions in the recorded rows of *gpu* by dry runs that write into *folder*."""
     path = record_tunes.DATA / f"steps-{gpu}.csv"
     rows = record_tunes.rows_of(path)
     for name in dict.fromkeys(row["program"] for row in rows):
@@ -214,14 +213,14 @@ def predict_again(folder: Path, gpu: str) -> None:
 
 
 def predict_each(again: Callable[[Path, str], None], gpus: str) -> None:
-    """Call *again* for each of *gpus*, with a folder that is gone afterwards."""
+    """Call *again* for each of *gpus*, with a temporary folder."""
     for gpu in gpus.split(","):
         with tempfile.TemporaryDirectory() as folder:
             again(Path(folder), gpu)
 
 
 def predicted(made: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns that come from the sums of a dry run."""
+    """Return the columns of a dry run's sums."""
     names = ("predicted_us", "predicted_low_us", "predicted_high_us", "busiest", "busiest_us")
     return {
         "dry_launches": made.get("launches"),
@@ -241,9 +240,9 @@ def _times(value: float | None, launches: int) -> float | None:
 
 
 def counts_of(path: Path) -> dict[str, tuple[float, float, str | None]]:
-    """Return the median time and speed of light that Nsight Compute counted of each kernel.
+    """Return the median time and speed of light that Nsight Compute counted for each kernel.
 
-    The third is the unit of its busiest counter, where these were asked for.
+    The third value is the unit of its busiest counter, if those were counted.
     """
     found: dict[str, list[Mapping[str, Any]]] = collections.defaultdict(list)
     for row in read_counts(path.read_text("utf-8", errors="replace")) if path.exists() else []:
@@ -298,7 +297,7 @@ def table(folder: Path, gpus: Sequence[str]) -> str:
 
 
 def points_off(rows: Sequence[Mapping[str, str]], name: str) -> str:
-    """Return how far a predicted share of the measured time is from Nsight Compute's, of 100."""
+    """Return by how many percentage points predicted and counted shares differ at the median."""
     names = (name, "measured_us", "ncu_speed_of_light")
     known = ([float(row[name]) for name in names] for row in rows if all(map(row.get, names)))
     points = [100 * abs(us / measured - counted) for us, measured, counted in known]
@@ -306,7 +305,7 @@ def points_off(rows: Sequence[Mapping[str, str]], name: str) -> str:
 
 
 def units_alike(rows: Sequence[Mapping[str, str]]) -> str:
-    """Return in how many kernels that take a while the busiest unit is Nsight Compute's."""
+    """Return in how many longer kernels the busiest unit is the same as Nsight Compute's."""
     units = [
         row["busiest"] == row["ncu_busiest"]
         for row in rows
@@ -316,7 +315,7 @@ def units_alike(rows: Sequence[Mapping[str, str]]) -> str:
 
 
 def main() -> None:
-    """Run all programs in turns, the dry runs beside them, and write the table."""
+    """Run all programs in turn, with the dry runs beside them, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path)
     parser.add_argument("--gpu", default="h100")
@@ -356,7 +355,7 @@ def main() -> None:
 
 
 def wait(one: subprocess.Popen[bytes], seconds: float, name: str) -> None:
-    """Wait for a process, and end it after that time."""
+    """Wait for a process, and kill it after *seconds*."""
     try:
         status: Any = one.wait(max(seconds, 1))
     except subprocess.TimeoutExpired:

@@ -1,15 +1,15 @@
-"""Holds `occupancy-lab trace` against torch.profiler on the GPU at hand, and says what it costs.
+"""Compares `occupancy-lab trace` with torch.profiler on the GPU at hand, and measures its cost.
 
-`python reports/record_trace.py --output FOLDER` runs each of PROGRAMS under `occupancy-lab trace`,
-and once more under torch.profiler, and writes trace-<gpu>.csv: for each kernel the launches and the
-mean time that either says. The steps of a training are then timed in turns with and without
-`occupancy_lab.trace()`, and as whole programs with and without the command, into
-trace-overhead-<gpu>.csv. trace-<gpu>.json has what the command wrote, and trace-example.md its page
-of examples/step.py. Where there are two GPUs, a program of torchrun is held against the profiler of
-each of its processes, in trace-ranks-<gpu>.csv. `--only torchrun` runs that program alone.
+`python reports/record_trace.py --output FOLDER` runs each of PROGRAMS under `occupancy-lab trace`
+and again under torch.profiler. It writes trace-<gpu>.csv with the launches and the mean time of
+each kernel by both. It then times training steps alternately with and without
+`occupancy_lab.trace()`, and whole programs with and without the command, and writes
+trace-overhead-<gpu>.csv. trace-<gpu>.json has the command's output, and trace-example.md its page
+of examples/step.py. If there are two GPUs, a torchrun program is compared with the profiler of each
+of its processes, in trace-ranks-<gpu>.csv. `--only torchrun` runs only that program.
 
-All programs run once at the same time first, to fill the caches of compilers; then every run waits
-for its turn, so that one at a time uses the GPU.
+All programs first run at the same time to fill the compilers' caches. After that every run waits
+for its turn, so that only one at a time uses the GPU.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
-import csv
 import functools
 import itertools
 import json
@@ -32,6 +31,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from record_files import table_bytes
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -39,20 +40,20 @@ ROOT = Path(__file__).parents[1]
 SCRIPT = __file__
 STEPS = 300
 SETTLED = 6
-"""Steps before a block is timed: those in which a trace times the first launches of each kernel."""
+"""Steps before a block is timed: a trace times the first launches of each kernel in them."""
 COMPILING = 60.0
-"""Seconds in which all programs fill the caches at the same time."""
+"""Seconds in which all programs fill the compilers' caches at the same time."""
 BLOCKS = 10
 BLOCK_SECONDS = 1.5
 PAIRS = 3
-"""Whole programs with and without a trace."""
+"""How many whole programs run with and without a trace."""
 FIRST = 5
-"""Launches at the beginning of a program, in which the GPU has not yet grown warm."""
+"""Launches at the beginning of a program, before the GPU has warmed up."""
 NO = False
-"""What Liger takes by its place."""
+"""An argument that Liger takes by position."""
 CLOSE = 0.05
 LONG_US = 10.0
-"""Times of kernels above LONG_US are to be within CLOSE of the profiler's."""
+"""Kernels that take longer than LONG_US should be within CLOSE of the profiler's time."""
 COLUMNS = (
     *("program", "kernel", "configurations", "launched_by", "launches", "tuning", "captured"),
     *("replays", "expected", "profiled", "counts_equal", "timed", "us", "profiled_us"),
@@ -63,7 +64,7 @@ COSTS = ("program", "how", "run", "traced", "seconds_per_step", "launches_per_st
 
 
 def transformer(*, liger: bool) -> Callable[[], Any]:  # noqa: C901 - the whole of a training
-    """Return a training step of a small transformer, with layers of Liger or of torch alone."""
+    """Return a training step of a small transformer, with Liger's layers or only torch's."""
     import torch
     from torch import nn
     from torch.nn import functional
@@ -140,7 +141,7 @@ def transformer(*, liger: bool) -> Callable[[], Any]:  # noqa: C901 - the whole 
 
 
 def liger_loss(logits: Any, y: Any) -> Any:
-    """Return Liger's cross entropy, which may come with other values."""
+    """Return Liger's cross entropy, which may be returned together with other values."""
     from liger_kernel import ops
 
     found = ops.LigerCrossEntropyFunction.apply(logits, y, None)
@@ -148,7 +149,7 @@ def liger_loss(logits: Any, y: Any) -> Any:
 
 
 def liger_kernels() -> Callable[[], Any]:
-    """Return a step that launches kernels of Liger, forward and backward."""
+    """Return a step that launches Liger's kernels, forward and backward."""
     import torch
     from liger_kernel import ops
 
@@ -169,7 +170,7 @@ def liger_kernels() -> Callable[[], Any]:
 
 
 def tuned() -> Callable[[], Any]:
-    """Return a step that multiplies matrices of two sizes, with an autotuned kernel."""
+    """Return a step that multiplies matrices of two sizes with an autotuned kernel."""
     import torch
 
     sys.path.insert(0, str(ROOT / "examples"))
@@ -207,7 +208,7 @@ def graph() -> Callable[[], Any]:
 
 
 def small() -> Callable[[], Any]:
-    """Return a step of one launch of a Liger kernel."""
+    """Return a step with a single launch of a Liger kernel."""
     from liger_kernel import ops
 
     x = _matrix()
@@ -221,7 +222,7 @@ def _matrix() -> Any:
 
 
 def distributed() -> Callable[[], Any]:
-    """Return a step of examples/step.py whose product is summed over the processes of torchrun."""
+    """Return a step of examples/step.py whose product is summed over torchrun's processes."""
     import torch
     from torch import distributed as processes
 
@@ -238,17 +239,17 @@ def distributed() -> Callable[[], Any]:
 
 @dataclass(frozen=True)
 class Program:
-    """A step that is run again and again."""
+    """A step that is repeated."""
 
     made: Callable[[], Callable[[], Any]]
     unprofiled: int = 1
-    """Steps before the profiler is on: those that compile and tune."""
+    """Steps before the profiler starts: those that compile and tune."""
     processes: int = 1
     ranks: int = 1
-    """Processes of torchrun, each on a GPU of its own."""
+    """Processes of torchrun, each with its own GPU."""
     steps: int = STEPS
     plain: bool = False
-    """Whether it is run without a trace too, to hold the seconds of its steps beside."""
+    """Whether the program also runs without a trace, to compare the seconds of its steps."""
 
 
 PROGRAMS = {
@@ -267,7 +268,7 @@ COSTED = ("transformer", "compiled")
 
 
 def child(name: str, mode: str, go: Path, facts: Path) -> None:
-    """Run the program *name* once it is its turn: *go* is there."""
+    """Run the program *name* when its turn comes, that is when the file *go* exists."""
     import torch
 
     program = PROGRAMS.get(name)
@@ -292,7 +293,7 @@ def child(name: str, mode: str, go: Path, facts: Path) -> None:
 
 
 def forked(program: Program, mode: str, facts: Path) -> None:
-    """Run *program* in forks of this process, one after the other, and sum up what they found."""
+    """Run *program* in forks of this process, one after the other, and add up their results."""
     import multiprocessing
 
     found = []
@@ -312,7 +313,7 @@ def forked(program: Program, mode: str, facts: Path) -> None:
 
 
 def run(program: Program, mode: str) -> dict[str, Any]:
-    """Run *program*, and return how long its steps take and what the profiler saw of them."""
+    """Run *program*; return how long its steps take and what the profiler recorded."""
     import torch
 
     step = program.made()
@@ -340,7 +341,7 @@ def run(program: Program, mode: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def profiled(kernels: dict[str, list[float]]) -> Iterator[None]:
-    """Put into *kernels* the times, in us, of each kernel that runs in the block."""
+    """Add the times in us of each kernel that runs in the block to *kernels*."""
     import torch
     from torch.autograd import DeviceType
 
@@ -353,7 +354,7 @@ def profiled(kernels: dict[str, list[float]]) -> Iterator[None]:
 
 
 def costs(name: str) -> dict[str, Any]:
-    """Return the seconds of steps of the program *name*, in blocks with and without a trace."""
+    """Return the seconds per step of the program *name*, in blocks with and without a trace."""
     import torch
 
     import occupancy_lab
@@ -389,7 +390,7 @@ def costs(name: str) -> dict[str, Any]:
 
 
 def events() -> dict[str, float]:
-    """Return the medians of what pairs of events take, in us, and of the kernels between them."""
+    """Return the median times in us of pairs of events and of the kernels between them."""
     import torch
 
     def pair(between: Callable[[], Any]) -> float:
@@ -430,25 +431,25 @@ class Run:
     trace: dict[str, Any] = field(default_factory=dict)
     why: str = "not tried: no time was left"
     number: int = 0
-    """Which of several runs of one program and mode it is."""
+    """The number of this run among those with the same program and mode."""
 
     @property
     def path(self) -> Path:
-        """What the names of its files begin with."""
+        """The common beginning of the names of its files."""
         return self.work / f"{self.program.replace(' ', '-')}-{self.mode}-{self.number}"
 
     @property
     def ranks(self) -> int:
-        """Its processes of torchrun."""
+        """The number of its torchrun processes."""
         return PROGRAMS[self.program].ranks if self.program in PROGRAMS else 1
 
     @property
     def alone(self) -> bool:
-        """Whether it is started when it is its turn, and not before."""
+        """Whether the process starts only when its turn comes."""
         return self.mode == "page" or self.ranks > 1
 
     def start(self) -> None:
-        """Start it; it does nothing before its turn."""
+        """Start the process; it does nothing before its turn."""
         own = [sys.executable]
         if self.ranks > 1:
             own += ["-m", "torch.distributed.run", f"--nproc-per-node={self.ranks}"]
@@ -461,7 +462,8 @@ class Run:
         if self.mode == "trace":
             tool = [sys.executable, "-m", "occupancy_lab", "trace", "--json"]
             own = [*tool, "--output", f"{self.path}.json", "--", *own]
-        environment = os.environ | {"PYTHONPATH": _path(), "OMP_NUM_THREADS": "2"}
+        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "2"}
         if self.ranks > 1:  # a sum over two GPUs needs no multicast
             environment["NCCL_NVLS_ENABLE"] = "0"
         with open(f"{self.path}.log", "wb") as log:  # noqa: PTH123 - the name is a text
@@ -470,7 +472,7 @@ class Run:
             )
 
     def turn(self, until: float) -> None:
-        """Let it go, and read what it found."""
+        """Let the process run and read its results."""
         if time.monotonic() > until:
             return
         if self.ranks > 1 and gpus() < self.ranks:
@@ -482,7 +484,7 @@ class Run:
         self.wait(until)
 
     def wait(self, until: float) -> None:
-        """Wait for its end, and read what it found."""
+        """Wait for the end of the process and read its results."""
         try:
             status = self.process.wait(max(0.1, until - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -500,7 +502,7 @@ class Run:
             self.facts = {**found[0], "ranks": found} if len(found) == self.ranks else {}
 
     def end(self) -> None:
-        """End it where it still runs."""
+        """End the process if it still runs."""
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -509,13 +511,9 @@ class Run:
                 self.process.kill()
 
 
-def _path() -> str:
-    return os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-
-
 @functools.cache
 def gpus() -> int:
-    """Return how many GPUs torch sees."""
+    """Return the number of GPUs that torch sees."""
     asked = [sys.executable, "-c", "import torch; print(torch.cuda.device_count())"]
     try:
         return int(subprocess.run(asked, capture_output=True, check=True, timeout=60).stdout)  # noqa: S603
@@ -524,14 +522,14 @@ def gpus() -> int:
 
 
 def free_port() -> int:
-    """Return a port of this machine at which nothing listens."""
+    """Return a port of this machine that nothing listens on."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
 
 
 def record(work: Path, until: float, only: list[str] | None = None) -> list[Run]:
-    """Return all runs, or those of the programs *only*, as far as there was time for them."""
+    """Return all runs, or those of the programs *only*, as far as the time allows."""
     names = only or list(PROGRAMS)
     warm = [Run(name, "warm", work) for name in names if PROGRAMS[name].ranks == 1]
     runs = [Run("events", "events", work)]
@@ -558,7 +556,7 @@ def record(work: Path, until: float, only: list[str] | None = None) -> list[Run]
             one.wait(compiled)
             one.end()
             print(f"{one.program}: compiled {one.why or 'in time'}", flush=True)
-        # Each imports torch while it waits; a few at a time, as each takes some memory.
+        # Each imports torch while it waits; only a few wait at once, since each takes memory.
         for number, one in enumerate(runs):
             for ahead in runs[number : number + 5]:
                 if ahead.process is None and not ahead.alone:
@@ -573,11 +571,11 @@ def record(work: Path, until: float, only: list[str] | None = None) -> list[Run]
     return runs
 
 
-# What came of it
+# Results
 
 
 def rows_of(name: str, traced: Run, profile: Run) -> list[dict[str, Any]]:
-    """Return a row for each kernel of a program, with what both say of it."""
+    """Return a row for each kernel of a program, with the trace's and the profiler's numbers."""
     steps, before = profile.facts.get("steps", 0), PROGRAMS[name].unprofiled
     kernels = collections.defaultdict(list)
     for one in traced.trace.get("kernels", ()):
@@ -618,7 +616,7 @@ def rows_of(name: str, traced: Run, profile: Run) -> list[dict[str, Any]]:
 
 
 def rank_rows(name: str, traced: Run, profile: Run) -> list[dict[str, Any]]:
-    """Return a row for each kernel and process of a program of torchrun."""
+    """Return a row for each kernel and process of a torchrun program."""
     rows = []
     ranks = dict(enumerate(profile.facts.get("ranks", ())))
     processes = [one for one in traced.trace.get("processes", ()) if one["rank"] is not None]
@@ -639,7 +637,7 @@ def rank_rows(name: str, traced: Run, profile: Run) -> list[dict[str, Any]]:
 
 
 def of_part(kernel: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
-    """Return *kernel* with the launches and times of one process alone."""
+    """Return *kernel* with the launches and times of only one process."""
     grids = part["grids"]
     timed = [one for one in grids if one["us"] is not None]
     weights = [one["launches"] - one["captured"] for one in timed]
@@ -656,7 +654,7 @@ def of_part(kernel: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
 
 
 def cost_rows(runs: list[Run]) -> list[dict[str, Any]]:
-    """Return a row for each block, and for each whole program, with the seconds of a step."""
+    """Return the seconds per step of each block and of each whole program, a row each."""
     rows = []
     for one in runs:
         if one.mode == "costs":
@@ -678,23 +676,13 @@ def cost_rows(runs: list[Run]) -> list[dict[str, Any]]:
     return rows
 
 
-def write(path: Path, columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
-    """Write *rows* as CSV, where there are any."""
-    if not rows:
-        return
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, columns)
-        writer.writeheader()
-        writer.writerows(rows)
-
-
 def summarize(
     rows: list[dict[str, Any]],
     ranked: list[dict[str, Any]],
     costs: list[dict[str, Any]],
     runs: list[Run],
 ) -> None:
-    """Print what agrees, and what the trace costs."""
+    """Print what agrees and what the trace costs."""
     for row in (*rows, *ranked):
         off = "-" if row["off"] is None else f"{row['off']:+.1%}"
         counts = f"{row['expected']:g} launches, {row['profiled']} profiled"
@@ -725,7 +713,7 @@ def summarize(
 
 
 def main() -> None:
-    """Record, write and say what agrees."""
+    """Record the programs, write the files and print what agrees."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, help="folder of the files")
     parser.add_argument("--seconds", type=float, default=150.0, help="limit of all")
@@ -756,9 +744,13 @@ def main() -> None:
     pairs = [(name, by[name, "trace"], by[name, "profile"]) for name in asked.only or PROGRAMS]
     rows = [row for pair in pairs if pair[1].ranks == 1 for row in rows_of(*pair)]
     ranked = [row for pair in pairs if pair[1].ranks > 1 for row in rank_rows(*pair)]
-    write(asked.output / f"trace-{gpu}.csv", COLUMNS, rows)
-    write(asked.output / f"trace-ranks-{gpu}.csv", RANK_COLUMNS, ranked)
-    write(asked.output / f"trace-overhead-{gpu}.csv", COSTS, cost_rows(runs))
+    for name, columns, found in (
+        ("trace", COLUMNS, rows),
+        ("trace-ranks", RANK_COLUMNS, ranked),
+        ("trace-overhead", COSTS, cost_rows(runs)),
+    ):
+        if found:
+            (asked.output / f"{name}-{gpu}.csv").write_bytes(table_bytes(columns, found))
     traces = {one.program: one.trace for one in runs if one.trace}
     (asked.output / f"trace-{gpu}.json").write_text(json.dumps(traces, indent=1), "utf-8")
     summarize(rows, ranked, cost_rows(runs), runs)

@@ -1,19 +1,19 @@
-"""Records what advice brings: autotunes beside predicted times, and first sentences followed.
+"""Records the gains of advice: autotunes with predicted times, and the results of followed advice.
 
-`python reports/record_tunes.py --output FOLDER` runs each of GROUPS on the NVIDIA GPU at hand, all
-at once and without timing anything first: of every autotune the time of each configuration is
-predicted, and of every other launch the change is found that `explain` says first. Then, one group
-after the other, every configuration of these autotunes is timed, and each of those launches with
+`python reports/record_tunes.py --output FOLDER` first runs all GROUPS at the same time on the
+NVIDIA GPU at hand, without timing anything. It predicts the time of each configuration of every
+autotune, and finds the change that `explain` names first for every other launch. Then, one group
+after the other, it times every configuration of these autotunes, and each of those launches with
 and without its change. It writes
 
-- tunes-<gpu>.csv, a row for each configuration that was timed. `chosen` marks what `tuned` launches
-  by the file of --tuned, which `tune --output` wrote without a GPU;
-- followed-<gpu>.csv, a row for each launch: its change, and both times, predicted and measured.
+- tunes-<gpu>.csv with a row for each timed configuration. `chosen` marks what `tuned` launches with
+  the file of --tuned, which `tune --output` wrote without a GPU;
+- followed-<gpu>.csv with a row for each launch: its change, and both times, predicted and measured.
 
-Times are those of triton.testing.do_bench, which empties the L2 cache before each launch. With
---dry the predictions are made without a GPU, for that of --gpu; a later run on that GPU times what
-is predicted in its FOLDER and predicts nothing. Both need the same Triton, as another one compiles
-other programs. `--table` prints the table of docs/tuning.md.
+Times are those of triton.testing.do_bench, which clears the L2 cache before each launch. With
+--dry the predictions are made without a GPU, for the GPU of --gpu; a later run on that GPU times
+the launches that are predicted in its FOLDER and predicts nothing. Both need the same Triton, since
+another version compiles other programs. `--table` prints the table of docs/tuning.md.
 """
 
 from __future__ import annotations
@@ -21,11 +21,8 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
-import csv
 import functools
-import io
 import itertools
-import json
 import math
 import os
 import re
@@ -39,6 +36,8 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from record_files import append, read_lines, read_table, table_bytes
+
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "reports" / "data"
 for _folder in ("reports", "."):
@@ -48,16 +47,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 WARMUP_MS, REP_MS = 4, 16
-"""What triton.testing.do_bench takes for a configuration."""
+"""How long triton.testing.do_bench warms up and measures a configuration, in ms."""
 TURNS = 3
-"""Times that a launch and the changed one are timed in turns."""
+"""How often a launch and its changed version are timed alternately."""
 MOST_PER_KERNEL = 5
-"""Launches of a kernel whose first sentence is followed."""
+"""The most launches of a kernel for which the first advice is followed."""
 FEWEST_US = 6.0
-"""Launches that are predicted to be shorter are not followed: starting them takes most."""
+"""Launches with a shorter predicted time are not followed: they take mostly launch overhead."""
 TOPS = (1, 3, 5)
 FEWEST = 2
-"""Configurations of which one is chosen."""
+"""The fewest configurations that a choice is made from."""
 TUNES = (
     *("group", "tune", "kernel", "problem", "config", "predicted_us", "predicted_low_us"),
     *("predicted_high_us", "us", "chosen"),
@@ -191,7 +190,7 @@ def losses_and_softmaxes(dtype: str) -> Iterator[Callable[[], Any]]:
 
 
 def gems() -> Iterator[Callable[[], Any]]:
-    """Yield operators of FlagGems, each in two sizes."""
+    """Yield FlagGems' operators, each in two sizes."""
     import flag_gems
     import torch
     from torch.nn import functional
@@ -270,34 +269,31 @@ GROUPS: dict[str, Callable[..., Iterator[Callable[[], Any]]]] = {
 
 
 def words(config: Any) -> str:
-    """Return what a configuration sets."""
+    """Return the settings of a configuration as text."""
     named = {**config.kwargs, "num_warps": config.num_warps, "num_stages": config.num_stages}
     return ", ".join(f"{name} {value}" for name, value in named.items())
 
 
 class Hooks:
-    """Stands between a program and Triton: predicts in one run, and times in the next."""
+    """Intercepts a program's calls of Triton: predicts in one run and times in the next."""
 
     now: Hooks
 
     def __init__(self, group: str, file: Path, *, predicts: bool) -> None:
-        """Note what *group* launches in *file*, in a run that *predicts* or times."""
+        """Record the launches of *group* in *file*, in a run that *predicts* or times."""
         Hooks.now = self
         self.group, self.file, self.predicts = group, file, predicts
         self.number = self.tuning = 0
         self.per_kernel: collections.Counter[str] = collections.Counter()
         self.changes: dict[str, dict[str, Any]] = {}
         if not predicts:
-            for row in read(file):
+            for row in read_lines(file):
                 if row["kind"] == "followed":
                     self.changes[row["launch"]] = row
 
     def note(self, kind: str, **columns: Any) -> None:
         """Write a row."""
-        with self.file.open("a", encoding="utf-8") as file:
-            file.write(
-                json.dumps({"kind": kind, "group": self.group, **columns}, default=str) + "\n"
-            )
+        append(self.file, kind=kind, group=self.group, **columns)
 
     def install(self) -> None:
         """Watch every autotune and every other launch of this process from now on."""
@@ -346,7 +342,7 @@ class Hooks:
 
     @contextlib.contextmanager
     def quietly(self) -> Iterator[None]:
-        """Note what fails in the block, in which nothing is watched."""
+        """Watch nothing in the block and record its exceptions."""
         self.tuning += 1
         try:
             yield
@@ -356,7 +352,7 @@ class Hooks:
             self.tuning -= 1
 
     def predict(self, tuner: Any, configs: Sequence[Any], keywords: Mapping[str, Any]) -> None:
-        """Note the predicted time of each configuration of a tune."""
+        """Record the predicted time of each configuration of a tune."""
         from occupancy_lab.kernel import innermost
         from occupancy_lab.record import Record
         from occupancy_lab.tuning.autotuner import _try
@@ -380,7 +376,7 @@ class Hooks:
             )
 
     def follow(self, launch: Any, function: Any, arguments: Any, grid: Any, keywords: Any) -> None:
-        """Note what is said first of a launch, or time it with and without that."""
+        """Record the first advice for a launch, or time the launch with and without it."""
         name = function.__name__
         shapes = [
             (tuple(one.shape), str(getattr(one, "dtype", ""))) if hasattr(one, "shape") else one
@@ -416,7 +412,7 @@ class Hooks:
         self.note("both", launch=key, before_us=before, us=after)
 
     def chose(self, config: Any) -> None:
-        """Note what `tuned` launched of the tune before."""
+        """Record the configuration that `tuned` launched for the last tune."""
         self.note("chosen", tune=self.number, config=words(config))
 
 
@@ -429,7 +425,7 @@ def times(prediction: Any) -> dict[str, Any]:
 
 
 def first_change(function: Any, arguments: Any, keywords: Any, grid: Any) -> dict[str, Any] | None:
-    """Return the change that `explain` says first of a launch; None where there is none."""
+    """Return the change that `explain` names first for a launch, or None."""
     from occupancy_lab.asked import Asked
     from occupancy_lab.compiling import store_directory
     from occupancy_lab.compiling.compiler import Compiler
@@ -475,15 +471,6 @@ def _first(found: Any) -> float:
     return float(found[0] if isinstance(found, list | tuple) else found)
 
 
-def read(file: Path) -> list[dict[str, Any]]:
-    """Return the whole rows of a file."""
-    found = []
-    for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
-        with contextlib.suppress(ValueError):  # it was cut off
-            found.append(json.loads(line))
-    return found
-
-
 def run_group(asked: argparse.Namespace) -> None:
     """Run a group in this process."""
     if asked.dry:
@@ -506,7 +493,7 @@ def run_group(asked: argparse.Namespace) -> None:
 
 
 def make_dry(name: str) -> None:
-    """Have Triton compile for a GPU that is not here, and launch nothing."""
+    """Have Triton compile for a GPU that is not present, and launch nothing."""
     global DEVICE  # noqa: PLW0603 - where tensors are made
     import foreign_kernels
     from triton.compiler import CompiledKernel
@@ -526,8 +513,8 @@ def make_dry(name: str) -> None:
 
 
 def export(folder: Path, gpu: str, names: Sequence[str]) -> None:
-    """Write both tables, and print them in short."""
-    rows = [row for name in names for row in read(folder / f"{slug(name)}.jsonl")]
+    """Write both tables and print a summary of each."""
+    rows = [row for name in names for row in read_lines(folder / f"{slug(name)}.jsonl")]
     of = {
         kind: [row for row in rows if row["kind"] == kind] for kind in ("tune", "timed", "followed")
     }
@@ -557,7 +544,7 @@ def export(folder: Path, gpu: str, names: Sequence[str]) -> None:
 
 
 def table(folder: Path, gpus: Sequence[str]) -> str:
-    """Return the tables of docs/tuning.md: what was lost, and what came of following advice."""
+    """Return the tables of docs/tuning.md: the lost time, and the results of followed advice."""
     lines = [
         "| | tunes | configurations | first slower by | at most | best of 3 | best of 5 |",
         "|---|--:|--:|--:|--:|--:|--:|",
@@ -592,33 +579,32 @@ def table(folder: Path, gpus: Sequence[str]) -> str:
 
 
 def kind_of(group: str) -> str:
-    """Return what a group's tunes are of: the kernels, and their dtype or library."""
+    """Return the kind of a group's tunes: the kernels and their dtype or library."""
     return re.sub(r" \d$", "", group)
 
 
 def percent(logarithm: float) -> str:
-    """Return how much more a ratio is than 1, of its logarithm."""
+    """Return by how many percent a ratio exceeds 1, given its logarithm."""
     return f"{math.expm1(logarithm):.1%}".replace("%", " %")
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a table, times as numbers; none where there is no file."""
-    with path.open(encoding="utf-8") if path.exists() else io.StringIO() as file:
-        return [
-            {name: number(text) if name.endswith("us") else text for name, text in row.items()}
-            for row in csv.DictReader(file)
-        ]
+    """Return the rows of a table, with times as numbers; no rows if there is no file."""
+    return [
+        {name: number(text) if name.endswith("us") else text for name, text in row.items()}
+        for row in (read_table(path) if path.exists() else ())
+    ]
 
 
 def number(text: str) -> float | None:
-    """Return the number of a cell; None where it is empty."""
+    """Return the number in a cell, or None if the cell is empty."""
     return float(text) if text else None
 
 
 def lost(rows: Sequence[Mapping[str, Any]]) -> tuple[float, ...] | None:
-    """Return how much slower than the fastest the best of the first of TOPS is by prediction.
+    """Return how much slower than the fastest the best of the first TOPS by prediction is.
 
-    None where less than two were timed, or nothing was predicted.
+    None if fewer than two configurations were timed or nothing was predicted.
     """
     timed = [(row["predicted_us"], row["us"]) for row in rows if row["us"]]
     ranked = [us for _, us in sorted(one for one in timed if one[0])]
@@ -630,20 +616,20 @@ def lost(rows: Sequence[Mapping[str, Any]]) -> tuple[float, ...] | None:
 
 def write_rows(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
     """Write these *columns* of *rows*, numbers with five digits."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns, extrasaction="ignore", lineterminator="\n")
-        writer.writeheader()
-        for row in rows:
-            writer.writerow({k: f"{v:.5g}" if isinstance(v, float) else v for k, v in row.items()})
+    shortened = (
+        {name: f"{cell:.5g}" if isinstance(cell, float) else cell for name, cell in row.items()}
+        for row in rows
+    )
+    path.write_bytes(table_bytes(columns, shortened))
 
 
 def slug(group: str) -> str:
-    """Return the name of a group's file."""
+    """Return the file name of a group."""
     return group.replace(" ", "-")
 
 
 def main() -> None:
-    """Run every group twice, in processes of their own."""
+    """Run every group twice, each time in its own process."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path)
     parser.add_argument("--table", help="print what the tables of these GPUs in data/ say, and end")
@@ -682,7 +668,7 @@ def main() -> None:
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             )
 
-    made = [name for name in names if read(asked.output / f"{slug(name)}.jsonl")]
+    made = [name for name in names if read_lines(asked.output / f"{slug(name)}.jsonl")]
     running = [start(name, half, "--predicts") for name in names if name not in made]
     for one in running:
         with contextlib.suppress(subprocess.TimeoutExpired):

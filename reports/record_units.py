@@ -1,8 +1,8 @@
-"""Measures what the units of the GPU at hand do, and writes it down.
+"""Measures the units of the GPU at hand and writes the results.
 
-`python reports/record_units.py OUT.json` prints each value with its unit and what it means, and
-writes all of them, with the GPU's name, the date and the versions. `--only l2_cycles,products`
-measures those alone.
+`python reports/record_units.py OUT.json` prints each value with its unit and its meaning, and
+writes all of them with the GPU's name, the date and the versions. `--only l2_cycles,products`
+measures only those.
 """
 
 from __future__ import annotations

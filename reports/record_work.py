@@ -1,11 +1,12 @@
-"""Records of public Triton launches what their work follows from, what ncu counts, and times.
+"""Records public Triton launches: everything that determines their work, ncu's counters, and times.
 
 `python reports/record_work.py --output FOLDER --tutorials FOLDER` runs the groups of
-work_launches.py on the NVIDIA GPU at hand in three steps: all compile at once, and write every
-launch with its arguments and the texts of its kernel; each launch is timed, one at a time, with an
-empty and with a warm L2 cache; and each is repeated once under Nsight Compute, as far as there is
-time. Every group runs in processes of its own, what there is is written after each step, and the
-whole takes `--seconds`. --check tries what can be tried without a GPU.
+work_launches.py on the NVIDIA GPU at hand in three steps. All groups compile at the same time, and
+write every launch with its arguments and its kernel's texts. Each launch is then timed, one at a
+time, with an empty and with a warm L2 cache. Finally, as many launches as the time allows are
+repeated once under Nsight Compute. Every group runs in its own processes, the results so far are
+written after each step, and everything together takes `--seconds`. --check tries what can be tried
+without a GPU.
 
 A launch has the same `id` in all files: a digest of its kernel's binary, arguments and grid. `use`
 divides kernels, not launches, into tuning, held out and fresh, by a digest of their names
@@ -18,7 +19,6 @@ import argparse
 import collections
 import concurrent.futures
 import contextlib
-import csv
 import io
 import json
 import lzma
@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # where the lab is not installed
+from record_files import read_lines, read_table, table_bytes, write_json, write_whole
 from work_ncu import (
     BUSIEST,
     CORE,
@@ -51,36 +52,35 @@ from work_ncu import (
     matched,
     read_counts,
 )
-from work_process import write_json
 
 COMPILING, TIMING, REPEATING, COUNTING, SAMPLING = 0.4, 0.57, 0.69, 0.885, 0.955
-"""The shares of the time after which the steps end: compiling, timing, running all again under
+"""The shares of the time at which the steps end: compiling, timing, running all again under
 Nsight Compute, counting, and sampling."""
 WORKERS = 16
-"""Processes that compile at once."""
+"""Processes that compile at the same time."""
 COUNTERS = 12
 """Processes under Nsight Compute."""
 MOST_FILE = 15 << 20
-"""Bytes of a file of texts."""
+"""The largest size of a file of texts, in bytes."""
 SHARD = 40
 """Kernels whose texts are compressed together."""
 KEPT = Path(__file__).parent / "data" / "work-h100.csv"
-"""What was recorded before."""
+"""The earlier recording."""
 SMALL_BYTES = 1 << 20
-"""Tensors of a launch that is of little interest."""
+"""Launches with smaller tensors are of little interest."""
 ALIKE = 8
-"""Of the launches of a kernel so many are wanted under Nsight Compute before all others."""
+"""How many launches of a kernel Nsight Compute counts before all others."""
 PASS_SECONDS, LAUNCH_SECONDS = 0.02, 0.12
-"""What a pass of Nsight Compute takes, and a launch besides, by experience."""
+"""The time that Nsight Compute takes for a pass, and for a launch in addition, by experience."""
 
 SAMPLED = (
     *("triton: 3, fp16", "triton: 6, head 64", "own: reductions", "own: memory", "liger: norms"),
     *("triton: 5", "liger: losses", "triton: 9, fp16", "triton: simple"),
 )
-"""The groups of whose kernels one launch each is sampled, instruction by instruction."""
+"""The groups whose kernels are sampled instruction by instruction, one launch each."""
 MOST_SAMPLED = 60
 REPORT = "lines.ncu-rep"
-"""The name of Nsight Compute's report of what was sampled."""
+"""The name of Nsight Compute's report of the sampled launches."""
 COLUMNS = (
     *("id", "use", "kernel", "package", "file", "line", "source", "group", "trial", "binary"),
     *("grid", "num_warps", "num_ctas", "num_stages", "shared", "n_regs", "n_spills"),
@@ -100,20 +100,20 @@ class Worker:
     process: subprocess.Popen[bytes] | None = None
 
     def has(self, state: str) -> bool:
-        """Tell whether it got so far."""
+        """Tell whether the worker has reached *state*."""
         return (self.folder / state).exists()
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the worker has not ended."""
         return self.process is not None and self.process.poll() is None
 
     def ready(self) -> dict[str, Any]:
-        """Return what it has to repeat."""
+        """Return what the worker has to repeat."""
         return dict(json.loads((self.folder / "ready").read_text(encoding="utf-8")))
 
     def stop(self) -> None:
-        """End it with all that it started; Nsight Compute around it prints what it has first."""
+        """End the worker and its processes; Nsight Compute around it prints its results first."""
         if not self.running or self.process is None:
             return
         with contextlib.suppress(OSError, ValueError):
@@ -126,13 +126,13 @@ class Worker:
 
 @dataclass
 class Recording:
-    """All of a recording, from its processes to its files."""
+    """A whole recording, from its processes to its files."""
 
     output: Path
     tutorials: Path
     seconds: float
     groups: tuple[str, ...]
-    """Beginnings of the groups' names."""
+    """The beginnings of the names of the groups."""
     work: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="work-")))
     began: float = field(default_factory=time.time)
     info: dict[str, Any] = field(default_factory=dict)
@@ -148,17 +148,17 @@ class Recording:
         self.packing = threading.Thread(target=self.pack, daemon=True)
 
     def at(self, share: float) -> float:
-        """Return the time at which a share of all is over."""
+        """Return the time at which a share of the whole time is over."""
         return self.began + share * self.seconds
 
     def say(self, *words: Any) -> None:
-        """Print what happens, and when."""
+        """Print an event and its time."""
         print(f"{time.time() - self.began:6.1f} s:", *words, flush=True)
 
     def start(
         self, worker: Worker, kind: str, until: float, before: list[str], **given: Any
     ) -> None:
-        """Start a process for *worker*'s groups, with *before* before its command."""
+        """Start a process for *worker*'s groups, with *before* in front of its command."""
         worker.folder.mkdir(parents=True, exist_ok=True)
         content = {"groups": worker.groups, "wanted": None, "trials": None, "waits": True, **given}
         write_json(worker.folder / "given.json", content)
@@ -190,7 +190,7 @@ class Recording:
             )
 
     def compile_all(self) -> None:
-        """Run every group, so many at a time, until all are ready or the time is over."""
+        """Run every group, a limited number at a time, until all are ready or the time is over."""
         import work_launches
 
         until = self.at(COMPILING)
@@ -221,9 +221,7 @@ class Recording:
         )
 
     def launches(self) -> list[dict[str, Any]]:
-        """Return all launches that were noted, each once."""
-        from work_capture import read_lines
-
+        """Return all recorded launches, each once."""
         found = {}
         for worker in self.timers:
             for line in read_lines(worker.folder / "launches.jsonl"):
@@ -231,7 +229,7 @@ class Recording:
         return list(found.values())
 
     def take_turns(self, workers: list[Worker], end: float) -> None:
-        """Give each of *workers* that is ready its part of the time until *end*, one at a time."""
+        """Give each ready worker its part of the time until *end*, one at a time."""
         left = [one for one in workers if one.has("ready") and one.running]
         for place, one in enumerate(left):
             share = one.ready()["count"] / max(1, sum(two.ready()["count"] for two in left[place:]))
@@ -245,14 +243,14 @@ class Recording:
                 one.stop()
 
     def wanted(self) -> list[str]:
-        """Return the ids of all launches, those first of which Nsight Compute tells the most.
+        """Return the ids of all launches, the most informative ones for Nsight Compute first.
 
-        Kernels come in turns, each with launches of many sizes, small ones last; what a recording
-        here has counted already comes after all others.
+        Kernels alternate, each with launches of many sizes, small ones last. Launches that an
+        earlier recording has counted come after all others.
         """
         known: set[str] = set()
-        with contextlib.suppress(OSError), KEPT.open(encoding="utf-8") as file:
-            known = {one["id"] for one in csv.DictReader(file) if one.get(CORE[0])}
+        with contextlib.suppress(OSError):
+            known = {one["id"] for one in read_table(KEPT) if one.get(CORE[0])}
         by_kernel: dict[str, list[str]] = collections.defaultdict(list)
         for line in sorted(self.launches(), key=lambda one: one["tensor_bytes"] < SMALL_BYTES):
             by_kernel[line["package"].split()[0] + line["kernel"]].append(line["id"])
@@ -264,7 +262,7 @@ class Recording:
         return [one for _, one in sorted(ranked, key=lambda one: (one[1] in known, one))]
 
     def time_all(self) -> None:
-        """Have each process time its launches, while the texts are compressed."""
+        """Have each process time its launches while the texts are compressed."""
         self.packing.start()
         self.take_turns(self.timers, self.at(TIMING if self.counters else COUNTING))
         self.say("timed")
@@ -272,7 +270,7 @@ class Recording:
             one.stop()
 
     def prepare_counting(self) -> None:
-        """Start the processes under Nsight Compute, which wait to launch until "go" is there."""
+        """Start the processes under Nsight Compute, which launch once "go" exists."""
         if self.ncu is None:
             return
         ncu = self.ncu
@@ -305,7 +303,7 @@ class Recording:
             bundles[least].append(group)
             loads[least] += weights[group]
         for place, groups in enumerate(filter(None, bundles)):
-            groups.sort(key=lambda one: one.startswith("fla"))  # what may crash comes last
+            groups.sort(key=lambda one: one.startswith("fla"))  # launches that may crash come last
             worker = Worker(f"ncu-{place}", groups, self.work / f"ncu-{place}")
             own = [key for key in wanted if launches[key]["group"] in groups]
             self.counters.append(worker)
@@ -316,7 +314,7 @@ class Recording:
         self.prepare_sampling(ncu, [launches[key] for key in wanted])
 
     def prepare_sampling(self, ncu: str, launches: list[dict[str, Any]]) -> None:
-        """Start the process whose launches Nsight Compute samples, one launch of each kernel."""
+        """Start the process that Nsight Compute samples, with one launch of each kernel."""
         chosen: dict[str, dict[str, Any]] = {}
         for line in launches:
             if line["group"] in SAMPLED and line["tensor_bytes"] >= SMALL_BYTES:
@@ -330,7 +328,7 @@ class Recording:
         self.start(self.sampler, "ncu", self.at(REPEATING), before, wanted=wanted, trials=trials)
 
     def count(self) -> None:
-        """Have the processes under Nsight Compute launch, and count in turns."""
+        """Have the processes under Nsight Compute launch and count one after the other."""
         if not self.counters:
             return
         (self.work / "go").touch()
@@ -357,13 +355,11 @@ class Recording:
 
     @property
     def sampling(self) -> list[Worker]:
-        """The process that is sampled, where there is one."""
+        """The sampled process, if there is one."""
         return [] if self.sampler is None else [self.sampler]
 
     def counts(self) -> dict[str, dict[str, Any]]:
-        """Return what was counted of each launch, by its id."""
-        from work_capture import read_lines
-
+        """Return the counters of each launch by its id."""
         found = {}
         for one in self.counters:
             with contextlib.suppress(OSError):
@@ -372,7 +368,7 @@ class Recording:
         return found
 
     def try_ncu(self, ncu: str) -> None:
-        """Find out which metrics Nsight Compute counts here, and in how many passes."""
+        """Find out which metrics Nsight Compute can count here, and in how many passes."""
         try:
             core = known_metrics(ncu, CORE)
             shares = known_metrics(ncu, SHARES)
@@ -444,8 +440,6 @@ class Recording:
 
     def _write_outer(self, kind: str, shards: list[bytes]) -> None:
         """Write *shards* into as few files as their size allows, three at most."""
-        from work_capture import write_whole
-
         files: list[list[tuple[str, bytes]]] = [[]]
         for place, content in enumerate(shards):
             if (
@@ -467,8 +461,8 @@ class Recording:
             self.info[f"{kind} left out"] = [name for one in files[most:] for name, _ in one]
 
     def write(self) -> list[dict[str, Any]]:
-        """Write the rows, the launches and everything raw, and return the rows."""
-        from work_capture import columns_of_times, read_lines, write_whole
+        """Write the rows, the launches and the raw files, and return the rows."""
+        from work_capture import columns_of_times
 
         counts, times, empty = self.counts(), {}, {}
         for one in self.timers:
@@ -496,13 +490,7 @@ class Recording:
         metrics = [
             name for name in (*CORE, *SPEED_OF_LIGHT, *BUSIEST) if any(name in one for one in rows)
         ]
-        buffer = io.StringIO()
-        writer = csv.DictWriter(
-            buffer, (*COLUMNS, *metrics), lineterminator="\n", extrasaction="ignore"
-        )
-        writer.writeheader()
-        writer.writerows(rows)
-        write_whole(self.output / "work-h100.csv", buffer.getvalue().encode())
+        write_whole(self.output / "work-h100.csv", table_bytes((*COLUMNS, *metrics), rows))
         content = lzma.compress("\n".join(lines).encode(), preset=3)
         write_whole(self.output / "launches.jsonl.xz", content)
         write_json(self.work / "info.json", self.info)
@@ -510,9 +498,7 @@ class Recording:
         return rows
 
     def _write_raw(self) -> None:
-        """Write everything that the processes printed and noted into one file."""
-        from work_capture import write_whole
-
+        """Write everything that the processes printed and recorded into one file."""
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w") as tar:
             for path in sorted((*self.work.glob("*/*.jsonl"), *self.work.glob("*/*.txt"))):
@@ -534,7 +520,7 @@ class Recording:
 
 
 def short(value: Any) -> str:
-    """Return an argument in few words."""
+    """Return a short text for an argument."""
     if isinstance(value, dict):
         if "pointer" in value:
             return f"{value['pointer']}{value['shape']}"
@@ -547,7 +533,7 @@ def short(value: Any) -> str:
 
 
 def about() -> dict[str, Any]:
-    """Return on what is recorded."""
+    """Return the date, the versions and the GPU of the recording."""
     from importlib.metadata import PackageNotFoundError, version
 
     found: dict[str, Any] = {"date": time.strftime("%Y-%m-%d")}
@@ -564,7 +550,7 @@ def about() -> dict[str, Any]:
 
 
 def record(chosen: argparse.Namespace) -> None:
-    """Record everything, each step as far as it goes."""
+    """Run every step of the recording, each as far as possible."""
     groups = tuple(chosen.groups.split(","))
     output, tutorials = chosen.output.resolve(), chosen.tutorials.resolve()
     recording = Recording(output, tutorials, chosen.seconds, groups)
@@ -594,7 +580,7 @@ def record(chosen: argparse.Namespace) -> None:
 
 
 def summarize(rows: list[dict[str, Any]]) -> None:
-    """Print how much of what was recorded."""
+    """Print how many launches of each group were recorded, timed and counted."""
     groups: dict[str, list[dict[str, Any]]] = collections.defaultdict(list)
     for row in rows:
         groups[row["group"]].append(row)
@@ -611,7 +597,7 @@ def summarize(rows: list[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    """Record, or check what can be checked here."""
+    """Record, or check what can be checked without a GPU."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("work-recorded"))
     parser.add_argument("--seconds", type=float, default=230.0, help="of all")

@@ -1,7 +1,7 @@
-"""Reads the recording of public launches on a GPU that keep_work.py made of record_work.py's.
+"""Reads the recording of public launches on a GPU, which keep_work.py made of record_work.py's.
 
-Each launch has its arguments, the texts of its binary, its times, and what Nsight Compute counted
-of it where that was recorded; of sampled launches each instruction too.
+Each launch has its arguments, the texts of its binary, its times, and Nsight Compute's counters if
+they were recorded; sampled launches also have each instruction.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from record_files import read_table
+
 from occupancy_lab.arguments import Descriptor, Dtype, Pointer
 from occupancy_lab.compiling.texts import Texts
 
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
 DATA = Path(__file__).parent / "data"
 FIRST_GPU = "h100"
-"""The GPU whose files have the texts of binaries that others launched too."""
+"""The GPU whose files also have the texts of binaries that the other GPU launched."""
 NAMES = MappingProxyType(
     {
         "instructions": "smsp__inst_executed.sum",
@@ -42,12 +44,12 @@ NAMES = MappingProxyType(
         "ncu_ns": "gpu__time_duration.sum",
     }
 )
-"""Nsight Compute's names of the counters that are asked for most."""
+"""Nsight Compute's names of the most used counters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """An instruction of a sampled launch, with what all warps of it did."""
+    """An instruction of a sampled launch, with the counts of all its warps."""
 
     offset: int
     """Bytes from the start of the function."""
@@ -55,15 +57,15 @@ class Instruction:
     executed: int
     """Times that warps executed it."""
     threads: int
-    """The same of threads whose predicate was true."""
+    """The same for threads whose predicate was true."""
     samples: int
-    """Samples of warps that stood at it, stalled or not."""
+    """Samples of warps at this instruction, stalled or not."""
     stalls: Mapping[str, int]
     """The samples by reason."""
     sectors: int
-    """Sectors of 32 bytes that its accesses to global memory ask for."""
+    """Sectors of 32 bytes that its accesses to global memory request."""
     sectors_ideal: int
-    """The least that they could be."""
+    """The least possible number of them."""
     wavefronts: int
     """Passes that its accesses to shared memory take."""
     wavefronts_ideal: int
@@ -76,32 +78,32 @@ class RecordedLaunch:
     gpu: str
     id: str
     use: str
-    """tuning, held out or fresh: what it may be used for, by its kernel's name."""
+    """tuning, held out or fresh: the permitted use, which depends on the kernel's name."""
     kernel: str
     package: str
     group: str
     trial: str
     grid: tuple[int, ...]
     arguments: Mapping[str, Plain]
-    """All parameters in order, constexprs too."""
+    """All parameters in order, including constexprs."""
     constexprs: tuple[str, ...]
     values: Mapping[str, tuple[int, ...]]
-    """What was in integer tensors of few elements, flat."""
+    """The flat values of small integer tensors."""
     storages: Mapping[str, tuple[int, int]]
-    """Of each tensor which of the launch's storages it lies in, and how many bytes from its start;
+    """For each tensor, the number of its storage among the launch's, and its offset in it in bytes;
     a parameter that is a tuple has its last tensor's."""
     binary: str
     row: Mapping[str, str]
-    """The row of the table, as text; "" is not known."""
+    """The row of the table, as text; "" if not known."""
 
     def number(self, column: str) -> float | None:
-        """Return a number of the table by its column or by a name of NAMES, None if not known."""
+        """Return a number of the table by its column or its name in NAMES, or None if not known."""
         text = self.row.get(NAMES.get(column, column), "")
         return float(text) if text else None
 
     @property
     def is_counted(self) -> bool:
-        """Whether it has Nsight Compute's counters."""
+        """Whether the launch has Nsight Compute's counters."""
         return self.number("instructions") is not None
 
     @property
@@ -116,12 +118,12 @@ class RecordedLaunch:
 
     @property
     def cubin(self) -> bytes:
-        """The binary; zeros stand in it for the copy of its PTX."""
+        """The binary, with zeros in place of the copy of its PTX."""
         return _texts(self.gpu, "cubin")[self.binary]
 
     @property
     def texts(self) -> Texts:
-        """All texts as a compile gives them; there is PTX of what is counted or sampled."""
+        """All texts as a compile returns them; counted and sampled launches have PTX."""
         warps, ctas, shared = (int(self.row[name]) for name in ("num_warps", "num_ctas", "shared"))
         return Texts(
             *(self.kernel, "cuda", warps, ctas, shared),
@@ -133,14 +135,14 @@ class RecordedLaunch:
 
     @property
     def executed(self) -> float | None:
-        """Instructions that its warps executed, of the counter or of the samples."""
+        """Instructions executed by its warps, from the counter or the samples."""
         if self.instructions:
             return sum(one.executed for one in self.instructions)
         return self.number("instructions")
 
     @property
     def instructions(self) -> tuple[Instruction, ...]:
-        """Each instruction in order where the launch was sampled, else nothing."""
+        """The instructions in order if the launch was sampled, else none."""
         return _sampled(self.gpu).get(self.id, ())
 
 
@@ -163,8 +165,7 @@ def _plain(value: Any) -> Plain:
 @functools.cache
 def recorded_launches(gpu: str = "h100") -> tuple[RecordedLaunch, ...]:
     """Return all launches of a recording, in the order of the table."""
-    with (DATA / f"work-{gpu}.csv").open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_table(DATA / f"work-{gpu}.csv")
     with lzma.open(DATA / f"work-{gpu}-launches.jsonl.xz", "rt", encoding="utf-8") as file:
         further = {one["id"]: one for one in map(json.loads, file)}
     return tuple(_launch(gpu, row, further[row["id"]]) for row in rows)

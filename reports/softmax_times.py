@@ -1,22 +1,23 @@
-"""Predicts the times of the recorded softmaxes, and writes them beside what was measured.
+"""Predicts the times of the recorded softmaxes, and writes them beside the measured times.
 
-`python reports/softmax_times.py` compiles every launch of reports/data/measured-GPU.csv, counts
-what it does, and fills the columns predicted_us and bound: of a launch of as many programs as fit,
-or as the tutorial's formula gives. `evaluate` and the reports read them. The Triton has to be the
-one of the recording; on 16 cores it takes a quarter of an hour.
+`python reports/softmax_times.py` compiles every launch of reports/data/measured-GPU.csv, counts its
+work, and fills the columns predicted_us and bound of every launch with as many programs as fit or
+as the tutorial's formula gives. `evaluate` and the reports read them. The Triton has to be that of
+the recording; it takes a quarter of an hour on 16 cores.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import itertools
 import json
 import sys
 from collections import defaultdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from record_files import read_table, table_bytes
 
 from occupancy_lab.asked import ask
 from occupancy_lab.compiled_records import compile_asked, compile_runs, with_counts
@@ -30,7 +31,7 @@ from occupancy_lab.workers.child import cores
 from occupancy_lab.workers.forked import in_forks
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from occupancy_lab.asked import Asked
     from occupancy_lab.prediction import Prediction
@@ -42,32 +43,23 @@ GPUS = ("h100", "h200")
 NAMES = ("kernel", "rows", "cols", "dtype", "BLOCK_SIZE", "num_warps", "num_stages")
 PREDICTED = ("predicted_us", "bound")
 PART, WRITTEN = 32, 16
-"""Launches that a fork predicts at once, and after how many parts what is filled is written."""
+"""How many launches a fork predicts at once, and after how many such parts the file is written."""
 
 
-def read(gpu: str) -> list[dict[str, str]]:
-    """Return the rows that were recorded on *gpu*, as they are in the file."""
-    with (DATA / f"measured-{gpu}.csv").open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def write(gpu: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write *rows*, those of *gpu*, in place of the file."""
-    with (DATA / f"measured-{gpu}.csv").open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, [*rows[0]], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+def file_of(gpu: str) -> Path:
+    """Return the file of the launches recorded on *gpu*."""
+    return DATA / f"measured-{gpu}.csv"
 
 
 def cells(prediction: Prediction | None) -> dict[str, str]:
-    """Return the columns of a predicted time, blank where there is none."""
+    """Return the columns of a predicted time, empty if there is none."""
     if prediction is None:
         return dict.fromkeys(PREDICTED, "")
     return {"predicted_us": f"{prediction.us:.3f}", "bound": prediction.bound}
 
 
 def predicted(record: Record, launched: str) -> Prediction | None:
-    """Return how long *record*'s launch of so many programs should take; None: not known."""
+    """Return the predicted time of *record* with *launched* programs; None if it is not known."""
     plan = record.plan
     if plan is not None and launched == str(plan.num_programs):
         return record.prediction
@@ -75,9 +67,9 @@ def predicted(record: Record, launched: str) -> Prediction | None:
 
 
 def fill(launches: Sequence[Rows], asked: Sequence[Asked]) -> str:
-    """Return the columns of the rows of each of *launches*, as JSON.
+    """Return the columns of the rows of each of *launches* as JSON.
 
-    The store has what each of them *asked* for, compiled.
+    The store has the compiled kernels of *asked*.
     """
     compiler = Compiler(store_directory(), jobs=1)
     runs = with_counts(compile_runs(asked, compiler), asked, compiler, jobs=1, besides=True)
@@ -91,11 +83,11 @@ def fill(launches: Sequence[Rows], asked: Sequence[Asked]) -> str:
 
 
 def main() -> None:
-    """Fill the columns; what is filled is written every few parts."""
+    """Fill the columns, and write the file after every few parts."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpu", choices=GPUS, action="append")
     for gpu in parser.parse_args().gpu or GPUS:
-        rows = read(gpu)
+        rows = read_table(file_of(gpu))
         measured = defaultdict(list)
         for row in rows:
             if row["us"]:
@@ -117,7 +109,7 @@ def main() -> None:
             for row, columns in zip(filled, json.loads(answer), strict=True):
                 row.update(columns)
             if count % WRITTEN == 0 or count == len(calls):
-                write(gpu, rows)
+                file_of(gpu).write_bytes(table_bytes(rows[0], rows))
                 print(f"{gpu}: {count} of {len(calls)} parts", flush=True)
 
 

@@ -49,7 +49,7 @@ def attention(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
-    """Attend from BLOCK_M rows of one head to all of its keys, BLOCK_N at a time."""
+    """Compute attention of BLOCK_M rows of a head to all of its keys, BLOCK_N at a time."""
     head = tl.program_id(1) * N_CTX * HEAD_DIM
     rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     keys, dims = tl.arange(0, BLOCK_N), tl.arange(0, HEAD_DIM)
@@ -75,7 +75,7 @@ def attention(
 
 @triton.jit
 def group_norm(X, Y, W, B, size, per_channel, channels, groups, eps, BLOCK: tl.constexpr):
-    """Normalize a group of an image: *size* elements, *per_channel* of them of a channel."""
+    """Normalize a group of an image: *size* elements, *per_channel* of them from each channel."""
     group = tl.program_id(0)
     start = group.to(tl.int64) * size
     total = tl.zeros([BLOCK], dtype=tl.float32)
@@ -100,7 +100,7 @@ def group_norm(X, Y, W, B, size, per_channel, channels, groups, eps, BLOCK: tl.c
 
 @triton.jit
 def cross_entropy(Logits, Labels, Loss, words, BLOCK: tl.constexpr):
-    """Write the loss of row program_id, whose largest logit and sum are found in one pass."""
+    """Write the loss of row program_id; one pass finds its largest logit and its sum."""
     row = tl.program_id(0)
     logits = Logits + row.to(tl.int64) * words
     highest = tl.full([BLOCK], -float("inf"), dtype=tl.float32)
@@ -119,7 +119,7 @@ def cross_entropy(Logits, Labels, Loss, words, BLOCK: tl.constexpr):
 
 @triton.jit
 def row_softmax(X, Y, cols, BLOCK: tl.constexpr):
-    """Write the softmax of row program_id, which is in one block."""
+    """Write the softmax of row program_id, which fits into one block."""
     start = tl.program_id(0).to(tl.int64) * cols
     here = tl.arange(0, BLOCK)
     x = tl.load(X + start + here, mask=here < cols, other=-float("inf")).to(tl.float32)
@@ -137,7 +137,7 @@ def _configs(**values):
     return found
 
 
-# Those of Triton's tutorial 03 for CUDA, those for 8-bit floats included.
+# The configurations of Triton's tutorial 03 for CUDA, including those for 8-bit floats.
 _TUTORIAL = (
     *((128, 256, 64, 3, 8), (64, 256, 32, 4, 4), (128, 128, 32, 4, 4), (128, 64, 32, 4, 4)),
     *((64, 128, 32, 4, 4), (128, 32, 32, 4, 4), (64, 32, 32, 5, 2), (32, 64, 32, 5, 2)),

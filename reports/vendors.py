@@ -1,7 +1,7 @@
-"""One kernel on GPUs of both vendors: what was compiled for each, of which the page is made.
+"""Reads the configurations of one kernel compiled for GPUs of both vendors, for amd-nvidia.md.
 
-The rows say what was read of the binaries, and the predicted times; everything else is worked out
-of them again.
+The rows have the resources of the binaries and the predicted times; everything else is calculated
+from them again.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from occupancy_lab.values import Problem
 
     Name = tuple[str, Problem, int, int]
-    """The key of a GPU, a problem, num_warps and num_stages."""
+    """The key of a record: GPU, problem, num_warps and num_stages."""
 
 FILE = Path(__file__).with_name("data") / "vendors.csv"
-"""What `compile_rows` writes, a row per configuration and GPU."""
+"""The file that `compile_rows` writes, with a row per configuration and GPU."""
 GPUS = ("mi300x", "mi350x", "rx7900xtx", "h100", "b200", "rtx5090")
 ROWS, COLS = 4096, (781, 4096)
 NUM_WARPS, NUM_STAGES = (1, 2, 4, 8, 16), (1, 2, 3, 4)
 CONFIGURATION = ("gpu", "kernel", "rows", "cols", "dtype", "BLOCK_SIZE", "num_warps", "num_stages")
 READ = tuple(name for name in RESOURCES if name != "n_spills")
-"""Columns of the binary; n_spills is local_bytes in words."""
+"""The columns that come from the binary; n_spills is local_bytes in words."""
 TIMES = ("predicted_us", "predicted_gbs", "bound", "basis")
 
 
 def compile_rows() -> None:
-    """Compile and count every configuration for every GPU; write a row each, also if it fails."""
+    """Compile and count every configuration for every GPU; write a row even if that fails."""
     table = sweep(COLS, rows=ROWS, gpu=GPUS, num_warps=NUM_WARPS, num_stages=NUM_STAGES)
     columns = [*CONFIGURATION, "status", "reason", *READ, *TIMES, "triton_version"]
     rounded = table[columns].round({"predicted_us": 3, "predicted_gbs": 1})
@@ -54,10 +54,10 @@ class Time:
 
     us: float
     gbs: float
-    """The bandwidth that its traffic comes to in that time."""
+    """The bandwidth that the traffic and this time amount to."""
     bound: str
     basis: str
-    """What it rests on."""
+    """What the predicted time is based on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,9 @@ class Vendors:
     """How many rows have each status."""
     names: tuple[Name, ...]
     records: Mapping[Name, Record]
-    """Those that a GPU holds."""
+    """The configurations that fit on their GPU."""
     times: Mapping[Name, Time]
-    """Of those of them that have one."""
+    """The times of the records that have one."""
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
@@ -85,12 +85,12 @@ class Vendors:
 
     @property
     def num_warps(self) -> tuple[int, ...]:
-        """The warps per program that were tried."""
+        """The numbers of warps per program that were tried."""
         return tuple(sorted({name[2] for name in self.names}))
 
     @property
     def num_stages(self) -> tuple[int, ...]:
-        """The stages that were tried."""
+        """The numbers of stages that were tried."""
         return tuple(sorted({name[3] for name in self.names}))
 
     def of(self, gpu: Gpu) -> tuple[Record, ...]:
@@ -98,33 +98,33 @@ class Vendors:
         return tuple(record for name, record in self.records.items() if name[0] == gpu.key)
 
     def at(self, gpu: Gpu, problem: Problem, num_warps: int, num_stages: int) -> Record | None:
-        """Return one configuration on one GPU; None where the GPU has no such thing."""
+        """Return the record of one configuration on one GPU, or None if there is none."""
         return self.records.get((gpu.key, problem, num_warps, num_stages))
 
     def time(self, gpu: Gpu, problem: Problem, num_warps: int, num_stages: int) -> Time | None:
-        """Return the predicted time of one configuration on one GPU; None where there is none."""
+        """Return the predicted time of one configuration on one GPU, or None if there is none."""
         return self.times.get((gpu.key, problem, num_warps, num_stages))
 
     def tutorials(self, gpu: Gpu, problem: Problem) -> Record | None:
-        """Return the kernel as the tutorial would compile it for *gpu*; None where it is no row."""
+        """Return the record with the tutorial's settings for *gpu*, or None if there is none."""
         _, config = tutorial_name(problem, gpu)
         return self.at(gpu, problem, config.num_warps, config.num_stages)
 
     def tutorials_time(self, gpu: Gpu, problem: Problem) -> Time | None:
-        """Return the predicted time of that; None where it has none."""
+        """Return the predicted time of the tutorial's settings on *gpu*; None if unknown."""
         _, config = tutorial_name(problem, gpu)
         return self.time(gpu, problem, config.num_warps, config.num_stages)
 
 
 def recorded_vendors() -> Vendors:
-    """Return what was recorded with Triton and lies beside this file."""
+    """Return the recorded configurations of the CSV file beside this module."""
     return make_vendors(read_rows(FILE).to_dict("records"))
 
 
 def make_vendors(rows: list[dict[Any, Any]]) -> Vendors:
     """Return the configurations of *rows*, which one version of Triton compiled.
 
-    Raises DoesNotFitError for a row that is "ok" where the GPU holds not one such program.
+    Raise DoesNotFitError for a row with the status "ok" although no program fits on the GPU.
     """
     (version,) = {str(row["triton_version"]) for row in rows}
     named = {_name(row): row for row in rows}

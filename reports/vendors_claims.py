@@ -1,4 +1,4 @@
-"""What ROCm's runtime and LLVM say of an AMD kernel: the exact formula, less what they do not see.
+"""What ROCm's runtime and LLVM report for an AMD kernel: the exact formula less some terms.
 
 Sources: `ihipOccupancyMaxActiveBlocksPerMultiprocessor` in ROCm/clr@f9f995c (2024), with the table
 of register files in its rocdevice.cpp, and in ROCm/rocm-systems@0136004 (2026), whose pull requests
@@ -36,33 +36,33 @@ if TYPE_CHECKING:
 CU_LDS = 65536
 """LDS of one CU of RDNA, bytes; a WGP has two CUs."""
 FALLBACK_FILE = {"vgprs_per_simd": 256, "vgpr_granule": 4}
-"""What the runtime of 2024 takes for a target that is not in its table."""
+"""The register file that the runtime of 2024 assumes for a target that is not in its table."""
 LLVMS_WAVES = {"gfx908": 10}
-"""Waves a SIMD by LLVM, where the runtime stops at fewer."""
+"""Waves per SIMD by LLVM where the runtime stops at fewer."""
 LLVMS_LAST_STEP = range(97, 101)
-"""SGPRs that LLVM's table takes for no more than 96."""
+"""SGPR counts that LLVM's table treats as 96."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claimant:
-    """Somebody beside the hardware who says how many programs fit."""
+    """Software that reports how many programs fit."""
 
     name: str
     terms: tuple[Term, ...]
-    """What it does not see, or takes for something else."""
+    """The terms of the exact formula that it leaves out or mistakes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a claimant says of one kernel."""
+    """What a claimant reports for one kernel."""
 
     programs_per_multiprocessor: int
     missing_terms: tuple[str, ...]
-    """The fewest terms that, put back, make it right; empty where it is right."""
+    """The smallest set of terms that would correct the claim; empty if the claim is right."""
 
 
 def claim(claimant: Claimant, resources: Resources, architecture: HipArchitecture) -> Claim:
-    """Return what *claimant* says of a kernel that takes *resources* of an AMD GPU."""
+    """Return what *claimant* reports for a kernel that takes *resources* of an AMD GPU."""
     return Claim(
         programs_without(claimant.terms, resources, architecture),
         missing_terms(claimant.terms, resources, architecture),
@@ -70,7 +70,7 @@ def claim(claimant: Claimant, resources: Resources, architecture: HipArchitectur
 
 
 def _files(found: Mapping[str, Mapping[str, Any]]) -> Hide:
-    """Take the register files of *found*, by the beginning of a target's name."""
+    """Use the register files in *found*, by the beginning of the target's name."""
 
     def hide(mp: HipArchitecture, usage: Resources, _rocm: Rocm) -> Usage:
         for name, changes in found.items():
@@ -82,7 +82,7 @@ def _files(found: Mapping[str, Mapping[str, Any]]) -> Hide:
 
 
 def _one_cu(*but: str) -> Hide:
-    """Take the LDS of one CU for that of a WGP, but on targets whose names begin with *but*."""
+    """Use the LDS of one CU as that of a WGP, except on targets whose names begin with *but*."""
 
     def hide(mp: HipArchitecture, usage: Resources, _rocm: Rocm) -> Usage:
         if mp.multiprocessor == "WGP" and not mp.target_name.startswith(but):
@@ -97,7 +97,7 @@ def _hide_trap_handler(mp: HipArchitecture, usage: Resources, _rocm: Rocm) -> Us
 
 
 def _hide_steps(mp: HipArchitecture, usage: Resources, _rocm: Rocm) -> Usage:
-    """Take LLVM's table, 80, 88 and 100 SGPRs for 10, 9 and 8 waves, for the hardware's steps."""
+    """Use LLVM's table (80, 88 and 100 SGPRs for 10, 9 and 8 waves) as the hardware's steps."""
     if mp.sgprs_per_simd is None or usage.sgprs is None:
         return mp, usage
     sgprs = LLVMS_LAST_STEP.start - 1 if usage.sgprs in LLVMS_LAST_STEP else usage.sgprs
@@ -149,7 +149,7 @@ LLVM = Claimant(
     ),
 )
 CLAIMANTS = (HIP_2024, HIP_2025, HIP_2026, LLVM)
-"""Those that speak of AMD GPUs, LLVM with its waves a SIMD turned into whole programs."""
+"""The claimants for AMD GPUs; LLVM's waves per SIMD are converted to whole programs."""
 CLAIM_WORDS: Mapping[str, str] = {
     **TERM_WORDS,
     "register table": "its table has not the register file of {target_name}",
@@ -162,18 +162,18 @@ CLAIM_WORDS: Mapping[str, str] = {
     "LDS": "it does not see the LDS, which Triton asks for at the launch",
     "wave slots of LLVM": "HIP keeps {max_waves_per_simd} waves a SIMD",
 }
-"""Why each term that a claimant misses matters, with the architecture's own numbers."""
+"""Why each term that a claimant leaves out matters, with the architecture's own numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claims(Counts["Claim"]):
-    """What one claimant says of the kernels of one GPU."""
+    """What one claimant reports for the kernels of one GPU."""
 
     claimant: Claimant
 
 
 def make_claims(vendors: Vendors) -> tuple[Claims, ...]:
-    """Return what each claimant says of the kernels of each AMD GPU."""
+    """Return what each claimant reports for the kernels of each AMD GPU."""
     return tuple(
         Claims(
             gpu,
@@ -199,7 +199,7 @@ INTRODUCTION = (
 
 
 def the_claims(claims: Sequence[Claims]) -> Chapter:
-    """Count the kernels that runtime and compiler are wrong for, and tell one of each kind."""
+    """Count the kernels that runtime and compiler get wrong, and describe one of each kind."""
     table = Table(
         ("", "GPU", *HEADERS),
         tuple(one.row(one.claimant.name, one.gpu.title) for one in claims),

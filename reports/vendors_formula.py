@@ -1,4 +1,4 @@
-"""How often the tutorial's formula is wrong on each GPU, with a case of each."""
+"""How often the tutorial's formula is wrong on each GPU, with an example of each error."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 class _Said(Protocol):
     @property
     def programs_per_multiprocessor(self) -> int | None:
-        """Programs that fit by the formula; None where it fails."""
+        """The number of programs that fit by the formula, or None if the formula fails."""
 
     @property
     def missing_terms(self) -> tuple[str, ...]:
-        """The fewest terms that, put back, make it right."""
+        """The smallest set of terms that would correct the formula."""
 
 
 Said = TypeVar("Said", bound=_Said)
@@ -38,30 +38,30 @@ Said = TypeVar("Said", bound=_Said)
 
 @dataclass(frozen=True, slots=True)
 class Verdict(Generic[Said]):
-    """One kernel, and what a formula says of it."""
+    """One kernel and the formula's result for it."""
 
     record: Record
     said: Said
 
     @property
     def truth(self) -> int:
-        """Programs that one multiprocessor holds."""
+        """The number of programs that one multiprocessor holds."""
         return self.record.occupancy.programs_per_multiprocessor
 
     @property
     def ratio(self) -> float | None:
-        """What the formula says over what fits; None where it fails."""
+        """The formula's number of programs over the right number, or None if the formula fails."""
         said = self.said.programs_per_multiprocessor
         return None if said is None else said / self.truth
 
     @property
     def off(self) -> float:
-        """By what factor the formula is wrong, either way; 1 where it is right or fails."""
+        """The factor by which the formula is wrong, up or down; 1 if it is right or fails."""
         return 1.0 if self.ratio is None else max(self.ratio, 1 / max(self.ratio, 1e-9))
 
     @property
     def kernel(self) -> str:
-        """The kernel and what it takes, in words."""
+        """The kernel and its resources in words."""
         record, mp = self.record, self.record.gpu.architecture
         sgprs = f", {record.resources.sgprs} SGPRs" if record.resources.sgprs is not None else ""
         return (
@@ -74,7 +74,7 @@ class Verdict(Generic[Said]):
 
 @dataclass(frozen=True, slots=True)
 class Counts(Generic[Said]):
-    """What a formula says of the kernels of one GPU."""
+    """The formula's results for the kernels of one GPU."""
 
     gpu: Gpu
     cases: tuple[Verdict[Said], ...]
@@ -86,12 +86,12 @@ class Counts(Generic[Said]):
 
     @property
     def too_many(self) -> int:
-        """Kernels of which it says that more programs fit than do."""
+        """Kernels for which the formula gives more programs than fit."""
         return sum(case.ratio is not None and case.ratio > 1 for case in self.cases)
 
     @property
     def too_few(self) -> int:
-        """Kernels of which it says that fewer programs fit than do."""
+        """Kernels for which the formula gives fewer programs than fit."""
         return sum(case.ratio is not None and case.ratio < 1 for case in self.cases)
 
     @property
@@ -101,18 +101,18 @@ class Counts(Generic[Said]):
 
     @property
     def missing(self) -> Mapping[str, int]:
-        """By term that it misses, the kernels it is wrong for, the commonest first."""
+        """The number of wrong kernels for each missing term, the most frequent term first."""
         terms = (term for case in self.cases for term in case.said.missing_terms)
         return dict(Counter(terms).most_common())
 
     @property
     def worst(self) -> Verdict[Said] | None:
-        """The first of the kernels that it is most wrong for; None: right, or it fails."""
+        """The first of the kernels with the largest error, or None if no kernel has one."""
         wrong = [case for case in self.cases if case.off > 1]
         return max(wrong, key=lambda case: case.off, default=None)
 
     def row(self, *name: str) -> tuple[str, ...]:
-        """Return the numbers as a table's row with HEADERS, after its *name*."""
+        """Return the numbers as a row of the table with HEADERS, after its *name*."""
         missing = [f"{term} ({number})" for term, number in self.missing.items()]
         numbers = (len(self.cases), self.right, self.too_many, self.too_few, self.fails)
         return (*name, *map(str, numbers), listed(missing or ["-"]))
@@ -123,14 +123,14 @@ HEADERS = ("kernels", "right", "too many", "too few", "fails", "what it misses")
 
 @dataclass(frozen=True, slots=True)
 class Formula(Counts["TutorialOccupancy"]):
-    """The tutorial's formula on one GPU, fed with what one ROCm reports there."""
+    """The tutorial's formula on one GPU, with the numbers that one ROCm reports there."""
 
     rocm: Rocm
-    """CURRENT on NVIDIA too, where it changes nothing."""
+    """CURRENT on NVIDIA too, where it makes no difference."""
 
     @property
     def name(self) -> str:
-        """The GPU, and on AMD whose numbers the formula takes."""
+        """The GPU and, on AMD, the ROCm whose numbers the formula takes."""
         if self.gpu.vendor != "AMD":
             return self.gpu.title
         rocm = "current ROCm" if self.rocm is Rocm.CURRENT else "ROCm up to 6.3"
@@ -138,7 +138,7 @@ class Formula(Counts["TutorialOccupancy"]):
 
 
 def make_formulas(vendors: Vendors) -> tuple[Formula, ...]:
-    """Return the tutorial's formula on each GPU, with what each ROCm reports of it."""
+    """Return the tutorial's formula on each GPU, with the numbers of each ROCm."""
     return tuple(
         Formula(
             gpu,
@@ -163,7 +163,7 @@ INTRODUCTION = (
 
 
 def the_formulas(formulas: Sequence[Formula]) -> Chapter:
-    """Count the kernels that the formula is wrong for, and tell the worst of each."""
+    """Count the kernels that the formula gets wrong, and describe the worst of each GPU."""
     table = Table(("formula", *HEADERS), tuple(one.row(one.name) for one in formulas), prose=True)
     cases = tuple(_case(one, one.worst) for one in formulas if one.worst is not None)
     return Chapter("The tutorial's formula", (INTRODUCTION, table, Section("Worst", (), cases)))

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """One kernel on one GPU with each num_stages, the fewest first."""
+    """One kernel on one GPU with each num_stages, in ascending order."""
 
     gpu: Gpu
     problem: Problem
@@ -59,12 +59,12 @@ class Steps:
 
     @property
     def programs(self) -> tuple[int, ...]:
-        """Programs that fit per multiprocessor."""
+        """Programs that fit on a multiprocessor."""
         return tuple(record.occupancy.programs_per_multiprocessor for record in self.records)
 
     @property
     def shared_is_the_same(self) -> bool:
-        """Whether num_stages does not touch shared memory."""
+        """Whether num_stages does not change the shared memory."""
         return len(set(self.shared)) == 1
 
     @property
@@ -75,7 +75,7 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """Every kernel with every num_stages, and those of one problem and num_warps to be shown."""
+    """Every kernel with every num_stages, and those of the problem and num_warps that is shown."""
 
     every: tuple[Steps, ...]
     shown: tuple[Steps, ...]
@@ -86,9 +86,9 @@ class Stages:
 
 
 def make_stages(vendors: Vendors, num_warps: int) -> Stages:
-    """Return what num_stages does; shown is the widest problem with *num_warps*, a kernel a GPU.
+    """Return the effects of num_stages; the widest problem with *num_warps* is shown for each GPU.
 
-    A kernel that a GPU does not hold with every num_stages is left out.
+    A kernel that does not fit on a GPU with every num_stages is left out.
     """
     every: list[Steps] = []
     for problem, warps, gpu in itertools.product(vendors.problems, vendors.num_warps, vendors.gpus):
@@ -102,7 +102,7 @@ def make_stages(vendors: Vendors, num_warps: int) -> Stages:
 
 
 def the_stages(stages: Stages) -> Chapter:
-    """Say what num_stages takes on either vendor's GPUs."""
+    """State what num_stages takes on the GPUs of each vendor."""
     first = stages.shown[0]
     kernel = f"{first.problem.words}, num_warps {first.num_warps}"
     table = Table(
@@ -120,10 +120,11 @@ def the_stages(stages: Stages) -> Chapter:
 
 
 def stages_sentences(stages: Stages) -> Iterator[str]:
-    """Say of each vendor's kernels what more stages take, and how many programs they leave."""
+    """State what more stages take for each vendor's kernels, and how many programs are left."""
     for vendor in dict.fromkeys(steps.gpu.vendor for steps in stages.every):
         every = stages.of(vendor)
-        word, fewest, most = every[0].gpu.architecture.shared_word, *_first_and_last(every[0])
+        word, stages_tried = every[0].gpu.architecture.shared_word, every[0].num_stages
+        fewest, most = stages_tried[0], stages_tried[-1]
         where = f"the {word} takes one more row for each"
         if all(steps.shared_is_the_same for steps in every):
             where = f"the {word} stays the same: the rows in flight are in registers"
@@ -135,10 +136,6 @@ def stages_sentences(stages: Stages) -> Iterator[str]:
             f" times at the median, and {fewer} of {count(len(every), 'kernel')} have fewer"
             " programs on a multiprocessor."
         )
-
-
-def _first_and_last(steps: Steps) -> tuple[int, int]:
-    return steps.num_stages[0], steps.num_stages[-1]
 
 
 def _rows(steps: Steps) -> Iterator[tuple[str, ...]]:
@@ -159,7 +156,7 @@ KIB = 1024
 
 
 def draw_stages(shown: Sequence[Steps]) -> Figure:
-    """Return a figure of one kernel: a panel of its registers and one of its shared memory."""
+    """Return a figure of one kernel with a panel of its registers and one of its shared memory."""
     first = shown[0]
     with styled():
         figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
@@ -191,7 +188,7 @@ def _draw(axes: Axes, lines: Sequence[tuple[Steps, Sequence[float]]]) -> None:
 
 
 def _label(axes: Axes, shown: Sequence[Steps]) -> None:
-    """Write the GPUs beside the lines, those of lines that lie on each other together."""
+    """Write the GPUs beside the lines; lines that coincide share a label."""
     groups: list[tuple[Any, str, list[str]]] = []
     for steps, line in zip(shown, axes.lines, strict=True):
         curve, vendor = outline(axes, line), steps.gpu.vendor

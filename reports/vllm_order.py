@@ -1,15 +1,16 @@
-"""Where the fused-MoE configurations that vLLM's users tuned stand among predicted times.
+"""Ranks by predicted time the fused-MoE configurations that vLLM's users tuned.
 
 `python reports/vllm_order.py FOLDER --output reports/data/vllm-order.csv` takes vLLM's folder
-model_executor/layers/fused_moe, of a clone or a wheel (0.33.0 here), reads the text of its kernel
-`fused_moe_kernel` and the tuned configurations of SHAPES there, and predicts, without a GPU, the
-two launches of a layer with each configuration: the tuned ones of its GPU, for all sizes, and
---sample of the space that vLLM's tuner searches (benchmarks/kernels/benchmark_moe.py), on AMD those
-that it times of them. Each problem is a row of the CSV.
+model_executor/layers/fused_moe, from a clone or a wheel (0.33.0 here). It reads the source of the
+kernel `fused_moe_kernel` and the tuned configurations of SHAPES there. Without a GPU it predicts
+the two launches of a layer with each configuration: the GPU's tuned ones for all sizes, and
+--sample of the space that vLLM's tuner searches (benchmarks/kernels/benchmark_moe.py), on AMD only
+those of it that the tuner times. Each problem is a row of the CSV.
 
-Experts are drawn for each token from a seed, all alike, as the tuner draws them. The tuner repeats
-a whole layer in a CUDA graph with the same experts, and empties no cache: a launch finds there what
-the layer before has left. The two launches are the part of it that depends on the configuration.
+The experts of each token are drawn uniformly from a seed, as the tuner draws them. The tuner
+repeats a whole layer in a CUDA graph with the same experts and clears no cache: a launch finds
+there what the layer before it has left. Of the layer, only these two launches depend on the
+configuration.
 """
 
 from __future__ import annotations
@@ -49,11 +50,12 @@ DEVICES = {
     "mi300x": "AMD_Instinct_MI300X",
 }
 MIXTRAL = ((8, 7168, 4096, 2), (8, 3584, 4096, 2), (8, 1792, 4096, 2))
-"""Experts, intermediate size, hidden size and experts a token: of Mixtral 8x7B on 2, 4, 8 GPUs."""
+"""Experts, intermediate size, hidden size and experts per token of Mixtral 8x7B on 2, 4 and 8
+GPUs."""
 SHAPES = dict.fromkeys(DEVICES, MIXTRAL) | {
     "b200": ((16, 1024, 5120, 1), (128, 768, 2048, 8), (64, 1408, 2048, 6))
 }
-"""Of the B200 Llama 4 Scout on 8 GPUs, Qwen3-30B-A3B and DeepSeek-V2-Lite."""
+"""For the B200, the layers of Llama 4 Scout on 8 GPUs, Qwen3-30B-A3B and DeepSeek-V2-Lite."""
 TOKENS = (1, 16, 64, 256, 1024, 4096)
 NVIDIA_SPACE = (
     "BLOCK_SIZE_M=16,32,64,128,256 BLOCK_SIZE_N=32,64,128,256 BLOCK_SIZE_K=64,128,256"
@@ -70,20 +72,20 @@ OFF = (
 )
 """Constexprs of the kernel that are False without quantization."""
 COLUMNS = ("gpu", "experts", "intermediate", "hidden", "top_k", "tokens")
-"""What tells problems apart."""
+"""The columns that identify a problem."""
 
 SECONDS = 20.0
-"""That a compile may take: some blocks of the space take many minutes, and spill."""
+"""The limit of a compile: some blocks of the space take many minutes, and spill."""
 
 LDS_BYTES = 65536
 LARGE, LEAST_BLOCK, LEAST_WARPS = 2048, 64, 4
-"""Rows and columns of a product for which the tuner times no smaller blocks on AMD."""
+"""Rows and columns of a product from which the tuner times no smaller blocks on AMD."""
 
 Config = dict[str, int]
 
 
 def _kernel_file(folder: Path, into: Path) -> str:
-    """Write vLLM's kernel without the imports of its file, and return what it is found by."""
+    """Write vLLM's kernel without the imports of its file; return the name that loads it."""
     text = (folder / "fused_moe.py").read_text(encoding="utf-8")
     wanted = {"write_zeros_to_output", "fused_moe_kernel"}
     lines = text.splitlines()
@@ -99,7 +101,7 @@ def _kernel_file(folder: Path, into: Path) -> str:
 
 
 def _routed(experts: int, slots: int, top_k: int, block: int) -> dict[str, tuple[int, ...]]:
-    """Return what moe_align_block_size makes of *slots*, each a token's with one of its experts."""
+    """Return moe_align_block_size's result for *slots*, each a pair of a token and an expert."""
     draw, of_expert = random.Random(0), [list[int]() for _ in range(experts)]  # noqa: S311
     for token in range(slots // top_k):
         for place, expert in enumerate(draw.sample(range(experts), top_k)):
@@ -191,9 +193,9 @@ def configurations(
     tokens: int,
     sample: int,
 ) -> dict[str, Config]:
-    """Return by their texts the *tuned* configurations of a GPU and a *sample* of the others.
+    """Return the *tuned* configurations of a GPU and a *sample* of the others, by their texts.
 
-    They are those that the tuner times for *tokens* of a layer of *shape*.
+    Only configurations that the tuner times for *tokens* of a layer of *shape* are returned.
     """
     space = AMD_SPACE if key == "mi300x" else NVIDIA_SPACE
     ranges = [(name, of.split(",")) for name, of in (one.split("=") for one in space.split())]
@@ -211,11 +213,11 @@ def configurations(
 def order(
     folder: Path, key: str, sizes: Sequence[int], sample: int, cache: Path
 ) -> Iterator[dict[str, Any]]:
-    """Predict the layers of a GPU on *sizes* of tokens, and give a row of each."""
+    """Predict the layers of a GPU for *sizes* of tokens and yield a row for each."""
     name = _kernel_file(folder, cache)
     function, _ = load_function(name)
     gpu = find_gpu(key)
-    dtype = "float16" if key == "mi300x" else "bfloat16"  # as the tuner has it
+    dtype = "float16" if key == "mi300x" else "bfloat16"  # as in the tuner
     tuned = {shape: _tuned(folder, key, shape) for shape in SHAPES[key]}
     for shape, tokens in itertools.product(tuned, sizes):
         named = configurations(key, tuned, shape, tokens, sample)
@@ -240,7 +242,7 @@ def order(
 
 
 def _us(runs: Sequence[object]) -> float:
-    """Return the time of a layer's launches right after the same layer; infinite: not known."""
+    """Return the time of a layer's launches right after the same layer; infinite if not known."""
     known = [one for one in runs if isinstance(one, Record)]
     if len(known) < len(runs):
         return math.inf
@@ -248,7 +250,7 @@ def _us(runs: Sequence[object]) -> float:
 
 
 def _after(run: Record, others: Sequence[Record]) -> float:
-    """Return the time of a launch after the same one and *others*; infinite: not known."""
+    """Return the time of a launch after itself and *others*; infinite if it is not known."""
     if run.counts is None or run.memory is None:
         return math.inf
     between = sum(one.memory.once_bytes.high or 0 for one in others if one.memory)
@@ -263,7 +265,7 @@ def _after(run: Record, others: Sequence[Record]) -> float:
 
 
 def main() -> None:
-    """Predict, and write the rows as they come."""
+    """Predict, and write each row as soon as it is known."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="vLLM's model_executor/layers/fused_moe")
     parser.add_argument("--gpu", nargs="+", default=[*DEVICES])

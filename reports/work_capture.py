@@ -1,7 +1,7 @@
-"""Notes the Triton launches of a process with all that their work follows from, to repeat them.
+"""Records a process's Triton launches with everything that determines their work; repeats them.
 
-Every launch that Triton or torch.compile makes calls Triton's CudaLauncher, with the grid, the
-loaded kernel and the value of every parameter: it is noted there, and repeated from there exactly.
+Every launch of Triton or torch.compile calls Triton's CudaLauncher with the grid, the loaded kernel
+and the value of every parameter. The call is recorded there, and can be repeated exactly.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import contextlib
 import copy
 import hashlib
 import json
-import os
 import statistics
 import traceback
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import foreign_kernels
 import torch
+from record_files import append, digest, write_whole
 
 from occupancy_lab.arguments import Descriptor, Dtype, Pointer, plain
 
@@ -26,56 +26,28 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FIRST = 4
-"""What a launcher is called with after stream and function, before the kernel's own arguments."""
+"""Arguments of a launcher after stream and function, before the kernel's own arguments."""
 MOST_VALUES = 4096
-"""Elements of the largest integer tensor whose values are noted."""
+"""The most elements of an integer tensor whose values are recorded."""
 MOST_RESTORED = 2**25
-"""Bytes of the largest integer tensor that is made what it was before a launch is repeated."""
+"""The most bytes of an integer tensor that is restored before a launch is repeated."""
 MOST_PER_BINARY = 8
-"""Launches of one binary that are noted."""
+"""The most launches of one binary that are recorded."""
 TEXTS = ("ttir", "ttgir", "ptx", "cubin")
 OWN = frozenset({"demote_kernel", "nothing_kernel"})
-"""Kernels of the measuring itself."""
+"""Kernels of the measurement itself."""
 REPETITIONS = 15
 LONG_US, FEW = 3000.0, 5
-"""A launch that takes longer is repeated so few times."""
+"""A launch that takes longer than LONG_US is repeated only FEW times."""
 HOLD_CYCLES = 2_000_000
-"""Cycles that the GPU waits, so that the first launches are queued before it is done."""
+"""Cycles for which the GPU waits, so that the first launches are queued before it continues."""
 WARM_HOLD_CYCLES = 150_000
 
 
-def digest(*parts: bytes) -> str:
-    """Return a short name of *parts*."""
-    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
-
-
 def use_of(package: str, kernel: str) -> str:
-    """Return what the launches of a kernel may be used for, settled before any was measured."""
+    """Return the use of a kernel's launches, which was fixed before any was measured."""
     last = int(hashlib.sha256(f"{package}:{kernel}".encode()).hexdigest(), 16) % 10
     return "tuning" if last < 5 else "held out" if last < 8 else "fresh"  # noqa: PLR2004 - 5, 3 and 2 tenths
-
-
-def append(path: Path, **columns: Any) -> None:
-    """Append *columns* to a file of lines of JSON."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(columns, default=str) + "\n")
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the whole lines of a file of lines of JSON, none where there is no file."""
-    found = []
-    if path.exists():
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-            with contextlib.suppress(ValueError):
-                found.append(json.loads(line))
-    return found
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that nobody sees a part of it."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    part.write_bytes(content)
-    part.replace(path)
 
 
 @dataclass
@@ -84,22 +56,22 @@ class Captured:
 
     key: str
     kernel: str
-    """The name that the binary has, which Nsight Compute says."""
+    """The name of the kernel in the binary, which Nsight Compute reports."""
     programs: int
     keeps: bool
-    """Whether it may ask the L2 cache to keep lines."""
+    """Whether the launch may ask the L2 cache to keep lines."""
     launcher: Any
     given: tuple[Any, ...]
     before: list[tuple[Any, Any]]
-    """Integer tensors, and what was in them."""
+    """Integer tensors and their contents before the launch."""
 
     def restore(self) -> None:
-        """Make integers what they were: indices, counters, locks."""
+        """Restore the integers: indices, counters, locks."""
         for tensor, values in self.before:
             tensor.copy_(values)
 
     def tensors(self) -> list[Any]:
-        """Return the tensors that it is given."""
+        """Return the tensors among the arguments."""
         return list(_tensors(self.given))
 
 
@@ -114,7 +86,7 @@ def _tensors(values: Any) -> Iterator[Any]:
 
 
 def _kept(value: Any) -> Any:
-    """Return an argument as it is now: a descriptor's block is set anew for each configuration."""
+    """Return a copy of an argument: Triton changes a descriptor's block for each configuration."""
     if hasattr(value, "block_shape"):
         value = copy.copy(value)
         value.block_shape = list(value.block_shape)
@@ -122,7 +94,7 @@ def _kept(value: Any) -> Any:
 
 
 def told(value: Any) -> Any:  # noqa: PLR0911 - a line for each kind of argument
-    """Return an argument in JSON's types: the plain form, and of tensors shape and strides."""
+    """Return an argument in JSON's types: its plain form, for tensors with shape and strides."""
     if isinstance(value, tuple | list):
         return {"tuple": [told(one) for one in value]}
     try:
@@ -165,12 +137,12 @@ def _is_whole(tensor: Any) -> bool:
 
 
 class Capture:
-    """Notes each distinct launch while it is installed, and keeps what repeats those wanted."""
+    """Records each distinct launch while installed, and keeps the wanted ones to repeat them."""
 
     def __init__(self, folder: Path, texts: Path, wanted: set[str] | None, budget: int) -> None:
-        """Write launches to *folder* and texts to *texts*; keep *budget* bytes of tensors at most.
+        """Write launches to *folder* and texts to *texts*; keep at most *budget* bytes of tensors.
 
-        All launches are noted and kept where *wanted* is None, else those are kept.
+        All launches are recorded and kept if *wanted* is None, otherwise only those in it.
         """
         self.folder, self.texts, self.wanted, self.budget = folder, texts, wanted, budget
         self.group = self.trial = ""
@@ -209,7 +181,7 @@ class Capture:
         CompiledKernel._init_handles, CudaLauncher.__call__ = loaded, launched  # noqa: SLF001
 
     def repeat(self, one: Captured) -> None:
-        """Launch *one* again, as it was."""
+        """Launch *one* again as it was."""
         one.launcher(*one.given)
 
     def _note(self, launcher: Any, given: tuple[Any, ...]) -> None:
@@ -257,7 +229,7 @@ class Capture:
         )
 
     def _binary(self, compiled: Any) -> str:
-        """Return the name of a binary, whose texts are written when it is first met."""
+        """Return the name of a binary; write its texts the first time it is met."""
         if id(compiled) in self._binaries:
             return self._binaries[id(compiled)][1]
         name = digest(compiled.asm["cubin"])
@@ -329,7 +301,7 @@ class Capture:
         )
 
     def _origin(self, function: Any) -> tuple[str, dict[str, Any]]:
-        """Return the package of a kernel with its version, and where its source is."""
+        """Return the package of a kernel with its version, and the place of its source."""
         module = str(getattr(function, "__module__", ""))
         if module.startswith("tutorial_"):
             package = f"{foreign_kernels.package_words('tutorial')} {module.replace('_', ' ')}"
@@ -355,7 +327,7 @@ class Capture:
 
 
 def _place(value: Any) -> Any:
-    """Return what tells an argument from others of the same call, cheaply."""
+    """Return a cheap key that tells an argument from others of the same call."""
     if isinstance(value, torch.Tensor):
         return value.data_ptr(), value.dtype, tuple(value.shape), value.stride()
     if hasattr(value, "block_shape"):
@@ -366,7 +338,7 @@ def _place(value: Any) -> Any:
 
 
 def time_launch(capture: Capture, one: Captured, flush: Any) -> dict[str, list[float]]:
-    """Return the times of *one* in us, with an empty L2 cache and after a launch of itself."""
+    """Return the times of *one* in us, with an empty L2 cache and right after the same launch."""
     kept = one.tensors() if one.keeps else []
 
     def cold() -> None:
@@ -400,7 +372,7 @@ def _timed(capture: Capture, one: Captured, prepare: Any, count: int) -> list[fl
 
 
 def columns_of_times(times: dict[str, list[float]]) -> dict[str, float]:
-    """Return the median and the 10th and 90th percentile of the times of a launch."""
+    """Return the median and the 10th and 90th percentile of a launch's times."""
     found = {}
     for name, values in times.items():
         tenths = (

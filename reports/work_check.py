@@ -1,4 +1,4 @@
-"""Tries without a GPU what record_work.py needs: its kernels and its catalogue."""
+"""Tries the parts of record_work.py that need no GPU: its kernels and its catalogue."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from occupancy_lab.launch import launch_of
 
 
 def own_launches() -> list[tuple[Any, Any]]:
-    """Return the kernels of work_kernels.py with a launch of each, none of which is made."""
+    """Return the kernels of work_kernels.py, each with a launch that is not made."""
     from triton.runtime import JITFunction
 
     found = []
@@ -46,7 +46,7 @@ def own_launches() -> list[tuple[Any, Any]]:
 
 
 def compile_own() -> list[str]:
-    """Return in words which kernels of work_kernels.py do not compile for an H100."""
+    """Return a message for each kernel of work_kernels.py that does not compile for an H100."""
     wrong = []
     for function, launch in own_launches():
         try:
@@ -57,7 +57,7 @@ def compile_own() -> list[str]:
 
 
 def check(tutorials: Path) -> int:
-    """Print what is wrong, and return 1 where anything is."""
+    """Print the problems, and return 1 if there are any."""
     wrong = compile_own()
     names = [(group, name) for group, made in work_launches.GROUPS.items() for name, _ in made()]
     print(f"{len(names)} trials of {len(work_launches.GROUPS)} groups")

@@ -1,9 +1,9 @@
 """Small Triton kernels as users write them, and calls of each, for record_work.py.
 
-They do what the tutorials and libraries in foreign_kernels.py do not: transposes, gathers,
-stencils, scans, sorts, loops whose ends are in memory, atomics, narrow loads, split reductions,
-int8. With TRITON_INTERPRET=1, `python reports/work_kernels.py` compares each with torch on the CPU,
-but for the product of int8, which the interpreter does not do.
+They cover what the tutorials and libraries in foreign_kernels.py do not: transposes, gathers,
+stencils, scans, sorts, loops whose bounds are in memory, atomics, narrow loads, split reductions,
+int8. With TRITON_INTERPRET=1, `python reports/work_kernels.py` compares each kernel with torch on
+the CPU, except the int8 product, which the interpreter does not support.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 DEVICE = "cuda"
-"""Where tensors are made; the interpreter's lie on the CPU."""
+"""The device of the tensors; with the interpreter they are on the CPU."""
 SMS = 132
 """Programs of the persistent kernels: the multiprocessors of an H100."""
 
 
 @triton.jit
 def nothing_kernel():
-    """Do nothing: what a launch takes by itself."""
+    """Do nothing: the time of the launch itself."""
 
 
 @triton.jit
@@ -42,7 +42,7 @@ def transpose_kernel(x, y, rows, cols, BLOCK_M: tl.constexpr, BLOCK_N: tl.conste
 
 @triton.jit
 def embedding_kernel(indices, table, y, cols, BLOCK: tl.constexpr):
-    """Copy the rows of a table that a list of indices names."""
+    """Copy the rows of a table that a list of indices selects."""
     row = tl.program_id(0)
     index = tl.load(indices + row).to(tl.int64)
     for start in range(0, cols, BLOCK):
@@ -61,7 +61,7 @@ def gather_kernel(indices, x, y, size, BLOCK: tl.constexpr):
 
 @triton.jit
 def scatter_add_kernel(indices, x, table, cols, BLOCK: tl.constexpr):
-    """Add rows to the rows of a table that a list of indices names, as an embedding's backward."""
+    """Add rows to indexed rows of a table, like the backward pass of an embedding."""
     row = tl.program_id(0)
     index = tl.load(indices + row).to(tl.int64)
     col = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -83,7 +83,7 @@ def stencil_kernel(x, y, rows, cols, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexp
 
 @triton.jit
 def causal_convolution_kernel(x, w, y, tokens, width, K: tl.constexpr, BLOCK: tl.constexpr):
-    """Convolve each channel with K weights of its own over the tokens before."""
+    """Convolve each channel with its own K weights over the preceding tokens."""
     token = tl.program_id(0)
     channel = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     mask = channel < width
@@ -211,7 +211,7 @@ def rms_norm_kernel(x, w, y, cols, eps, BLOCK: tl.constexpr):
 
 @triton.jit
 def rope_kernel(x, cos, sin, y, tokens, HEAD: tl.constexpr, BLOCK: tl.constexpr):
-    """Rotate the halves of a head, by token."""
+    """Rotate the halves of a head, with an angle per token."""
     token = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None]
     half = tl.arange(0, HEAD // 2)[None, :]
     first = (tl.program_id(1) * tokens + token) * HEAD + half
@@ -235,7 +235,7 @@ def swiglu_kernel(x, y, width, BLOCK: tl.constexpr):
 
 @triton.jit
 def cross_entropy_kernel(logits, labels, losses, classes, BLOCK: tl.constexpr):
-    """Write the loss of each row, its sum of exponentials kept as it goes along."""
+    """Write the loss of each row, with a running sum of exponentials."""
     row = tl.program_id(0).to(tl.int64)
     label = tl.load(labels + row)
     most, total = -float("inf"), 0.0
@@ -252,7 +252,7 @@ def cross_entropy_kernel(logits, labels, losses, classes, BLOCK: tl.constexpr):
 
 @triton.jit
 def dropout_kernel(x, y, size, p, seed, BLOCK: tl.constexpr):
-    """Drop elements by random numbers of their own."""
+    """Drop elements, each by its own random number."""
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     keep = tl.rand(seed, place) > p
     value = tl.load(x + place, place < size)
@@ -261,7 +261,7 @@ def dropout_kernel(x, y, size, p, seed, BLOCK: tl.constexpr):
 
 @triton.jit
 def histogram_kernel(x, bins, size, BLOCK: tl.constexpr):
-    """Count values, an atomic each."""
+    """Count values, with an atomic for each."""
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     value = tl.load(x + place, place < size, other=0)
     tl.atomic_add(bins + value, tl.full((BLOCK,), 1, tl.int32), place < size, sem="relaxed")
@@ -269,7 +269,7 @@ def histogram_kernel(x, bins, size, BLOCK: tl.constexpr):
 
 @triton.jit
 def block_histogram_kernel(x, bins, size, BINS: tl.constexpr, BLOCK: tl.constexpr):
-    """Count the values of a block, then add its counts to those of all."""
+    """Count the values of a block, then add its counts to the total counts."""
     counts = tl.zeros((BINS,), tl.int32)
     step = tl.num_programs(0) * BLOCK
     for start in range(tl.program_id(0) * BLOCK, size, step):
@@ -280,7 +280,7 @@ def block_histogram_kernel(x, bins, size, BINS: tl.constexpr, BLOCK: tl.constexp
 
 @triton.jit
 def search_kernel(edges, x, y, count, size, BLOCK: tl.constexpr):
-    """Find where each value belongs in a sorted list, by halving in a while loop."""
+    """Find where each value belongs in a sorted list, by bisection in a while loop."""
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     value = tl.load(x + place, place < size, other=0.0)
     low = tl.zeros((BLOCK,), tl.int32)
@@ -363,7 +363,7 @@ def quantize_kernel(x, y, scales, cols, BLOCK: tl.constexpr):
 
 @triton.jit
 def shifted_kernel(x, y, size, shift, BLOCK: tl.constexpr):
-    """Add to each value the one `shift` places on: 2-byte loads, as the address is any."""
+    """Add to each value the one `shift` places later: 2-byte loads, as nothing is aligned."""
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     total = tl.load(x + place, place < size) + tl.load(x + place + shift, place + shift < size, 0.0)
     tl.store(y + place, total, place < size)
@@ -371,7 +371,7 @@ def shifted_kernel(x, y, size, shift, BLOCK: tl.constexpr):
 
 @triton.jit
 def interleaved_kernel(x, y, size, BLOCK: tl.constexpr):
-    """Multiply complex numbers, whose parts lie in turns, by i: loads of every other element."""
+    """Multiply interleaved complex numbers by i: loads of every other element."""
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     real = tl.load(x + 2 * place, place < size)
     imaginary = tl.load(x + 2 * place + 1, place < size)
@@ -501,7 +501,7 @@ def split_k(a: Any, b: Any, block: tuple[int, int, int] = (64, 64, 64), split: i
 def int8_matmul(
     a: Any, b: Any, scale: Any, block: tuple[int, int, int] = (128, 128, 64), **options: Any
 ) -> Any:
-    """Return a times b transposed, each column scaled, in float16; K is a multiple of the block."""
+    """Return a times b transposed, columns scaled, in float16; K is a multiple of the block."""
     (m, k), n = a.shape, len(b)
     c = _like(a, m, n, dtype=torch.float16)
     grid = (triton.cdiv(m, block[0]), triton.cdiv(n, block[1]))
@@ -565,7 +565,7 @@ def cross_entropy(logits: Any, labels: Any, block: int = 4096) -> Any:
 
 
 def dropout(x: Any, p: float, seed: int, block: int = 1024) -> Any:
-    """Return *x* with a share *p* of it dropped."""
+    """Return *x* with a share *p* of its elements dropped."""
     y = _like(x)
     dropout_kernel[(triton.cdiv(x.numel(), block),)](x, y, x.numel(), p, seed, BLOCK=block)
     return y
@@ -579,7 +579,7 @@ def histogram(x: Any, bins: int, block: int = 1024) -> Any:
 
 
 def block_histogram(x: Any, bins: int, block: int = 1024, programs: int = 4 * SMS) -> Any:
-    """Return how often each number below *bins* occurs; *x* has whole blocks."""
+    """Return how often each number below *bins* occurs; *x* consists of whole blocks."""
     counts = torch.zeros(bins, dtype=torch.int32, device=x.device)
     block_histogram_kernel[(programs,)](x, counts, x.numel(), BINS=bins, BLOCK=block)
     return counts
@@ -631,28 +631,28 @@ def matrix_vector(a: Any, x: Any, block: tuple[int, int] = (16, 256)) -> Any:
 
 
 def quantize(x: Any) -> tuple[Any, Any]:
-    """Return the rows as int8, and what each is multiplied by."""
+    """Return the rows as int8, and the factor of each row."""
     y, scales = _like(x, dtype=torch.int8), _like(x, len(x), dtype=torch.float32)
     quantize_kernel[(len(x),)](x, y, scales, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
     return y, scales
 
 
 def shifted(x: Any, shift: int, block: int = 1024) -> Any:
-    """Return each value plus the one *shift* places on."""
+    """Return each value plus the one *shift* places later."""
     y = _like(x)
     shifted_kernel[(triton.cdiv(x.numel(), block),)](x, y, x.numel(), shift, BLOCK=block)
     return y
 
 
 def interleaved(x: Any, block: int = 1024) -> Any:
-    """Return complex numbers, whose parts lie in turns, times i."""
+    """Return interleaved complex numbers times i."""
     y, size = _like(x), x.numel() // 2
     interleaved_kernel[(triton.cdiv(size, block),)](x, y, size, BLOCK=block)
     return y
 
 
 def decode(q: Any, k: Any, v: Any, split: int = 8, block: int = 64) -> Any:
-    """Return the attention of one query a head to all tokens of heads x tokens x head."""
+    """Return the attention of one query per head to all tokens of heads x tokens x head."""
     heads, tokens, head = k.shape
     part = torch.empty(heads, split, head, device=q.device)
     largest, sums = (torch.empty(heads, split, device=q.device) for _ in range(2))
@@ -673,7 +673,7 @@ def _whole(most: int, *shape: int, dtype: Any = torch.int64) -> Any:
 
 
 def comparisons() -> Iterator[tuple[str, Callable[[], tuple[Any, Any]]]]:  # noqa: PLR0915 - a line for each kernel
-    """Yield each kernel's name with what gives its result, in a small size, and torch's."""
+    """Yield each kernel's name with its result in a small size, and torch's."""
     x, w = _random(48, 70), _random(70)
     vector, half = _random(1000), _random(50, 33, dtype=torch.float16)
     index = _whole(48, 20)
@@ -791,7 +791,7 @@ def comparisons() -> Iterator[tuple[str, Callable[[], tuple[Any, Any]]]]:  # noq
 
 
 def compare() -> list[str]:
-    """Return in words which kernels differ from torch, or fail."""
+    """Return a message for each kernel that differs from torch, or fails."""
     torch.manual_seed(0)
     wrong = []
     for name, call in comparisons():

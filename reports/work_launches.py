@@ -1,8 +1,8 @@
 """Launches of public Triton kernels in sizes of real models, for record_work.py.
 
-A group is a generator of (what is called, a function that calls it), as in foreign_kernels.py,
-whose groups are of small sizes: most launches here take 5 us to 2 ms on an H100. Trials that are
-wanted most come first. Nothing here is measured, and results are not checked.
+A group is a generator of pairs of a name and a function that makes the call. The groups of
+foreign_kernels.py have small sizes; most launches here take 5 us to 2 ms on an H100. The most
+wanted trials come first. Nothing is measured here, and results are not checked.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from unittest import mock
 import foreign_kernels as small
 import torch
 import work_kernels as own
-from foreign_kernels import both, compiled, random, tutorial
+from foreign_kernels import both, compiled, liger, random, tutorial
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 HALF, BRAIN, SINGLE = torch.float16, torch.bfloat16, torch.float32
 FLA_SIZES = (4, 2048, 8)
-"""Batch, tokens and heads of the calls of flash-linear-attention."""
+"""Batch, tokens and heads in the calls of flash-linear-attention."""
 MATMUL_CONFIGS = (
     (128, 256, 64, 3, 8),
     (128, 128, 32, 4, 4),
@@ -33,7 +33,7 @@ MATMUL_CONFIGS = (
     (128, 64, 32, 4, 4),
     (64, 32, 32, 5, 2),
 )
-"""Blocks of M, N and K, stages and warps: some of the tutorial's."""
+"""Blocks of M, N and K, stages and warps: a selection of the tutorial's."""
 
 
 @functools.lru_cache(maxsize=12)
@@ -44,7 +44,7 @@ def kept(*shape: int, dtype: Any = HALF, which: int = 0) -> Any:
 
 
 def tensor(*shape: int, dtype: Any = BRAIN, grad: bool = True) -> Callable[[], Any]:
-    """Return a function that returns shared random tensors, three different ones in turns."""
+    """Return a function that returns three shared random tensors in turn."""
     turns = itertools.cycle(range(3))
 
     def make() -> Any:
@@ -73,7 +73,7 @@ def _multiply(sizes: tuple[int, int, int], dtype: Any, config: tuple[int, ...], 
 
 
 def matmul_half() -> Trials:
-    """Tutorial 3 in float16: sizes by configurations."""
+    """Tutorial 3 in float16: sizes times configurations."""
     sizes = [(n, n, n) for n in (4096, 1024, 2048, 777, 512)]
     sizes += [(8192, 1024, 4096), (1000, 3000, 2000), (128, 8192, 8192)]
     for config, size in itertools.product(MATMUL_CONFIGS, sizes):
@@ -104,7 +104,7 @@ def _attend(shape: tuple[int, ...], *, causal: bool) -> None:
 
 
 NO = False
-"""What is passed by its place: no warp specialization, nothing in place."""
+"""Arguments that are passed by position: no warp specialization, nothing in place."""
 
 
 def attention(head: int) -> Callable[[], Trials]:
@@ -119,7 +119,7 @@ def attention(head: int) -> Callable[[], Trials]:
 
 
 def layer_norm() -> Trials:
-    """Tutorial 5 forward and backward, and its forward in chosen blocks and warps."""
+    """Tutorial 5 forward and backward, and its forward with chosen blocks and warps."""
 
     def call(rows: int, cols: int, dtype: Any) -> None:
         x, w, b = (
@@ -219,7 +219,7 @@ def persistent(dtype: Any) -> Callable[[], Trials]:
 
 
 def grouped() -> Trials:
-    """Tutorial 8 as it runs, and block-scaled products of tutorial 10."""
+    """Tutorial 8 unchanged, and block-scaled products of tutorial 10."""
     yield from small.grouped_tutorials()
 
 
@@ -243,36 +243,15 @@ def liger_norms() -> Trials:
     yield "poly_norm", both(liger("PolyNorm"), x, tensor(3), one, 1e-6, NO)
 
 
-def liger(name: str) -> Callable[..., Any]:
-    """Return the function of Liger's autograd function *name*."""
-
-    def apply(*arguments: Any) -> Any:
-        from liger_kernel import ops
-
-        return getattr(ops, f"Liger{name}Function").apply(*arguments)
-
-    return apply
-
-
 def liger_pointwise() -> Trials:
     """Activations, rotary embeddings and softmaxes of Liger, forward and backward."""
     for rows, cols, dtype in ((4096, 11008, BRAIN), (8192, 4096, BRAIN), (4096, 2048, SINGLE)):
-        x, name = tensor(rows, cols, dtype=dtype), f"{rows} {cols} {dtype}"
-        yield f"swiglu {name}", both(liger("SiLUMul"), x, x)
-        yield f"geglu {name}", both(liger("GELUMul"), x, x)
-        yield f"relu_squared {name}", both(liger("ReLUSquared"), x)
-        yield f"softmax {name}", both(liger("Softmax"), x)
+        x = tensor(rows, cols, dtype=dtype)
+        yield from small.liger_activations(x, f"{rows} {cols} {dtype}")
     yield "sparsemax", both(liger("Sparsemax"), tensor(4096, 1024), -1)
     for heads, tokens, head in ((32, 2048, 128), (16, 4096, 64)):
-        angle = tensor(1, tokens, head, grad=False)
-        q, k = tensor(2, heads, tokens, head), tensor(2, heads // 4, tokens, head)
-        yield f"rope {heads} {tokens} {head}", both(liger("Rope"), q, k, angle, angle)
-        angles = tensor(3, 2, tokens, head, grad=False)
-        section = [head // 8, head // 16 * 3, head // 16 * 3]
-        yield (
-            f"qwen2vl_mrope {heads} {tokens} {head}",
-            both(liger("Qwen2VLMRope"), q, k, angles, angles, section),
-        )
+        name = f"{heads} {tokens} {head}"
+        yield from small.liger_rotary(tensor, (heads, heads // 4), tokens, head, name)
 
 
 def liger_losses() -> Trials:
@@ -282,9 +261,7 @@ def liger_losses() -> Trials:
         y = partial(torch.randint, 0, most, (rows,), device="cuda")
         yield f"cross_entropy {name}", both(liger("CrossEntropy"), x, y, None)
         chance = tensor(rows, most, dtype=dtype, grad=False)
-        yield f"kl_div {name}", both(liger("KLDivLoss"), x, chance, "batchmean", NO)
-        yield f"jsd {name}", both(liger("JSD"), x, chance, None, 0.5)
-        yield f"tvd {name}", both(liger("TVDLoss"), x, chance)
+        yield from small.liger_divergences(x, chance, name, log_target=False)
     weight, x = tensor(32000, 1024), tensor(2048, 1024)
     labels = partial(torch.randint, 0, 32000, (2048,), device="cuda")
     yield "fused_linear_cross_entropy", both(liger("FusedLinearCrossEntropy"), x, weight, labels)
@@ -306,18 +283,10 @@ def fla(*operations: str, heads: tuple[int, ...] = (64, 128)) -> Callable[[], Tr
 
 def fla_layers() -> Trials:
     """Layers of flash-linear-attention, forward and backward."""
-    layer = small.fla_layer
     for size in (2048, 1024, 4096):
-        shape = (4, 2**22 // size, size)
-        yield f"RMSNorm {size}", partial(layer, "RMSNorm", shape, 1, size)
-        yield f"LayerNorm {size}", partial(layer, "LayerNorm", shape, 1, size)
-        yield f"FusedRMSNormGated {size}", partial(layer, "FusedRMSNormGated", shape, 2, size)
-        yield (
-            f"ShortConvolution {size}",
-            partial(layer, "ShortConvolution", shape, 1, size, 4, activation="silu"),
-        )
-    yield "RotaryEmbedding", partial(layer, "RotaryEmbedding", (4, 2048, 16, 64), 2, 64)
-    yield "L2Norm", partial(layer, "L2Norm", (4, 2048, 1024), 1)
+        yield from small.fla_row_layers((4, 2**22 // size, size))
+    yield "RotaryEmbedding", partial(small.fla_layer, "RotaryEmbedding", (4, 2048, 16, 64), 2, 64)
+    yield "L2Norm", partial(small.fla_layer, "L2Norm", (4, 2048, 1024), 1)
 
 
 def transformer(width: int, dtype: Any, tokens: int) -> Callable[[], Trials]:
@@ -339,24 +308,12 @@ def operations(*names: str) -> Callable[[], Trials]:
     """Return a group of reductions, scans and pointwise operations under torch.compile."""
     functional = torch.nn.functional
     functions = {
-        "softmax": lambda x: x.softmax(-1),
-        "var_mean": lambda x: torch.var_mean(x, -1),
-        "cumsum": lambda x: x.cumsum(-1),
-        "logsumexp of all": lambda x: x.logsumexp((0, 1)),
-        "argmax": lambda x: x.argmax(-1),
-        "gelu of the transpose": lambda x: functional.gelu(x.T.contiguous() + 1),
-        "norm of columns": lambda x: x.norm(dim=0),
-        "max_pool": lambda x: functional.max_pool2d(x[None, None], 3),
-        "interpolate": lambda x: functional.interpolate(
-            x[None, None], scale_factor=0.5, mode="bilinear"
-        ),
-        "rand": lambda x: x * torch.rand_like(x),
+        **small.OPERATIONS,
         "layer_norm": lambda x: functional.layer_norm(functional.silu(x) * x, x.shape[-1:]),
         "cross_entropy": lambda x: functional.cross_entropy(
             x.float(), torch.arange(len(x), device=x.device) % x.shape[-1]
         ),
         "index": lambda x: x[torch.arange(len(x) - 1, -1, -1, device=x.device)] * 2,
-        "sort": lambda x: x[:, :256].sort(-1).values,
     }
 
     def group() -> Trials:
@@ -372,16 +329,8 @@ def operations(*names: str) -> Callable[[], Trials]:
 
 def flexible() -> Trials:
     """Flex-attention and Triton's matmul template under torch.compile."""
-
-    def attend(head: int) -> None:
-        from torch.nn.attention.flex_attention import flex_attention
-
-        torch._dynamo.reset()  # noqa: SLF001 - as PyTorch's own tests begin
-        q, k, v = (random(2, 16, 2048, head, dtype=BRAIN, grad=True) for _ in range(3))
-        small.backward(torch.compile(flex_attention)(q, k, v, lambda s, *_: s * 0.5))
-
     for head in (64, 128):
-        yield f"flex_attention {head}", partial(attend, head)
+        yield f"flex_attention {head}", partial(small.attend, 2, 16, 2048, head)
 
 
 def own_memory() -> Trials:
@@ -546,7 +495,7 @@ def own_reductions() -> Trials:
 
 
 def clusters(ctas: int, names: Sequence[str]) -> Callable[[], Trials]:
-    """Return a group of trials of others whose programs are clusters of so many CTAs."""
+    """Return a group with trials of other groups, whose programs are clusters of *ctas* CTAs."""
     from triton.runtime import JITFunction
 
     run = JITFunction.run
@@ -587,7 +536,7 @@ IN_CLUSTERS = {
 
 
 def first_try() -> Trials:
-    """Two launches by which the tools are tried."""
+    """Two launches that try the tools."""
     yield "rms_norm", lambda: own.rms_norm(random(8192, 4096), random(4096))
     yield "split_k", lambda: own.split_k(random(512, 4096), random(4096, 512))
 
@@ -632,7 +581,7 @@ GROUPS: dict[str, Callable[[], Any]] = {
         for sort, names in IN_CLUSTERS.items()
     },
 }
-"""What is launched, most wanted and longest to compile first."""
+"""The groups, the most wanted and the longest to compile first."""
 
 LARGE = ("triton: 3", "triton: 6", "triton: 9", "liger", "own", "inductor: t", "triton: 5", "clu")
-"""Beginnings of the names of groups whose tensors are large."""
+"""The beginnings of the names of groups with large tensors."""

@@ -1,6 +1,6 @@
-"""What Nsight Compute is asked for and what it prints, for record_work.py.
+"""The options and the output of Nsight Compute, for record_work.py.
 
-The command line and the raw page are those of NVIDIA's manual:
+The command line and the raw page are described in NVIDIA's manual:
 https://docs.nvidia.com/nsight-compute/NsightComputeCli/index.html
 """
 
@@ -39,13 +39,14 @@ CORE = (
     *("dram__bytes_read.sum", "dram__bytes_write.sum", "gpu__time_duration.sum"),
     *("launch__waves_per_multiprocessor", "launch__registers_per_thread"),
 )
-"""What is counted."""
+"""The metrics that are counted."""
 SPEED_OF_LIGHT = (
     "sm__throughput.avg.pct_of_peak_sustained_elapsed",
     "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
 )
 SHARES = (*SPEED_OF_LIGHT, *(f"breakdown:{one}" for one in SPEED_OF_LIGHT))
-"""Which unit is the busiest: counted where the time allows, as these take many passes."""
+"""The metrics that show the busiest unit; counted only if there is time, as they take many
+passes."""
 UNITS = (
     (r"dram__|fbpa__", "bandwidth"),
     (r"lts__|l1tex__m_", "l2"),
@@ -57,11 +58,11 @@ UNITS = (
     (r"sm__\w*_alu", "alu"),
     (r"sm__\w*_lsu|sm__mio", "lsu"),
 )
-"""Beginnings of Nsight Compute's counters, and the lab's names of the units that they count."""
+"""The beginnings of Nsight Compute's counters, and the lab's names of the units that they count."""
 BUSIEST = ("ncu_busiest", "ncu_speed_of_light")
 """The columns of the unit that works at the highest share of its peak, and of that share."""
 FEWEST = ("smsp__inst_executed.sum", "dram__bytes_read.sum", "gpu__time_duration.sum")
-"""What is tried where Nsight Compute takes no other."""
+"""The metrics to try if Nsight Compute takes no others."""
 OPTIONS = (
     *("--csv", "--page", "raw", "--print-units", "base", "--profile-from-start", "off"),
     *("--clock-control", "none", "--cache-control", "all", "--replay-mode", "kernel"),
@@ -75,7 +76,7 @@ SAMPLING_OPTIONS = (
 
 
 def read_counts(printed: str) -> list[dict[str, Any]]:
-    """Return a row for each kernel of a raw CSV page: its name, programs and what is counted."""
+    """Return the name, the programs and the counters of each kernel of a raw CSV page."""
     lines = [line for line in printed.splitlines() if not line.startswith("==")]
     header = next((n for n, line in enumerate(lines) if line.startswith('"ID",')), len(lines))
     found = []
@@ -99,7 +100,8 @@ def read_counts(printed: str) -> list[dict[str, Any]]:
 def _misses_one(counts: dict[str, Any], name: str, programs: int) -> bool:
     """Tell whether a counter lacks a multiprocessor, though programs ran on all of them.
 
-    Seen of five launches of one process on an H100: one of 132 counted nothing, in some passes.
+    It happened in five launches of one process on an H100: one of 132 counted nothing in some
+    passes.
     """
     unit, _, kind = name.partition("__")
     if unit not in {"sm", "smsp", "l1tex"} or not kind.endswith(".sum"):
@@ -112,7 +114,7 @@ def _misses_one(counts: dict[str, Any], name: str, programs: int) -> bool:
 
 
 def busiest(counts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns of BUSIEST; {} where SHARES were not counted."""
+    """Return the columns of BUSIEST; {} if SHARES were not counted."""
     shares = {
         name.split(".")[0]: share / 100
         for name, share in counts.items()
@@ -126,7 +128,7 @@ def busiest(counts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def number_of(text: Any) -> float | None:
-    """Return a number as Nsight Compute writes it, None where it wrote none."""
+    """Return a number in Nsight Compute's format, or None if there is none."""
     with contextlib.suppress(ValueError, TypeError, AttributeError):
         value = float(text.replace(",", ""))
         return int(value) if value.is_integer() else value
@@ -134,10 +136,10 @@ def number_of(text: Any) -> float | None:
 
 
 def matched(order: list[dict[str, Any]], rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the counts of each launch by its id: rows in the order of the launches.
+    """Return the counts of each launch by its id, from rows in the order of the launches.
 
-    A row is that of the next launch of its kernel and its number of programs; launches between
-    have no row, and a row without a launch is left out.
+    A row belongs to the next launch with its kernel and its number of programs. Launches in between
+    have no row, and rows without a launch are left out.
     """
     found, place = {}, 0
     for row in rows:
@@ -151,7 +153,7 @@ def matched(order: list[dict[str, Any]], rows: list[dict[str, Any]]) -> dict[str
 
 
 def find_ncu() -> str | None:
-    """Return the path of Nsight Compute, None where it is not installed."""
+    """Return the path of Nsight Compute, or None if it is not installed."""
     found = shutil.which("ncu")
     for place in NCU_PLACES:
         paths = sorted(map(str, Path("/").glob(place)))
@@ -160,7 +162,7 @@ def find_ncu() -> str | None:
 
 
 def known_metrics(ncu: str, metrics: tuple[str, ...]) -> tuple[str, ...]:
-    """Return those of *metrics* that Nsight Compute has for this GPU; all where it does not say."""
+    """Return the *metrics* that Nsight Compute has for this GPU; all if it lists none."""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         command = [ncu, "--query-metrics", "--chips", "gh100"]
         printed = subprocess.run(  # noqa: S603 - found above

@@ -1,7 +1,7 @@
 """A process of record_work.py: it runs groups of launches, waits for its turn, and repeats them.
 
-Its folder says how far it is: `ready` has what it can repeat, `turn` tells it to begin and until
-when, `done` is written at its end.
+Files in its folder show its state: `ready` lists what it can repeat, `turn` tells it to begin and
+until when, and `done` is written at its end.
 """
 
 from __future__ import annotations
@@ -18,23 +18,25 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from record_files import append, write_json
+
 LONGEST_TRIAL = 80.0
 """Seconds."""
 CONFIGURATIONS = {"triton: 6": 5, "triton: 9": 3, "fla": 2}
-"""Of an autotuner's configurations so many are launched, by the beginning of the group's name."""
+"""How many of an autotuner's configurations are launched, by the beginning of the group's name."""
 GIB = 1 << 30
 BUDGETS = {"time": (9 * GIB // 4, 5 * GIB // 4), "ncu": (GIB, GIB)}
-"""Bytes of tensors that a process holds for the launches that it repeats, of large and of other
-groups. Nsight Compute keeps and restores all of them in every pass: with 4 GiB a launch took 0.25
+"""The bytes of tensors that a process keeps for the launches it repeats, for large and for other
+groups. Nsight Compute saves and restores all of them in every pass: with 4 GiB a launch took 0.25
 to 0.9 s on an H100 (2026-11-23)."""
 
 
 class TimeUpError(BaseException):
-    """The time of a trial is over; nobody may catch it."""
+    """Raised when the time of a trial is over; not to be caught."""
 
 
 def work(chosen: argparse.Namespace) -> None:
-    """Run the groups of this process, wait for its turn, and repeat what was launched."""
+    """Run the groups of this process, wait for its turn, and repeat the launches."""
     folder: Path = chosen.work / chosen.name
     log = os.open(folder / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
@@ -52,7 +54,7 @@ def work(chosen: argparse.Namespace) -> None:
 
         for name in ("use_static_cuda_launcher", "use_static_triton_launcher"):
             with contextlib.suppress(AttributeError):
-                setattr(settings, name, False)  # it would pass Triton's by
+                setattr(settings, name, False)  # it would bypass Triton's
     wait_for(chosen.work / "go" if chosen.worker == "ncu" and given["waits"] else None, chosen.end)
     from work_capture import Capture
 
@@ -91,9 +93,8 @@ def _time_up(*_: Any) -> None:
 
 
 def try_group(capture: Any, group: str, trials: list[list[str]] | None, until: float) -> None:
-    """Call the trials of a group, or those of *trials*, and note how each went."""
+    """Call the trials of a group, or only *trials*, and record the result of each."""
     import work_launches
-    from work_capture import append
 
     capture.group, log = group, capture.folder / "trials.jsonl"
     for trial, call in every_trial(work_launches, group):
@@ -116,7 +117,7 @@ def every_trial(catalogue: Any, group: str) -> list[tuple[str, Any]]:
 
 
 def try_one(call: Any, until: float) -> str:
-    """Call a trial, not after *until*, and return why it failed, "" if it did not."""
+    """Call a trial until *until* at the latest; return why it failed, or ""."""
     import torch
 
     why = ""
@@ -143,23 +144,16 @@ def try_one(call: Any, until: float) -> str:
 
 
 def wait_for(path: Path | None, end: float) -> None:
-    """Wait until a file is there; the process ends where it is not at *end*."""
+    """Wait until a file exists; exit if it does not exist at *end*."""
     while path is not None and not path.exists():
         if time.time() > end:
             os._exit(3)
         time.sleep(0.02)
 
 
-def write_json(path: Path, content: Any) -> None:
-    """Write a file of JSON so that nobody sees a part of it."""
-    part = path.with_name(f"{path.name}.part")
-    part.write_text(json.dumps(content), encoding="utf-8")
-    part.replace(path)
-
-
 def time_all(capture: Any, order: list[Any], folder: Path, until: float) -> None:
-    """Time each launch, until *until*."""
-    from work_capture import Captured, append, time_launch
+    """Time each launch until *until*."""
+    from work_capture import Captured, time_launch
     from work_kernels import nothing_kernel
 
     from occupancy_lab.measuring.l2 import Flush
@@ -185,7 +179,7 @@ def time_all(capture: Any, order: list[Any], folder: Path, until: float) -> None
 
 
 def clock() -> int | None:
-    """Return the clock of the multiprocessors in MHz, None where nobody says it."""
+    """Return the clock of the multiprocessors in MHz, or None if it is not available."""
     with contextlib.suppress(Exception):
         import pynvml
 
@@ -196,11 +190,10 @@ def clock() -> int | None:
 
 
 def count_all(capture: Any, order: list[Any], folder: Path, until: float) -> None:
-    """Repeat each launch once under Nsight Compute, until *until*."""
+    """Repeat each launch once under Nsight Compute until *until*."""
     import torch
-    from work_capture import append
 
-    torch.cuda.empty_cache()  # Nsight Compute keeps a copy of all that is allocated
+    torch.cuda.empty_cache()  # Nsight Compute keeps a copy of everything that is allocated
     runtime = torch.cuda.cudart()
     for one in order:
         if time.time() > until:
@@ -220,7 +213,7 @@ def count_all(capture: Any, order: list[Any], folder: Path, until: float) -> Non
 
 
 def main() -> None:
-    """Be one of the processes."""
+    """Run one of the processes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--worker", choices=("time", "ncu"), required=True)
     parser.add_argument("--name", required=True)
@@ -237,7 +230,7 @@ def main() -> None:
     except BaseException:  # noqa: BLE001 - it is in the log
         traceback.print_exc()
         os._exit(1)
-    ending = threading.Timer(5.0, os._exit, (0,))  # what hangs at the end
+    ending = threading.Timer(5.0, os._exit, (0,))  # a thread that hangs at the end
     ending.daemon = True
     ending.start()
 

@@ -22,7 +22,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 SLOW = (
     "tests/calibrating/",
-    "tests/checking/test_mending.py::test_settings_at_their_default_are_varied",
+    "tests/checking/test_fixes.py::test_settings_at_their_default_are_varied",
     "tests/checking/test_outputs.py::test_a_uri_is_escaped",
     "tests/checking/test_outputs.py::test_junit_can_be_read_whatever_others_wrote",
     "tests/cli/test_cli.py",

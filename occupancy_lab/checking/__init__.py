@@ -1,4 +1,4 @@
-"""Gates for CI: conditions that compiled kernels have to meet, and what changed since."""
+"""Gates for CI: conditions that compiled kernels have to meet, and what a commit changed."""
 
 from occupancy_lab.checking.check import Checked, check
 from occupancy_lab.checking.conditions import Check, read_checks

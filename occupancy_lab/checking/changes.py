@@ -1,4 +1,4 @@
-"""A kernel before and after: whether it changed, in what, and how that is said."""
+"""A kernel before and after: which rows are the same launch, and what changed in which words."""
 
 from __future__ import annotations
 
@@ -35,34 +35,34 @@ AMOUNTS: Mapping[str, str] = {
     "shared": "shared B",
     "static_shared": "static shared B",
 }
-"""The amounts that are compared, and what a table calls them."""
+"""The amounts that are compared, with their words in a table."""
 LAUNCHES = "launches"
-"""How often a traced program launches a kernel."""
+"""The column with the number of times that a traced program launches a kernel."""
 CALLED: Mapping[str, str] = {
     LAUNCHES: LAUNCHES,
     **{name: f"{words} us" for name, words in TIMES.items()},
     **AMOUNTS,
     "programs_per_multiprocessor": "programs",
 }
-"""What a table calls the columns whose own name does not say it."""
+"""The headers of columns whose own names would not be clear."""
 COMPARED = (*TIMES, LAUNCHES, *AMOUNTS, "programs_per_multiprocessor", "occupancy")
-"""The columns in which a change counts, where both tables have them; and the status."""
+"""The columns besides the status in which a change counts, if both tables have them."""
 KINDS: Mapping[str, tuple[str, str]] = {
     "failed": ("failing now", "No longer compile or fit"),
     "slower": ("slower", "Slower"),
     "faster": ("faster", "Faster"),
-    "total": ("with another time in all", "Another time of all launches"),
+    "total": ("with another total time", "Another total time of all launches"),
     "spills": ("spilling more", "Spill more"),
     "crossed": ("crossing a step", "Crossed a step"),
-    "set": ("differing as sets", "Nothing tells these rows apart: compared as sets"),
+    "set": ("differing as sets", "Rows that nothing tells apart, compared as sets"),
     "other": ("changed otherwise", "Changed otherwise"),
 }
-"""The kinds of changes in the order in which they are shown: in a count, as a title."""
+"""The kinds of changes in the order in which they are shown, with words for a count and a title."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A kernel before and after; or several of each that nothing tells apart."""
+    """A kernel before and after, or several rows on each side that nothing tells apart."""
 
     kind: str
     """One of KINDS."""
@@ -72,7 +72,7 @@ class Change:
 
     @property
     def order(self) -> tuple[int, float, float, bool, float, str]:
-        """What changes are sorted by: kind, time, occupancy lost before gained, and size."""
+        """The sort key: kind, difference in time, occupancy (losses first), and size of change."""
         one, other = self.before[0], self.after[0]
         lost = (one.number("occupancy") or 0.0) - (other.number("occupancy") or 0.0)
         more = sum(abs((other.number(name) or 0.0) - (one.number(name) or 0.0)) for name in AMOUNTS)
@@ -83,7 +83,7 @@ class Change:
 
     @property
     def words(self) -> str:
-        """Say what changed: "72 registers instead of 64: 3 programs per SM instead of 4, ..."."""
+        """What changed: "72 registers instead of 64: 3 programs per SM instead of 4, ..."."""
         if self.kind == "set":
             return "; ".join(_set_words(self.before, self.after))
         return _words(self.before[0], self.after[0])
@@ -100,7 +100,10 @@ class Change:
 
 
 def times(before: Row, after: Row, *, in_all: bool = False) -> tuple[str, float, float] | None:
-    """Return the column of times that decides and both times, *in_all* of all launches; or None."""
+    """Return the column of times that decides, and both times; None if they have none in common.
+
+    With *in_all* the times are those of all launches of the row.
+    """
     time_of = Row.total if in_all else Row.number
     for name in TIMES:
         if (old := time_of(before, name)) and (new := time_of(after, name)):
@@ -109,7 +112,7 @@ def times(before: Row, after: Row, *, in_all: bool = False) -> tuple[str, float,
 
 
 def slower(before: Row, after: Row, *, in_all: bool = False) -> float:
-    """Return by which share a row takes longer, negative where it is faster; 0 for the same."""
+    """Return by which share a row is slower (negative: faster); 0 if not noticeably different."""
     if (found := times(before, after, in_all=in_all)) is None:
         return 0.0
     name, old, new = found
@@ -119,13 +122,13 @@ def slower(before: Row, after: Row, *, in_all: bool = False) -> float:
 
 
 def launches_differ(before: Row, after: Row) -> bool:
-    """Tell whether a traced program launches it another number of times."""
+    """Tell whether a traced program launches the kernel another number of times."""
     numbers = {before.number(LAUNCHES), after.number(LAUNCHES)}
     return None not in numbers and len(numbers) > 1
 
 
 def changed(before: Row, after: Row) -> list[str]:
-    """Return the amounts that differ, or are known on one side alone."""
+    """Return the amounts that differ or are known on only one side."""
     return [name for name in AMOUNTS if before.values.get(name) != after.values.get(name)]
 
 
@@ -141,7 +144,7 @@ def _words(before: Row, after: Row) -> str:
 
 
 def time_words(before: Row, after: Row) -> Iterator[str]:
-    """Say how the time differs: "634 us predicted instead of 187 us (+239.0%)"."""
+    """Say how the time differs, if noticeably, or that it is no longer known."""
     if times(before, after) is None:
         for name, how in TIMES.items():
             if (gone := before.number(name)) and name in after.values:
@@ -158,11 +161,11 @@ def _total_words(before: Row, after: Row) -> Iterator[str]:
         return
     if (found := times(before, after, in_all=True)) and slower(before, after, in_all=True):
         name, old, new = found
-        yield f"in all {totals_words(old, new, name)}"
+        yield f"a total of {totals_words(old, new, name)}"
 
 
 def totals_words(old: float, new: float, time: str) -> str:
-    """Return two times of many launches: "4.48 ms predicted instead of 3.58 ms (+25.0%)"."""
+    """Return two total times in words: "4.48 ms predicted instead of 3.58 ms (+25.0%)"."""
     if duration(old) == duration(new):
         return f"{duration(new)} {TIMES[time]}, as before"
     words = f"{duration(new)} {TIMES[time]} instead of {duration(old)}"
@@ -170,7 +173,10 @@ def totals_words(old: float, new: float, time: str) -> str:
 
 
 def difference_words(before: Row, after: Row) -> str:
-    """Return how the time differs; "" where it is not known, or hardly does."""
+    """Return how the time differs: "634 us predicted instead of 187 us (+239.0%)".
+
+    "" if it is not known on both sides or differs by less than NOTICEABLE.
+    """
     if (found := times(before, after)) is None:
         return ""
     name, old, new = found
@@ -194,14 +200,14 @@ def _word(name: str, row: Row) -> str:
 
 
 def _occupancy_words(before: Row, after: Row) -> str:
-    """Say what fits after and before, and the resource that decides it."""
+    """Say how many programs fit after and before, and which resource limits them."""
     gpu = after.gpu
     word = "multiprocessor" if gpu is None else gpu.architecture.multiprocessor_word
     old, new = (row.number("programs_per_multiprocessor") for row in (before, after))
     shares = (row.number("occupancy") for row in (before, after))
     held, holds = ("not known" if one is None else percent(one) for one in shares)
     if old is None or new is None:
-        return "the programs that fit are not known"
+        return "it is not known how many programs fit"
     programs = f"{count(int(new), 'program')} per {word}"
     if old == new:
         return f"still {programs} ({holds if held == holds else f'{holds} instead of {held}'})"
@@ -216,7 +222,7 @@ def _occupancy_words(before: Row, after: Row) -> str:
 
 
 def _set_words(before: Sequence[Row], after: Sequence[Row]) -> Iterator[str]:
-    """Say how the values of rows differ that nothing tells apart."""
+    """Say how the values of two sets of rows differ."""
     yield f"{count(len(before), 'row')} before and {len(after)} after differ"
     for name, words in CALLED.items():
         one, other = (_values(name, rows) for rows in (before, after))
@@ -225,7 +231,7 @@ def _set_words(before: Sequence[Row], after: Sequence[Row]) -> Iterator[str]:
 
 
 def _values(name: str, rows: Sequence[Row]) -> str:
-    """Return what *rows* hold in a column, in the order of size, equal values once."""
+    """Return the values of *rows* in a column, sorted, with the number of repeated ones."""
     found = sorted((row.number(name) for row in rows), key=lambda one: (one is None, one))
     counts = Counter(cell(one) if name in TIMES else shown(one) for one in found)
     return ", ".join(
@@ -234,7 +240,7 @@ def _values(name: str, rows: Sequence[Row]) -> str:
 
 
 def kind_of(before: Row, after: Row) -> str:
-    """Return the kind of the change, one of KINDS."""
+    """Return the kind of the change between two rows, one of KINDS."""
     if after.status != Status.OK and before.status == Status.OK:
         return "failed"
     if share := slower(before, after):
@@ -247,25 +253,25 @@ def kind_of(before: Row, after: Row) -> str:
     return "other" if old is None or new is None or old == new else "crossed"
 
 
-def are_alike(before: Row, after: Row, names: Sequence[str]) -> bool:
-    """Tell whether two rows are alike in *names* and in time."""
+def are_equal(before: Row, after: Row, names: Sequence[str]) -> bool:
+    """Tell whether two rows are equal in the columns *names* and not noticeably apart in time."""
     same = _results(before, names) == _results(after, names)
     return same and not slower(before, after) and not slower(before, after, in_all=True)
 
 
-def take_alike(olds: list[Row], news: list[Row], names: Sequence[str]) -> list[tuple[Row, Row]]:
-    """Take the pairs that are alike in *names* and time out of both, and return them."""
+def take_equal(olds: list[Row], news: list[Row], names: Sequence[str]) -> list[tuple[Row, Row]]:
+    """Remove the pairs that `are_equal` from both lists, and return them."""
     by_results: dict[tuple[Value, ...], list[Row]] = {}
     for row in _by_time(news):
         by_results.setdefault(_results(row, names), []).append(row)
     left, pairs = [], []
     for old in _by_time(olds):
-        alike = by_results.get(_results(old, names), [])
-        place = next((n for n, new in enumerate(alike) if are_alike(old, new, names)), None)
+        found = by_results.get(_results(old, names), [])
+        place = next((n for n, new in enumerate(found) if are_equal(old, new, names)), None)
         if place is None:
             left.append(old)
         else:
-            pairs.append((old, alike.pop(place)))
+            pairs.append((old, found.pop(place)))
     taken = {id(new) for _, new in pairs}
     olds[:] = left
     news[:] = [row for row in news if id(row) not in taken]
@@ -283,47 +289,47 @@ def _results(row: Row, names: Sequence[str]) -> tuple[Value, ...]:
 
 _KERNEL = ("kernel", "gpu")
 _SIZE = "dram_written_bytes"
-"""What tells launches of a kernel on tensors of other sizes apart, whatever their settings."""
+"""The column that distinguishes a kernel's launches on tensors of different sizes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A row before and after; or several of each that nothing tells apart; or those of one side."""
+    """A row before and after, several of each that nothing tells apart, or a row of one side."""
 
     before: tuple[Row, ...]
     after: tuple[Row, ...]
     told_apart: bool = True
-    """Whether the columns say that these are the same, and not only how alike they are."""
+    """Whether the columns identify the rows as the same launch."""
 
 
 def both_have(before: Table, after: Table, names: Sequence[str]) -> list[str]:
-    """Return those of *names* that are columns of both tables."""
+    """Return the *names* that are columns of both tables."""
     return [name for name in names if name in before.kinds and name in after.kinds]
 
 
 def common_columns(before: Table, after: Table) -> list[str]:
-    """Return the columns of both tables that name a row."""
+    """Return the columns of both tables that identify a row."""
     return [name for name in both_have(before, after, [*before.kinds]) if name not in RESULTS]
 
 
 def are_traces(*tables: Table) -> bool:
-    """Tell whether all of *tables* are of traces, which have all launches of a program."""
+    """Tell whether all *tables* are traces, which have all launches of a program."""
     return all("launches" in table.kinds for table in tables)
 
 
 def launched(table: Table) -> Table:
-    """Return *table* without what an autotuner of a traced program is not expected to launch."""
+    """Return *table* without configurations that an autotuner is not expected to launch."""
     rows = [row for row in table.rows if row.is_launched]
     return table if len(rows) == len(table.rows) else Table.of(rows)
 
 
 def match_rows(before: Table, after: Table, match: Sequence[str] | None = None) -> Iterator[Match]:
-    """Yield what becomes of each row: one is the same launch as another in equal columns.
+    """Yield a match for each row, pairing rows of both tables that are the same launch.
 
-    They are equal in *match* alone, or in all that name a row. What two traces leave over then is
-    matched by kernel and GPU: first where both write as many bytes, then where constexprs are
-    equal, then all of a kernel. Of several rows that nothing tells apart those that are alike are
-    pairs, and the others one match.
+    Rows are the same launch if the columns *match* are equal, by default all columns that identify
+    a row. Rows of two traces that are still unmatched are matched by kernel and GPU: first those
+    that write equally many bytes, then those with equal constexprs, then any of the same kernel.
+    Among several rows that nothing tells apart, equal rows are paired, and the rest is one match.
     """
     columns = common_columns(before, after) if match is None else match
     compared = both_have(before, after, COMPARED)
@@ -339,7 +345,7 @@ def match_rows(before: Table, after: Table, match: Sequence[str] | None = None) 
             if len(group[0]) == len(group[1]) == 1:
                 yield Match(tuple(group[0]), tuple(group[1]))
                 continue
-            for old, new in take_alike(*group, compared) if place == 0 else ():
+            for old, new in take_equal(*group, compared) if place == 0 else ():
                 yield Match((old,), (new,))
             if last and all(group):
                 yield Match(tuple(group[0]), tuple(group[1]), told_apart=False)
@@ -354,7 +360,7 @@ def match_rows(before: Table, after: Table, match: Sequence[str] | None = None) 
 def _groups(
     olds: Sequence[Row], news: Sequence[Row], columns: Sequence[str]
 ) -> list[tuple[list[Row], list[Row]]]:
-    """Return the rows of both tables that *columns* name alike."""
+    """Return the rows of both tables in groups that are equal in *columns*."""
     groups: dict[tuple[str, ...], tuple[list[Row], list[Row]]] = {}
     for place, rows in enumerate((olds, news)):
         for row in rows:
@@ -364,10 +370,10 @@ def _groups(
 
 
 def with_baseline(rows: Sequence[Row], baseline: Sequence[Row]) -> list[Row]:
-    """Return *rows*, each with the same launch in *baseline*, as `match_rows` finds it.
+    """Return *rows*, each with the same launch in *baseline* as `match_rows` finds it.
 
-    Of several that nothing tells apart it has what all of these hold. What failed in the baseline
-    is not in it.
+    If several launches match, only the values that they share are known. Launches that failed in
+    the baseline are ignored.
     """
     before = Table.of(row for row in baseline if row.status == Status.OK)
     after = Table.of(rows)
@@ -377,7 +383,7 @@ def with_baseline(rows: Sequence[Row], baseline: Sequence[Row]) -> list[Row]:
 
 
 def _agreed(rows: Sequence[Row]) -> Row:
-    """Return the first of *rows* with the values that all of them hold, the others not known."""
+    """Return the first of *rows* with only the values that all of them share, others None."""
     first = rows[0]
     return dataclasses.replace(
         first,

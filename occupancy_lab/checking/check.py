@@ -1,4 +1,4 @@
-"""`check`: a condition that every row of compiled kernels has to meet, and what breaks it."""
+"""`check`: conditions that every row of compiled kernels has to meet, and the rows that do not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.checking.changes import with_baseline
 from occupancy_lab.checking.conditions import Check
-from occupancy_lab.checking.mending import Mend, Mender
+from occupancy_lab.checking.fixes import Fix, FixFinder
 from occupancy_lab.checking.rows import Row, Table, column_of, load, shown
 from occupancy_lab.errors import few_of, quoted, refuse
 from occupancy_lab.text.document import Answer, Document, Section, literal
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from occupancy_lab.inputs import AskedGpus
 
 SHOWN = 20
-"""The rows that a page shows of each check or kind of change; JSON has them all."""
+"""How many rows a page shows for each check or kind of change; JSON has all."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class Finding:
     check: Check
     row: Row
     kind: str
-    """broken, not known, or failed: what did not compile or does not fit."""
+    """broken, not known, or failed (did not compile or does not fit)."""
     label: str
-    """What to call the row among the others."""
-    _mender: Mender = field(compare=False, repr=False)
+    """The name of the row among the others."""
+    _finder: FixFinder = field(compare=False, repr=False)
 
     @property
     def found(self) -> dict[str, Value]:
@@ -46,19 +46,19 @@ class Finding:
         return {name: self.row.known.get(name) for name in self.check.columns}
 
     @property
-    def mend(self) -> Mend | None:
-        """The best launch that mends it, breaks no check that holds and is not slower; or None."""
+    def mend(self) -> Fix | None:
+        """The best launch that fixes the row, breaks no other check and is not slower; or None."""
         found = self._nearest
         return None if found is None or (found.slower or 0.0) > 0 else found
 
     @functools.cached_property
-    def _nearest(self) -> Mend | None:
-        """The same, or where each that meets them is slower the fastest of these."""
-        return self._mender.mend(self.row, self.check) if self.kind == "broken" else None
+    def _nearest(self) -> Fix | None:
+        """As `mend`, or the fastest of the slower launches if there are only slower ones."""
+        return self._finder.fix(self.row, self.check) if self.kind == "broken" else None
 
     @property
     def why(self) -> str:
-        """Say what was found: "local_bytes is 152"."""
+        """What was found: "local_bytes is 152"."""
         if self.kind == "failed":
             reason = self.row.values.get("reason")
             return f"{self.row.status}: {reason}" if reason else self.row.status
@@ -68,35 +68,35 @@ class Finding:
 
     @property
     def advice(self) -> str:
-        """Say what would mend it, in a sentence; "" where that is not asked."""
+        """A sentence on what would fix the row; "" unless the check is broken."""
         if self.kind != "broken":
             return ""
         if self.mend is None:
             found = self._nearest
             if found is None:
-                return f"Nothing that was compiled would mend it.{self._what_brings_most}"
+                return f"No compiled launch would fix it.{self._best_change}"
             return (
-                f"Nothing that was compiled meets it without taking longer: {found.words} takes"
-                f" {found.time}."
+                "No compiled launch meets the check without taking longer:"
+                f" {found.words} takes {found.time}."
             )
         columns = [name for name in self.check.columns if name == column_of(name)]
         values = [f"{name} is {shown(self.mend.values.get(name))}" for name in columns]
         if self.mend.sentence:
             sentence = _after_colon(self.mend.sentence)
-            return f"What would mend it: {sentence} Then {', '.join(values)}."
+            return f"What would fix it: {sentence} Then {', '.join(values)}."
         shows = f"{self.mend.words}, compiled: {', '.join(values)}"
         of_cache = self.row.values.get("entry") is not None
-        other = f"Another {'entry of the same code' if of_cache else 'launch'} meets it"
+        other = f"Another {'entry of the same code' if of_cache else 'launch'} meets the check"
         if self.mend.slower is None:
-            return f"{other}: {shows}; which is faster is not known here."
+            return f"{other}: {shows}; it is not known which is faster."
         time = self.mend.time and f"; {self.mend.time}"
         close = self.mend.close and f"; {self.mend.close}, which predictions do not tell apart"
-        return f"What would mend it: {shows}{time or close}."
+        return f"What would fix it: {shows}{time or close}."
 
     @property
-    def _what_brings_most(self) -> str:
-        """Say after that what `explain` says first of it; "" where it says nothing."""
-        said = self._mender.advice(self.row)
+    def _best_change(self) -> str:
+        """The first sentence of `explain` for the row, to be appended; "" if there is none."""
+        said = self._finder.advice(self.row)
         if said is None:
             return ""
         if not said.words:
@@ -120,22 +120,22 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one check."""
+    """The outcome of one check."""
 
     check: Check
     rows: tuple[Row, ...]
-    """The rows that had to meet it."""
+    """The rows that have to meet the check."""
     findings: tuple[Finding, ...]
     let_pass: int
-    """Rows that are not known or failed, and that pass because it was asked so."""
+    """How many rows that are not known or failed pass because the user asked so."""
     labels: tuple[str, ...]
-    """What to call each of the rows."""
+    """The name of each of the rows."""
     new: tuple[str, ...] = ()
-    """What to call those that the baseline lacks, of which it is not known whether they meet it."""
+    """The names of the rows that the baseline lacks, so that the condition is not decided."""
 
     @property
     def sentence(self) -> str:
-        """Say how many rows break the check."""
+        """How many rows break the check, and how many do not pass otherwise."""
         name, total = literal(self.check.name), count(len(self.rows), "row")
         if not self.rows:
             return f"**{name}**: no rows."
@@ -144,9 +144,9 @@ class Outcome:
         words = {"broken": breaks, "not known": "not known", "failed": "without results"}
         parts = [f"{kinds[kind]} {said}" for kind, said in words.items() if kinds[kind]]
         if self.let_pass:
-            parts.append(f"{self.let_pass} not known or without results, and let pass")
+            parts.append(f"{self.let_pass} not known or without results, which pass")
         if self.new:
-            parts.append(f"{len(self.new)} that the baseline lacks ({literal(few_of(self.new))})")
+            parts.append(f"{len(self.new)} missing in the baseline ({literal(few_of(self.new))})")
         if not self.findings:
             met = len(self.rows) - self.let_pass - len(self.new)
             parts.insert(0, f"{met} {'meets' if met == 1 else 'meet'} it")
@@ -155,26 +155,26 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Checked(Answer):
-    """What became of checks."""
+    """The outcomes of all checks."""
 
     outcomes: tuple[Outcome, ...]
     not_compiled: int = 0
-    """Entries of caches whose compile did not end: no kernels, and not checked."""
+    """Entries of caches whose compile did not finish; they are not checked."""
     not_launched: int = 0
-    """Configurations that an autotuner is not expected to launch: not checked."""
+    """Configurations that an autotuner is not expected to launch; they are not checked."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Every row that does not pass."""
+        """Every row that does not pass a check."""
         return tuple(one for outcome in self.outcomes for one in outcome.findings)
 
     @property
     def status(self) -> int:
-        """0 where all rows meet every check, else 1."""
+        """0 if all rows pass every check, else 1."""
         return 1 if self.findings else 0
 
     def to_document(self) -> Document:
-        """Return which checks hold, and the rows that break the others."""
+        """Return the page: which checks hold, and the rows that break the others."""
         sections = []
         for outcome in self.outcomes:
             if not outcome.findings:
@@ -192,9 +192,9 @@ class Checked(Answer):
             title = "The check holds" if held else "The check does not hold"
         answer = [one.sentence for one in self.outcomes]
         if self.not_compiled:
-            words = "entries are no kernels and not checked: their compile did not end"
+            words = "entries were not checked: their compiles did not finish"
             if self.not_compiled == 1:
-                words = "entry is no kernel and not checked: its compile did not end"
+                words = "entry was not checked: its compile did not finish"
             answer.append(f"{self.not_compiled} {words}.")
         if self.not_launched:
             answer.append(not_launched_sentence("checked", self.not_launched))
@@ -221,17 +221,17 @@ class Checked(Answer):
 
 
 def _after_colon(sentence: str) -> str:
-    """Return a sentence as it goes on after a colon; its first word may be a name otherwise."""
+    """Return a sentence that begins with "If" in lower case; other first words may be names."""
     return f"if {sentence.removeprefix('If ')}" if sentence.startswith("If ") else sentence
 
 
 def not_launched_sentence(done: str, number: int) -> str:
-    """Say that so many rows are not *done*, "checked", as they would not be launched."""
+    """Say how many rows were not *done* ("checked") because they would not be launched."""
     return f"Not {done}: {count(number, 'row')} that an autotuner is not expected to launch."
 
 
 def first_of(sentences: Iterable[str], number: int) -> tuple[str, ...]:
-    """Return those of a *number* of sentences that a page shows, and how many more there are."""
+    """Return the sentences that a page shows, and how many more of the *number* there are."""
     more = [f"{number - SHOWN} more; --json has them all."] if number > SHOWN else []
     return (*itertools.islice(sentences, SHOWN), *more)
 
@@ -247,21 +247,21 @@ def check(  # noqa: PLR0913 - one argument per option of the command line
     allow_empty: bool = False,
     **launch: Any,
 ) -> Checked:
-    """Return which rows of compiled kernels do not meet a condition, and what would mend each.
+    """Return which rows of compiled kernels do not meet a condition, and what would fix each.
 
     Args:
         condition: "local_bytes == 0 and occupancy >= 0.5", as `sweep --where` takes it, or the
-            checks that `read_checks` found.
+            checks that `read_checks` returns.
         *sources: The rows: a JSON or CSV file of `scan`, `sweep`, `explain --json` or `trace
             --json`; a folder, which is a Triton cache; "file.py:function" of Triton, or an
             ordinary function, whose launches are compiled; a table of `sweep`, or a list of rows.
-        where: A condition that says which rows have to meet it; None is all.
+        where: A condition that selects the rows that have to meet *condition*; None is all.
         baseline: A file, folder or rows. `baseline` in a condition, as in "us <= baseline * 1.05",
-            is the value of the same column and row there; what it lacks is said, and passes.
+            is the value of the same column and row there. Rows missing there are named, and pass.
         gpu: GPUs, as `explain` takes them, for folders and functions.
-        unknown_ok: Whether a row passes whose values are not known.
-        failures_ok: Whether what did not compile or does not fit passes.
-        allow_empty: Whether a check passes that is for no row.
+        unknown_ok: Whether rows with unknown values pass.
+        failures_ok: Whether rows that did not compile or do not fit pass.
+        allow_empty: Whether a check without rows passes.
         **launch: How a function is launched, as `explain_launch` takes it.
 
     Raises:
@@ -280,13 +280,13 @@ def check(  # noqa: PLR0913 - one argument per option of the command line
         named = [str(one) for one in sources if isinstance(one, str | os.PathLike)]
         place = f" in {few_of(named)}" if named else ""
         refuse(
-            f"there are no rows to check{place}, which proves nothing; --allow-empty lets that pass"
+            f"there are no rows to check{place}, which proves nothing; --allow-empty lets this pass"
         )
     passed = {kind for kind, ok in passes.items() if ok}
     table = Table.of(_beside(checks, kernels, baseline, allow_empty=allow_empty, gpu=gpu))
-    mender = Mender(checks, table)
+    finder = FixFinder(checks, table)
     return Checked(
-        tuple(_outcome(one, table, mender, passed) for one in checks),
+        tuple(_outcome(one, table, finder, passed) for one in checks),
         not_compiled=len(rows) - len(kernels),
         not_launched=sum(not row.is_launched for row in kernels),
     )
@@ -300,7 +300,7 @@ def _beside(
     allow_empty: bool,
     gpu: AskedGpus | None,
 ) -> Sequence[Row]:
-    """Return *rows* with those of the baseline; InputError where one is missing or of no use."""
+    """Return *rows* with their baseline; raise InputError if that is missing or of no use."""
     asking = [one for one in checks if one.has_baseline]
     if baseline is None:
         if asking:
@@ -312,26 +312,26 @@ def _beside(
     found = with_baseline(rows, load(baseline, gpu=gpu))
     if not allow_empty and all(row.before is None for row in found):
         refuse(
-            "the baseline has none of the rows, which proves nothing; --allow-empty lets it pass"
+            "the baseline has none of the rows, which proves nothing; --allow-empty lets this pass"
         )
     return found
 
 
-def _outcome(one: Check, table: Table, mender: Mender, passes: Collection[str]) -> Outcome:
-    """Return what becomes of a check; *passes* are the kinds of findings that are let pass."""
+def _outcome(one: Check, table: Table, finder: FixFinder, passes: Collection[str]) -> Outcome:
+    """Return the outcome of a check; findings of the kinds *passes* pass."""
     if not table.rows:
         return Outcome(one, (), (), 0, ())
     rows = one.rows(table)
     if not rows and "empty" not in passes:
         kernels = few_of(sorted({row.kernel for row in table.rows}))
         refuse(
-            f"check {quoted(one.name)} is for none of the {len(table.rows)} rows, whose kernels"
-            f" are {kernels}; --allow-empty lets that pass"
+            f"check {quoted(one.name)} applies to none of the {len(table.rows)} rows, whose kernels"
+            f" are {kernels}; --allow-empty lets this pass"
         )
     labels = table.labels(rows)
     kinds = [one.kind(row, table) for row in rows]
     findings = tuple(
-        Finding(one, row, kind, called, mender)
+        Finding(one, row, kind, called, finder)
         for row, kind, called in zip(rows, kinds, labels, strict=True)
         if kind is not None and kind != "new" and kind not in passes
     )

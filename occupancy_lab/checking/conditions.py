@@ -1,4 +1,4 @@
-"""The conditions of `check`: which rows have to meet them, given or read of pyproject.toml."""
+"""The conditions of `check`, given or read from pyproject.toml, and which rows must meet them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Check:
     condition: Expression
     where: Expression | None = None
     kernels: tuple[str, ...] = ()
-    """Patterns of the kernels' names, such as "softmax*"; none for all kernels."""
+    """Patterns of kernel names, such as "softmax*"; empty for all kernels."""
 
     @classmethod
     def read(
@@ -46,7 +46,7 @@ class Check:
         where: str | None = None,
         kernels: str | Sequence[str] = (),
     ) -> Check:
-        """Return the check of a *condition*; InputError where it, or *where*, is none."""
+        """Return a check; raise InputError if *condition* or *where* is not a condition."""
         patterns = (kernels,) if isinstance(kernels, str) else tuple(kernels)
         with after(f"check {quoted(name)}: " if name else ""):
             chosen = None if where is None else parse(where, _EXAMPLE)
@@ -54,10 +54,10 @@ class Check:
             return cls(name or condition, held, chosen, patterns)
 
     def rows(self, table: Table) -> list[Row]:
-        """Return the rows that have to meet it; one of which that is not known is among them.
+        """Return the rows that have to meet the check, or may have to as far as is known.
 
-        One that an autotuner is not expected to launch is not. Raises InputError where it names a
-        column that the table has not.
+        Rows that an autotuner is not expected to launch are left out. Raises InputError if the
+        check names a column that the table does not have.
         """
         named = self.name != self.condition.text
         with after(f"check {quoted(self.name)}: " if named else ""):
@@ -67,14 +67,14 @@ class Check:
         return [row for row in table.rows if row.is_launched and self.is_for(row, table)]
 
     def is_for(self, row: Row, table: Table) -> bool:
-        """Tell whether *row* has to meet it, or may have to for all that is known."""
+        """Tell whether *row* has to meet the check, or may have to as far as is known."""
         if self.kernels and not any(fnmatchcase(row.kernel, one) for one in self.kernels):
             return False
         return self.where is None or table.evaluate(self.where, row.values) is not False
 
     @property
     def columns(self) -> list[str]:
-        """The columns that the condition names, in its order, each before that of the baseline."""
+        """The columns that the condition names, in order, each before its baseline."""
         place = self.condition.text.find
         return sorted(self.condition.names, key=lambda name: (place(column_of(name)), len(name)))
 
@@ -84,9 +84,9 @@ class Check:
         return any(name != column_of(name) for name in self.condition.names)
 
     def kind(self, row: Row, table: Table) -> str | None:
-        """Return why *row* does not pass: broken, not known, failed, or new; None where it does.
+        """Return why *row* does not pass: broken, not known, failed or new; None if it passes.
 
-        It is new where the baseline lacks it, and all that the condition asks of it is known.
+        A row is new if it is missing in the baseline and its own values are all known.
         """
         if row.status != Status.OK:
             return "failed"
@@ -99,10 +99,10 @@ class Check:
 
 
 def read_checks(names: Sequence[str] = (), folder: Path | None = None) -> list[Check]:
-    """Return the checks called *names*, or all, of the nearest pyproject.toml that has some.
+    """Return the checks called *names*, by default all, of the nearest pyproject.toml with checks.
 
-    It is looked for in *folder*, by default the current one, and above. Raises InputError where
-    there is none, or it is wrong.
+    The file is searched for in *folder*, by default the current one, and above. Raises InputError
+    if there is none or its checks are invalid.
     """
     start = (folder or Path.cwd()).absolute()
     for path in (one / PYPROJECT for one in (start, *start.parents)):
@@ -121,7 +121,7 @@ def read_checks(names: Sequence[str] = (), folder: Path | None = None) -> list[C
 
 
 def _tables(path: Path) -> Mapping[str, Any] | None:
-    """Return what a pyproject.toml has of checks, by their names; None where it has none."""
+    """Return the checks of a pyproject.toml by name; None if it has none."""
     try:
         document: Any = tomllib.loads(read_bytes(path).decode())
     except FileNotFoundError:
@@ -135,7 +135,9 @@ def _tables(path: Path) -> Mapping[str, Any] | None:
         if not isinstance(document, dict):
             break
     if not isinstance(document, dict) or not document:
-        refuse(f"[tool.{TOOL}.checks] of {path} holds no checks, as no-spills = 'local_bytes == 0'")
+        refuse(
+            f"[tool.{TOOL}.checks] of {path} has no checks, such as no-spills = 'local_bytes == 0'"
+        )
     return document
 
 

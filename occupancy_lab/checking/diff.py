@@ -15,7 +15,7 @@ from occupancy_lab.checking.changes import (
     KINDS,
     LAUNCHES,
     Change,
-    are_alike,
+    are_equal,
     are_traces,
     both_have,
     changed,
@@ -47,32 +47,32 @@ class Diff(Answer):
     """What changed between two tables of compiled kernels."""
 
     names: tuple[str, str]
-    """What the tables are called."""
+    """The names of the two tables."""
     changes: tuple[Change, ...]
-    """In the order of KINDS, the largest of each kind first."""
+    """The changes in the order of KINDS, the largest of each kind first."""
     unchanged: int
-    """Pairs of rows that are alike."""
+    """How many pairs of rows are equal."""
     removed: tuple[str, ...]
-    """What only the first table has."""
+    """The rows that only the first table has."""
     added: tuple[str, ...]
-    """What only the second table has."""
+    """The rows that only the second table has."""
     broken: tuple[str, ...] = ()
-    """What the rows are called for which the condition of --fail-on holds."""
+    """The rows that meet the condition of --fail-on."""
     undecided: tuple[str, ...] = ()
-    """What only one table has and of which it is not known whether the condition holds."""
+    """The rows of only one table for which the condition is not decided."""
     fail_on: str | None = None
     lacking: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     """The columns that only the first table has, and those that only the second has."""
     apart: str = ""
-    """Why no row matches another, where none does."""
+    """Why no row matches any other; "" if some do."""
     totals: str = ""
-    """The time of all launches of two traces, in a sentence; "" where it is not known."""
+    """A sentence on the total times of two traces; "" if they are not known."""
     left_out: int = 0
-    """Rows of traces that an autotuner is not expected to launch: they are not compared."""
+    """Rows of traces that an autotuner is not expected to launch; they are not compared."""
 
     @property
     def status(self) -> int:
-        """1 where a row meets the condition of --fail-on, else 0."""
+        """1 if a row meets the condition of --fail-on, else 0."""
         return 1 if self.broken else 0
 
     def of_kind(self, kind: str) -> list[Change]:
@@ -80,7 +80,7 @@ class Diff(Answer):
         return [one for one in self.changes if one.kind == kind]
 
     def to_document(self) -> Document:
-        """Return what changed as tables and sentences."""
+        """Return the page of what changed."""
         before, after = (literal(name) for name in self.names)
         sections = [
             Section(title, (), _sentences(self.of_kind(kind)))
@@ -114,16 +114,16 @@ class Diff(Answer):
         for name, columns in zip(self.names, self.lacking, strict=True):
             if columns:
                 words = f"{count(len(columns), 'column')} that only {literal(name)} has"
-                yield f"Not compared: {words}, {literal(few_of(columns))}."
+                yield f"Not compared: {words} ({literal(few_of(columns))})."
         if self.fail_on is not None:
             met = [f"met by {count(len(self.broken), 'row')}{_named(self.broken)}"]
             if self.undecided:
                 number = count(len(self.undecided), "row")
-                met.append(f"not known of {number} that only one table has{_named(self.undecided)}")
+                met.append(f"undecided for {number} of only one table{_named(self.undecided)}")
             yield f"{literal(self.fail_on)}: {'. It is '.join(met)}."
 
     def to_dict(self) -> dict[str, Any]:
-        """Return every change, and what only one table has, as plain values."""
+        """Return every change, and the rows of only one table, as plain values."""
         return {
             "status": self.status,
             "before": self.names[0],
@@ -146,7 +146,7 @@ def _named(labels: Sequence[str]) -> str:
 
 
 def _sentences(changes: Sequence[Change]) -> tuple[str, ...]:
-    """Return what changed, each in words that are said once of all that they hold for."""
+    """Return a sentence for each distinct change, with the rows that it holds for."""
     labels: dict[str, list[str]] = {}
     for one in changes:
         labels.setdefault(one.words, []).append(one.label)
@@ -195,21 +195,21 @@ def diff(  # noqa: PLR0913 - one argument per option of the command line
 ) -> Diff:
     """Return what changed in time, registers, local and shared memory and occupancy.
 
-    Rows are the same launch where every column is equal that both tables have and that is no
-    result: kernel, GPU, constexprs, num_warps, the problem. What two traces leave over then is
-    matched by kernel and GPU. Rows that nothing tells apart are compared as sets.
+    Rows are the same launch if all columns are equal that both tables have and that are not
+    results: kernel, GPU, constexprs, num_warps, the problem. Rows of two traces that are still
+    unmatched are matched by kernel and GPU. Rows that nothing tells apart are compared as sets.
 
     Args:
         before: A table, as `check` takes it: a file of scan, sweep or explain --json, a folder,
             which is a Triton cache, or rows.
-        after: Another one.
-        fail_on: A condition of a row before and after, whose columns are those of a row with
-            before_ and after_: "after_local_bytes > before_local_bytes". Of rows that nothing tells
-            apart, any of the first with any of the second may meet it. What only one table has is
-            None in the other. It is met too where that is not known because a value is known before
-            and not after; and where it names a column that one table lacks.
-        match: The columns in which rows are equal that are the same launch, instead of all.
-        names: What to call the tables.
+        after: Another table.
+        fail_on: A condition on a row before and after, whose columns have the prefixes before_ and
+            after_: "after_local_bytes > before_local_bytes". For rows that nothing tells apart, any
+            pair may meet it. The values of a row of only one table are None on the other side. The
+            condition also counts as met if it cannot be decided because a value is known before but
+            not after, or because it names a column that one table lacks.
+        match: The columns in which rows of the same launch are equal, instead of all.
+        names: The names of the two tables.
         gpu: GPUs, as `explain` takes them, for folders.
 
     Raises:
@@ -225,7 +225,9 @@ def diff(  # noqa: PLR0913 - one argument per option of the command line
     columns = common_columns(old, new)
     for name in match or ():
         if name not in columns:
-            refuse(f"--match {quoted(name)} names no column of both; {nearest(name, columns)}")
+            refuse(
+                f"--match {quoted(name)} is not a column of both tables; {nearest(name, columns)}"
+            )
     union = Table.of([*old.rows, *new.rows])
     settings = columns if match is None else match
     varying = {
@@ -255,7 +257,7 @@ def diff(  # noqa: PLR0913 - one argument per option of the command line
 def _changes(
     matches: Sequence[Match], union: Table, settings: Sequence[str], compared: Sequence[str]
 ) -> tuple[tuple[Change, ...], int]:
-    """Return the matches that are not alike as changes, in their order, and how many are alike."""
+    """Return the matches that differ as sorted changes, and the number of equal ones."""
     changes, unchanged = [], 0
     for one in matches:
         if not (one.before and one.after):
@@ -263,7 +265,7 @@ def _changes(
         before, after = one.before[0], one.after[0]
         values = [[row.values.get(name) for name in settings] for row in (before, after)]
         same = [same_text(was) == same_text(now) for was, now in zip(*values, strict=True)]
-        if one.told_apart and all(same) and are_alike(before, after, compared):
+        if one.told_apart and all(same) and are_equal(before, after, compared):
             unchanged += 1
         else:
             kind = kind_of(before, after) if one.told_apart else "set"
@@ -275,7 +277,7 @@ _FAIL_ON = "after_local_bytes > before_local_bytes"
 
 
 def _lacking(one: Table, other: Table) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the columns that only the one or the other table has; none where one has no rows."""
+    """Return the columns that only one of the tables has; none if one has no rows."""
     if not (one.rows and other.rows):
         return (), ()
     return (
@@ -285,7 +287,7 @@ def _lacking(one: Table, other: Table) -> tuple[tuple[str, ...], tuple[str, ...]
 
 
 def _why_apart(tables: Sequence[Table], columns: Sequence[str], names: tuple[str, str]) -> str:
-    """Say in which columns no row of one table is equal to any of the other."""
+    """Say in which columns no row of one table equals any row of the other."""
     if not all(table.rows for table in tables):
         return ""
     apart = {}
@@ -294,18 +296,18 @@ def _why_apart(tables: Sequence[Table], columns: Sequence[str], names: tuple[str
         if not one & other:
             apart[name] = one, other
     if not apart:
-        return "No row of one table is equal to any of the other in all that names them."
+        return "No row of one table equals a row of the other in all columns that identify rows."
     differing = [
         f"{name} is {few_of(sorted(one))} in {names[0]} and {few_of(sorted(other))} in {names[1]}"
         for name, (one, other) in apart.items()
     ]
     rest = literal(",".join(name for name in columns if name not in apart))
-    hint = f" --match {rest} compares rows that are equal in these." if rest else ""
+    hint = f" --match {rest} compares rows that are equal in these columns." if rest else ""
     return f"Nothing matches: {literal('; '.join(differing))}.{hint}"
 
 
 def _totals(before: Table, after: Table) -> str:
-    """Say how long all launches of two traces take, and how many they are; "" of other tables."""
+    """Return a sentence on the total times and launches of two traces; "" for other tables."""
     if not are_traces(before, after):
         return ""
     launches = [int(sum(row.number(LAUNCHES) or 0 for row in one.rows)) for one in (before, after)]
@@ -335,7 +337,7 @@ def _gated(
     columns: Sequence[str],
     matches: Sequence[Match],
 ) -> Diff:
-    """Return *found* with the rows that meet the condition, and those of which that is open."""
+    """Return *found* with the rows that meet the condition, and those that are undecided."""
     kinds: dict[str, Kind] = {name: union.kinds[name] for name in columns}
     kinds |= {f"{side}{name}": kind for side in _SIDES for name, kind in union.kinds.items()}
     with after("--fail-on "):
@@ -364,7 +366,7 @@ _SIDES = ("before_", "after_")
 def _holds(
     condition: Expression, table: Table, before: Row | None, after: Row | None
 ) -> bool | None:
-    """Tell whether a row before and after meets a condition; None where that is not known."""
+    """Tell whether a row before and after meets a condition; None if that is not known."""
     values: dict[str, Value] = {}
     for side, row in zip(_SIDES, (before, after), strict=True):
         if row is not None:
@@ -372,7 +374,7 @@ def _holds(
             values |= {f"{side}{name}": value for name, value in row.values.items()}
     met = table.evaluate(condition, values)
     if met is None and before is not None and after is not None:
-        # What was known and is not any more may be as bad as the condition says.
+        # A value that is no longer known may be as bad as the condition says.
         asked = [name.removeprefix("after_") for name in condition.names if name[:6] == "after_"]
         gone = (name for name in asked if before.values.get(name) is not None)
         return any(after.values.get(name) is None for name in gone) or None
@@ -382,8 +384,8 @@ def _holds(
 def diff_tritons(tritons: Sequence[str], *, fail_on: str | None = None, **asked: Any) -> Diff:
     """Return what changes from the first Triton to the second for the same launches.
 
-    *asked* is what `sweep` takes of a matrix, or, with a *kernel* "file.py:function" and no cols,
-    what `explain_launch` takes.
+    *asked* has the arguments of `sweep` for a matrix or, with a *kernel* "file.py:function" and no
+    cols, those of `explain_launch`.
     """
     if len(tritons) != 2 or tritons[0] == tritons[1]:  # noqa: PLR2004 - before and after
         refuse("--triton takes two different versions here, such as 3.6.0,3.7.1")

@@ -1,4 +1,4 @@
-"""What a check found, as a CI system reads it: GitHub's annotations, JUnit XML and SARIF."""
+"""The outcome of checks for CI systems: GitHub's annotations, JUnit XML and SARIF."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from occupancy_lab.checking.rows import Row
 
 MOST_ANNOTATIONS = 10
-"""The errors that GitHub shows of one step."""
+"""How many errors GitHub shows for one step."""
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""The characters that XML 1.0 has no way to write."""
+"""The characters that XML 1.0 cannot represent."""
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _FUNCTION = re.compile(
     r"^[ \t]*@(?:triton\.)?jit\b.*\n(?:[ \t]*[@#].*\n)*[ \t]*def (\w+)", re.MULTILINE
 )
-"""A function of Triton in a file of Python."""
+"""The definition of a Triton function in a Python file."""
 _LAB_KERNEL = re.compile(r"^KERNEL\b.*=", re.MULTILINE)
-"""The description of a kernel of the lab, which is called as its file is."""
+"""The description of a lab kernel, which is named after its file."""
 
 
 def _repository() -> Path:
@@ -43,20 +43,21 @@ def _repository() -> Path:
 
 
 def place_of(row: Row) -> tuple[str, int] | None:
-    """Return the file and the line of a row's kernel.
+    """Return the file, as `relative` names it, and the line of a row's kernel; None if not known.
 
-    Where the row does not say them, they are those of the only function of Triton of its name in
-    the repository; None where there is none, or several.
+    If the row does not have them, a Triton function with the kernel's name is looked for in the
+    repository; there must be only one.
     """
-    if row.place is not None:
-        return row.place
-    found = _definitions(_repository()).get(row.kernel, set())
-    return next(iter(found)) if len(found) == 1 else None
+    places = {row.place} if row.place else _definitions(_repository()).get(row.kernel, set())
+    if len(places) != 1:
+        return None
+    ((file, line),) = places
+    return relative(file), line
 
 
 @functools.cache
 def _definitions(root: Path) -> dict[str, set[tuple[str, int]]]:
-    """Return the file and line of each function of Triton in the files that git knows of."""
+    """Return the file and line of each Triton function in the files that git tracks."""
     command = ["git", "-C", str(root), "ls-files", "-z", "*.py"]
     found: dict[str, set[tuple[str, int]]] = {}
     try:
@@ -82,8 +83,8 @@ def _definitions(root: Path) -> dict[str, set[tuple[str, int]]]:
 def relative(file: str) -> str:
     """Return the path of *file* in the repository, with slashes, as CI systems name it.
 
-    Of a file elsewhere, as of a cache from another machine, it is the one that ends the same; where
-    there is none, it keeps its path.
+    For a file elsewhere, as in a cache from another machine, it is the path in the repository with
+    the same ending. Without one, the path stays as it is.
     """
     path, top = Path(os.path.realpath(file)), _repository()
     if path.is_relative_to(top):
@@ -93,21 +94,21 @@ def relative(file: str) -> str:
 
 
 def to_github(checked: Checked) -> str:
-    """Return a line for each kernel and check that does not hold, ten at most, as GitHub shows."""
+    """Return an annotation for each kernel and broken check, at most as many as GitHub shows."""
     groups: dict[tuple[object, ...], list[Finding]] = {}
     for one in checked.findings:
         groups.setdefault((one.check.name, one.row.kernel, place_of(one.row)), []).append(one)
     lines = [_annotation(group) for group in list(groups.values())[:MOST_ANNOTATIONS]]
     if len(groups) > MOST_ANNOTATIONS:
         more = len(groups) - MOST_ANNOTATIONS + 1
-        lines[-1] = f"::error title=occupancy-lab::{more} more kernels break their checks"
+        lines[-1] = f"::error title=occupancy-lab::{more} more kernels break checks"
     return "".join(f"{line}\n" for line in lines)
 
 
 def _annotation(group: list[Finding]) -> str:
     first = group[0]
     place = place_of(first.row)
-    where = {} if place is None else {"file": relative(place[0]), "line": str(place[1])}
+    where = {} if place is None else {"file": place[0], "line": str(place[1])}
     properties = {**where, "title": f"{first.row.kernel} breaks {first.check.name}"}
     written = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
     message = message_of(first)
@@ -117,7 +118,7 @@ def _annotation(group: list[Finding]) -> str:
 
 
 def message_of(one: Finding) -> str:
-    """Return what was found and what would mend it, as plain sentences."""
+    """Return what was found and what would fix it, as plain sentences."""
     return f"{one.label}: {one.why}. {one.advice}".strip()
 
 
@@ -130,7 +131,7 @@ def _property(text: str) -> str:
 
 
 def to_junit(checked: Checked) -> str:
-    """Return the checks as JUnit XML: a suite per check, a test case per row."""
+    """Return the checks as JUnit XML: a suite for each check, a test case for each row."""
     suites = ET.Element("testsuites", {"name": "occupancy-lab", **_counts(checked.outcomes)})
     for outcome in checked.outcomes:
         suites.append(_suite(outcome))
@@ -156,7 +157,7 @@ def _suite(outcome: Outcome) -> ET.Element:
     for row, called in zip(outcome.rows, outcome.labels, strict=True):
         case = ET.SubElement(suite, "testcase", name=_xml(called), classname=_xml(row.kernel))
         if place := place_of(row):
-            case.set("file", _xml(relative(place[0])))
+            case.set("file", _xml(place[0]))
             case.set("line", str(place[1]))
         if one := broken.get(id(row)):
             kind = "error" if one.kind == "failed" else "failure"
@@ -170,7 +171,7 @@ def _xml(text: str) -> str:
 
 
 def to_sarif(checked: Checked) -> str:
-    """Return what breaks the checks as a log of SARIF 2.1.0: a rule per check, a result per row."""
+    """Return the findings as SARIF 2.1.0: a rule for each check, a result for each row."""
     rules = [
         {
             "id": outcome.check.name,
@@ -207,7 +208,7 @@ def _result(one: Finding, rule: int) -> dict[str, Any]:
         "level": "error",
         "message": {"text": message_of(one)},
         "locations": [_location(one)],
-        # What tells the result from others when lines move.
+        # Identifies the result when lines move.
         "partialFingerprints": {"row/v1": one.label},
         "properties": dict(values),
     }
@@ -220,10 +221,9 @@ def _location(one: Finding) -> dict[str, Any]:
         "logicalLocations": [{"name": one.row.kernel, "kind": "function"}],
     }
     if place := place_of(one.row):
-        file, line = place
-        path = relative(file)
+        path, line = place
         location["physicalLocation"] = {
-            # Below the repository relative to it, elsewhere absolute.
+            # Relative within the repository, absolute elsewhere.
             "artifactLocation": {"uri": Path(path).as_uri()}
             if Path(path).is_absolute()
             else {"uri": quote(path), "uriBaseId": "%SRCROOT%"},

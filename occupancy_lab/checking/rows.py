@@ -1,4 +1,4 @@
-"""Rows of compiled kernels: of a file, a cache of Triton, or launches that are compiled now."""
+"""Rows of compiled kernels: from a file, a Triton cache, or launches that are compiled now."""
 
 from __future__ import annotations
 
@@ -32,38 +32,38 @@ if TYPE_CHECKING:
     from occupancy_lab.inputs import AskedGpus
 
 TIMES: Mapping[str, str] = {"us": "measured", "predicted_us": "predicted"}
-"""The times of a launch, and how each was found; the first that both of two rows have decides."""
+"""The columns with the time of a launch; the first that two rows have in common decides."""
 BASELINE = "baseline"
-"""What a condition calls the value of the same column and row in another table."""
+"""The name in a condition for the value of the same column and row in the baseline."""
 TOTALS: Mapping[str, str] = {"us": "total_us", "predicted_us": "predicted_total_us"}
-"""The columns of a trace that have the time of all launches, by that of one."""
+"""The columns of a trace with the time of all launches, by the column with that of one."""
 DETAILS = ("source", "n_regs", "local_bytes", "shared", "entry")
-"""The results that tell rows of one label apart, as far as they differ, in this order."""
+"""The results that are added to equal labels of rows to distinguish them, in this order."""
 SHORT_ENTRY = 8
-"""The characters of an entry's folder that tell it from others."""
+"""How many characters of a cache entry's folder a label has."""
 _LINE = re.compile(r"[0-9]{1,9}")
 _CONSTEXPR = re.compile(r"\b(\w+)=(.*?)(?=, \w+=|$)")
-"""A constexpr in the cell of a scan."""
+"""A constexpr in a cell of a scan."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A compiled kernel on a GPU, or why there is none."""
+    """A kernel compiled for a GPU, or why it was not compiled."""
 
     values: Mapping[str, Value]
-    """What each column holds; None is not known."""
+    """The value of each column; None if it is not known."""
     origin: str
     """Where the row is from: "rows.json, row 3"."""
     record: Any = field(default=None, compare=False, repr=False)
     """The Record of a launch that was compiled now."""
     maker: tuple[Asked, Explanation] | None = field(default=None, compare=False, repr=False)
-    """What such a launch was compiled of; None of any other row."""
+    """The launch that was asked for, and its explanation; None for rows that were read."""
     before: Row | None = field(default=None, compare=False, repr=False)
-    """The same launch in the baseline; None where there is none."""
+    """The same launch in the baseline; None if there is none."""
 
     @property
     def known(self) -> Mapping[str, Value]:
-        """What each column holds, and with "baseline." before its name what the baseline's does."""
+        """The value of each column, and of the baseline's columns with the prefix "baseline."."""
         if self.before is None:
             return self.values
         return {
@@ -73,7 +73,7 @@ class Row:
 
     @property
     def status(self) -> str:
-        """Return "ok", or in a word or two why there are no results."""
+        """The status: "ok", or why there are no results."""
         return str(self.values.get("status") or Status.OK)
 
     @property
@@ -82,18 +82,18 @@ class Row:
         return str(self.values.get("kernel") or "")
 
     def number(self, name: str) -> float | None:
-        """Return the number that a column holds; None where it holds none."""
+        """Return the value of a column if it is a number, else None."""
         value = self.values.get(name)
         return float(value) if isinstance(value, int | float) else None
 
     @property
     def is_launched(self) -> bool:
-        """Whether it is, as a configuration is not that an autotuner is not expected to launch."""
+        """False for a configuration that an autotuner is not expected to launch."""
         return self.values.get("expected") is not False
 
     @property
     def names(self) -> dict[str, Value]:
-        """What names the row: every column that holds something and is no result."""
+        """The columns that identify the row: all that have a value and are not results."""
         return {
             name: value
             for name, value in self.values.items()
@@ -101,13 +101,13 @@ class Row:
         }
 
     def setting(self, name: str) -> Value:
-        """Return the value of a knob: what was asked for, else what the compiler takes unasked."""
+        """Return the value of a knob, or the compiler's default if it is not set."""
         value = self.values.get(name)
         usual: Mapping[str, Value] = {} if self.record is None else self.record.usual_options
         return usual.get(name) if value is None else value
 
     def total(self, time: str) -> float | None:
-        """Return the time of all launches, by that of one in *time*; None where it is not known."""
+        """Return the time of all launches; *time* is the column of one. None if not known."""
         total = self.number(TOTALS[time])
         one, launches = self.number(time), self.number("launches")
         if total is not None or None in {one, launches} or self.number("grids") != 1:
@@ -115,19 +115,19 @@ class Row:
         return (one or 0.0) * (launches or 0.0)
 
     def noticeable(self, time: str) -> float:
-        """Return the share by which a time in the column *time* differs to be called another."""
+        """Return the smallest noticeable relative difference of a time in the column *time*."""
         if time == "us":
             return NOTICEABLE
         return ratio_error(str(self.values.get("basis") or ""), str(self.values.get("bound") or ""))
 
     @property
     def gpu(self) -> Gpu | None:
-        """The GPU, or the target where no GPU is named; None for one that the lab does not know."""
+        """The GPU, or the target if no GPU is named; None if the lab does not know it."""
         return _gpu(str(self.values.get("gpu") or self.values.get("target")))
 
     @property
     def place(self) -> tuple[str, int] | None:
-        """The file and the line of the kernel's source; None where it is not known."""
+        """The file and the line of the kernel's source; None if not known."""
         file, _, line = str(self.values.get("source") or "").rpartition(":")
         return (file, int(line)) if file and _LINE.fullmatch(line) else None
 
@@ -142,29 +142,29 @@ def _gpu(name: str) -> Gpu | None:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows, and what kind of value each of their columns holds."""
+    """Rows, with the kinds of their columns."""
 
     rows: tuple[Row, ...]
     kinds: Mapping[str, Kind]
     varying: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """By kernel: the columns that tell its rows apart."""
+    """For each kernel, the columns that tell its rows apart."""
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Table:
-        """Return the table of *rows*, whose columns are those that any of them has."""
+        """Return the table of *rows*, with the columns that any of them has."""
         rows = tuple(rows)
         kinds = kinds_of(row.values for row in rows)
         return cls(rows, kinds, _varying(rows))
 
     def evaluate(self, expression: Expression, values: Mapping[str, Value]) -> Value:
-        """Return what a condition that was checked against the kinds comes to for *values*."""
+        """Return the value of a condition, which was checked against the kinds, for *values*."""
         kinds = self.kinds_in(expression)
         return expression.evaluate(
             {name: _as_kind(values.get(name), kinds[name]) for name in expression.names}
         )
 
     def kinds_in(self, expression: Expression) -> Mapping[str, Kind]:
-        """Return the kinds of all columns, and of those of the baseline that it names."""
+        """Return the kinds of all columns, and of the baseline's columns in *expression*."""
         of_baseline = {
             name: self.kinds[column]
             for name in expression.names
@@ -173,9 +173,9 @@ class Table:
         return {**self.kinds, **of_baseline} if of_baseline else self.kinds
 
     def label(self, row: Row, before: Row | None = None) -> str:
-        """Return what to call *row*: the kernel, the GPU, and what tells it from its like.
+        """Return the name of *row*: the kernel, the GPU, and the settings that distinguish it.
 
-        Beside the same launch *before* a setting that differs has both values.
+        A setting that differs from the same launch *before* is shown with both values.
         """
         gpu = row.values.get("gpu") or row.values.get("target")
         old = row if before is None else before
@@ -193,7 +193,7 @@ class Table:
         return ", ".join([row.kernel if gpu is None else f"{row.kernel} on {gpu}", *knobs])
 
     def labels(self, rows: Sequence[Row]) -> tuple[str, ...]:
-        """Return what to call each of *rows*, with more of those that have one label."""
+        """Return a name for each of *rows*, with more details for equal names."""
         found = [self.label(row) for row in rows]
         for name in DETAILS:
             details = [_detail(row, name) for row in rows]
@@ -210,12 +210,12 @@ class Table:
 
 
 def column_of(name: str) -> str:
-    """Return the column that a name of a condition stands for, here or in the baseline."""
+    """Return the column that a name in a condition stands for, here or in the baseline."""
     return name.removeprefix(f"{BASELINE}.")
 
 
 def _as_kind(value: Value, kind: Kind) -> Value:
-    """Return a value as one of *kind*; None where it is none, as one of another file may be."""
+    """Return a value as *kind*; None if it is of another kind, as one from another file may be."""
     if value is None or kind is Kind.TEXT:
         return None if value is None else str(value)
     fits = isinstance(value, bool if kind is Kind.CONDITION else int | float)
@@ -228,7 +228,7 @@ def _detail(row: Row, name: str) -> str:
 
 
 def _varying(rows: Iterable[Row]) -> dict[str, list[str]]:
-    """Return by kernel the columns, after the kernel and the GPU, that tell its rows apart."""
+    """Return for each kernel the columns besides kernel and GPU that tell its rows apart."""
     of_kernels: dict[str, list[dict[str, Value]]] = {}
     for row in rows:
         of_kernels.setdefault(row.kernel, []).append(row.names)
@@ -243,12 +243,12 @@ def _varying(rows: Iterable[Row]) -> dict[str, list[str]]:
 
 
 def same_text(value: Value) -> str:
-    """Return a value as a text that is the same whether CSV or JSON held it."""
+    """Return a value as a text that does not depend on whether it is from CSV or JSON."""
     return str(int(value)) if isinstance(value, float) and not value % 1 else str(value)
 
 
 def shown(value: Value) -> str:
-    """Return a value as a sentence has it: a number with at most four digits of a fraction."""
+    """Return a value for a sentence; fractions have four significant digits."""
     if value is None:
         return "not known"
     if isinstance(value, float):
@@ -257,7 +257,7 @@ def shown(value: Value) -> str:
 
 
 def make_rows(found: Iterable[Mapping[str, Any]], name: str) -> list[Row]:
-    """Return *found*, which *name* holds, as rows; InputError where one is no row of a kernel."""
+    """Return the rows *found* in *name*; raise InputError if one is not a row of a kernel."""
     rows = []
     for number, values in enumerate(found, 1):
         origin = f"{name}, row {number}"
@@ -274,7 +274,7 @@ def make_rows(found: Iterable[Mapping[str, Any]], name: str) -> list[Row]:
 
 
 def _flat(values: Mapping[str, Any]) -> dict[str, Value]:
-    """Return plain values: what is nested is spread over columns, or is a text, or left out."""
+    """Return a row with plain values: nested ones become columns or a text, or are left out."""
     nested = values.get("resources")
     flat = {name: _plain(value) for name, value in values.items()}
     if isinstance(nested, dict):
@@ -300,12 +300,12 @@ def _flat(values: Mapping[str, Any]) -> dict[str, Value]:
 def _plain(value: Any) -> Value:
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    # A scan has an empty text where it knows none.
+    # A scan has empty texts for unknown values.
     return value if isinstance(value, bool | int | float | str) and value != "" else None
 
 
 def _mapping(value: Any) -> Mapping[str, Any] | None:
-    """Return the constexprs of a row, which a CSV file has as "BLOCK_SIZE=1024, EVEN=True"."""
+    """Return the constexprs of a row, which are "BLOCK_SIZE=1024, EVEN=True" in CSV."""
     if isinstance(value, str):
         return {name: _constant(text) for name, text in _CONSTEXPR.findall(value)}
     return value if isinstance(value, dict) else None
@@ -363,11 +363,11 @@ def _of_runs(found: Any) -> list[Row]:
 
 
 def _of_script(found: Any) -> list[Row]:
-    """Return a row for each launch that a script makes, which is named by its line.
+    """Return a row for each launch that a script makes, identified by its line.
 
-    Of an autotuned one each configuration is a row, and `expected` that which would be launched.
+    Each configuration of an autotuned launch is a row, with `expected` for the one to be launched.
 
-    Raises InputError where not all of them are known.
+    Raises InputError if launches are missing.
     """
     from occupancy_lab.compiling.compile import failure_of
 
@@ -393,7 +393,7 @@ def _of_script(found: Any) -> list[Row]:
 
 
 def _source(function: Any) -> str | None:
-    """Return the file and the line of a kernel's def; None where Python does not know them."""
+    """Return the file and the line of a kernel's `def`; None if Python does not know them."""
     import inspect
 
     try:

@@ -303,7 +303,7 @@ def verify(*, form: str, **asked: Any) -> None:
 )
 @options.view_options
 def scan(directories: tuple[str, ...], gpus: tuple[str, ...], **asked: Any) -> None:
-    """List every kernel in a Triton cache: what it takes, what limits it, what time can be saved.
+    """List every kernel in a Triton cache: its resources, its limiter, and its possible gain.
 
     DIR is a cache, a folder above caches, or one entry; without it Triton's own cache and
     torchinductor's are read. Nothing is compiled or launched, and no GPU is needed. Times are

@@ -1,4 +1,4 @@
-"""`compare`: GPUs, Triton versions, kernels and num_stages set side by side, and what differs."""
+"""`compare`: GPUs, Triton versions, kernels and num_stages side by side, and what differs."""
 
 from __future__ import annotations
 
@@ -80,25 +80,25 @@ if TYPE_CHECKING:
     from occupancy_lab.values import Problem
 
 LONGEST = 80
-"""Characters of the names in a title, above which it has their number."""
+"""How many characters the names in a title may have; for longer names it has their number."""
 LEAST, MOST = 2, 6
-"""Entries of one comparison: fewer compare nothing, more are a sweep."""
+"""How many entries a comparison has; more are a sweep."""
 
 
 @dataclass(frozen=True, repr=False)
 class Comparison(Explanation):
-    """The records that are compared, and what differs between them in words."""
+    """The compared records, and what differs between them in words."""
 
     compared: tuple[Case, ...] = ()
 
     @property
     def ranked(self) -> tuple[Record | Failed, ...]:
-        """`runs`, of which not all do the same work."""
+        """`runs` as they are, because they may do different work."""
         return self.runs
 
     @property
     def cases(self) -> tuple[Case, ...]:
-        """Each of `records` with what was recorded of it."""
+        """Each of `records` with its recorded times."""
         return self.compared
 
 
@@ -119,13 +119,13 @@ def compare(  # noqa: PLR0913 - one argument per option of the command line, all
     retry_failed: bool = False,
     progress: Callable[[str], None] = lambda _sentence: None,
 ) -> Comparison:
-    """Compile a kernel each way that is asked for, side by side, and say what differs and why.
+    """Compile a kernel in several ways, side by side, and say what differs and why.
 
-    Every GPU is combined with every kernel, matrix, Triton version and num_stages, to 2 to 6
-    entries.
+    Every GPU is combined with every kernel, matrix, Triton version and num_stages; 2 to 6
+    combinations can be compared.
 
     Args:
-        cols: Columns of the matrix; several as a list or with commas, as of the next two.
+        cols: Columns of the matrix; several as a list or with commas, as for the next two.
         rows: Rows of the matrix.
         dtype: float32, float16 or bfloat16, or torch's dtype.
         kernel: Kernels, as `explain` takes one; several as a list or with commas.
@@ -137,14 +137,14 @@ def compare(  # noqa: PLR0913 - one argument per option of the command line, all
         options: Further compiler options: "maxnreg=64".
         cache: Whether to use the store of compiled resources.
         compile_timeout: Seconds that a compile, or the import of a kernel's file, may take; None
-            waits.
-        retry_failed: Whether to compile again what the store says cannot be compiled.
-        progress: Told what takes long before it is done, and "" after it.
+            sets no limit.
+        retry_failed: Whether to retry what the store has as a failed compile.
+        progress: Called with a description before each slow step, and with "" after it.
 
     Raises:
-        InputError: what is asked for makes no sense; the message says what would.
-        CompileError: a Triton cannot compile a kernel for a target, or takes longer than it may.
-        DoesNotFitError: a GPU holds not one program of a kernel.
+        InputError: the arguments make no sense; the message says what would be accepted.
+        CompileError: a Triton cannot compile a kernel for a target, or not in time.
+        DoesNotFitError: a GPU does not fit one program of a kernel.
     """
     problems = tuple(dict.fromkeys(chosen_problems(rows, cols, dtype)))
     stages = (None,) if num_stages is None else several(whole_numbers("num_stages", num_stages))
@@ -174,9 +174,9 @@ def compare(  # noqa: PLR0913 - one argument per option of the command line, all
 
 
 def compare_launches(**asked: Any) -> Comparison:
-    """Return what differs between the launches that are *asked*, as `explain_launch` takes them.
+    """Compare launches, with the arguments of `explain_launch`.
 
-    Raises InputError where there is one launch only, or more than a table has columns for.
+    Raises InputError if there is only one launch, or more than a table has columns for.
     """
     from occupancy_lab.explaining.dry_run import explain_launch
 
@@ -191,7 +191,7 @@ def compare_launches(**asked: Any) -> Comparison:
 def comparison_of(
     cases: Sequence[Case], compiler: Compiler, failures: Sequence[Failed] = ()
 ) -> Comparison:
-    """Return what differs between the launches of *cases*; *failures* have no record."""
+    """Return the comparison of *cases*; *failures* are launches without a record."""
     entries = _with_chosen(make_entries(cases))
     runs: tuple[Record | Failed, ...] = (*(entry.record for entry in entries), *failures)
     page = write_comparison(entries, failures)
@@ -208,7 +208,7 @@ def _asked(
 
 
 def _case(asked: Asked, compiler: Compiler) -> Case:
-    """Return the case of *asked*: its record, the same in one stage, and what was recorded."""
+    """Return the case of *asked*, with the launch in one stage and its recorded times."""
     single = changed(asked, {"num_stages": 1})
     compiler.compile([one.compilation for one in (asked, single) if one is not None])
     record = compile_record(asked, compiler)
@@ -219,8 +219,8 @@ def _case(asked: Asked, compiler: Compiler) -> Case:
 def _check_number(number: int) -> None:
     if number < LEAST:
         refuse(
-            "one thing cannot be compared: give two or more GPUs, Triton versions, kernels, cols,"
-            " rows, dtypes or settings, with commas"
+            "there is only one launch to compare: give two or more GPUs, Triton versions, kernels,"
+            " cols, rows, dtypes or settings, with commas"
         )
     if number > MOST:
         refuse(
@@ -241,7 +241,7 @@ def _check_environments(compilers: Sequence[Compiler], asked: Sequence[str | Non
 
 
 def write_comparison(entries: tuple[Entry, ...], failures: Sequence[Failed] = ()) -> Document:
-    """Return the comparison of *entries*, which differ in some dimension."""
+    """Return the page of a comparison."""
     differences = _differences(entries)
     why = (Section("What differs and why", sentences=differences),) if differences else ()
     return Document(
@@ -257,7 +257,7 @@ def write_comparison(entries: tuple[Entry, ...], failures: Sequence[Failed] = ()
 
 
 def launch_words(run: Record | Failed) -> str:
-    """Return what sets a launch apart: its GPU and its settings."""
+    """Return the GPU and the settings of a launch."""
     return f"**{run.title}**, {setting_words(run.settings, run.settings)}"
 
 
@@ -272,23 +272,22 @@ def _title(entries: tuple[Entry, ...]) -> str:
 
 
 def _several(entries: tuple[Entry, ...], dimension: str) -> str:
-    """Return what entries are called in a dimension, or how many settings they have."""
+    """Return the names of entries in a dimension, or their number if the names are too long."""
     names = listed([*dict.fromkeys(entry.names[dimension] for entry in entries)])
     several = len({entry.names[dimension] for entry in entries})
     return names if len(names) <= LONGEST else count(several, "configuration")
 
 
 def _side_by_side(entries: tuple[Entry, ...]) -> Section:
-    """Return what differs in a table, and in sentences what is alike and what times rest on."""
+    """Return a table of what differs, and sentences on what is the same and what times rest on."""
     table = side_by_side(entries, compared_facts(entries))
-    alike = [(name, cells[0]) for name, *cells in table.rows if len(set(cells)) == 1]
     differing = tuple(row for row in table.rows if len(set(row[1:])) > 1)
     words = [
-        f"{name} {cell}"
-        for name, cell in alike
-        if cell not in {"-", "0 B"} and not name.startswith("of it")
+        f"{name} {cells[0]}"
+        for name, *cells in table.rows
+        if len(set(cells)) == 1 and cells[0] not in {"-", "0 B"}
     ]
-    sentences = [f"Alike in all: {'; '.join(words)}."] if words else []
+    sentences = [f"The same in all: {'; '.join(words)}."] if words else []
     predictions = ((entry.record, entry.record.prediction) for entry in entries)
     unsure = (one for one, found in predictions if found is None or not found.calibrated)
     sentences += dict.fromkeys(map(time_sentence, unsure))
@@ -298,7 +297,7 @@ def _side_by_side(entries: tuple[Entry, ...]) -> Section:
 def _differences(entries: tuple[Entry, ...]) -> tuple[str, ...]:
     differing = differing_dimensions(entries)
     along = [dict.fromkeys(text for one in slices(entries, "gpu") for text in hardware(one))]
-    along += [dict.fromkeys(said_of_each(slices(entries, name), _along)) for name in differing]
+    along += [dict.fromkeys(said_of_each(slices(entries, name), _in_slice)) for name in differing]
     stages: tuple[str, ...] = ()
     if differing != ("triton",) and "num_stages" not in without_effect(entries):
         stages = said_of_each(entries, stage_sentences, alike=False)
@@ -320,7 +319,7 @@ def _tutorial_errs(entry: Entry) -> bool:
     return tutorial.programs_per_multiprocessor != truth.programs_per_multiprocessor
 
 
-def _along(part: Slice) -> Iterator[str]:
+def _in_slice(part: Slice) -> Iterator[str]:
     if part.dimension == "gpu":
         yield from between_gpus(part)
     else:
@@ -334,7 +333,7 @@ def _knob(name: str, entry: Entry) -> str:
 
 
 def _choices(part: Slice) -> Iterator[str]:
-    """Say where the kernel's own choice of a configuration differs."""
+    """Say where the kernel's default configuration differs."""
     if any(entry.record.matrix is None for entry in part.entries):
         return
     for name in ("BLOCK_SIZE", "num_warps", "num_stages"):
@@ -343,12 +342,8 @@ def _choices(part: Slice) -> Iterator[str]:
             yield f"{name} is {values}, each the kernel's own choice."
 
 
-LEAST = 2
-"""Launches of which one is the fastest."""
-
-
 def _with_chosen(entries: Sequence[Entry]) -> tuple[Entry, ...]:
-    """Return *entries*, of which the fastest on each GPU has the range of what is chosen."""
+    """Return *entries*; the fastest on each GPU gets the wider range of a chosen launch."""
     found: dict[int, Any] = {}
     for group in by_gpu(entries):
         records = [entry.record for entry in group]
@@ -362,9 +357,9 @@ def _differ_in_work(entries: Sequence[Entry]) -> bool:
 
 
 def fastest_sentences(entries: Sequence[Entry]) -> Iterator[str]:
-    """Say which of *entries* is the fastest, on each GPU where one has several.
+    """Say which of *entries* is the fastest, for each GPU if any has several.
 
-    Nothing is said where they do different work, or no predicted times set them apart.
+    There is no sentence for entries that do different work or have no predicted times.
     """
     groups = by_gpu(entries)
     alone = all(len(group) == 1 for group in groups)
@@ -374,7 +369,7 @@ def fastest_sentences(entries: Sequence[Entry]) -> Iterator[str]:
 
 
 def _fastest(entries: Sequence[Entry], number: int) -> str:
-    """Return the sentence on *entries*, of *number* that are compared; "" where there is none."""
+    """Return the sentence on *entries*, which are some or all of *number*; "" if there is none."""
     records, is_one_gpu = [entry.record for entry in entries], len(by_gpu(entries)) == 1
     if _differ_in_work(entries) or (is_one_gpu and not have_times(records)):
         return ""
@@ -401,7 +396,7 @@ def _fastest(entries: Sequence[Entry], number: int) -> str:
     ]
     close = [pair for pair in others if pair not in slower]
     near = ", ".join(f"**{entry.name}** ({microseconds(one.us)})" for entry, one in close)
-    near += " is alike" if len(close) == 1 else " are alike"
+    near += f" {'takes' if len(close) == 1 else 'take'} about as long"
     if slower:
         against = _against((first, own), slower[0])
         return (
@@ -409,15 +404,16 @@ def _fastest(entries: Sequence[Entry], number: int) -> str:
             f"{f'; {near}' if close else ''}."
         )
     return (
-        f"**{first.name}** is predicted to take {prediction_words(own)}, and {near}: no"
-        " prediction tells which is the fastest."
+        f"**{first.name}** is predicted to take {prediction_words(own)}, and {near}: predictions"
+        " do not tell which is the fastest."
     )
 
 
 def _fastest_gpu(timed: Sequence[tuple[Entry, Prediction]]) -> str:
-    """Return the sentence on entries of several GPUs, the shortest time first.
+    """Return the sentence on entries of several GPUs, sorted by time.
 
-    Times of two GPUs are apart where their ranges are: what they err by on one has no part in it.
+    The fastest is only named if the ranges do not overlap, because errors of predictions on two
+    GPUs are independent.
     """
     first = timed[0]
     against = _against(first, timed[1])

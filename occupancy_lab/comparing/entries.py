@@ -1,4 +1,4 @@
-"""The entries that are compared, and why they differ: their GPUs, and what moved in the kernels."""
+"""The compared entries, and why they differ: hardware, and amounts that the kernels take."""
 
 from __future__ import annotations
 
@@ -38,34 +38,34 @@ if TYPE_CHECKING:
     from occupancy_lab.values import NextStep
 
 DIMENSIONS = ("gpu", "kernel", "matrix", "triton", "settings")
-"""What entries can differ in, in the order in which it is spoken of."""
+"""What entries can differ in, in the order of a page."""
 PLACE = "{place}"
 PREPOSITIONS = dict.fromkeys(DIMENSIONS, "with") | {"gpu": "on", "kernel": "in", "matrix": "for"}
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Entry(Case):
-    """One column of a comparison: a case, and what it is called in each dimension."""
+    """One column of a comparison: a case, and its name in each dimension."""
 
     names: Mapping[str, str]
     """By dimension: "H100 SXM", "softmax", "4096 x 781 float32", "Triton 3.7.1", "num_stages 4"."""
     name: str
-    """What sets it apart from the other entries: the names that differ."""
+    """The names that differ from those of other entries."""
 
     @property
     def title(self) -> str:
-        """What the entry is called."""
+        """The name of the entry."""
         return self.name
 
     def called(self, dimension: str) -> str:
-        """Return what the entry is called in one dimension, with its preposition: "on MI300X"."""
+        """Return the entry's name in one dimension with a preposition: "on MI300X"."""
         return f"{PREPOSITIONS[dimension]} {self.names[dimension]}"
 
 
 def make_entries(cases: Sequence[Case]) -> tuple[Entry, ...]:
     """Return *cases* with their names.
 
-    The text by which its kernel was asked for names it where two kernels have one name.
+    If two kernels have the same name, they are named as the user asked for them.
     """
     kernels = {(case.kernel_name, case.record.kernel) for case in cases}
     unique = len(kernels) == len({name for _, name in kernels})
@@ -96,7 +96,7 @@ def make_entries(cases: Sequence[Case]) -> tuple[Entry, ...]:
 
 
 def _asked(case: Case) -> dict[str, Any]:
-    """Return the settings that were asked for: of a matrix the others are the kernel's choice."""
+    """Return the settings that were asked for; those of a matrix may be the kernel's choice."""
     matrix, settings = case.record.matrix, case.record.settings
     if matrix is None:
         return settings
@@ -109,17 +109,17 @@ def _asked(case: Case) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Entries that differ in one dimension alone."""
+    """Entries that differ only in one dimension."""
 
     dimension: str
     title: str
-    """What the entries have in common that others have not; "" where there are no others."""
+    """The names that the entries share and other entries do not; "" if there are no others."""
     entries: tuple[Entry, ...]
 
     def said(self, phrase: Callable[[Entry], str | None]) -> str | None:
-        """Return "P on A and B, and Q on C", or None where *phrase* says the same of all.
+        """Return "P on A and B, and Q on C", or None if *phrase* is the same for all entries.
 
-        Where a phrase holds PLACE, "on A and B" goes there, and else to its end; None is not said.
+        "on A and B" replaces PLACE in a phrase, or follows it. A phrase that is None is left out.
         """
         names: dict[str | None, list[str]] = {}
         for entry in self.entries:
@@ -135,7 +135,7 @@ class Slice:
 
 
 def slices(entries: tuple[Entry, ...], dimension: str) -> tuple[Slice, ...]:
-    """Return the slices along *dimension*; none where all entries are alike in it."""
+    """Return the slices along *dimension*; none if all entries are the same in it."""
     differing = differing_dimensions(entries)
     if dimension not in differing:
         return ()
@@ -147,7 +147,7 @@ def slices(entries: tuple[Entry, ...], dimension: str) -> tuple[Slice, ...]:
 
 
 def differing_dimensions(entries: tuple[Entry, ...]) -> tuple[str, ...]:
-    """Return the dimensions in which *entries* are not all alike."""
+    """Return the dimensions in which *entries* are not all the same."""
     return tuple(name for name in DIMENSIONS if len({entry.names[name] for entry in entries}) > 1)
 
 
@@ -157,7 +157,7 @@ def _multiprocessor(entry: Entry) -> str:
 
 
 def _clause(words: str, text: str | None) -> Iterator[str]:
-    """Return *words* and *text* as a sentence; nothing where there is no text."""
+    """Yield *words* and *text* as a sentence, if there is a text."""
     if text:
         yield as_sentence(f"{words} {text}".strip())
 
@@ -209,20 +209,17 @@ def _sgpr_file(entry: Entry) -> str:
 
 
 def _number_allowed(entry: Entry, resource: str) -> str | None:
-    """Return what a limit allows without its arithmetic: "10"."""
+    """Return how many programs a limit allows: "10"."""
     limits = {one.resource: one.programs for one in entry.record.occupancy.limits}
     return str(limits[resource]) if resource in limits else None
 
 
 def _allowed(entry: Entry, resource: str) -> str | None:
-    """Return what a limit allows with its arithmetic: "VGPRs allow 10 programs (...)"."""
+    """Return how many programs a limit allows, and why: "VGPRs allow 10 programs (...)"."""
     limit = next((one for one in entry.record.occupancy.limits if one.resource == resource), None)
     if limit is None:
         return None
-    word, limiters = (
-        resource_word(entry.record.gpu.vendor, resource),
-        entry.record.occupancy.limiters,
-    )
+    word, limiters = resource_word(entry.gpu.vendor, resource), entry.record.occupancy.limiters
     if limit.programs is None:
         return f"no {word} {PLACE} is used"
     verb = "allow" if word.endswith("s") else "allows"
@@ -236,7 +233,7 @@ POOLS: Mapping[str, Callable[[Entry], str]] = {
     "sgprs": _sgpr_file,
     "shared": _shared_pool,
 }
-"""By limit: what the page says of the hardware behind it."""
+"""The words on the hardware behind each limit."""
 
 
 def _multiprocessors(entry: Entry) -> str:
@@ -246,7 +243,7 @@ def _multiprocessors(entry: Entry) -> str:
 
 
 def hardware(part: Slice) -> Iterator[str]:
-    """Say what differs between the GPUs of *part*, of what limits one of them, whatever runs."""
+    """Say how the GPUs of *part* differ in the resources that limit any of them."""
     yield from _clause("", part.said(_warp_size))
     for resource in _limiters(part):
         if resource in POOLS:
@@ -256,7 +253,7 @@ def hardware(part: Slice) -> Iterator[str]:
 
 
 def between_gpus(part: Slice) -> Iterator[str]:
-    """Say what a launch takes and allows on each of the GPUs of *part*, where that differs."""
+    """Say how the launch differs between the GPUs of *part*: threads, limits, programs, bound."""
     if len({entry.architecture.warp_size for entry in part.entries}) > 1:
         yield from _clause("a program is", part.said(_threads))
     for resource in _limiters(part):
@@ -284,7 +281,7 @@ def _bound(entry: Entry) -> str | None:
 
 
 def moves(part: Slice) -> Iterator[str]:
-    """Say what each entry of *part* takes more or less than the first, and what that does."""
+    """Say which amounts of each entry differ from the first entry's, and with what effect."""
     first, *others = part.entries
     idle = without_effect(part.entries)
     yield from idle.values()
@@ -305,7 +302,7 @@ def moves(part: Slice) -> Iterator[str]:
 
 
 def without_effect(entries: Sequence[Entry]) -> dict[str, str]:
-    """Return the options whose values all give one binary, and why, as a sentence."""
+    """Return a sentence for each option whose values all give the same binary."""
     reasons: dict[str, list[str]] = {}
     for one, other in itertools.combinations(entries, 2):
         name = _only_change(one, other)
@@ -315,7 +312,7 @@ def without_effect(entries: Sequence[Entry]) -> dict[str, str]:
 
 
 def _only_change(one: Entry, other: Entry) -> str | None:
-    """Return the setting that alone differs between two entries; None where others do too."""
+    """Return the only setting that differs between two entries; None if more differs."""
     if any(one.names[name] != other.names[name] for name in DIMENSIONS if name != "settings"):
         return None
     knobs = varying([one.record.settings, other.record.settings])
@@ -323,14 +320,14 @@ def _only_change(one: Entry, other: Entry) -> str | None:
 
 
 def _is_timed_step(one: Entry, other: Entry) -> bool:
-    """Tell whether times say all of two entries, which hold as many warps and spill alike."""
+    """Tell whether two entries have times, the same occupancy and the same local memory."""
     held = [(x.record.occupancy.occupancy, x.record.resources.local_bytes) for x in (one, other)]
     timed = None not in {one.record.prediction, other.record.prediction}
     return held[0] == held[1] and timed
 
 
 def _amounts(entry: Entry) -> dict[str, int | None]:
-    """Return what an entry takes, by what is counted; None where that is not known."""
+    """Return the amounts that an entry takes, by unit; None if not known."""
     resources, case = entry.record.resources, entry.calculation
     return {
         unit_words(case, "registers"): resources.n_regs,
@@ -372,7 +369,7 @@ def _step(first: Entry, other: Entry) -> str:
 
 
 def _few_programs(first: Entry, other: Entry) -> str:
-    """Say that occupancy limits neither, where both leave places for programs empty."""
+    """Say that occupancy limits neither launch, if neither fills the GPU."""
     before, after = first.record.plan, other.record.plan
     if before is None or after is None:
         return ""
@@ -396,7 +393,7 @@ def _steps(entry: Entry) -> dict[str, NextStep]:
 
 
 def _cliffs(high: Entry, low: Entry) -> Iterator[str]:
-    """Say how much of a resource still holds as many programs as *high* does."""
+    """Say with how much of each limiting resource as many programs would fit as in *high*."""
     programs = high.record.occupancy.programs_per_multiprocessor
     steps = _steps(high)
     for resource, step in _steps(low).items():
@@ -410,7 +407,7 @@ def _cliffs(high: Entry, low: Entry) -> Iterator[str]:
 
 
 def _nearest(first: Entry, other: Entry) -> Iterator[str]:
-    """Say of each resource that moved what it allows by itself, or where its next step lies."""
+    """Say for each changed resource how many programs it allows, or where its next step is."""
     before = _steps(first)
     for resource, step in _steps(other).items():
         if resource not in before or before[resource].now == step.now:

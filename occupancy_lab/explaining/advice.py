@@ -35,26 +35,26 @@ if TYPE_CHECKING:
     from occupancy_lab.values import Config, Problem
 
 MOST_PADDING = 1.1
-"""Columns after padding over columns before it, up to which wider loads can be worth it."""
+"""The largest ratio of padded columns to columns for which padding is tried."""
 PADDED = "padded"
-"""What the launch on a padded matrix is called among those that are compiled besides."""
+"""The key of the launch with padded arguments among the other compiled launches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """How much longer another launch takes than this one; both times are of one basis."""
+    """The time of another launch beside that of this one, both recorded or both predicted."""
 
     us: float
-    """The other's time, us."""
+    """The time of the other launch, us."""
     own_us: float
     basis: str
     """recorded or predicted."""
     noticeable: float = NOTICEABLE
-    """The share from which on the one is called faster."""
+    """The smallest relative difference at which one launch is called faster."""
 
     @property
     def share(self) -> float:
-        """-0.1 is 10% less."""
+        """The relative difference: -0.1 means that the other launch takes 10% less time."""
         return self.us / self.own_us - 1
 
     @property
@@ -73,27 +73,23 @@ class Advice:
     sentence: str
     change: Change
     words: str = ""
-    """What to change, where it is of what the launch passes, and on what condition: "stride 2064
-    instead of 2050 (if the launch can pass that)"."""
+    """The arguments to change and the condition: "stride 2064 instead of 2050 (if the launch can
+    pass that)"; "" if the advice is not about arguments."""
 
 
 def wanted_besides(case: Case) -> dict[Any, Asked]:
-    """Return what is compiled of other kernels, or other blocks, to know whether it is worth it.
+    """Return the launches to compile so that advice can compare *case* with them.
 
-    It is the launch of the matrix that was recorded to be the fastest, of a persistent kernel the
-    one that does the same with one program per row, and where loads are narrow that of a matrix
-    that is padded for wider ones.
+    These are the launch that was recorded to be the fastest for this matrix; for a persistent
+    kernel, the launch with one program per row; and where loads are narrow, the launch on a matrix
+    that is padded for wider loads.
     """
-    from occupancy_lab.sweeping.recorded import recorded_ranking
-
-    if case.record.matrix is None or case.record.prediction is None or case.matrix.options:
+    if not _is_compared(case):
         return {}
     gpu, names = case.record.gpu, []
     if case.by_rows is not None:
         names.append((case.by_rows, _single(case)))
-    if case.alike:
-        ranking = recorded_ranking(gpu.key, case.problem, case.alike)
-        names += [(one.kernel, one.config) for one in ranking[:1]]
+    names += [(one.kernel, one.config) for one in _ranking(case)[:1]]
     wanted: dict[Any, Asked] = {
         (name, config): ask(NamedKernel(name, load_kernel(name)), case.problem, config, gpu)
         for name, config in names
@@ -104,8 +100,21 @@ def wanted_besides(case: Case) -> dict[Any, Asked]:
     return wanted
 
 
+def _is_compared(case: Case) -> bool:
+    """Tell whether other kernels' launches for the same matrix can be compared with *case*."""
+    record = case.record
+    return not (record.matrix is None or record.prediction is None or record.matrix.options)
+
+
+def _ranking(case: Case) -> Sequence[RecordedLaunch]:
+    """Return the launches recorded for the matrix of *case*, the fastest first."""
+    from occupancy_lab.sweeping.recorded import recorded_ranking
+
+    return recorded_ranking(case.record.gpu.key, case.problem, case.alike) if case.alike else ()
+
+
 def _padded(case: Case) -> Problem | None:
-    """Return the matrix with columns added until loads get wider; None where that is no use."""
+    """Return the matrix with enough columns added for wider loads; None if padding cannot help."""
     problem, load_bytes = case.problem, case.record.resources.load_bytes
     cols = -(-problem.cols // ALIGNMENT) * ALIGNMENT
     few = problem.cols < cols <= problem.cols * MOST_PADDING
@@ -116,15 +125,11 @@ def _padded(case: Case) -> Problem | None:
 
 
 def with_alternatives(case: Case, found: Mapping[Any, Record]) -> Case:
-    """Return *case* with the launches that its advice names, as they compiled."""
-    from occupancy_lab.sweeping.recorded import recorded_ranking
-
+    """Return *case* with the compiled launches that its advice compares it with."""
     case = dataclasses.replace(case, padded=found.get(PADDED))
-    if case.record.matrix is None or case.record.prediction is None or case.matrix.options:
+    if not _is_compared(case):
         return case
-    alike, key = case.alike, case.record.gpu.key
-    ranking = recorded_ranking(key, case.problem, alike) if alike else ()
-    if ranking:
+    if ranking := _ranking(case):
         now = found.get((ranking[0].kernel, ranking[0].config))
         alternatives = Alternatives(_fastest(case, ranking[0], now), len(ranking))
     else:
@@ -134,7 +139,10 @@ def with_alternatives(case: Case, found: Mapping[Any, Record]) -> Case:
 
 
 def _fastest(case: Case, fastest: RecordedLaunch, now: Record | None) -> Alternative:
-    """Return the fastest recorded launch, with a time where it compiles *now* as it did then."""
+    """Return the fastest recorded launch, with a predicted time if it still compiles the same.
+
+    *now* is that launch as it compiles today; None if it does not compile.
+    """
     from occupancy_lab.sweeping.recorded import recorded_measurement
 
     kernel, config, us = fastest.kernel, fastest.config, fastest.measurement.us or 0.0
@@ -147,6 +155,7 @@ def _fastest(case: Case, fastest: RecordedLaunch, now: Record | None) -> Alterna
 
 
 def _tuned(case: Case) -> int:
+    """Return how many configurations `tune` compiles for the matrix of *case*."""
     from occupancy_lab.sweeping.grid import grid_tasks
 
     kernels = [NamedKernel(case.kernel_name, case.kernel)]
@@ -161,7 +170,7 @@ def _single(case: Case) -> Config:
 
 
 def launch_instead(case: Case) -> tuple[Alternative, Change] | None:
-    """Return the fastest recorded launch and its change; None where it is not noticeably faster."""
+    """Return the fastest recorded launch and how it compares; None if not noticeably faster."""
     fastest = case.alternatives.fastest
     found = None if fastest is None else _change(case, fastest)
     if fastest is None or found is None or not found.is_faster:
@@ -170,14 +179,14 @@ def launch_instead(case: Case) -> tuple[Alternative, Change] | None:
 
 
 def _change(case: Case, other: Alternative) -> Change | None:
-    """Return how much longer *other* takes: recorded where both are, else predicted."""
+    """Compare with *other*, by recorded times if both were recorded and else by predicted ones."""
     if case.recorded.us is not None:
         return Change(other.recorded_us, case.recorded.us, "recorded")
     return _predicted_change(case, other.us)
 
 
 def _predicted_change(case: Case, us: float | None) -> Change | None:
-    """Return how much longer a launch with this predicted time takes; None where one is open."""
+    """Compare with a launch predicted to take *us*; None if either has no predicted time."""
     own = case.record.prediction
     if own is None or us is None:
         return None
@@ -185,9 +194,9 @@ def _predicted_change(case: Case, us: float | None) -> Change | None:
 
 
 def what_finds_it(case: Case) -> Iterator[str]:
-    """Say what finds the fastest launch of a matrix, where the first sentence does not."""
+    """Name the command that finds the fastest launch for a matrix, unless the answer has it."""
     tuned = case.alternatives.tuned
-    if tuned > 1 and not _ways_on(case):
+    if tuned > 1 and not _tune_hint(case):
         yield (
             f"To find the fastest, {tune_command(case)} compiles {tuned} configurations for"
             " this matrix and ranks them by predicted time."
@@ -195,19 +204,19 @@ def what_finds_it(case: Case) -> Iterator[str]:
 
 
 def by_recorded(case: Case) -> str:
-    """Say what to launch by what was recorded of the matrix; "" where that says nothing."""
+    """Say what to launch, by the launches recorded for the matrix; "" if they do not tell."""
     fastest, instead = case.alternatives.fastest, launch_instead(case)
     if instead is not None:
-        return _instead(case, *instead)
+        return _launch_other(case, *instead)
     if fastest is None:
         return ""
     known = is_recorded_best(case) or _change(case, fastest) is None
     better = advice(case) or _best(case)
-    return _as_it_is(case, fastest) if known or not better else ""
+    return _keep_launch(case, fastest) if known or not better else ""
 
 
 def is_recorded_best(case: Case) -> bool:
-    """Tell whether a launch was recorded, and none of its matrix to be noticeably faster."""
+    """Tell whether the launch was recorded and nothing recorded or advised is noticeably faster."""
     if case.alternatives.fastest is None or case.recorded.us is None:
         return False
     return launch_instead(case) is None and not advice(case)
@@ -217,21 +226,21 @@ def _best(case: Case) -> Neighbour | None:
     return best_of(case.record, case.neighbours)
 
 
-def _as_it_is(case: Case, fastest: Alternative) -> str:
+def _keep_launch(case: Case, fastest: Alternative) -> str:
     found = _change(case, fastest)
     launches = f"{case.alternatives.recorded} launches recorded for this matrix"
     if found is not None and found.basis == "recorded":
         return f"Launch it as it is: none of {launches} was noticeably faster."
     took = f"{_launch_words(case, fastest)}: {microseconds(fastest.recorded_us)}"
     if found is None:
-        return f"The fastest of {launches} is {took}. This one was not recorded."
+        return f"The fastest of {launches} is {took}. This launch was not recorded."
     return (
         f"Launch it as it is: it is not predicted to be noticeably slower than the fastest of"
         f" {launches}, {took}; it was not recorded."
     )
 
 
-def _instead(case: Case, best: Alternative, found: Change) -> str:
+def _launch_other(case: Case, best: Alternative, found: Change) -> str:
     times = f"{microseconds(found.us)} {found.basis} against {microseconds(found.own_us)}"
     recorded = ""
     if found.basis == "predicted":
@@ -239,7 +248,7 @@ def _instead(case: Case, best: Alternative, found: Change) -> str:
     return (
         f"Launch {_launch_words(case, best)} instead: {times} ({change(found.share)}){recorded},"
         f" the fastest of {case.alternatives.recorded} launches recorded for this matrix."
-        f" {_alternative(case, best)}"
+        f" {_explain_alternative(case, best)}"
     )
 
 
@@ -251,7 +260,7 @@ def _launch_words(case: Case, one: Alternative) -> str:
     return f"{kernel}, num_warps {config.num_warps}, num_stages {config.num_stages}{programs}"
 
 
-def _alternative(case: Case, one: Alternative) -> str:
+def _explain_alternative(case: Case, one: Alternative) -> str:
     return explain_command(case, kernel=one.kernel, **dataclasses.asdict(one.config))
 
 
@@ -276,7 +285,7 @@ def _wider_loads(case: Case) -> Iterator[Advice]:
 
 
 def _if_aligned(record: Record, other: Record, found: Change) -> Iterator[Advice]:
-    """Say what loads gain where the arguments of *other* are multiples of 16, and wider."""
+    """Say how much wider loads get, and the launch faster, with *other*'s multiples of 16."""
     loads = record.resources.load_bytes or 0, other.resources.load_bytes or 0
     if loads[1] <= loads[0] or other.prediction is None:
         return
@@ -290,8 +299,8 @@ def _if_aligned(record: Record, other: Record, found: Change) -> Iterator[Advice
     ]
     words = listed(rounded)
     yield Advice(
-        f"If the launch can pass {words}, a load of a thread is up to {loads[1]} B wide"
-        f" instead of {loads[0]}, as Triton then knows that {ALIGNMENT} divides it:"
+        f"If the launch can pass {words}, a thread's loads are up to {loads[1]} B wide instead of"
+        f" {loads[0]}, because Triton then knows that {ALIGNMENT} divides each:"
         f" {prediction_words(other.prediction.as_chosen)} predicted instead of"
         f" {microseconds(predicted_us(record))}.",
         found,
@@ -300,7 +309,7 @@ def _if_aligned(record: Record, other: Record, found: Change) -> Iterator[Advice
 
 
 def _row_kernel(case: Case) -> Iterator[Advice]:
-    """Suggest one program per row, with the warps of *case*: other warps are another launch."""
+    """Suggest one program per row with the same num_warps as *case*."""
     rows = case.by_rows
     if rows is None:
         return
@@ -319,16 +328,15 @@ def _row_kernel(case: Case) -> Iterator[Advice]:
 
 
 def advice(case: Case) -> tuple[Advice, ...]:
-    """Return what is worth trying, what is known to bring most first."""
+    """Return what is worth trying, the largest gain first."""
     found = [*_wider_loads(case), *(() if case.record.matrix is None else _row_kernel(case))]
     return tuple(sorted(found, key=lambda one: one.change.share))
 
 
 def first_advice(case: Case) -> Iterator[str]:
-    """Say first what brings most to a launch, and then what else brings something.
+    """Say first what helps the launch most, and then what else helps.
 
-    Of a matrix what was recorded of it comes before what is predicted, and the rest is below, in
-    `what_to_try`.
+    For a matrix, what was recorded comes before what is predicted, and `what_to_try` has the rest.
     """
     from occupancy_lab.sweeping.recorded import rival_sentences
 
@@ -339,13 +347,13 @@ def first_advice(case: Case) -> Iterator[str]:
         said += [one.sentence for one in advice(case)]
     else:
         own = "" if is_recorded_best(case) else f"{own}{_command_of_best(case)}"
-        own = f"{own[:-1]}: {ways}" if (ways := _ways_on(case)) else own
+        own = f"{own[:-1]}: {hint}" if (hint := _tune_hint(case)) else own
         said = [*rival_sentences(case.recorded.faster), by_recorded(case), own]
     yield from (f"**{case.title}**: {one}" for one in dict.fromkeys(said) if one)
 
 
-def _ways_on(case: Case) -> str:
-    """Say what finds the fastest launch of a matrix where none near it is; "" elsewhere."""
+def _tune_hint(case: Case) -> str:
+    """Name the `tune` command if no neighbour of a matrix's launch is faster; else ""."""
     tuned = case.alternatives.tuned
     if tuned < 2 or _best(case) is not None or not in_one_sentence(case):  # noqa: PLR2004 - several
         return ""
@@ -353,7 +361,7 @@ def _ways_on(case: Case) -> str:
 
 
 def _command_of_best(case: Case) -> str:
-    """Return the command that explains the fastest neighbour of a matrix's launch; "" for none."""
+    """Return the command that explains the fastest neighbour of a matrix's launch, or ""."""
     best = _best(case)
     if best is None or best.record is None or best.record.matrix is None:
         return ""
@@ -362,14 +370,14 @@ def _command_of_best(case: Case) -> str:
     return "" if made.options else f" {command}"
 
 
-def _others(case: Case) -> Sequence[Advice]:
-    """Return what is worth trying besides the launch to take instead, and its kernel."""
+def _further_advice(case: Case) -> Sequence[Advice]:
+    """Return the advice for a matrix that does not repeat what `launch_instead` recommends."""
     if case.record.matrix is None:
         return ()
     found, instead = advice(case), launch_instead(case)
     if instead is None:
         return found
-    command, other = _alternative(case, instead[0]), f"--kernel {instead[0].kernel}"
+    command, other = _explain_alternative(case, instead[0]), f"--kernel {instead[0].kernel}"
     own = instead[0].kernel == case.kernel_name
     return [
         one
@@ -379,10 +387,10 @@ def _others(case: Case) -> Sequence[Advice]:
 
 
 def what_to_try(cases: Sequence[Case], *more: str) -> Section:
-    """Return what other settings change and what else there is, with commands, and then *more*."""
+    """Return the section on other settings and other advice, with commands; *more* comes last."""
     sentences = (
         *said_of_each(cases, of_neighbours),
-        *said_of_each(cases, lambda case: [one.sentence for one in _others(case)]),
+        *said_of_each(cases, lambda case: [one.sentence for one in _further_advice(case)]),
         *more,
     )
     return Section("What to try", neighbour_tables(cases), sentences)
@@ -390,28 +398,28 @@ def what_to_try(cases: Sequence[Case], *more: str) -> Section:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What came of trying launches near one, in the words of its explanation."""
+    """The best change of a launch among those that were tried, as its explanation words it."""
 
     change: str
-    """num_warps 4 instead of 8, with the condition where there is one: "(if the kernel allows it)".
+    """The change and its condition: "BLOCK 128 instead of 64 (if the kernel allows it)".
 
-    "" where none is faster by what predictions tell apart."""
+    "" if no change is noticeably faster."""
     sentence: str
-    """What `explain` says first of the launch."""
+    """The first sentence that `explain` prints of the launch."""
     now_us: float
     """The predicted time of the launch."""
     us: float
-    """The predicted time with the change; `now_us` where there is none."""
+    """The predicted time with the change; `now_us` without a change."""
     times: str
-    """Both in words: "61 us (55 to 68) instead of 83 us"; "" where there is no change."""
+    """Both times in words: "61 us (55 to 68) instead of 83 us"; "" without a change."""
     changes: Mapping[str, Any] = field(default_factory=dict)
-    """The settings that differ, and their values."""
+    """The new value of each setting that changes."""
     record: Record | None = field(default=None, compare=False, repr=False)
-    """The launch with the change; None where there is none."""
+    """The changed launch; None without a change."""
 
     @property
     def plain(self) -> str:
-        """The sentence without marks, as a cell of a table has it."""
+        """The sentence without markup, for a cell of a table."""
         return "".join(one.text for one in spans(self.sentence))
 
     @property
@@ -420,13 +428,13 @@ class Action:
         return 1 - self.us / self.now_us if self.now_us else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the words and the times as plain values."""
         names = ("change", "sentence", "now_us", "us", "times")
         return {name: getattr(self, name) for name in names}
 
 
 def best_action(case: Case) -> Action | None:
-    """Return what brings most to a launch; None where nothing was tried or no time is known."""
+    """Return the best change of a launch; None if none was tried or no time is predicted."""
     own, sentence = case.record.prediction, in_one_sentence(case)
     if own is None or not sentence:
         return None

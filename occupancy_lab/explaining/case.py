@@ -1,4 +1,4 @@
-"""What an explanation is of: a record, what was recorded of it elsewhere, and measured now."""
+"""A launch with everything that its explanation compares it with."""
 
 from __future__ import annotations
 
@@ -23,37 +23,38 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What was recorded on a GPU of the same kind elsewhere; None where nothing was."""
+    """What was recorded elsewhere on a GPU of the same kind; None where nothing was recorded."""
 
     launch: Measurement | None = None
-    """Of the launch that is explained."""
+    """The explained launch itself."""
     single_stage: Measurement | None = None
-    """Of the same with num_stages 1."""
+    """The same launch with num_stages 1."""
     row_programs: Measurement | None = None
-    """Of the same with one program per row."""
+    """The same launch with one program per row."""
     tutorial: Measurement | None = None
-    """Of the same with the tutorial's num_programs, where that is another."""
+    """The same launch with the tutorial's num_programs, if that is another number."""
     as_compiled: tuple[int, Measurement] | None = None
-    """Where nothing is of the launch itself: another launch of its configuration, by the number of
-    programs that fit as it was compiled then, and its time. The two are not compared."""
+    """The same configuration with as many programs as fit when it was compiled for the recording:
+    that number, and the time. Only set if the launch itself was not recorded; the two launches are
+    not compared."""
     copy: Measurement | None = None
-    """Of a plain copy of this matrix."""
+    """A plain copy of this matrix."""
     faster: Mapping[str, float] = field(default_factory=dict, hash=False)
-    """Of a softmax: what else was recorded to be faster than the lab's kernels, us."""
+    """The other softmaxes that were recorded to be faster than the lab's kernels, us."""
 
     @property
     def us(self) -> float | None:
-        """The time of the launch, us."""
+        """The recorded time of the launch, us."""
         return None if self.launch is None else self.launch.us
 
     @property
     def share_of_copy(self) -> float | None:
-        """The speed as a share of a plain copy's; None where one of the two was not recorded."""
+        """The speed as a share of a plain copy's; None unless both were recorded."""
         copy_us = None if self.copy is None else self.copy.us
         return None if self.us is None or copy_us is None else copy_us / self.us
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the launch and the copy as plain values, and what the one is of the other."""
+        """Return the recorded launch and copy as plain values, with their ratio."""
         programs, as_compiled = self.as_compiled or (None, None)
         return {
             "launch": None if self.launch is None else self.launch.to_dict(),
@@ -67,111 +68,111 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """Another launch of the same problem that was recorded, by its kernel, and its times."""
+    """Another launch that was recorded for the same problem, and its times."""
 
     kernel: str
     config: Config
     us: float | None
-    """The predicted time, us; None where it is not compiled so, or cannot be predicted."""
+    """The predicted time, us; None if it no longer compiles the same, or cannot be predicted."""
     recorded_us: float
     num_programs: int | None = None
-    """Programs of the recorded launch, where not as many fit of what is compiled now."""
+    """The programs of the recorded launch, if another number fits as it compiles now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alternatives:
-    """Other launches of the same problem on the same GPU, whatever a store holds of them."""
+    """Other launches for the same problem on the same GPU; independent of the store."""
 
     fastest: Alternative | None = None
-    """The fastest that was recorded; None where none was."""
+    """The fastest recorded launch; None if none was recorded."""
     recorded: int = 0
-    """Of how many it is the fastest."""
+    """The number of recorded launches."""
     tuned: int = 0
-    """Where none was recorded: how many configurations `tune` compiles and ranks."""
+    """How many configurations `tune` compiles and ranks; only set if none was recorded."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Case:
-    """A record, and what it is compared with."""
+    """A launch as a record, and what it is compared with."""
 
     record: Record
     single_stage: Record | None = None
-    """The same with num_stages 1; None where nobody compiled it."""
+    """The same launch with num_stages 1; None if it was not compiled."""
     neighbours: tuple[Neighbour, ...] = field(default=(), kw_only=True)
     """The same launch with one setting changed."""
     recorded: Recorded = field(default=Recorded(), kw_only=True)
     padded: Record | None = field(default=None, kw_only=True)
-    """The launch on a matrix padded for wider loads, of any kernel with whole numbers and addresses
-    that are multiples of 16; None where that is no use."""
+    """The launch padded for wider loads: on a matrix with more columns, or of any other kernel with
+    integers and addresses that are multiples of 16; None if padding cannot help."""
     row_kernel: Record | None = field(default=None, kw_only=True)
-    """The launch with one program per row and the same warps; None where it is not compiled."""
+    """The launch with one program per row and the same num_warps; None if it was not compiled."""
     asked_kernel: str | None = field(default="", kw_only=True)
-    """What the kernel was asked for by, a name or a path; "" is its own name, None a Kernel that
-    nothing names."""
+    """The name or path by which the user asked for the kernel; "" stands for the kernel's own name,
+    None for a Kernel object without a name to find it by."""
     triton: str | None = field(default=None, kw_only=True)
-    """What another Triton was asked for by; None is the Triton here."""
+    """The other Triton that the user asked for, as typed; None is the Triton here."""
     typed: Mapping[str, Any] | None = field(default=None, kw_only=True, hash=False)
-    """What describes the launch in words, as `explain_launch` takes it; None where nothing does."""
+    """The launch as a command line described it, in `explain_launch`'s arguments; else None."""
     is_tuned: bool = field(default=False, kw_only=True)
-    """Whether an autotuner sets some of the launch."""
+    """Whether an autotuner sets some of the launch's parameters."""
     alternatives: Alternatives = field(default=Alternatives(), kw_only=True)
 
     @property
     def matrix(self) -> Matrix:
-        """What a kernel of a matrix made the launch from; it is known that one did."""
+        """The matrix, kernel and config that the launch was made from; only for such launches."""
         return matrix_of(self.record)
 
     @property
     def kernel(self) -> Kernel:
-        """The kernel of a matrix that made the launch."""
+        """The lab kernel that made the launch."""
         return self.matrix.kernel
 
     @property
     def problem(self) -> Problem:
-        """The matrix that it was made for."""
+        """The shape and dtype of the matrix."""
         return self.matrix.problem
 
     @property
     def config(self) -> Config:
-        """The knobs that it was made with."""
+        """The block size, warps and stages of the launch."""
         return self.matrix.config
 
     @property
     def alike(self) -> tuple[str, ...]:
-        """The kernels of the lab that do the same; none where it is not one of them by name."""
+        """The lab's kernels that compute the same; none if this kernel is not one of them."""
         own = self.kernel_name in self.kernel.alike
         return self.kernel.alike if own else ()
 
     @property
     def by_rows(self) -> str | None:
-        """The kernel of the lab that does the same with one program per row, as `alike`."""
+        """The one of `alike` that launches one program per row."""
         return self.kernel.by_rows if self.alike else None
 
     @property
     def plan(self) -> LaunchPlan:
-        """How it is spread over the GPU, of a launch whose grid is known."""
+        """How the programs are spread over the GPU; only for launches whose grid is known."""
         assert self.record.plan is not None  # noqa: S101 - said above
         return self.record.plan
 
     @property
     def piece(self) -> str:
-        """What a program does one after the other: a row, a block, a piece, or itself."""
+        """The unit of a program's work: "row", "block", "piece", or "program" itself."""
         return self.record.launch.work.piece
 
     @property
     def kernel_name(self) -> str | None:
-        """What `load_function` finds the kernel by; None for a Kernel that nothing names."""
+        """The name that `load_function` finds the kernel by; None if there is none."""
         own = None if self.record.matrix is None else self.kernel.name
         return own if self.asked_kernel == "" else self.asked_kernel
 
     @property
     def calculation(self) -> Calculation:
-        """What the formulas say of it."""
+        """The occupancy by the formulas."""
         return self.record.calculation
 
     @property
     def gpu(self) -> Gpu:
-        """The GPU that it is on."""
+        """The GPU of the launch."""
         return self.record.gpu
 
     @property
@@ -181,7 +182,7 @@ class Case:
 
     @property
     def title(self) -> str:
-        """What the GPU is called."""
+        """The name of the GPU for the reader."""
         return self.gpu.title
 
     @property
@@ -191,9 +192,9 @@ class Case:
 
 
 def with_recorded(case: Case) -> Case:
-    """Return *case* with what was recorded of its launch.
+    """Return *case* with what was recorded of its launch, if it launches one of the lab's kernels.
 
-    Only the lab's own kernels were recorded, and a kernel of a file may have the name of one.
+    A user's kernel may have the name of a recorded one, so the name that was asked for decides.
     """
     matrix = case.record.matrix
     if matrix is None or matrix.options or case.kernel_name not in kernel_names():

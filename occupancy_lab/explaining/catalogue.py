@@ -1,4 +1,4 @@
-"""The GPUs that are known and those at hand, in tables."""
+"""The known GPUs and the GPUs at hand, in tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu, PresentGpu
 
 DOUBTFUL = "?"
-"""Follows a number that its sources leave in doubt."""
+"""Marks a number whose sources leave it in doubt."""
 
 
 def _number(gpu: Gpu, field: str, unit: float = 1) -> str:
@@ -46,8 +46,8 @@ def _limits_row(gpu: Gpu) -> tuple[str, ...]:
 
 
 def list_gpus(present: tuple[PresentGpu, ...]) -> Document:
-    """Return every GPU and architecture of the table, and the GPUs at hand."""
-    here = "No GPU is at hand; every one of these can be compiled for and explained all the same."
+    """Return tables of every known GPU and architecture, and of the GPUs at hand."""
+    here = "No GPU is at hand, but kernels can be compiled and explained for every GPU listed here."
     if present:
         here = f"At hand: {', '.join(one.name for one in present)}."
     known = Table(
@@ -98,7 +98,7 @@ def describe_gpu(gpu: Gpu) -> Document:
 
 
 def numbers(gpu: Gpu) -> dict[str, Any]:
-    """Return every number of *gpu* and its architecture by name."""
+    """Return every number of *gpu* and of its architecture by name."""
     names = [field.name for field in dataclasses.fields(gpu)]
     own = {one: getattr(gpu, one) for one in names if one not in {"architecture", "sources"}}
     return dataclasses.asdict(gpu.architecture) | own
@@ -116,7 +116,7 @@ def gpus_values(found: tuple[Gpu, ...], present: tuple[PresentGpu, ...]) -> dict
 
 
 def gpu_values(gpu: Gpu) -> dict[str, Any]:
-    """Return *gpu* as plain values for JSON: each number with its source and its doubt."""
+    """Return *gpu* as plain values for JSON: each number with its source and any doubt."""
     return {
         "key": gpu.key,
         "title": gpu.title,

@@ -1,4 +1,4 @@
-"""What fits a program and what was compiled: its threads, loads, registers and shared memory."""
+"""How a matrix fits a program's block, threads and loads, and what the stages and spills cost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def masked_lanes(case: Case) -> int:
-    """Return the lanes of the last block (or of each row's block) that hold no element."""
+    """Return how many lanes of the last block (or of each row's block) hold no element."""
     problem, block_size = case.problem, case.config.block_size
     length = problem.cols
     if case.kernel.grid is Grid.BLOCKS:
@@ -27,9 +27,9 @@ def masked_lanes(case: Case) -> int:
 
 
 def elements_per_thread(case: Case) -> float | None:
-    """Return the elements of a block that one thread holds; below 1 some threads only repeat.
+    """Return the elements of a block per thread; below 1, some threads only duplicate others.
 
-    None where the kernel alone knows what BLOCK_SIZE stands for.
+    None if the kernel gives BLOCK_SIZE a meaning of its own.
     """
     if case.kernel.configs is not None:
         return None
@@ -43,7 +43,7 @@ def _block_sentences(case: Case) -> Iterator[str]:
         total = problem.rows * problem.cols
         yield (
             f"A program takes BLOCK_SIZE {block_size} of the {total} elements; the mask keeps the"
-            f" last program's {masked} spare lanes out of memory."
+            f" {masked} spare lanes of the last program from accessing memory."
         )
         return
     if case.kernel.configs is not None:
@@ -73,7 +73,7 @@ def _row_start(problem: Problem) -> str:
             f"a row is {row_bytes} bytes, so row 1 starts {past} bytes past a {WIDEST_ACCESS}-byte"
             " boundary."
         )
-    return f"a row is {row_bytes} bytes, which would do, but Triton does not look at bytes."
+    return f"a row is {row_bytes} bytes, which would do, but Triton checks columns, not bytes."
 
 
 def _load_sentences(case: Case) -> Iterator[str]:
@@ -90,9 +90,9 @@ def _load_sentences(case: Case) -> Iterator[str]:
         padded = -(-problem.cols // ALIGNMENT) * ALIGNMENT
         yield (
             f"{problem.cols} columns forbid {WIDEST_ACCESS}-byte loads: {_row_start(problem)}"
-            f" Triton asks whether {problem.cols} is a multiple of {ALIGNMENT}, and it is not."
-            f" Each load moves {resources.load_bytes} bytes; {padded} columns would let it be"
-            " wider."
+            f" Triton checks whether {problem.cols} is a multiple of {ALIGNMENT}, and it is not."
+            f" Each load moves {resources.load_bytes} bytes; {padded} columns would allow wider"
+            " loads."
         )
         return
     elements = elements_per_thread(case)
@@ -101,7 +101,7 @@ def _load_sentences(case: Case) -> Iterator[str]:
     if elements < 1:
         yield (
             f"Only {case.config.block_size} of the {case.threads} threads hold an element of"
-            " their own; the others repeat it."
+            " their own; the others duplicate these."
         )
     elif elements * problem.item_bytes < WIDEST_ACCESS:
         yield (
@@ -111,7 +111,7 @@ def _load_sentences(case: Case) -> Iterator[str]:
 
 
 def what_fits(cases: Sequence[Case]) -> Section:
-    """Explain the block, its mask, the elements that a thread has and the width of its loads."""
+    """Explain the block, its mask, the elements per thread and the width of the loads."""
     facts = (
         ("masked lanes", _masked),
         ("threads per program", threads_words),
@@ -153,7 +153,7 @@ def _scratch(case: Case) -> str:
 
 
 def stage_sentences(case: Case) -> Iterator[str]:
-    """Say what num_stages costs here, against num_stages 1."""
+    """Say what num_stages costs in registers and shared memory, compared with num_stages 1."""
     if case.single_stage is None:
         return
     single, resources = case.single_stage.resources, case.record.resources
@@ -168,7 +168,7 @@ def stage_sentences(case: Case) -> Iterator[str]:
         return
     if stages == 1:
         what = f"no {word}" if over_rows else "nothing"
-        yield f"num_stages 1 asks for nothing ahead of time: {what} is loaded before it is needed."
+        yield f"num_stages 1 does not prefetch: {what} is loaded before it is needed."
         return
     ahead = count(stages - 1, word if over_rows else "stage")
     if resources.pipeline_shared:
@@ -197,20 +197,20 @@ def _spill_sentences(case: Case) -> Iterator[str]:
         if resources.vgpr_spills is not None:
             spilled = f", {resources.vgpr_spills} VGPRs spilled"
         yield (
-            f"Each thread also has {resources.local_bytes} B of local memory"
-            f" (n_spills {resources.n_spills}{spilled}), which is memory traffic that no occupancy"
-            " shows."
+            f"Each thread also uses {resources.local_bytes} B of local memory"
+            f" (n_spills {resources.n_spills}{spilled}), which causes memory traffic that occupancy"
+            " does not show."
         )
     if resources.sgpr_spills:
         yield f"{resources.sgpr_spills} SGPRs are spilled to VGPR lanes; that moves no memory."
 
 
 def register_sentences(case: Case) -> Iterator[str]:
-    """Say where a launch takes more registers than its kernel uses, or than it was to take."""
+    """Say where a launch takes more registers than maxnreg asked for, or than its kernel uses."""
     cap, taken = case.record.options.get("maxnreg"), case.record.resources.n_regs
     if type(cap) is int and taken > cap:
         word = f"{case.architecture.register_word}s"
-        yield f"maxnreg {cap} is not met: the kernel takes {taken} {word} per thread all the same."
+        yield f"maxnreg {cap} was not reached: the kernel still takes {taken} {word} per thread."
     padded = case.calculation.padded_vgprs
     if padded is not None:
         yield (
@@ -220,7 +220,7 @@ def register_sentences(case: Case) -> Iterator[str]:
 
 
 def what_was_compiled(cases: Sequence[Case]) -> Section:
-    """Explain what the stages of the compiled kernel cost on this vendor, and what it spills."""
+    """Explain what the stages of the compiled kernel cost, and what it spills."""
     words = " or ".join(dict.fromkeys(f"{case.piece}s" for case in cases))
     facts = (
         (f"shared memory for {words} in flight", _pipeline),

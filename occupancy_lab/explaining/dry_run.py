@@ -1,4 +1,4 @@
-"""`dry_run`: a launch line as it stands, compiled for any GPU and explained, and not launched."""
+"""`dry_run`: an unchanged launch line, compiled for any GPU and explained instead of launched."""
 
 from __future__ import annotations
 
@@ -37,10 +37,11 @@ def asked_of(
     warm: bool = False,
     in_program: bool = False,
 ) -> list[Asked]:
-    """Return the launches *found* on each of *gpus*, *warm* and *in_program* as `Launch` has it.
+    """Return the launches *found* on each of *gpus*.
 
-    *name* is what `load_function` finds them by. Where GPUs of both vendors are asked for, an
-    option of one vendor's compiler alone is passed to that vendor's only.
+    *name* is what `load_function` finds the kernel by; *warm* and *in_program* are as in `Launch`.
+    If *gpus* are of both vendors, an option that only one vendor's compiler has is passed to that
+    compiler only.
     """
     return [
         Asked(
@@ -66,18 +67,18 @@ def _own_options(variant: Variant, gpu: Gpu, gpus: Sequence[Gpu]) -> Launch:
 
 
 class DryKernel:
-    """A kernel whose launches are explained instead: `dry_run(kernel)[grid](...)`."""
+    """A kernel whose launches are explained instead of made: `dry_run(kernel)[grid](...)`."""
 
     def __init__(self, kernel: Any, gpu: Any = None, *, cache: bool = True) -> None:
         check_triton_function(kernel)
         self._kernel, _, self._gpus, self._compiler = opened(kernel, gpu, cache=cache)
 
     def __call__(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise InputError: a launch has a grid."""
+        """Raise InputError: a launch needs a grid."""
         refuse("give the grid before the arguments, as in dry_run(kernel)[grid](...)")
 
     def __getitem__(self, grid: Any) -> Callable[..., Explanation]:
-        """Return what is called as `kernel[grid]` is, and gives an Explanation."""
+        """Return a function that is called like `kernel[grid]` and returns an Explanation."""
 
         def launch(*arguments: Any, **keywords: Any) -> Explanation:
             made = variants(self._kernel, arguments, keywords, grid)
@@ -98,7 +99,7 @@ def dry_run(kernel: Any, gpu: Any = None, *, cache: bool = True) -> DryKernel:
         cache: Whether to use the store of compiled resources.
 
     Raises:
-        InputError: *kernel* is no function of Triton, or a GPU is not known.
+        InputError: *kernel* is not a function of Triton, or a GPU is not known.
     """
     return DryKernel(kernel, gpu, cache=cache)
 
@@ -124,38 +125,38 @@ def explain_launch(  # noqa: PLR0913 - one argument per option of the command li
     progress: Callable[[str], None] = lambda _sentence: None,
     all_may_fail: bool = False,
 ) -> Explanation:
-    """Compile launches of *kernel* that are described in words, and explain them.
+    """Compile and explain launches of *kernel* that are described in words.
 
     Args:
-        kernel: A function of Triton, or "file.py:function", whose code is run on import.
-        signature: The arguments: "X=*fp16, N=2048, stride=i32:16", or in their order.
-        constexprs: "BLOCK_SIZE=1024", several in a list; or values by name. A list of values, or
-            commas, is a launch each; so are the next two. Those that an autotuner sets choose
-            among its configurations.
+        kernel: A function of Triton, or "file.py:function"; importing the file runs its code.
+        signature: The arguments by name, "X=*fp16, N=2048, stride=i32:16", or by position.
+        constexprs: "BLOCK_SIZE=1024", several in a list, or a mapping of names to values. A list of
+            values, or values with commas, makes one launch each, as for the next two. A constexpr
+            that an autotuner sets chooses among the autotuner's configurations.
         num_warps: Warps per program; None takes Triton's default, as for the next two.
         num_stages: Stages of pipelined loops.
         options: Further compiler options: "maxnreg=128".
         grid: Programs in each dimension: (32, 32), "32x32" or "cdiv(N, BLOCK_SIZE)".
         bytes_read: Bytes that a launch has to read: a number, or an expression of its arguments.
-        bytes_written: Bytes that it has to write.
-        assume: What is assumed of values that nobody knows before it runs: "cu_seqlens=1024", the
-            name of a tensor, for all that it holds, or of an argument without a value; or
-            "offsets=64*i", for the element of a tensor at each index i.
-        warm: Whether the time is that right after the same launch, which left in the L2 cache what
-            fits; else it is empty.
+        bytes_written: Bytes that a launch has to write.
+        assume: Values that are not known before the launch: "cu_seqlens=1024" for every element of
+            a tensor, or for an argument without a value; "offsets=64*i" for the element of a
+            tensor at each index i.
+        warm: Whether to predict the time right after the same launch, with the L2 cache holding
+            what that launch left there; by default the cache is empty.
         gpu: GPUs or targets, as `explain` takes them.
         triton: Another Triton to compile with, as `explain` takes it.
         cache: Whether to use the store of compiled resources.
         compile_timeout: Seconds that a compile, or the import of a kernel's file, may take.
-        retry_failed: Whether to compile again what the store says cannot be compiled.
-        progress: Told what takes long before it is done, and "" after it.
-        all_may_fail: Whether launches that all fail are told like others, for a table of them,
-            instead of raising what they fail with.
+        retry_failed: Whether to retry what the store has as a failed compile.
+        progress: Called with a description before each slow step, and with "" after it.
+        all_may_fail: Whether to return an Explanation even if all launches fail, instead of
+            raising the error of the first.
 
     Raises:
-        InputError: something is missing or wrong; the message names it and shows what would do.
-        CompileError: Triton cannot compile the kernel, or takes longer than it may.
-        DoesNotFitError: no GPU fits one program of it.
+        InputError: something is missing or wrong; the message names it and what would be accepted.
+        CompileError: Triton cannot compile the kernel, or not within *compile_timeout*.
+        DoesNotFitError: no GPU fits one program of the kernel.
     """
     how = {"triton": triton, "timeout": compile_timeout, "retry_failed": retry_failed}
     kernel, name, gpus, compiler = opened(kernel, gpu, cache=cache, progress=progress, **how)
@@ -181,12 +182,12 @@ def explain_launch(  # noqa: PLR0913 - one argument per option of the command li
 def opened(
     kernel: Any, gpu: AskedGpus | None, *, cache: bool, **how: Any
 ) -> tuple[Any, str | None, list[Gpu], Compiler]:
-    """Return the function of Triton that *kernel* is or names, and its name if it has one.
+    """Return the function of Triton that *kernel* is or names, its name or None, GPUs, a Compiler.
 
-    With them come the GPUs that *gpu* names and what compiles for them, *how* as `Compiler` does.
+    The GPUs are those that *gpu* names; *how* has further arguments of the Compiler.
 
-    Raises InputError where a GPU is not known, the kernel's file cannot be imported, or another
-    Triton could not find it.
+    Raises InputError if a GPU is not known, the kernel's file cannot be imported, or another Triton
+    is asked for a kernel that has no file.
     """
     gpus = chosen_gpus(gpu)
     here = {found.target for found, present in gpus if present}
@@ -205,7 +206,7 @@ def _of_line(kernel: Any, line: LaunchLine) -> Iterator[Variant]:
     try:
         found = list(variants(kernel, line.arguments, line.keywords, line.grid))
     except KeyError:
-        # Nothing decides here what a launch passes by name, which prune_configs_by may rely on.
+        # prune_configs_by may expect arguments by name; a description does not say which are.
         names = innermost(kernel).arg_names
         named = {**dict(zip(names, line.arguments, strict=False)), **line.keywords}
         found = list(variants(kernel, (), named, line.grid))
@@ -219,12 +220,12 @@ def _of_line(kernel: Any, line: LaunchLine) -> Iterator[Variant]:
 
 
 def variants_of(kernel: Any, lines: Sequence[LaunchLine]) -> list[Variant]:
-    """Return the launches of *lines*; InputError where the user's own code for them fails."""
+    """Return the launches of *lines*; raise InputError if the user's own code for them fails."""
     try:
         return [variant for line in lines for variant in _of_line(kernel, line)]
     except OccupancyLabError:
         raise
-    except Exception as error:  # noqa: BLE001 - it is told in other words
+    except Exception as error:  # noqa: BLE001 - reported as an InputError
         # Heuristics, prune_configs_by and hooks are the user's own code.
         name = getattr(innermost(kernel), "__name__", "the kernel")
         refuse(f"what sets the constexprs of {name} fails: {type(error).__name__}: {error}")

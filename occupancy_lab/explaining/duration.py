@@ -1,4 +1,4 @@
-"""How long a launch takes: predicted with its reasons, and measured or recorded beside it."""
+"""How long a launch takes: the predicted time with reasons, and measured or recorded times."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ ALTERNATIVES = {
     "one program per row, no loop": "row_programs",
     "the tutorial's num_programs": "tutorial",
 }
-"""What is changed, and its name in `otherwise` and, where times of it are recorded, in Recorded."""
+"""Each change that a prediction is made for, and its key in `otherwise` and field of Recorded."""
 NO_GRID = "no `--grid` is given"
-"""Why nobody knows what a launch does."""
+"""Why it is not known what a launch does."""
 
 
 def the_duration(cases: Sequence[Case]) -> Section:
-    """Explain how long the launch should take, what bounds it, and what was measured of it."""
+    """Explain how long the launch should take, what bounds it, and what was measured."""
     others = {case.title: otherwise(case) for case in cases}
 
     def sentences(case: Case) -> Iterator[str]:
@@ -78,7 +78,7 @@ def the_duration(cases: Sequence[Case]) -> Section:
         side_by_side(
             [case for case in timed if case.record.matrix is not None],
             ((words, partial(alternative, name)) for words, name in ALTERNATIVES.items()),
-            caption="What would be predicted with one thing changed:",
+            caption="What would be predicted with one change:",
         ),
     )
     shown = tuple(table for table in tables if table.rows)
@@ -86,9 +86,9 @@ def the_duration(cases: Sequence[Case]) -> Section:
 
 
 PARTS_OVERLAP = (
-    "each part if nothing else took any time; parts overlap, so they add up to more. Cycles are"
-    " those of the mean multiprocessor, of its programs one after another, and bytes of device"
-    " memory those that would be read in the time:"
+    "each part if nothing else took any time; parts overlap, so they add up to more than the whole."
+    " Cycles are those of an average multiprocessor, summed over its programs, and bytes of device"
+    " memory are those that would be read in the time:"
 )
 
 
@@ -118,7 +118,7 @@ def _quotient_words(one: Quotient | None) -> tuple[str, str, str]:
 
 
 def time_sentence(record: Record) -> str:
-    """Return what the predicted time rests on, or what is missing for one."""
+    """Return what the predicted time rests on, or what a prediction lacks."""
     found = record.prediction
     if found is not None:
         return range_sentence(record.gpu, found.basis, calibrated=found.calibrated)
@@ -129,16 +129,16 @@ def time_sentence(record: Record) -> str:
 
 
 def part_sentence(prediction: Prediction) -> str:
-    """Return what takes longest of a launch by itself, and what comes next."""
+    """Name the two parts of a launch's time that would take longest by themselves."""
     first, *others = sorted(prediction.parts, key=lambda part: -part.us)
-    found = f"What takes longest by itself: {PARTS[first.name]}, {microseconds(first.us)}"
+    found = f"The part that takes longest by itself: {PARTS[first.name]}, {microseconds(first.us)}"
     if others:
         found += f"; then {PARTS[others[0].name]}, {microseconds(others[0].us)}"
     return f"{found}."
 
 
 def why_no_time(record: Record) -> str:
-    """Say that a launch has no predicted time, and what would give it one, if anything would."""
+    """Say why a launch has no predicted time, and which option would give it one."""
     why = _unknown(record) or _not_counted(record)
     if not why and record.counts is not None and record.resources.tensor_instructions:
         why = f"the rate of the tensor cores of {record.gpu.title} is not known"
@@ -146,7 +146,7 @@ def why_no_time(record: Record) -> str:
 
 
 def _not_counted(record: Record) -> str:
-    """Return why what the launch does is not known, without which there is no time; or ""."""
+    """Return why it is not known what the launch does; "" if it is known."""
     if record.counts is None:
         if record.plan is None:
             return NO_GRID
@@ -159,22 +159,25 @@ def _not_counted(record: Record) -> str:
 
 
 def _steered(counts: Counts, kind: str, words: str) -> str:
-    """Say that *words* are not known, and which option would tell, by what steers a *kind*."""
+    """Say that *words* is not known, and which `--assume` would give the value it depends on.
+
+    Only unknown values are considered that steer a *kind*, as a loop; "" stands for any.
+    """
     steering = [one for one in counts.unknowns if one.assumed is None and kind in one.steers]
     tensor = next((one.tensor for one in steering if one.tensor is not None), None)
     argument = next((one.name for one in steering if one.name.isidentifier()), None)
     found = f"{words} is not known"
     if tensor is None:
-        how = f": `--assume {argument}=VALUE` gives what it hangs on" if argument else ""
+        how = f": `--assume {argument}=VALUE` gives the value it depends on" if argument else ""
         return f"{found}{how}"
     return (
-        f"{found}: `--assume {tensor}=VALUE` gives what each element holds, and `--assume"
-        f" {tensor}=64*i` offsets that are 64 apart"
+        f"{found}: `--assume {tensor}=VALUE` gives the value of each element, and `--assume"
+        f" {tensor}=64*i` gives offsets that are 64 apart"
     )
 
 
 def _unknown(record: Record) -> str:
-    """Return what is not known of the GPU or the binary, without which there is no time; or ""."""
+    """Return what a prediction lacks of the GPU or the binary; "" if nothing."""
     gpu = record.gpu
     if gpu.multiprocessors is None:
         return f"{gpu.title} is an architecture, not a GPU; its size, clock and bandwidth are open"
@@ -188,7 +191,7 @@ def _unknown(record: Record) -> str:
 
 
 def measured_sentences(case: Case) -> Iterator[str]:
-    """Say what was measured now, or why it was not, and what was recorded."""
+    """Say what was measured now, or why not, and what was recorded."""
     now, recorded = case.record.measurement, case.recorded.launch
     if now is not None and now.us is None:
         on = "" if now.conditions is None else f" on {now.conditions.device}"
@@ -202,21 +205,21 @@ def measured_sentences(case: Case) -> Iterator[str]:
         yield from _time_sentences(case, f"Recorded on {place_words(taken)}", recorded)
         if taken.triton != case.record.triton_version:
             yield (
-                f"Triton {taken.triton} compiled what was recorded, Triton"
-                f" {case.record.triton_version} what is predicted."
+                f"Triton {taken.triton} compiled the recorded launch, Triton"
+                f" {case.record.triton_version} the predicted one."
             )
     yield from _as_compiled_sentences(case)
 
 
 def _as_compiled_sentences(case: Case) -> Iterator[str]:
-    """Say what was recorded of the same configuration, compiled to another launch."""
+    """Say what was recorded of the same configuration with another number of programs."""
     programs, found = case.recorded.as_compiled or (0, None)
     if found is not None and (taken := found.conditions) is not None:
         planned = case.plan.num_programs
         yield (
             f"Recorded on {place_words(taken)}: {time_words(case, found)},"
             f" {median_words(found.runs)}{_range(found)}. That is with {programs} programs, as many"
-            f" as fit of what Triton {taken.triton} compiled; of what is predicted {planned} fit."
+            f" as fit when Triton {taken.triton} compiled it; {planned} fit as it compiles now."
         )
 
 
@@ -225,8 +228,8 @@ def _time_sentences(case: Case, where: str, measurement: Measurement) -> Iterato
     yield f"{where}: {times}{_range(measurement)}{_against(case, measurement)}."
     if measurement.mostly_launch:
         yield (
-            "That is less than twice the time of an empty kernel: it is mostly the launch, and"
-            " tells little of the kernel."
+            "That is less than twice the time of an empty kernel: it is mostly launch overhead and"
+            " tells little about the kernel."
         )
 
 
@@ -234,7 +237,7 @@ def _range(measurement: Measurement) -> str:
     low, high = measurement.us_low, measurement.us_high
     if low is None or high is None:
         return ""
-    return f", of which eight in ten took {microseconds(low)} to {microseconds(high)}"
+    return f", 10th to 90th percentile {microseconds(low)} to {microseconds(high)}"
 
 
 def _against(case: Case, measurement: Measurement) -> str:
@@ -246,7 +249,7 @@ def _against(case: Case, measurement: Measurement) -> str:
 
 
 def otherwise(case: Case) -> dict[str, Prediction]:
-    """Return the predictions with one thing changed that are known, by names of `ALTERNATIVES`."""
+    """Return the known predictions with one change each, by the names of `ALTERNATIVES`."""
     record = case.record
     if record.prediction is None or record.matrix is None:
         return {}
@@ -261,12 +264,12 @@ def otherwise(case: Case) -> dict[str, Prediction]:
 
 
 def _longer(case: Case, other: Prediction) -> float:
-    """Return how much longer than predicted *other* takes, as a share: -0.1 is 10% less."""
+    """Return the relative difference of *other* to the launch's prediction: -0.1 is 10% less."""
     return other.us / predicted_us(case.record) - 1
 
 
 def all_at_once(case: Case) -> bool:
-    """Tell whether every row (or block) has a program from the start."""
+    """Tell whether a program starts on every row (or block) right away."""
     plan = case.plan
     return plan.resident_programs is not None and plan.resident_programs >= plan.work
 
@@ -277,13 +280,13 @@ def programs_sentences(case: Case, others: Mapping[str, Prediction]) -> Iterator
     fit, word = case.calculation.next_programs, case.architecture.multiprocessor_word
     if all_at_once(case):
         yield (
-            f"More resident programs would not help: each {case.piece} has a program from the"
+            f"More resident programs would not help: every {case.piece} has its program from the"
             " start."
         )
     elif fit is None:
         yield (
-            f"No more programs fit on {article(word)} {word}, whatever registers and"
-            f" {case.architecture.shared_word} they take."
+            f"No more programs fit on {article(word)} {word}, however few registers and however"
+            f" little {case.architecture.shared_word} they take."
         )
     if own is None or more is None:
         return
@@ -294,13 +297,13 @@ def programs_sentences(case: Case, others: Mapping[str, Prediction]) -> Iterator
     )
     if _longer(case, more) <= -own.noticeable:
         limiters = limiter_words(case.calculation)
-        yield f"A kernel that takes less of {limiters} would be faster: {predicted}."
+        yield f"Lower use of {limiters} would make the kernel faster: {predicted}."
     else:
         yield f"Occupancy is not the limit: {predicted}."
 
 
 def rows_sentences(case: Case, others: Mapping[str, Prediction]) -> Iterator[str]:
-    """Say what one program per row would be worth, by recorded times if both have one, and why."""
+    """Say whether one program per row is faster and why, by recorded times if both have one."""
     own, rows = case.record.prediction, others.get("row_programs")
     if own is None or rows is None:
         return
@@ -316,7 +319,7 @@ def rows_sentences(case: Case, others: Mapping[str, Prediction]) -> Iterator[str
 
 
 def _recorded_change(case: Case, field: str) -> float | None:
-    """Return how much longer another launch took than this one, where both were recorded."""
+    """Return how much longer another launch took than this one; None unless both were recorded."""
     own, other = case.recorded.us, getattr(case.recorded, field)
     if own is None or other is None or other.us is None:
         return None
@@ -325,7 +328,7 @@ def _recorded_change(case: Case, field: str) -> float | None:
 
 
 def _times(case: Case, others: Mapping[str, Prediction], name: str) -> str:
-    """Return what is predicted and recorded of the launch that differs in *name*, or ""."""
+    """Return the predicted and the recorded time of the alternative *name*; "" without any."""
     parts, other = [], others.get(name)
     if other is not None:
         parts.append(f"{microseconds(other.us)} is predicted ({change(_longer(case, other))})")
@@ -337,9 +340,9 @@ def _times(case: Case, others: Mapping[str, Prediction], name: str) -> str:
 
 
 def _why_rows(own: Prediction, rows: Prediction, difference: float) -> str:
-    """Return as a sentence the part that makes half of a predicted difference; "" where none does.
+    """Name a part that makes up at least half of the predicted difference; "" if none does.
 
-    What bounds the slower of the two comes first, then the part that differs most.
+    The part that bounds the slower of the two launches is preferred, then the largest difference.
     """
     sign = -1 if difference < 0 else 1
     slower = own if sign < 0 else rows
@@ -358,7 +361,7 @@ def _why_rows(own: Prediction, rows: Prediction, difference: float) -> str:
 
 
 def stages_sentences(case: Case, others: Mapping[str, Prediction]) -> Iterator[str]:
-    """Say what num_stages does to the time here."""
+    """Say what num_stages does to the time of a persistent kernel."""
     stages, shared = case.record.num_stages, case.architecture.shared_word
     copies = case.record.resources.async_copies
     if not case.plan.is_persistent or stages == 1:
@@ -370,15 +373,15 @@ def stages_sentences(case: Case, others: Mapping[str, Prediction]) -> Iterator[s
 
 
 def stages_words(stages: int, shared: str, word: str = "row") -> str:
-    """Say when a copy starts and when it is waited for, which is the same for every kernel."""
+    """Say when a prefetch starts and when the loop waits for it; the same for every kernel."""
     copied = (
         f"num_stages {stages} starts the copy of a {word} at the end of a pass and waits for it"
     )
     between = stages - 2
     if between == 0:
         return (
-            f"{copied} at the beginning of the next: that hides nothing of the load, and takes the"
-            f" {word} through {shared} besides."
+            f"{copied} at the beginning of the next: that hides none of the load's latency, and the"
+            f" {word} also has to pass through {shared}."
         )
     return (
         f"{copied} at the beginning of the pass {stages - 1} later: the work on"
@@ -387,7 +390,7 @@ def stages_words(stages: int, shared: str, word: str = "row") -> str:
 
 
 def tutorial_sentences(case: Case, others: Mapping[str, Prediction]) -> Iterator[str]:
-    """Say what the tutorial's num_programs costs where it is another."""
+    """Say what the tutorial's num_programs would cost, if it differs."""
     times = _times(case, others, "tutorial")
     if times:
         yield (

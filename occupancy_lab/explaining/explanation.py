@@ -1,4 +1,4 @@
-"""What becomes of launches on each GPU, and what it means: of a matrix's, or of any."""
+"""An Explanation: launches compiled for each GPU, and what their pages say."""
 
 from __future__ import annotations
 
@@ -60,53 +60,53 @@ if TYPE_CHECKING:
 
 
 MOST_FURTHER = 3
-"""How often it is tried to go on where a change of a launch makes it faster."""
+"""How many times the search continues from the best change found so far."""
 
 
 @dataclass(frozen=True, repr=False)
 class Explanation(Answer):
-    """What launches compile to on each GPU, and how they would sit there."""
+    """What launches compile to on each GPU, their occupancy there and their predicted times."""
 
     runs: tuple[Record | Failed, ...]
     """Each launch on each GPU, in the order in which they were asked for."""
     asked: tuple[Asked, ...] = field(repr=False, compare=False)
     compiler: Compiler = field(repr=False, compare=False)
-    """What compiles the launches that these are compared with."""
+    """Compiles the launches that these are compared with."""
     triton: str | None = None
-    """What another Triton was asked for by; None is the Triton here."""
+    """The other Triton that the user asked for, as typed; None is the Triton here."""
     page: Document | None = None
-    """All that there is to say, where nothing is compiled."""
+    """The whole page of a kernel that nothing is compiled of."""
     assume: Mapping[str, Assumption] = field(default_factory=dict, repr=False)
-    """What is assumed of what launches do, as `count_launch` takes it."""
+    """The assumed values, as `count_launch` takes them."""
 
     @functools.cached_property
     def ranked(self) -> tuple[Record | Failed, ...]:
-        """`runs`, with the range of a launch that is chosen in the fastest on each GPU."""
+        """`runs`; on each GPU the fastest has the wider range of a launch chosen among several."""
         return with_chosen(self.runs)
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """What compiled and fits."""
+        """The launches that compile and fit."""
         return tuple(run for run in self.ranked if isinstance(run, Record))
 
     @property
     def failures(self) -> tuple[Failed, ...]:
-        """What does not, and why."""
+        """The launches that do not compile or fit, with the reasons."""
         return tuple(run for run in self.runs if isinstance(run, Failed))
 
     @property
     def recorded(self) -> tuple[Recorded, ...]:
-        """What was recorded of the launch of each of `cases` elsewhere."""
+        """What was recorded elsewhere of the launch of each of `cases`."""
         return tuple(case.recorded for case in self.cases)
 
     @property
     def is_one_launch(self) -> bool:
-        """Whether each GPU has one launch."""
+        """Whether there is one launch per GPU."""
         return len({run.gpu.key for run in self.runs}) == len(self.runs)
 
     @functools.cached_property
     def cases(self) -> tuple[Case, ...]:
-        """Each of `records` with what it is compared with; none where a GPU has several."""
+        """Each of `records` with what it is compared with; empty if a GPU has several launches."""
         if not self.is_one_launch:
             return ()
         return self._cases_of(self.records)
@@ -117,16 +117,16 @@ class Explanation(Answer):
         return make_cases(asked, records, self.compiler, self.triton, self.assume)
 
     def case_of(self, record: Record) -> Case:
-        """Return the case of one of `records`; those of a script were made while it ran."""
+        """Return the case of one of `records`; a script's cases were made while the script ran."""
         if "cases" in vars(self) and self.cases:
             return next(case for case in self.cases if case.record is record)
         return self._cases_of([record])[0]
 
     @functools.cached_property
     def chosen(self) -> tuple[Case, ...]:
-        """The fastest launch on each GPU of several, as `cases`, without those of the others.
+        """The fastest of several launches on each GPU, with neighbours that are not among `runs`.
 
-        There is none where no time is known.
+        A GPU without predicted times has none.
         """
         found = [first_of(records) for records in by_gpu(self.records) if have_times(records)]
         settings = [run.settings for run in self.runs]
@@ -141,12 +141,12 @@ class Explanation(Answer):
 
     @property
     def short(self) -> Document | None:
-        """What fits a screen; None where `document` does."""
+        """The short explanation; None if `document` is short enough for one screen."""
         return None if self.page else self.to_document()
 
     @property
     def document(self) -> Document:
-        """All that there is to say."""
+        """The full explanation."""
         return self.to_document(full=True)
 
     def to_document(self, *, full: bool = False) -> Document:
@@ -159,7 +159,7 @@ class Explanation(Answer):
 
     @property
     def source(self) -> SourceView:
-        """The source of the kernel with what each line does."""
+        """The kernel's source with what each line does."""
         from occupancy_lab.explaining.source import SourceView
 
         function = self.asked[0].function if self.asked else None
@@ -172,7 +172,7 @@ class Explanation(Answer):
 
     @property
     def less_work(self) -> list[str]:
-        """A sentence on the launches that leave undone what others of them do; empty for none."""
+        """A sentence for each GPU on launches that do less work than others; empty if none does."""
         return less_work_sentences(self.runs)
 
     def table(self) -> pd.DataFrame:
@@ -186,7 +186,7 @@ class Explanation(Answer):
         return table.convert_dtypes()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return records and words, the short and the full, as plain values."""
+        """Return the records and both documents as plain values."""
         short = self.short
         return {
             "records": [run.to_dict() for run in self.ranked],
@@ -211,12 +211,12 @@ def explain_asked(
     all_may_fail: bool = False,
     **others: Any,
 ) -> Explanation:
-    """Return what becomes of *asked*; *others* are further fields of an Explanation.
+    """Compile *asked* and return their Explanation; *others* are further fields of it.
 
-    *assume* is what is assumed of what launches do, as `count_launch` takes it.
+    *assume* has the assumed values, as `count_launch` takes them.
 
-    Raises InputError where that is of a number that the launches pass, and unless *all_may_fail*
-    what the first launch fails with where all fail, with what the first on each other GPU does.
+    Raises InputError if *assume* has a number that the launches pass. If all launches fail, raises
+    the error of the first unless *all_may_fail*; its message also has the reason on each other GPU.
     """
     check_assumed(asked, assume)
     runs = compile_runs(asked, compiler)
@@ -241,10 +241,10 @@ def make_cases(
     triton: str | None,
     assume: Mapping[str, Assumption],
 ) -> tuple[Case, ...]:
-    """Return the case of each of *records*: its neighbours, and of a matrix what was recorded.
+    """Return the case of each of *records*: its neighbours and, for a matrix, recorded launches.
 
-    All that they are compared with is compiled together, and then, where padded arguments pay, what
-    tells which of them it takes.
+    All launches to compare with are compiled together. If padded arguments help, a second round of
+    compiles finds out which of them are needed.
     """
     made = [
         Case(
@@ -282,16 +282,16 @@ def make_cases(
         padded = own.get(PADDED)
         if case.record.matrix is None and isinstance(padded, Record):
             own[PADDED] = fewest_aligned(one, case.record, padded, compiled)
-    cases = [_completed(case, one) for case, one in zip(made, found, strict=True)]
-    return tuple(_gone_on(asked, cases, compiled))
+    cases = [_with_comparisons(case, one) for case, one in zip(made, found, strict=True)]
+    return tuple(_with_further_changes(asked, cases, compiled))
 
 
-def _gone_on(
+def _with_further_changes(
     asked: Sequence[Asked],
     cases: Sequence[Case],
     compiled: Callable[[Sequence[Asked]], Sequence[Record | Failed]],
 ) -> Sequence[Case]:
-    """Return *cases* with what changes give that go on where the best ones go."""
+    """Return *cases* with the neighbours that continue in the direction of the best change."""
     for _ in range(MOST_FURTHER):
         further = [
             (place, change, other)
@@ -318,7 +318,8 @@ def _key(change: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
     return tuple(change.items())
 
 
-def _completed(case: Case, found: Mapping[Any, Record | Failed]) -> Case:
+def _with_comparisons(case: Case, found: Mapping[Any, Record | Failed]) -> Case:
+    """Return *case* with its neighbours and alternatives, compiled in *found*."""
     record, besides = case.record, dict(found)
     neighbours = [
         Neighbour.of(record, change, run)
@@ -351,12 +352,12 @@ def _completed(case: Case, found: Mapping[Any, Record | Failed]) -> Case:
 
 
 def _is_split(record: Record, other: Record) -> bool:
-    """Tell whether a launch does the same with what is added up split among more or fewer."""
+    """Tell whether another split of a sum does the same work with another number of programs."""
     return record.num_programs != other.num_programs and same_work(record, other)
 
 
 def _is_idle(record: Record, larger: Neighbour) -> bool:
-    """Tell whether a launch over a larger grid alone has programs that do nothing."""
+    """Tell whether changing only the grid to a larger one leaves programs without work."""
     other = larger.record
     return (
         other is not None
@@ -367,7 +368,7 @@ def _is_idle(record: Record, larger: Neighbour) -> bool:
 
 
 def write_full(cases: Sequence[Case], failures: Sequence[Failed] = ()) -> Document:
-    """Return the whole explanation of one launch on several GPUs, with what a matrix adds."""
+    """Return the full explanation of one launch on one or several GPUs."""
     calculations = [case.calculation for case in cases]
     of_matrix = all(case.record.matrix is not None for case in cases)
     timed = all(case.record.prediction is not None for case in cases)

@@ -1,4 +1,4 @@
-"""What a page says of a launch in one cell: each fact once, with its name and its form."""
+"""The facts about a launch that fit a cell of a table: each with its name and its words."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from occupancy_lab.text.words import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.explaining.work import Fact
@@ -35,19 +35,19 @@ if TYPE_CHECKING:
 
 
 def setting(settings: dict[str, Any], name: str) -> str:
-    """Return the value of a constexpr or an option as a cell; "-" where there is none."""
+    """Return the value of a constexpr or an option as a cell; "-" if it is not set."""
     value = settings.get(name, "-")
     return literal(repr(value) if value == "" else str(value))
 
 
 def setting_words(settings: dict[str, Any], names: Iterable[str]) -> str:
-    """Return those of *names* that are set, each with its value: "BLOCK 64, num_warps 4"."""
+    """Return the set ones of *names* with their values: "BLOCK 64, num_warps 4"."""
     known = (name for name in names if name in settings)
     return ", ".join(f"{literal(name)} {setting(settings, name)}" for name in known)
 
 
 def launched_words(run: Record | Failed) -> str:
-    """Return what is launched: the kernel, and its matrix or its grid."""
+    """Return the kernel with its matrix or its grid."""
     if run.matrix is not None:
         return f"{run.kernel}, {run.matrix.problem.words}"
     grid = run.launch.grid
@@ -55,7 +55,7 @@ def launched_words(run: Record | Failed) -> str:
 
 
 def all_launched_words(runs: Sequence[Record | Failed]) -> str:
-    """Return what launches of one kernel have in common: its name, and the grid where it is one."""
+    """Return `launched_words` if all launches of a kernel share them, else the kernel's name."""
     launched = dict.fromkeys(map(launched_words, runs))
     return next(iter(launched)) if len(launched) == 1 else literal(runs[0].kernel)
 
@@ -66,7 +66,7 @@ def resource_words(gpus: Iterable[Gpu], resource: str) -> str:
 
 
 def launch_facts(cases: Sequence[Case]) -> tuple[Fact, ...]:
-    """Return what there is to say of the launches of *cases* side by side, in its order."""
+    """Return the facts that a page shows of the launches of *cases* side by side, in order."""
     gpus = [case.record.gpu for case in cases]
     names = dict.fromkeys(
         name for case in cases for name in case.record.settings if name not in NAMES
@@ -84,7 +84,7 @@ def launch_facts(cases: Sequence[Case]) -> tuple[Fact, ...]:
         ("loads, stores", _accesses),
         ("tensor cores", _tensor_cores),
         ("tensor memory", _tensor_memory),
-        *((name, partial(_does, words)) for name, words in WORDS.items()),
+        *((name, lambda case, of=words: of(case.record)) for name, words in WORDS.items()),
         ("L2 cache before it", _before),
         ("predicted time", _predicted),
         ("bound by", bound_words),
@@ -96,7 +96,7 @@ def launch_facts(cases: Sequence[Case]) -> tuple[Fact, ...]:
 
 
 def compared_facts(cases: Sequence[Case]) -> tuple[Fact, ...]:
-    """Return what sets launches apart that are compared: `launch_facts`, and what fits."""
+    """Return the facts that compared launches may differ in: `launch_facts` and the occupancy."""
     facts = launch_facts(cases)
     place = [name for name, _ in facts].index("local memory")
     return (
@@ -106,7 +106,7 @@ def compared_facts(cases: Sequence[Case]) -> tuple[Fact, ...]:
         ("SGPRs per wave", lambda case: formatted(case.record.resources.sgprs)),
         ("named barriers", lambda case: formatted(case.record.resources.barriers)),
         *facts[place : place + 2],
-        ("programs per multiprocessor", lambda case: _held(case.calculation)),
+        ("programs per multiprocessor", lambda case: _programs_per_mp(case.calculation)),
         ("limiter", lambda case: limiter_words(case.calculation)),
         ("occupancy", lambda case: occupancy_words(case.calculation)),
         *facts[place + 2 :],
@@ -120,12 +120,8 @@ def _set(name: str, case: Case) -> str:
     return f"{value}, {_origin(case, 'block_size')}"
 
 
-def _does(words: Callable[[Record], str], case: Case) -> str:
-    return words(case.record)
-
-
 def _before(case: Case) -> str:
-    return "what the same launch left" if case.record.launch.warm else "-"
+    return "filled by the same launch" if case.record.launch.warm else "-"
 
 
 def _origin(case: Case, knob: str) -> str:
@@ -171,7 +167,7 @@ def _programs(case: Case) -> str:
 
 
 def resident_words(case: Case) -> str:
-    """Return the programs that the GPU holds at once: "8 x 132 = 1056"."""
+    """Return how many programs run on the GPU at once: "8 x 132 = 1056"."""
     resident, calculation = case.calculation.resident_programs, case.calculation
     if resident is None:
         return "not known"
@@ -182,7 +178,7 @@ def resident_words(case: Case) -> str:
 
 
 def waves_words(case: Case) -> str:
-    """Return programs launched over those held at once; "-" where not known, or persistent."""
+    """Return the waves of programs and the tail; "-" if not known, or for persistent kernels."""
     plan = case.record.plan
     if plan is None or plan.waves is None or plan.is_persistent:
         return "-"
@@ -215,7 +211,7 @@ def _shared(case: Case) -> str:
     static = f" and {resources.static_shared} B static" if resources.static_shared else ""
     pipeline = ""
     if resources.pipeline_shared:
-        pipeline = f", {resources.pipeline_shared} B of it for data under way"
+        pipeline = f", {resources.pipeline_shared} B of it for prefetched data"
     return f"{resources.shared} B{static} per {held_word(case.calculation)}{pipeline}"
 
 
@@ -256,7 +252,7 @@ def _predicted(case: Case) -> str:
 
 
 def predicted(record: Record) -> str:
-    """Return the predicted time and its range, or the least there can be; "-" for neither."""
+    """Return the predicted time and its range, or else the speed of light; "-" for neither."""
     prediction, light = record.prediction, record.speed_of_light
     if prediction is not None:
         return prediction_words(prediction)
@@ -264,7 +260,7 @@ def predicted(record: Record) -> str:
 
 
 def bound_words(case: Case) -> str:
-    """Return what bounds the launch and its time, "tail (...), 9.62 us"; "-" where not known."""
+    """Return what bounds the launch and its time, "tail (...), 9.62 us"; "-" if not known."""
     prediction = case.record.prediction
     if prediction is None:
         return "-"
@@ -273,7 +269,7 @@ def bound_words(case: Case) -> str:
 
 
 def busiest_words(case: Case) -> str:
-    """Return the unit that works longest: "L2 cache, 61% of the time at its peak"; "-" for none."""
+    """Return the busiest unit: "L2 cache, 61% of the time at its peak"; "-" for none."""
     prediction = case.record.prediction
     if prediction is None or prediction.busiest is None:
         return "-"
@@ -297,7 +293,7 @@ def time_words(case: Case, measurement: Measurement | None) -> str:
 
 
 def recorded_words(case: Case) -> str:
-    """Return the time that was recorded, and its Triton where that is another; "-" for none."""
+    """Return the recorded time, and its Triton if that is another version; "-" for none."""
     found = case.recorded.launch
     words = time_words(case, found)
     if found is None or found.conditions is None or words == "-":
@@ -307,9 +303,10 @@ def recorded_words(case: Case) -> str:
 
 
 def copy_words(case: Case) -> str:
-    """Return the speed as a share of a copy of as many bytes: "60%, both predicted (8.86 us)".
+    """Return the speed as a share of a plain copy's: "60%, both predicted (8.86 us)".
 
-    Both are recorded where both were, and else predicted. The time in it is the copy's.
+    Both times are recorded ones if both were recorded, else predicted. The time shown is the
+    copy's.
     """
     prediction, recorded = case.record.prediction, case.recorded
     copy, share = recorded.copy, recorded.share_of_copy
@@ -322,11 +319,11 @@ def copy_words(case: Case) -> str:
 
 
 SHORT_HEADERS = ("registers", "local B", "shared B", "programs")
-"""The headers of `numbers` where a table has several GPUs."""
+"""The headers of `numbers` in a table with several GPUs."""
 
 
 def number_headers(gpus: Sequence[Gpu]) -> tuple[str, ...]:
-    """Return the headers of `numbers` in the words of the GPUs' vendors."""
+    """Return the headers of `numbers` in the terms of the GPUs' vendors."""
     return (
         resource_words(gpus, "registers"),
         "local B",
@@ -336,17 +333,17 @@ def number_headers(gpus: Sequence[Gpu]) -> tuple[str, ...]:
 
 
 def numbers(record: Record) -> tuple[str, ...]:
-    """Return what a table says of a launch under `number_headers`."""
+    """Return the cells of a launch under `number_headers`."""
     resources, occupancy = record.resources, record.occupancy
     return (
         str(resources.n_regs),
         known(resources.local_bytes),
         str(resources.shared + resources.static_shared),
-        f"{_held(record.calculation)} ({percent(occupancy.occupancy)})",
+        f"{_programs_per_mp(record.calculation)} ({percent(occupancy.occupancy)})",
     )
 
 
-def _held(calculation: Calculation) -> str:
-    """Return what a multiprocessor holds as a cell: 4, of clusters "4 CTAs"."""
+def _programs_per_mp(calculation: Calculation) -> str:
+    """Return the programs per multiprocessor as a cell: "4", or "4 CTAs" for clusters."""
     programs = calculation.occupancy.programs_per_multiprocessor
     return str(programs) if calculation.clusters is None else count(programs, "CTA")

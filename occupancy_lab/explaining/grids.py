@@ -1,7 +1,6 @@
-"""Larger grids for a launch that leaves places for programs empty, doing the same work.
+"""Larger grids for a launch that does not fill the GPU, and whether two launches do the same work.
 
-Whether launches of a kernel do the same work, or which of them does less, is told by what is
-counted of each.
+Two launches do the same work if the counts of their memory accesses say so.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ if TYPE_CHECKING:
     from occupancy_lab.work.counts import Amount, Counts, Footprint
 
 GRID = "grid"
-"""What the grid is called among the settings of a launch."""
+"""The name of the grid among the settings of a launch."""
 
 
 def grid_changes(record: Record) -> Iterator[dict[str, Any]]:
-    """Return larger grids that still run at once, twice, four times and as large as fits.
+    """Return larger grids that still run at once: twice, four times, and as large as fits.
 
-    Where a whole number is another one divided by the programs, as `rows_per_program` is `n_rows`
-    over the grid, it is divided anew, and the grid has no program more than that needs. Without
-    such a number only a kernel that asks for the number of programs does less in each. Whether
-    another launch does the same work, `same_input` tells.
+    If one integer argument is another one divided by the number of programs, as `rows_per_program`
+    is `n_rows` over the grid, it is divided by the new number, and the grid gets only as many
+    programs as that needs. Without such an argument, only a kernel that reads its number of
+    programs does less per program. `same_input` tells whether the launch still does the same work.
     """
     plan, own = record.plan, record.prediction
     if record.matrix is not None or plan is None or plan.grid is None or GRID in record.arguments:
@@ -52,9 +51,10 @@ def grid_changes(record: Record) -> Iterator[dict[str, Any]]:
 
 
 def _shares(record: Record, programs: int, more: int) -> list[tuple[int, dict[str, int]]]:
-    """Return the numbers that are another one divided by *programs*, divided by *more* instead.
+    """Return new values for integer arguments that are another one divided by *programs*.
 
-    Each is with the programs that it takes to do all of the other one.
+    The new value divides by *more* instead. With it comes the number of programs that it takes to
+    cover the other argument.
     """
     numbers = {
         name: value
@@ -71,11 +71,11 @@ def _shares(record: Record, programs: int, more: int) -> list[tuple[int, dict[st
 
 
 def grids_of_blocks(record: Record, changes: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Return *changes* of a block, with the grids that may cover as much with it.
+    """Return *changes* of a block, each time with a grid that may cover the same range with it.
 
-    In a dimension of the grid, or in several, a whole number of the launch, or a product of two, is
-    divided by the block, beside others perhaps: of (M / BLOCK_M) * (N / BLOCK_N) programs there are
-    half as many with twice BLOCK_N.
+    One or several dimensions of the grid may be an integer argument, or a product of two, divided
+    by the block, possibly times other factors: a grid of (M / BLOCK_M) * (N / BLOCK_N) programs has
+    half as many with twice the BLOCK_N.
     """
     plan = record.plan
     if plan is None or plan.grid is None or GRID in record.arguments:
@@ -96,7 +96,7 @@ def grids_of_blocks(record: Record, changes: Mapping[str, Any]) -> Iterator[dict
 
 
 def splits_of(record: Record) -> dict[str, int]:
-    """Return the constexprs that say among how many programs a sum is split, by their names."""
+    """Return the constexprs that split a sum among programs, recognized by their names."""
     found = ((name, record.arguments[name]) for name in record.constexprs)
     return {
         name: one
@@ -106,10 +106,10 @@ def splits_of(record: Record) -> dict[str, int]:
 
 
 def split_changes(record: Record) -> Iterator[dict[str, Any]]:
-    """Return other splits of what programs add up: half as many parts, twice and four times.
+    """Return other splits of a sum among programs: half, twice and four times as many parts.
 
-    Each is over the grid that it has then, which is not known of a launch with sizes for a grid: a
-    dimension is as many times larger. Whether it does the same work, `same_work` tells.
+    For a launch whose grid is plain numbers it is not known how the split enters the grid, so each
+    dimension that may contain it is scaled in turn. `same_work` tells which does the same work.
     """
     own, plan = record.prediction, record.plan
     if own is None or record.counts is None or record.matrix is not None:
@@ -128,18 +128,17 @@ def split_changes(record: Record) -> Iterator[dict[str, Any]]:
 
 
 SAMPLED = 0.02
-"""How far amounts may be apart that were counted of some of the programs for all."""
+"""The relative error allowed for amounts that were extrapolated from some of the programs."""
 MOST_MOVED = 1.25
-"""The bytes that a larger grid may ask for over those of the launch: more is other work, or the
-same read again and again."""
+"""How many times the launch's bytes a larger grid may move; more is other work, or rereading."""
 
 
 def same_work(record: Record, other: Record) -> bool:
-    """Tell whether two launches read and write the same bytes of each tensor, as they count.
+    """Tell whether two launches read and write the same bytes of each tensor, by their counts.
 
-    As many, between the same two: more programs of a smaller block may go beyond a tensor's end.
-    What one stores the other may add by atomic operations, which read it. And what they store of
-    reductions and scans is of as many elements.
+    The number of bytes and the bounds must agree: more programs of a smaller block may go past the
+    end of a tensor. One launch may store what the other adds with atomic operations, which also
+    read. Stored reductions and scans must be over equally many elements.
     """
     if record.counts is None or other.counts is None:
         return False
@@ -148,19 +147,20 @@ def same_work(record: Record, other: Record) -> bool:
     tensors, most = _tensors(record.counts, other.counts), _sampled(record.counts, other.counts)
     added = {*added_tensors(record, other), *added_tensors(other, record)}
     return tensors is not None and all(
-        (its.tensor in added or _alike(mine.read, its.read, most))
-        and _alike(mine.written, its.written, most)
-        and _in_one_place(mine, its, most)
+        (its.tensor in added or _equal(mine.read, its.read, most))
+        and _equal(mine.written, its.written, most)
+        and _same_bounds(mine, its, most)
         for mine, its in tensors
     )
 
 
 def reduces_otherwise(one: Counts, other: Counts) -> bool:
-    """Tell whether two launches may store sums, means or scans of other parts of their input.
+    """Tell whether two launches may store sums, means or scans of different parts of their input.
 
-    Of each group of 64 channels a mean is another one than of 16, and their bytes are the same.
-    A longer tile alone says nothing: it may be masked, or make fewer passes of a loop that goes on
-    adding. With other programs, or other passes of a loop that stores each, it is other parts.
+    The mean of a group of 64 channels differs from that of a group of 16, although the bytes are
+    the same. A longer tile alone proves nothing: it may be masked, or a loop that accumulates may
+    make fewer passes. The parts differ if the number of programs differs as well, or the number of
+    passes of a loop that stores in each pass.
     """
     if one.reduced_lengths == other.reduced_lengths:
         return False
@@ -170,9 +170,9 @@ def reduces_otherwise(one: Counts, other: Counts) -> bool:
 
 
 def has_idle_programs(record: Record, other: Record) -> bool:
-    """Tell whether some programs of *record* do nothing, as *other* does the same with fewer.
+    """Tell whether some programs of *record* do nothing, because *other* manages with fewer.
 
-    Programs of the other one that go through a loop more often do the work of several.
+    That does not hold if *other*'s programs loop more often, so that each does the work of several.
     """
     one, two = record.counts, other.counts
     if one is None or two is None or one.programs <= two.programs:
@@ -184,19 +184,19 @@ def has_idle_programs(record: Record, other: Record) -> bool:
 
 
 def _tensors(one: Counts, other: Counts) -> list[tuple[Footprint, Footprint]] | None:
-    """Return what two launches touch of each tensor; None where these are not the same."""
+    """Return pairs of two launches' footprints by tensor; None if the tensors differ."""
     mine, its = ({each.tensor: each for each in counts.footprints} for counts in (one, other))
     return [(mine[name], its[name]) for name in its] if mine.keys() == its.keys() else None
 
 
 def doing_less(runs: Sequence[Record | Failed]) -> dict[int, int]:
-    """Return the places of *runs* that leave work undone, each with that of one that does it.
+    """Return the indices of *runs* that leave work undone, and of the run that does all of it.
 
-    Those read and write less of a tensor than the launch that moves most, of one kernel with the
-    same arguments; nothing is told of others. What programs reduce to does not count, as it goes
-    by their number.
+    A run leaves work undone if it reads or writes less of a tensor than the run that moves most.
+    Only runs of one kernel with the same arguments are compared. Bytes that reductions store do
+    not count, because they depend on the number of programs.
     """
-    if len({_asked(run) for run in runs}) > 1:
+    if len({_kernel_and_arguments(run) for run in runs}) > 1:
         return {}
     counts = {
         place: run.counts
@@ -215,20 +215,23 @@ def doing_less(runs: Sequence[Record | Failed]) -> dict[int, int]:
     }
 
 
-def _asked(run: Record | Failed) -> str:
-    """Return the kernel of a launch and its arguments, but for what it is compiled for."""
+def _kernel_and_arguments(run: Record | Failed) -> str:
+    """Return a text that is equal for launches of the same kernel with the same arguments.
+
+    Constexprs are not part of it.
+    """
     passed = {name: run.arguments[name] for name in run.arguments if name not in run.constexprs}
     return repr((run.kernel, passed))
 
 
 def whole_work(records: Sequence[Record]) -> list[Record]:
-    """Return those of *records*, launches as `doing_less` takes them, that leave no work undone."""
+    """Return the *records* that do the whole work, as `doing_less` tells."""
     less = doing_less(records)
     return [record for place, record in enumerate(records) if place not in less]
 
 
 def _unreduced_bytes(counts: Counts) -> dict[str, int]:
-    """Return the bytes of each tensor that tell of undone work; empty where they are not known."""
+    """Return the bytes moved of each tensor, without stored reductions; empty if not known."""
     return {
         name: read + (0 if name in counts.reduced else written)
         for name, (read, written) in (moved_bytes(counts) or {}).items()
@@ -236,7 +239,7 @@ def _unreduced_bytes(counts: Counts) -> dict[str, int]:
 
 
 def moved_bytes(counts: Counts) -> dict[str, tuple[int, int]] | None:
-    """Return the distinct bytes read and written of each tensor; None where they are not known."""
+    """Return the distinct bytes read and written of each tensor; None if not known."""
     found = {}
     for one in counts.footprints:
         read, written = one.read.exact, one.written.exact
@@ -247,10 +250,10 @@ def moved_bytes(counts: Counts) -> dict[str, tuple[int, int]] | None:
 
 
 def same_input(record: Record, other: Record) -> bool:
-    """Tell whether a launch of more programs reads the same of each tensor and computes as much.
+    """Tell whether a launch with more programs reads the same of each tensor and computes as much.
 
-    It may write more of a tensor, as where each program writes its part of a sum. It has to of one
-    to which a program stores what it makes of all that it reads: a mean of fewer rows is another.
+    It may write more of a tensor, if each program writes its part of a sum. It must write more of
+    a tensor that stores reductions: a mean of fewer rows is another mean.
     """
     one, two = record.counts, other.counts
     if one is None or two is None:
@@ -259,9 +262,9 @@ def same_input(record: Record, other: Record) -> bool:
     return (
         tensors is not None
         and all(
-            _alike(mine.read, its.read, most)
+            _equal(mine.read, its.read, most)
             and _no_less(mine.written, its.written, most)
-            and (its.tensor in grown or _in_one_place(mine, its, most))
+            and (its.tensor in grown or _same_bounds(mine, its, most))
             for mine, its in tensors
         )
         and {*one.reduced} <= grown
@@ -271,7 +274,7 @@ def same_input(record: Record, other: Record) -> bool:
 
 
 def added_tensors(record: Record, other: Record) -> list[str]:
-    """Return the tensors to which *other* adds by atomic operations, and *record* does not."""
+    """Return the tensors to which *other* adds atomically and *record* does not."""
     own, its = (
         dict.fromkeys(
             access.tensor
@@ -284,7 +287,7 @@ def added_tensors(record: Record, other: Record) -> list[str]:
 
 
 def grown_tensors(record: Record, other: Record) -> list[str]:
-    """Return the tensors of which *other* writes more than *record*."""
+    """Return the tensors to which *other* writes more than *record*."""
     if record.counts is None or other.counts is None:
         return []
     most = _sampled(record.counts, other.counts)
@@ -299,14 +302,14 @@ def _sampled(*counts: Counts) -> float:
     return SAMPLED if any(one.walked < one.programs for one in counts) else 0.0
 
 
-def _alike(one: Amount, other: Amount, most: float) -> bool:
+def _equal(one: Amount, other: Amount, most: float) -> bool:
     if one.high is None or other.high is None:
         return False
     pairs = ((one.low, other.low), (one.high, other.high))
     return all(abs(a - b) <= most * max(a, b) for a, b in pairs)
 
 
-def _in_one_place(one: Footprint, other: Footprint, most: float) -> bool:
+def _same_bounds(one: Footprint, other: Footprint, most: float) -> bool:
     return most > 0 or None in {one.bounds, other.bounds} or one.bounds == other.bounds
 
 

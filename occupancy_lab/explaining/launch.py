@@ -1,4 +1,4 @@
-"""The launch: num_programs, rounds, the tail, which rows a program handles, and what it moves."""
+"""The launch of a matrix: num_programs, rounds, the tail, each program's rows, and the traffic."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 SHOWN_ROWS = 3
 """Rows of one program that are listed before the dots."""
 SHOWN_ELEMENTS = 64
-"""Elements up to which a blocks launch is shown program by program."""
+"""The largest launch over blocks that is shown program by program, in elements."""
 ONE_ROW = Problem(1, 1000)
-"""A matrix whose counts of elements tell multiples of its columns from those of its row."""
+"""A matrix with which a count of elements shows what is per element (MN) and per row (M)."""
 
 
 def _tail(case: Case) -> str:
@@ -44,13 +44,13 @@ def _rows_of_first(case: Case) -> str:
 
 
 def _taken_in_turns(case: Case) -> bool:
-    """Tell whether the programs take the kernel's own pieces, in an order that it alone knows."""
+    """Tell whether programs take pieces dynamically, in an order that only the kernel knows."""
     kernel = case.kernel
     return case.plan.is_persistent and kernel.work is not None
 
 
 def plan_sentence(case: Case) -> str:
-    """Say how num_programs comes about."""
+    """Say how num_programs is calculated and what each program does."""
     plan, gpu, word = case.plan, case.record.gpu, case.piece
     multiprocessor = case.architecture.multiprocessor_word
     if plan.resident_programs is None or plan.num_programs is None:
@@ -68,8 +68,8 @@ def plan_sentence(case: Case) -> str:
         )
     each = "" if word == "program" else f"One program per {word}: "
     return (
-        f"{each}num_programs = {plan.num_programs}, {plan.waves or 0:.2f} times what the GPU holds"
-        " at once."
+        f"{each}num_programs = {plan.num_programs}, {plan.waves or 0:.2f} times as many as the GPU"
+        " runs at once."
     )
 
 
@@ -84,9 +84,9 @@ def _tutorial_sentence(case: Case) -> Iterator[str]:
     if launched is None or right is None:
         return
     if launched > right:
-        what = f"they wait until others have done all their {case.piece}s"
+        what = f"they wait until others have finished all their {case.piece}s"
         if not case.record.runs(launched):
-            what = "the driver refuses that, as programs that wait for each other must all fit"
+            what = "the driver refuses that, because programs that wait for each other must all fit"
         yield (
             f"The tutorial's formula would launch {count(launched, 'program')},"
             f" {launched - right} more than fit: {what}."
@@ -105,8 +105,8 @@ def _tail_sentence(case: Case) -> Iterator[str]:
     if plan.rounds == 1:
         resident = plan.resident_programs or plan.at_once
         yield (
-            f"All {plan.work} {word}s are done in one round, with {plan.at_once / resident:.0%} of"
-            " the places for programs in use."
+            f"All {plan.work} {word}s are done in one round, which uses"
+            f" {plan.at_once / resident:.0%} of the places for programs."
         )
         return
     busy = plan.work / (plan.rounds * plan.at_once)
@@ -136,7 +136,7 @@ def _program_tables(case: Case) -> tuple[Table, ...]:
 
 
 def the_launch(cases: Sequence[Case]) -> Section:
-    """Explain how many programs are launched, in how many rounds, and who does which rows."""
+    """Explain how many programs are launched, in how many rounds, and which rows each does."""
     word = cases[0].piece
     facts = ((f"{word}s in the last round", _tail), (f"{word}s of program 0", _rows_of_first))
     tables = (side_by_side(cases, facts), *_program_tables(cases[0]))
@@ -144,7 +144,7 @@ def the_launch(cases: Sequence[Case]) -> Section:
 
 
 def _baseline(case: Case) -> tuple[Kernel, Traffic] | None:
-    """Return the kernel of torch operations that does the same, and what it moves."""
+    """Return the kernel of torch operations that computes the same, and its traffic."""
     name = None if case.record.matrix is None else case.kernel.compared_with
     if name is None:
         return None
@@ -161,7 +161,7 @@ def _traffic_table(case: Case, own: Traffic) -> Table:
         (name, *map(byte_words, (one.read_bytes, one.written_bytes, one.total_bytes)))
         for name, one in moved.items()
     )
-    return Table(("", "read", "written", "in all"), tuple(rows))
+    return Table(("", "read", "written", "total"), tuple(rows))
 
 
 def _traffic_sentences(case: Case) -> Iterator[str]:
@@ -180,21 +180,21 @@ def _traffic_sentences(case: Case) -> Iterator[str]:
 
 
 def _polynomials(kernel: Kernel) -> tuple[str, str]:
-    """Return a kernel's reads and writes as "5MN + 2M"."""
+    """Return the elements that a kernel reads and writes, each as "5MN + 2M"."""
     steps = kernel.steps(ONE_ROW)
     reads, writes = sum(step.reads for step in steps), sum(step.writes for step in steps)
     return _polynomial(reads), _polynomial(writes)
 
 
 def _polynomial(elements: int) -> str:
-    """Return the elements of `ONE_ROW` as "5MN + 2M"."""
+    """Return a number of elements counted with `ONE_ROW` as "5MN + 2M"."""
     counts = zip(divmod(elements, ONE_ROW.cols), ("MN", "M"), strict=True)
     terms = [name if number == 1 else f"{number}{name}" for number, name in counts if number]
     return " + ".join(terms) or "0"
 
 
 def write_steps(kernel: Kernel, problem: Problem, gpus: Sequence[Gpu]) -> Document:
-    """Return what a *kernel* of torch operations moves, step by step, and the least time for it."""
+    """Return the traffic of a *kernel* of torch operations, step by step, and the least time."""
     steps, moved = kernel.steps(problem), kernel.traffic(problem) or Traffic(0, 0)
     reads, writes = _polynomials(kernel)
     rows = (
@@ -207,7 +207,7 @@ def write_steps(kernel: Kernel, problem: Problem, gpus: Sequence[Gpu]) -> Docume
         )
         for step, one in zip(steps, kernel.steps(ONE_ROW), strict=True)
     )
-    total = ("in all", reads, writes, byte_words(moved.read_bytes), byte_words(moved.written_bytes))
+    total = ("total", reads, writes, byte_words(moved.read_bytes), byte_words(moved.written_bytes))
     floors = tuple(
         f"{gpu.title}: {byte_words(moved.total_bytes)} at {gpu.bandwidth_gbs:g} GB/s, the vendor's"
         f" peak, take at least {microseconds(floor)}."
@@ -216,7 +216,7 @@ def write_steps(kernel: Kernel, problem: Problem, gpus: Sequence[Gpu]) -> Docume
     )
     headers = ("step", "elements read", "written", "bytes read", "written")
     why_none = (
-        f"{kernel.name} is {count(len(steps), 'torch operation')}, launched one after the other:"
+        f"{kernel.name} is {count(len(steps), 'torch operation')}, launched one after another:"
         " Triton compiles nothing, so there is no occupancy to explain."
     )
     moves = (
@@ -258,13 +258,13 @@ def _floor_sentences(case: Case) -> Iterator[str]:
     if cache_bytes is not None and moved.written_bytes <= cache_bytes:
         yield (
             f"The output, {byte_words(moved.written_bytes)}, fits in the"
-            f" {cache_bytes / 2**20:g} MiB {name} and may stay there, so a measured GB/s can pass"
-            " what the DRAM gives."
+            f" {cache_bytes / 2**20:g} MiB {name} and may stay there, so a measured bandwidth can"
+            " exceed that of the DRAM."
         )
 
 
 def the_memory(cases: Sequence[Case]) -> Section:
-    """Explain the bytes that have to move, against the naive softmax, and the time they take."""
+    """Explain the bytes that have to move, compared with torch operations, and the least time."""
     moved = cases[0].record.traffic
     if moved is None:
         return Section("Memory", (), (traffic_unknown(cases[0].kernel),))

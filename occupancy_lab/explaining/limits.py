@@ -1,4 +1,4 @@
-"""The calculator's answer in words: each limit, the limiter, and how far the next cliff is."""
+"""The occupancy calculation in words: each limit, the limiter, and the next step."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from occupancy_lab.values import Limit, NextStep, TutorialOccupancy
 
 LACKING: Mapping[str, str] = {"programs": "slot", "barriers": "named barrier"}
-"""What a multiprocessor lacks for one program more, by the limits beside warps that no smaller use
-of registers or shared memory moves."""
+"""What a multiprocessor lacks for one more program, for the limits (besides warps) that use of
+fewer registers or less shared memory does not raise."""
 SENTENCES: Mapping[str, str] = {
     "programs": "{programs} per {mp}",
     "occupancy": "{resident} of {max_warps} {warps} ({percent})",
@@ -42,12 +42,12 @@ SENTENCES: Mapping[str, str] = {
     "full of warps": (
         "Program {more} cannot fit while each takes {taken}: the {mp} holds {max_warps}.{fewer}"
     ),
-    "fewer warps": " Fewer {warps} per program let more programs in, not more {warps}.",
+    "fewer warps": " Fewer {warps} per program would let more programs in, but not more {warps}.",
     "may spill": "{need} (`{option}`, if that spills nothing)",
     "compiled so": "{need} (`{option}`: {outcome})",
     "no slot": (
-        "Fewer registers or less {shared} let no program {more} in: the {mp} has no {lacking} for"
-        " it. More {warps} per program would fill the {mp} further."
+        "Fewer registers or less {shared} would not let program {more} in: the {mp} has no"
+        " {lacking} for it. More {warps} per program would fill the {mp} further."
     ),
     "at most": "at most {amount} {unit}",
     "takes": "Program {more} fits with {needs}{then}.",
@@ -60,7 +60,7 @@ SENTENCES: Mapping[str, str] = {
     "one more": "at most, for more than {programs}",
     "one fewer": "at least, for fewer than {programs}",
 }
-"""What is said of an occupancy, by when it is said; the page of `explore` says the same."""
+"""The sentences about an occupancy, by occasion; the page of `explore` uses them too."""
 
 
 def programs_words(calculation: Calculation) -> str:
@@ -71,12 +71,12 @@ def programs_words(calculation: Calculation) -> str:
 
 
 def held_word(calculation: Calculation) -> str:
-    """Return what a multiprocessor holds: a program, or a CTA where a program has several."""
+    """Return the word for what a multiprocessor holds: program, or CTA if programs are clusters."""
     return per_cta("program", calculation.resources.num_ctas)
 
 
 def occupancy_words(calculation: Calculation) -> str:
-    """Return the warps resident and the occupancy: "64 of 64 warps (100%)"."""
+    """Return the resident warps and the occupancy: "64 of 64 warps (100%)"."""
     occupancy, word = calculation.occupancy, calculation.architecture.warp_word
     return SENTENCES["occupancy"].format(
         resident=occupancy.warps_per_multiprocessor,
@@ -97,21 +97,21 @@ def held_in_short(calculation: Calculation, title: str | None = None) -> str:
 
 
 def answer_in_short(case: Case) -> str:
-    """Return the answer as one sentence: what fits, and the programs launched where known.
+    """Return the occupancy and the number of programs launched, if known, as one sentence.
 
-    They are num_programs to kernels of a matrix alone, of which some have an argument of that name.
+    Only kernels of a matrix, some of which take an argument num_programs, call the number that.
     """
     answer = held_in_short(case.calculation, case.title)
     num_programs = case.record.num_programs
     if num_programs is None:
         return f"{answer}."
     if case.record.matrix is None:
-        return f"{answer}; {count(num_programs, 'program')} in all."
+        return f"{answer}; {count(num_programs, 'program')} in total."
     return f"{answer}; num_programs = {num_programs}."
 
 
 def idle_words(case: Case) -> str:
-    """Say how many multiprocessors a launch leaves without a program; "" where none."""
+    """Say how many multiprocessors a launch leaves idle; "" if none."""
     programs, number = case.record.num_programs, case.calculation.gpu.multiprocessors
     each = case.calculation.resources.num_ctas
     if number is None or programs is None or programs * each >= number:
@@ -139,7 +139,7 @@ def _table(calculation: Calculation) -> Table:
 
 
 def the_limits(calculations: Sequence[Calculation]) -> Section:
-    """Explain what each resource allows, with its arithmetic, and which of them binds."""
+    """Explain how many programs each resource allows, with the arithmetic, and which limits."""
 
     def sentences(calculation: Calculation) -> Iterator[str]:
         fits, word = calculation.occupancy, calculation.architecture.warp_word
@@ -154,7 +154,7 @@ def the_limits(calculations: Sequence[Calculation]) -> Section:
 
 
 def _away(step: NextStep, amount: int | None, which: str) -> str:
-    """Return how far a step is at *amount*, in the words of *which* sentence."""
+    """Return how far away the *amount* of a step is, in the words of *which* sentence."""
     if amount is None:
         return SENTENCES["no step"]
     if amount >= step.now and which == "down to":
@@ -184,7 +184,10 @@ def _steps_table(calculation: Calculation) -> Table:
 
 
 def _need(calculation: Calculation, step: NextStep, outcomes: Mapping[str, str]) -> str:
-    """Return how much lets a program more in and, unless it spills, the option that asks for it."""
+    """Return the amount that lets one more program in, and the option that asks for it.
+
+    The option is left out if the kernel spills already and the option was not compiled.
+    """
     unit = unit_words(calculation, step.resource)
     need = SENTENCES["at most"].format(amount=step.most_for_one_more, unit=unit)
     outcome = None if step.option is None else outcomes.get(step.option)
@@ -197,7 +200,7 @@ def _need(calculation: Calculation, step: NextStep, outcomes: Mapping[str, str])
 def step_sentences(
     calculation: Calculation, outcomes: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[str]:
-    """Say what lets one program more in; *outcomes* has by option what a compile with it gave."""
+    """Say what lets one more program in; *outcomes* has the result of compiling with an option."""
     for sentence in _step_sentences(calculation, outcomes):
         yield per_cta(sentence, calculation.resources.num_ctas)
 
@@ -215,7 +218,7 @@ def _step_sentences(calculation: Calculation, outcomes: Mapping[str, str]) -> It
         "limiters": limiter_words(calculation),
     }
     if "warps" in fits.limiters:
-        # Where there is no slot for more programs either, fewer warps each let none in.
+        # Without a slot for one more program, fewer warps per program do not help.
         alone = not LACKING.keys() & fits.limiters
         fewer = SENTENCES["fewer warps"].format(**words) if alone else ""
         yield SENTENCES["full of warps"].format(**words, fewer=fewer)
@@ -238,7 +241,7 @@ def _step_sentences(calculation: Calculation, outcomes: Mapping[str, str]) -> It
 
 
 def the_next_step(calculations: Sequence[Calculation]) -> Section:
-    """Explain how many registers or bytes fewer give a program more, how many more lose one."""
+    """Explain how many fewer registers or bytes gain a program, and how many more lose one."""
     return Section(
         "The next step",
         tuple(_steps_table(calculation) for calculation in calculations),
@@ -247,12 +250,12 @@ def the_next_step(calculations: Sequence[Calculation]) -> Section:
 
 
 class Calculations(Answer, tuple["Calculation", ...]):
-    """What the formulas say of one kernel's resources, on one or several GPUs."""
+    """The occupancy of one kernel's resources by the formulas, on one or several GPUs."""
 
     __slots__ = ()
 
     def to_document(self) -> Document:
-        """Return the calculations in words: limits, next steps and the tutorial's formula."""
+        """Return the page of the calculations: limits, next steps and the tutorial's formula."""
         resources = self[0].resources
         title = (
             f"n_regs {resources.n_regs}, shared {resources.shared}, num_warps {resources.num_warps}"
@@ -278,7 +281,7 @@ def calculate_occupancy(
     num_warps: Integer,
     **others: Integer | None,
 ) -> Calculations:
-    """Work out the occupancy of a kernel that is compiled already, on each GPU.
+    """Calculate the occupancy of a compiled kernel on each GPU.
 
     Args:
         gpu: GPUs or targets, as `explain` takes them.
@@ -289,8 +292,8 @@ def calculate_occupancy(
             tensor_memory and num_ctas (NVIDIA), sgprs, agprs and allocated_vgprs (AMD).
 
     Raises:
-        InputError: a GPU is not known, an amount is negative, or no program has such num_warps.
-        DoesNotFitError: a GPU holds not one such program.
+        InputError: a GPU is not known, an amount is negative, or num_warps is not possible.
+        DoesNotFitError: a GPU does not fit one such program.
     """
     found = calculate_for(
         asked_gpus(gpu),
@@ -303,18 +306,18 @@ def calculate_occupancy(
 
 
 def _option_sentences(calculation: Calculation) -> Iterator[str]:
-    """Name the option that asks the compiler for what a limiter is short of."""
+    """Name the option that asks the compiler for the amount at which one more program fits."""
     for step in calculation.next_steps:
         if step.option is not None and step.resource in calculation.occupancy.limiters:
             yield (
-                f"`{step.option}` in the launch asks the compiler for as many"
-                f" {unit_words(calculation, step.resource)}; what it would spill is not known"
-                " before a compile."
+                f"`{step.option}` in the launch asks the compiler for that many"
+                f" {unit_words(calculation, step.resource)}; only a compile shows what it would"
+                " spill."
             )
 
 
 def _cluster_sentences(calculation: Calculation) -> Iterator[str]:
-    """Say how many whole clusters the GPU holds, and which num_ctas would hold more CTAs."""
+    """Say how many whole clusters the GPU holds, and with which num_ctas more CTAs run at once."""
     found = calculation.clusters
     if found is None:
         return
@@ -324,7 +327,7 @@ def _cluster_sentences(calculation: Calculation) -> Iterator[str]:
     yield f"Clusters of {found.num_ctas} CTAs: {'; '.join(found.steps)}. Source: {found.source}."
     step = found.next_step
     if step is not None and step.most_for_one_more is not None:
-        yield f"With num_ctas {step.most_for_one_more} more CTAs run at once."
+        yield f"With num_ctas {step.most_for_one_more}, more CTAs run at once."
 
 
 def _answer(calculation: Calculation) -> str:
@@ -348,8 +351,8 @@ TERM_WORDS: Mapping[str, str] = {
     "driver reserve": "the driver takes {reserved_shared} B of shared memory for each program",
     "register granule": "registers are given out in steps, so a thread's count is rounded up",
     "register quarters": (
-        "the register file is {register_partitions} separate quarters, and what is left over in"
-        " one is no use to another"
+        "the register file is {register_partitions} separate quarters, and registers left over in"
+        " one are of no use to another"
     ),
     "shared granule": "shared memory is given out in steps of {shared_unit} B",
     "static shared": "the binary has shared memory of its own",
@@ -358,8 +361,8 @@ TERM_WORDS: Mapping[str, str] = {
     "register file": "NUM_GPRS is {num_gprs}, and {an_mp} has {registers} registers",
     "wave slots": "HIP keeps {max_warps} waves {on_mp}, fewer than the threads it reports",
     "registers per SIMD": (
-        "each of the {simds} SIMDs has its own registers, and what is left over in one is no use"
-        " to another"
+        "each of the {simds} SIMDs has its own registers, and registers left over in one are of no"
+        " use to another"
     ),
     "padded registers": "waves_per_eu pads the allocation, and n_regs does not show it",
     "SGPRs": "SGPRs run out, and n_regs does not count them",
@@ -377,11 +380,11 @@ VERDICTS: Mapping[str, str] = {
     "right": "the formula is right for this kernel: {says} per {mp}",
     "wrong": "the formula says {says} per {mp} where {truth} fit: {reasons}",
 }
-"""What is said of the tutorial's formula; the page of `explore` says the same."""
+"""The sentences about the tutorial's formula; the page of `explore` uses them too."""
 
 
 class _ArchitectureWords(dict[str, str]):
-    """The names in TERM_WORDS: the architecture's fields, and what the tutorial takes for them."""
+    """The values of the names in TERM_WORDS: the architecture's fields, and words for it."""
 
     def __init__(self, architecture: Architecture, rocm: Rocm) -> None:
         word = architecture.multiprocessor_word
@@ -400,7 +403,7 @@ def term_reasons(
     rocm: Rocm = Rocm.CURRENT,
     words: Mapping[str, str] = TERM_WORDS,
 ) -> str:
-    """Return why programs are miscounted by who misses *terms*, in the *words* of each."""
+    """Return why a formula without *terms* miscounts programs, in the *words* of each term."""
     fields = _ArchitectureWords(architecture, rocm)
     return "; and ".join(words[term].format_map(fields) for term in terms)
 
@@ -419,7 +422,7 @@ def _verdict(calculation: Calculation, copied: TutorialOccupancy, rocm: Rocm = R
 
 
 def tutorial_sentences(calculation: Calculation) -> Iterator[str]:
-    """Say whether the tutorial's formula is right, and what it misses where it is not."""
+    """Say whether the tutorial's formula is right, and which terms it misses if not."""
     yield as_sentence(_verdict(calculation, calculation.tutorial))
     if isinstance(calculation.architecture, HipArchitecture) and Rocm.OLD in known_to(
         calculation.architecture
@@ -433,7 +436,7 @@ def tutorial_sentences(calculation: Calculation) -> Iterator[str]:
 
 
 def the_tutorial(calculations: Sequence[Calculation]) -> Section:
-    """Set the tutorial's formula beside the exact one, and say what makes the difference."""
+    """Compare the tutorial's formula with the exact one, and say what makes the difference."""
     word = held_word(calculations[0])
     facts = (
         ("tutorial, registers", lambda calculation: _steps(calculation, "registers")),
@@ -456,6 +459,6 @@ def _steps(calculation: Calculation, resource: str) -> str:
 
 
 def tutorial_programs(calculation: Calculation) -> str:
-    """Return the programs per multiprocessor that the tutorial's formula says, or that it fails."""
+    """Return the programs per multiprocessor by the tutorial's formula, or "fails"."""
     programs = calculation.tutorial.programs_per_multiprocessor
     return "fails" if programs is None else f"**{programs}**"

@@ -1,4 +1,4 @@
-"""`explain`: what was asked for, of a matrix or of any launch, compiled and explained."""
+"""`explain`: compile and explain what was asked for, the launch for a matrix or any launch."""
 
 from __future__ import annotations
 
@@ -46,20 +46,21 @@ def explain(cols: None = None, **asked: Any) -> Explanation | ScriptExplanation:
 
 
 def explain(cols: Integer | None = None, **asked: Any) -> Explanation | ScriptExplanation:
-    """Compile a kernel and explain how it sits on each GPU: a matrix's launch, or any.
+    """Compile a kernel and explain its launch on each GPU: the launch for a matrix, or any launch.
 
-    With *cols* the rest are `explain_matrix`'s arguments; without they are `explain_launch`'s, or
-    `kernel` is "file.py:function", an ordinary function whose launches are explained.
+    With *cols*, the other arguments are those of `explain_matrix`. Without, they are those of
+    `explain_launch`, or `kernel` is "file.py:function", an ordinary function whose launches are
+    explained.
 
     Raises:
-        InputError: what is asked for makes no sense; the message says what would.
-        CompileError: Triton cannot compile the kernel for a target, or takes longer than it may.
-        DoesNotFitError: a GPU does not fit one program of it.
+        InputError: the arguments make no sense; the message says what would be accepted.
+        CompileError: Triton cannot compile the kernel for a target, or not in time.
+        DoesNotFitError: a GPU does not fit one program of the kernel.
     """
     of_matrix = _arguments(explain_matrix)
     if cols is not None and asked.keys() <= of_matrix:
         return explain_matrix(cols, **asked)
-    # Neither is of use to a matrix, whose explanation they would delay by 20 ms.
+    # These imports take 20 ms, which the explanation of a matrix does not need.
     from occupancy_lab.compiling.script import names_script
     from occupancy_lab.explaining.dry_run import explain_launch
     from occupancy_lab.explaining.script_runs import explain_script
@@ -73,10 +74,10 @@ def explain(cols: Integer | None = None, **asked: Any) -> Explanation | ScriptEx
     if cols is not None:
         refuse(
             f"{min(foreign)} describes a launch of a function of Triton, and cols a matrix;"
-            " give one of them"
+            " give only one of them"
         )
     if "kernel" not in asked or foreign:
-        what = f"{min(foreign)} is of a matrix; give its cols too" if foreign else "give --cols"
+        what = f"{min(foreign)} describes a matrix; give its cols too" if foreign else "give --cols"
         refuse(f"{what}, or a function of Triton as FILE.py:FUNCTION with its --signature")
     kernel = asked["kernel"]
     if isinstance(kernel, str) and names_script(kernel):
@@ -115,17 +116,17 @@ def explain_matrix(  # noqa: PLR0913 - one argument per option of the command li
     retry_failed: bool = False,
     progress: Callable[[str], None] = lambda _sentence: None,
 ) -> Explanation:
-    """Compile *kernel* for a matrix of *rows* x *cols* and explain how it sits on each GPU.
+    """Compile *kernel* for a matrix of *rows* x *cols* and explain its launch on each GPU.
 
     Args:
         cols: Columns of the matrix.
         rows: Rows of the matrix.
         dtype: float32, float16 or bfloat16, or torch's dtype.
-        kernel: A kernel of the lab's own by its name, the path of a Python file with a `KERNEL`, or
+        kernel: The name of one of the lab's kernels, the path of a Python file with a `KERNEL`, or
             a Kernel.
         gpu: GPUs or targets by their names (h100, sm_90, cuda:90:32, gfx942), several as a list or
-            with commas; or Gpus. None takes the GPU at hand, and an H100 beside an MI300X where
-            there is none.
+            with commas; or Gpus. None takes the GPU at hand, or an H100 and an MI300X if there is
+            none.
         triton: A version of Triton, or the path of a Python or of a virtual environment that has
             one. An environment for a version is made if there is none yet. None takes the Triton at
             hand.
@@ -134,17 +135,17 @@ def explain_matrix(  # noqa: PLR0913 - one argument per option of the command li
         num_stages: Stages of the loop over rows.
         options: Further compiler options: "maxnreg=64".
         cache: Whether to use the store of compiled resources.
-        measure: Whether to launch the kernel and time it too, on the first GPU of this machine,
-            which must be among those asked for.
+        measure: Whether to also launch the kernel and time it on the first GPU of this machine,
+            which must be among *gpu*.
         compile_timeout: Seconds that a compile, or the import of a kernel's file, may take; None
-            waits.
-        retry_failed: Whether to compile again what the store says cannot be compiled.
-        progress: Told what takes long before it is done, and "" after it.
+            sets no limit.
+        retry_failed: Whether to retry what the store has as a failed compile.
+        progress: Called with a description before each slow step, and with "" after it.
 
     Raises:
-        InputError: what is asked for makes no sense; the message says what would.
-        CompileError: Triton cannot compile the kernel for a target, or takes longer than it may.
-        DoesNotFitError: a GPU does not fit one program of it.
+        InputError: the arguments make no sense; the message says what would be accepted.
+        CompileError: Triton cannot compile the kernel for a target, or not in time.
+        DoesNotFitError: a GPU does not fit one program of the kernel.
     """
     problem = chosen_problem(rows, cols, dtype)
     chosen = chosen_knobs(block_size=block_size, num_warps=num_warps, num_stages=num_stages)
@@ -186,7 +187,7 @@ def explain_matrix(  # noqa: PLR0913 - one argument per option of the command li
 
 
 def _gpu_to_measure(gpus: Sequence[Gpu]) -> Gpu:
-    """Return this machine's first GPU; InputError where torch cannot use it, or *gpus* lack it."""
+    """Return this machine's first GPU; raise InputError if unusable or not among *gpus*."""
     from occupancy_lab.measuring.process import chosen_devices, refuse_elsewhere
 
     here, _ = chosen_devices("--measure")

@@ -1,4 +1,4 @@
-"""The neighbours of a launch: other num_warps, num_stages, blocks ..., and which is better."""
+"""The neighbours of a launch: other num_warps, num_stages, blocks, ...; and which is the best."""
 
 from __future__ import annotations
 
@@ -33,36 +33,37 @@ if TYPE_CHECKING:
 WIDEST_ACCESS = 16
 """Bytes of the widest global load or store of one thread, on both vendors' GPUs here."""
 CROWDED = 0.75
-"""Of the registers that a thread may have: with so many, twice as much to do spills."""
+"""The share of the registers that a thread may have from which on twice the work would spill."""
 FIXED = ("launch", "code")
-"""The parts of a time that no setting makes shorter."""
+"""The parts of a time that no setting shortens."""
 MOST_ELEMENTS = 1 << 15
-"""Of the two largest blocks together, above which none is made larger: a compile takes long, and
-the registers of a program's threads do not hold them."""
+"""The largest product of the two largest blocks that is tried: larger ones compile slowly and do
+not fit the registers of a program's threads."""
 ALIKE = 1.02
-"""How much longer a launch may be predicted to take that counts as equally fast."""
+"""The ratio of predicted times up to which two launches count as equally fast."""
 MOST_ROUNDED = 1.1
-"""A whole number that a multiple of 16 stands for, over itself: more of it is another problem."""
+"""The largest ratio by which an integer is rounded up to a multiple of 16: beyond that it would be
+another problem."""
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A launch with other settings, as it compiled; without a record it has a status."""
+    """A launch with some settings changed: its record, or the status of its failure."""
 
     changes: Mapping[str, Any]
-    """The settings that differ, by name; None is an option that is left out."""
+    """The new values of the changed settings; None stands for an option that is left out."""
     record: Record | None
     status: str = ""
     reason: str = ""
-    """Why the change has no effect on the binary, as a sentence; "" where it has."""
+    """A sentence on why the change has no effect on the binary; "" if it has an effect."""
 
     @property
     def words(self) -> str:
-        """The change: "num_warps 4"."""
+        """The changes in words: "num_warps 4"."""
         return listed([_setting_words(name, value) for name, value in self.changes.items()])
 
     def instead_of(self, record: Record) -> str:
-        """Return each change beside what *record* has: "num_warps 4 instead of 8"."""
+        """Return each change beside the value in *record*: "num_warps 4 instead of 8"."""
         return listed(
             [
                 f"{_setting_words(name, value)} instead of {_shown(setting_of(record, name))}"
@@ -72,7 +73,7 @@ class Neighbour:
 
     @classmethod
     def of(cls, record: Record, changes: Mapping[str, Any], run: Record | Failed) -> Neighbour:
-        """Return what became of *record* with *changes*."""
+        """Return the neighbour of *record* that compiled to *run* with *changes*."""
         if not isinstance(run, Record):
             return cls(changes, None, run.failure.status)
         alone = len(changes) == 1 and GRID not in changes
@@ -84,12 +85,12 @@ def _setting_words(name: str, value: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Return a setting as text, a grid as 264 x 8."""
+    """Return a setting as text; a grid as "264 x 8"."""
     return " x ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def setting_of(record: Record, name: str) -> Any:
-    """Return the value of an option or an argument of a launch, or its grid; None without one."""
+    """Return the value of an option or argument of a launch, or its grid; None if not set."""
     if name == GRID:
         return record.launch.grid
     if name in KNOBS:
@@ -98,17 +99,17 @@ def setting_of(record: Record, name: str) -> Any:
 
 
 def predicted_us(record: Record) -> float:
-    """Return the predicted time of a launch, us; infinity where there is none."""
+    """Return the predicted time of a launch, us; infinity if there is none."""
     return math.inf if record.prediction is None else record.prediction.us
 
 
 def have_times(records: Sequence[Record]) -> bool:
-    """Tell whether one of *records* has a predicted time."""
+    """Tell whether any of *records* has a predicted time."""
     return any(record.prediction is not None for record in records)
 
 
 def first_of(records: Sequence[Record]) -> Record:
-    """Return the one of *records* that does the whole work fastest, by prediction or by `rank`."""
+    """Return the best of the *records* that do the whole work, by predicted time or by `rank`."""
     records = whole_work(records)
     if have_times(records):
         return min(records, key=predicted_us)
@@ -116,7 +117,10 @@ def first_of(records: Sequence[Record]) -> Record:
 
 
 def with_chosen(runs: Sequence[Record | Failed]) -> tuple[Record | Failed, ...]:
-    """Return *runs*, the fastest on each GPU with the range of a choice where times differ."""
+    """Return *runs*; the fastest on each GPU gets the wider range of a launch that was chosen.
+
+    A GPU on which all predicted times are equal has no chosen launch.
+    """
     chosen: set[int] = set()
     for found in by_gpu([run for run in runs if isinstance(run, Record)]):
         if len({*map(predicted_us, found)}) > 1:
@@ -129,12 +133,12 @@ def with_chosen(runs: Sequence[Record | Failed]) -> tuple[Record | Failed, ...]:
 
 
 def best_of(record: Record, neighbours: Sequence[Neighbour]) -> Neighbour | None:
-    """Return the one of *neighbours* that is predicted to be fastest, where noticeably faster.
+    """Return the fastest of *neighbours* by prediction if it is noticeably faster, else None.
 
-    Of those that are as fast it is the first that changes fewest settings, beside the grid.
-    It adds no local memory: times of launches that spill are predicted worst. Where the launch has
-    no time it is the one that spills least and then has most warps, where that is better than the
-    launch. None where none is.
+    Among equally fast ones it is the first with the fewest changed settings besides the grid.
+    Neighbours that use more local memory than the launch are left out, because predictions are
+    worst for launches that spill. If the launch has no predicted time, it is the neighbour with the
+    highest `rank` if that is above the launch's.
     """
     ranked = [(one.record, one) for one in neighbours if one.record is not None]
     own = record.prediction
@@ -156,7 +160,7 @@ def best_of(record: Record, neighbours: Sequence[Neighbour]) -> Neighbour | None
 
 
 def fastest_grids(neighbours: Sequence[Neighbour]) -> Iterator[Neighbour]:
-    """Yield the fastest of those that differ in the grid alone and leave no program idle."""
+    """Yield the fastest of each group that differs only in the grid, without idle programs."""
     groups: dict[frozenset[tuple[str, Any]], list[tuple[Neighbour, Record]]] = {}
     for one in neighbours:
         own = frozenset(_without_grid(one.changes).items())
@@ -172,18 +176,20 @@ def fastest_grids(neighbours: Sequence[Neighbour]) -> Iterator[Neighbour]:
 
 
 def rank(record: Record) -> tuple[int, float]:
-    """Return what a launch is ranked by where no time is known: spills, then resident warps."""
+    """Return the ranking key of a launch without a predicted time: spills, then resident warps."""
     return -(record.resources.local_bytes or 0), record.occupancy.occupancy
 
 
 def changes(record: Record) -> Iterator[dict[str, Any]]:
-    """Return what to change of a launch, by what bounds it and what it is short of.
+    """Return the changes to try on a launch, by what bounds and what limits it.
 
-    Half the warps, unless the registers of twice as many threads are taken already, and twice the
-    warps; no stage ahead, a stage fewer and more; more stages where latency bounds it, and where
-    it spills four times the warps and no cap on registers, nor where a cap pads them. Where stages
-    change nothing, one other number shows that. Where registers alone limit, a cap on them
-    (NVIDIA), or a wave more per SIMD (AMD). What the launch passes by position is left as it is.
+    - num_warps: half, unless registers are crowded; twice; four times if the launch spills.
+    - num_stages: 1, one fewer, one more, and two more if latency bounds the launch; only one of
+      these if the kernel has nothing to pipeline, to show that it has no effect.
+    - No cap on registers, if the launch has one and spills, or the cap pads the allocation.
+    - A cap on registers (NVIDIA), or one more wave per SIMD (AMD), if only registers limit.
+
+    Arguments that the launch passes by position stay as they are.
     """
     fixed = by_position(record)
     for change in (*_warps_and_stages(record), *_without_clusters(record), *_caps(record)):
@@ -219,13 +225,13 @@ def _without_clusters(record: Record) -> Iterator[dict[str, Any]]:
 
 
 def _is_crowded(record: Record) -> bool:
-    """Tell whether a thread that has twice as much to do at once would spill."""
+    """Tell whether a thread with twice the work would spill."""
     _, most = stepped_amounts(record.resources, record.gpu.architecture)["registers"]
     return record.resources.n_regs >= CROWDED * most
 
 
 def _pipelines(record: Record) -> bool:
-    """Tell whether num_stages may change the binary: it multiplies tiles, or loads ahead."""
+    """Tell whether num_stages may change the binary, because of dots or asynchronous copies."""
     counts = record.counts
     if counts is None or record.matrix is not None or "num_stages" in record.constexprs:
         return True
@@ -240,7 +246,7 @@ def _caps(record: Record) -> Iterator[dict[str, Any]]:
 
 
 def caps(record: Record, number: int) -> Iterator[dict[str, int]]:
-    """Return the caps on registers with which one, two, ... up to *number* more programs fit."""
+    """Return the caps on registers with which 1, 2, ..., *number* more programs fit."""
     resources, architecture = record.resources, record.gpu.architecture
     for _ in range(number):
         steps = {step.resource: step for step in next_steps(resources, architecture)}
@@ -252,9 +258,9 @@ def caps(record: Record, number: int) -> Iterator[dict[str, int]]:
 
 
 def block_changes(record: Record) -> Iterator[dict[str, Any]]:
-    """Return other shapes of a launch's blocks, each over the grid that it has then.
+    """Return other shapes of a launch's blocks, without a grid and with each grid that may fit.
 
-    Without the grid for a launch that works it out itself, and with each that may be meant.
+    A launch whose grid is a function calculates it for the new shape.
     """
     for change in _shapes(record):
         yield change
@@ -262,15 +268,17 @@ def block_changes(record: Record) -> Iterator[dict[str, Any]]:
 
 
 def _shapes(record: Record) -> Iterator[dict[str, Any]]:
-    """Return other shapes of a launch's blocks: each half and twice, this with twice the warps too.
+    """Return other shapes of a launch's blocks: each halved, doubled, and doubled with 2x warps.
 
-    Where there is one alone, four times as large too. A larger block reads less again and has more
-    to do at once, and a smaller one makes more programs. There is none where starting the launch
-    bounds it, and none without a time, as what it does is then not known either; whether another
-    one does the same, `same_work` tells. There is none without values from memory: larger blocks
-    of an embedding bag on an H200 were slower for rows at random, and faster for one row again and
-    again. Where registers are full, no tile of several blocks is larger with as many warps; BLOCK_K
-    is not one, as what is added up over it stays as large.
+    A kernel with a single block also gets four times its size. Larger blocks reread less and give a
+    program more work at once; smaller ones make more programs. `same_work` tells which shapes do
+    the same work. There are none
+
+    - for a launch bound by its start, or without a predicted time;
+    - if values in memory are unknown: larger blocks of an embedding bag on an H200 were slower for
+      random rows, and faster for the same row over and over;
+    - larger with the same warps if registers are crowded and the kernel has several blocks, except
+      for BLOCK_K, which does not make the accumulator larger.
     """
     own, counts = record.prediction, record.counts
     if own is None or counts is None or own.bound in FIXED or record.matrix is not None:
@@ -297,17 +305,17 @@ def _shapes(record: Record) -> Iterator[dict[str, Any]]:
 
 
 def onward(record: Record, neighbours: Sequence[Neighbour]) -> Iterator[dict[str, Any]]:
-    """Return changes that go on where the best of *neighbours* of a launch goes.
+    """Return changes that continue in the direction of the best of a launch's *neighbours*.
 
-    What it changes is changed further the same way, or it gets half or twice its warps. There is
-    none where none is noticeably faster, nor of a kernel of a matrix, whose configurations `tune`
-    has all.
+    A setting that the best one changes is changed further in the same direction, or num_warps is
+    halved or doubled. There are none if no neighbour is noticeably faster, and none for a kernel of
+    a matrix, because `tune` has all of its configurations.
     """
     best = best_of(record, neighbours)
     if best is None or best.record is None or best.record.prediction is None or record.matrix:
         return
     there = [one.changes for one in neighbours]
-    sized = {*record.tiles, *splits_of(record)}  # a grid goes with them
+    sized = {*record.tiles, *splits_of(record)}  # these determine the grid
     blocks = [_without_grid(one) for one in there if sized & one.keys()]
     kinds = (changes, block_changes, split_changes)
     for change in itertools.chain(*(proposed(best.record) for proposed in kinds)):
@@ -331,7 +339,7 @@ def _without_grid(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _goes_on(record: Record, best: Neighbour, name: str, value: Any) -> bool:
-    """Tell whether a setting of *best* may have another value that goes on where that went."""
+    """Tell whether *value* changes a setting further in the direction of *best*'s change."""
     if name not in best.changes:
         return name == "num_warps"
     before, now = setting_of(record, name), best.changes[name]
@@ -341,13 +349,13 @@ def _goes_on(record: Record, best: Neighbour, name: str, value: Any) -> bool:
 
 
 def blocks_of(record: Record) -> dict[str, int]:
-    """Return the constexprs that say how large a block is, and may be halved and doubled."""
+    """Return the constexprs that set the size of a block to a power of two, with their values."""
     found = ((name, record.arguments[name]) for name in record.constexprs if name in record.tiles)
     return {name: one for name, one in found if type(one) is int and one.bit_count() == 1}
 
 
 def changed(asked: Asked, changes: Mapping[str, Any]) -> Asked | None:
-    """Return *asked* with *changes*, its grid worked out anew; None where it cannot be launched."""
+    """Return *asked* with *changes* and a recalculated grid; None if it cannot be launched."""
     matrix = asked.matrix
     if matrix is None:
         names = {*NAMES, *(one.name for one in asked.function.params if one.is_constexpr)}
@@ -373,7 +381,7 @@ def changed(asked: Asked, changes: Mapping[str, Any]) -> Asked | None:
 
 
 def _passing(asked: Asked, values: Mapping[str, Any]) -> Asked | None:
-    """Return *asked* with other arguments; None where it leaves one of them to its default."""
+    """Return *asked* with other arguments; None if the launch does not pass one of them."""
     launch, names = asked.launch, [one.name for one in asked.function.params]
     given = names[: len(launch.arguments)]
     if not values.keys() <= {*given, *launch.keywords}:
@@ -406,10 +414,10 @@ def _relaunched(asked: Asked, changes: Mapping[str, Any]) -> Asked | None:
 
 
 def aligned(asked: Asked, record: Record) -> Asked | None:
-    """Return *asked* with whole numbers and addresses that are multiples of 16.
+    """Return *asked* with integers and addresses rounded up to multiples of 16.
 
-    None where its loads are as wide as they get, no time tells what that brings, or there is
-    nothing to round up by so little that the problem stays the same.
+    None if its loads are as wide as possible, it has no predicted time to compare, or no argument
+    can be rounded up without making it another problem.
     """
     load_bytes, launch = record.resources.load_bytes, asked.launch
     if load_bytes is None or load_bytes >= WIDEST_ACCESS or record.prediction is None:
@@ -429,17 +437,17 @@ def fewest_aligned(
     padded: Record,
     compiled: Callable[[Sequence[Asked]], Sequence[Record | Failed]],
 ) -> Record:
-    """Return *padded*, which `aligned` made of *asked*, without what brings nothing by itself.
+    """Return *padded*, which `aligned` made of *asked*, without the roundings that are not needed.
 
-    An argument is left as it is where all others alone make loads as wide and the launch as fast.
-    *compiled* compiles and counts launches.
+    A rounding is not needed if loads are as wide and the launch is as fast without it. *compiled*
+    compiles and counts launches.
     """
     values = {
         name: value for name, value in padded.arguments.items() if value != record.arguments[name]
     }
 
     def without(*left: Sequence[str]) -> list[Record | None]:
-        """Return the launch without each of these groups of values; None of one that is worse."""
+        """Return the launch without each group of roundings; None for those that are worse."""
         kept = ({name: values[name] for name in values if name not in some} for some in left)
         launches = [_passing(asked, some) or asked for some in kept]
         most = predicted_us(padded) * ALIKE
@@ -462,7 +470,7 @@ def fewest_aligned(
 
 
 def _rounded(value: Any) -> Any:
-    """Return a whole number or an address as one of which Triton knows that 16 divides it."""
+    """Return an integer or an address rounded up so that Triton knows that 16 divides it."""
     if isinstance(value, Pointer):
         return dataclasses.replace(value, aligned=True)
     if type(value) is not int or value <= 1:
@@ -472,7 +480,7 @@ def _rounded(value: Any) -> Any:
 
 
 def no_effect(record: Record, other: Record, name: str) -> str:
-    """Return as a sentence why another value of *name* gives the same binary; "" where not."""
+    """Say why another value of *name* gives the same binary; "" if the binary differs."""
     own, same = record.resources, other.resources
     if own.binary is None or own != same:
         return ""
@@ -483,7 +491,7 @@ def _reason(record: Record, name: str) -> str:
     if name in CAPS:
         return "the compiler stays below that limit by itself"
     if name != "num_stages":
-        return "the compiler makes the same of the kernel with another one"
+        return "the compiler generates the same code with another value"
     return _why_not_pipelined(record)
 
 
@@ -494,11 +502,11 @@ def _why_not_pipelined(record: Record) -> str:
     if target.backend == "cuda" and not target.copies_ahead:
         return f"{target.name} cannot copy ahead into shared memory"
     if loops and all(one.step is None for one in loops):
-        return "Triton pipelines `for` loops alone, and each loop of this kernel is a `while`"
+        return "Triton pipelines only `for` loops, and each loop of this kernel is a `while`"
     if record.resources.async_copies:
-        return "the loop itself says how many stages it has, as `tl.range(..., num_stages=)` does"
-    wide = " and are 4 B a thread or wider" if target.backend == "cuda" else ""
+        return "the loop itself sets its number of stages, as with `tl.range(..., num_stages=)`"
+    wide = " and are at least 4 B wide per thread" if target.backend == "cuda" else ""
     return (
-        f"Triton pipelines only loads that feed `tl.dot`{wide}, unless the loop itself says"
-        " num_stages, as `tl.range(..., num_stages=)` does"
+        f"Triton pipelines only loads that feed `tl.dot`{wide}, unless the loop itself sets"
+        " num_stages, as with `tl.range(..., num_stages=)`"
     )

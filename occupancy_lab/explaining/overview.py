@@ -1,4 +1,4 @@
-"""The overview of a script's launches: what each takes, what bounds it, and how it sits."""
+"""The overview of a script's launches: their times, what bounds them, and their occupancy."""
 
 from __future__ import annotations
 
@@ -38,33 +38,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ScriptLine:
-    """A launch line on one GPU, with what it passes."""
+    """A launch line of a script on one GPU, with the arguments that it passes."""
 
     first: ScriptLaunch
-    """Its first launch."""
+    """The first launch of the line."""
     run: Explanation | LaunchError
-    """What became of its launches."""
+    """The dry run of its launches, or why none compiles and fits."""
     gpu: Gpu
 
     @property
     def name(self) -> str:
-        """The kernel and the line that launches it."""
+        """The kernel and the place of the line that launches it."""
         place = Path(self.first.place).name
         return f"{literal(self.first.bound.kernel)}, {literal(place)}"
 
     @property
     def record(self) -> Record | None:
-        """That of several configurations which comes first; None where none compiles and fits."""
+        """The best of the line's configurations; None if none compiles and fits."""
         return first_of(self.run.records) if isinstance(self.run, Explanation) else None
 
     @property
     def time(self) -> KernelTime | None:
-        """The predicted time of all its launches; None where it is open."""
+        """The predicted time of all launches of the line; None if there is none."""
         return KernelTime.predicted(self.record, self.first.times)
 
     @property
     def passed(self) -> dict[str, str]:
-        """What it passes that may be other elsewhere, by name."""
+        """The arguments and options in which launches of one kernel may differ, by name."""
         bound = self.first.bound
         classes, found = argument_classes(bound), {}
         for name, value in bound.arguments.items():
@@ -78,13 +78,13 @@ class ScriptLine:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """All launch lines of a script on each GPU, GPU after GPU."""
+    """All launch lines of a script, GPU by GPU."""
 
     lines: tuple[ScriptLine, ...]
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The number of each of `lines`, which is the same on each GPU."""
+        """The number of each of `lines`; a line has the same number on each GPU."""
         seen: Counter[tuple[str, str]] = Counter()
         found: dict[tuple[str, int], int] = {}
         numbers = []
@@ -96,11 +96,11 @@ class Overview:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Each kernel with the line that launches it."""
+        """The distinct kernels with the lines that launch them."""
         return tuple(dict.fromkeys(line.name for line in self.lines))
 
     def of_gpus(self) -> Iterator[tuple[Gpu, dict[int, ScriptLine], KernelTime | None]]:
-        """Return for each GPU its lines by their numbers, and the time of all of them."""
+        """Return each GPU with its lines by number, and their total time."""
         gpus = {line.gpu.key: line.gpu for line in self.lines}
         numbered = [*zip(self.numbers, self.lines, strict=True)]
         for gpu in gpus.values():
@@ -108,7 +108,7 @@ class Overview:
             yield gpu, lines, KernelTime.total(line.time for line in lines.values())
 
     def answer(self) -> Iterator[str]:
-        """Say of each GPU how long all launches take, and which takes most."""
+        """Say for each GPU how long all launches take, and which takes longest."""
         for gpu, lines, total in self.of_gpus():
             if total is None or len(lines) == 1:
                 continue
@@ -124,7 +124,7 @@ class Overview:
             )
 
     def tables(self) -> Iterator[Table]:
-        """Return the times of the launches, how they sit, and what sets them apart."""
+        """Return the tables of the launches' times, occupancy and differences."""
         times = [
             (f"{number} {_kernel(line)}", gpu.key, str(line.first.times), *_times(line, total))
             for gpu, lines, total in self.of_gpus()
@@ -135,14 +135,14 @@ class Overview:
         yield Table(headers[:shown], tuple(row[:shown] for row in times))
         gpus = [line.gpu for line in self.lines]
         rows = (
-            (str(number), *_sits(line))
+            (str(number), *_occupancy_cells(line))
             for number, line in zip(self.numbers, self.lines, strict=True)
         )
         yield Table(("", "GPU", "programs", "waves", *number_headers(gpus)), tuple(rows))
         yield from self._apart()
 
     def _apart(self) -> Iterator[Table]:
-        """Return the line of each launch, and what it passes, where these are not all the same."""
+        """Return a table of the launches' lines and arguments, if these are not all the same."""
         wanted = {"line": len(self.names) > 1, "what differs": False}
         rows: dict[int, dict[str, str]] = {}
         for _, lines, _ in self.of_gpus():
@@ -159,28 +159,28 @@ class Overview:
             yield Table(("", *shown), tuple(cells), prose=True)
 
     def sentences(self) -> Iterator[str]:
-        """Say which line it is where there is one, and which configurations are shown."""
+        """Explain the columns, and say which configurations the tables show."""
         if len(self.names) == 1:
             yield f"The launch line is {self.names[0]}."
         if any(line.time for line in self.lines):
             yield (
-                "us is the predicted time of a launch, range what eight in ten such launches take;"
-                " lost us the time of all launches above what their bytes and FLOPs allow at the"
-                " rates of the GPU's data sheet; share that of the time of all; bound what is"
-                " predicted to take longest by itself."
+                "us is the predicted time of a launch, and range has the 10th and 90th percentile;"
+                " lost us is the time of all launches beyond what their bytes and FLOPs allow at"
+                " the rates of the GPU's data sheet; share is the part of the time of all launches;"
+                " bound is the part that is predicted to take longest by itself."
             )
         by_number: dict[int, list[ScriptLine]] = {}
         for number, line in zip(self.numbers, self.lines, strict=True):
             by_number.setdefault(number, []).append(line)
         for number, lines in by_number.items():
             if words := _configurations(lines):
-                yield f"Launch {number} is {words}."
+                yield f"Launch {number} is shown {words}."
         for line in self.lines:
             if not isinstance(line.run, Explanation):
                 yield f"{line.name}: {literal(str(line.run))}."
 
     def basis(self) -> Iterator[str]:
-        """Say of each GPU what the times rest on."""
+        """Say for each GPU what the times rest on."""
         for gpu, lines, _ in self.of_gpus():
             records = (line.record for line in lines.values())
             found = next((one.prediction for one in records if one and one.prediction), None)
@@ -193,7 +193,7 @@ def _kernel(line: ScriptLine) -> str:
 
 
 def _times(line: ScriptLine, total: KernelTime | None) -> tuple[str, ...]:
-    """Return the time of a launch, its range, what all lose, their share of *total*, the bound."""
+    """Return the cells of a line under us, range, lost us, share and bound."""
     time, record = line.time, line.record
     if time is None or total is None or record is None or record.prediction is None:
         return ("-",) * 5
@@ -202,7 +202,7 @@ def _times(line: ScriptLine, total: KernelTime | None) -> tuple[str, ...]:
     return us, f"{low} to {high}", cell(time.lost_us), share, record.prediction.bound
 
 
-def _sits(line: ScriptLine) -> tuple[str, ...]:
+def _occupancy_cells(line: ScriptLine) -> tuple[str, ...]:
     record = line.record
     if record is None:
         return (line.gpu.key, *["-"] * (len(SHORT_HEADERS) + 2))
@@ -212,15 +212,15 @@ def _sits(line: ScriptLine) -> tuple[str, ...]:
 
 
 def _configurations(lines: Sequence[ScriptLine]) -> str:
-    """Say which of a line's configurations its row shows on each GPU; "" where it has one only."""
+    """Say which of a line's configurations its row shows on each GPU; "" if it has only one."""
     words = {}
     for line in lines:
         if isinstance(line.run, Explanation) and len(line.run.runs) > 1:
             warps = f"{line.gpu.architecture.warp_word}s"
-            which = f"with least local memory and then most {warps} resident"
+            which = f"with the least local memory and then the most resident {warps}"
             if have_times(line.run.records):
-                which = "that is predicted to take least"
-            words[line.gpu.key] = f"of {len(line.run.runs)} configurations the one {which}"
+                which = "that is predicted to be fastest"
+            words[line.gpu.key] = f"in the one of {len(line.run.runs)} configurations {which}"
     if len({*words.values()}) > 1:
         return "; ".join(f"on {key} {said}" for key, said in words.items())
     return next(iter(words.values()), "")
@@ -228,30 +228,30 @@ def _configurations(lines: Sequence[ScriptLine]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class KernelTime:
-    """The time of all launches of which it is known: all measured, or all predicted."""
+    """The total time of launches with known times, all measured or all predicted."""
 
     measured: bool
     launches: int
     low_us: float
-    """The least that is predicted of them, one after the other; measured, `us` itself."""
+    """The sum of the low ends of the predicted ranges; equal to `us` if measured."""
     us: float
     high_us: float
     known: int
     """How many of the launches have a speed of light."""
     light_us: float | None
-    """The speed of light of those, of all that they may do where values steer that; None where
-    there is none."""
+    """The speed of light of those launches; of the most that they may do if that depends on values.
+    None if there is none."""
     lost_us: float | None
-    """The time of those above it, us. It is 0 where caches had what they read."""
+    """The time of those launches beyond their speed of light, us; 0 if caches held their data."""
 
     @property
     def basis(self) -> str:
-        """What the time is, in a word."""
+        """The word "measured" or "predicted"."""
         return "measured" if self.measured else "predicted"
 
     @property
     def limits(self) -> str:
-        """The least and the most that is predicted: "8.41 ms to 9.02 ms"."""
+        """The predicted range: "8.41 ms to 9.02 ms"."""
         return f"{duration(self.low_us)} to {duration(self.high_us)}"
 
     @classmethod
@@ -263,7 +263,7 @@ class KernelTime:
         *,
         measured: bool,
     ) -> KernelTime:
-        """Return that of *launches* like *record*; *times* are the least, mean and most of one."""
+        """Return the time of *launches* like *record*; *times* are low, mean and high of one."""
         low, us, high = (launches * one for one in times)
         speed = None if record is None else record.speed_of_light
         least = None if speed is None else speed.most_us
@@ -273,7 +273,7 @@ class KernelTime:
 
     @classmethod
     def predicted(cls, record: Record | None, launches: int) -> KernelTime | None:
-        """Return the predicted time of so many *launches* as *record* is; None where it is open."""
+        """Return the predicted time of *launches* like *record*; None if it has none."""
         found = None if record is None else record.prediction
         if found is None:
             return None
@@ -282,7 +282,7 @@ class KernelTime:
 
     @classmethod
     def total(cls, times: Iterable[KernelTime | None]) -> KernelTime | None:
-        """Return the sum of *times*, which are all measured or all predicted; None of none."""
+        """Return the sum of *times*, all measured or all predicted; None if there are none."""
         known = [one for one in times if one is not None]
         if not known:
             return None
@@ -296,24 +296,24 @@ class KernelTime:
 
 
 MULTIPLE, NO_MULTIPLE = "multiple of 16", "no multiple of 16"
-"""What Triton distinguishes of a whole number that is not 1; 0 is a multiple."""
+"""The two classes into which Triton sorts integers other than 1; 0 is a multiple."""
 
 
 def argument_classes(bound: BoundLaunch) -> dict[str, str]:
-    """Return the dtype of each tensor, and of each integer whether it is 1 or a multiple of 16."""
+    """Return the dtype of each tensor, and whether each integer is 1 or a multiple of 16."""
     found = {}
     for name, value in bound.arguments.items():
         if name in bound.constexprs:
             continue
         if isinstance(value, Pointer):
             found[name] = f"{value.dtype}{'' if value.aligned else ' unaligned'}"
-        elif type(value) is int:  # of a bool nothing is distinguished
+        elif type(value) is int:  # Triton does not specialize on the value of a bool
             found[name] = "1" if value == 1 else NO_MULTIPLE if value % 16 else MULTIPLE
     return found
 
 
 def together(classes: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """Return what each argument is in launches that compile to one kernel: "not 1"."""
+    """Return the class of each argument in launches that compile to one kernel: "not 1"."""
     found = {name: {one.get(name, said) for one in classes} for name, said in classes[0].items()}
     numbers = {frozenset({MULTIPLE, NO_MULTIPLE}): "not 1"}
     return {
@@ -323,10 +323,10 @@ def together(classes: Sequence[Mapping[str, str]]) -> dict[str, str]:
 
 
 def apart(own: Mapping[str, str], others: Iterable[Mapping[str, str]]) -> str:
-    """Return what is said in *own* that any of *others* has otherwise: "n multiple of 16"."""
-    alike = [*others]
+    """Return the entries of *own* that differ in any of *others*: "n multiple of 16"."""
+    found = [*others]
     return ", ".join(
-        f"{name} {said}"
-        for name, said in own.items()
-        if any(one.get(name) != said for one in alike)
+        f"{name} {value}"
+        for name, value in own.items()
+        if any(one.get(name) != value for one in found)
     )

@@ -1,4 +1,4 @@
-"""The dry runs of a script's launch lines, whose kernels are in the script's process."""
+"""The dry runs of a script's launch lines, compiled in the script's process."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 def _split(assume: Words) -> tuple[dict[str, Value], list[str]]:
-    """Return what is assumed of values that a script asks for, and the words on parameters."""
+    """Return the values assumed for what a script reads, and the assumptions on parameters."""
     if isinstance(assume, Mapping):
         assume = [f"{name}={value}" for name, value in assume.items()]
     words = [assume] if isinstance(assume, str) else [*assume]
@@ -62,14 +62,14 @@ def script_runs(
     *,
     warm: bool = False,
 ) -> Iterator[tuple[ScriptLaunch, Explanation | LaunchError]]:
-    """Return the first launch of each launch line that *script* came by, and the line's dry run.
+    """Return the first launch of each launch line that *script* ran, and the line's dry run.
 
-    The script must be open while an explanation is made: its process compiles the neighbours. Of a
-    line of which nothing compiles and fits it is what its first launch fails with. Of an autotuned
-    line it is the configurations with the values *chosen* of what the autotuner sets. *assume* is
-    as `explain_asked` takes it, *warm* as `explain_launch`.
+    If nothing of a line compiles and fits, the error of its first launch stands for the dry run. Of
+    an autotuned line, the configurations with the *chosen* values are run. The script must be open
+    while an explanation is made, because its process compiles the neighbours. *assume* is as
+    `explain_asked` takes it, *warm* as `explain_launch` does.
 
-    Raises InputError where an autotuner has no such configuration.
+    Raises InputError if an autotuner has no configuration with the chosen values.
     """
     lines = itertools.groupby(enumerate(script.launches), key=lambda pair: pair[1].call)
     for _, pairs in lines:
@@ -92,11 +92,11 @@ def explain_launches(
     warm: bool = False,
     in_program: bool = False,
 ) -> Explanation:
-    """Return the dry run of *launches* of one kernel of *script*, by their index there.
+    """Return the dry run of *launches* of one kernel of *script*, given by their index there.
 
-    *warm* and *in_program* are as `Launch` has it.
+    *warm* and *in_program* are as in `Launch`.
 
-    Raises CompileError and DoesNotFitError where the first fails so, and all others fail.
+    Raises the CompileError or DoesNotFitError of the first launch if all launches fail.
     """
     function = stand_in(next(iter(launches.values())).bound)
     found = [
@@ -109,7 +109,7 @@ def explain_launches(
 
 
 def stand_in(bound: BoundLaunch) -> Any:
-    """Return what has the name and the parameters of a kernel, as a JITFunction has them."""
+    """Return an object with the name and the parameters of a kernel, as a JITFunction has them."""
     either = inspect.Parameter.POSITIONAL_OR_KEYWORD
     arguments = bound.arguments
     usual = ("annotation_type", "do_not_specialize", "do_not_specialize_on_alignment")
@@ -129,7 +129,7 @@ def stand_in(bound: BoundLaunch) -> Any:
 
 
 class _ScriptCompiler:
-    """Compiles launches of a script's kernel as a Compiler does, in the script's process."""
+    """A Compiler that compiles launches of a script's kernel in the script's process."""
 
     def __init__(self, script: Script, launches: Mapping[int, ScriptLaunch]) -> None:
         self._script = script
@@ -147,12 +147,12 @@ class _ScriptCompiler:
         return self._script.texts([self._changed(one.launch) for one in wanted])
 
     def resources(self, wanted: Compilation) -> Resources:
-        """Return what *wanted* takes: one of the script's, or one with other keywords."""
+        """Return the resources of a launch of the script, or of one with changed arguments."""
         changed = self._changed(wanted.launch)
         return self._script.resources(changed.index, changed.changes)
 
     def _changed(self, launch: Launch) -> Changed:
-        """Return the nearest launch of the script, with what *launch* has otherwise."""
+        """Return the script's launch that is nearest to *launch*, with the differences."""
 
         def changes(index: int) -> dict[str, Any]:
             bound = self._launches[index].bound
@@ -169,28 +169,28 @@ class _ScriptCompiler:
 
 
 FEW_LINES = 2
-"""Launch lines whose explanations fit below the table of all."""
+"""How many launch lines are explained below the table of all lines without `--full`."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ScriptExplanation(Answer):
-    """What the launches of a script compile to on each GPU, and how they would sit there."""
+    """What the launches of a script compile to on each GPU, with occupancy and predicted times."""
 
     name: str
     """The script, as file.py:function."""
     lines: tuple[ScriptLine, ...]
-    """What became of each launch line, GPU after GPU."""
+    """The outcome of each launch line, GPU by GPU."""
     ran: tuple[Ran, ...]
-    """How it ran for each GPU."""
+    """How the script ran for each GPU."""
 
     @property
     def runs(self) -> tuple[Explanation, ...]:
-        """What became of each launch line that compiles."""
+        """The explanation of each launch line that compiles."""
         return tuple(line.run for line in self.lines if isinstance(line.run, Explanation))
 
     @property
     def source(self) -> SourceViews:
-        """The source of each kernel with what each line does, of its first launch on each GPU."""
+        """The source of each kernel, with what each line does in the first launch on each GPU."""
         of_names: dict[str, list[tuple[Record, Path]]] = {}
         for line in self.lines:
             if line.record is not None:
@@ -208,7 +208,7 @@ class ScriptExplanation(Answer):
         return not self.runs or any(one.missing or one.failure is not None for one in self.ran)
 
     def to_document(self, *, full: bool = False) -> Document:
-        """Return the overview of all launches and, of few or with *full*, each explanation."""
+        """Return the overview of all launches, with each explanation if few or with *full*."""
         overview = Overview(self.lines)
         sentences = [*overview.sentences()]
         sentences += dict.fromkeys(
@@ -232,7 +232,7 @@ class ScriptExplanation(Answer):
             f"{literal(self.name)}: {count(len(overview.names), 'launch line')}",
             (
                 *overview.answer(),
-                "Nothing was launched: its GPU tensors had shapes, and only small ones values.",
+                "Nothing was launched: GPU tensors had shapes, but only small ones had values.",
             ),
             tuple(sections),
         )
@@ -269,7 +269,7 @@ class ScriptExplanation(Answer):
 
 
 def _check_tuned(script: str, tuned: Collection[str], option: str, name: str) -> None:
-    """Raise InputError where *option* sets what none of the autotuners of *script* does."""
+    """Raise InputError if *option* sets what no autotuner of *script* sets."""
     given = option if name in KNOBS else f"{option} {shortened(name)}"
     if not tuned:
         refuse(f"{given} has no use for {script}, which launches no autotuned kernel")
@@ -296,15 +296,15 @@ def explain_script(  # noqa: PLR0913 - one argument per option of the command li
 ) -> ScriptExplanation:
     """Run `file.py:function` without a GPU and explain each launch that it makes.
 
-    Nothing is launched: tensors on "cuda" have a shape, a dtype and strides, and small ones values.
-    *constexprs*, *num_warps*, *num_stages* and *options* choose among the configurations of
-    autotuned kernels, as `explain_launch` takes them; of others they change nothing.
-    *assume* is as `explain_launch` takes it, of the parameters of any kernel that is launched, and
-    as `dry_trace` does, of values that the script asks for; *warm* as the former, of each launch.
-    *compile_timeout* is how many seconds the function may take, and each compile.
+    Nothing is launched: tensors on "cuda" have a shape, a dtype and strides, but only small ones
+    have values. *constexprs*, *num_warps*, *num_stages* and *options* choose among the
+    configurations of autotuned kernels, as `explain_launch` takes them; they do not change other
+    kernels. *assume* is as `explain_launch` takes it for the parameters of any launched kernel, and
+    as `dry_trace` takes it for values that the script reads. *warm* is as `explain_launch` takes
+    it. *compile_timeout* limits the seconds of the function and of each compile.
 
-    Raises InputError, with the line of the script, for what cannot be done so, and where it makes
-    no launch.
+    Raises InputError, with the line of the script, for what cannot be done without a GPU, and if
+    the function launches nothing.
     """
     directory, (values, words) = store_directory() if cache else None, _split(assume)
     lines, ran = [], []
@@ -322,5 +322,5 @@ def explain_script(  # noqa: PLR0913 - one argument per option of the command li
             for first, run in script_runs(script, chosen, assumed, warm=warm):
                 lines.append(ScriptLine(first, run, one))
                 if isinstance(run, Explanation):
-                    run.to_document()  # what it compares with is compiled while the script is open
+                    run.to_document()  # compiles what it compares with while the script is open
     return ScriptExplanation(name, tuple(lines), tuple(ran))

@@ -1,4 +1,4 @@
-"""An explanation of one screen: the launch, its limits, and what to try; and a short glossary."""
+"""The short explanation, one screen on a launch, its limits and what to try; and the glossary."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from occupancy_lab.values import Limit
 
 FULL, EMPTY = "█", "░"
-"""What a bar is made of; `printing` has what stands for them where an encoding lacks them."""
+"""The characters of a bar; `printing` replaces them for encodings that lack them."""
 BAR = 6
 """Characters of a bar."""
 PART_WORDS = [f"{name} ({words.rpartition(': ')[2]})" for name, words in PARTS.items()]
@@ -47,7 +47,7 @@ WORDS = {
         " launches a program for each row and has no loop."
     ),
     "occupancy": "resident warps divided by the warps that the multiprocessor has slots for.",
-    "limiter": "each resource of which too little is left for one more program.",
+    "limiter": "a resource of which too little is left for one more program.",
     "next step": (
         "the registers per thread, or the bytes of shared memory, at which one more program fits."
     ),
@@ -73,7 +73,7 @@ WORDS = {
         " (spills)."
     ),
     "local B, shared B": "bytes of local memory per thread, and of shared memory per program.",
-    "for data under way": (
+    "for prefetched data": (
         "the part of shared memory into which num_stages loads data for later passes of the loop."
     ),
     "loads, stores of a thread": (
@@ -106,7 +106,7 @@ WORDS = {
         " first loads, before which nothing can be computed."
     ),
     "parts of the time": (
-        "what each part is predicted to take if the others took no time. The parts overlap, so they"
+        "the predicted time of each part if the others took no time. The parts overlap, so they"
         f" add up to more than the whole: {'; '.join(PART_WORDS)}."
     ),
     "bound by, bound": (
@@ -116,13 +116,13 @@ WORDS = {
     "plain copy": (
         "a kernel that only reads the matrix and writes it elsewhere, recorded with torch's copy_."
         " A launch with a share above 100% takes less time than that copy, which takes some 2.5 us"
-        " longer if the matrix has 1 MiB or more and is no multiple of 4 KiB. Both speeds of a"
-        " share are recorded, or both are predicted; the time beside it is the copy's."
+        " longer if the matrix has 1 MiB or more and is not a multiple of 4 KiB. A share is of two"
+        " recorded speeds or of two predicted ones; the time beside it is the copy's."
     ),
     "speed of light, at peak, us or more": (
-        "the least time that a launch can take: each byte moved once, and the FLOPs of each dtype,"
-        " at the peak rates of the data sheet, which no kernel reaches. The longest of these times"
-        " binds."
+        "the least time that a launch can take: the time for each byte moved once, and for the"
+        " FLOPs of each dtype, at the peak rates of the data sheet, which no kernel reaches. The"
+        " longest of these times binds."
     ),
     "reads, writes, L2 cache": (
         "the bytes that a launch reads from device memory and writes to it, and those that go"
@@ -133,10 +133,10 @@ WORDS = {
         " of everything else."
     ),
     "floor time, least_us": "the bytes alone, at the vendor's peak bandwidth.",
-    "skipped": "the launch makes no sense as asked, so nothing was compiled.",
+    "skipped": "the launch is not possible as asked, so nothing was compiled.",
     "gain, gain_by": (
         "in a scan, how many times faster a kernel would be on a full GPU, estimated without the"
-        " launch's bytes; and which step makes it so, or why none does."
+        " launch's bytes; and which step achieves that, or why none does."
     ),
     "num_stages": (
         "rows that the loop has in flight: 1 is the row being computed, and each further stage is a"
@@ -147,25 +147,25 @@ WORDS = {
         " formula for num_programs."
     ),
     "predicted, estimated, unconfirmed": (
-        "computed from the binary; estimated if that launch is not compiled; unconfirmed if no such"
-        " GPU was measured: the time may be off by the number behind ±, or more, and launches that"
-        " differ by less are not ranked."
+        "predicted times are computed from the binary, estimated ones for a launch that is not"
+        " compiled; unconfirmed ones are for a GPU of which none was measured: the time may be off"
+        " by the number behind ±, or more, and launches that differ by less are not ranked."
     ),
     "Liger, quack": (
         "libraries with a softmax of their own, recorded for comparison: Liger-Kernel, in Triton,"
         " and QuACK, in the CuTe DSL."
     ),
-    "recorded": "measured once, on another GPU of this kind; measured means here and now.",
+    "recorded": "measured earlier on another GPU of this kind; measured means here and now.",
 }
 
 
 def glossary() -> Document:
-    """Return what the terms of an explanation mean."""
+    """Return the meanings of the terms of an explanation."""
     return Document("Words", tuple(f"**{term}**: {meaning}" for term, meaning in WORDS.items()), ())
 
 
 def write_short(cases: Sequence[Case], failures: Sequence[Failed] = ()) -> Document:
-    """Return one screen on a launch on one or several GPUs; *failures* have no record of it."""
+    """Return the short explanation of a launch; *failures* are the GPUs without a record of it."""
     held = [f"{held_in_short(case.calculation, case.title)}." for case in cases]
     calculations = [case.calculation for case in cases]
     outcomes = {case.record.gpu.key: cap_outcomes(case) for case in cases}
@@ -181,7 +181,7 @@ def launch_page(
     held: Iterable[str],
     sections: tuple[Section, ...],
 ) -> Document:
-    """Return the page of one launch: what to do, what is *held* of each, and its *sections*."""
+    """Return the page of one launch: what to do, the occupancy *held* on each GPU, *sections*."""
     return Document(
         f"{launched_words(cases[0].record)}, on {listed([case.title for case in cases])}",
         (
@@ -194,7 +194,7 @@ def launch_page(
 
 
 def the_launch_in_short(cases: Sequence[Case]) -> Section:
-    """Return what there is to say of the launches side by side."""
+    """Return the facts about the launches side by side, with sentences on them."""
     table = side_by_side(cases, launch_facts(cases), corner="the launch", prose=True)
     return Section("", (table,), said_of_each(cases, _sentences))
 
@@ -203,13 +203,13 @@ def _sentences(case: Case) -> Iterator[str]:
     lacks_grid = case.record.plan is None
     if lacks_grid:
         yield (
-            "How many programs are launched, what they do and how long that takes is not known:"
+            "It is not known how many programs are launched, what they do and how long that takes:"
             f" {NO_GRID}."
         )
     found = case.calculation.clusters
     if found is not None:
         whole = "; ".join(found.steps) or found.source
-        yield f"A program is a cluster of {found.num_ctas} CTAs, and only whole ones fit: {whole}."
+        yield f"A program is a cluster of {found.num_ctas} CTAs, which only fits whole: {whole}."
     if case.record.matrix is not None and case.record.prediction is not None:
         yield from what_finds_it(case)
     yield from register_sentences(case)
@@ -220,7 +220,7 @@ def _sentences(case: Case) -> Iterator[str]:
 
 
 def bar(share: float) -> str:
-    """Return *share* of a bar: full just where it is 1, and not empty where it is more than 0."""
+    """Return a bar for *share*: full only at 1, and empty only at 0."""
     filled = min(max(round(share * BAR), int(share > 0)), BAR - int(share < 1))
     return FULL * filled + EMPTY * (BAR - filled)
 
@@ -241,13 +241,16 @@ def limits_with_bars(
     calculations: Sequence[Calculation],
     outcomes: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> Section:
-    """Return each limit's programs, with bars; *outcomes* by GPU are as in `step_sentences`."""
+    """Return the programs that each limit allows, with bars.
+
+    *outcomes* has for each GPU what `step_sentences` takes.
+    """
     gpus, (first, *others) = [one.gpu for one in calculations], calculations
     names = dict.fromkeys(each.resource for one in calculations for each in one.occupancy.limits)
     facts = ((resource_words(gpus, name), partial(_pool, name)) for name in names)
     table = side_by_side(calculations, facts, corner="limit", prose=True)
     words = multiprocessor_words(gpus)
-    title = f"The limits: programs of those that each limit allows, per {words}"
+    title = f"The limits: programs that run, of those that each limit allows, per {words}"
     if not others:
         title, headers = "The limits", ("limit", f"{held_word(first)}s per {words}", "because")
         because = [_because(first, limit) for limit in first.occupancy.limits]
@@ -261,7 +264,7 @@ def limits_with_bars(
 
 
 def _because(calculation: Calculation, limit: Limit) -> str:
-    """Return the last step of a limit's arithmetic, and for registers what a warp takes of them."""
+    """Return the last step of a limit's arithmetic, and for registers also their rounding."""
     if not limit.steps:
         return "none used"
     last = limit.steps[-1].rpartition(" = ")[0] or limit.steps[-1]

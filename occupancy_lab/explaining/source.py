@@ -1,4 +1,4 @@
-"""`explain --source`: a kernel's own source, with what each line does, the most costly first."""
+"""`explain --source`: a kernel's source with what each line does, and the most costly lines."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from occupancy_lab.work.memory import Memory
 
 MOST_COSTLY = 5
-"""The lines of the table of those that cost most."""
+"""How many lines the table of the costliest lines has at most."""
 A_PART = 0.02
-"""The share of the costliest line's cost from which on a line is one of them."""
+"""The smallest share of the costliest line's cost with which a line is in that table."""
 LEAST_SHARE = 0.005
-"""The share of the stall cycles from which on it is shown of a line."""
+"""The smallest share of the stall cycles that is shown."""
 LONGEST_LINE = 200
-"""Characters of a line of the source that are shown."""
+"""How many characters of a source line are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ class Text:
     def of(
         cls, function: Any, name: str, lines: Sequence[Line], near: Path | None = None
     ) -> Text | None:
-        """Return that of *function*, or else of the function *name* in the file of its *lines*.
+        """Return the source of *function*, or else of function *name* in the file of its *lines*.
 
-        A file that is not there any more may be in the folder *near*. None where none is.
+        If that file is gone, it is looked for in the folder *near*. None if no source is found.
         """
         source = getattr(function, "raw_src", None)
         if source is not None:
@@ -57,7 +57,7 @@ class Text:
         return next((one for one in found if one is not None), None)
 
     def line(self, number: int) -> str:
-        """Return the line of that number; "" where it is none of these."""
+        """Return the line with this number; "" if the source does not have it."""
         place = number - self.first
         return self.lines[place] if 0 <= place < len(self.lines) else ""
 
@@ -87,16 +87,16 @@ class SourceView(Answer):
     """The launch on each GPU."""
     name: str
     function: Any = None
-    """The JITFunction; None where this process has it not."""
+    """The JITFunction; None if this process does not have it."""
     near: Path | None = None
-    """A folder where the kernel's file may be, if it was elsewhere when it was compiled."""
+    """A folder that may have the kernel's file if the file has moved since the compile."""
 
     def to_document(self) -> Document:
-        """Return the lines that cost most, and the whole source, for each GPU that differs."""
+        """Return the costliest lines and the whole source, once for GPUs that agree."""
         title = f"{literal(self.name)}, on {listed([one.title for one in self.records])}"
         answer = [
-            f"**{one.title}**: what its lines do is not known:"
-            f" {literal(one.why_not_counted or 'nothing of its texts is at hand')}."
+            f"**{one.title}**: it is not known what the lines do:"
+            f" {literal(one.why_not_counted or 'none of the compiled texts is at hand')}."
             if one.counts is None
             else f"**{one.title}**: the speed of light is {light_words(one)}."
             for one in self.records
@@ -105,15 +105,15 @@ class SourceView(Answer):
         return Document(title, tuple(answer), tuple(self._sections()))
 
     def _sections(self) -> Iterator[Section]:
-        alike: dict[str, list[Record]] = {}
+        groups: dict[str, list[Record]] = {}
         for record in self.records:
             if record.counts is not None:
-                alike.setdefault(_same(lines_of(record)), []).append(record)
-        for group in alike.values():
+                groups.setdefault(_work_key(lines_of(record)), []).append(record)
+        for group in groups.values():
             lines = lines_of(group[0])
             costly = _costly(lines)
             text = Text.of(self.function, group[0].kernel, lines, self.near)
-            gpus = f", {listed([one.title for one in group])}" if len(alike) > 1 else ""
+            gpus = f", {listed([one.title for one in group])}" if len(groups) > 1 else ""
             sentences = (
                 *_order_sentences(costly, group[0]),
                 *_register_sentences(group[0]),
@@ -121,7 +121,7 @@ class SourceView(Answer):
             )
             if text is None:
                 file = literal(lines[0].file) if lines else "its file"
-                sentences += (f"Its source is not in {file}.",)
+                sentences += (f"The kernel's source is not in {file}.",)
             yield Section(
                 f"The lines that cost most{gpus}",
                 sentences=sentences,
@@ -151,7 +151,7 @@ class SourceViews(Answer):
     views: tuple[SourceView, ...]
 
     def to_document(self) -> Document:
-        """Return the page of each kernel, one after the other."""
+        """Return the pages of all kernels as one."""
         sections: list[Section] = []
         for view in self.views:
             page = view.to_document()
@@ -159,18 +159,18 @@ class SourceViews(Answer):
         return Document(f"{self.name}: what its kernels' lines do", (), tuple(sections))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what the lines of each kernel do as plain values."""
+        """Return what each kernel's lines do as plain values."""
         return {"script": self.name, "kernels": [view.to_dict() for view in self.views]}
 
 
-def _same(lines: Sequence[Line]) -> str:
-    """Return a text that is the same where lines do the same, however long that takes."""
+def _work_key(lines: Sequence[Line]) -> str:
+    """Return a text that is equal for lines that do the same work, whatever their times."""
     whole = (dataclasses.replace(one, least_us=0.0) for one in lines)
     return repr(sorted(whole, key=lambda one: (one.file, one.number)))
 
 
 def lines_of(record: Record) -> tuple[Line, ...]:
-    """Return what the lines of a launch do, the most costly first; none where it is not counted."""
+    """Return what each line of a launch does, the most costly first; () if it is not counted."""
     if record.counts is None or record.memory is None:
         return ()
     return by_line(record.counts, record.memory, record.gpu, record.executed)
@@ -184,9 +184,9 @@ def _costly(lines: Sequence[Line]) -> tuple[Line, ...]:
 
 
 COLUMNS = ("bytes", "width", "FLOPs", "trips", "executed", "live", "spills", "stalls")
-"""What a listing has of each line before the line itself."""
+"""The columns of a listing before the source line."""
 NARROW = ("", "line", "bytes", "live", "stalls")
-"""Of these what a narrow terminal shows of the source, so that there is room for it."""
+"""The columns before the source in a narrow terminal."""
 
 
 def _cells(line: Line) -> tuple[str, ...]:
@@ -207,7 +207,10 @@ def _words(amount: Amount, words: Any) -> str:
 
 
 def _costly_listing(costly: Sequence[Line], text: Text | None, group: Sequence[Record]) -> Listing:
-    """Return the costliest lines, with times by GPU; a narrow terminal has their source below."""
+    """Return the costliest lines with their time on each GPU.
+
+    In a narrow terminal the source is below each line.
+    """
     times = [{(one.file, one.number): one.least_us for one in lines_of(each)} for each in group]
     headers = [f"on {one.title}" for one in group] if len(group) > 1 else ["least time"]
     rows = [
@@ -230,7 +233,7 @@ def _costly_listing(costly: Sequence[Line], text: Text | None, group: Sequence[R
 
 
 def _source_listing(lines: Sequence[Line], costly: Sequence[Line], text: Text) -> Listing:
-    """Return the source, each line with its number, what it does, and its place by cost."""
+    """Return the source, with each line's rank by cost, number, and what it does."""
     known = {one.number: one for one in lines}
     marks = {one.number: f"#{place}" for place, one in enumerate(costly, start=1)}
     rows = [
@@ -249,7 +252,7 @@ def _source_listing(lines: Sequence[Line], costly: Sequence[Line], text: Text) -
 
 
 def _aligned(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the header and each row as right-aligned cells, without the columns that are empty."""
+    """Return the header and rows with right-aligned cells, without empty columns."""
     widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
     shown = [place for place in range(len(headers)) if any(row[place] for row in rows)]
     return [
@@ -267,24 +270,24 @@ def _order_sentences(costly: Sequence[Line], record: Record) -> Iterator[str]:
     if not costly or costly[0].stall_share is None:
         return
     yield (
-        "The order is that of stalls: each line's share of the cycles for which warps stand at"
-        " their instructions, those until results are there among them."
+        "The order is that of stalls: each line's share of the cycles that warps spend at its"
+        " instructions, including the wait for their results."
     )
     if record.gpu.vendor == "AMD":
         yield (
-            f"The stalls of {record.title} rest on latencies that documents give; no AMD GPU has"
-            " confirmed them."
+            f"The stalls of {record.title} rest on documented latencies, which have not been"
+            " confirmed on an AMD GPU."
         )
 
 
 def _register_sentences(record: Record) -> Iterator[str]:
-    """Say where most registers are live, which is why a thread takes so many."""
+    """Say where the most registers are live, which explains how many a thread takes."""
     fullest = None if record.executed is None else record.executed.fullest
     if fullest is not None:
         yield (
-            "live is how many registers of a thread hold a value that is still needed there, at"
-            f" most: {fullest.live} of the {record.resources.n_regs} that a thread takes, at line"
-            f" {fullest.place.outermost.line}."
+            "live is the largest number of a thread's registers that hold a value still needed at"
+            f" the line; the maximum is {fullest.live} of the {record.resources.n_regs} that a"
+            f" thread takes, at line {fullest.place.outermost.line}."
         )
 
 
@@ -292,45 +295,46 @@ def _helper_sentences(costly: Sequence[Line]) -> Iterator[str]:
     for line in costly:
         if line.helpers:
             what = literal(listed(line.helpers))
-            yield f"What {what} does counts at line {line.number}, which calls it."
+            yield f"The work of {what} is counted at line {line.number}, which calls it."
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What a launch does at a line of its kernel."""
+    """What a launch does at one line of its kernel."""
 
     file: str
     number: int
     read: Amount
-    """Bytes that loads and atomic operations of the line ask for."""
+    """Bytes that the line's loads and atomic operations ask for."""
     written: Amount
     bytes: Amount
-    """Bytes of both, those of an atomic operation once, as they go through the L2 cache."""
+    """Bytes read and written, those of an atomic operation once, as they go through the L2."""
     flops: Amount
     trips: Amount | None
-    """Iterations of the loop that the line begins; None where it begins none."""
+    """Iterations of the loop that the line begins; None if it begins none."""
     least_us: float
-    """The least time of its part of the bytes of device memory, or of its FLOPs: the longer."""
+    """The least time for the line's part of the device memory traffic or for its FLOPs, whichever
+    is longer."""
     instructions: Amount | None = None
-    """Instructions that warps execute of it; None where that is not known."""
+    """Instructions that warps execute for the line; None if not known."""
     stall_share: float | None = None
-    """Its share of `ExecutedLine.cycles`."""
+    """The line's share of `ExecutedLine.cycles`."""
     thread_bytes: tuple[int, ...] = ()
-    """The bytes a thread of its loads and stores in global memory, narrow ones first."""
+    """The widths in bytes per thread of the line's global loads and stores, ascending."""
     local_bytes: Amount | None = None
-    """Bytes of local memory that it moves, as by spills; None where that is not known."""
+    """Bytes of local memory that the line moves, as by spills; None if not known."""
     live_registers: int | None = None
-    """Registers of a thread that hold a value still needed there, at most; None for not known."""
+    """The largest number of a thread's live registers at the line; None if not known."""
     helpers: tuple[str, ...] = ()
-    """The lines of helpers that it calls and that do something, as "file.py:12"."""
+    """The lines of helper functions whose work is counted here, as "file.py:12"."""
 
     @property
     def cost(self) -> float:
-        """What lines of a launch are ordered by: `stall_share`, or `least_us` without one."""
+        """The key by which lines are ordered: `stall_share`, or `least_us` without one."""
         return self.least_us if self.stall_share is None else self.stall_share
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the line as plain values."""
         return {
             "file": self.file,
             "line": self.number,
@@ -351,7 +355,7 @@ class Line:
 def by_line(
     counts: Counts, memory: Memory, gpu: Gpu, executed: Executed | None = None
 ) -> tuple[Line, ...]:
-    """Return what each line does, the costliest first, with its share of the device memory."""
+    """Return what each line does, the costliest first."""
     run = () if executed is None else executed.lines
     asked = () if executed is None else executed.accesses
     cycles = sum(one.cycles for one in run)
@@ -398,7 +402,7 @@ def by_line(
 
 
 def _line(place: Place) -> tuple[str, int]:
-    """Return the file of the kernel and the line in it that does what is done at *place*."""
+    """Return the file and line of the kernel itself that executes *place*."""
     return place.outermost.file, place.outermost.line
 
 
@@ -407,7 +411,7 @@ def _distinct(access: Access) -> int:
 
 
 def _a_byte_us(moved: Amount | None, accesses: Sequence[Access], gpu: Gpu, *, reads: bool) -> float:
-    """Return the time of device memory that a distinct byte of an access stands for."""
+    """Return the time of device memory per distinct byte of an access."""
     chosen = (one for one in accesses if (one.reads if reads else one.writes))
     distinct = sum(map(_distinct, chosen))
     if moved is None or gpu.bandwidth_gbs is None or not distinct:

@@ -1,4 +1,4 @@
-"""What the neighbours of a launch say: their times in a table, and the best in a sentence."""
+"""The neighbours of a launch in words: their times in a table, and the best in a sentence."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def tune_command(case: Case) -> str:
 
 
 def neighbour_tables(cases: Sequence[Case]) -> tuple[Table, ...]:
-    """Return the predicted times beside each other where all have one, else each one's numbers."""
+    """Return one table of predicted times if all cases have one, else tables of their numbers."""
     having = [case for case in cases if case.neighbours]
     if having and all(case.record.prediction is not None for case in cases):
         shown = {one.words for case in having for one in worth_showing(case)}
@@ -94,7 +94,7 @@ def neighbour_tables(cases: Sequence[Case]) -> tuple[Table, ...]:
 
 
 def worth_showing(case: Case) -> list[Neighbour]:
-    """Return the neighbours without those with other blocks that are not noticeably faster."""
+    """Return the neighbours with other options, and the noticeably faster ones of the rest."""
     own = case.record.prediction
     if own is None:
         return list(case.neighbours)
@@ -107,7 +107,7 @@ def worth_showing(case: Case) -> list[Neighbour]:
 
 
 def in_one_sentence(case: Case) -> str:
-    """Say which neighbour is the fastest and why, or that none is; "" where no time is known."""
+    """Say which neighbour is the fastest and why, or that none is faster; "" without times."""
     own, best = case.record.prediction, best_of(case.record, case.neighbours)
     if own is None or not case.neighbours:
         return ""
@@ -121,7 +121,7 @@ def in_one_sentence(case: Case) -> str:
             return ""
         none = "The change that was tried is not"
         if len(some) > 1:
-            none = f"None of {len(some)} changes that were tried is"
+            none = f"None of the {len(some)} changes tried is"
         return (
             f"{none} predicted to be faster than {microseconds(own.us)} by {own.noticeable:.0%} or"
             f" more{_but_spills(case)}."
@@ -133,10 +133,10 @@ def in_one_sentence(case: Case) -> str:
 
 
 def change_if(best: Neighbour, record: Record) -> str:
-    """Return the change that makes *best* of *record*, and on what condition.
+    """Return the change from *record* to *best* and its condition: "num_warps 4 instead of 8".
 
-    "num_warps 4 instead of 8"; of what the launch passes the kernel must take it so, and tensors
-    may have to grow: "BLOCK 2 instead of 1 (if the kernel allows it)".
+    A change of arguments depends on the kernel, and tensors may have to grow: "BLOCK 2 instead of 1
+    (if the kernel allows it)".
     """
     words = best.instead_of(record)
     if best.changes.keys() <= {*NAMES} or best.record is None:
@@ -145,12 +145,13 @@ def change_if(best: Neighbour, record: Record) -> str:
     grow = "grows" if len(grown) == 1 else "grow"
     room = f", and {listed(grown)} {grow} with the grid" if grown else ""
     added = added_tensors(record, best.record)
-    zero = f", and {listed(added)} {'is' if len(added) == 1 else 'are'} 0 before" if added else ""
+    are = "is" if len(added) == 1 else "are"
+    zero = f", and {listed(added)} {are} zeroed before the launch" if added else ""
     return f"{words} (if the kernel allows it{room}{zero})"
 
 
 def _few_programs(record: Record, best: Neighbour) -> str:
-    """Say how few of the places for programs are taken, where a larger grid takes more."""
+    """Say how much of the GPU the programs fill, if *best* has a larger grid; else ""."""
     plan, more = record.plan, None if best.record is None else best.record.num_programs
     if plan is None or plan.waves is None or plan.waves >= 1:
         return ""
@@ -160,7 +161,7 @@ def _few_programs(record: Record, best: Neighbour) -> str:
 
 
 def why_faster(own: Prediction, other: Prediction) -> str:
-    """Name the part of a time that shrinks most: ", with 12 us instead of 52 us of latency"."""
+    """Name the part of the time that shrinks most: ", with 12 us instead of 52 us for latency"."""
     now, then = ({part.name: part.us for part in one.parts} for one in (own, other))
     name = max(now, key=lambda name: now[name] - then.get(name, 0.0))
     if now[name] <= then.get(name, 0.0):
@@ -170,7 +171,7 @@ def why_faster(own: Prediction, other: Prediction) -> str:
 
 
 def cap_outcomes(case: Case) -> dict[str, str]:
-    """Return what becomes of a launch with each cap on registers that is compiled, by option."""
+    """Return what the launch compiles to with each cap on registers that was tried, by option."""
     found = {}
     for one in case.neighbours:
         ((name, value), *others) = one.changes.items()
@@ -212,9 +213,9 @@ def _numbers_table(case: Case, *, title: bool) -> Table:
 
 
 def of_neighbours(case: Case) -> Iterator[str]:
-    """Say which changes have no effect, and what the table leaves out.
+    """Say which changes have no effect, what the table leaves out, and without times, the best.
 
-    Which one is better is said first of all, where times are known, and else here.
+    With predicted times, the best change is in the first sentence of the page.
     """
     yield from _without_effect(case)
     if case.record.prediction is not None:
@@ -228,13 +229,13 @@ def of_neighbours(case: Case) -> Iterator[str]:
     warps = f"{case.architecture.warp_word}s"
     shown = [rank(one.record) for one in case.neighbours if one.record and not one.reason]
     if any(resident > rank(case.record)[1] for _, resident in shown):
-        yield f"None of these spills less, and what keeps more {warps} resident spills more."
+        yield f"None of these spills less, and those that keep more {warps} resident spill more."
     elif shown:
         yield f"None of these keeps more {warps} resident or spills less."
 
 
 def _left_out(case: Case, own: Prediction) -> Iterator[str]:
-    """Say which other blocks and grids were tried, or why none was, and what tries more."""
+    """Say which other blocks and grids were tried, or why none was, and how to try more."""
     shown = {*map(id, worth_showing(case))}
     hidden = [one for one in case.neighbours if id(one) not in shown]
     shapes, splits = sum(map(_is_of_blocks, hidden)), sum(map(_is_of_splits, hidden))
@@ -242,13 +243,13 @@ def _left_out(case: Case, own: Prediction) -> Iterator[str]:
     where = "" if grids - {case.record.launch.grid} else " over the same grid"
     kinds = {
         f"{count(shapes, 'other shape')} of its blocks{where}": shapes,
-        f"{count(splits, 'other split')} of what is added up": splits,
+        f"{count(splits, 'other split')} of the sum": splits,
         count(len(hidden) - shapes - splits, "larger grid"): len(hidden) - shapes - splits,
     }
     if hidden:
         yield (
             f"{listed([words for words, number in kinds.items() if number])}"
-            f" {'was' if len(hidden) == 1 else 'were'} compiled too;"
+            f" {'was' if len(hidden) == 1 else 'were'} also compiled;"
             f" {'it is not' if len(hidden) == 1 else 'none is'} predicted to be faster by"
             f" {own.noticeable:.0%} or more."
         )
@@ -259,19 +260,19 @@ def _left_out(case: Case, own: Prediction) -> Iterator[str]:
 
 
 def _many_programs(record: Record) -> Iterator[str]:
-    """Say what takes less where starting the programs of a launch bounds it."""
+    """Suggest fewer programs if starting them bounds the launch."""
     own = record.prediction
     if own is None or own.bound != "dispatch" or record.plan is None:
         return
     us = own.part(own.bound).us
     yield (
-        f"To start {count(record.plan.num_programs or 0, 'program')} takes {microseconds(us)} by"
-        " itself: where each does several pieces of the work, fewer start."
+        f"Starting {count(record.plan.num_programs or 0, 'program')} takes {microseconds(us)} by"
+        " itself: fewer programs that each do several pieces of the work start faster."
     )
 
 
 def _without_effect(case: Case) -> Iterator[str]:
-    """Say which settings change nothing, and of those that do which values of them do not."""
+    """Say which settings have no effect, and which values give the same binary as now."""
     named = [(next(iter(one.changes)), one) for one in case.neighbours if len(one.changes) == 1]
     differ = {name for name, one in named if one.record is not None and not one.reason}
     yield from dict.fromkeys(one.reason for name, one in named if name not in differ and one.reason)
@@ -281,7 +282,7 @@ def _without_effect(case: Case) -> Iterator[str]:
 
 
 def without_blocks(case: Case) -> Iterator[str]:
-    """Say that no other blocks were tried, and why: a value is not known, or all do other work."""
+    """Say why no other blocks were tried or shown, if the launch has blocks to change."""
     record, own, blocks = case.record, case.record.prediction, blocks_of(case.record)
     unknowns = () if record.counts is None else record.counts.unknowns
     missing = next((one for one in unknowns if one.assumed is None), None)
@@ -292,10 +293,10 @@ def without_blocks(case: Case) -> Iterator[str]:
         how = ", which `--assume` gives" if given else ""
         yield f"Other blocks were not tried without {literal(missing.name)}{how}."
     elif any(isinstance(one, Descriptor) for one in record.arguments.values()):
-        yield "Other blocks were not tried, as a tensor descriptor is made for these."
+        yield "Other blocks were not tried, because a tensor descriptor is made for these blocks."
     elif not any(map(_is_of_blocks, case.neighbours)):
         names = listed([literal(name) for name in blocks])
-        yield f"No other size of {names} is compared, as none was found to do the same work."
+        yield f"No other size of {names} is compared, because none does the same work."
 
 
 def _is_of_blocks(one: Neighbour) -> bool:
@@ -309,10 +310,11 @@ def _is_of_splits(one: Neighbour) -> bool:
 
 
 def further_away(case: Case) -> Iterator[str]:
-    """Say how blocks are ranked that are further from a launch than its neighbours.
+    """Name the command that ranks blocks further away than the neighbours of a launch.
 
-    Not of one that spills, as larger ones spill more, nor of one whose blocks an autotuner sets, or
-    whose work hangs on numbers that a program had in its tensors: no command line has those.
+    There is none for a launch that spills, because larger blocks spill more; for blocks that an
+    autotuner sets; and for work that depends on values in a program's tensors, which no command
+    line has.
     """
     record = case.record
     if record.resources.local_bytes or case.is_tuned or (not case.typed and record.launch.values):
@@ -333,7 +335,7 @@ def further_away(case: Case) -> Iterator[str]:
 
 
 def _but_spills(case: Case) -> str:
-    """Say where one is predicted to be faster, and spills more than the launch."""
+    """Name the neighbours that are predicted to be faster but spill more; "" if there are none."""
     own = case.record.prediction
     faster = [
         one.words
@@ -361,17 +363,17 @@ def _better(case: Case, record: Record) -> str:
         loss = f", at an occupancy of {shares[1]} instead of {shares[0]}"
     have = "has" if len(alike) == 1 else "have"
     return (
-        f"{listed(alike)} {have} {listed(gains)}{loss}; whether it is faster, a measurement says:"
-        f" more resident {case.architecture.warp_word}s help where loads are waited for, not where"
-        " memory or the tensor cores are busy."
+        f"{listed(alike)} {have} {listed(gains)}{loss}; only a measurement tells whether that is"
+        f" faster: more resident {case.architecture.warp_word}s help a kernel that waits for loads,"
+        " not one that keeps memory or the tensor cores busy."
     )
 
 
 def tune_blocks(case: Case, typed: Mapping[str, Any], several: str, grid: str) -> str:
-    """Return the command that ranks *several* sizes of a block of a launch, over *grid* by it.
+    """Return the command that ranks *several* sizes of a block, as in BLOCK=64,128.
 
-    *several* is as in BLOCK=64,128, and *typed* what describes the launch, as `explain_launch`
-    takes it.
+    *grid* is the grid as an expression of the block, and *typed* describes the launch as
+    `explain_launch` takes it.
     """
     name = several.partition("=")[0]
     constexprs = [one for one in _texts(typed["constexprs"]) if one.partition("=")[0] != name]
@@ -391,7 +393,7 @@ def tune_blocks(case: Case, typed: Mapping[str, Any], several: str, grid: str) -
 
 
 def _texts(given: Any) -> list[str]:
-    """Return what an option was given as the texts that a command line has of it."""
+    """Return the value of an option as the texts that a command line would pass."""
     if isinstance(given, Mapping):
         return [f"{name}={value}" for name, value in given.items()]
     if given is None:
@@ -400,11 +402,10 @@ def _texts(given: Any) -> list[str]:
 
 
 def grid_by(case: Case, name: str) -> str | None:
-    """Return the grid of a launch as it goes by the block *name*; None where that is not known.
+    """Return the grid of a launch as an expression of the block *name*; None if not known.
 
-    It is what was typed where that has the block. Else each dimension that was seen to change with
-    the block is a whole number divided by it, which gives every grid that was seen: that whose name
-    the block's name ends with, or the only one.
+    That is the typed grid if it contains the block. Else, each dimension that changed with the
+    block among the neighbours must be one integer argument divided by the block.
     """
     typed, own = (case.typed or {}).get("grid"), case.record.launch.grid
     changing = _changing(case, name)
@@ -422,9 +423,9 @@ def grid_by(case: Case, name: str) -> str | None:
 
 
 def _seen(case: Case, name: str) -> list[tuple[int, tuple[int, ...]]]:
-    """Return the sizes of a block with which a launch was seen to do its work, each with its grid.
+    """Return the sizes of a block among the launch and its neighbours, each with its grid.
 
-    Its other blocks are as they are.
+    Only launches that differ in nothing else of their arguments are included.
     """
     runs = [one.record for one in case.neighbours if one.changes.keys() <= {name, GRID, *NAMES}]
     return [
@@ -435,14 +436,17 @@ def _seen(case: Case, name: str) -> list[tuple[int, tuple[int, ...]]]:
 
 
 def _changing(case: Case, name: str) -> list[int]:
-    """Return the dimensions of the grid that were seen to change with the block *name*."""
+    """Return the dimensions of the grid that change with the block *name* among neighbours."""
     own = case.record.launch.grid or ()
     runs = [grid for block, grid in _seen(case, name) if block != case.record.arguments[name]]
     return [place for place, size in enumerate(own) if any(grid[place] != size for grid in runs)]
 
 
 def _divided(case: Case, name: str, place: int) -> str | None:
-    """Return the whole number that *name* divides in a dimension of each grid that was seen."""
+    """Return the integer argument that gives a dimension of each grid when divided by *name*.
+
+    If there are several, the block's name has to end with the argument's name.
+    """
     record, seen = case.record, _seen(case, name)
     left_out = {*record.constexprs, *record.launch.typical}
     found = [
@@ -458,9 +462,9 @@ def _divided(case: Case, name: str, place: int) -> str | None:
 
 
 def further_blocks(case: Case, name: str) -> list[int]:
-    """Return the block *name* and larger ones, of which some were not tried; none if all were.
+    """Return the size of block *name* and larger ones; none if all of these were tried.
 
-    None is larger than what holds all that it divides, or so large that its compile takes long.
+    No size exceeds the range that the block divides, or compiles slowly.
     """
     blocks, grid = blocks_of(case.record), case.record.launch.grid or ()
     most = max((grid[place] for place in _changing(case, name)), default=0)

@@ -1,4 +1,4 @@
-"""The configurations of one launch line in one table: what each takes, and which comes first."""
+"""The configurations of one launch line in one table: their resources and times, and the best."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from occupancy_lab.prediction import Prediction
 
 MOST_REASONS = 3
-"""Reasons why configurations have no record that a page has."""
+"""How many reasons for failures of configurations a page shows."""
 
 
 def write_variants(
@@ -50,8 +50,8 @@ def write_variants(
 ) -> Document:
     """Return the configurations of one launch line on one or several GPUs as one table.
 
-    What to try beyond them is said of those that are *chosen*. With *full* each limit of the first
-    of them, as `first_of` chooses it, follows.
+    The *chosen* launches also get what to try beyond these configurations. With *full*, the limits
+    of the best configuration on each GPU follow.
     """
     records = [run for run in runs if isinstance(run, Record)]
     knobs = varying([run.settings for run in runs])
@@ -100,7 +100,7 @@ def write_variants(
 
 
 def less_work_sentences(runs: Sequence[Record | Failed]) -> list[str]:
-    """Say which of *runs*, launches of a kernel with the same arguments, leave work undone."""
+    """Say which of *runs*, launches of one kernel, leave work undone that others do."""
     return [sentence for sentence in dict.fromkeys(map(_less_work, by_gpu(runs))) if sentence]
 
 
@@ -115,15 +115,17 @@ def _less_work(runs: Sequence[Record | Failed]) -> str:
         return [*dict.fromkeys(setting_words(settings[one], knobs) for one in places)]
 
     short, whole = named(less), named(less.values())
-    words = "does not do the whole work{}, as it reads or writes less than {}: it is no choice"
+    words = "does not do the whole work{}, as it reads or writes less than {}: it is not ranked"
     if len(short) > 1:
-        words = "do not do the whole work{}, as they read or write less than {}: they are no choice"
+        words = (
+            "do not do the whole work{}, as they read or write less than {}: they are not ranked"
+        )
     grid = " over the same grid" if len({run.launch.grid for run in runs}) == 1 else ""
-    return f"{listed(short)} {words.format(grid, listed(whole))}, however fast."
+    return f"{listed(short)} {words.format(grid, listed(whole))}."
 
 
 def _time_sentences(record: Record, *, timed: bool) -> Iterator[str]:
-    """Say what the launch that comes first does, and what its time rests on where one is shown."""
+    """Say what the best launch does, and what its time rests on if times are shown."""
     if done := in_one_line(record):
         yield done
     yield from work_sentences(record)
@@ -138,11 +140,11 @@ FAILED_WORDS: Mapping[str, tuple[str, str]] = {
     Status.SKIPPED: ("was skipped", "were skipped"),
     Status.INTERRUPTED: ("was interrupted", "were interrupted"),
 }
-"""What is said of one configuration and of several; a status that is not here is said itself."""
+"""The words for one and for several configurations; other statuses stand for themselves."""
 
 
 def failed_sentences(failures: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Say of each status how many configurations have it, and why."""
+    """Say how many configurations have each status, and why."""
     of_status: dict[str, Counter[str]] = {}
     for status, reason in failures:
         of_status.setdefault(status, Counter())[reason] += 1
@@ -168,26 +170,27 @@ def _outcome(run: Record | Failed, *, timed: bool) -> tuple[str, ...]:
 
 
 def first_sentence(records: Sequence[Record], knobs: Sequence[str]) -> str:
-    """Say by its *knobs* which of *records*, of one GPU, is first, and how many are as good."""
+    """Name the best of *records*, of one GPU, by its *knobs*, and say how many are as good."""
     records = whole_work(records)
     first = first_of(records)
     words = setting_words(first.settings, knobs)
     if first.prediction is not None:
-        least = _takes_least(first, first.prediction, records)
-        return f"**{first.title}**: {words or 'the launch'} {least}."
+        fastest = _fastest_words(first, first.prediction, records)
+        return f"**{first.title}**: {words or 'the launch'} {fastest}."
     resources, occupancy = first.resources, first.occupancy
     alike = sum(rank(one) == rank(first) for one in records) - 1
-    others = f", and {count(alike, 'other')} as many" if alike else ""
+    keep = "keeps" if alike == 1 else "keep"
+    others = f", and {count(alike, 'other')} {keep} as many" if alike else ""
     local = f"{known(resources.local_bytes)} B of" if resources.local_bytes != 0 else "no"
     return (
-        f"**{first.title}**: of those with least local memory, {words or 'the first'} keeps most"
-        f" {first.calculation.architecture.warp_word}s resident{others}:"
+        f"**{first.title}**: among those with the least local memory, {words or 'the first'} keeps"
+        f" the most {first.calculation.architecture.warp_word}s resident{others}:"
         f" {percent(occupancy.occupancy)}, with {local} local memory; that alone does not make it"
         " the fastest."
     )
 
 
-def _takes_least(first: Record, least: Prediction, records: Sequence[Record]) -> str:
+def _fastest_words(first: Record, least: Prediction, records: Sequence[Record]) -> str:
     unknown = sum(one.prediction is None for one in records)
     close = [
         one
@@ -201,5 +204,5 @@ def _takes_least(first: Record, least: Prediction, records: Sequence[Record]) ->
         are = "is" if len(close) == 1 else "are"
         others = f"; {count(len(close), 'other')} {are} within {least.noticeable:.0%} of that"
     if unknown:
-        others += f"; no time is predicted of {count(unknown, 'other')}"
-    return f"is predicted to take least, {prediction_words(least)}{others}"
+        others += f"; no time is predicted for {count(unknown, 'other')}"
+    return f"is predicted to be fastest, {prediction_words(least)}{others}"

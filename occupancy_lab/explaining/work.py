@@ -1,6 +1,7 @@
-"""What a launch does, in words: bytes and FLOPs, the speed of light, and what is moved for nothing.
+"""What a launch does, in words: bytes and FLOPs, the speed of light, and wasted traffic.
 
-Everything is counted from the kernel's texts and the launch's arguments; rates are data sheets'.
+Everything is counted from the kernel's texts and the launch's arguments; rates are from data
+sheets.
 """
 
 from __future__ import annotations
@@ -33,21 +34,21 @@ if TYPE_CHECKING:
     from occupancy_lab.work.counts import Access, Amount, Counts, Executed, Place, Unknown
 
     Fact = tuple[str, Callable[[Case], str]]
-    """A name, and what is said of a launch; "-" where there is nothing to say."""
+    """The name of a fact, and its words for a launch; "-" if there are none."""
 
 RDNA_LANES = 32
-"""Lanes of RDNA's waves, none of whose binaries is followed."""
+"""Lanes of an RDNA wave; RDNA binaries are never followed instruction by instruction."""
 MASKED, UNUSED = 0.25, 0.1
-"""The shares of lanes, and of the bytes of sectors, above which a page says that they do nothing.
-A block that is a power of two has up to half of its lanes masked off."""
+"""The shares of masked lanes, and of unused bytes of sectors, above which a page mentions them. A
+block that is a power of two has up to half of its lanes masked off."""
 AGAIN = 1.1
-"""How many times as many bytes as there are distinct ones count as read again."""
+"""The ratio of bytes read to distinct bytes above which a page mentions rereading."""
 MOST_UNKNOWN = 3
-"""Unknown values that a short page names."""
+"""How many unknown values a short page names."""
 
 
 def memory_words(record: Record) -> str:
-    """Return the bytes of device memory, read and written, and of the L2 cache; "-" for none."""
+    """Return the bytes read from and written to device memory, and through the L2; "-" for none."""
     memory = record.memory
     if memory is None:
         return "-"
@@ -60,7 +61,7 @@ def memory_words(record: Record) -> str:
 
 
 def flops_words(record: Record) -> str:
-    """Return the FLOPs by dtype, and how many there are per byte; "-" where nothing is known."""
+    """Return the FLOPs by dtype, and the FLOPs per byte; "-" if nothing is known."""
     if record.counts is None:
         return "-"
     kinds = _flops(record.counts)
@@ -71,7 +72,7 @@ def flops_words(record: Record) -> str:
 
 
 def light_words(record: Record) -> str:
-    """Return the least time at the peaks of the data sheet, and of what; "-" for none known."""
+    """Return the speed of light and the part that binds; "-" if it is not known."""
     light = record.speed_of_light
     if light is None or light.us is None:
         return "-"
@@ -84,24 +85,24 @@ WORDS = {
     "FLOPs": flops_words,
     "speed of light": light_words,
 }
-"""What a page says of what a launch does, and its name there."""
+"""The name of each fact on what a launch does, and the function that words it."""
 
 
 def in_one_line(record: Record) -> str:
-    """Return all of `WORDS` as a sentence; "" where nothing is known."""
+    """Return all of `WORDS` as one sentence; "" if nothing is known."""
     told = [f"{name}: {words}" for name, of in WORDS.items() if (words := of(record)) != "-"]
     return as_sentence("; ".join(told)) if told else ""
 
 
 def _flops(counts: Counts) -> list[tuple[str, Amount]]:
-    """Return what each kind of FLOPs is called, and how many there are, the most first."""
+    """Return the name and the number of each kind of FLOPs, the most first."""
     found = [(f"{dtype} in dots", flops) for dtype, flops in counts.dot_flops.items()]
     found += [*counts.other_flops.items()]
     return sorted((one for one in found if one[1].high != 0), key=lambda one: -one[1].low)
 
 
 def _three(number: float) -> str:
-    """Return a number with three digits, or as many as it has before the point."""
+    """Return a number with three significant digits, or all digits before the point."""
     return f"{number:.0f}" if number >= 99.5 else f"{number:.3g}"  # noqa: PLR2004 - of three digits
 
 
@@ -114,7 +115,7 @@ def _number(amount: Amount) -> str:
 
 
 def the_work(cases: Sequence[Case]) -> Section:
-    """Return all numbers of what launches do; `work_sentences` has what follows from them."""
+    """Return all numbers on what launches do; `work_sentences` has the conclusions."""
     facts = (*_memory_rows(), *_flop_rows(cases), *_light_rows(cases))
     counted = any(case.record.counts is not None for case in cases)
     return Section("What it does", (side_by_side(cases, facts),) if counted else ())
@@ -189,21 +190,21 @@ def _least_time(part: str, case: Case) -> str:
 
 
 def used_lanes(counts: Counts) -> float | None:
-    """Return the share of elements whose mask is true; None where it is not known, or of none."""
+    """Return the share of elements whose mask is true; None if not known or without elements."""
     return _ratio(
         total(one.active for one in counts.accesses), total(one.elements for one in counts.accesses)
     )
 
 
 def used_sectors(counts: Counts) -> float | None:
-    """Return the share of the bytes of sectors that is asked for; None as of `used_lanes`."""
+    """Return the share of the sectors' bytes that is asked for; None as in `used_lanes`."""
     some = _of_blocks(counts)
     sectors = total(one.sectors for one in some)
     return _ratio(total(one.bytes for one in some), sectors * SECTOR)
 
 
 def _of_blocks(counts: Counts) -> list[Access]:
-    """Return the accesses of more than one number: that alone has a sector, which is no waste."""
+    """Return the accesses of more than one element: a scalar needs a whole sector anyway."""
     return [one for one in counts.accesses if one.elements.low > one.executions.low]
 
 
@@ -214,7 +215,7 @@ def _ratio(part: Amount, whole: Amount) -> float | None:
 
 
 def work_sentences(record: Record) -> Iterator[str]:
-    """Say what a launch moves that it need not, and what of it is not known."""
+    """Say what a launch moves without need, and what is not known about it."""
     counts = record.counts
     if counts is not None:
         yield from _waste(record, counts)
@@ -223,8 +224,8 @@ def work_sentences(record: Record) -> Iterator[str]:
     memory = record.memory
     if memory is not None and memory.kept is not None:
         yield (
-            f"Right after the same launch {percent(memory.kept)} of what it touches is in the L2"
-            " cache: bytes of device memory and times are of that."
+            f"Right after the same launch, {percent(memory.kept)} of the data that it touches is in"
+            " the L2 cache: bytes of device memory and times are for that case."
         )
     if record.why_not_counted is not None and record.plan is not None:
         yield f"What it does is not counted: {literal(record.why_not_counted)}."
@@ -233,12 +234,12 @@ def work_sentences(record: Record) -> Iterator[str]:
         yield literal(record.why_not_executed)
     for doubt in record.doubts:
         yield (
-            f"Not certain: {doubt.number}. By the source they are {scaled(doubt.counted)}, by the"
-            f" binary {scaled(doubt.executed)}: it may be that {doubt.why}."
+            f"Not certain: {doubt.number}. The source gives {scaled(doubt.counted)}, the binary"
+            f" {scaled(doubt.executed)}: it may be that {doubt.why}."
         )
     light = record.speed_of_light
     if light is not None and light.unknown:
-        yield f"The data sheet has no rate of {listed(light.unknown)}: it may take longer."
+        yield f"The data sheet has no rate for {listed(light.unknown)}: it may take longer."
 
 
 def _waste(record: Record, counts: Counts) -> Iterator[str]:
@@ -249,7 +250,7 @@ def _waste(record: Record, counts: Counts) -> Iterator[str]:
         worst = max(_of_blocks(counts), key=lambda one: (one.sectors * SECTOR).low - one.bytes.low)
         share = _ratio(worst.bytes, worst.sectors * SECTOR)
         yield (
-            f"{percent(sectors)} of the bytes of the sectors that are moved are used; the"
+            f"{percent(sectors)} of the bytes of moved sectors are used; the"
             f" {worst.operation} at {_line(worst.place)} uses {_share(share)}."
         )
     memory = record.memory
@@ -258,13 +259,13 @@ def _waste(record: Record, counts: Counts) -> Iterator[str]:
     read, once = memory.dram_read_bytes.exact, (memory.once_read_bytes or NOTHING).exact
     if read and once and (again := read / once) > AGAIN:
         yield (
-            f"{byte_words(once)} are read from device memory {again:.1f} times, as the L2 cache has"
-            " lost them before they are read again."
+            f"{byte_words(once)} are read from device memory {again:.1f} times, because they leave"
+            " the L2 cache before they are read again."
         )
 
 
 def _beyond(record: Record, counts: Counts) -> Iterator[str]:
-    """Name the tensors of which more is touched than there is."""
+    """Name the tensors that the launch accesses out of bounds."""
     for one in counts.footprints:
         tensor = record.arguments.get(one.tensor or "")
         if one.bounds is None or not isinstance(tensor, Pointer):
@@ -276,7 +277,7 @@ def _beyond(record: Record, counts: Counts) -> Iterator[str]:
             where = f"from {scaled(first)}" if first < 0 else f"up to byte {scaled(end)}"
             yield (
                 f"{literal(one.tensor or '')} has {byte_words(tensor.storage_bytes)}, and the"
-                f" launch touches it {where}: it reads or writes what is not its own."
+                f" launch touches it {where}: it reads or writes out of bounds."
             )
 
 
@@ -288,9 +289,9 @@ def _unknown(counts: Counts) -> Iterator[str]:
     for one in first.values():
         found.setdefault((one.name, _line(one.place), one.assumed), []).append(one)
     for one, *others in [*found.values()][:MOST_UNKNOWN]:
-        taken = "amounts are from the least to the most"
+        taken = "amounts are ranges from the least to the most"
         if one.assumed is not None:
-            taken = f"{one.assumed} is assumed{'' if one.tensor is None else ' of each'}"
+            taken = f"{one.assumed} is assumed{'' if one.tensor is None else ' for each'}"
         where = f" at {_line(one.place)}" if one.place.line else ""
         kinds = [each.steers for each in (one, *others)]
         steered = listed([f"{article(kind.partition(',')[0])} {kind}" for kind in kinds])
@@ -308,13 +309,13 @@ def _unknown(counts: Counts) -> Iterator[str]:
 
 
 def _empty_loops(counts: Counts) -> Iterator[str]:
-    """Say that a loop does not run where all elements of offsets are assumed to be alike."""
+    """Say that a loop does not run because all offsets are assumed to be equal."""
     assumed = (one for one in counts.unknowns if one.tensor and one.assumed is not None)
     alike = next((one for one in assumed if one.assumed and "i" not in one.assumed), None)
     empty = next((loop for loop in counts.loops if loop.trips.high == 0), None)
     if alike is not None and empty is not None:
         yield (
-            f"So the loop at {_line(empty.place)} does not run. Of offsets,"
+            f"So the loop at {_line(empty.place)} does not run. For offsets,"
             f" `--assume {alike.tensor}={alike.assumed}*i` assumes that each is"
             f" {alike.assumed} more than the one before."
         )

@@ -1,6 +1,6 @@
-"""The page of `explore`: one HTML file with its style, its script and all that it knows.
+"""The page of `explore`: one HTML file with its style, its script and its data.
 
-It knows formulas, architectures, GPUs, words, and compiled kernels.
+The data are formulas, architectures, GPUs, words, and compiled kernels.
 """
 
 from __future__ import annotations
@@ -42,13 +42,14 @@ if TYPE_CHECKING:
 _WORDS = ("vendor", "multiprocessor_word", "warp_word", "register_word", "shared_word")
 _WORKED_OUT = ("max_warps", "registers", "max_warps_per_program")
 LONGEST_LABEL = 200
-"""The characters of a cell of a file of rows that the page shows."""
+"""The most characters of a cell that the page shows."""
 
 
 def page_data(rows: Path | str | None = None) -> dict[str, Any]:
-    """Return all that the page is filled with; *rows* is a file of a sweep's or a scan's export.
+    """Return the data of the page; *rows* is a file that a sweep or a scan exported.
 
-    Raises InputError where that file cannot be read, or has no row with what an occupancy needs.
+    Raise InputError if that file cannot be read, or if no row has the columns that an occupancy
+    needs.
     """
     families: list[dict[str, Any]] = []
     known: dict[str, int] = {}
@@ -89,7 +90,7 @@ def page_data(rows: Path | str | None = None) -> dict[str, Any]:
 
 
 def _architecture(architecture: Architecture) -> dict[str, Any]:
-    """Return the architecture's numbers by the names of formulas and steps, and its words."""
+    """Return the architecture's words, and its numbers by their names in formulas and steps."""
     names = [field.name for field in dataclasses.fields(architecture)]
     numbers = {name: getattr(architecture, name) for name in (*names, *_WORKED_OUT)}
     words = {name: getattr(architecture, name) for name in _WORDS}
@@ -105,7 +106,7 @@ def _architecture(architecture: Architecture) -> dict[str, Any]:
 
 
 def _reason(term: str, architecture: Architecture) -> str:
-    """Return why *architecture* lacks programs by *term*; "" for a term of another of its kind."""
+    """Return why *term* costs programs on *architecture*; "" if it does not apply there."""
     try:
         return term_reasons([term], architecture)
     except AttributeError:
@@ -113,7 +114,7 @@ def _reason(term: str, architecture: Architecture) -> str:
 
 
 _SHOWN = ("kernel", "gpu", "rows", "cols", "dtype", "BLOCK_SIZE", "num_stages", "constexprs")
-"""Columns of a file of rows that the page shows, where there are such."""
+"""Columns that the page shows if the file has them."""
 _NEEDED = ("n_regs", "shared", "num_warps")
 _NAMES = ("kernel", "function", "name")
 
@@ -121,8 +122,8 @@ _NAMES = ("kernel", "function", "name")
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """Return the rows of the CSV or JSON file *path* that have registers, shared memory and warps.
 
-    A row names its GPU in the column gpu or target. Raises InputError where it cannot be read, has
-    no such row, or a cell that is not what its column holds.
+    A row names its GPU in the column gpu or target. Raise InputError if the file cannot be read,
+    has no such row, or has an invalid cell.
     """
     read = read_file(path)
     found = [one for place, row in enumerate(read.rows) if (one := _row(read, place, row))]
@@ -135,7 +136,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def _row(read: Rows, place: int, row: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what the page takes of a row; None where it has no resources that were read."""
+    """Return the parts of a row that the page uses; None if the row has no resources."""
     from occupancy_lab.reporting.roofline import LAUNCH
 
     name = row.get("gpu") or row.get("target")
@@ -156,7 +157,7 @@ def _row(read: Rows, place: int, row: Mapping[str, Any]) -> dict[str, Any] | Non
             read.refuse(place, column, COLUMNS[column].words)
     launch = {one: row[one] for one in LAUNCH if row.get(one) is not None}
     label = next((str(row[one]) for one in _NAMES if row.get(one)), "kernel")
-    # The constexprs of a trace are columns of their own.
+    # In a trace's export each constexpr has its own column.
     names = [one for one in row if one not in {*COLUMNS, *_NAMES} and row[one] is not None]
     told = {"constexprs": {one: row[one] for one in names}, **row}
     shown = {one: str(to_cell(told[one]))[:LONGEST_LABEL] for one in _SHOWN if told.get(one)}
@@ -169,13 +170,13 @@ _SLOT = re.compile(r"\{\{(\w+)\}\}")
 
 
 def explore(output: Path | str = "explore.html", *, rows: Path | str | None = None) -> Path:
-    """Write the page to *output* and return where it is.
+    """Write the page to *output* and return its path.
 
-    One HTML file that needs no server and no network: an SM or CU to play with, on every GPU of the
-    table, by the formulas of the lab. *rows* is a CSV or JSON file of a sweep's or a scan's export,
-    whose rows the page has too.
+    The page is one HTML file that needs no server and no network. It shows an SM or CU of every
+    GPU in the table by the lab's formulas, with sliders. *rows* is a CSV or JSON file that a sweep
+    or a scan exported; the page shows its rows too.
 
-    Raises InputError where a file cannot be read or written.
+    Raise InputError if a file cannot be read or written.
     """
     check_outputs({"--output": output}, inputs={"--rows": rows})
     export(Path(output), make_page(rows))
@@ -194,7 +195,7 @@ def make_page(rows: Path | str | None = None) -> str:
         "version": __version__,
         "policy": policy,
         "style": style,
-        # Neither the end of the element nor a comment can be in the text of a script.
+        # The text of a script must contain neither the end of its element nor a comment.
         "data": data.replace("<", "\\u003c"),
         "script": script,
     }
@@ -210,9 +211,9 @@ def _digest(text: str) -> str:
 
 
 def bundle(main: str) -> str:
-    """Return the module *main* with all that it imports as one script.
+    """Return the module *main* and all its imports as one script.
 
-    Each module is a block of its own, which leaves what it exports in an object.
+    Each module becomes a block that puts its exports into an object.
     """
     blocks: dict[str, str] = {}
     _add(main, blocks)
@@ -233,27 +234,27 @@ def _add(name: str, blocks: dict[str, str]) -> None:
 Node: TypeAlias = "int | str | tuple[str | int, ...]"
 
 USAGE = ("n_regs", "num_warps", "shared", "static_shared")
-"""The fields of Resources that every usage has."""
+"""The fields of Resources that are always known."""
 OPTIONAL = ("barriers", "tensor_memory", "sgprs", "allocated_vgprs")
-"""Those that may be None, which a rule asks."""
+"""The fields of Resources that rules use and that may be None."""
 
 
 class Nodes:
-    """The nodes of an architecture's formulas, each once."""
+    """The distinct nodes of an architecture's formulas."""
 
     def __init__(self) -> None:
         self.list: list[Node] = []
         self._places: dict[Node, int] = {}
 
     def place(self, node: Node) -> int:
-        """Return the place of *node*, which is added where it is new."""
+        """Return the index of *node*; add the node if it is new."""
         if node not in self._places:
             self._places[node] = len(self.list)
             self.list.append(node)
         return self._places[node]
 
     def of(self, number: Any) -> int:
-        """Return the place of a symbol or of a number."""
+        """Return the index of a symbol or a number."""
         return number.place if isinstance(number, Symbol) else self.place(int(number))
 
 
@@ -269,12 +270,12 @@ _reflected = functools.partial(_node, reflected=True)
 
 
 class Symbol:
-    """A number that is not known yet: what is done to it is a node.
+    """A number that is not known yet: operations on it become nodes.
 
-    One that an architecture alone decides has its *value*, by which a rule may choose its way.
+    A symbol that depends only on the architecture has its *value*, so that a rule may branch on it.
     """
 
-    __hash__ = None  # type: ignore[assignment] # it is equal to nothing yet
+    __hash__ = None  # type: ignore[assignment] # == returns a symbol
 
     def __init__(self, nodes: Nodes, node: Node, value: int | None = None) -> None:
         self.nodes = nodes
@@ -318,7 +319,7 @@ def _where(condition: Any, yes: Any, no: Any) -> Any:
 
 
 class _Given(Symbol):
-    """An amount that a kernel uses, which a rule may ask for: it is more than none."""
+    """The amount of an optional resource that a kernel uses; rules may test that it is not zero."""
 
     def __bool__(self) -> bool:
         return True
@@ -331,7 +332,7 @@ def _symbolic_usage(nodes: Nodes, given: Iterable[str]) -> Resources:
 
 
 def optional_of(architecture: Architecture) -> tuple[str, ...]:
-    """Return the fields of a usage that may be None on this architecture, and that a rule asks."""
+    """Return the optional fields of a usage that this architecture's rules use."""
     if isinstance(architecture, CudaArchitecture):
         names = {"barriers": architecture.max_barriers, "tensor_memory": architecture.tensor_memory}
     else:
@@ -342,7 +343,7 @@ def optional_of(architecture: Architecture) -> tuple[str, ...]:
 def formulas(architecture: Architecture) -> dict[str, Any]:
     """Return every formula of *architecture* as data: limits, cliffs, and the tutorial's.
 
-    Architectures that differ in numbers alone have the same.
+    Architectures that differ only in numbers have the same formulas.
     """
     nodes = Nodes()
     changes: dict[str, Any] = {
@@ -392,7 +393,7 @@ def _rules(
 
 
 def _work(rule: Rule, usage: Resources, symbolic: Any, nodes: Nodes) -> dict[str, Any] | None:
-    """Return the place of each number of a rule, or its text; None where it does not apply."""
+    """Return the node of each number of a rule, or its text; None if the rule does not apply."""
     work = rule.work(usage, symbolic, _where)
     if work is None:
         return None
@@ -402,7 +403,7 @@ def _work(rule: Rule, usage: Resources, symbolic: Any, nodes: Nodes) -> dict[str
 
 
 def _term(term: Term, symbolic: Any, ways: Mapping[str, Resources], nodes: Nodes) -> dict[str, Any]:
-    """Return what a formula that misses *term* takes for the architecture's and usage's fields."""
+    """Return the fields of architecture and usage as a formula without *term* sees them."""
     usage = [*ways.values()][-1]
     blind, blind_usage = term.hide(symbolic, usage, Rocm.CURRENT)
 

@@ -1,6 +1,6 @@
-"""Pictures: the cliffs around one kernel, a sweep as a heat map, kernels under a GPU's roofs.
+"""Pictures: occupancy curves of a kernel, a sweep as a heat map, and a roofline.
 
-This package imports matplotlib; it is imported where a picture is asked for.
+This package imports matplotlib, so it is only imported if a picture is asked for.
 """
 
 from occupancy_lab.plotting.curves import draw_curves

@@ -1,4 +1,4 @@
-"""The three classic occupancy curves of one kernel: over registers, shared memory and warps."""
+"""The three occupancy curves of a kernel: over registers, shared memory and warps."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ FIELDS = ("n_regs", "shared", "num_warps")
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Programs per multiprocessor over one field of Resources, the others as the kernel has them.
+    """Programs per multiprocessor over one field of Resources, with the kernel's other amounts.
 
-    The arrays have an element an amount.
+    The arrays have one element for each amount.
     """
 
     field: str
@@ -59,18 +59,18 @@ class Series:
     tutorial: Array
     """NaN where the tutorial's formula divides by zero."""
     limiting: Mapping[str, Array]
-    """By resource, in the order of the rules: whether it is a limiter."""
+    """Whether each resource is a limiter, in the order of the rules."""
 
     @property
     def at_kernel(self) -> tuple[int, int | None]:
-        """What the exact and the tutorial's formula give for the amount that this kernel takes."""
+        """The programs by the exact and the tutorial's formula for this kernel's amount."""
         (at,) = np.flatnonzero(self.amounts == self.here)
         tutorial = self.tutorial[at]
         return int(self.exact[at]), None if np.isnan(tutorial) else int(tutorial)
 
     @property
     def edges(self) -> Array:
-        """The bounds between which each amount is drawn, one more than there are amounts."""
+        """The edges between which the amounts are drawn, one more than there are amounts."""
         if self.field != "num_warps":
             return np.append(self.amounts, self.amounts[-1] + 1)
         between = (self.amounts[1:] + self.amounts[:-1]) / 2
@@ -78,7 +78,7 @@ class Series:
 
 
 def _amounts(calculation: Calculation, field: str) -> tuple[range | list[int], int]:
-    """Return the amounts of *field* that a kernel may take, and what this one takes."""
+    """Return the possible amounts of *field*, and the amount that this kernel takes."""
     architecture, resources = calculation.architecture, calculation.resources
     if field == "num_warps":
         powers = range(architecture.max_warps_per_program.bit_length())
@@ -90,9 +90,9 @@ def _amounts(calculation: Calculation, field: str) -> tuple[range | list[int], i
 
 
 def make_series(calculation: Calculation, field: str) -> Series:
-    """Return what both formulas say of *calculation*'s kernel with other amounts of *field*.
+    """Return the programs by both formulas for all amounts of *field*.
 
-    VGPRs are those that the exact formula counts, the padding of the kernel's descriptor included.
+    VGPRs include the padding in the kernel's descriptor, as in the exact formula.
     """
     amounts, here = _amounts(calculation, field)
     usage = calculation.resources.replace(**{field: np.asarray(amounts, dtype="int64")})
@@ -119,16 +119,16 @@ def make_series(calculation: Calculation, field: str) -> Series:
 
 
 WIDTH, HEIGHT, ROW = 11.5, 3.9, 0.22
-"""Inches: the figure, and what is added to its height for each resource among the limiters."""
+"""Inches: the figure, and the additional height for each limiter."""
 KIB = 1024
 HEADROOM = 1.4
-"""How far a panel reaches above its curves, as a factor: there is the room for labels."""
+"""The factor of room for labels above the curves."""
 CAPTION_WIDTH = 175
-"""Characters a line."""
+"""Characters per line."""
 
 
 def _draw_line(axes: Axes, series: Series, values: Array, **style: Any) -> None:
-    """Draw *values* as steps, by the points alone at which they change; nothing for no values."""
+    """Draw *values* as steps, with only the points at which they change."""
     known = ~np.isnan(values)
     amounts, values = series.amounts[known], values[known]
     if not len(values):
@@ -161,7 +161,7 @@ def _amount_words(calculation: Calculation, series: Series) -> str:
 
 
 def _scale(axes: Axes, series: Series) -> None:
-    """Set the panel's limits and ticks; it cuts off a tutorial that promises very much more."""
+    """Set the panel's limits and ticks; a tutorial's number far above the exact one is cut off."""
     highest = max(1, int(series.exact.max()))
     tutorial = np.nanmax(series.tutorial, initial=0.0)
     highest = max(highest, series.at_kernel[1] or 0, min(tutorial, 2 * highest))
@@ -208,7 +208,7 @@ def _label(axes: Axes, calculation: Calculation, series: Series) -> None:
 
 
 def _draw_limiters(axes: Axes, series: Series, words: Mapping[str, str]) -> None:
-    """Draw for each resource of *words* a bar over the amounts at which it is a limiter."""
+    """Draw a bar for each resource of *words* over the amounts at which it is a limiter."""
     for row, resource in enumerate(words):
         turns = np.flatnonzero(np.diff(series.limiting[resource], prepend=False, append=False))
         bounds = series.edges[turns].reshape(-1, 2)
@@ -234,7 +234,7 @@ def _caption(calculation: Calculation, n_regs: int) -> str:
     architecture, resources = calculation.architecture, calculation.resources
     padded = "" if n_regs == resources.n_regs else f" ({resources.n_regs} before padding)"
     return (
-        "Each panel varies one amount and leaves the others as this kernel has them:"
+        "Each panel varies one amount and keeps this kernel's other amounts:"
         f" {count(n_regs, architecture.register_word)} per thread{padded},"
         f" {resources.shared} B of {architecture.shared_word} and"
         f" {count(resources.num_warps, architecture.warp_word)} per program."
@@ -245,9 +245,9 @@ def _caption(calculation: Calculation, n_regs: int) -> str:
 def draw_curves(calculation: Calculation) -> Figure:
     """Return a figure of the programs per multiprocessor over each amount that a kernel can change.
 
-    Three panels vary the registers per thread, and the shared memory and the warps per program,
-    each with the other two as they are, by the exact and by the tutorial's formula. Under each a
-    strip names the limiters.
+    Three panels vary the registers per thread, the shared memory and the warps per program, each
+    with the kernel's other two amounts, by the exact and by the tutorial's formula. A strip below
+    each panel shows the limiters.
     """
     every = [make_series(calculation, field) for field in FIELDS]
     words = {

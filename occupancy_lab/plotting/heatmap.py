@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 MAX_PANELS = 12
 ALWAYS = ("gpu", "BLOCK_SIZE")
 SOMETIMES = ("kernel", "rows", "cols", "dtype", "triton_version")
-"""Columns that tell panels apart where they hold several values, as those of ALWAYS always do."""
+"""The columns that distinguish panels: those of ALWAYS, and those of SOMETIMES if they vary."""
 CELL_WIDTH, CELL_HEIGHT = 0.54, 0.42
 """Inches."""
 BAR_HEIGHT, BAR_DISTANCE, LEAST_BAR = 0.15, 0.1, 1.0
-"""Inches: how high the colour bar is, how far from the panels, and how long at least."""
+"""Inches: the height of the colour bar, its distance from the panels, and its least length."""
 LEAST_CELLS = 4
-"""Cells whose width a panel takes at least, for its title."""
+"""The least width of a panel in cells, for its title."""
 LEAST_WIDTH = 6.0
-"""Inches: the figure's, for its headline."""
+"""The least width of the figure in inches, for its headline."""
 DARK = 0.179
 """The relative luminance below which white text has more contrast than black (WCAG 2)."""
 OCCUPANCY_WORDS = "occupancy: resident warps over the most there can be"
@@ -57,7 +57,7 @@ def _panels(table: pd.DataFrame) -> list[Panel]:
 
 
 def _is_dark(colour: Sequence[float]) -> bool:
-    """Return whether white is read better on *colour* than black (WCAG 2's relative luminance)."""
+    """Return whether white has more contrast on *colour* than black (WCAG 2)."""
     red, green, blue = (
         part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4  # noqa: PLR2004
         for part in colour[:3]
@@ -66,7 +66,7 @@ def _is_dark(colour: Sequence[float]) -> bool:
 
 
 class _Map:
-    """Draws panels of one table: they share their axes and their colours."""
+    """Draws the panels of one table with shared axes and colours."""
 
     def __init__(self, table: pd.DataFrame) -> None:
         self.num_warps = sorted({int(number) for number in table["num_warps"]})
@@ -76,10 +76,7 @@ class _Map:
         self.panel_height = len(self.num_stages) * CELL_HEIGHT
 
     def draw(self, axes: Axes, panel: Panel) -> None:
-        """Draw the heat map of one panel.
-
-        Raises InputError for two rows of one cell.
-        """
+        """Draw the heat map of one panel; raise InputError for two rows of one cell."""
         title, rows = panel
         axes.set_title(textwrap.fill(title, int(self.panel_width * 13)), fontsize=9)
         axes.set_xlabel("num_warps", fontsize=9)
@@ -161,9 +158,9 @@ def _columns(panels: int) -> int:
 def draw_heatmap(table: pd.DataFrame) -> Figure:
     """Return a figure of heat maps of the occupancy in a sweep's *table*, with the limiters.
 
-    There is a map for each GPU and BLOCK_SIZE, and for each kernel and problem where there are
-    several, with num_warps across and num_stages up. A configuration that failed is hatched and
-    says how; one that is not in the table is blank; a number that is not known says so.
+    There is a map for each GPU and BLOCK_SIZE, and for each kernel and problem if there are
+    several, with num_warps across and num_stages up. A failed configuration is hatched with its
+    status; one that is not in the table is blank; an unknown occupancy is marked.
 
     Raises InputError for no rows, for several rows of one configuration, and for more than 12 maps.
     """
@@ -180,7 +177,7 @@ def draw_heatmap(table: pd.DataFrame) -> Figure:
         f"{limit.initial} {limit.nvidia}" for name, limit in LIMITS.items() if name in met
     )
     limiters = f"Limiters: {words}. " if met else ""
-    key = f"{limiters}Hatched: not to be had, for the reason it names. Blank: not in the table."
+    key = f"{limiters}Hatched: failed, with its status. Blank: not in the table."
     headline = _headline(table)
     with styled():
         figure = Figure(figsize=(width, height), layout="constrained")

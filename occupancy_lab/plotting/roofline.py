@@ -1,4 +1,4 @@
-"""A roofline: what kernels compute a second over what they compute per byte, under a GPU's roofs.
+"""A roofline: the FLOPs per second of kernels over their FLOPs per byte, under a GPU's roofs.
 
 Williams, Waterman and Patterson, "Roofline: an insightful visual performance model for multicore
 architectures", Communications of the ACM 52 (2009).
@@ -23,28 +23,27 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 WIDTH, HEIGHT, DOTS = 9.0, 5.4, 100
-"""Inches, and dots per inch in which labels are placed."""
+"""Inches, and the dots per inch at which labels are placed."""
 MARGIN = 3.0
-"""By how many times the axes reach beyond the points and where the roofs meet."""
+"""The factor by which the axes extend beyond the points and the ridge point."""
 LEAST_RANGE = 30.0
-"""How many times the highest roof is above the lowest rate of the axis, at the least: two decades
-have two numbers beside them."""
+"""The least ratio of the highest roof to the lowest rate of the axis, so that it has two ticks."""
 LEAST_SIZE, ALL_SIZE = 25.0, 1600.0
-"""Square points: of a kernel that takes no time, and what all the time adds."""
+"""Square points: the area of a kernel without time, and the additional area for all the time."""
 NAMED = 6
-"""The kernels of most time, which have their names beside them."""
+"""How many kernels, those with the most time, are labelled."""
 LONGEST_NAME = 32
 CAPTION_WIDTH = 140
-"""Characters."""
+"""Characters per line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Roof:
-    """A rate that a GPU cannot pass."""
+    """A rate that a GPU cannot exceed."""
 
     name: str
     rate: float
-    """FLOPs a second."""
+    """FLOPs per second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +54,16 @@ class Point:
     intensity: float
     """FLOPs per byte of device memory."""
     rate: float
-    """FLOPs a second."""
+    """FLOPs per second."""
     us: float
     """The time of all its launches."""
     words: str
-    """What is shown where the mouse is over it."""
+    """The text that is shown on hover."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """From where to where the axes reach: FLOPs per byte, and FLOPs a second."""
+    """The limits of the axes: FLOPs per byte, and FLOPs per second."""
 
     left: float
     right: float
@@ -73,7 +72,7 @@ class Frame:
 
     @classmethod
     def around(cls, points: Sequence[Point], roofs: Sequence[Roof], bandwidth: float) -> Frame:
-        """Return the frame that has *points* and where *roofs* meet that of *bandwidth*."""
+        """Return the frame that contains *points* and the highest ridge point of *roofs*."""
         rates = [point.rate for point in points]
         highest = max(roof.rate for roof in roofs)
         every = [*(point.intensity for point in points), highest / bandwidth]
@@ -84,7 +83,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A roof as it is drawn: FLOPs per byte and FLOPs a second where it starts and ends."""
+    """A roof as it is drawn, from *start* to *end* in FLOPs per byte and FLOPs per second."""
 
     words: str
     start: tuple[float, float]
@@ -92,7 +91,7 @@ class Line:
 
 
 def roof_lines(roofs: Sequence[Roof], bandwidth: float, frame: Frame) -> Iterator[Line]:
-    """Return the bandwidth's roof up to the highest rate, and each rate from there on."""
+    """Return the bandwidth's roof up to the highest rate, and each rate's from there on."""
     left, right, highest = frame.left, frame.right, max(roof.rate for roof in roofs)
     words = f"device memory, {scaled(bandwidth)}B/s"
     yield Line(words, (left, left * bandwidth), (highest / bandwidth, highest))
@@ -102,7 +101,7 @@ def roof_lines(roofs: Sequence[Roof], bandwidth: float, frame: Frame) -> Iterato
 
 
 def area(us: float, total: float) -> float:
-    """Return the square points of a kernel that takes *us* of the *total* of all."""
+    """Return the area in square points of a kernel that takes *us* of the *total* time."""
     return LEAST_SIZE + (ALL_SIZE * (us / total) if total else 0.0)
 
 
@@ -114,12 +113,12 @@ def draw_roofline(
     title: str,
     caption: str,
 ) -> Figure:
-    """Return a figure of *points*, each as large as its share of the time, under *roofs*.
+    """Return a figure of *points* under *roofs*; a point's size is its share of the time.
 
-    *bandwidth* is the device memory's, bytes a second. In an SVG the words of a point are its
-    title, which a browser shows where the mouse is over it.
+    *bandwidth* is the device memory's in bytes per second. In an SVG the words of a point are its
+    title, which a browser shows on hover.
 
-    Raises InputError where there is no point or no roof.
+    Raises InputError without points or roofs.
     """
     if not points or not roofs:
         refuse("a roofline needs kernels with FLOPs, bytes and a time, and the GPU's rates")
@@ -135,7 +134,7 @@ def draw_roofline(
         _draw_roofs(axes, lines)
         _draw_points(axes, points)
         axes.set_xlabel("FLOPs per byte of device memory")
-        axes.set_ylabel("FLOPs a second")
+        axes.set_ylabel("FLOPs per second")
         axes.xaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_major_formatter(lambda value, _: scaled(value))
         head(figure, title, textwrap.fill(caption, CAPTION_WIDTH), 8)
@@ -147,7 +146,7 @@ def draw_roofline(
 
 
 def _draw_roofs(axes: Axes, lines: Sequence[Line]) -> None:
-    """Draw the bandwidth's roof, which comes first, and each rate with its words."""
+    """Draw the roofs; all but the first, the bandwidth's, with their words."""
     for number, line in enumerate(lines):
         xs, ys = zip(line.start, line.end, strict=True)
         axes.plot(xs, ys, color=INK, linewidth=1.2 if number else 1.6)
@@ -157,7 +156,7 @@ def _draw_roofs(axes: Axes, lines: Sequence[Line]) -> None:
 
 
 def _draw_points(axes: Axes, points: Sequence[Point]) -> None:
-    """Draw each point with its words as label; the largest lie below."""
+    """Draw each point with its words as label, the largest at the bottom."""
     total = sum(point.us for point in points)
     for place, point in sorted(enumerate(points, 1), key=lambda pair: -pair[1].us):
         drawn = axes.scatter(
@@ -175,7 +174,7 @@ def _draw_points(axes: Axes, points: Sequence[Point]) -> None:
 
 
 def _outlines(axes: Axes, points: Sequence[Point]) -> Iterator[Any]:
-    """Return the pixels of each point's middle and edge."""
+    """Return pixels of each point's centre and edge."""
     total, angles = sum(point.us for point in points), np.linspace(0, 2 * np.pi, 16)
     circle = np.column_stack([np.cos(angles), np.sin(angles)])
     for point in points:
@@ -185,7 +184,7 @@ def _outlines(axes: Axes, points: Sequence[Point]) -> Iterator[Any]:
 
 
 def _label(axes: Axes, points: Sequence[Point], memory: Line) -> None:
-    """Write beside the bandwidth's roof and the kernels of most time what they are."""
+    """Label the bandwidth's roof and the kernels with the most time."""
     ends = [axes.transData.transform(np.column_stack(line.get_data())) for line in axes.lines]
     lines = [np.linspace(first, last, 120) for first, last in ends]
     placer = Placer(axes, [*lines, *_outlines(axes, points)])

@@ -1,4 +1,4 @@
-"""What all pictures share: colours, fonts, places for labels, and the same bytes every time."""
+"""What all pictures share: colours, fonts, the placement of labels, and reproducible files."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     Points = np.ndarray[Any, np.dtype[np.float64]]
 
 EXACT, TUTORIAL = "#0072b2", "#d55e00"
-"""Blue and vermilion of Okabe and Ito's palette, which the colour-blind tell apart."""
+"""Blue and vermilion of Okabe and Ito's colour-blind-safe palette."""
 INK, MUTED, FAINT, PALE = "#24292f", "#57606a", "#d0d7de", "#f3f4f6"
-"""Greys, from that of text to that of an empty background."""
+"""Greys, from text to an empty background."""
 COLOUR_MAP = "cividis"
-"""A colour map that reads the same with any colour vision, and in grey."""
+"""A colour map that also works for the colour-blind and in grey."""
 
 _SETTINGS: Mapping[Any, Any] = {
     "font.size": 10,
@@ -60,7 +60,7 @@ MOST_TICKS = 8
 
 @contextlib.contextmanager
 def styled() -> Iterator[None]:
-    """Set the style for as long as it lasts, whatever the user's own settings are."""
+    """Use the style of the lab within the context, whatever the user's own settings are."""
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(_SETTINGS)
@@ -68,35 +68,35 @@ def styled() -> Iterator[None]:
 
 
 def describe(figure: Figure, description: str) -> None:
-    """Give *figure* the sentences that stand for it where it cannot be seen."""
+    """Give *figure* a text for those who cannot see it."""
     figure.set_label(description)
 
 
 def head(figure: Figure, title: str, caption: str = "", size: int = 9) -> None:
-    """Give *figure* its title, and a caption of that font size below it."""
+    """Give *figure* its title, and a caption of font size *size* below it."""
     figure.suptitle(title, x=0.01, ha="left", weight="bold", fontsize=11)
     if caption:
         figure.supxlabel(caption, x=0.01, ha="left", color=MUTED, fontsize=size)
 
 
 def lined(axes: Axes) -> None:
-    """Draw pale horizontal lines behind what *axes* show."""
+    """Draw pale horizontal grid lines behind the content of *axes*."""
     axes.grid(axis="y", color=FAINT, linewidth=0.6)
     axes.set_axisbelow(True)
 
 
 def even_ticks(axes: Axes, most: int) -> None:
-    """Have ticks up to *most* on the x axis, a power of two apart."""
+    """Set ticks up to *most* on the x axis, spaced by a power of two."""
     axes.xaxis.set_major_locator(MultipleLocator(next_power_of_two(-(-most // MOST_TICKS))))
 
 
 def save(figure: Figure, path: Path | str) -> None:
-    """Write *figure* to *path*, the same bytes for the same figure, as its suffix says.
+    """Write *figure* to *path* as SVG or PNG, with the same bytes for the same figure.
 
-    The figure's title and description go with it, for those who cannot see it. In an SVG, what has
-    an id has its label as a title, which is shown where the mouse is over it.
+    The file has the figure's title and description. In an SVG, an artist with an id has its label
+    as a title, which is shown on hover.
 
-    Raises InputError where the suffix is neither .svg nor .png, or the file cannot be written.
+    Raises InputError if the suffix is neither .svg nor .png, or the file cannot be written.
     """
     check_picture(path)
     form = Path(path).suffix.lower().removeprefix(".")
@@ -118,7 +118,7 @@ def _drawn(figure: Figure, form: str) -> bytes:
         "Description": str(figure.get_label()),
     }
     if form == "svg":
-        metadata["Date"] = None  # type: ignore[assignment] # None is how a date is left out
+        metadata["Date"] = None  # type: ignore[assignment] # None leaves the date out
     drawn = io.BytesIO()
     with styled():
         figure.savefig(drawn, format=form, metadata=metadata, dpi=_PNG_DOTS_PER_INCH)
@@ -126,23 +126,23 @@ def _drawn(figure: Figure, form: str) -> bytes:
 
 
 STEP = 3.0
-"""Pixels between the points that stand for a curve."""
+"""The distance in pixels between the sampled points of a curve."""
 ALIKE = 6.0
-"""Pixels by which curves that look alike are apart at most."""
+"""The largest distance in pixels of curves that look the same."""
 MARGIN = 5.0
-"""Pixels that stay free around a label."""
+"""The margin around a label in pixels."""
 NEAR = 30.0
-"""Pixels from another curve within which a label might seem to be that curve's."""
+"""The distance in pixels within which a label might seem to belong to another curve."""
 LEADER_FROM = 14.0
-"""Pixels from a label to what it names, from which on a line joins the two."""
+"""The distance in pixels from which on a line joins a label to what it names."""
 COLLISION = 1e6
-"""What a collision costs, in pixels of distance: any place without one is better."""
+"""The cost of a collision in pixels of distance: any place without one is better."""
 GRID = 40
-"""Places tried in each direction."""
+"""How many places are tried in each direction."""
 
 
 def outline(axes: Axes, line: Line2D) -> Points:
-    """Return the pixels, every few of them, of a step line where *axes* show it."""
+    """Return sampled pixels of a step line within *axes*."""
     steps = STEP_LOOKUP_MAP[line.get_drawstyle()](*line.get_data())
     corners = line.get_transform().transform(np.column_stack(steps))
     along = np.concatenate(([0.0], np.cumsum(np.abs(np.diff(corners, axis=0)).sum(axis=1))))
@@ -153,7 +153,7 @@ def outline(axes: Axes, line: Line2D) -> Points:
 
 
 def are_alike(curve: Points, other: Points) -> bool:
-    """Return whether two curves lie on each other as far as an eye can tell."""
+    """Return whether two curves look the same."""
     return all(
         (_distances(np.hstack([one, one]), another) <= ALIKE).all()
         for one, another in ((curve, other), (other, curve))
@@ -174,14 +174,14 @@ def _all_distances(boxes: Points, points: Points) -> Any:
 
 
 def _leaders(boxes: Points, near: Points) -> Points:
-    """Return the line from each box to the nearest point of *near*, as points along it."""
+    """Return points along the line from each box to the nearest point of *near*."""
     ends = near[_all_distances(boxes, near).argmin(axis=1)]
     starts = np.clip(ends, boxes[:, :2] + MARGIN, boxes[:, 2:] - MARGIN)
     return np.linspace(starts, ends, 12, axis=1)
 
 
 class Placer:
-    """Finds a free place for each label of one axes, whose layout must be settled."""
+    """Finds a free place for each label of an axes, whose layout must be final."""
 
     def __init__(self, axes: Axes, curves: Sequence[Points]) -> None:
         self._axes = axes
@@ -190,11 +190,11 @@ class Placer:
         self._taken: list[Points] = []
 
     def at_point(self, text: str, point: tuple[float, float], **style: Any) -> None:
-        """Write *text* in the free place nearest to *point*, which is in data."""
+        """Write *text* in the free place nearest to *point*, given in data coordinates."""
         self._place(text, self._axes.transData.transform([point]), (), style)
 
     def at_curve(self, text: str, curve: Points, **style: Any) -> None:
-        """Write *text* in the free place nearest to where no other curve is as near as *curve*."""
+        """Write *text* in the free place nearest to where *curve* is apart from other curves."""
         others = [other for other in self._curves if other is not curve]
         alone = np.full(len(curve), fill_value=True)
         for other in others:
@@ -223,7 +223,7 @@ class Placer:
             self._axes.add_patch(ConnectionPatch(start, end, "data", "data", **style))
 
     def _collisions(self, boxes: Points, leaders: Points) -> Points:
-        """Count for each box what it covers, or what its leader runs through."""
+        """Count for each box the curves and labels that it covers or its leader crosses."""
         found = np.zeros(len(boxes))
         for line in self._lines:
             found += _distances(boxes, line) == 0
@@ -234,7 +234,7 @@ class Placer:
         return found
 
     def _places(self, label: Text) -> Points:
-        """Return the boxes, margins included, in which *label* lies within the axes."""
+        """Return the candidate boxes for *label* within the axes, including margins."""
         extent, box = label.get_window_extent(), self._axes.bbox
         width, height = extent.width + 2 * MARGIN, extent.height + 2 * MARGIN
         left = np.linspace(box.x0, max(box.x0, box.x1 - width), GRID)

@@ -1,7 +1,7 @@
-"""Reports: what was measured on a GPU, beside what was predicted, as a page with pictures.
+"""Reports: measured times on a GPU beside predicted ones, as a page with pictures.
 
-`contents` says which chapters a page has; each file of `chapters` is one of them. This package
-imports matplotlib; it is imported where a report is asked for.
+`contents` puts the chapters of a page together; each file of `chapters` is one chapter. This
+package imports matplotlib, so it is only imported if a report is asked for.
 """
 
 from occupancy_lab.reporting.contents import make_report

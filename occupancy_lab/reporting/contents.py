@@ -1,6 +1,6 @@
-"""A report: the rows of one GPU, worked out chapter by chapter, said, and written into files.
+"""A report on one GPU: its chapters, and how it is written to files.
 
-A page is markdown with its pictures beside it, or one HTML file that holds them.
+A page is markdown with its pictures in a folder, or one HTML file that contains them.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ def make_report(
     Args:
         gpu: Name of the GPU; None takes an H200, or the only one of *file*.
         file: A CSV file that `sweep --measure --export-csv` wrote, or what `trace --json` wrote;
-            None takes what was recorded and comes with the lab.
-        progress: Called with the compiles that are done and those to do, where a page needs any.
+            None takes the recordings that come with the lab.
+        progress: Called with the numbers of finished and of all compiles.
 
     Raises:
-        InputError: no launches were measured on that GPU or predicted for it, or *file* cannot be
+        InputError: no launches were measured on that GPU or can be predicted, or *file* cannot be
             read.
     """
     is_file = file is not None and Path(file).is_file()  # a pipe can be read once
@@ -67,10 +67,10 @@ def make_report(
 
 
 def _trace_page(file: str) -> Page | None:
-    """Return the page of what `trace --json` wrote to *file*; None where it holds anything else.
+    """Return the page of a file that `trace --json` wrote; None for any other file.
 
-    It has the sentence, the tables and the notes: what draws and explains each kernel is not in the
-    file. Raises InputError where it cannot be read.
+    The page has the sentences, tables and notes; the file does not have what the roofline and the
+    explanations of kernels need. Raises InputError if the file cannot be read.
     """
     text = read_given(file)
     plain = read_json(text, file) if text.lstrip()[:1] == "{" else None
@@ -80,28 +80,28 @@ def _trace_page(file: str) -> Page | None:
         found: document.Document = from_line(document.Document, json.dumps(plain["document"]))
     except ValueError as error:
         refuse(f"{file} is damaged: {error}")
-    of = " of one GPU" if "gpus" in plain else ""
-    note = f"The roofline, and each kernel explained, are in what `trace --report` writes{of}."
+    of = " for one GPU" if "gpus" in plain else ""
+    note = f"`trace --report`{of} also writes the roofline and explains each kernel."
     return trace_page(found, (), (*found.notes, note))
 
 
 def trace_page(
     found: document.Document, chapters: Sequence[Chapter], notes: tuple[str, ...]
 ) -> Page:
-    """Return the report of the page *found* of a trace, with *chapters* before its *notes*."""
+    """Return the report of a trace, whose page is *found*, with *chapters* before the *notes*."""
     first = Chapter("In short", (document.Bullets(found.answer), *found.tables))
     last = (Chapter("What the numbers are", (document.Bullets(notes),)),) if notes else ()
     return Page(found.title, (first, *chapters, *last))
 
 
 def write_page(source: Source) -> Page:
-    """Return the report of *source*; a chapter that has no rows says so in a sentence."""
+    """Return the report of *source*; a chapter without rows says so in a sentence."""
     accuracy = None if source.is_predicted else make_accuracy(source)
     origin = None if source.origin is None else make_accuracy(source.origin)
     benchmark = make_benchmark(source)
-    nothing = "nothing can be predicted of these launches"
+    nothing = "these launches cannot be predicted"
     if source.is_predicted:
-        nothing = f"no time that was measured on {source.gpu.title} is known"
+        nothing = f"no time was measured on {source.gpu.title}"
     return Page(
         f"Fused softmax on {source.gpu.title}{', predicted' if source.is_predicted else ''}",
         (
@@ -119,8 +119,8 @@ def _in_short(source: Source, benchmark: Benchmark | None, accuracy: Accuracy | 
     blocks: list[Part] = []
     if source.is_predicted:
         blocks.append(
-            "The times of this page are **predictions**: nothing was launched on"
-            f" {source.gpu.title} for it."
+            "The times on this page are **predictions**: nothing was launched on"
+            f" {source.gpu.title}."
         )
     if benchmark is not None:
         blocks.append(" ".join(in_short(benchmark)))
@@ -128,11 +128,11 @@ def _in_short(source: Source, benchmark: Benchmark | None, accuracy: Accuracy | 
         blocks.append(accuracy_sentence(accuracy))
     if benchmark is not None:
         blocks.append(the_bandwidths(benchmark))
-    return Chapter("In short", tuple(blocks or ["Left out: nothing of these can be predicted."]))
+    return Chapter("In short", tuple(blocks or ["Left out: these launches cannot be predicted."]))
 
 
 def to_html(page: Page) -> str:
-    """Return *page* as HTML; whatever looks like HTML in its text is shown as text."""
+    """Return *page* as HTML, with its text escaped and its pictures embedded."""
     return document.html_page(page.title, page.blocks(_embedded))
 
 
@@ -152,13 +152,13 @@ def run(
     form: str | None = None,
     progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> Shown:
-    """Write the report of *gpu*, or of *file*, to *output*, and say what was written.
+    """Write the report of *gpu*, or of *file*, to *output*, and return what was written.
 
     *form* is MARKDOWN or HTML; None follows the suffix of *output*. Without *output* the report
-    itself is given, with sentences for its pictures; its blocks if no form is asked for.
-    *progress* is called with the compiles that are done and those to do, where it needs any.
+    itself is returned, with sentences instead of pictures, and as blocks without a *form*.
+    *progress* is as in `make_report`.
 
-    Raises InputError for what cannot be read or written.
+    Raises InputError if a file cannot be read or written.
     """
     if output is None:
         page = make_report(gpu, file=file, progress=progress)
@@ -186,7 +186,7 @@ def run(
 
 
 def write_markdown(page: Page, path: Path) -> None:
-    """Write *page* to *path*, its pictures into the folder of its name; InputError if it cannot."""
+    """Write *page* to *path* and its pictures to `picture_folder`; raise InputError on failure."""
     folder = picture_folder(path)
     try:
         folder.mkdir(exist_ok=True)

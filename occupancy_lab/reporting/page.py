@@ -1,6 +1,6 @@
-"""A page before it is written anywhere: chapters of paragraphs, tables, pictures and commands.
+"""A page before it is written: chapters of paragraphs, tables, pictures and commands.
 
-Text has the marks that sentences of a Document have.
+Text has the same markup as the sentences of a Document.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture, by a name that its page has once."""
+    """A picture, with a name that is unique on its page."""
 
     name: str
     words: str
-    """What it shows, for those who cannot see it."""
+    """The alternative text."""
     draw: Callable[[], Figure] = field(compare=False, repr=False)
 
 
@@ -31,7 +31,7 @@ Part: TypeAlias = Block | Section | Picture
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
-    """One question answered; a Section among its blocks is a part with a title of its own."""
+    """A chapter; a Section among its blocks is a part with a title of its own."""
 
     title: str
     blocks: tuple[Part, ...]
@@ -46,12 +46,12 @@ class Page:
 
     @property
     def pictures(self) -> tuple[Picture, ...]:
-        """The pictures in their order."""
+        """The pictures in order."""
         parts = (part for chapter in self.chapters for part in chapter.blocks)
         return tuple(part for part in parts if isinstance(part, Picture))
 
     def blocks(self, address: Callable[[Picture], str] | None) -> tuple[Block, ...]:
-        """Return the blocks in order; *address* tells where a picture is, None has words for it."""
+        """Return the blocks in order; *address* gives a picture's URL, None replaces it by text."""
         found: list[Block] = [Heading(1, self.title)]
         for chapter in self.chapters:
             found.append(Heading(2, chapter.title))

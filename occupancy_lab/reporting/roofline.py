@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 
 def draw_trace(found: Traced) -> Figure:
-    """Return the roofline of what was launched: a point for each kernel and configuration.
+    """Return the roofline of a trace, with a point for each kernel and configuration.
 
-    Of an autotuned kernel of a dry run it is the configuration that is predicted to be fastest.
+    An autotuned kernel of a dry run has the configuration that is predicted to be fastest.
 
-    Raises InputError where no kernel has a time, FLOPs and bytes that are known.
+    Raises InputError if no kernel has known times, FLOPs and bytes.
     """
     from occupancy_lab.plotting.roofline import draw_roofline
 
@@ -53,10 +53,10 @@ def draw_trace(found: Traced) -> Figure:
     basis = "measured" if any(time.measured for time in times) else "predicted"
     points = [point for one in kernels if (point := _point(one, basis)) is not None]
     if not points or gpu is None or gpu.bandwidth_gbs is None:
-        refuse("there is no roofline: of no kernel time, FLOPs and bytes are known")
+        refuse("there is no roofline: no kernel has a known time, FLOPs and bytes")
     caption = (
-        f"Each point is a kernel by its {basis} time, as large as its share of all; roofs are the"
-        f" rates of {gpu.title}'s data sheet."
+        f"Each point is a kernel at its {basis} time; its size is its share of the total time;"
+        f" roofs are the rates of {gpu.title}'s data sheet."
     )
     if len(points) < len(kernels):
         without = count(len(kernels) - len(points), "kernel")
@@ -67,7 +67,7 @@ def draw_trace(found: Traced) -> Figure:
 
 
 def _on_one_gpu(shown: Sequence[TracedKernel]) -> tuple[Gpu | None, list[TracedKernel]]:
-    """Return the GPU of most kernels, and those on it."""
+    """Return the GPU with the most kernels, and these kernels."""
     found: dict[str, tuple[Gpu, list[TracedKernel]]] = {}
     for one in shown:
         if one.calculation is not None:
@@ -77,7 +77,7 @@ def _on_one_gpu(shown: Sequence[TracedKernel]) -> tuple[Gpu | None, list[TracedK
 
 
 def _point(kernel: TracedKernel, basis: str) -> Point | None:
-    """Return a kernel over its longest grid by its time of that *basis*; None: it has no place."""
+    """Return the point of a kernel over its longest grid; None without a time of this *basis*."""
     record, time, grid = kernel.record, kernel.time, kernel.longest
     if record is None or time is None or grid is None or kernel.elsewhere or time.basis != basis:
         return None
@@ -88,12 +88,12 @@ def _point(kernel: TracedKernel, basis: str) -> Point | None:
     least = cell(None if light is None else light.exact_us)
     lost = "" if time.lost_us is None else f", {duration(time.lost_us)} of them lost"
     words = f"{kernel.kernel}: {microseconds(us)} {time.basis}, least {least} us"
-    all_words = f"; {duration(time.us)} in all{lost}"
+    all_words = f"; {duration(time.us)} in total{lost}"
     return _placed(kernel.kernel, _place_of(record, us), time.us, words, all_words)
 
 
 def _place_of(record: Record, us: float) -> tuple[float, float] | None:
-    """Return the FLOPs per byte and FLOPs a second of a launch; None where one is not known."""
+    """Return the FLOPs per byte and FLOPs per second of a launch; None if not known."""
     memory, counts = record.memory, record.counts
     dram = None if memory is None or memory.dram_bytes is None else memory.dram_bytes.exact
     flops = None if counts is None else counts.flops.exact
@@ -103,7 +103,7 @@ def _place_of(record: Record, us: float) -> tuple[float, float] | None:
 def _placed(
     name: str, place: tuple[float, float] | None, us: float, words: str, more: str = ""
 ) -> Point | None:
-    """Return the point at a *place*, of *us* in all; None where there is no place."""
+    """Return the point at a *place* with a total of *us*; None if *place* is None."""
     from occupancy_lab.plotting.roofline import Point
 
     if place is None:
@@ -114,17 +114,17 @@ def _placed(
 
 
 def check_one_gpu(keys: Sequence[str]) -> None:
-    """Raise InputError where an explanation that is to be drawn is of several GPUs."""
+    """Raise InputError if an explanation to be drawn is for several GPUs."""
     if len(keys) > 1:
-        refuse(f"--plot is of one GPU, and this is of {listed(keys)}: name one with --gpu")
+        refuse(f"--plot draws one GPU, and these are {listed(keys)}: name one with --gpu")
 
 
 def draw_explanation(found: Explanation | ScriptExplanation) -> Figure:
-    """Return the roofline of what is explained on one GPU, by predicted times.
+    """Return the roofline of an explanation on one GPU, by predicted times.
 
-    There is a point for each configuration, or of one launch for it and each launch near it.
+    There is a point for each configuration, or for the only launch and its neighbours.
 
-    Raises InputError for several GPUs, and where of no launch time, FLOPs and bytes are known.
+    Raises InputError for several GPUs, or if no launch has known times, FLOPs and bytes.
     """
     from occupancy_lab.explaining.explanation import Explanation
     from occupancy_lab.plotting.roofline import draw_roofline
@@ -137,9 +137,9 @@ def draw_explanation(found: Explanation | ScriptExplanation) -> Figure:
     points = [point for name, one in named if (point := _point_of(name, one)) is not None]
     gpu = next(iter(gpus.values()), None)
     if not points or gpu is None or gpu.bandwidth_gbs is None:
-        refuse("there is no roofline: of no launch time, FLOPs and bytes are known")
+        refuse("there is no roofline: no launch has a known time, FLOPs and bytes")
     caption = (
-        f"Each point is a launch by its predicted time{_knobs(explained) if alone else ''}; roofs"
+        f"Each point is a launch at its predicted time{_knobs(explained) if alone else ''}; roofs"
         f" are the rates of {gpu.title}'s data sheet."
     )
     if len(points) < len(named):
@@ -152,9 +152,9 @@ def draw_explanation(found: Explanation | ScriptExplanation) -> Figure:
 
 
 def _named(explained: Explanation, *, alone: bool) -> Iterator[tuple[str, Record]]:
-    """Return the launches of an explanation with what names each, the fastest first.
+    """Return the launches of an explanation with names, the fastest first.
 
-    One launch comes before those near it, which are left out where it is not explained *alone*.
+    A single launch comes before its neighbours, which are only included if it is *alone*.
     """
     if explained.is_one_launch:
         for case in explained.cases:
@@ -170,14 +170,14 @@ def _named(explained: Explanation, *, alone: bool) -> Iterator[tuple[str, Record
 
 
 def _knobs(explained: Sequence[Explanation]) -> str:
-    """Say what the numbers are that name the configurations of a launch; "" of one alone."""
+    """Say which knobs name the configurations of a launch; "" if there is only one."""
     found = [record for one in explained if not one.is_one_launch for record in one.records]
     knobs = varying([record.settings for record in found])
     return f", named by {', '.join(knobs)}" if knobs else ""
 
 
 def _point_of(name: str, record: Record) -> Point | None:
-    """Return a launch by its predicted time; None where it has no place in the picture."""
+    """Return the point of a launch at its predicted time; None if anything is not known."""
     prediction = record.prediction
     if prediction is None:
         return None
@@ -193,10 +193,10 @@ def _roofs(records: Sequence[Record], gpu: Gpu) -> list[Roof]:
 
 
 def roofs_of(gpu: Gpu, dots: Iterable[str], others: Iterable[str]) -> list[Roof]:
-    """Return the data sheet's rates, each once, the highest first.
+    """Return the data sheet's distinct rates as roofs, the highest first.
 
-    Each is named by what is computed at it: the dtypes of *dots* in tensor cores, and of *others*
-    outside them. A dtype whose rate is not known has none.
+    A roof is named after the dtypes computed at its rate: those of *dots* in tensor cores, and
+    *others*. Dtypes without a known rate are left out.
     """
     from occupancy_lab.plotting.roofline import Roof
 
@@ -218,22 +218,22 @@ LAUNCH = (
     *("predicted_us", "us", "flops", "intensity", "dram_read_bytes", "dram_written_bytes"),
     *("launches", "total_us", "expected", "grids", "lost_of", "num_programs"),
 )
-"""The columns of a launch's work and time that the page takes of a row."""
+"""The columns of a launch's work and time that the page of `explore` uses."""
 DOTS = ("fp8", "fp16", "bf16", "tf32", "fp32", "fp64", "i8")
-"""The dtypes of products of matrices that data sheets have rates of, as Triton names them."""
+"""The dtypes of matrix multiplications with rates in data sheets, as Triton names them."""
 OTHERS = ("fp16", "bf16", "fp32", "fp64")
-"""Those of everything else."""
+"""The dtypes of all other operations."""
 LEAST, MOST = 1e-30, 1e30
-"""Between these are the numbers of every launch: what is beyond leaves no room for other points."""
+"""The limits of drawn numbers: anything beyond would leave no room for other points."""
 MOST_TICKS = 6
 CSS_PIXELS = 96 / 72
-"""Of a point, of which an inch has 72."""
+"""CSS pixels per typographic point."""
 
 
 def rooflines(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return a picture for each GPU of *rows* by measured times, and one by predicted ones.
+    """Return for each GPU of *rows* a picture of measured and one of predicted times.
 
-    A GPU without known rates has none, and none by times that no row with FLOPs and bytes has.
+    A picture is left out without known rates, or without a row that has FLOPs, bytes and a time.
     """
     found = []
     for key in dict.fromkeys(row["gpu"] for row in rows):
@@ -244,10 +244,9 @@ def rooflines(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def _us(row: Row, basis: str) -> float | None:
-    """Return the time of the launch that the row's FLOPs and bytes are of.
+    """Return the time of the launch whose FLOPs and bytes the row has; None if not known.
 
-    None too for a trace's mean over several grids, and for its time on another GPU than the row's,
-    above whose speed of light nothing is known to be lost.
+    A trace's mean time over several grids, or its time on another GPU, is not such a time.
     """
     if basis == "predicted":
         return row.get("predicted_us")
@@ -256,7 +255,7 @@ def _us(row: Row, basis: str) -> float | None:
 
 
 def _place(row: Row, basis: str) -> tuple[float, float] | None:
-    """Return the FLOPs per byte and FLOPs a second of a row; None where one is not known."""
+    """Return the FLOPs per byte and FLOPs per second of a row; None if not known."""
     us, flops, per_byte = _us(row, basis), row.get("flops"), row.get("intensity")
     read, written = row.get("dram_read_bytes"), row.get("dram_written_bytes")
     if flops and per_byte is None and read is not None and written is not None:
@@ -268,7 +267,7 @@ def _place(row: Row, basis: str) -> tuple[float, float] | None:
 
 
 def _all_us(row: Row, basis: str) -> float:
-    """Return the time of all launches of a row; 0 for a configuration that is not launched."""
+    """Return the total time of a row's launches; 0 for a configuration that is not launched."""
     if not row.get("expected", True):
         return 0.0
     total = row.get("total_us") if basis == "measured" else None
@@ -283,18 +282,18 @@ def _name(row: Row) -> str:
 
 
 def _all_roofs(gpu: Gpu) -> list[Roof]:
-    """Return all rates of the data sheet, as no column says which dtypes the FLOPs of a row are of.
+    """Return all rates of the data sheet, because no column has the dtypes of a row's FLOPs.
 
-    Products of matrices that are as fast without tensor cores have no roof of their own.
+    Matrix multiplications that are as fast without tensor cores have no roof of their own.
     """
     dots = [dtype for dtype in DOTS if dot_tflops(gpu, dtype) != other_tflops(gpu, dtype)]
     return roofs_of(gpu, dots, OTHERS)
 
 
 def _points(rows: Mapping[int, Row], basis: str) -> dict[int, Point]:
-    """Return the point of each row that has one, by the row's number; those of most time first.
+    """Return the points by the number of their row, those with the most time first.
 
-    Unless all rows say how often they are launched, all points have the same time.
+    Unless all rows have a number of launches, all points have the same size.
     """
     shared, found = _are_counted(rows), {}
     for at, row in rows.items():
@@ -319,9 +318,9 @@ def _picture(gpu: Gpu, basis: str, rows: Mapping[int, Row]) -> dict[str, Any] | 
     bandwidth = gpu.bandwidth_gbs * 1e9
     frame = Frame.around([*points.values()], roofs, bandwidth)
     total = sum(point.us for point in points.values())
-    sized = ", as large as its share of the time of all" if _are_counted(rows) else ""
+    sized = "; its size is its share of the total time" if _are_counted(rows) else ""
     if not all(row.get("expected", True) for row in rows.values()):
-        sized += " (none of a configuration that is not launched)"
+        sized += " (0 for a configuration that is not launched)"
     left = len(rows) - len(points)
     without = f" {count(left, 'row')} without FLOPs, bytes or a {basis} time left out." * bool(left)
     return {
@@ -329,7 +328,7 @@ def _picture(gpu: Gpu, basis: str, rows: Mapping[int, Row]) -> dict[str, Any] | 
         "basis": basis,
         "title": f"{count(len(points), 'row')} on {gpu.title} by {basis} times",
         "caption": (
-            f"Each point is a launch by its {basis} time{sized}; roofs are the rates of"
+            f"Each point is a launch at its {basis} time{sized}; roofs are the rates of"
             f" {gpu.title}'s data sheet for every dtype.{without}"
         ),
         "frame": dataclasses.asdict(frame),
@@ -352,6 +351,6 @@ def _picture(gpu: Gpu, basis: str, rows: Mapping[int, Row]) -> dict[str, Any] | 
 
 
 def _powers(low: float, high: float) -> list[float]:
-    """Return the powers of ten from *low* to *high*, evenly fewer where there are many."""
+    """Return the powers of ten from *low* to *high*, evenly thinned out to MOST_TICKS."""
     places = range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)
     return [10.0**place for place in places[:: -(-len(places) // MOST_TICKS) or 1]]

@@ -1,4 +1,4 @@
-"""What a report is made of: the launches of one GPU, recorded, predicted or compiled afresh."""
+"""The rows of a report: the launches of one GPU, recorded, read from a file, or predicted now."""
 
 from __future__ import annotations
 
@@ -53,32 +53,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TimeWords:
-    """The words that tell measured times from predicted ones."""
+    """The words for measured or for predicted times."""
 
     word: str
-    """What the times are."""
+    """measured or predicted."""
     take: str
-    """What launches do, before the times that they take."""
+    """The verb before a time."""
     alike: float
-    """Times that differ by less than this share say nothing of which is shorter."""
+    """The relative difference below which two times do not tell which launch is faster."""
 
 
 MEASURED = TimeWords("measured", "take", alike=0.0)
 PREDICTED = TimeWords("predicted", "are predicted to take", alike=0.05)
 USE, EXAMPLE = "benchmark", "example"
-"""The uses of rows of the tutorial's benchmark, and of PROBLEM alone."""
+"""The `use` of rows of the tutorial's benchmark, and of PROBLEM."""
 COPY, NAIVE = "copy", "naive"
-"""Two of the providers that are timed beside the kernels."""
+"""Two of the other implementations that are timed beside the kernels."""
 PROBLEM = Problem(4096, 781)
 """The tutorial's own problem."""
 WIDTHS = tuple(Problem(4096, cols) for cols in range(256, 12673, 512))
 """Every fourth matrix of the benchmark of Triton's fused softmax tutorial."""
 ROW_KERNEL = "softmax_row"
-"""The same with one program per row."""
+"""The softmax with one program per row."""
 KERNELS = {TUTORIAL_KERNEL: NUM_STAGES, ROW_KERNEL: (1,)}
-"""What is compiled, and its num_stages."""
+"""The kernels that are compiled, with their num_stages."""
 COMPILE_TIMEOUT = 25.0
-"""Seconds; what takes longer spills so much that it is never the fastest."""
+"""Seconds; kernels that take longer to compile spill so much that they are never the fastest."""
 
 
 def fresh_table(
@@ -91,8 +91,8 @@ def fresh_table(
 ) -> pd.DataFrame:
     """Return every configuration of *kernels* on *problems* as *gpu* would launch them.
 
-    *kernels* has the num_stages of each. The table has the columns of a measured one, of which
-    nothing was measured. *progress* is called with the compiles that are done and those to do.
+    *kernels* has the num_stages of each. The table has the columns of a measured one, but they are
+    empty. *progress* is called with the numbers of finished and of all compiles.
     """
     import pandas as pd
 
@@ -115,7 +115,7 @@ def tasks_of(
     kernels: Mapping[str, Sequence[int]] = KERNELS,
     num_warps: Sequence[int] = NUM_WARPS,
 ) -> list[Asked]:
-    """Return every configuration on *problems* of *kernels*, which has the num_stages of each."""
+    """Return every configuration of *kernels* on *problems*, as `fresh_table` takes them."""
     return [
         task
         for problem in problems
@@ -133,39 +133,34 @@ def tasks_of(
 
 DEFAULT_GPU = "h200"
 ALL = "all"
-"""The use of every row of a table that tells no uses apart."""
+"""The `use` of every row of a table without that column."""
 STATUS = ("status", "triton_version")
 NAME = ["kernel", "rows", "cols", "dtype", "BLOCK_SIZE", "num_warps", "num_stages", "use"]
-"""The columns that two launches share which differ in their num_programs alone."""
+"""The columns that are equal for launches that differ only in num_programs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The rows of one GPU.
-
-    Of a source of predictions nothing in the table was measured, and the times of its launches are
-    those that are predicted.
-    """
+    """The rows of one GPU; if *is_predicted*, none was measured and all times are predictions."""
 
     gpu: Gpu
     file: str | None
-    """Where the rows are from; None for what comes with the lab."""
+    """The file of the rows; None for the recordings that come with the lab."""
     table: pd.DataFrame = field(compare=False, repr=False)
     """Every row, with the columns of a measured sweep and `use`."""
     planned: pd.DataFrame = field(compare=False, repr=False)
-    """Those measured with as many programs as fit, or else all that can be predicted."""
+    """The rows measured with as many programs as fit, or else all that can be predicted."""
     predictions: pd.DataFrame = field(compare=False, repr=False)
-    """Those of them that can be predicted, with what is predicted."""
+    """The rows of `planned` that can be predicted, with their predictions."""
     providers: pd.DataFrame = field(compare=False, repr=False)
-    """What else was timed on the same matrices: `provider`, and the columns of a measurement."""
+    """Other implementations on the same matrices: `provider`, and the columns of a measurement."""
     is_predicted: bool = False
     origin: Source | None = None
-    """Of a source of predictions: what was recorded of another GPU of the target; None where
-    nothing was."""
+    """For predictions: the recordings on another GPU of the same target; None if there are none."""
 
     @property
     def times(self) -> TimeWords:
-        """What the times of `planned` are."""
+        """The words for the times of `planned`."""
         return PREDICTED if self.is_predicted else MEASURED
 
     @property
@@ -174,19 +169,19 @@ class Source:
         return _measured(self.table)
 
     def predictions_for(self, *uses: str) -> pd.DataFrame:
-        """Return the rows of `predictions` for *uses*, all where uses are not told apart."""
+        """Return the rows of `predictions` for *uses*; all rows if the table has no uses."""
         return self.predictions[self.predictions["use"].isin({*uses, ALL})]
 
 
 def recorded_source(
     name: str | None, progress: Callable[[int, int], None] = lambda _done, _of: None, **how: Any
 ) -> Source:
-    """Return what was recorded on the GPU called *name*, None for an H200.
+    """Return the recordings on the GPU called *name*; None takes an H200.
 
-    Where nothing was, it is what is predicted of the tutorial's benchmark, compiled here, as
-    `fresh_table` takes *how*; *progress* is called with the compiles that are done and those to do.
+    For a GPU without recordings, the tutorial's benchmark is compiled here and predicted, with
+    *progress* and *how* as `fresh_table` takes them.
 
-    Raises InputError where there is no such GPU, or nothing can be predicted.
+    Raises InputError if there is no such GPU or nothing can be predicted.
     """
     gpu, table = find_gpu(name or DEFAULT_GPU), recorded_table()
     if (table["gpu"] == gpu.key).any():
@@ -205,15 +200,15 @@ def _recorded(gpu: Gpu, table: pd.DataFrame) -> Source:
 
 
 def make_fresh(gpu: Gpu, **how: Any) -> Source:
-    """Return what is predicted on *gpu* of what is compiled now, as `fresh_table` takes *how*.
+    """Return predictions for *gpu* of kernels compiled now, with *how* as `fresh_table` takes it.
 
-    Raises InputError where nothing can be predicted.
+    Raises InputError if nothing can be predicted.
     """
     import pandas as pd
 
     if not gpu.has_rates:
         refuse(
-            f"no launches were recorded on {gpu.title}, and nothing can be predicted of any: name"
+            f"no launches were recorded on {gpu.title}, and nothing can be predicted for it: name"
             " a GPU whose size, clock and bandwidth `occupancy-lab gpus` knows"
         )
     table = fresh_table(gpu, **how)
@@ -225,10 +220,10 @@ def make_fresh(gpu: Gpu, **how: Any) -> Source:
 
 
 def file_source(path: str, name: str | None) -> Source:
-    """Return the rows of the CSV file at *path* on the GPU called *name*, None for the only one.
+    """Return the rows of the CSV file at *path* on the GPU called *name*; None takes the only one.
 
-    Raises InputError where it cannot be read, no launch of it was measured on that GPU, or it
-    has other kernels than the lab's own.
+    Raises InputError if the file cannot be read, has no launch measured on that GPU, or has kernels
+    that are not the lab's.
     """
     table = read_table(path)
     there = sorted(set(table.loc[table["measured"] == "measured", "gpu"]))
@@ -246,7 +241,7 @@ def make_source(
     *,
     file: str | None = None,
 ) -> Source:
-    """Return the source of *gpu* in *table*, with predictions; InputError for a missing column."""
+    """Return the rows of *gpu* in *table*, predicted; raise InputError for missing columns."""
     import pandas as pd
 
     missing = [name for name in (*STATUS, *MEASURED_COLUMNS) if name not in table]
@@ -272,7 +267,7 @@ def _measured(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def row_name(row: Row) -> Name:
-    """Return the kernel of a row and its configuration."""
+    """Return the kernel and the configuration of a row."""
     return str(row["kernel"]), row_config(row)
 
 
@@ -283,7 +278,7 @@ def tutorial_name(problem: Problem, gpu: Gpu) -> Name:
 
 
 def row_record(row: Row, gpu: Gpu) -> Record:
-    """Return the record of a row that was compiled and fits *gpu*, without a time."""
+    """Return the record of a row that compiled and fits *gpu*, without a time."""
     kernel, triton = str(row["kernel"]), str(row["triton_version"])
     named = NamedKernel(kernel, load_kernel(kernel))
     asked = ask(named, row_problem(row), row_config(row), gpu)
@@ -301,30 +296,30 @@ class Variant:
 
     @property
     def occupancy(self) -> float:
-        """The occupancy as a share."""
+        """The occupancy, from 0 to 1."""
         return self.calculation.occupancy.occupancy
 
     @property
     def instructions(self) -> int | None:
-        """Instructions that the warps of a program issue for a row; None where not counted."""
+        """Instructions that a program's warps issue per row; None if not counted."""
         resources = self.calculation.resources
         found = resources.loop_instructions or resources.instructions
         return None if found is None else found * self.config.num_warps
 
 
 def of_problem(table: pd.DataFrame, problem: Problem) -> pd.Series[bool]:
-    """Return of each row of *table* whether it is for *problem*."""
+    """Return a mask of the rows of *table* for *problem*."""
     same = (table["rows"] == problem.rows) & (table["cols"] == problem.cols)
     return same & (table["dtype"] == problem.dtype)
 
 
 def rows_of(table: pd.DataFrame, problem: Problem) -> pd.DataFrame:
-    """Return the rows of *table* for *problem*, each launch once, as it was recorded last."""
+    """Return the rows of *table* for *problem*; of repeated launches, only the latest."""
     return latest_launches(table[of_problem(table, problem)])
 
 
 def launches_of(source: Source, problem: Problem) -> dict[Name, Row]:
-    """Return the rows of *source* for *problem* as planned, by kernel and configuration."""
+    """Return the planned rows of *source* for *problem*, by kernel and configuration."""
     return {row_name(row): row for row in plain_rows(rows_of(source.planned, problem))}
 
 
@@ -338,14 +333,13 @@ def variants_of(source: Source, problem: Problem) -> dict[Name, Variant]:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """How numbers are spread, such as shares of time."""
+    """The distribution of numbers such as relative times."""
 
     count: int
     least: float
     median: float
     mean: float
     p90: float
-    """What a tenth of them pass."""
     most: float
 
 
@@ -365,7 +359,7 @@ def summary_of(numbers: Iterable[float]) -> Summary:
 
 
 def known_summary(numbers: Iterable[float | None]) -> Summary | None:
-    """Return the summary of those of *numbers* that are known; None where none is."""
+    """Return the summary of the known *numbers*; None if none is known."""
     found = [number for number in numbers if number is not None]
     return summary_of(found) if found else None
 
@@ -376,12 +370,12 @@ def gbs_of(problem: Problem, us: float) -> float:
 
 
 def span_words(least: str, most: str) -> str:
-    """Return "4.9% to 6.8%", or one of the two where they are the same."""
+    """Return "4.9% to 6.8%", or one of the two if they are equal."""
     return least if least == most else f"{least} to {most}"
 
 
 def config_words(kernel: str, config: Config) -> str:
-    """Return "softmax, 8 warps, 4 stages"; stages only where there is a loop for them."""
+    """Return "softmax, 8 warps, 4 stages"; stages only for kernels that loop over rows."""
     words = [kernel, count(config.num_warps, "warp")]
     if load_kernel(kernel).grid is Grid.PERSISTENT:
         words.append(count(config.num_stages, "stage"))

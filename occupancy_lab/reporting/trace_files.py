@@ -1,4 +1,4 @@
-"""The files that are written of a trace besides its page: roofline, timeline, and a report."""
+"""The files of a trace besides its page: roofline, timeline and report."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TraceFiles:
-    """Which files are wanted; None is for one that is not."""
+    """The paths of the files to write; None for files that are not wanted."""
 
     plot: str | None = None
     """The picture of the roofline."""
     report: str | None = None
-    """The report, of markdown or HTML."""
+    """The report as markdown or HTML."""
     timeline: str | None = None
-    """The launches one after another, as a Chrome trace."""
+    """The launches one after another as a Chrome trace."""
 
     def check(self, output: str | None, gpu: str | None) -> None:
-        """Raise InputError, before a program is run, for what cannot be written.
+        """Raise InputError, before a program is run, if a file cannot be written.
 
-        *output* is where the page goes, and *gpu* the GPU, or several with commas.
+        *output* is the path of the page, and *gpu* names the GPU, or several with commas.
         """
         if self.report is not None:
             check_page(self.report)
@@ -67,10 +67,10 @@ class TraceFiles:
             check_picture(self.plot)
         given = [option for option, path in wanted.items() if path is not None]
         if given and gpu is not None and "," in gpu:
-            refuse(f"{given[0]} is of one GPU, and --gpu names several")
+            refuse(f"{given[0]} takes one GPU, and --gpu names several")
 
     def write(self, found: Trace) -> None:
-        """Write what is wanted of *found*; InputError where a file or roofline cannot be made."""
+        """Write the files of *found*; raise InputError if a file or the roofline is impossible."""
         if self.plot is not None:
             save(draw_trace(found.found), Path(self.plot))
         if self.report is not None:
@@ -84,15 +84,15 @@ class TraceFiles:
 
 
 MOST_SHOWN = 4096
-"""The launches of a process whose order nobody noted."""
+"""How many launches a timeline has if their order is not known."""
 
 
 def timeline(found: Trace) -> dict[str, Any]:
-    """Return the last launches of each process, one after another, as the plain values of a file.
+    """Return the last launches of each process, one after another, as the values of a JSON file.
 
-    A launch takes the mean measured time of those of its kernel over its grid, or where nothing was
-    measured the predicted one; one without such a time is a mark. What lay between two launches,
-    of the host or of other kernels, is not there.
+    A launch takes the mean measured time of its kernel and grid or, if nothing was measured at all,
+    the predicted time. A launch without such a time is a mark. The time between launches, of the
+    host or of other kernels, is left out.
     """
     launches = found.found.recent or tuple(_in_any_order(found))
     measured = any(one.grid.us is not None for one in launches)
@@ -111,7 +111,7 @@ def timeline(found: Trace) -> dict[str, Any]:
 
 
 def _in_any_order(found: Trace) -> Iterator[Launched]:
-    """Return launches of all kernels, one kernel after the other, as many as are shown."""
+    """Return up to MOST_SHOWN launches, kernel by kernel."""
     each = (
         Launched(kernel, grid, 0)
         for kernel in shown_kernels(found.found)
@@ -147,7 +147,7 @@ def _of_process(
 
 
 def _arguments(one: Launched) -> dict[str, Any]:
-    """Return what Perfetto shows of a launch that is selected; what is not known is missing."""
+    """Return what Perfetto shows of a selected launch, without unknown values."""
     record = one.grid.record
     prediction = None if record is None else record.prediction
     light = None if record is None else record.speed_of_light
@@ -162,11 +162,11 @@ def _arguments(one: Launched) -> dict[str, Any]:
 
 
 ADDRESS = re.compile(r'<img alt="[^"]*" src="picture:([\w-]+)">')
-"""An image of HTML that a picture is to take the place of."""
+"""An HTML image that is replaced by a picture."""
 
 
 def make_trace_report(found: Trace) -> Page:
-    """Return the report of a trace, a dry run's or that of a program that launched kernels."""
+    """Return the report of a trace, of a dry run or of a program that launched kernels."""
     page = found.to_document()
     shown, notes, chapters = shown_kernels(found.found), [*page.notes], []
     try:
@@ -188,12 +188,12 @@ def make_trace_report(found: Trace) -> Page:
         blocks = tuple(_without(notes, part) for part in parts)
         chapters.append(Chapter(f"{number} {literal(one.kernel)}", blocks))
     if len(shown) > MOST_EXPLAINED:
-        notes.append(f"The {MOST_EXPLAINED} kernels that lose most are explained, of {len(shown)}.")
+        notes.append(f"Of {len(shown)} kernels, the {MOST_EXPLAINED} that lose most are explained.")
     return trace_page(page, chapters, tuple(notes))
 
 
 def _without(notes: Sequence[str], part: Part) -> Part:
-    """Return *part* without the sentences that are among *notes*, which stand at the end."""
+    """Return *part* without the sentences of *notes*, which the page has at its end."""
     if not isinstance(part, Section):
         return part
     return dataclasses.replace(
@@ -204,9 +204,9 @@ def _without(notes: Sequence[str], part: Part) -> Part:
 def _explained(
     kernel: TracedKernel, total: KernelTime | None, near: Path | None, triton: str, *, dry: bool
 ) -> Iterator[Part]:
-    """Return what a kernel loses, its launch, limits and parts, and the lines that cost most.
+    """Return a kernel's lost time, its launch, lines that cost most, time and limits.
 
-    A *dry* run knows which options a launch passes; another has all that the binary was made with.
+    A *dry* run knows which options the launch passes; other traces have all options of the binary.
     """
     yield Bullets(tuple(_sentences(kernel, total)))
     calculation, record = kernel.calculation, kernel.record
@@ -237,12 +237,12 @@ def _explained(
 def _sentences(kernel: TracedKernel, total: KernelTime | None) -> Iterator[str]:
     time = kernel.time
     if time is None or total is None or time.measured != total.measured or not time.launches:
-        yield f"No time is known of its {count(kernel.launches, 'launch')}."
+        yield f"No time is known for its {count(kernel.launches, 'launch')}."
     else:
         takes = "takes" if time.launches == 1 else "take"
         words = f"{count(time.launches, 'launch')} {takes} {duration(time.us)}, {time.basis}"
         if total.us:
-            words += f": {percent(time.us / total.us)} of the time of all kernels"
+            words += f": {percent(time.us / total.us)} of the total time of all kernels"
         yield f"{words}; {microseconds(time.us / time.launches)} each."
         if time.lost_us is not None and time.light_us is not None:
             least = time.light_us / max(time.known, 1)
@@ -251,7 +251,7 @@ def _sentences(kernel: TracedKernel, total: KernelTime | None) -> Iterator[str]:
                 f" rates of the data sheet, a launch needs {cell(least)} us."
             )
     if len(kernel.grids) > 1:
-        yield f"What follows is of a launch over the grid {main_grid_words(kernel)}."
+        yield f"The following describes a launch over the grid {main_grid_words(kernel)}."
     if kernel.action is not None:
         sentence, saved = kernel.action.sentence, kernel.saved_us
         if saved:
@@ -261,11 +261,11 @@ def _sentences(kernel: TracedKernel, total: KernelTime | None) -> Iterator[str]:
     if words := configuration(kernel):
         yield f"Its configuration is {literal(words)}."
     if kernel.reason is not None:
-        yield f"How it sits is not known: {literal(kernel.reason)}."
+        yield f"Its occupancy is not known: {literal(kernel.reason)}."
 
 
 def to_html(page: Page) -> str:
-    """Return *page* as HTML with its pictures as parts of it, which name a kernel on hover."""
+    """Return *page* as HTML with inline pictures, which name a kernel on hover."""
 
     def drawn(picture: Picture) -> str:
         svg, words = svg_text(picture.draw()), escape(picture.words)

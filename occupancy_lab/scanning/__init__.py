@@ -1,1 +1,1 @@
-"""Caches of Triton: every kernel in them as a row, and what there is to win."""
+"""Caches of Triton: every kernel in them as a row, and its possible gain."""

@@ -1,8 +1,9 @@
-"""The kernels in caches of Triton: which folders hold one, and what its files say of it.
+"""The kernels in Triton caches: which folders hold one, and what its files say.
 
 Triton keeps each kernel in a folder of its own: NAME.json (the metadata), NAME.cubin or NAME.hsaco
-(the binary), and the texts it was made of (Triton's `CacheManager`). torchinductor keeps such a
-cache for each device in its own cache's triton/DEVICE. Nothing here imports either.
+(the binary), and the texts that it was compiled from (Triton's `CacheManager`). torchinductor keeps
+such a cache for each device in the folder triton/DEVICE of its own cache. This module imports
+neither.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 SUFFIXES = frozenset({*BINARIES.values(), *TEXTS, "spv", "zebin"})
-"""What files of a kernel end in, beside .json; the last two are those of Intel's backend."""
+"""The suffixes of a kernel's files besides .json; the last two are of Intel's backend."""
 UNFINISHED = "tmp.pid_"
-"""How the folders begin in which Triton writes a file before it moves it to its place."""
+"""The prefix of folders in which Triton writes a file before it moves the file to its place."""
 MOST_BYTES = 64 << 20
-"""A larger file is no kernel's: the largest of Triton's own are some 1 MB."""
+"""The largest file that is read; the largest of Triton's own are about 1 MB."""
 MOST_WARPS = 64
 NO_INSTRUCTION = ("\n\t.", "\n\t;", "\n\t\t")
-"""How lines begin that a tab begins too: directives, comments, and the fields of a directive."""
+"""The starts of indented lines that are no instructions: directives, comments and fields."""
 MATRIX = ("\tv_mfma_", "\tv_wmma_", "\tv_smfmac_", "\tv_swmmac_")
 
 
@@ -54,38 +55,38 @@ class Entry:
 
     folder: str
     name: str
-    """What its files are called, without their suffixes."""
+    """The name of its files without their suffixes."""
     suffixes: frozenset[str]
 
     def path(self, suffix: str) -> str:
-        """Return the path of its file that ends in *suffix*."""
+        """Return the path of the file with *suffix*."""
         return f"{self.folder}/{self.name}.{suffix}"
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is in the folders that were looked through."""
+    """The contents of the folders that were searched."""
 
     entries: tuple[Entry, ...]
     unreadable: Mapping[str, str]
-    """By each folder that cannot be listed: why."""
+    """The folders that cannot be listed, with the reasons."""
     tuned: tuple[str, ...]
-    """The files in which torchinductor keeps the best configuration of a kernel."""
+    """torchinductor's files with the best configuration of a kernel."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """How many instructions of some kinds are in a kernel's code; each counts once."""
+    """The static instruction mix of a kernel: each instruction of its code counts once."""
 
     instructions: int
     global_accesses: int
     global_bytes: int
-    """Bytes a thread moves to and from global memory by all of them."""
+    """Bytes per thread that these move to and from global memory."""
     local_loads: int
     local_stores: int
     local_bytes: int
     copies: int
-    """Copies to shared memory that no warp waits for: asynchronous, or by the TMA unit."""
+    """Asynchronous copies to shared memory, including those of the TMA unit."""
     tensor_instructions: int
     """Matrix multiplications on tensor cores."""
 
@@ -97,7 +98,7 @@ class Mix:
 
 @dataclass(frozen=True, slots=True)
 class CachedKernel:
-    """What the files of an entry say of its kernel."""
+    """A kernel as the files of its entry describe it."""
 
     entry: Entry
     name: str
@@ -108,13 +109,13 @@ class CachedKernel:
     waves_per_eu: int | None
     triton_version: str | None
     mix: Mix | None
-    """None where the instructions of the target are not known."""
+    """None if the instruction encoding of the target is not known."""
 
 
 def default_directories() -> tuple[str, ...]:
-    """Return where the caches of Triton and of torchinductor are, whether they are there or not.
+    """Return the places of Triton's cache (its `knobs.cache`) and torchinductor's cache.
 
-    Triton's is where its `knobs.cache` puts it.
+    They need not exist.
     """
     home = os.environ.get("TRITON_HOME") or os.path.expanduser("~")  # noqa: PTH111 - it never raises
     triton = os.environ.get("TRITON_CACHE_DIR") or f"{home}/.triton/cache"
@@ -122,9 +123,9 @@ def default_directories() -> tuple[str, ...]:
 
 
 def find_entries(directories: Iterable[str | os.PathLike[str]]) -> Found:
-    """Return the kernels in *directories* and in all folders below them, each folder once.
+    """Return the kernels in *directories* and all folders below them, each folder once.
 
-    Raises InputError where one of them is no directory.
+    Raises InputError if one of *directories* is not a directory.
     """
     entries: list[Entry] = []
     tuned: list[str] = []
@@ -133,7 +134,7 @@ def find_entries(directories: Iterable[str | os.PathLike[str]]) -> Found:
     left = []
     for directory in (os.fspath(one) for one in directories):
         if not Path(directory).is_dir():
-            refuse(f"{quoted(directory)} is no directory; give a cache of Triton's, or one entry")
+            refuse(f"{quoted(directory)} is not a directory; give a Triton cache or one entry")
         left.append(directory.rstrip("/") or "/")
     left.reverse()
     while left:
@@ -141,7 +142,7 @@ def find_entries(directories: Iterable[str | os.PathLike[str]]) -> Found:
         try:
             found = Path(folder).stat()
             if (found.st_dev, found.st_ino) in seen:
-                continue  # as where a link leads back
+                continue  # for example a link that leads back
             seen.add((found.st_dev, found.st_ino))
             with os.scandir(folder) as listed:
                 inside = sorted(listed, key=lambda one: one.name)
@@ -170,7 +171,7 @@ def _split(inside: Sequence[os.DirEntry[str]]) -> tuple[list[str], list[str]]:
 
 
 def _kernels(folder: str, names: Iterable[str]) -> list[Entry]:
-    """Return what is a kernel of the files *names*: one with a binary or a text of the compiler."""
+    """Return the kernels among the files *names*: those with a binary or a compiler's text."""
     found: dict[str, set[str]] = {}
     for file in names:
         name, _, suffix = file.rpartition(".")
@@ -184,7 +185,7 @@ def _kernels(folder: str, names: Iterable[str]) -> list[Entry]:
 
 
 def read_entry(entry: Entry) -> CachedKernel | ScannedKernel:
-    """Return what the files of *entry* say of its kernel, or the row that says why nothing."""
+    """Return the kernel of *entry*, or a row that says why it cannot be read."""
     name, target = entry.name, None
 
     def nothing(status: str, reason: str, target: str = "") -> ScannedKernel:
@@ -193,7 +194,7 @@ def read_entry(entry: Entry) -> CachedKernel | ScannedKernel:
         )
 
     if entry.suffixes <= {*TEXTS}:
-        return nothing(Status.NOT_COMPILED, "its compile did not end")
+        return nothing(Status.NOT_COMPILED, "its compile did not finish")
     try:
         metadata = _metadata(entry)
         name = metadata["name"]
@@ -219,22 +220,22 @@ def read_entry(entry: Entry) -> CachedKernel | ScannedKernel:
 
 
 def _metadata(entry: Entry) -> dict[str, Any]:
-    """Return the metadata with what is used of it checked; BinaryError where it is none."""
+    """Return the checked metadata that is used; raise BinaryError if it is invalid."""
     if "json" not in entry.suffixes:
         binary = next(iter(entry.suffixes - {*TEXTS}))
-        unreadable(f"there is no .json file: its {binary} is without metadata")
+        unreadable(f"there is no .json file with the metadata of its {binary}")
     text = read_entry_file(entry, "json")
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
-        unreadable("the .json file is cut off or no JSON")
+        unreadable("the .json file is cut off or not JSON")
     if not isinstance(found, dict) or not isinstance(found.get("target"), dict):
-        unreadable("the .json file is no metadata of a kernel: it names no target")
+        unreadable("the .json file is not the metadata of a kernel: it names no target")
     target = found["target"]
     texts = {"name": found.get("name"), "backend": target.get("backend")}
     for key, value in texts.items():
         if not isinstance(value, str):
-            unreadable(f"the .json file is no metadata of a kernel: its {key} is {quoted(value)}")
+            unreadable(f"the .json file is not a kernel's metadata: its {key} is {quoted(value)}")
     numbers = {
         key: _number(found, key, needed=key in {"num_warps", "shared"})
         for key in (*NAMES, "shared", "tmem_size")
@@ -260,12 +261,12 @@ def _number(found: Mapping[str, Any], key: str, *, needed: bool) -> int | None:
     if value is None and not needed:
         return None
     if type(value) is not int or not 0 <= value < 2**31:
-        unreadable(f"the .json file is no metadata of a kernel: its {key} is {quoted(value)}")
+        unreadable(f"the .json file is not a kernel's metadata: its {key} is {quoted(value)}")
     return value
 
 
 def read_entry_file(entry: Entry, suffix: str) -> bytes:
-    """Return the content of a file of *entry*; BinaryError where that is none of a kernel."""
+    """Return the content of a file of *entry*; raise BinaryError if it cannot be read."""
     if suffix not in entry.suffixes:
         unreadable(f"the .{suffix} file is missing")
     try:
@@ -275,7 +276,7 @@ def read_entry_file(entry: Entry, suffix: str) -> bytes:
 
 
 def read_text(entry: Entry, suffix: str) -> str:
-    """Return a text of the entry; "" where it is missing or cannot be read."""
+    """Return a text of the entry; "" if it is missing or cannot be read."""
     try:
         return read_entry_file(entry, suffix).decode(errors="replace")
     except BinaryError:
@@ -283,13 +284,13 @@ def read_text(entry: Entry, suffix: str) -> str:
 
 
 def has_loop(kernel: CachedKernel) -> bool:
-    """Tell whether the kernel is known to loop; without one its block holds all of its work."""
+    """Tell whether the kernel is known to loop; without a loop, its block holds all of its work."""
     text = read_text(kernel.entry, "ttgir")
     return "scf.for" in text or "scf.while" in text
 
 
 def pipeline_bytes(kernel: CachedKernel) -> int:
-    """Return the bytes of shared memory that hold data in flight, as num_stages asks for."""
+    """Return the bytes of shared memory for prefetched data, which num_stages asks for."""
     buffers = pipeline_shared_bytes(read_text(kernel.entry, "ttgir"))
     return min(buffers, kernel.resources.shared)
 
@@ -307,7 +308,7 @@ def _read_cuda(entry: Entry, metadata: Mapping[str, Any]) -> tuple[Resources, Mi
 def _read_hip(entry: Entry, metadata: Mapping[str, Any]) -> tuple[Resources, Mix | None]:
     if "amdgcn" not in entry.suffixes:
         missing = "amdgcn" if "hsaco" in entry.suffixes else "amdgcn and hsaco"
-        unreadable(f"there is no {missing}, of which the registers are read")
+        unreadable(f"there is no {missing}, from which the registers are read")
     text = read_entry_file(entry, "amdgcn").decode(errors="replace")
     resources = Resources(**_launched(metadata), **read_amdgcn(text, metadata["name"]))
     return resources, amd_mix(kernel_body(text, metadata["name"]))
@@ -318,7 +319,7 @@ def _launched(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def amd_mix(body: str) -> Mix:
-    """Return what the instructions in *body* are, by their names alone."""
+    """Return the instruction mix of *body*, by the names of the instructions."""
     found: Counter[str] = Counter()
     for line in (*_lines(body, "_load_"), *_lines(body, "_store_")):
         access = AMDGCN_ACCESS.match(line)
@@ -340,7 +341,7 @@ def _mix(found: Mapping[str, int]) -> Mix:
 
 
 def _lines(body: str, name: str) -> Iterator[str]:
-    """Return the lines of *body* with *name* in them; a regular expression takes far longer."""
+    """Return the lines of *body* that contain *name*; much faster than a regular expression."""
     place = body.find(name)
     while place >= 0:
         end = body.find("\n", place) % (len(body) + 1)

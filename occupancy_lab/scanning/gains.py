@@ -1,21 +1,22 @@
-"""What there is to win for a kernel in a cache: one number, how many times faster, and why.
+"""The possible gain of a kernel in a cache: how many times faster it could be, and why.
 
-Where the launch of an entry is known it is by its predicted time: with a further program, without
-its spills, or as another entry of the same function has it. Of others a cache has neither the size
-nor the data. Their gain is by the same model, of a full GPU whose programs make one pass over their
-code, in which every instruction counts once. What other warps or a cap on registers make of the
-code is not in it, so that a launch may gain more.
+If the launch of an entry is known, the gain is by its predicted time: with one more program,
+without its spills, or with the settings of another entry of the same function. For other entries,
+whose sizes and data a cache does not have, the same model is applied to a full GPU whose programs
+make one pass over their code, with each instruction counted once. That ignores how other warps or a
+cap on registers change the code, so a launch may gain more.
 
-A program waits one latency of the memory, then for its instructions as the compiler schedules them
-in the mean, or for both at once where copies run ahead. Where that is longer than any unit is busy,
-or one more program would help by a tenth, the kernel is short of programs. Elsewhere more occupancy
-brings nothing, and the gain is 1. Spills are worth what a pass is shorter without their bytes and
-instructions. To a kernel that spills a step is worth nothing that is known: it may add to them.
+A program waits for one memory latency and then for its instructions at the average stall of
+compiled code; with asynchronous copies, for both at once. If that is longer than any unit is busy,
+or if one more program would help by a tenth, the kernel is short of programs. Otherwise more
+occupancy gains nothing, and the gain is 1. The gain from removing spills is that of a pass without
+their bytes and instructions. For a kernel that spills, the gain of an occupancy step is not known,
+because the step may add spills.
 
-Matrix multiplications on tensor cores take longer than their issue, which is not in these numbers.
-More occupancy is therefore worth something to a kernel with them only where the bytes that its
-programs can have in flight are too few to keep the memory busy (Little's law: latency times
-bandwidth), and its tensor cores have that to wait for.
+Matrix multiplications on tensor cores take longer than their issue, which these numbers lack. More
+occupancy therefore only helps a kernel with tensor cores if its programs cannot have enough bytes
+in flight to keep the memory busy (Little's law: latency times bandwidth), so that the tensor cores
+wait for memory.
 """
 
 from __future__ import annotations
@@ -44,25 +45,25 @@ if TYPE_CHECKING:
     from occupancy_lab.values import Resources
 
 LOCAL, LATENCY = "local", "latency"
-"""Parts of a predicted time."""
+"""Names of parts of a predicted time."""
 ALIKE = 1 + RATIO_ERROR
-"""Times of launches of a kernel that are no further apart are predicted to be alike."""
+"""The ratio up to which predicted times of a kernel's launches are not noticeably different."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """How many times faster a kernel gets by this estimate, and why."""
+    """The estimated speedup of a kernel, and why."""
 
     factor: float | None
-    """None where it is not known."""
+    """How many times faster; None if not known."""
     by: str
     bound: str = ""
-    """What takes longest now, by the names of `prediction.PARTS`."""
+    """The part that takes longest now, by its name in `prediction.PARTS`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A pass over their code of the programs that fill a GPU, which begin together."""
+    """One pass over the code by programs that fill a GPU and begin together."""
 
     mix: Mix
     resources: Resources
@@ -70,10 +71,7 @@ class Pass:
 
     @property
     def moved(self) -> int:
-        """Bytes of global memory that a program moves.
-
-        Copies ahead move no more than the shared memory that they fill.
-        """
+        """Bytes of global memory that a program moves; copies move the shared memory they fill."""
         return self.mix.global_bytes * self._threads + bool(self.mix.copies) * self.resources.shared
 
     @property
@@ -81,7 +79,7 @@ class Pass:
         return self.resources.num_warps * self.gpu.architecture.warp_size
 
     def with_programs(self, programs: int) -> Rounds:
-        """Return its rounds with so many *programs* on each multiprocessor."""
+        """Return the rounds of this pass with *programs* on each multiprocessor."""
         mix, size = self.mix, self.gpu.multiprocessors or 1
         own = mix.instructions * STALL_SHARE * STALL_CYCLES
         loads = [float(latency) if self.moved else 0.0 for latency in LATENCIES]
@@ -110,35 +108,35 @@ class Pass:
         return Rounds(demand, self.gpu)
 
     def us(self, programs: int) -> float:
-        """Return how long a multiprocessor takes for a program with so many *programs* on it."""
+        """Return the time per program of a multiprocessor that runs *programs* at once."""
         size = self.gpu.multiprocessors or 1
         return self.with_programs(programs).round_us(programs, size, programs) / programs
 
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """What can be done for a kernel."""
+    """The next occupancy step of a kernel, and the advice against its spills."""
 
     after: int | None
-    """Programs resident per multiprocessor with the next step; None where nothing brings more."""
+    """Programs resident per multiprocessor after the step; None if no step gives more."""
     step: str
-    """That step in words."""
+    """The step in words."""
     condition: str
-    """What only a compile tells, and has to hold for it, "it does not spill"; "" where one shows
-    that it costs nothing."""
+    """The condition of the step that only a compile can check, "it does not spill"; "" if another
+    entry shows that it holds."""
     spill_advice: str
-    """What to do against spills; "" where nothing is known to."""
+    """What to do against spills; "" if nothing is known to help."""
 
 
 def find_gain(mix: Mix | None, resources: Resources, gpu: Gpu, programs: int, ahead: Ahead) -> Gain:
     """Return what the kernel would gain by its next step, or without its spills.
 
-    *programs* are resident per multiprocessor.
+    *programs* are resident per multiprocessor now.
     """
     if mix is None:
-        return Gain(None, "not known: its instructions are not")
+        return Gain(None, "not known: its instructions could not be counted")
     if not gpu.has_rates:
-        return Gain(None, f"not known: the size or speed of {gpu.title} is not")
+        return Gain(None, f"not known: the size or speed of {gpu.title} is not known")
     work = Pass(mix, resources, gpu)
     more = (_of_tensor_kernel if mix.tensor_instructions else _of_programs)(work, programs, ahead)
     if mix.local_accesses:
@@ -157,9 +155,9 @@ def _only_if(ahead: Ahead) -> str:
 
 
 def predicted_gain(record: Record, mix: Mix | None, ahead: Ahead) -> Gain | None:
-    """Return what the launch of *record* would gain as `find_gain` does, by its predicted time.
+    """Return what the launch of *record* would gain, as `find_gain`, by its predicted time.
 
-    None where there is none.
+    None if it has no predicted time.
     """
     now = record.prediction
     if now is None:
@@ -185,9 +183,9 @@ def predicted_gain(record: Record, mix: Mix | None, ahead: Ahead) -> Gain | None
 
 
 def beside_others(kernels: Sequence[ScannedKernel]) -> Iterator[ScannedKernel]:
-    """Return *kernels*, each with what it gains by being launched as a faster entry is.
+    """Return *kernels*, with the gain from the settings of the fastest entry of the same function.
 
-    That is of the same function with other blocks, warps, stages or caps.
+    The settings are blocks, warps, stages and caps on registers.
     """
     fastest: dict[tuple[str, ...], ScannedKernel] = {}
     for one in sorted(kernels, key=_us):
@@ -206,24 +204,24 @@ def beside_others(kernels: Sequence[ScannedKernel]) -> Iterator[ScannedKernel]:
 
 FEWER_WARPS, MORE_WARPS = "fewer num_warps", "more num_warps"
 FEWER_STAGES, SMALLER_BLOCK = "fewer num_stages", "a smaller block"
-"""What is proposed for a kernel, beside caps on registers."""
+"""The proposals for a kernel besides caps on registers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """How long a kernel takes on a GPU, as far as it is known."""
+    """A kernel with its times on a GPU, as far as they are known."""
 
     row: ScannedKernel
     us: float | None
-    """Of its launch."""
+    """The time of its launch."""
     pass_us: float | None
-    """Of a `Pass`, by which entries compare that differ in their warps alone."""
+    """The time of a `Pass`, for comparing entries that differ only in their warps."""
 
 
 def shown_slower(one: Timed, others: Iterable[Timed]) -> frozenset[str]:
-    """Return the proposals that *others* show not to make *one* faster: "fewer num_warps".
+    """Return the proposals that *others* show not to be faster than *one*: "fewer num_warps".
 
-    Those are entries of the same function, of which some differ only in what is proposed.
+    *others* are entries of the same function; some may differ only in what is proposed.
     """
     least: dict[str, float] = {}
     for other in others:
@@ -237,7 +235,7 @@ def shown_slower(one: Timed, others: Iterable[Timed]) -> frozenset[str]:
 
 
 def _proposal(own: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """Return what alone leads from *own* settings to *other* ones; "" where no proposal does."""
+    """Return the proposal that changes *own* settings into *other* ones; "" if none does."""
     changed = {name: (own.get(name), one) for name, one in other.items() if one != own.get(name)}
     if len(changed) == 1:
         ((name, (now, then)),) = changed.items()
@@ -252,7 +250,7 @@ def _proposal(own: Mapping[str, Any], other: Mapping[str, Any]) -> str:
 
 
 def function_of(one: ScannedKernel) -> tuple[str, ...]:
-    """Return what entries of one function on one target have in common."""
+    """Return the key of entries of one function for one target."""
     return one.kernel, one.source, one.arguments, one.target
 
 
@@ -294,14 +292,14 @@ def _of_programs(work: Pass, programs: int, ahead: Ahead) -> Gain:
 def _of_tensor_kernel(work: Pass, programs: int, ahead: Ahead) -> Gain:
     held, wanted = programs * work.moved, _in_flight(work.with_programs(programs))
     if not held or held >= wanted or ahead.after is None:
-        return Gain(1.0, "tensor cores do its work, which seldom gains by more warps", TENSOR)
+        return Gain(1.0, "tensor cores do the work, which seldom gains from more warps", TENSOR)
     flight = f"{_kib(held)} of the {_kib(wanted)} KiB in flight"
     factor = min(ahead.after / programs, wanted / held)
     return Gain(factor, f"{ahead.step}: {flight}, where its tensor cores wait for memory", LATENCY)
 
 
 def _in_flight(rounds: Rounds) -> float:
-    """Return the bytes in flight on a multiprocessor that keep memory busy (Little's law)."""
+    """Return the bytes in flight per multiprocessor that keep memory busy (Little's law)."""
     return MEMORY_CYCLES * rounds.bandwidth / rounds.mhz / rounds.size
 
 

@@ -1,8 +1,8 @@
-"""The launch that an entry of a cache was compiled for, as a Record with what it does and its time.
+"""The launch that a cache entry was compiled for, as a Record with its work and predicted time.
 
-torch.compile writes the sizes of a launch into the source of its kernel, so that they are known
-where the source is as it was compiled. Of other kernels a launch is what is said of it: the grid,
-and numbers by the names of parameters.
+torch.compile writes the sizes of a launch into the source of its kernel, so they are known if the
+source has not changed. For other kernels the user gives the grid, and numbers by the names of
+parameters.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ if TYPE_CHECKING:
     from occupancy_lab.scanning.recorded import Parameter, Recorded
 
 STORAGE_BYTES = 1 << 40
-"""Of a tensor, whose size a cache does not have: so much that no launch reaches its end."""
+"""The assumed size of a tensor, which a cache does not have; no launch reaches its end."""
 TORCH_DTYPES = {triton: torch for torch, triton in TRITON_DTYPES.items() if torch != "bool"}
 AXES = {"Grid1D": "x", "Grid2D": "xy", "Grid2DWithYZOverflow": "xy", "Grid3D": "xyz"}
 """The dimensions of torchinductor's grids (`torch._inductor.runtime.triton_heuristics`)."""
 MOST_AT_Y = 65_535
-"""Programs in the second dimension of its grids; what is more goes to the third."""
+"""The most programs in the second dimension of its grids; more go to the third."""
 BATCH = 64
-"""Kernels whose texts are in memory at once: a matmul's have some 300 KB."""
+"""How many kernels' texts are in memory at once; a matmul's have about 300 KB."""
 
 
 def read_grid(grid: str) -> list[Expression]:
     """Return the programs in each dimension of a *grid*, as `scan` takes it.
 
-    Raises InputError where it is none.
+    Raises InputError if *grid* is not one.
     """
     sizes = whole_numbers(grid)
     texts = map(str, sizes) if sizes else split(grid, "--grid")
@@ -61,7 +61,7 @@ def read_grid(grid: str) -> list[Expression]:
 
 @dataclass(frozen=True, slots=True)
 class KnownLaunch:
-    """The launch that is known of a kernel of a cache."""
+    """A kernel of a cache with its launch."""
 
     kernel: CachedKernel
     bound: BoundLaunch
@@ -69,7 +69,7 @@ class KnownLaunch:
     assume: Mapping[str, Assumption]
 
     def counting(self) -> Counting:
-        """Return what it is counted by."""
+        """Return the input for counting what the launch does."""
         grid, resident = self.bound.launch.grid, self.calculation.resident_programs
         return Counting(_texts_of(self.kernel), self.bound, grid, self.assume, resident)
 
@@ -81,10 +81,10 @@ def launch_of(
     grid: Sequence[Expression] = (),
     assume: Mapping[str, Assumption] = MappingProxyType({}),
 ) -> KnownLaunch | None:
-    """Return the launch of *kernel*, on the GPU of *calculation*; None where its grid is not known.
+    """Return the launch of *kernel* on the GPU of *calculation*; None if its grid is not known.
 
-    Where its source does not say the grid it is *grid*; *assume* is of the arguments and tensors of
-    any kernel. A number that the kernel was not compiled for is none of its launch.
+    *grid* is used if the source does not have the grid, and *assume* has values of arguments and
+    tensors of any kernel. None also if a number is not divisible as the kernel was compiled for.
     """
     sizes = _inductor_sizes(recorded.function)
     assume = {
@@ -122,7 +122,7 @@ def _argument(parameter: Parameter, sizes: Mapping[str, int]) -> Any:
 
 
 def _inductor_sizes(function: ast.FunctionDef | None) -> dict[str, int]:
-    """Return the whole numbers that a function sets its parameters to: `xnumel = 4096`."""
+    """Return the integers that a function assigns to its parameters: `xnumel = 4096`."""
     if function is None:
         return {}
     names = {one.arg for one in function.args.args}
@@ -137,7 +137,7 @@ def _inductor_sizes(function: ast.FunctionDef | None) -> dict[str, int]:
 
 
 def _inductor_grid(recorded: Recorded, known: Mapping[str, Any]) -> tuple[int, ...] | None:
-    """Return the grid of a kernel of torchinductor; None of others, and where it is not known."""
+    """Return the grid of a torchinductor kernel; None for other kernels or if not known."""
     function = recorded.function
     axes = AXES.get(recorded.grid_type)
     if function is None or axes is None:
@@ -157,7 +157,7 @@ def _inductor_grid(recorded: Recorded, known: Mapping[str, Any]) -> tuple[int, .
 
 
 def _described_grid(grid: Sequence[Expression], known: Mapping[str, Any]) -> tuple[int, ...] | None:
-    """Return the sizes that *grid* comes to; None where it names what is not known."""
+    """Return the sizes of *grid*; None if it names something unknown."""
     numbers = {name: one for name, one in known.items() if type(one) in {int, float}}
     if not grid or any(one.names - numbers.keys() for one in grid):
         return None
@@ -172,9 +172,9 @@ def _checked(sizes: Sequence[Any]) -> tuple[int, ...] | None:
 
 
 def with_work(launches: Sequence[KnownLaunch]) -> Iterator[Record]:
-    """Return the record of each of *launches* with what it does and how long it takes.
+    """Return the record of each of *launches* with its counts and predicted time.
 
-    What was counted before is taken from the store, and what is counted is kept there.
+    Counts are taken from the store if possible, and kept there.
     """
     store = Store(store_directory())
     for first in range(0, len(launches), BATCH):

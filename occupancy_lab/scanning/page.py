@@ -1,4 +1,4 @@
-"""A scan: its kernels, what most of them are short of, and the table of what there is to win."""
+"""A scan: its kernels, what most of them lack, and the table of possible gains."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ if TYPE_CHECKING:
     from occupancy_lab.table.rows import View
 
 LEAST = 1.005
-"""A gain below this is none."""
+"""The smallest factor that counts as a gain."""
 TOP = 20
-"""The rows that a screen shows of a whole cache."""
+"""How many rows a page shows."""
 MOST_REASONS = 8
-"""The reasons of kernels that are not worked out that a screen has."""
+"""How many reasons for missing results a page shows."""
 HALF = 0.5
 NEAR_REGISTERS, NEAR_SHARED = 8, 1024
-"""A step that takes no more registers, or bytes, is near."""
+"""The registers, or bytes, within which a step is near."""
 LONGEST_NAME = 40
-"""The characters of a kernel's name in the table."""
+"""How many characters of a kernel's name a table shows."""
 WHY_NOTHING = {
     "bandwidth": "keep the memory busy",
     "issue": "keep the schedulers busy",
-    "local": "keep the way to local memory busy",
+    "local": "keep the path to local memory busy",
     "latency": "need programs that no known step lets in",
     "tensor": "work on tensor cores",
 }
-"""What kernels do to which more occupancy brings nothing, by their bound."""
+"""Why kernels do not gain from more occupancy, by their bound."""
 MOST_NAMES = 3
-"""The kernels that are named of those with one reason not to be worked out."""
+"""How many kernels are named for each reason."""
 MOST_TARGETS = 3
-"""The targets whose GPU a screen names."""
+"""How many targets' GPUs a page names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScannedKernel:
-    """One kernel of a cache on one GPU; what is not known is None, or "" of a text.
+    """One kernel of a cache on one GPU; unknown values are None, or "" for texts.
 
-    What each field holds is said in `occupancy_lab.table.columns`.
+    `occupancy_lab.table.columns` describes the fields.
     """
 
     kernel: str
@@ -66,7 +66,7 @@ class ScannedKernel:
     maxnreg: int | None = None
     waves_per_eu: int | None = None
     constexprs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Those that are recorded."""
+    """Those that could be recovered."""
     arguments: str = ""
     n_regs: int | None = None
     local_bytes: int | None = None
@@ -78,15 +78,15 @@ class ScannedKernel:
     occupancy: float | None = None
     next_step: str = ""
     next_programs: int | None = None
-    """None where nothing brings a further program."""
+    """None if nothing lets one more program in."""
     fewer_registers: int | None = None
-    """None where the next step takes other things alone."""
+    """None if the next step does not take registers."""
     fewer_shared: int | None = None
     gain: float | None = None
-    """1 where nothing is to win."""
+    """1 if nothing can be gained."""
     gain_by: str = ""
     bound: str = ""
-    """What takes longest by itself: bandwidth, issue, local, latency (too few programs) ..."""
+    """The part that takes longest by itself: bandwidth, issue, local, latency (too few programs)"""
     tensor_instructions: int | None = None
     grid: str = ""
     num_programs: int | None = None
@@ -114,7 +114,7 @@ class ScannedKernel:
 
     @property
     def constexprs_text(self) -> str:
-        """Return the constexprs as a cell has them: "BLOCK_SIZE=1024, EVEN=True"."""
+        """The constexprs for a cell: "BLOCK_SIZE=1024, EVEN=True"."""
         return ", ".join(f"{name}={value}" for name, value in self.constexprs.items())
 
     def to_dict(self) -> dict[str, Any]:
@@ -126,26 +126,26 @@ class ScannedKernel:
 
 COLUMNS = tuple(field.name for field in dataclasses.fields(ScannedKernel))
 LAUNCH_COLUMNS = COLUMNS[COLUMNS.index("num_programs") : COLUMNS.index("why_not_counted")]
-"""The columns of a launch that is known."""
+"""The columns that only a known launch has."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Scan(Answer):
-    """The kernels of caches, those with most to win first."""
+    """The kernels of caches, those with the largest gains first."""
 
     kernels: tuple[ScannedKernel, ...]
     directories: tuple[str, ...]
     gpus: Mapping[str, Gpu]
-    """The GPU that was taken for each target."""
+    """The GPU that was used for each target."""
 
     def rows(self) -> list[dict[str, Any]]:
         """Return each kernel as a dict of plain values."""
         return [one.to_dict() for one in self.kernels]
 
     def choose(self, view: View) -> Scan:
-        """Return the scan with the kernels that *view* shows; InputError where it makes no sense.
+        """Return the scan with only the kernels of *view*; raise InputError if that is invalid.
 
-        A condition may name constexprs beside the columns.
+        A condition may name constexprs as well as columns.
         """
         rows = [
             {**one.constexprs, **one.to_dict(), "constexprs": one.constexprs_text}
@@ -167,14 +167,14 @@ class Scan(Answer):
         return self.rows()
 
     def to_document(self) -> Document:
-        """Return the headline, and the kernels with most to win."""
+        """Return the page with the headline and the kernels with the largest gains."""
         return write_scan(self)
 
 
 def write_scan(found: Scan, *, top: int = TOP, every: bool = False) -> Document:
     """Return the headline of a scan, and its first *top* kernels.
 
-    Those without anything to win are shown where *every* kernel was asked for.
+    Kernels without a gain are only shown if *every* kernel was asked for.
     """
     fine = [one for one in found.kernels if one.status == "ok"]
     rest = [one for one in found.kernels if one.status != "ok"]
@@ -185,9 +185,9 @@ def write_scan(found: Scan, *, top: int = TOP, every: bool = False) -> Document:
         *_read(found, fine),
         *_spilling(fine, found.gpus),
         *_losing(timed, found.gpus),
-        *_held_down(others, found.gpus),
+        *_low_occupancy(others, found.gpus),
         *_nearest(others, found.gpus),
-        *_worth_nothing(others, found.gpus),
+        *_without_gain(others, found.gpus),
     )
     sections = []
     if timed:
@@ -231,12 +231,12 @@ def _spilling(fine: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> Iterato
             f" {_named(most, gpus)} spills most, {most.local_bytes} B per thread"
         )
     if idle:
-        words += f"; {idle} more have local memory that no instruction touches"
+        words += f"; {idle} more have local memory that no instruction accesses"
     yield f"{words}."
 
 
 def _losing(timed: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> Iterator[str]:
-    """Name the launch that loses most, of those with a predicted time."""
+    """Name the launch with a predicted time that loses most."""
     if not timed:
         return
     words = f"The launches of **{len(timed)}** are known, and their times predicted"
@@ -245,13 +245,12 @@ def _losing(timed: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> Iterator
         yield f"{words}."
         return
     yield (
-        f"{words}. Most is lost by {_named(lost, gpus)}: {microseconds(lost.lost_us)} of"
-        f" {microseconds(lost.predicted_us or 0.0)} are above the least that its bytes and FLOPs"
-        " allow."
+        f"{words}. {_named(lost, gpus)} loses most: {microseconds(lost.lost_us)} of"
+        f" {microseconds(lost.predicted_us or 0.0)} are beyond what its bytes and FLOPs allow."
     )
 
 
-def _held_down(fine: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> Iterator[str]:
+def _low_occupancy(fine: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> Iterator[str]:
     low = [one for one in fine if (one.occupancy or 0) < HALF]
     limiters = Counter(" with ".join(_limiters(one, gpus)) for one in low).most_common()
     if low:
@@ -274,7 +273,7 @@ def _register(one: ScannedKernel, gpus: Mapping[str, Gpu]) -> str:
 
 
 def _nearest(fine: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> Iterator[str]:
-    """Name the step that takes least and brings most, and count those that take as little."""
+    """Count the kernels with a near step, and name the one that gains most."""
     near = [
         one
         for one in fine
@@ -309,12 +308,12 @@ def _nearest(fine: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> Iterator
     unless = ", if a compile with as many does not spill" if spills else ""
     after = count(best.next_programs or 0, "program")
     yield (
-        f"{_are(len(near))} within {within}. {listed(takes)} fewer bring most in"
-        f" {_named(best, gpus)}: {after} instead of {best.programs_per_multiprocessor}{unless}."
+        f"{_are(len(near))} within {within}. {_named(best, gpus)} gains most: with"
+        f" {listed(takes)} less, {after} fit instead of {best.programs_per_multiprocessor}{unless}."
     )
 
 
-def _worth_nothing(fine: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> Iterator[str]:
+def _without_gain(fine: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> Iterator[str]:
     none = [one for one in fine if one.gain is not None and one.gain <= LEAST]
     if none:
         bounds = Counter(one.bound for one in none).most_common()
@@ -326,32 +325,32 @@ def _worth_nothing(fine: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> It
     bounded = [one for one in fine if one.gain is None and one.bound]
     if capped := [one for one in bounded if not one.local_accesses]:
         yield (
-            f"What {_those(capped, gpus)} would gain from more programs only a compile tells, as"
-            " the change may cost more than it brings: `explain` compiles it."
+            f"Only a compile tells what {_those(capped, gpus)} would gain from more programs,"
+            " because the change may cost more than it gains: `explain` compiles it."
         )
     if spilling := [one for one in bounded if one.local_accesses]:
         why = "it spills" if len(spilling) == 1 else "they spill"
         yield (
-            f"What {_those(spilling, gpus)} would gain from more programs is not known, as {why}"
-            " already."
+            f"It is not known what {_those(spilling, gpus)} would gain from more programs, because"
+            f" {why} already."
         )
     unknown = sum(one.gain is None and not one.bound for one in fine)
     if unknown:
-        have, their = ("has", "its") if unknown == 1 else ("have", "their")
+        their = "its" if unknown == 1 else "their"
         yield (
-            f"What {unknown} {have} to gain is not known, as the size or speed of {their} GPU, or"
-            f" the encoding of {their} instructions, is not."
+            f"It is not known what {unknown} can gain, because the size or speed of {their} GPU, or"
+            f" the encoding of {their} instructions, is not known."
         )
 
 
 def _doing(number: int, words: str) -> str:
-    """Return "1 keeps it busy" or "2 keep it busy" of "keep it busy"."""
+    """Return "1 keeps it busy" or "2 keep it busy" for "keep it busy"."""
     verb, _, rest = words.partition(" ")
     return f"{number} {verb}{'s' if number == 1 else ''} {rest}"
 
 
 def _those(kernels: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> str:
-    """Return what tells the one kernel from its variants, or how many there are, with names."""
+    """Return the one kernel with its settings, or how many there are, with names."""
     if len(kernels) == 1:
         return _named(kernels[0], gpus)
     return f"{len(kernels)} ({_names(kernels)})"
@@ -379,8 +378,8 @@ def _times_section(timed: Sequence[ScannedKernel], top: int, gpus: Mapping[str, 
     headers = ("us", "lost us", "kernel", "num_warps", "grid", "what to try: why")
     rows, left = _equal_in_one([_time_cells(one, gpus) for one in timed], headers, top)
     sentences = [
-        "us is predicted, the L2 cache empty, with what eight in ten such launches take.",
-        "lost us is the time above the least that bytes and FLOPs allow.",
+        "us is predicted with an empty L2 cache, with the 10th and 90th percentile.",
+        "lost us is the time beyond what bytes and FLOPs allow.",
     ]
     sentences += left
     return Section("How long they take", (Table(headers, rows, prose=True),), tuple(sentences))
@@ -396,26 +395,26 @@ def _time_cells(one: ScannedKernel, gpus: Mapping[str, Gpu]) -> tuple[str, ...]:
 def _kernels_section(
     kernels: Sequence[ScannedKernel], top: int, gpus: Mapping[str, Gpu]
 ) -> Section:
-    """Return the table of *kernels*, equal ones in one row, and how many it leaves out."""
+    """Return the table of *kernels* without known launches."""
     headers = ("gain", "kernel", "num_warps", "n_regs", "%", "limiter", "what to try: why")
     rows, left = _equal_in_one([_cells(one, gpus) for one in kernels], headers, top)
     sentences = [
-        "gain estimates how many times faster it gets on a full GPU, without the launch's bytes.",
+        "gain is the estimated speedup on a full GPU, without the launch's bytes.",
         "% is the occupancy.",
     ]
     steps = [one.gain_by or one.next_step for one in kernels]
     asked = [cap for cap in CAPS if any(f"({cap}=" in step for step in steps)]
     if asked:
-        sentences.append(f"What {' or '.join(asked)} would spill is not known before a compile.")
+        sentences.append(f"Only a compile shows what {' or '.join(asked)} would spill.")
     sentences += left
     table = Table(headers, rows, prose=True)
-    return Section("What there is to win", (table,), tuple(sentences))
+    return Section("Possible gains", (table,), tuple(sentences))
 
 
 def _equal_in_one(
     cells: Sequence[tuple[str, ...]], headers: Sequence[str], top: int
 ) -> tuple[tuple[tuple[str, ...], ...], list[str]]:
-    """Return equal rows of *cells* in one, the first *top*, and a sentence where some are left."""
+    """Return the first *top* rows of *cells*, merging equal ones, and a sentence on the rest."""
     kernel, groups = headers.index("kernel"), [*Counter(cells).items()]
     rows = tuple(
         (*row[:kernel], row[kernel] + (f" x{number}" if number > 1 else ""), *row[kernel + 1 :])
@@ -450,4 +449,4 @@ def _rest_section(rest: Sequence[ScannedKernel]) -> Section:
     left = sum(len(kernels) for _, kernels in most[MOST_REASONS:])
     sentences = (f"{left} more: --where \"status != 'ok'\" --csv has all.",) if left else ()
     table = Table(("", "status", "kernels", "why"), rows, prose=True)
-    return Section("Not worked out", (table,), sentences)
+    return Section("Without results", (table,), sentences)

@@ -1,12 +1,12 @@
-"""What an entry records of how its kernel was launched: constexprs, argument types, its place.
+"""What a cache entry shows of its kernel's launch: constexprs, argument types, source line.
 
-Triton's cache does not keep the values of constexprs. What is certain is taken from
+Triton's cache does not keep the values of constexprs. Those that are certain are taken from
 
-- the compiler's first text: where it says that `tl.arange(0, NAME)` at a place of the source is a
-  range of 1024, NAME is 1024, if the file still has that text there;
-- torchinductor's *.best_config files, which name the entry of the configuration that they hold.
+- the compiler's first text: if it has a range of 1024 at a place where the source file has
+  `tl.arange(0, NAME)`, NAME is 1024;
+- torchinductor's *.best_config files, which name the entry of their configuration.
 
-What neither says is left out, and nothing is taken of a file that changed after the compile.
+Others are left out, and a file that changed after the compile is not used.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 FIRST_PLACE = re.compile(r'#loc = loc\("((?:[^"\\]|\\.)*)":(\d+):(\d+)')
-"""The function's: its column is 0 or, from Triton 3.8 on, 1, which is where columns begin."""
+"""The place of the function: its column is the number of the first, 0 or, from Triton 3.8 on, 1."""
 PLACE = re.compile(r'loc\("((?:[^"\\]|\\.)*)":(\d+):(\d+)')
 NAMED = re.compile(r'loc\("(?:[^"\\]|\\.)*"\((#loc\d*)\)\)')
 RANGE = re.compile(r"tt\.make_range \{end = (\d+) : i32, start = 0 : i32\}[^\n]* loc\((#loc\d*)\)")
@@ -35,10 +35,10 @@ ARGUMENT = re.compile(r"%(\w+): ((?:!tt\.\w+<(?:[^<>]|<[^<>]*>)*>|\w+))((?: \{[^
 DIVISIBLE = re.compile(r"tt\.divisibility = (\d+)")
 DESCRIPTOR = re.compile(r"tensor<((?:\d+x)+)(\w+)")
 MOST_LINKS = 8
-"""A place of the source is behind fewer names than these."""
+"""How many named locations are followed to a place of the source."""
 LONGEST_FILE = 4 << 20
 TYPES = {"f16": "fp16", "f32": "fp32", "f64": "fp64", "f8E4M3FN": "fp8e4nv", "f8E5M2": "fp8e5"}
-"""Types of MLIR by what Triton calls them in a signature; others are called the same."""
+"""MLIR types whose name in a Triton signature is another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,37 +47,37 @@ class Parameter:
 
     name: str
     type: str
-    """As a signature has it: "*fp32", "i32"."""
+    """The type as in a signature: "*fp32", "i32"."""
     divisible: int | None = None
-    """What its value, or its address, is a multiple of; None where nothing is known of that."""
+    """A known divisor of its value or address; None if there is none."""
 
     def __str__(self) -> str:
-        """Return its type with its divisibility: "*fp32:16"."""
+        """Return the type with its divisibility: "*fp32:16"."""
         return self.type if self.divisible is None else f"{self.type}:{self.divisible}"
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What is known of a kernel's launch; what is not recorded is empty."""
+    """What is known of a kernel's launch; unknown fields are empty."""
 
     constexprs: Mapping[str, Any]
     parameters: tuple[Parameter, ...] = ()
-    """Those of the arguments that are left: constexprs, None and numbers that are 1 are not."""
+    """The arguments that the compiled kernel takes: not constexprs, None or integers that are 1."""
     source: str = ""
-    """The file of its function and the line: "softmax.py:24"."""
+    """The file and line of its function: "softmax.py:24"."""
     program: str = ""
     """A digest of the compiler's first text."""
     function: ast.FunctionDef | None = None
-    """Its function, if its source is as it was compiled."""
+    """The source of its function, if unchanged since the compile."""
 
     @property
     def arguments(self) -> str:
-        """Return the types of its arguments with their divisibility: "*fp32:16, i32"."""
+        """The types of the arguments with their divisibility: "*fp32:16, i32"."""
         return ", ".join(map(str, self.parameters))
 
     @property
     def grid_type(self) -> str:
-        """What torchinductor calls the grid in a decorator's `inductor_meta`; "" of others."""
+        """The grid type in the `inductor_meta` of torchinductor's decorator; "" for others."""
         decorators = () if self.function is None else self.function.decorator_list
         for decorator in decorators:
             for keyword in decorator.keywords if isinstance(decorator, ast.Call) else ():
@@ -93,9 +93,9 @@ NOTHING = Recorded({})
 
 
 def read_recorded(text: str, compiled: float, tuned: Mapping[str, Any]) -> Recorded:
-    """Return what *text*, the first text of the compiler, and *tuned* say of a kernel.
+    """Return what the compiler's first *text* and the *tuned* constexprs show of a kernel.
 
-    *compiled* is when it was compiled, in seconds as `os.stat` counts them.
+    *compiled* is the time of the compile in seconds, as in `os.stat`.
     """
     place = FIRST_PLACE.search(text)
     program = hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16] if text else ""
@@ -116,7 +116,7 @@ def _parameters(text: str) -> Iterator[Parameter]:
     parts = ""
     for name, kind, attributes in ARGUMENT.findall(header):
         if parts and re.fullmatch(rf"{re.escape(parts)}_\d+", name):
-            continue  # what a descriptor is made of: its sizes and strides
+            continue  # the sizes and strides of a descriptor
         parts = name if kind.startswith("!tt.tensordesc") else ""
         divisible = DIVISIBLE.search(attributes)
         yield Parameter(name, _type(kind), int(divisible[1]) if divisible else None)
@@ -139,7 +139,7 @@ def _element(name: str) -> str:
 def _constexprs(
     text: str, file: str, names: Mapping[tuple[int, int], str], first_column: int
 ) -> Iterator[tuple[str, int]]:
-    """Return the constexprs that are the lengths of ranges; one with two lengths is left out."""
+    """Return the constexprs that are lengths of ranges, except those with two lengths."""
     found: dict[str, set[int]] = {}
     for end, place in set(RANGE.findall(text)):
         where = _resolved(text, place)
@@ -154,7 +154,7 @@ def _constexprs(
 
 
 def _resolved(text: str, place: str) -> tuple[str, int, int] | None:
-    """Return the file, line and column that a #loc stands for; None where it is no single one."""
+    """Return the file, line and column of a #loc; None if it is not a single place."""
     for _ in range(MOST_LINKS):
         start = text.find(f"\n{place} = ") + 1
         if not start:
@@ -170,16 +170,16 @@ def _resolved(text: str, place: str) -> tuple[str, int, int] | None:
 
 
 def forget_sources() -> None:
-    """Read sources anew from now on, as they may have changed."""
+    """Read sources again from now on, because they may have changed."""
     _ranges.cache_clear()
     _functions.cache_clear()
 
 
 @cache
 def _functions(file: str) -> tuple[float, Mapping[int, ast.FunctionDef]]:
-    """Return when *file* was changed, and its functions by their lines.
+    """Return the time of *file*'s last change, and its functions by line.
 
-    There are none where there is no such file, or it is no Python.
+    There are none if the file is missing or not Python.
     """
     try:
         changed = Path(file).stat().st_mtime
@@ -200,10 +200,9 @@ def _functions(file: str) -> tuple[float, Mapping[int, ast.FunctionDef]]:
 
 @cache
 def _ranges(function: ast.FunctionDef) -> Mapping[tuple[int, int], str]:
-    """Return the NAME of each `arange(0, NAME)` in *function*, where it is a constexpr.
+    """Return the NAME of each `arange(0, NAME)` in *function* whose NAME is a constexpr.
 
-    A range is found by the line and column of the call or of NAME, which the texts of Triton's
-    compiler give.
+    The keys are the line and column of the call, and of NAME; Triton's texts have one of them.
     """
     arguments = (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
     constexprs = {
@@ -228,9 +227,9 @@ def _ranges(function: ast.FunctionDef) -> Mapping[tuple[int, int], str]:
 
 
 def read_tuned(files: Iterable[str]) -> dict[str, dict[str, int]]:
-    """Return the blocks that torchinductor's files of best configurations hold, by their entry.
+    """Return the blocks in torchinductor's files of best configurations, by cache entry.
 
-    Its blocks are in capitals (XBLOCK, R0_BLOCK), everything else of such a file is not.
+    Only the names of blocks are in capitals (XBLOCK, R0_BLOCK) in such a file.
     """
     found: dict[str, dict[str, int]] = {}
     for file in files:

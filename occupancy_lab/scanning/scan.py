@@ -1,4 +1,4 @@
-"""Every kernel in caches of Triton as a row: what it takes, what limits it, what is to win."""
+"""Every kernel in Triton caches as a row: its resources, its limiter, and its possible gain."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from occupancy_lab.values import NextStep, Target
 
 REGISTER_STEP = 8
-"""Registers that ptxas and a warp's allocation go by."""
+"""The granularity of registers per thread, of ptxas and of a warp's allocation."""
 
 
 def scan(
@@ -74,23 +74,23 @@ def scan(
     assume: Words = (),
     times: bool = True,
 ) -> Scan:
-    """Return every kernel in caches of Triton, without a GPU and without running anything.
+    """Return every kernel in Triton caches, without a GPU and without running anything.
 
     Args:
-        *directories: Caches, folders above caches, or single entries; none are Triton's own cache
+        *directories: Caches, folders above caches, or single entries; by default Triton's own cache
             and torchinductor's.
-        gpu: GPUs as `explain` takes them, at most one of a target; kernels for other targets have
-            the status "other target". None takes the first GPU that the table has of each target.
-        grid: The grid of launches of kernels whose own is not known, as "cdiv(N, BLOCK_SIZE)"; of
-            those of torch.compile it is, by their source.
-        assume: What arguments and tensors of whole numbers hold, as "N=4096" or {"N": 4096}: of
-            each kernel that has a parameter of the name.
-        times: Whether to work out what launches do, and how long they take, where the grid is
-            known: some 50 ms of each that was not counted before.
+        gpu: GPUs as `explain` takes them, at most one for each target; kernels for other targets
+            get the status "other target". None takes the first known GPU of each target.
+        grid: The grid for kernels whose own is not known, such as "cdiv(N, BLOCK_SIZE)"; the source
+            of torch.compile's kernels has their grid.
+        assume: Values of arguments and of tensors of integers, such as "N=4096" or {"N": 4096}, for
+            each kernel that has a parameter of this name.
+        times: Whether to count what launches do and predict their times, if the grid is known; that
+            takes about 50 ms for each launch that was not counted before.
 
     Raises:
-        InputError: a directory is none, a GPU is not known, or two have the same target; no kernel
-            has a parameter that is assumed, or the grid is none.
+        InputError: a directory does not exist, a GPU is not known, two GPUs have the same target,
+            no kernel has an assumed parameter, or *grid* is invalid.
     """
     by_target: dict[str, Gpu] = {}
     for named in () if gpu is None else asked_gpus(gpu):
@@ -123,8 +123,7 @@ def scan(
         )
         for folder, why in found.unreadable.items()
     ]
-    # By the time that is lost, then by what there is to win and what is least occupied; what is not
-    # worked out comes last.
+    # By lost time, then by gain and low occupancy; kernels without results come last.
     kernels.sort(
         key=lambda one: (
             one.status != Status.OK,
@@ -147,11 +146,11 @@ def _records(
     *,
     times: bool,
 ) -> dict[int, Record]:
-    """Return the record of each kernel whose launch is known, with what it does, by its place.
+    """Return the record of each kernel whose launch is known, with its counts, by index in *read*.
 
-    None where no *times* are wanted. Raises InputError as `scan` does for *grid* and *assume*.
+    Empty without *times*. Raises InputError as `scan` does for *grid* and *assume*.
     """
-    # A cache without such launches is read in half the time without this import.
+    # Without this import a cache that has no known launches is read in half the time.
     from occupancy_lab.scanning.launched import launch_of, read_grid, with_work
     from occupancy_lab.signature import read_assumed
 
@@ -177,10 +176,10 @@ def _worked_out(
     records: Mapping[int, Record],
 ) -> Iterator[ScannedKernel]:
     rows = [_row(*one) for one in read]
-    alike: dict[tuple[Any, ...], dict[Caps, int | None]] = {}
+    local_bytes: dict[tuple[Any, ...], dict[Caps, int | None]] = {}
     for row in rows:
         if row.program:
-            alike.setdefault(_code(row), {})[_caps(row)] = row.local_bytes
+            local_bytes.setdefault(_code(row), {})[_caps(row)] = row.local_bytes
     functions: dict[tuple[str, ...], list[Timed]] = {}
     timed: list[Timed] = []
     for place, ((kernel, _), row) in enumerate(zip(read, rows, strict=True)):
@@ -192,8 +191,8 @@ def _worked_out(
             columns = _without_gpu(kernel.target, asked)
         else:
             slower = shown_slower(timed[place], functions[function_of(row)])
-            beside = alike.get(_code(row), {})
-            columns = on_gpu(kernel, row, gpu, beside, records.get(place), slower=slower)
+            capped = local_bytes.get(_code(row), {})
+            columns = on_gpu(kernel, row, gpu, capped, records.get(place), slower=slower)
         yield dataclasses.replace(row, **columns)
 
 
@@ -209,11 +208,11 @@ def _timed(
 
 
 Caps: TypeAlias = "tuple[int | None, ...]"
-"""The caps on registers of an entry, in the order of CAPS."""
+"""An entry's caps on registers, in the order of CAPS."""
 
 
 def _code(row: ScannedKernel) -> tuple[Any, ...]:
-    """Return what entries have in common that differ in their caps on registers alone."""
+    """Return the key of entries that differ only in their caps on registers."""
     return row.program, row.target, row.num_warps, row.num_stages, row.num_ctas
 
 
@@ -261,29 +260,29 @@ def _without_gpu(target: Target, asked: Mapping[str, Gpu] | None) -> dict[str, A
 
 
 _calculated = cache(calculate)
-"""Equal kernels are worked out once."""
+"""Equal kernels are calculated once."""
 
 
-def on_gpu(  # noqa: PLR0913 - one argument per thing that is known of the entry
+def on_gpu(  # noqa: PLR0913 - everything that is known of the entry
     kernel: CachedKernel,
     row: ScannedKernel,
     gpu: Gpu,
-    alike: Mapping[Caps, int | None],
+    capped: Mapping[Caps, int | None],
     record: Record | None = None,
     *,
     slower: Collection[str] = (),
 ) -> dict[str, Any]:
     """Return the columns of *row* that depend on the GPU.
 
-    *alike* has the local memory of the entries of the same code by their caps; *record* is that of
-    the launch, where it is known. What other entries show to be *slower* is not proposed.
+    *capped* has the local memory of entries of the same code by their caps on registers; *record*
+    is the launch, if known. Proposals that other entries show to be *slower* are not made.
     """
     case = _calculated(kernel.resources, gpu)
     held, after = case.occupancy, case.next_programs
     steps = {one.resource: one for one in case.next_steps if one.resource in held.limiters}
     against = ""
     if after and held.programs_per_multiprocessor:
-        against = _against(kernel, row, steps.values(), alike, slower)
+        against = _against(kernel, row, steps.values(), capped, slower)
     named = None if against else after
     fewer = {name: one.now - (one.most_for_one_more or 0) for name, one in steps.items() if named}
     if case.padded_vgprs:
@@ -305,7 +304,7 @@ def on_gpu(  # noqa: PLR0913 - one argument per thing that is known of the entry
     ahead = Ahead(
         after if row.local_accesses else named,
         step,
-        _condition(row, case, steps.values(), alike),
+        _condition(row, case, steps.values(), capped),
         _spill_advice(kernel, gpu, slower),
     )
     gain = None if record is None else predicted_gain(record, kernel.mix, ahead)
@@ -316,7 +315,7 @@ def on_gpu(  # noqa: PLR0913 - one argument per thing that is known of the entry
         found |= {name: one for name, one in record.row().items() if name in LAUNCH_COLUMNS}
         found["grid"] = "x".join(map(str, record.launch.grid or ()))
         found["why_not_counted"] = record.why_not_counted or ""
-    free = alike.get((None,) * len(CAPS))
+    free = capped.get((None,) * len(CAPS))
     if row.maxnreg is not None and row.local_bytes and (free or 0) >= row.local_bytes:
         why = f"without maxnreg={row.maxnreg} it has {free} B of local memory"
         gain = dataclasses.replace(gain, factor=1.0, by=why)
@@ -327,14 +326,14 @@ def _against(
     kernel: CachedKernel,
     row: ScannedKernel,
     steps: Iterable[NextStep],
-    alike: Mapping[Caps, int | None],
+    capped: Mapping[Caps, int | None],
     slower: Collection[str],
 ) -> str:
-    """Say why a step is not named that would bring a further program; "" where nothing does."""
+    """Say why the step that lets one more program in is not proposed; "" if it is proposed."""
     if row.local_accesses:
         return "none, as it spills already"
     for step in steps:
-        local = alike.get(_caps(row, **step.cap)) if step.cap else None
+        local = capped.get(_caps(row, **step.cap)) if step.cap else None
         if local is not None and local > (row.local_bytes or 0):
             return f"none, as with {step.option} it has {local} B of local memory"
         if (how := _how(kernel, step)) in slower:
@@ -346,15 +345,15 @@ def _condition(
     row: ScannedKernel,
     case: Calculation,
     steps: Iterable[NextStep],
-    alike: Mapping[Caps, int | None],
+    capped: Mapping[Caps, int | None],
 ) -> str:
-    """Say what has to hold for a step that no entry of the same code shows to hold; else ""."""
+    """Return the condition of a step that no entry of the same code shows to hold; else ""."""
     for step in steps:
         if step.resource == "shared":
             return "each program takes no longer"
         if _is_padding(case, step):
             continue
-        if _caps(row, **step.cap) not in alike:
+        if _caps(row, **step.cap) not in capped:
             return "it does not spill"
     return ""
 
@@ -362,7 +361,7 @@ def _condition(
 def _step_words(
     kernel: CachedKernel, case: Calculation, steps: Mapping[str, NextStep], after: int | None
 ) -> str:
-    """Return what brings a further program, with how to ask for it, or why nothing does."""
+    """Return what lets one more program in, with the option for it, or why nothing does."""
     limiters = case.occupancy.limiters
     if after is None:
         full = [name for name in limiters if name not in steps]
@@ -372,7 +371,7 @@ def _step_words(
 
 
 def _is_padding(case: Calculation, step: NextStep) -> bool:
-    """Tell whether waves_per_eu takes what a step is short of, and the kernel does not use it."""
+    """Tell whether a step only has to reduce registers that waves_per_eu pads."""
     return step.resource == "registers" and case.padded_vgprs is not None
 
 
@@ -385,7 +384,7 @@ def _one_step(kernel: CachedKernel, case: Calculation, step: NextStep) -> str:
 
 
 def _how(kernel: CachedKernel, step: NextStep) -> str:
-    """Return how to ask for a step; "" where that is not known."""
+    """Return how to ask for a step; "" if not known."""
     if step.option is not None or step.resource != "shared":
         return step.option or ""
     if (kernel.num_stages or 1) > 1 and pipeline_bytes(kernel) > 0:
@@ -394,7 +393,7 @@ def _how(kernel: CachedKernel, step: NextStep) -> str:
 
 
 def _spill_advice(kernel: CachedKernel, gpu: Gpu, slower: Collection[str]) -> str:
-    """Return what gives a kernel that spills more registers, or fewer values to keep in them."""
+    """Return what gives a kernel that spills more registers or fewer values."""
     used, architecture = kernel.resources.n_regs, gpu.architecture
     if kernel.maxnreg is not None:
         without = f"without maxnreg={kernel.maxnreg}"
@@ -419,8 +418,8 @@ def scan_views(
 ) -> tuple[Shown, int]:
     """Return what `occupancy-lab scan` prints, and its exit status.
 
-    The status is 1 where not one kernel can be read. Raises InputError for what cannot be asked,
-    read or written.
+    The status is 1 if no kernel can be read. Raises InputError for invalid arguments and files
+    that cannot be written.
     """
     exports.check()
     whole = scan(*directories, **asked)

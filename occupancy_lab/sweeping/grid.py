@@ -1,4 +1,4 @@
-"""The grid of a sweep: its configurations on several GPUs, compiled once each, one row each."""
+"""The grid of a sweep: its configurations on several GPUs, and the table of their results."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def expand(  # noqa: PLR0913 - one argument a dimension of the grid
     num_stages: Sequence[int],
     options: Mapping[str, Any] = MappingProxyType({}),
 ) -> Iterator[Asked]:
-    """Return every cell: GPUs outermost, then problems, BLOCK_SIZE, num_warps and num_stages.
+    """Return every launch: GPUs outermost, then problems, BLOCK_SIZE, num_warps and num_stages.
 
-    Without *block_sizes* a kernel that holds a row takes the smallest that does, and one that does
-    not takes its default. Without any knob a kernel with configs takes these, as `tune` does.
-    *options* are further compiler options of each.
+    Without *block_sizes*, a kernel that holds a whole row takes the smallest size that fits it, and
+    other kernels take their default. Without any knob, a kernel with `configs` takes these, as in
+    `tune`. *options* are further compiler options of each launch.
     """
     kernel = named.kernel
     for gpu, problem in itertools.product(gpus, problems):
@@ -76,10 +76,10 @@ def grid_tasks(  # noqa: PLR0913 - one argument a dimension of the grid
     *,
     options: Mapping[str, Any] = MappingProxyType({}),
 ) -> Iterator[Asked]:
-    """Return every configuration of every kernel, each kernel's own default among them.
+    """Return every configuration of every kernel, including each kernel's default.
 
-    Of several, a kernel with configs that has none for the problem is left out. *options* are
-    further compiler options of each.
+    Among several kernels, one whose `configs` are empty for the problem is left out. *options* are
+    further compiler options of each launch.
     """
     for named in kernels:
         kernel = named.kernel
@@ -93,13 +93,13 @@ def grid_tasks(  # noqa: PLR0913 - one argument a dimension of the grid
 
 
 NUM_WARPS = (1, 2, 4, 8, 16, 32)
-"""All that an NVIDIA GPU launches."""
+"""All values that an NVIDIA GPU can launch."""
 
 
 def run_tasks(tasks: Sequence[Asked], compiler: Compiler) -> pd.DataFrame:
-    """Return the table of *tasks* as *compiler* compiles them, with a row each, as `sweep` does.
+    """Compile *tasks* and return the table of a sweep, with a row for each.
 
-    Raises UnfinishedError, with the table of what is finished, on Ctrl-C.
+    Raises UnfinishedError, with the finished part of the table, on Ctrl-C.
     """
     try:
         runs = compile_runs(tasks, compiler)
@@ -109,9 +109,9 @@ def run_tasks(tasks: Sequence[Asked], compiler: Compiler) -> pd.DataFrame:
 
 
 def make_table(runs: Sequence[Record | Failed]) -> pd.DataFrame:
-    """Return the table of a sweep, a row for each of *runs*, in their order.
+    """Return the table of a sweep with a row for each of *runs*.
 
-    Compiler options that were asked for have columns of their own.
+    Further compiler options have columns of their own.
     """
     import pandas as pd
 
@@ -135,12 +135,12 @@ def measure_table(  # noqa: PLR0913 - what is measured, and how
     progress: Callable[[int, int], None] = lambda _done, _of: None,
     journal: Journal | None = None,
 ) -> pd.DataFrame:
-    """Return *table*, which has a row per task, with the columns of MEASURED_COLUMNS added.
+    """Return *table*, which has a row per task, with MEASURED_COLUMNS added.
 
-    Rows that are not ok are not launched and have none of them; nor are rows for other GPUs than
-    *gpu*, the one that is here, where it is given.
+    Only rows that are ok, and if given for *gpu*, the GPU at hand, are launched; the others have
+    empty cells.
 
-    Raises UnfinishedError, with the table of what is finished, on Ctrl-C.
+    Raises UnfinishedError, with the finished part of the table, on Ctrl-C.
     """
     known = table["status"].eq("ok") & table["num_programs"].notna()
     fine = [
@@ -168,7 +168,7 @@ def measure_table(  # noqa: PLR0913 - what is measured, and how
 
 
 def add_columns(table: pd.DataFrame, found: Mapping[int, tuple[int, Measurement]]) -> pd.DataFrame:
-    """Return *table* with the measured columns of the rows in *found*, by their place."""
+    """Return *table* with the measured columns of the rows in *found*, by row index."""
     import pandas as pd
 
     rows = [measured_row(*found[place]) if place in found else {} for place in range(len(table))]

@@ -1,6 +1,6 @@
-"""What was recorded: the launches that come with the lab, or those of a file.
+"""Recorded launches, those that come with the lab or those of a file.
 
-As a table of all of them, or one launch looked up without pandas, where no GPU is at hand.
+They are read as a whole table, or looked up one by one without pandas.
 """
 
 from __future__ import annotations
@@ -33,44 +33,44 @@ if TYPE_CHECKING:
 
 
 NAMING = ("gpu", "kernel", "rows", "cols", "dtype", "BLOCK_SIZE", "num_warps", "num_stages")
-"""The columns that name a configuration; none of their cells is blank."""
+"""The columns that identify a configuration; their cells are never blank."""
 NEEDED = (
     *NAMING,
     *("n_regs", "n_spills", "shared", "programs_per_multiprocessor", "occupancy", "num_programs"),
     *("launched", "measured", "us"),
 )
-"""The columns that say of a launch what it was and how long it took."""
+"""The columns that a table of launches must have."""
 _OF_A_TIME = ("launched", "occupancy", "us")
-"""The columns whose cells are not blank where a launch was measured."""
+"""The columns that are never blank for a measured launch."""
 _OF_A_BINARY = ("n_regs", "shared")
-"""The columns whose cells are not blank where it is known how many programs fit."""
+"""The columns that are never blank if it is known how many programs fit."""
 _OF_A_LAUNCH = (*NAMING, *MEASURED_COLUMNS, "num_programs")
-"""The columns that are read of a launch that is looked up."""
+"""The columns that are read when a launch is looked up."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedLaunch:
-    """A launch that was recorded, and how it was compiled then."""
+    """A recorded launch."""
 
     kernel: str
     config: Config
     num_programs: int
-    """Programs launched."""
+    """The programs that were launched."""
     as_compiled: bool
-    """Whether these are as many as fit of what was compiled then."""
+    """Whether as many programs were launched as fit of the kernel compiled then."""
     measurement: Measurement
 
 
 UNSTEADY = 1.5
-"""How far the longer times of a launch may be from the shorter ones, a tenth left out on each side:
-beyond it the GPU waited for the host now and then. 3 % of the launches recorded on an H200."""
+"""The largest ratio of the 90th to the 10th percentile of a launch's times. Beyond it, the GPU had
+to wait for the host at times; that holds for 3% of the launches recorded on an H200."""
 
 
 @functools.lru_cache(maxsize=8)
 def recorded_launches(gpu_key: str, problem: Problem) -> tuple[RecordedLaunch, ...]:
-    """Return every launch of *problem* with a steady time recorded on the GPU *gpu_key*, each once.
+    """Return every launch of *problem* that was recorded with a steady time on the GPU *gpu_key*.
 
-    Of several recordings of a launch the latest counts: of one day, the last in the file.
+    Of several recordings of a launch the latest counts; on the same day, the last in the file.
     """
     part = f",{problem.rows},{problem.cols},{problem.dtype},"
     rows = [*_timed_rows(f"measured-{gpu_key}.csv", f"{gpu_key},", part)]
@@ -95,7 +95,7 @@ def _is_steady(row: Mapping[str, Any]) -> bool:
 
 
 def latest_launches(table: pd.DataFrame) -> pd.DataFrame:
-    """Return each launch of *table* once, in its order: of several recordings, the latest."""
+    """Return *table* with only the latest of several recordings of a launch."""
     same = [*NAMING, "launched"]
     by_date = table.sort_values("date", kind="stable", na_position="first")
     return by_date.drop_duplicates(same, keep="last").sort_index()
@@ -104,10 +104,7 @@ def latest_launches(table: pd.DataFrame) -> pd.DataFrame:
 def recorded_ranking(
     gpu_key: str, problem: Problem, kernels: Collection[str]
 ) -> tuple[RecordedLaunch, ...]:
-    """Return what was recorded of *kernels* with as many programs as fit then, the fastest first.
-
-    It is empty where nothing was.
-    """
+    """Return the recorded launches of *kernels* with as many programs as fit, the fastest first."""
     found = (
         one
         for one in recorded_launches(gpu_key, problem)
@@ -119,10 +116,10 @@ def recorded_ranking(
 def recorded_measurement(
     gpu_key: str, kernel_name: str, problem: Problem, config: Config, num_programs: int | None
 ) -> Measurement | None:
-    """Return the recorded time of a launch on the GPU *gpu_key*, None for none.
+    """Return the recorded time of a launch on the GPU *gpu_key*; None if there is none.
 
-    It was launched with *num_programs* programs; for None any number will do, as for a kernel that
-    launches one program per row whatever is asked for.
+    *num_programs* None matches any number, as for a kernel that always launches one program per
+    row.
     """
     found = (
         one.measurement
@@ -136,10 +133,9 @@ def recorded_measurement(
 def recorded_as_compiled(
     gpu_key: str, kernel_name: str, problem: Problem, config: Config
 ) -> tuple[int, Measurement] | None:
-    """Return the recorded launch with as many programs as fit, and that number.
+    """Return the recorded launch with as many programs as fit, and that number; None for none.
 
-    It is the number for what was compiled then, which another Triton may compile differently. None
-    where nothing was recorded.
+    The number is that of the kernel as compiled then; another Triton may compile it differently.
     """
     found = (
         (one.num_programs, one.measurement)
@@ -150,10 +146,7 @@ def recorded_as_compiled(
 
 
 def recorded_copy(gpu_key: str, problem: Problem) -> Measurement | None:
-    """Return the latest recorded measurement of a plain copy of *problem*'s matrix, None for none.
-
-    It was measured beside the kernels, on the GPU *gpu_key*.
-    """
+    """Return the latest recorded time of a plain copy of *problem*'s matrix; None for none."""
     return _recorded_provider(gpu_key, problem, "copy")
 
 
@@ -163,13 +156,13 @@ OTHER_SOFTMAXES = {
     "liger": "Liger's softmax",
     "quack": "quack's softmax",
 }
-"""What else makes a softmax, by its name in the recordings."""
+"""Other implementations of softmax, by their name in the recordings."""
 NOISE = 0.02
-"""What times of one launch differ by from one recording to the next."""
+"""The relative difference between two recordings of the same launch."""
 
 
 def faster_rivals(gpu_key: str, problem: Problem, us: float) -> dict[str, float]:
-    """Return what was recorded to take less than *us* by more than NOISE, and its time in us."""
+    """Return the times in us of other softmaxes that were recorded to be faster than *us*."""
     found = {
         name: _recorded_provider(gpu_key, problem, provider)
         for provider, name in OTHER_SOFTMAXES.items()
@@ -182,7 +175,7 @@ def faster_rivals(gpu_key: str, problem: Problem, us: float) -> dict[str, float]
 
 
 def rival_sentences(faster: Mapping[str, float]) -> Iterator[str]:
-    """Say of what `faster_rivals` returns that it is faster; nothing where nothing is."""
+    """Say which rivals of `faster_rivals` are faster, if there are any."""
     if faster:
         names = [f"{name} ({microseconds(us)})" for name, us in faster.items()]
         yield f"Recorded to be faster than any launch here: {listed(names)}."
@@ -196,12 +189,12 @@ def _recorded_provider(gpu_key: str, problem: Problem, name: str) -> Measurement
 
 
 def row_conditions(row: Mapping[str, Any]) -> Conditions:
-    """Return the conditions that the columns of a measured row hold, None for what is missing."""
+    """Return the conditions of a measured row; None for what is missing."""
     return Conditions(**{field.name: row[field.name] for field in dataclasses.fields(Conditions)})
 
 
 def row_measurement(row: Mapping[str, Any]) -> Measurement:
-    """Return the measurement that the columns of a row hold, None for what is missing."""
+    """Return the measurement of a row; None for what is missing."""
     names = ("us", "us_low", "us_high", "runs", "relative_error", "mostly_launch")
     return Measurement(
         row["measured"],
@@ -212,12 +205,10 @@ def row_measurement(row: Mapping[str, Any]) -> Measurement:
 
 
 def _timed_rows(name: str, start: str, part: str) -> Iterator[dict[str, Any]]:
-    """Return those rows of the file *name*, if there is one, that have a time.
+    """Return the rows with a time in the file *name*, if it exists.
 
-    Their lines begin with *start* and have *part*.
-
-    A row with a number that cannot be is passed over. Lines are sifted before they are parsed: it
-    is ten times as fast. A row's name stands at its beginning, in the order of `Record.named`.
+    Only lines that begin with *start* and contain *part* are parsed, which is ten times as fast; a
+    line begins with the columns of `Record.named`. Rows with invalid numbers are skipped.
     """
     file = files("occupancy_lab.recorded") / name
     if not file.is_file():
@@ -233,7 +224,7 @@ def _timed_rows(name: str, start: str, part: str) -> Iterator[dict[str, Any]]:
 
 
 def recorded_files() -> list[Traversable]:
-    """Return the files of recorded launches by name."""
+    """Return the files of recorded launches, sorted by name."""
     found = files("occupancy_lab.recorded").iterdir()
     measured = (file for file in found if fnmatchcase(file.name, "measured-*.csv"))
     return sorted(measured, key=lambda file: file.name)
@@ -242,7 +233,7 @@ def recorded_files() -> list[Traversable]:
 def recorded_table() -> pd.DataFrame:
     """Return every launch that comes with the lab, with the columns of a measured sweep and `use`.
 
-    Raises InputError where none was recorded.
+    Raises InputError if there is none.
     """
     import pandas as pd
 
@@ -255,10 +246,10 @@ def recorded_table() -> pd.DataFrame:
 def read_table(path: str | Path, *, kernels: Collection[str] = ()) -> pd.DataFrame:
     """Return the launches of a file that `sweep --measure` wrote as CSV or JSON.
 
-    They are of the lab's own kernels, or of those called *kernels*.
+    Their kernels are the lab's own, or those called *kernels*.
 
-    Raises InputError where it cannot be read, lacks a column, or has a cell that its column cannot
-    hold: with its line and column.
+    Raises InputError, with the line and column, if the file cannot be read, lacks a column or has
+    an invalid cell.
     """
     return _launches(read_file(path, COLUMNS), kernels)
 
@@ -294,9 +285,9 @@ def _launches(rows: Rows, kernels: Collection[str] = ()) -> pd.DataFrame:
 
 
 def read_rows(file: Traversable) -> pd.DataFrame:
-    """Return the rows of a CSV *file* that comes with the lab; COLUMNS says what columns hold.
+    """Return the rows of a CSV *file* that comes with the lab, with the types of COLUMNS.
 
-    Raises InputError as `read_table` does, but for columns that are not there.
+    Raises InputError as `read_table` does, but not for missing columns.
     """
     return _table(_recorded(file))
 
@@ -335,7 +326,7 @@ def row_config(row: Mapping[Any, Any]) -> Config:
 
 
 def row_resources(row: Mapping[Any, Any]) -> Resources:
-    """Return the resources that a row's columns hold; a column that is missing or empty is None."""
+    """Return the resources of a row; missing or empty columns are None."""
     import pandas as pd
 
     known = {name: int(row[name]) for name in FIELDS if name in row and not pd.isna(row[name])}

@@ -1,4 +1,4 @@
-"""`sweep`, and a whole run of it: sweep with progress, choose, export, plot, and a text."""
+"""`sweep`, and the whole command: sweep with progress, choose rows, export, plot and print."""
 
 from __future__ import annotations
 
@@ -90,43 +90,42 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
     progress: Progress = lambda _done, _of: None,
     measuring_progress: Progress = lambda _done, _of: None,
 ) -> pd.DataFrame:
-    """Compile every configuration and give a table with one row each, in the order of the grid.
+    """Compile every configuration and return a table with one row each, in the order of the grid.
 
-    A configuration that cannot be had is a row too: `status` is "ok", "does not fit",
-    "compile failed", "timed out", "skipped" or "interrupted", and `reason` says why.
-    `occupancy_lab.table.COLUMNS` says what each column holds; a number that is not known is
-    missing. With *measure* rows that are ok are launched where they are for the GPU of this
-    machine, and the columns of a measurement are there too.
+    Failed configurations have rows too: `status` is "ok", "does not fit", "compile failed",
+    "timed out", "skipped" or "interrupted", and `reason` says why. `occupancy_lab.table.COLUMNS`
+    describes the columns; unknown numbers are missing. With *measure*, rows that are ok and for the
+    GPU of this machine are launched, and the table has the columns of a measurement.
 
     Args:
-        cols: Columns of the matrix, one number or several; as are all but *kernel* and *triton* up
-            to *num_stages*.
+        cols: Columns of the matrix, one number or several, as for all arguments up to *num_stages*
+            except *kernel* and *triton*.
         rows: Rows of the matrix.
         dtype: float32, float16 or bfloat16, or torch's dtypes.
         kernel: A kernel, as `explain` takes it.
         gpu: GPUs or targets, as `explain` takes them.
         triton: A Triton, as `explain` takes it.
         block_size: BLOCK_SIZE; none takes the smallest that holds a row. A kernel with `configs`
-            takes these where neither this nor one of the next two is given, as `tune` does.
+            takes these, as in `tune`, if neither this nor one of the next two is given.
         num_warps: Warps per program; none takes 1 to 32.
         num_stages: Stages of the loop over rows; none takes 1 to 4.
         options: Further compiler options of every launch: "maxnreg=64".
         jobs: Compiling processes; None takes one per core.
-        compile_timeout: Seconds a compile may take; None waits.
+        compile_timeout: Seconds that a compile may take; None sets no limit.
         scheduler: The address of a Dask scheduler whose workers compile instead.
         cache: Whether to use the store of compiled resources.
-        retry_failed: Whether to compile again what the store says cannot be compiled.
-        measure: Whether to time what is ok on the GPU of this machine.
-        runs: Launches timed of each configuration, at the least.
+        retry_failed: Whether to retry what the store has as a failed compile.
+        measure: Whether to time the rows that are ok on the GPU of this machine.
+        runs: The minimum number of timed launches for each configuration.
         devices: The GPUs that share the launches: "all", or their numbers. None takes the first.
-        journal: Where measurements are kept as they come; None keeps them nowhere.
-        progress: Called with the compiles done and to do.
-        measuring_progress: Called with the configurations measured and to measure.
+        journal: Keeps measurements as they arrive; None does not keep them.
+        progress: Called with the numbers of finished and of all compiles.
+        measuring_progress: Called with the numbers of finished and of all measurements.
 
     Raises:
-        InputError: what is asked for makes no sense as a whole, or there is no GPU to measure on.
-        UnfinishedError: Ctrl-C; it has the table, with the status "interrupted" in the rows that
-            were not compiled, and without the times that were not measured.
+        InputError: the arguments make no sense, or there is no GPU to measure on.
+        UnfinishedError: Ctrl-C; it has the table, with the status "interrupted" for rows that were
+            not compiled, and without the missing times.
     """
     problems = chosen_problems(rows, cols, dtype)
     made = Compiler(
@@ -182,10 +181,9 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
 
 @contextlib.contextmanager
 def shown_progress(*stages: str, quiet: bool = False) -> Iterator[list[Callable[[int, int], None]]]:
-    """Return for each of *stages* a function to call with what is done and to do.
+    """Return for each of *stages* a function that draws its progress, rate and time left.
 
-    It draws the stage's rate and time left. Nothing is drawn where standard error is no terminal,
-    or with *quiet*.
+    Nothing is drawn if standard error is not a terminal, or with *quiet*.
     """
     if quiet or not sys.stderr.isatty():
         yield [lambda _done, _of: None for _ in stages]
@@ -218,26 +216,26 @@ def shown_progress(*stages: str, quiet: bool = False) -> Iterator[list[Callable[
 
 
 NOT_WRITTEN = 2
-"""The exit status where a file could not be written."""
+"""The exit status if a file could not be written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What a sweep prints, and how it ends."""
+    """The output and the exit status of a sweep."""
 
     shown: Shown
     status: int
-    """0; 1 where no configuration is ok, NOT_WRITTEN, or that of the signal that ended it."""
+    """0; 1 if no configuration is ok, NOT_WRITTEN, or the status of the signal that ended it."""
     complaints: tuple[str, ...] = ()
-    """A sentence for each thing that went wrong after the rows were there."""
+    """A sentence for each error after the rows were finished."""
 
 
 class Launched(Protocol):
-    """An explanation of launches, of which a sweep is the table."""
+    """An explanation of launches, whose table is a sweep."""
 
     @property
     def less_work(self) -> Sequence[str]:
-        """A sentence on the launches that leave undone what others of them do; empty for none."""
+        """A sentence for each GPU on launches that do less work than others; empty if none does."""
 
     def table(self) -> pd.DataFrame:
         """Return a row for each launch on each GPU."""
@@ -252,13 +250,13 @@ def run(
     plot: str | None = None,
     **grid: Any,
 ) -> Swept:
-    """Sweep the *grid*, write what is asked for, and give the text to print and the exit status.
+    """Sweep the *grid*, write the files, and return the text to print and the exit status.
 
-    The grid is of a matrix, or of what *launches* takes, which explains them. Where a signal ended
-    it, what was finished before is printed and written. Where one of the files cannot be written,
-    the others are.
+    *grid* has the arguments of `sweep`, or of the function *launches*, which explains launches. If
+    a signal ends the sweep, the finished part is printed and written. If one file cannot be
+    written, the others still are.
 
-    Raises InputError, before any work, for what cannot be asked, chosen or written.
+    Raises InputError, before any work, for invalid arguments and paths.
     """
     if launches is None:
         columns = [*SWEEP_COLUMNS, *(MEASURED_COLUMNS if grid.get("measure") else ())]
@@ -297,7 +295,7 @@ def run(
 
 
 def _swept(*, quiet: bool = False, **grid: Any) -> tuple[pd.DataFrame, int]:
-    """Return the table, and the exit status of the signal that ended the work, or else 0."""
+    """Return the table, and the exit status of the signal that ended the work, or 0."""
     with shown_progress("compiling", "measuring", quiet=quiet) as (compiling, measuring):
         try:
             return sweep(progress=compiling, measuring_progress=measuring, **grid), 0
@@ -308,7 +306,7 @@ def _swept(*, quiet: bool = False, **grid: Any) -> tuple[pd.DataFrame, int]:
 def _plot(table: pd.DataFrame, directory: Path, gpus: Mapping[str, Gpu]) -> None:
     """Draw a heat map of each GPU's rows, and the curves of its first configuration that is ok.
 
-    Raises InputError where the pictures cannot be written.
+    Raises InputError if the pictures cannot be written.
     """
     from occupancy_lab.plotting import draw_curves, draw_heatmap, save
 
@@ -343,25 +341,25 @@ SHOWN = {
     "us": "measured us",
     "difference": "off",
 }
-"""The columns that a wide screen has room for, and their names there; exports have them all."""
+"""The columns that a screen shows, and their names there; exports have all columns."""
 SPARED = ("tutorial_programs", "shared", "limiter", "n_regs")
-"""The columns that a narrow screen goes without, the first one first."""
+"""The columns that are left out on a narrow screen, in this order."""
 _UNTOLD = ("target", "status", "reason", "triton_version", "num_ctas")
-"""The naming columns that a screen leaves out."""
+"""The identifying columns that a screen leaves out."""
 
 
 ALIKE = "="
-"""The mark of a predicted time that is as good as the shortest."""
+"""The mark of a predicted time that is not noticeably longer than the shortest."""
 LIMITS = "predicted_low_us and predicted_high_us, which exports have"
-"""Between what most launches took, of times on a screen that has no room for it."""
+"""The words for the ends of the range, which a screen does not show."""
 UNMEASURED = dict.fromkeys(MEASURED_COLUMNS, "--measure gives it")
-"""How to come by a column that a table without measurements has not got."""
+"""How to get the columns that a table without measurements lacks."""
 
 
 def choose(table: pd.DataFrame, view: View) -> pd.DataFrame:
-    """Return the rows of a sweep that *view* shows; InputError where it makes no sense of them.
+    """Return the rows of a sweep that *view* shows; raise InputError if it is invalid.
 
-    Where it does not say in which order, the fastest of each GPU and matrix come first.
+    By default the rows are sorted by time for each GPU and matrix.
     """
     table = table if view.sort else _fastest_first(table)
     rows = plain_rows(table)
@@ -372,7 +370,7 @@ def choose(table: pd.DataFrame, view: View) -> pd.DataFrame:
 
 
 def _fastest_first(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of each GPU and matrix together, those without a time last."""
+    """Return the rows sorted by time for each GPU and matrix, those without a time last."""
     us = table["predicted_us"]
     if "us" in table:
         us = table["us"].where(table["measured"].notna(), us)
@@ -381,7 +379,7 @@ def _fastest_first(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _groups(table: pd.DataFrame) -> pd.Series[int]:
-    """Return for each row the number of its GPU and matrix, whose rows do the same."""
+    """Return for each row the number of its group with the same GPU and matrix."""
     same = [name for name in ("gpu", "rows", "cols", "dtype") if name in table]
     return table.groupby(same, sort=False, dropna=False).ngroup()
 
@@ -389,12 +387,11 @@ def _groups(table: pd.DataFrame) -> pd.Series[int]:
 def to_screen(
     table: pd.DataFrame, gpus: Mapping[str, Gpu] | None = None, of: int | None = None
 ) -> tuple[Block, ...]:
-    """Return what a screen has room for: what all rows share, fine rows, failures.
+    """Return what a screen shows: what all rows share, the rows that are ok, and failures.
 
-    They are chosen of so many rows as *of*; None is that they are all.
-
-    `predicted us` is always there, `measured us` and how far the prediction is off where launches
-    were measured. *gpus* has by their keys GPUs that no table of devices has, such as one at hand.
+    *of* is the number of rows that these were chosen from; None if all are shown. `predicted us` is
+    always shown, `measured us` and the error of the prediction if launches were measured. *gpus*
+    has GPUs that are not in the table of devices by their keys, such as the GPU at hand.
     """
     grid = [str(name) for name in table if name not in RESULTS and name not in _UNTOLD]
     varying = [name for name in grid if len(table[name].astype(str).unique()) > 1]
@@ -420,12 +417,12 @@ def to_screen(
 
 
 def none_meets(table: pd.DataFrame, where: str) -> tuple[Block, ...]:
-    """Return what a screen has of a *table* of which no row meets the condition *where*."""
+    """Return what a screen shows of a *table* without a row that meets the condition *where*."""
     return (f"{_summary(table)}; none meets --where {literal(quoted(where))}.",)
 
 
 def _says_something(table: pd.DataFrame, name: str) -> bool:
-    """Tell whether a column of results has anything to say that another one has not said."""
+    """Tell whether a column of results has any information."""
     if name == "local_bytes":
         return bool(table[name].fillna(0).any())
     if name == "speed_of_light_us":
@@ -435,14 +432,14 @@ def _says_something(table: pd.DataFrame, name: str) -> bool:
 
 
 def _shown(fine: pd.DataFrame, gpus: Mapping[str, Gpu]) -> pd.DataFrame:
-    """Return rows that are ok with numbers as a screen shows them, in the words of each vendor."""
+    """Return rows that are ok, formatted for a screen, with the terms of each vendor."""
     vendors = {key: (gpus.get(key) or find_gpu(key)).vendor for key in fine["gpu"].unique()}
     limiters = zip(fine["gpu"], fine["limiter"], strict=True)
     shown = fine.assign(
         occupancy=(fine["occupancy"] * 100).round().astype("Int64"),
         limiter=[", ".join(limiter_list(vendors[key], names)) for key, names in limiters],
         predicted_us=fine["predicted_us"].map(cell, na_action="ignore").astype("string")
-        + _alike(fine),
+        + _marks(fine),
         speed_of_light_us=fine["speed_of_light_us"].map(cell, na_action="ignore"),
     )
     if "us" not in fine:
@@ -454,8 +451,8 @@ def _shown(fine: pd.DataFrame, gpus: Mapping[str, Gpu]) -> pd.DataFrame:
     )
 
 
-def _alike(fine: pd.DataFrame) -> pd.Series[str]:
-    """Return a mark for each row that predictions do not tell from the fastest of its group."""
+def _marks(fine: pd.DataFrame) -> pd.Series[str]:
+    """Return ALIKE for each row that is not noticeably slower than the fastest of its group."""
     marks = fine["gpu"].map(lambda _gpu: "")
     for _, rows in fine[fine["predicted_us"].notna()].groupby(_groups(fine)):
         first = rows.sort_values("predicted_us").iloc[0]
@@ -466,7 +463,7 @@ def _alike(fine: pd.DataFrame) -> pd.Series[str]:
 
 
 def _narrowed(shown: pd.DataFrame) -> pd.DataFrame:
-    """Return the table without as many of the columns to be spared as it is too wide for."""
+    """Return the table without as many of the SPARED columns as it takes to fit the terminal."""
     room = shutil.get_terminal_size().columns
     for name in SPARED:
         if sum(2 + _longest_word(column) for _, column in shown.items()) <= room:
@@ -481,22 +478,22 @@ def _longest_word(column: pd.Series[Any]) -> int:
 
 
 def _legend(shown: pd.DataFrame, spared: list[str]) -> str:
-    """Say what columns and marks mean that do not say it, and which there was no room for."""
+    """Explain columns and marks, and name the columns for which there was no room."""
     meanings = {
         "%": "the occupancy",
-        "tutorial": "what the tutorial says",
+        "tutorial": "the number by the tutorial's formula",
         "least us": "the speed of light by the data sheet",
-        "off": "how far the predicted time is off the measured one",
+        "off": "the error of the predicted time",
     }
     told = [f"{name} is {meaning}" for name, meaning in meanings.items() if name in shown]
     if shown[SHOWN["predicted_us"]].str.endswith(ALIKE).any():
-        told.append(f"{ALIKE} is as fast as the fastest, as far as predictions tell")
+        told.append(f"{ALIKE} marks times that predictions do not tell from the fastest")
     words = [", ".join(told), f"a wider terminal shows {listed(spared)}" if spared else ""]
     return "".join(f" {as_sentence(one)}" for one in words if one)
 
 
 def _failures(table: pd.DataFrame, varying: list[str]) -> Iterator[pd.DataFrame]:
-    """Return what cannot be launched, and what was launched and has no time, with the reasons."""
+    """Return the rows that failed, and those that were launched but have no time, with reasons."""
     failed = table[table["status"] != "ok"]
     if len(failed):
         yield failed[[*varying, "status", "reason"]].rename(columns=SHOWN)
@@ -521,15 +518,15 @@ def _time_sentences(fine: pd.DataFrame, gpus: Mapping[str, Gpu]) -> Iterator[str
 
 
 def _stages_without_loop(fine: pd.DataFrame) -> Iterator[str]:
-    """Say of which kernels the rows of several num_stages are one launch."""
+    """Say for which kernels rows that differ only in num_stages are the same launch."""
     if "num_stages" not in fine:
         return
     flat = fine[fine["loop_instructions"].isna() & fine["instructions"].notna()]
     for kernel, rows in flat.groupby("kernel", sort=False):
         if len(rows["num_stages"].unique()) > 1:
             yield (
-                f"{literal(str(kernel))} has no loop to load ahead in: rows that differ in"
-                " num_stages alone are equal."
+                f"{literal(str(kernel))} has no loop to pipeline: rows that differ only in"
+                " num_stages are equal."
             )
 
 

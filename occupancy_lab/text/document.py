@@ -1,8 +1,8 @@
-"""What is said, before it is said anywhere: a document of sections, tables and sentences.
+"""Documents of sections, tables and sentences, and how they become markdown and HTML.
 
-A document is a list of blocks, and the terminal, markdown and HTML are views of each. Sentences and
-cells are written with the marks of markdown for what is strong, emphasized or code; a text of
-others, as a reason, a path or a cell of a file is, goes through `literal` first.
+A document is a list of blocks, which the terminal, markdown and HTML render. Sentences and cells
+use markdown's markup for strong, emphasized and code text; foreign text, such as an error, a path
+or a cell of a file, must go through `literal` first.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ _MARKS = re.compile(
     r"|\*\*(?=\S)(?P<strong>(?:\\.|[^\\])+?)(?<=\S)\*\*"
     r"|\*(?=[^\s*])(?P<em>(?:\\.|[^\\*])+?)(?<=[^\s*])\*"
 )
-"""What is not plain text in a sentence; the names of marks are those of the tags of HTML."""
+"""The markup of a sentence; the names of groups are those of HTML tags."""
 
 
 def literal(text: str) -> str:
-    """Return *text* on one line, with a backslash before what markdown or HTML would understand.
+    """Return *text* on one line, with backslashes before characters that are markup.
 
-    An underscore between letters and digits means nothing to them.
+    An underscore between letters or digits is not.
     """
     return _MARKUP.sub(r"\\\g<0>", " ".join(text.split()))
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A piece of a sentence that has the same *marks* from end to end: "strong", "em", "code"."""
+    """A piece of a sentence with the same *marks* throughout: "strong", "em", "code"."""
 
     text: str
     marks: tuple[str, ...] = ()
 
 
 def spans(sentence: str) -> Iterator[Span]:
-    """Return the pieces of a sentence or a cell, none of which has a character that is not seen."""
+    """Return the pieces of a sentence or a cell, with invisible characters escaped."""
     pieces = _pieces(visible(_line(sentence)), ())
     for marks, group in itertools.groupby(pieces, lambda piece: piece.marks):
         yield Span("".join(piece.text for piece in group), marks)
@@ -79,7 +79,7 @@ def _line(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A title of a document, at level 1, or of a part of it."""
+    """The title of a document, at level 1, or of a part of it."""
 
     level: int
     title: str
@@ -102,17 +102,17 @@ class Commands:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Lines of text that stay as they are, such as those of a program."""
+    """Preformatted lines, such as those of a program."""
 
     lines: tuple[str, ...]
     narrow: tuple[str, ...] = ()
-    """What a terminal shows in their place that is too narrow for them."""
+    """The lines for a terminal that is too narrow for *lines*."""
     language: ClassVar[str] = "text"
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A picture at an address, with the words for those who cannot see it."""
+    """A picture at an address, with its alternative text."""
 
     words: str
     address: str
@@ -120,7 +120,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of text; the first column names the rows, a `prose` table's others are sentences."""
+    """A table of text whose first column names the rows; a `prose` table has sentences as cells."""
 
     headers: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -129,12 +129,12 @@ class Table:
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """The side of each column, "left" or "right", at which its text stands."""
+        """The alignment of each column, "left" or "right"."""
         return ("left", *["left" if self.prose else "right"] * (len(self.headers) - 1))
 
 
 UNTOLD = {"-", "0 B per thread"}
-"""What is left out where it is so of every item."""
+"""A row of `side_by_side` is left out if every cell is one of these."""
 
 
 def side_by_side(
@@ -145,7 +145,7 @@ def side_by_side(
     caption: str = "",
     prose: bool = False,
 ) -> Table:
-    """Return a table with a column for each item, without rows that say nothing of any."""
+    """Return a table with a column for each item, without rows that are empty for all."""
     headers = (corner, *(item.title for item in items))
     found = ((name, *map(text_of, items)) for name, text_of in rows)
     shown = tuple(row for row in found if not UNTOLD.issuperset(row[1:]))
@@ -153,9 +153,9 @@ def side_by_side(
 
 
 Block: TypeAlias = str | Heading | Bullets | Commands | Listing | Table | Image
-"""What a document is made of; a text is a paragraph."""
+"""A block of a document; a str is a paragraph."""
 Shown: TypeAlias = "str | tuple[Block, ...]"
-"""What a command prints: the text of a file, or blocks for a screen."""
+"""The output of a command: the text of a file, or blocks for a screen."""
 
 
 def to_markdown(blocks: Iterable[Block]) -> str:
@@ -171,7 +171,7 @@ def _markdown(block: Block) -> str:
             return "\n".join(f"- {_line(sentence)}" for sentence in block.sentences)
         case Commands() | Listing():
             text = "\n".join(block.lines)
-            # No backticks of a line end the fence around it.
+            # The fence is longer than any backticks in a line.
             fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
             return f"{fence}{block.language}\n{text}\n{fence}"
         case Image():
@@ -206,7 +206,7 @@ pre { overflow-x: auto; padding: 0.8rem; background: #8882; border-radius: 6px; 
 
 
 def html_page(title: str, blocks: Iterable[Block]) -> str:
-    """Return a whole page of HTML with *blocks* as `to_html` has them."""
+    """Return a complete HTML page with *blocks*."""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -216,7 +216,7 @@ def html_page(title: str, blocks: Iterable[Block]) -> str:
 
 
 def to_html(blocks: Iterable[Block]) -> str:
-    """Return *blocks* as a piece of HTML; whatever looks like HTML in them is shown as text."""
+    """Return *blocks* as HTML, with their text escaped."""
     return "".join(f"{_html(block)}\n" for block in blocks)
 
 
@@ -261,7 +261,7 @@ def _inline(sentence: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One question answered: tables, listings, then sentences; a title of "" has no heading."""
+    """Tables, listings and sentences under a title; "" has no heading."""
 
     title: str
     tables: tuple[Table, ...] = ()
@@ -287,7 +287,7 @@ class Document:
     sections: tuple[Section, ...]
 
     def blocks(self) -> tuple[Block, ...]:
-        """Return the blocks of the document in their order, lists that meet as one."""
+        """Return the blocks of the document, with adjacent lists merged."""
         found: list[Block] = [Heading(1, self.title)]
         for section in (Section("", sentences=self.answer), *self.sections):
             for block in section.blocks():
@@ -317,14 +317,14 @@ class Document:
 
 
 def json_text(values: Any) -> str:
-    """Return plain *values* as indented, strict JSON: a number that is not finite is null."""
+    """Return plain *values* as indented, strict JSON; numbers that are not finite become null."""
     import json
 
     try:
         text = json.dumps(values, indent=2, allow_nan=False)
     except ValueError:
         text = json.dumps(_finite(values), indent=2, allow_nan=False)
-    # The same text to a reader of JSON, and no command to a runner of GitHub.
+    # The same to a reader of JSON, but not a command to GitHub's runner.
     return text.replace("##[", "#\\u0023[")
 
 
@@ -337,7 +337,7 @@ def _finite(values: Any) -> Any:
 
 
 class Answer:
-    """What a function of the lab gives: a page of words, its title, or plain values.
+    """The result of a function of the lab, as a page or as plain values.
 
     `str` is the page in markdown, which a notebook shows; `repr` is one line.
     """
@@ -346,7 +346,7 @@ class Answer:
 
     @abstractmethod
     def to_document(self) -> Document:
-        """Return what there is to say."""
+        """Return the page."""
 
     @abstractmethod
     def to_dict(self) -> Any:

@@ -1,4 +1,4 @@
-"""How commands print what they give, wherever the standard streams lead."""
+"""How commands print their results, wherever the standard streams lead."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
 _STANDARD_ERROR = 2
 _PLAIN = str.maketrans({"█": "#", "░": ".", "•": "-", "±": "+-"})
-"""What stands for the characters of a bar, a list or a range that an encoding lacks."""
+"""The replacements for characters of bars, lists and ranges that an encoding lacks."""
 _COMMAND = re.compile(r"^((?:\x1b\[[\d;]*m|[^\S\n])*:)(:)|(#)(#\[)", re.MULTILINE)
-"""What GitHub's runner takes for a command: "::" at the beginning of a line, "##[" anywhere."""
+"""The start of a GitHub runner's command: "::" at the beginning of a line, "##[" anywhere."""
 
 
 class _Stream(io.FileIO):
-    """A standard stream, whose errors are told from those of other files."""
+    """A standard stream that handles its own write errors."""
 
     def write(self, data: Any, /) -> int:
-        """Write *data*; exit with 0 where the reader of standard output has seen enough.
+        """Write *data*; exit with 0 if the reader of standard output has closed it.
 
-        Raises ClickException where standard output cannot be written. What standard error cannot
-        take is lost.
+        Raises ClickException if standard output cannot be written otherwise. Errors of standard
+        error are ignored.
         """
         try:
             return super().write(data)
         except OSError as error:
-            # What the buffers still hold would fail once more when Python exits.
+            # Otherwise the buffers would fail again when Python exits.
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self.fileno())
             os.close(nowhere)
@@ -48,14 +48,14 @@ class _Stream(io.FileIO):
 
 
 def open_streams() -> None:
-    """Make the standard streams of this process ones that can be written, whatever they are.
+    """Make sure that the standard streams of this process can be written.
 
-    What an encoding lacks is replaced, and a stream that was closed leads nowhere. A stream that is
-    not the process's own, such as a test's, stays as it is.
+    Characters that an encoding lacks are replaced, and a closed stream leads to the null device. A
+    stream that is not the process's own, such as a test's, stays as it is.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            # The next file that is opened would have its number, and get what is printed.
+            # Otherwise the next opened file would get its number, and receive the output.
             nowhere = os.open(os.devnull, os.O_RDWR)
             setattr(sys, name, os.fdopen(nowhere, mode, encoding="utf-8", closefd=False))
     for name in ("stdout", "stderr"):
@@ -73,20 +73,19 @@ def open_streams() -> None:
 
 
 def on_github() -> bool:
-    """Return whether a runner of GitHub Actions reads what is printed."""
+    """Return whether the output goes to a runner of GitHub Actions."""
     return os.environ.get("GITHUB_ACTIONS") == "true"
 
 
 def without_commands(text: str) -> str:
-    """Return *text* with a space inside what a runner that reads it would take for a command."""
+    """Return *text* with a space inside anything that GitHub's runner would take for a command."""
     return _COMMAND.sub(r"\1\3 \2\4", text) if on_github() else text
 
 
 def print_text(text: str) -> None:
-    """Print *text*: no character of it steers a terminal, and no line GitHub's runner.
+    """Print *text* and flush; it cannot control a terminal or GitHub's runner.
 
-    Plain characters stand where an encoding lacks those of a bar or a list. All of it is written
-    when this returns.
+    Characters of bars and lists that the encoding lacks are replaced.
     """
     _write(visible(text))
 
@@ -102,12 +101,12 @@ def _write(text: str) -> None:
 
 
 def print_json(values: Any) -> None:
-    """Print plain *values* as `json_text` has them."""
+    """Print plain *values* as JSON."""
     print_text(json_text(values) + "\n")
 
 
 def print_answer(answer: Answer, form: str, document: Document | None = None) -> None:
-    """Print *answer*, or its *document*, as json, markdown or html, or else for the terminal."""
+    """Print *answer*, or its *document*, as json, markdown or html, else for the terminal."""
     if form == "json":
         print_text(answer.to_json() + "\n")
         return
@@ -119,7 +118,7 @@ def print_answer(answer: Answer, form: str, document: Document | None = None) ->
 
 
 def print_shown(shown: Shown) -> None:
-    """Print a text as `print_text` does, or blocks as wide and colourful as the terminal allows.
+    """Print a text as `print_text` does, or blocks with the terminal's width and colours.
 
     rich obeys NO_COLOR, FORCE_COLOR, TERM and COLUMNS; without a terminal it prints plain text,
     80 columns wide.
@@ -137,17 +136,17 @@ def print_shown(shown: Shown) -> None:
             console.print()
             console.print(Group(*drawn(block, console.width)))
     lines = [line.rstrip() for line in capture.get().splitlines()]
-    # rich leaves blank lines of its own around a table.
+    # rich adds blank lines around a table.
     kept = [line for line, before in zip(lines, ["", *lines], strict=False) if line or before]
     _write("\n".join(kept) + "\n")
 
 
 def print_note(sentence: str) -> None:
-    """Print *sentence* on standard error, where it disturbs no output."""
+    """Print *sentence* on standard error."""
     click.echo(without_commands(visible(f"occupancy-lab: {sentence}")), err=True)
 
 
 def show_status(sentence: str) -> None:
-    """Show *sentence* on standard error in place of the one before, where that is a terminal."""
+    """Replace the status line on standard error by *sentence*, if that is a terminal."""
     if sys.stderr.isatty():
         click.echo(f"\r\x1b[K{visible(sentence)}", err=True, nl=False)

@@ -1,4 +1,4 @@
-"""A document on a terminal: words of a table stay whole, and none of its columns is left out."""
+"""A document on a terminal: tables keep words whole and all of their columns."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     """The header of a column, and its cells."""
 
 LONGEST_NAME = 20
-"""Characters up to which the names in a table's first column stay on one line."""
+"""The longest name in a table's first column that is never wrapped."""
 _BESIDE = 2
-"""Characters that each column takes beside its text."""
+"""The characters of spacing for each column."""
 _WORD = re.compile(r"\S+")
 _PIECE = re.compile(r"[^\s_/]*[_/]+|[^\s_/]+")
-"""What of a word stays together where it is folded: it ends in an underscore or a slash."""
+"""A part of a word that is not broken: it ends in an underscore or a slash."""
 _BULLET = " \N{BULLET} "
 
 
 def drawn(block: Block, width: int) -> Iterator[RenderableType]:
-    """Yield what stands for *block* on a terminal of so many characters, part below part."""
+    """Yield the parts of *block* for a terminal of *width* characters, from top to bottom."""
     match block:
         case document.Heading():
             side: JustifyMethod = "center" if block.level == 1 else "left"
@@ -79,11 +79,11 @@ def _text(sentence: str, style: str = "", justify: JustifyMethod = "left") -> Te
 
 
 def fitted(columns: Sequence[Column], width: int) -> Iterator[Table]:
-    """Return the table of *columns* in *width* characters, or several, one below another.
+    """Return the table of *columns* in *width* characters, or several tables.
 
-    Columns are made narrower down to their longest word, and then names are folded after an
-    underscore or a slash. Where that is not enough, the columns are shared out to several tables,
-    each of which begins with the first column. Only a word that is wider than a table is broken.
+    Columns shrink to their longest word, and then names are broken after an underscore or a slash.
+    If that is not enough, the columns are distributed over several tables that all begin with the
+    first column. Only a word that is wider than a table is broken elsewhere.
     """
     least = [_least(column, _WORD) for column in columns]
     natural = [max(cell_len(text.plain) for text in column) for column in columns]
@@ -107,7 +107,7 @@ def _taken(widths: Sequence[int]) -> int:
 
 
 def _parts(least: Sequence[int], width: int) -> Iterator[list[int]]:
-    """Return the places of the columns of each table, the first column in all of them."""
+    """Return the indices of the columns of each table; all have the first column."""
     part = [0]
     for place in range(1, len(least)):
         if len(part) > 1 and _taken([least[n] for n in (*part, place)]) > width:
@@ -118,7 +118,7 @@ def _parts(least: Sequence[int], width: int) -> Iterator[list[int]]:
 
 
 def _shared(natural: Sequence[int], least: Sequence[int], room: int) -> list[int]:
-    """Return the widths of columns: the widest gives way first, a word only where all else has."""
+    """Return the widths of columns; the widest shrink first, below the least only if necessary."""
     widths = list(natural)
     while sum(widths) > room:
         wide = [n for n, width in enumerate(widths) if width > least[n]]
@@ -144,7 +144,7 @@ def _table(columns: Sequence[Column], widths: Sequence[int]) -> Table:
 
 
 def _folded(text: Text, width: int) -> Text:
-    """Return *text* with new lines in words that are wider than *width*, after "_" or "/"."""
+    """Return *text* with words wider than *width* broken after "_" or "/"."""
     ends = []
     for word in _WORD.finditer(text.plain):
         line = 0

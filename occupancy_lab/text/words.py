@@ -1,4 +1,4 @@
-"""Words of commands and pages: lists, sentences on several GPUs, and cells of tables."""
+"""Words for commands and pages: lists, units, sentences on several GPUs, and cells of tables."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 
 
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""The characters that steer a terminal, end a line or turn the direction of a text, and show
-nothing: all but tab and newline."""
+"""Control characters that steer a terminal, end a line or change the direction of text, except tab
+and newline."""
 
 
 def visible(text: str) -> str:
-    """Return *text* with the escape that stands for each character that is not seen."""
+    """Return *text* with escapes instead of invisible control characters."""
     return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 class Titled(Protocol):
-    """Whatever has the name of a GPU."""
+    """Anything with a title, usually that of a GPU."""
 
     @property
     def title(self) -> str:
-        """What the GPU is called."""
+        """The title."""
 
 
 Item = TypeVar("Item", bound=Titled)
@@ -41,7 +41,7 @@ def listed(words: Sequence[str]) -> str:
 
 
 def as_sentence(text: str) -> str:
-    """Return *text* with a capital at its beginning and a full stop at its end."""
+    """Return *text* with a capital first letter and a full stop."""
     return f"{text[0].upper()}{text[1:]}."
 
 
@@ -56,12 +56,12 @@ def percent(share: float) -> str:
 
 
 def change(share: float) -> str:
-    """Return 0.024 as "+2.4%", and what rounds to nothing as "+0.0%"."""
+    """Return 0.024 as "+2.4%", and anything that rounds to zero as "+0.0%"."""
     return f"{round(share, 3) + 0.0:+.1%}"
 
 
 def _three_digits(number: float) -> str:
-    """Return "7.63", "12.4", "285", as many digits as a timer is worth."""
+    """Return "7.63", "12.4", "285": three digits, the precision of a timer."""
     digits = 2 if number < 9.995 else 1 if number < 99.95 else 0  # noqa: PLR2004 - one more digit
     return f"{number:.{digits}f}"
 
@@ -72,7 +72,7 @@ def microseconds(us: float) -> str:
 
 
 def duration(us: float) -> str:
-    """Return a time of many launches: "12.4 us", "8.41 ms", "41.3 s", with three digits."""
+    """Return a time with three digits: "12.4 us", "8.41 ms", "41.3 s"."""
     if us < 999.5:  # noqa: PLR2004 - from here on it has more than three digits
         return microseconds(us)
     number, unit = (us / 1e3, "ms") if us < 999.5e3 else (us / 1e6, "s")  # noqa: PLR2004
@@ -81,11 +81,11 @@ def duration(us: float) -> str:
 
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 FEW = 1_000_000
-"""Bytes up to which they are told as they are."""
+"""Fewer bytes are written out."""
 
 
 def scaled(number: float) -> str:
-    """Return 137438953472 as "137 G", with three digits; up to 999 as it is."""
+    """Return 137438953472 as "137 G", with three digits; numbers up to 999 without a prefix."""
     place = 0
     while abs(number) >= 999.5 and place < len(_PREFIXES) - 1:  # noqa: PLR2004 - of three digits
         number, place = number / 1000, place + 1
@@ -95,26 +95,26 @@ def scaled(number: float) -> str:
 
 
 def byte_words(number: int) -> str:
-    """Return bytes as "25.6 MB", of 1e6 bytes, with three digits; few bytes as they are."""
+    """Return bytes as "25.6 MB" (1e6 bytes) with three digits; few bytes are written out."""
     return f"{number} B" if number < FEW else f"{scaled(number)}B"
 
 
 def amount_words(low: int, high: int | None, words: Callable[[int], str]) -> str:
-    """Return a number as *words* has it, or from which to which it is; None is no limit."""
+    """Return a number in *words*, or its range; *high* None is unlimited."""
     if high is None:
         return f"{words(low)} or more"
     return words(low) if words(low) == words(high) else f"{words(low)} to {words(high)}"
 
 
 def article(word: str) -> str:
-    """Return "a" or "an", as *word* is spoken."""
+    """Return "a" or "an", by the pronunciation of *word*."""
     return "an" if word in {"SM", "address"} else "a"
 
 
 def per_cta(text: str, num_ctas: int) -> str:
-    """Return *text*, on what a multiprocessor holds of programs, as it is of those of *num_ctas*.
+    """Return *text* with "CTA" instead of "program" if programs are clusters of *num_ctas* > 1.
 
-    Where a program is a cluster of CTAs, each of them is on a multiprocessor of its own.
+    The CTAs of a cluster may be on different multiprocessors.
     """
     return text if num_ctas == 1 else re.sub(r"\b[Pp]rogram(?=s?\b)", "CTA", text)
 
@@ -132,9 +132,9 @@ def known(value: object) -> str:
 def said_of_each(
     items: Sequence[Item], sentences: Callable[[Item], Iterable[str]], *, alike: bool = True
 ) -> tuple[str, ...]:
-    """Return what *sentences* gives for all *items*, then for some, each sentence with its GPU.
+    """Return the *sentences* common to all *items* first, then the others, each with its title.
 
-    Unless what is *alike* in all is to be said it is left out.
+    Without *alike* the common sentences are left out.
     """
     texts = [tuple(sentences(item)) for item in items]
     common = set.intersection(*map(set, texts))
@@ -149,14 +149,14 @@ def said_of_each(
 
 @dataclass(frozen=True, slots=True)
 class LimitWords:
-    """What the resource of a limit is called."""
+    """The words for the resource of a limit."""
 
     initial: str
-    """In a cell of a heat map."""
+    """The letter in a cell of a heat map."""
     nvidia: str
     amd: str
     unit: str = ""
-    """What an amount of it counts, of the architecture's words; "" where no amount is stepped."""
+    """The unit of its amounts, a template of the architecture; "" without next steps."""
 
 
 LIMITS: Mapping[str, LimitWords] = {
@@ -174,18 +174,18 @@ LIMITS: Mapping[str, LimitWords] = {
 
 
 def resource_word(vendor: str, resource: str) -> str:
-    """Return the vendor's name of a limit's resource."""
+    """Return the vendor's term for a limit's resource."""
     words = LIMITS[resource]
     return words.amd if vendor == "AMD" else words.nvidia
 
 
 def limiter_list(vendor: str, limiter: str) -> list[str]:
-    """Return the limiters of a row, "registers+warps", by the vendor's names."""
+    """Return the limiters of a row, "registers+warps", in the vendor's terms."""
     return [resource_word(vendor, resource) for resource in limiter.split("+")]
 
 
 def formatted(value: float | str | None, form: str = "") -> str:
-    """Return *value* as *form*, such as ".0%", has it in a cell; "-" for None."""
+    """Return *value* formatted with *form*, such as ".0%", for a cell; "-" for None."""
     return "-" if value is None else format(value, form)
 
 
@@ -195,12 +195,12 @@ def cell(us: float | None) -> str:
 
 
 def difference(predicted_us: Any, measured_us: Any) -> Any:
-    """Return how far a prediction, or a column of them, is off, as a share of the measured time."""
+    """Return the relative error of a prediction, or of a column of predictions."""
     return predicted_us / measured_us - 1.0
 
 
 def difference_cell(predicted_us: float | None, measured_us: float | None) -> str:
-    """Return how far a prediction is off: "+2.4%", "-" where one of the two is None."""
+    """Return the relative error of a prediction: "+2.4%", or "-" if one of the two is None."""
     if predicted_us is None or measured_us is None:
         return "-"
     return change(difference(predicted_us, measured_us))
@@ -213,7 +213,7 @@ def prediction_words(prediction: Prediction) -> str:
 
 
 def overlap_sentence(ranges: Mapping[str, tuple[float, float]]) -> str:
-    """Say which *ranges* reach below the end of the first, the fastest's; "" where none does."""
+    """Say which *ranges* overlap with the first, the fastest's; "" if none does."""
     first, *others = ranges
     near = [name for name in others if ranges[name][0] < ranges[first][1]]
     if not near:
@@ -225,22 +225,22 @@ def overlap_sentence(ranges: Mapping[str, tuple[float, float]]) -> str:
 def range_sentence(
     gpu: Gpu, basis: str, *, calibrated: bool, limits: str = "the two limits"
 ) -> str:
-    """Return what times with a range rest on for *gpu*, on *basis* as a Prediction has it.
+    """Return what predicted times for *gpu* rest on, with *basis* as in a Prediction.
 
-    *limits* is what the ends of that range are called where they stand.
+    *limits* are the words for the ends of the range.
     """
     measured = "" if calibrated else f"; no {gpu.title} was measured"
     return (
         f"Times for {gpu.title} rest on {basis}; of kernels that the model was not fitted to,"
-        f" eight in ten launches took between {limits}{measured}."
+        f" 80% of the launches took between {limits}{measured}."
     )
 
 
 def conditions_words(taken: Conditions) -> str:
-    """Return with what, and in which state of the GPU, launches were timed."""
+    """Return the software, timer and state of the GPU with which launches were timed."""
     driver = "" if taken.driver is None else f"driver {taken.driver}, "
     clock = "" if taken.sm_mhz is None else f", SM clock {taken.sm_mhz} MHz"
-    throttled = "" if taken.throttled is None else f", held down by {taken.throttled}"
+    throttled = "" if taken.throttled is None else f", throttled by {taken.throttled}"
     return (
         f"{driver}torch {taken.torch}, Triton {taken.triton}, timed with {taken.timer}, L2 cache"
         f" {taken.l2}{clock}{throttled}"
@@ -248,13 +248,13 @@ def conditions_words(taken: Conditions) -> str:
 
 
 def place_words(taken: Conditions) -> str:
-    """Return where, where it is known when, and how launches were timed."""
+    """Return where, when (if known) and how launches were timed."""
     place = taken.device if taken.date is None else f"{taken.device}, {taken.date}"
     return f"{place} ({conditions_words(taken)})"
 
 
 def median_words(runs: int | None) -> str:
-    """Return of how many launches a time is the median."""
+    """Return the words for the median of *runs* launches."""
     return "a median" if runs is None else f"the median of {runs} launches"
 
 

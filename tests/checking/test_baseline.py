@@ -1,4 +1,4 @@
-"""`check --baseline`: conditions on what another file has of the same rows."""
+"""`check --baseline`: conditions that compare with the same rows of another file."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ def timed(kernel: str = "softmax", us: float | None = 10.0, **changes: Any) -> d
 
 
 def traced(us: float, **changes: Any) -> dict[str, Any]:
-    """Return a row of a trace with such a time."""
+    """Return a row of a trace with this time."""
     return timed(us=us, launches=10, grids=1, expected=True, **changes)
 
 
@@ -32,8 +32,8 @@ def run(*arguments: str) -> Result:
 
 
 @pytest.mark.parametrize("form", ["json", "csv"])
-def test_a_row_is_held_to_the_same_row_of_another_file(form: str) -> None:
-    """The page has both values; within the limit the check holds."""
+def test_a_row_is_compared_with_the_same_row_of_another_file(form: str) -> None:
+    """The page has both values, and within the limit the check holds."""
     for name, us in (("base", 10.0), ("slow", 15.1), ("fine", 10.4)):
         rows = [timed(us=us), timed("other")]
         Path(f"{name}.{form}").write_text(FORMS[form]([*rows[0]], rows), encoding="utf-8")
@@ -57,12 +57,12 @@ def test_a_row_is_held_to_the_same_row_of_another_file(form: str) -> None:
     ],
 )
 def test_baseline_is_the_column_that_it_is_compared_with(condition: str, status: int) -> None:
-    """In each comparison it is the value of that comparison's own column."""
+    """In each comparison `baseline` is the value of that comparison's column."""
     assert check(condition, [timed(us=15.0)], baseline=[timed(us=10.0)]).status == status
 
 
 def test_settings_of_a_trace_may_have_changed() -> None:
-    """Rows of traces are matched as `diff` matches them; those of a sweep are other rows."""
+    """Rows of traces match with other settings, as in `diff`; rows of a sweep do not."""
     (finding,) = check(SLOWER, [traced(15.0, num_warps=4)], baseline=[traced(10.0)]).findings
     assert dict(finding.found) == {"predicted_us": 15.0, "baseline.predicted_us": 10.0}
     new = [timed(us=99.0, num_warps=4), timed()]
@@ -70,28 +70,28 @@ def test_settings_of_a_trace_may_have_changed() -> None:
     assert (outcome.findings, outcome.new) == ((), ("softmax on h100, num_warps 4",))
 
 
-def test_what_an_autotuner_does_not_launch_is_no_baseline() -> None:
-    """A row is compared with what is launched there, in other settings too."""
+def test_only_launched_configurations_are_a_baseline() -> None:
+    """A row is compared with the configuration that is launched there, whatever its settings."""
     rows = [traced(20.0, num_warps=4), traced(10.0) | {"expected": False}]
     base = [traced(20.0, num_warps=4) | {"expected": False}, traced(10.0)]
     (finding,) = check(SLOWER, rows, baseline=base).findings
     assert finding.why == "predicted_us is 20, baseline is 10"
 
 
-def test_a_row_that_the_baseline_lacks_is_said_and_does_not_fail() -> None:
-    """It is named; what the condition asks of it besides it has to meet, and to know."""
+def test_a_row_missing_in_the_baseline_passes() -> None:
+    """It is named, but it has to meet the rest of the condition, and its values must be known."""
     rows, base = [timed(), timed("new", us=500.0)], [timed(), failed(kernel="new")]
     found = check(SLOWER, rows, baseline=base)
     assert found.status == 0
-    assert "of 2 rows, 1 meets it, 1 that the baseline lacks (new on h100)" in found.to_markdown()
+    assert "of 2 rows, 1 meets it, 1 missing in the baseline (new on h100)" in found.to_markdown()
     assert json.loads(found.to_json())["checks"][0]["new"] == ["new on h100"]
     assert check(f"{SLOWER} and predicted_us < 99", rows, baseline=base).status == 1
     unknown = check(SLOWER, [timed(), timed("new", us=None)], baseline=base)
     assert [one.kind for one in unknown.findings] == ["not known"]
 
 
-def test_what_the_baseline_does_not_know_fails() -> None:
-    """A row that has no value there does not pass, nor one that may be either of two others."""
+def test_an_unknown_baseline_fails() -> None:
+    """A row does not pass if its value there is not known, or one of several different ones."""
     (finding,) = check(SLOWER, [timed()], baseline=[timed(us=None)]).findings
     assert (finding.kind, finding.why) == ("not known", "predicted_us is 10, baseline is not known")
     several = [timed(us=10.0), timed(us=20.0)]
@@ -101,15 +101,15 @@ def test_what_the_baseline_does_not_know_fails() -> None:
     assert check("n_regs <= baseline", [timed()], baseline=[timed() | {"n_regs": "x"}]).status == 1
 
 
-def test_a_mend_is_held_to_the_baseline_of_its_row() -> None:
-    """Another launch mends a row where it is as fast as the row's own baseline asks."""
+def test_a_fix_is_compared_with_the_baseline_of_its_row() -> None:
+    """Another launch fixes a row if it is fast enough for the row's own baseline."""
     slow = timed(us=15.0, num_warps=4)
     rows = [slow, timed(us=10.2), timed(us=14.0, num_warps=2)]
     base = [slow | {"predicted_us": 10.0}, timed(us=10.2), timed(us=14.0, num_warps=2)]
     (finding,) = check(SLOWER, rows, baseline=base).findings
     assert finding.mend.changes == {"num_warps": 8}
     assert finding.advice.startswith(
-        "What would mend it: num_warps 8 instead of 4, compiled: predicted_us is 10.2; 10.2 us"
+        "What would fix it: num_warps 8 instead of 4, compiled: predicted_us is 10.2; 10.2 us"
     )
     strict = check("predicted_us <= baseline", rows, baseline=base).findings
     assert [one.mend for one in strict] == [None]
@@ -130,8 +130,8 @@ def test_a_mend_is_held_to_the_baseline_of_its_row() -> None:
         ([SLOWER, "rows.json", "--baseline", "b.json", "--junit", "b.json"], "both name b.json"),
     ],
 )
-def test_what_cannot_be_compared_ends_with_2(arguments: list[str], words: str) -> None:
-    """What makes no sense of a baseline is one sentence, and the status is 2."""
+def test_an_invalid_baseline_ends_with_2(arguments: list[str], words: str) -> None:
+    """An invalid use of a baseline gives one sentence and status 2."""
     for name, kernel in (("rows.json", "softmax"), ("other.json", "other"), ("b.json", "softmax")):
         Path(name).write_text(json.dumps([timed(kernel)]), encoding="utf-8")
     done = run(*arguments)
@@ -141,7 +141,7 @@ def test_what_cannot_be_compared_ends_with_2(arguments: list[str], words: str) -
 
 
 def test_a_named_check_may_have_a_baseline() -> None:
-    """A check of pyproject.toml compares with the baseline that is given."""
+    """A check of pyproject.toml is compared with the given baseline."""
     text = f"[tool.occupancy-lab.checks]\nno-slower = '{SLOWER}'\nfew = 'n_regs < 99'\n"
     Path("pyproject.toml").write_text(text, encoding="utf-8")
     found = check(read_checks(), [timed(us=15.0)], baseline=[timed()])

@@ -33,11 +33,8 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["check", *arguments])
 
 
-def test_a_row_that_breaks_it_is_told_with_what_was_found() -> None:
-    """A row that does not meet it ends with 1 and is named with the values of the condition.
-
-    A condition that every row meets ends with 0.
-    """
+def test_a_row_that_breaks_the_check() -> None:
+    """A row that breaks the condition is named with its values, and the status is 1, else 0."""
     done = run("local_bytes == 0", written([compiled(), compiled(num_warps=4)]))
     assert done.exit_code == 0
     assert "of 2 rows, 2 meet it" in done.output
@@ -49,8 +46,8 @@ def test_a_row_that_breaks_it_is_told_with_what_was_found() -> None:
     assert run("local_bytes == 0", written([SPILLING])).exit_code == 1
 
 
-def test_the_words_of_a_gate(check_golden: Callable[[str, str], None]) -> None:
-    """The page of a gate: what breaks it, and what would mend each row."""
+def test_golden_gate(check_golden: Callable[[str, str], None]) -> None:
+    """The golden file has the page of a check: the rows that break it, and their fixes."""
     slow = compiled("softmax", num_warps=2, n_regs=56, shared=8)
     rows = [slow, compiled(n_regs=32, shared=8), SPILLING, failed(num_warps=16)]
     rows.append(compiled("matmul", n_regs=None))
@@ -65,37 +62,35 @@ def test_the_words_of_a_gate(check_golden: Callable[[str, str], None]) -> None:
         (failed(), "no such thing", "--failures"),
     ],
 )
-def test_what_is_not_known_or_failed_does_not_pass(
-    row: dict[str, Any], words: str, option: str
-) -> None:
-    """A row without the value, or that did not compile, breaks the check, unless it is let pass."""
+def test_unknown_or_failed_rows_do_not_pass(row: dict[str, Any], words: str, option: str) -> None:
+    """A row without the value, or that did not compile, fails the check unless the user allows."""
     path = written([compiled(), row])
     done = run("local_bytes == 0", path)
     assert done.exit_code == 1
     assert words in done.output
     passed = run("local_bytes == 0", path, option, "ok")
     assert passed.exit_code == 0
-    words = "1 meets it, 1 not known or without results, and let pass"
+    words = "1 meets it, 1 not known or without results, which pass"
     assert words in " ".join(passed.output.split())
 
 
-def test_what_was_never_compiled_is_counted_and_not_checked(tmp_path: Path) -> None:
-    """Entries of a cache whose compile failed are no kernels: a gate says so and does not fail."""
+def test_failed_cache_entries_are_counted_and_not_checked(tmp_path: Path) -> None:
+    """Cache entries whose compile failed are counted and do not fail the check."""
     for name in ("A", "B"):
         (tmp_path / "cache" / name).mkdir(parents=True)
         (tmp_path / "cache" / name / "failed.ttir").write_text("module {}", encoding="utf-8")
     rows = written([compiled()])
     done = run("local_bytes == 0", rows, "cache")
     assert done.exit_code == 0, done.output
-    assert "2 entries are no kernels and not checked: their compile did not end" in done.output
+    assert "2 entries were not checked: their compiles did not finish" in done.output
     assert json.loads(run("local_bytes == 0", rows, "cache", "--json").output)["not_compiled"] == 2
     alone = run("local_bytes == 0", "cache")
     assert alone.exit_code == 2
     assert "there are no rows to check in cache" in alone.stderr
 
 
-def test_what_an_autotuner_would_not_launch_is_not_checked() -> None:
-    """A configuration that is not expected breaks no check, is counted, and may mend the other."""
+def test_unexpected_configurations_are_not_checked() -> None:
+    """A configuration that is not expected fails no check, is counted, and may be a fix."""
     rows = [compiled() | {"expected": True}, SPILLING | {"expected": False}]
     found = check("local_bytes == 0", rows)
     assert (found.status, found.not_launched) == (0, 1)
@@ -107,7 +102,7 @@ def test_what_an_autotuner_would_not_launch_is_not_checked() -> None:
 
 
 def test_an_empty_gate_proves_nothing() -> None:
-    """No rows at all, or none that the check is for, ends with 2 unless it is allowed."""
+    """No rows, or none that the check applies to, ends with 2 unless that is allowed."""
     for arguments in (
         [written([], "none.json")],
         [written([compiled()]), "--where", "n_regs > 99"],
@@ -118,8 +113,8 @@ def test_an_empty_gate_proves_nothing() -> None:
         assert run("local_bytes == 0", *arguments, "--allow-empty").exit_code == 0
 
 
-def test_where_chooses_the_rows_and_keeps_what_is_not_known() -> None:
-    """Rows that are not meant are left out; what is not known to be meant has to meet it too."""
+def test_where_selects_the_rows() -> None:
+    """Rows that `where` excludes are left out; rows for which it is not known are checked."""
     rows = [SPILLING, compiled(), failed()]
     (outcome,) = check("local_bytes == 0", rows, where="n_regs < 99", failures_ok=True).outcomes
     assert [row.kernel for row in outcome.rows] == ["softmax", "softmax"]
@@ -144,8 +139,8 @@ def test_where_chooses_the_rows_and_keeps_what_is_not_known() -> None:
         (["rows.json"], "no pyproject.toml here or above"),
     ],
 )
-def test_what_cannot_be_asked_ends_with_2(arguments: list[str], words: str) -> None:
-    """A condition, file or option that makes no sense is one sentence, and the status is 2."""
+def test_invalid_arguments_end_with_2(arguments: list[str], words: str) -> None:
+    """An invalid condition, file or option gives one sentence and status 2."""
     written([compiled()])
     done = run(*arguments)
     assert done.exit_code == 2
@@ -165,7 +160,7 @@ kernels = ["soft*"]
 
 
 def test_named_checks_are_found_above(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All checks of the nearest pyproject.toml that has some are made, or those that are named."""
+    """All checks of the nearest pyproject.toml with checks are run, or the named ones."""
     Path("pyproject.toml").write_text(PYPROJECT, encoding="utf-8")
     deeper = Path("src/kernels")
     deeper.mkdir(parents=True)
@@ -187,8 +182,8 @@ def test_named_checks_are_found_above(monkeypatch: pytest.MonkeyPatch) -> None:
     ("text", "words"),
     [
         ("[tool", "cannot be read"),
-        ("[tool.occupancy-lab]\nchecks = 1", "holds no checks"),
-        ("[tool.occupancy-lab.checks]", "holds no checks"),
+        ("[tool.occupancy-lab]\nchecks = 1", "has no checks"),
+        ("[tool.occupancy-lab.checks]", "has no checks"),
         ("[tool.occupancy-lab.checks]\na = 1", "has no condition"),
         ("[tool.occupancy-lab.checks.a]\nwhere = 'n_regs > 1'", "has no condition"),
         ("[tool.occupancy-lab.checks.a]\ncondition = '1 == 1'\nkernel = 'a'", "is kernels"),
@@ -199,7 +194,7 @@ def test_named_checks_are_found_above(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_wrong_pyproject_is_one_sentence(text: str, words: str) -> None:
-    """What is wrong in pyproject.toml is said in one sentence, and the status is 2."""
+    """An error in pyproject.toml gives one sentence and status 2."""
     Path("pyproject.toml").write_text(text, encoding="utf-8")
     done = run(written([compiled()]))
     assert done.exit_code == 2
@@ -208,8 +203,8 @@ def test_a_wrong_pyproject_is_one_sentence(text: str, words: str) -> None:
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_a_pyproject_that_is_no_file_is_not_waited_for(what: str) -> None:
-    """A pipe, a device or a file of 2 GB in its place is refused in a sentence."""
+def test_a_pyproject_that_is_no_regular_file(what: str) -> None:
+    """A pipe, a device or a file of 2 GB as pyproject.toml is refused in one sentence."""
     written([compiled()])
     put(what, Path("pyproject.toml"))
     with within(20):
@@ -220,7 +215,7 @@ def test_a_pyproject_that_is_no_file_is_not_waited_for(what: str) -> None:
 
 
 def test_sources_of_every_kind_are_one_table() -> None:
-    """Files, tables and lists are checked together; what one of them lacks is not known."""
+    """Files, tables and lists are checked together."""
     pandas = pytest.importorskip("pandas")
     path = written([compiled()])
     checked = occupancy_lab.check("n_regs < 99", path, pandas.DataFrame([SPILLING]), [compiled()])
@@ -253,8 +248,8 @@ def half():
 
 
 @pytest.mark.slow
-def test_of_an_autotuned_launch_one_configuration_is_checked() -> None:
-    """A program is held to the configuration of each launch that is predicted to be the fastest."""
+def test_one_configuration_of_an_autotuned_launch_is_checked() -> None:
+    """Only the configuration that is predicted to be fastest has to pass."""
     path = Path(__file__).parents[2] / "examples" / "matmul.py"
     found = check("predicted_us < 200", f"{path}:main", gpu="h100")
     (row,) = found.outcomes[0].rows
@@ -263,7 +258,7 @@ def test_of_an_autotuned_launch_one_configuration_is_checked() -> None:
 
 @pytest.mark.slow
 def test_launches_of_an_ordinary_function_are_rows(tmp_path: Path) -> None:
-    """Each is compiled and named by its line; one that ends before all are known proves nothing."""
+    """Each launch is compiled and identified by its line; a function that fails is refused."""
     path = tmp_path / "bench.py"
     path.write_text(SCRIPT, encoding="utf-8")
     checked = check("launched_warps < 8", f"{path}:main", gpu="h100,h200")
@@ -278,7 +273,7 @@ def test_launches_of_an_ordinary_function_are_rows(tmp_path: Path) -> None:
 
 
 def test_standard_input_is_a_file() -> None:
-    """What a sweep prints can be piped into a check."""
+    """The output of a sweep can be piped into `check`."""
     text = json.dumps([SPILLING])
     done = CliRunner().invoke(main, ["check", "local_bytes == 0", "-"], input=text)
     assert done.exit_code == 1
@@ -286,7 +281,7 @@ def test_standard_input_is_a_file() -> None:
 
 
 def test_read_checks_takes_a_folder(tmp_path: Path) -> None:
-    """From Python, checks are read of a folder, and are what `check` takes."""
+    """`check` takes the checks that `read_checks` reads from a folder."""
     (tmp_path / "pyproject.toml").write_text(PYPROJECT, encoding="utf-8")
     checks = read_checks(folder=tmp_path)
     assert [one.name for one in checks] == ["no-spills", "full"]
@@ -297,8 +292,8 @@ def test_read_checks_takes_a_folder(tmp_path: Path) -> None:
         read_checks(["x"], tmp_path)
 
 
-def test_json_has_every_row_and_mend() -> None:
-    """--json has the rows that break it, all of them, with what was found and the mend."""
+def test_json_has_every_finding() -> None:
+    """--json has all rows that break the check, with their fixes; the page has the first 20."""
     rows = [compiled(n_regs=40 + number, num_stages=1 + number) for number in range(30)]
     rows.append(compiled(n_regs=32, num_stages=1))
     done = run("occupancy > 0.99", written(rows), "--json")

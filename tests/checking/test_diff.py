@@ -52,10 +52,8 @@ def run(*arguments: str) -> Result:
         ({}, {"occupancy": 0.5}, "still 8 programs per SM (50% instead of 100%)"),
     ],
 )
-def test_what_is_alike_is_not_set_against_itself(
-    old: dict[str, Any], new: dict[str, Any], words: str
-) -> None:
-    """Of programs and the share of the warps only what differs has both numbers."""
+def test_equal_numbers_are_shown_once(old: dict[str, Any], new: dict[str, Any], words: str) -> None:
+    """Of the programs and the occupancy, only those that differ have both numbers."""
     rows = [compiled(**{"n_regs": 32, "shared": 0, "num_warps": 8, **one}) for one in (old, new)]
     rows = [row | one for row, one in zip(rows, (old, new), strict=True)]
     rows[1] |= {"n_regs": 30}
@@ -63,11 +61,8 @@ def test_what_is_alike_is_not_set_against_itself(
     assert words in change.words
 
 
-def test_the_words_of_a_difference(check_golden: Callable[[str, str], None]) -> None:
-    """The page of a difference, as it is pasted into a pull request.
-
-    What fails comes first, then what spills more, what crossed a step, and what else changed.
-    """
+def test_golden_diff(check_golden: Callable[[str, str], None]) -> None:
+    """The golden file has failures first, then spills, crossed steps and other changes."""
     sets = [compiled("twice", n_regs=number) for number in (32, 40)]
     after = [compiled("twice", n_regs=number) for number in (40, 41)]
     twice = [compiled("twice", n_regs=64)]
@@ -75,7 +70,7 @@ def test_the_words_of_a_difference(check_golden: Callable[[str, str], None]) -> 
 
 
 def test_nothing_changed_ends_with_0() -> None:
-    """Equal tables are unchanged; a change alone is no failure."""
+    """Equal tables are unchanged, and a change without --fail-on ends with 0."""
     assert run("before.json", "before.json").exit_code == 0
     done = run("before.json", "after.json")
     assert done.exit_code == 0
@@ -94,8 +89,8 @@ def test_nothing_changed_ends_with_0() -> None:
         ("kernel == 'same'", 1),
     ],
 )
-def test_a_condition_of_changes_makes_it_a_gate(condition: str, status: int) -> None:
-    """--fail-on ends with 1 where a row, changed or not or of one table alone, meets it or may."""
+def test_fail_on(condition: str, status: int) -> None:
+    """--fail-on ends with 1 if any row, also of only one table, meets the condition or may."""
     done = run("before.json", "after.json", "--fail-on", condition, "--json")
     assert done.exit_code == status, done.output
     assert bool(json.loads(done.output)["broken"]) is bool(status)
@@ -113,13 +108,13 @@ def test_a_condition_of_changes_makes_it_a_gate(condition: str, status: int) -> 
         (["a.json", "--triton", "3.6.0,3.7.1"], "one FILE.py:FUNCTION"),
         (["none.json", "none.json"], "no rows to compare"),
         (["-", "-"], "give a file for the other"),
-        (["before.json", "after.json", "--match", "kernel,n_reg"], "no column of both"),
-        (["before.json", "after.json", "--match", "kernel,n_regs"], "no column of both"),
+        (["before.json", "after.json", "--match", "kernel,n_reg"], "is not a column of both"),
+        (["before.json", "after.json", "--match", "kernel,n_regs"], "is not a column of both"),
         (["--cols", "781", "--triton", "3.6.0,3.7.1", "--match", "gpu"], "would be ignored"),
     ],
 )
-def test_what_cannot_be_asked_ends_with_2(arguments: list[str], words: str) -> None:
-    """What makes no sense is one sentence, and the status is 2."""
+def test_invalid_arguments_end_with_2(arguments: list[str], words: str) -> None:
+    """Invalid arguments give one sentence and status 2."""
     Path("none.json").write_text("[]", encoding="utf-8")
     done = run(*arguments)
     assert done.exit_code == 2
@@ -128,7 +123,7 @@ def test_what_cannot_be_asked_ends_with_2(arguments: list[str], words: str) -> N
 
 
 def test_rows_that_nothing_tells_apart_are_sets() -> None:
-    """Equal ones are paired off, and what is left is said to differ as a set."""
+    """Equal rows are paired, and the rest is compared as a set."""
     old = [compiled(n_regs=number) for number in (32, 40, 64)]
     new = [compiled(n_regs=number) for number in (64, 41, 48)]
     found = diff(old, new, fail_on="after_n_regs > before_n_regs")
@@ -139,24 +134,24 @@ def test_rows_that_nothing_tells_apart_are_sets() -> None:
     assert [one.kind for one in one_left.changes] == ["set"]
 
 
-def test_what_one_table_does_not_say_is_no_change() -> None:
-    """A column that one of the tables lacks is not compared, names no row, and is said."""
+def test_a_column_of_only_one_table_is_not_compared() -> None:
+    """A column that one of the tables lacks does not identify rows, and the page names it."""
     less = [{name: value for name, value in row.items() if name != "local_bytes"} for row in OLD]
     more = [{**row, "extra": "x", "n_regs": float(row["n_regs"])} for row in OLD]
     found = diff(less, more)
     assert found.unchanged == len(OLD)
     assert found.to_dict()["columns"] == {"removed": [], "added": ["local_bytes", "extra"]}
-    assert "2 columns that only after has, local_bytes, extra." in found.to_markdown()
+    assert "2 columns that only after has (local_bytes, extra)." in found.to_markdown()
 
 
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize(("name", "status"), [("local_bytes", 1), ("n_regs", 0)])
-def test_a_gate_is_met_by_a_column_that_one_table_lacks(
+def test_a_condition_on_a_column_that_one_table_lacks(
     name: str,
     status: int,
     turned: bool,  # noqa: FBT001 - which table lacks it
 ) -> None:
-    """A condition that names a column that either table lacks is met, as nobody can tell."""
+    """A condition on a column that one table lacks counts as met, because it is undecided."""
     less = [{one: value for one, value in row.items() if one != "local_bytes"} for row in OLD]
     tables = (OLD, less) if turned else (less, OLD)
     assert diff(*tables, fail_on=f"after_{name} > before_{name}").status == status
@@ -167,8 +162,8 @@ def timed(predicted_us: float | None, **changes: Any) -> dict[str, Any]:
     return compiled(predicted_us=predicted_us, **changes)
 
 
-def test_times_lead() -> None:
-    """What takes longer comes before spills and steps, the most first; 2 % is no other time."""
+def test_slower_rows_come_first() -> None:
+    """Changes of time come before spills and steps, the largest first; 2% is no change."""
     old = [timed(us, num_warps=2**n, n_regs=32) for n, us in enumerate((187, 100, 50, 50, 20))]
     new = [
         timed(634, num_warps=1, n_regs=32, local_bytes=6512),
@@ -190,10 +185,10 @@ def test_times_lead() -> None:
     assert [one.strip() for one in header.split("|")[2:4]] == ["predicted us", "local B"]
 
 
-def test_predicted_times_differ_as_far_as_they_can_be_told_apart() -> None:
-    """Less than 5 % between two times bound by bandwidth is no change, else less than 10 %.
+def test_noticeable_differences_of_predicted_times() -> None:
+    """Times bound by bandwidth are equal within 5%, others within 10%, not followed ones 20%.
 
-    Of two rows the one that is told apart less well decides.
+    The larger share of the two rows decides.
     """
     issue, moving, counted = {"bound": "issue"}, {"bound": "bandwidth"}, {"basis": NOT_FOLLOWED}
     for one, other, least in (
@@ -209,21 +204,21 @@ def test_predicted_times_differ_as_far_as_they_can_be_told_apart() -> None:
 
 
 def test_a_measured_time_decides() -> None:
-    """Where both rows were measured, a predicted time does not say that one is slower."""
+    """If both rows were measured, predicted times are not compared."""
     found = diff([timed(10.0, us=20.0)], [timed(20.0, us=20.1)])
     assert (found.unchanged, found.changes) == (1, ())
 
 
-def test_a_time_that_is_not_known_any_more_is_a_change() -> None:
-    """A row that had a time and has none is not unchanged."""
+def test_a_value_known_on_one_side_is_a_change() -> None:
+    """A row that lost its time, or gained an amount, has changed."""
     (change,) = diff([timed(10.0)], [timed(None)]).changes
     assert change.words.startswith("predicted time not known instead of 10.0 us: still")
     (change,) = diff([compiled(local_bytes=None)], [compiled(local_bytes=8)]).changes
     assert "8 local B, not known before" in change.words
 
 
-def test_equal_errors_are_said_once() -> None:
-    """Kernels that fail for one reason are in one sentence, the first few by name."""
+def test_equal_errors_share_a_sentence() -> None:
+    """Kernels that fail for the same reason share a sentence with the first few names."""
     old = [compiled(f"k{number}") for number in range(8)]
     new = [failed(kernel=f"k{number}") for number in range(8)]
     page = diff(old, new).to_markdown()
@@ -233,8 +228,8 @@ def test_equal_errors_are_said_once() -> None:
 
 
 @pytest.mark.parametrize("match", [None, "kernel,gpu,num_warps"])
-def test_different_problems_match_by_what_is_named(match: str | None) -> None:
-    """The page says why nothing matches, and how to match; --match has rows compared."""
+def test_different_problems_match_with_match(match: str | None) -> None:
+    """Without --match the page says why nothing matches and suggests columns to match by."""
     for name, cols in (("before.json", 781), ("after.json", 784)):
         rows = [compiled(cols=cols, n_regs=cols - 748, num_warps=warps) for warps in (4, 8)]
         Path(name).write_text(json.dumps(rows), encoding="utf-8")
@@ -264,7 +259,7 @@ ROWS = st.lists(
 
 @given(before=ROWS, after=ROWS)
 def test_every_row_is_counted_once(before: list[dict[str, Any]], after: list[Any]) -> None:
-    """Each row of a table is unchanged, in one change, or only there."""
+    """Each row of a table is unchanged, in one change, or only in that table."""
     if not before and not after:
         return
     found = diff(before, after)
@@ -275,7 +270,7 @@ def test_every_row_is_counted_once(before: list[dict[str, Any]], after: list[Any
 
 @given(rows=ROWS.filter(bool))
 def test_a_table_does_not_differ_from_itself(rows: list[dict[str, Any]]) -> None:
-    """Whatever the order of its rows, a table has no changes against itself."""
+    """A table has no changes against itself with rows in another order."""
     found = diff(rows, rows[::-1])
     assert (found.unchanged, found.changes) == (len(rows), ())
 
@@ -284,7 +279,7 @@ def test_a_table_does_not_differ_from_itself(rows: list[dict[str, Any]]) -> None
 def test_two_tritons_compile_the_same_launches(
     what: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """--triton compiles what is asked with both versions, which name the two sides."""
+    """--triton compiles the launches with both versions, whose names are those of the sides."""
     asked = []
 
     def compile_with(triton: str, given: dict[str, Any]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Gates end to end: a spill put in on purpose, this repository's workflow, and docs/check.md."""
+"""Gates end to end: a deliberate spill, this repository's workflow, and docs/check.md."""
 
 import json
 import os
@@ -92,8 +92,8 @@ def stack_bytes(folder: Path) -> set[int]:
 
 
 @pytest.mark.slow
-def test_a_spill_put_in_on_purpose_is_caught(repository: Path) -> None:
-    """The gate passes, fails on the commit that spills, and says where, what, and the mend."""
+def test_a_deliberate_spill_is_caught(repository: Path) -> None:
+    """The gate fails on the commit that spills, with the place, the bytes and a working fix."""
     passed = gate(repository, *LAUNCH)
     assert passed.returncode == 0, passed.stderr
     assert stack_bytes(repository) == {0}
@@ -137,8 +137,8 @@ def runs(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_a_workflow_is_one(path: Path) -> None:
-    """A workflow is YAML with what GitHub asks of it: triggers, jobs, steps that do one thing."""
+def test_a_workflow_has_the_required_keys(path: Path) -> None:
+    """A workflow is YAML with triggers, read permissions, jobs, and steps that do one thing."""
     workflow = yaml.safe_load(path.read_text("utf-8"))
     # YAML 1.1 reads the key "on" as true.
     assert workflow[True]
@@ -169,10 +169,10 @@ KEPT = 'mkdir -p "$RUNNER_TEMP/base/after" && echo [] > "$RUNNER_TEMP/base/after
     ],
     ids=["artefact", "expired", "another layout", "no run", "no answer"],
 )
-def test_what_the_base_branch_compiled_is_fetched(
+def test_the_base_branch_rows_are_fetched(
     tmp_path: Path, listed: str, downloaded: str, *, found: bool
 ) -> None:
-    """The step takes the artefact of its last run; without, the next steps compile the base."""
+    """The step downloads the artefact of the last run; without one, the base is compiled."""
     path = ROOT / ".github" / "workflows" / "kernels.yml"
     steps = yaml.safe_load(path.read_text("utf-8"))["jobs"]["check"]["steps"]
     (command,) = (step["run"] for step in steps if "gh run download" in step.get("run", ""))
@@ -192,7 +192,7 @@ def test_what_the_base_branch_compiled_is_fetched(
 
 @pytest.mark.slow
 def test_the_checks_of_this_repository_hold(tmp_path: Path) -> None:
-    """Each command of the workflow of the kernels runs, and the kernels meet the checks."""
+    """Each command of the kernels' workflow runs, and the kernels pass the checks."""
     path = ROOT / ".github" / "workflows" / "kernels.yml"
     launches = yaml.safe_load(path.read_text("utf-8"))["env"]["LAUNCHES"]
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
@@ -216,13 +216,13 @@ def test_the_checks_of_this_repository_hold(tmp_path: Path) -> None:
 
 
 def commands(block: str) -> list[str]:
-    """Return the commands of a block: lines with a prompt, and those that they go on in."""
+    """Return the commands of a block: lines with a prompt, and their continuation lines."""
     return re.findall(r"^\$ ((?:.*[\\|]\n)*.*)", block, re.MULTILINE)
 
 
 @pytest.mark.slow
 def test_consoles_show_what_the_tool_prints(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """Each console block is its commands and what they print; --update-golden writes it anew."""
+    """Each console block has the output of its commands; --update-golden rewrites it."""
     if triton_version() != "3.7.1":
         pytest.skip("made with Triton 3.7.1")
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
@@ -254,8 +254,8 @@ def test_the_example_in_python_runs() -> None:
     )
     first, second = done.stdout.splitlines()
     assert first == (
-        "1 Another launch meets it: num_warps 8 instead of 4, compiled: occupancy is 0.75; which is"
-        " faster is not known here."
+        "1 Another launch meets the check: num_warps 8 instead of 4, compiled: occupancy is 0.75;"
+        " it is not known which is faster."
     )
     assert second.startswith("80 registers instead of 72: 6 programs per SM instead of 7")
 
@@ -263,7 +263,7 @@ def test_the_example_in_python_runs() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("block", re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL))
 def test_the_workflow_runs(block: str, tmp_path: Path) -> None:
-    """Each command of ours in a workflow runs as GitHub runs it, and the gate passes."""
+    """Each occupancy-lab command of a workflow in the docs runs as on GitHub, and passes."""
     workflow = yaml.safe_load(block)
     for place in (tmp_path, tmp_path / "base"):
         (place / "kernels").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""What a CI system reads of a check: annotations, JUnit XML and SARIF."""
+"""The outputs of `check` for CI systems: annotations, JUnit XML and SARIF."""
 
 import json
 import re
@@ -27,7 +27,7 @@ SPILLING = compiled("spilling", local_bytes=152, source="kernels/spill.py:24")
 
 @pytest.fixture(autouse=True)
 def repository(tmp_path: Path) -> Path:
-    """Let each test begin in a repository of its own."""
+    """Run each test in a repository of its own."""
     (tmp_path / ".git").mkdir()
     return tmp_path
 
@@ -36,7 +36,7 @@ def parse_command(line: str) -> tuple[dict[str, str], str]:
     """Return the properties and the message of a workflow command, as GitHub's runner reads it.
 
     The runner splits at the first "::" after the command, at commas and at the first "=", and then
-    takes the escapes back (actions/runner, ActionCommand.cs).
+    unescapes (actions/runner, ActionCommand.cs).
     """
     assert line.startswith("::error ")
     written, _, message = line.removeprefix("::error ").partition("::")
@@ -63,8 +63,8 @@ def test_an_annotation_points_at_the_source() -> None:
 
 @given(kernel=TEXTS, reason=TEXTS)
 @example(kernel="a::error title=b,c=d::100%0A%25", reason="%0D::x\r\n%2C")
-def test_an_annotation_is_one_line_whatever_others_wrote(kernel: str, reason: str) -> None:
-    """Names and reasons of others cannot end an annotation, nor begin another command."""
+def test_an_annotation_is_one_line(kernel: str, reason: str) -> None:
+    """Names and reasons cannot end an annotation or begin another command."""
     text = to_github(check("local_bytes == 0", [failed(kernel=kernel, reason=reason)]))
     assert text.endswith("\n")
     assert not re.search(r"[\r\n]", text[:-1])
@@ -73,13 +73,13 @@ def test_an_annotation_is_one_line_whatever_others_wrote(kernel: str, reason: st
     assert visible(reason) in message
 
 
-def test_github_gets_ten_errors_and_how_many_follow() -> None:
+def test_github_gets_at_most_ten_errors() -> None:
     """One error stands for all rows of a kernel, and the tenth says how many more there are."""
     rows = [compiled(f"kernel{n}", local_bytes=8, num_warps=w) for n in range(12) for w in (4, 8)]
     lines = to_github(check("local_bytes == 0", rows)).splitlines()
     assert len(lines) == 10
     assert lines[0].endswith("1 other row of this kernel too.")
-    assert lines[-1] == "::error title=occupancy-lab::3 more kernels break their checks"
+    assert lines[-1] == "::error title=occupancy-lab::3 more kernels break checks"
 
 
 @pytest.mark.parametrize(
@@ -91,13 +91,13 @@ def test_github_gets_ten_errors_and_how_many_follow() -> None:
         (["--no-github"], "true", False),
     ],
 )
-def test_annotations_come_by_themselves_on_github(
+def test_annotations_are_the_default_on_github(
     option: list[str],
     variable: str | None,
     shown: bool,  # noqa: FBT001 - what is expected
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Annotations go to standard error on GitHub, or where they are asked for."""
+    """Annotations go to standard error on GitHub, or with --github."""
     if variable is not None:
         monkeypatch.setenv("GITHUB_ACTIONS", variable)
     Path("rows.json").write_text(json.dumps([SPILLING]), encoding="utf-8")
@@ -107,7 +107,7 @@ def test_annotations_come_by_themselves_on_github(
 
 
 def test_a_path_is_that_in_the_repository(repository: Path) -> None:
-    """A file is named relative to the repository, also one of a checkout elsewhere."""
+    """A file, also of another checkout, is named relative to the repository."""
     inside = repository / "kernels" / "spill.py"
     inside.parent.mkdir()
     inside.touch()
@@ -124,7 +124,7 @@ def parsed(rows: list[dict[str, Any]]) -> ET.Element:
 
 @pytest.mark.slow
 def test_a_kernel_without_a_place_is_looked_for(repository: Path) -> None:
-    """A row without a source is at the only function of Triton of its name that git knows of."""
+    """A row without a source is placed at the only tracked Triton function of its name."""
     git = shutil.which("git") or "git"
     kernel = (
         "import triton\n\n@triton.autotune([], key=[])\n@triton.jit\n# fast\ndef {}(x):\n    pass\n"
@@ -145,7 +145,7 @@ def test_a_kernel_without_a_place_is_looked_for(repository: Path) -> None:
     kernels = ["spilling", "lab", "inner", "plain", "twice", "unknown"]
     rows = [compiled(one, local_bytes=8) for one in kernels]
     found = [place_of(one.row) for one in check("local_bytes == 0", rows).findings]
-    assert [None if one is None else (relative(one[0]), one[1]) for one in found] == [
+    assert found == [
         ("one.py", 6),
         ("lab.py", 6),
         ("lab.py", 6),
@@ -158,7 +158,7 @@ def test_a_kernel_without_a_place_is_looked_for(repository: Path) -> None:
 @given(kernel=TEXTS, reason=TEXTS)
 @example(kernel="<k a='\x00\x0b\ufffe'>&\ud800", reason="]]>\x1b[31m")
 def test_junit_can_be_read_whatever_others_wrote(kernel: str, reason: str) -> None:
-    """The XML is well formed, and has the texts but for characters that XML has not."""
+    """The XML is well formed for any names, without the characters that XML cannot represent."""
     rows = [failed(kernel=kernel, reason=reason), compiled(kernel, local_bytes=8), compiled(kernel)]
     suites = parsed(rows)
     names = [case.get("classname") for case in suites.iter("testcase")]
@@ -169,7 +169,7 @@ def test_junit_can_be_read_whatever_others_wrote(kernel: str, reason: str) -> No
 
 
 def test_junit_counts_every_row() -> None:
-    """A suite per check, a case per row: a failure where it breaks it, an error where it failed."""
+    """There is a case for each row: a failure if it breaks the check, an error if it failed."""
     suites = parsed([SPILLING, compiled(), failed()])
     (suite,) = suites.iter("testsuite")
     counts = {name: suite.get(name) for name in ("tests", "failures", "errors", "skipped")}
@@ -191,7 +191,7 @@ def of_sarif(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def test_sarif_has_what_the_schema_requires() -> None:
-    """A log has runs, a run a tool, a rule an id, a result a text, and its rule is there."""
+    """The log has the required parts, and each result refers to an existing rule."""
     run = of_sarif([SPILLING, compiled(), failed()])
     driver = run["tool"]["driver"]
     assert driver["name"] == "occupancy-lab"
@@ -209,7 +209,7 @@ def test_sarif_has_what_the_schema_requires() -> None:
 
 @given(name=st.text(st.characters(codec="utf-8", exclude_characters="\0/"), min_size=1))
 def test_a_uri_is_escaped(name: str) -> None:
-    """The URI of a file is one whatever the file is called, and leads back to it."""
+    """The URI of a file is valid for any name, and unquotes to it."""
     row = compiled(local_bytes=8, source=f"kernels/{name}.py:3")
     place = of_sarif([row])["results"][0]["locations"][0]["physicalLocation"]
     uri = place["artifactLocation"]["uri"]

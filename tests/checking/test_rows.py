@@ -1,4 +1,4 @@
-"""Rows of compiled kernels are read from whatever the tool writes."""
+"""Rows of compiled kernels are read from all formats that the tool writes."""
 
 import json
 from pathlib import Path
@@ -27,8 +27,8 @@ NAMES |= {
 }
 
 
-def test_every_result_of_a_table_is_known_as_one() -> None:
-    """A column of a sweep, a measurement or a scan names its row, or is a result."""
+def test_every_column_identifies_rows_or_is_a_result() -> None:
+    """Each column of a sweep, a measurement or a scan identifies its row or is a result."""
     columns = {*SWEEP_COLUMNS, *MEASURED_COLUMNS, *scanning.COLUMNS}
     assert columns - NAMES <= RESULTS
     assert not RESULTS & NAMES
@@ -50,7 +50,7 @@ LONG = "*fp16:16, *fp16:16, *fp16:16, *fp16:16, i32"
 def test_rows_are_told_apart(
     first: dict[str, Any], second: dict[str, Any], told: list[str]
 ) -> None:
-    """Of rows with one name, what differs is in their labels; at last that is where they are."""
+    """Labels of rows have what differs, and finally the place of the row."""
     pair = [
         compiled(entry=f"/cache/{letter * 52}", source="k.py:3") | row
         for letter, row in (("A", first), ("B", second))
@@ -61,8 +61,8 @@ def test_rows_are_told_apart(
 
 
 @given(rows=st.lists(st.builds(compiled, n_regs=st.integers(30, 32)), max_size=5))
-def test_no_two_rows_of_a_table_are_called_the_same(rows: list[dict[str, Any]]) -> None:
-    """However many rows are alike, each has a label of its own."""
+def test_labels_are_unique(rows: list[dict[str, Any]]) -> None:
+    """Each row has a label of its own, even if rows are equal."""
     found = make_rows(rows, "rows.json")
     labels = Table.of(found).labels(found)
     assert len(set(labels)) == len(rows)
@@ -75,7 +75,7 @@ def write(path: Path, text: str) -> Path:
 
 
 def test_an_explanation_is_read(tmp_path: Path) -> None:
-    """Records of an explanation, rows of a dry run and lines of a script are rows."""
+    """Records of an explanation, rows of a dry run and lines of a script are read as rows."""
     nested = compiled() | {"resources": {"num_warps": 12, "local_bytes": 8, "sgprs": None}}
     nested.pop("local_bytes")
     script = {"lines": [{"place": "train.py:7", "rows": [nested]}, {"reason": "stopped"}]}
@@ -87,7 +87,7 @@ def test_an_explanation_is_read(tmp_path: Path) -> None:
 
 
 def test_constexprs_of_a_scan_are_columns(tmp_path: Path) -> None:
-    """A scan's constexprs can be asked for by their names, from JSON and from CSV."""
+    """The constexprs of a scan become columns, from JSON and from CSV."""
     (row,) = make_rows([{"kernel": "k", "constexprs": {"BLOCK": 64, "EVEN": True}}], "rows")
     text = 'kernel,constexprs\nk,"BLOCK=64, EVEN=True"\n'
     (cells,) = load(write(tmp_path / "rows.csv", text))
@@ -98,22 +98,22 @@ STRANGE = ["-" * 5000 + "1", "(" * 5000, "9" * 5000, "[{" * 2500, "{[]}", "x" * 
 
 
 @pytest.mark.parametrize("text", STRANGE, ids=lambda text: text[:2])
-def test_a_constexpr_that_is_no_value_is_a_text(tmp_path: Path, text: str) -> None:
-    """What Python's parser does not take of a cell is read as it stands, and soon."""
+def test_a_constexpr_that_is_no_literal_is_a_text(tmp_path: Path, text: str) -> None:
+    """A constexpr that Python's parser refuses is read as text, quickly."""
     (row,) = load(write(tmp_path / "rows.csv", f"kernel,constexprs\nk,A={text}\n"))
     assert row.values == {"kernel": "k", "A": text}
     (row,) = make_rows([{"kernel": "k", "constexprs": text * 10}], "rows")
     assert row.values == {"kernel": "k"}
 
 
-def test_what_a_scan_does_not_know_is_none() -> None:
-    """An empty text of a scan is not known."""
+def test_an_empty_text_of_a_scan_is_none() -> None:
+    """Empty texts and NaN are read as not known."""
     (row,) = make_rows([{"kernel": "k", "limiter": "", "gain": float("nan")}], "rows")
     assert row.values == {"kernel": "k", "limiter": None, "gain": None}
 
 
 def test_kinds_are_those_of_the_values() -> None:
-    """A column is of numbers, conditions or texts; one with both numbers and texts is of texts."""
+    """A column has numbers, conditions or texts; with both numbers and texts it has texts."""
     first = {"kernel": "k", "n_regs": None, "EVEN": True, "BLOCK": 64, "triton_version": None}
     table = Table.of(make_rows([first, {"kernel": "k", "BLOCK": "auto"}], "rows"))
     assert table.kinds["n_regs"] is Kind.NUMBER
@@ -131,13 +131,13 @@ def test_kinds_are_those_of_the_values() -> None:
         ),
     ],
 )
-def test_what_is_no_row_of_a_kernel_is_refused(row: dict[str, Any], words: str) -> None:
-    """A row without a kernel, or with a number that no kernel has, is refused with its place."""
+def test_invalid_rows_are_refused(row: dict[str, Any], words: str) -> None:
+    """A row without a kernel, or with a number over 64 bits, is refused with its place."""
     with pytest.raises(InputError, match=words):
         make_rows([row], "rows")
 
 
-def test_why_a_number_is_not_known_names_no_row() -> None:
-    """Two launches are the same problem though of one nobody knows what it executes."""
+def test_reasons_do_not_identify_rows() -> None:
+    """The reasons why a launch is not counted or followed are results."""
     rows = make_rows([compiled(why_not_executed="it is not known", why_not_counted="no")], "rows")
     assert not {"why_not_executed", "why_not_counted"} & rows[0].names.keys()

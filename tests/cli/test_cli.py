@@ -85,7 +85,7 @@ BAD = {
     "sweep --cols 100 --gpu h100 --num-warps 4 --sort us": "--measure",
     "measure": "--cols",
     "report --json": "evaluate --json",
-    "scan /nowhere/at/all": "'/nowhere/at/all' is no directory",
+    "scan /nowhere/at/all": "'/nowhere/at/all' is not a directory",
     "scan . --where 'n_reg > 3'": "the nearest is n_regs",
     "scan . --sort registers": "names no column",
     "scan . --export-csv /nowhere/x.csv": "there is no directory",

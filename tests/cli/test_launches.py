@@ -76,7 +76,7 @@ def test_the_time_right_after_the_same_launch_is_asked_for() -> None:
     rows = values_of(run("sweep", *both, "--json").stdout)
     assert [row["warm"] for row in rows] == [True, True]
     page = " ".join(run("compare", *both).stdout.split())
-    assert "L2 cache before it what the same launch left" in page
+    assert "L2 cache before it filled by the same launch" in page
 
 
 @pytest.mark.parametrize("command", ["explain", "compare"])

@@ -45,7 +45,7 @@ def test_page_counts_what_spills_and_what_is_held_down(cache: Path) -> None:
     assert "Results are for H100 SXM (2 for sm_90); --gpu chooses." in page
     assert "1 spills registers to local memory" in page
     assert "1 is below half occupancy: 1 by shared memory." in page
-    assert "cut off or no JSON" in page
+    assert "cut off or not JSON" in page
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Entries of kernels whose resources are given, so that words do not depend on a compiler."""
+"""Entries made from given resources, so that words do not depend on a compiler."""
 
 import dataclasses
 from collections.abc import Callable
@@ -43,5 +43,5 @@ def _case(  # noqa: PLR0913 - what a record is made of
 
 @pytest.fixture
 def entries() -> Callable[..., tuple[Entry, ...]]:
-    """Return a function that makes entries, each of the changes to the tutorial's example."""
+    """Return a function that makes an entry for each set of changes to the tutorial's example."""
     return lambda *changes: make_entries([_case(**one) for one in changes])

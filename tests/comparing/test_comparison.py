@@ -1,4 +1,4 @@
-"""`compare`: from what is asked for to records and words, with the compilers that are here."""
+"""`compare`: from arguments to records and words, with real compilers."""
 
 import json
 import os
@@ -23,7 +23,7 @@ OTHER_PYTHON = os.environ.get("OCCUPANCY_LAB_OTHER_PYTHON")
 
 
 def test_two_gpus_are_compared() -> None:
-    """Two GPUs give two records and one document, in markdown, JSON and a notebook alike."""
+    """Two GPUs give two records and one document, in markdown, JSON and a notebook."""
     comparison = compare(cols=781, gpu="h100,mi300x")
     assert [record.gpu.key for record in comparison.records] == ["h100", "mi300x"]
     values = json.loads(comparison.to_json())
@@ -36,7 +36,7 @@ def test_two_gpus_are_compared() -> None:
 
 
 def test_gpus_of_one_architecture_differ_in_speed() -> None:
-    """Where two GPUs hold the same, their bandwidths and bounds are what differs, never nothing."""
+    """GPUs with the same occupancy differ in bandwidth and bound; there is always a sentence."""
     *_, why = compare(cols=781, gpu="h100,h200").document.sections
     assert why.title == "What differs and why"
     peak, bound = why.sentences
@@ -47,7 +47,7 @@ def test_gpus_of_one_architecture_differ_in_speed() -> None:
 
 
 def test_the_fastest_has_the_range_of_what_is_chosen() -> None:
-    """Of what does the same on one GPU the fastest may take longer, in the table as in words."""
+    """The fastest of several kernels has the wider range, in the table and in the sentences."""
     kernels = ("softmax", "softmax_row")
     alone = [explain(781, gpu="h100", kernel=name).records[0].prediction for name in kernels]
     found = compare(781, gpu="h100", kernel=kernels)
@@ -60,7 +60,7 @@ def test_the_fastest_has_the_range_of_what_is_chosen() -> None:
 
 
 def test_matrices_are_compared() -> None:
-    """Several cols, rows or dtypes are a matrix each, and what differs between them is said."""
+    """Several cols, rows or dtypes are compared as matrices."""
     comparison = compare("781,784", gpu="h100")
     markdown = comparison.to_markdown()
     assert markdown.startswith("# softmax, on H100 SXM: 4096 x 781 float32 and 4096 x 784 float32")
@@ -73,7 +73,7 @@ def test_matrices_are_compared() -> None:
 
 
 def test_kernels_of_one_name_are_told_apart_by_their_files(tmp_path: Path) -> None:
-    """Two files whose kernels have one name are called by their paths."""
+    """Two files whose kernels have the same name are named by their paths."""
     source = Path(sys.modules[load_kernel("softmax").run.__module__].__file__ or "")
     copy = tmp_path / "mine.py"
     copy.write_text(source.read_text())
@@ -84,7 +84,7 @@ def test_kernels_of_one_name_are_told_apart_by_their_files(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("asked", "reason"),
     [
-        ({"gpu": "h100"}, "give two or more GPUs, Triton versions, kernels, cols, rows, dtypes"),
+        ({"gpu": "h100"}, "give two or more GPUs, Triton versions, kernels, cols"),
         ({"gpu": "h100", "kernel": "softmax,softmax"}, "give two or more"),
         ({"gpu": "h100", "num_stages": [2, 2]}, "give two or more"),
         ({"gpu": "h100,a100", "num_stages": [1, 2, 3, 4]}, "8 combinations .* at most 6"),
@@ -97,17 +97,17 @@ def test_kernels_of_one_name_are_told_apart_by_their_files(tmp_path: Path) -> No
         ({"gpu": "h100", "rows": [7, 0]}, "rows is 0"),
     ],
 )
-def test_what_cannot_be_compared_is_told(
+def test_invalid_arguments_are_refused(
     asked: dict[str, Any], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What makes no sense is refused before anything is compiled."""
+    """Invalid arguments are refused before anything is compiled."""
     monkeypatch.setattr(CompileProcess, "compile", None)
     with pytest.raises(InputError, match=reason):
         compare(781, **asked)
 
 
-def test_a_version_named_twice_is_told() -> None:
-    """Two environments with one version of Triton have nothing to compare."""
+def test_the_same_version_twice_is_refused() -> None:
+    """Two environments with the same version of Triton are refused."""
     version = triton_version()
     with pytest.raises(InputError, match=f"are both Triton {re.escape(version)}"):
         compare(781, gpu="h100", triton=[version, sys.executable])
@@ -129,10 +129,10 @@ def as_other(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 
 @pytest.mark.parametrize("gpu", ["h100", "mi300x"])
-def test_another_process_compiles_alike(
+def test_another_process_compiles_the_same(
     as_other: Callable[[str], None], gpu: str, tmp_path: Path
 ) -> None:
-    """The same Triton in a process of its own compiles to the same as the one at hand."""
+    """The same Triton in another process compiles to the same resources."""
     link = tmp_path / "python"
     link.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     link.chmod(0o755)
@@ -143,8 +143,8 @@ def test_another_process_compiles_alike(
         assert (here.triton_version, there.triton_version) == (triton_version(), "0.0")
 
 
-def test_a_dead_compiler_is_told(as_other: Callable[[str], None]) -> None:
-    """An interpreter that cannot compile gives an error, not a record."""
+def test_a_compiler_that_dies_is_an_error(as_other: Callable[[str], None]) -> None:
+    """An interpreter that cannot compile raises CompileError."""
     as_other("/bin/false")
     with pytest.raises(CompileError, match="died"):
         compare(781, gpu="h100", triton="here,other")
@@ -155,7 +155,7 @@ def test_a_dead_compiler_is_told(as_other: Callable[[str], None]) -> None:
 )
 @pytest.mark.parametrize("gpu", ["h100", "mi300x"])
 def test_two_versions_of_triton(gpu: str) -> None:
-    """One kernel by two real Tritons: each record has its own version, target and registers."""
+    """With two real Tritons, each record has its own version and registers."""
     comparison = compare(4095, gpu=gpu, triton=[sys.executable, str(OTHER_PYTHON)])
     here, there = comparison.records
     assert here.triton_version == triton_version()

@@ -1,4 +1,4 @@
-"""The words of a comparison: golden files, and a behaviour of each sentence."""
+"""The words of a comparison, as golden files."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,18 +14,18 @@ STAGES = {"config": BIG, "shared": 65568, "pipeline_shared": 65536}
 
 
 def said(entries: tuple[Entry, ...]) -> str:
-    """Return the sentences on what differs, a line each."""
+    """Return the sentences on what differs, one per line."""
     return "\n".join(write_comparison(entries).sections[1].sentences)
 
 
 def test_golden_vendors(entries: Entries, check_golden: Callable[[str, str], None]) -> None:
-    """An NVIDIA and an AMD GPU stand side by side, and each difference has both numbers."""
+    """The golden file compares an NVIDIA with an AMD GPU."""
     document = write_comparison(entries({"gpu": "h100"}, {"gpu": "mi300x"}))
     check_golden("h100_and_mi300x.md", document.to_markdown())
 
 
 def test_golden_versions(entries: Entries, check_golden: Callable[[str, str], None]) -> None:
-    """Registers that moved with the compiler are told, and the occupancy step that they cross."""
+    """The golden file has registers that change with the compiler and cross an occupancy step."""
     made = entries(
         {"gpu": "a100", "triton": "3.6.0", "n_regs": 128, **STAGES},
         {"gpu": "a100", "triton": "3.9.0", "n_regs": 255, **STAGES},
@@ -72,14 +72,14 @@ DIFFERENCES: dict[str, list[dict[str, Any]]] = {
 }
 
 
-def test_what_differs_is_said(entries: Entries, check_golden: Callable[[str, str], None]) -> None:
-    """The golden file has what is said of each difference, and nothing of what is alike."""
+def test_golden_differences(entries: Entries, check_golden: Callable[[str, str], None]) -> None:
+    """The golden file has the sentences on each kind of difference."""
     parts = (f"## {title}\n\n{said(entries(*them))}\n" for title, them in DIFFERENCES.items())
     check_golden("differences.md", "\n".join(parts))
 
 
-def test_programs_of_an_sm_and_of_a_cu_are_one_number(entries: Entries) -> None:
-    """As many programs on an SM as on a CU are alike, and their limits are not set side by side."""
+def test_programs_of_an_sm_and_a_cu_are_compared_as_numbers(entries: Entries) -> None:
+    """An SM and a CU with equally many programs do not differ."""
     made = entries({"gpu": "h100", "n_regs": 64}, {"gpu": "mi300x", "n_regs": 64})
     programs = {entry.record.occupancy.programs_per_multiprocessor for entry in made}
     page = write_comparison(made).to_markdown()

@@ -1,4 +1,4 @@
-"""The first sentence of a comparison: the fastest, by how much and why, or what is alike."""
+"""The first sentence of a comparison: the fastest, by how much and why, or that none is."""
 
 import dataclasses
 from collections.abc import Callable
@@ -24,13 +24,13 @@ def timed(entry: Entry, us: float, *, calibrated: bool = True, **parts: float) -
 
 
 def of_stages(entries: Entries, *times: float) -> list[Entry]:
-    """Return entries of 2, 3, ... stages that take so long."""
+    """Return entries of 2, 3, ... stages with these times."""
     made = entries(*({"stages": stages} for stages in range(2, 2 + len(times))))
     return [timed(one, us, l2=us / 2) for one, us in zip(made, times, strict=True)]
 
 
-def test_the_fastest_is_said(entries: Entries, check_golden: Callable[[str, str], None]) -> None:
-    """The golden file has the fastest, by how much and why, what is alike, and that of each GPU."""
+def test_golden_fastest(entries: Entries, check_golden: Callable[[str, str], None]) -> None:
+    """The golden file has the first sentences for one and several GPUs, with and without ties."""
     changes = [{"gpu": gpu, "stages": stages} for gpu in ("h100", "h200") for stages in (2, 3)]
     each = [timed(one, us) for one, us in zip(entries(*changes), (9, 5, 4, 8), strict=True)]
     across = [timed(one, us) for one, us in zip(entries(*changes[::2]), (9, 5), strict=True)]
@@ -53,10 +53,10 @@ def test_the_fastest_is_said(entries: Entries, check_golden: Callable[[str, str]
 
 
 @pytest.mark.parametrize(("us", "overlap"), [(7.9, True), (8.1, False)])
-def test_gpus_are_apart_where_their_ranges_are(
+def test_gpus_with_overlapping_ranges_are_not_ranked(
     entries: Entries, us: float, *, overlap: bool
 ) -> None:
-    """Of two GPUs one is called the fastest where the other's least is above its most."""
+    """A GPU is only called the fastest if its range ends below that of the other."""
     made = zip(entries({"gpu": "h100"}, {"gpu": "h200"}), (6.0, us), strict=True)
     (sentence,) = fastest_sentences([timed(one, time) for one, time in made])
     said = "The ranges of H100 SXM and H200 SXM overlap: either may be faster."
@@ -65,22 +65,22 @@ def test_gpus_are_apart_where_their_ranges_are(
 
 
 def test_other_work_has_no_fastest(entries: Entries) -> None:
-    """Nothing is ranked where matrices differ, or where nobody knows how long it takes."""
+    """Nothing is ranked if matrices differ or times are not known."""
     one, two = of_stages(entries, 330.0, 900.0)
     names = {**two.names, "matrix": "4096 x 784 float32"}
     assert [*fastest_sentences([one, dataclasses.replace(two, names=names)])] == []
     assert [*fastest_sentences(entries({"stages": 2}, {"stages": 3}))] == []
 
 
-def test_what_no_gpu_has_confirmed_is_said_once(entries: Entries) -> None:
-    """A GPU on which nothing was measured has one sentence on what its times rest on."""
+def test_unconfirmed_times_have_one_sentence(entries: Entries) -> None:
+    """A GPU of which none was measured has one sentence on what its times rest on."""
     made = entries(*({"gpu": "mi300x", "stages": stages} for stages in (1, 2)))
     page = write_comparison(tuple(timed(one, 9.0, calibrated=False) for one in made)).to_markdown()
     assert page.count("Times for MI300X rest on launches") == 1
 
 
 def test_many_settings_are_a_number_in_the_title(entries: Entries) -> None:
-    """A title names settings as long as that takes a line, and then counts them."""
+    """A title names settings if they fit a line, and else counts them."""
     made = entries({"stages": 2}, {"stages": 3})
     assert write_comparison(made).title.endswith("on H100 SXM: num_stages 2 and num_stages 3")
     long = [

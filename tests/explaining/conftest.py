@@ -1,4 +1,4 @@
-"""Records of kernels whose resources are given, so that words do not depend on a compiler."""
+"""Cases made from given resources, so that words do not depend on a compiler."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from occupancy_lab.values import Config, Measurement, Problem, Resources
 
 @pytest.fixture(scope="module")
 def given_times() -> Iterator[None]:
-    """Give launches that nobody counted, but whose bytes are given, the time of a stand-in."""
+    """Give launches without counts the simple predicted time of a stand-in model."""
     own = Record.time_with
 
     def time_with(record: Record, programs: int) -> Prediction | None:
@@ -34,7 +34,7 @@ def given_times() -> Iterator[None]:
 
 @pytest.fixture
 def make_case(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Case]:
-    """Return a function that makes a case of resources instead of compiling."""
+    """Return a function that makes a case from resources instead of compiling."""
 
     def time_with(record: Record, programs: int) -> Prediction | None:
         plan = record.plan_with(programs)

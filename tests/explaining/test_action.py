@@ -1,4 +1,4 @@
-"""The one action of a launch is what its explanation says brings most."""
+"""`best_action` agrees with the explanation of the launch."""
 
 import launched_kernels
 import pytest
@@ -11,7 +11,7 @@ ADDED = tensor((1 << 22,), "float32")
 
 
 def added(block: int) -> Explanation:
-    """Return the dry run of an addition in blocks of that size."""
+    """Return the dry run of an addition in blocks of this size."""
     lab = dry_run(launched_kernels.tuned_add.fn.fn, "h100")
     grid = lambda named: (-(-(1 << 22) // named["BLOCK"]),)  # noqa: E731 - as a launch line has it
     return lab[grid](ADDED, ADDED, 1 << 22, EVEN=True, BLOCK=block)
@@ -19,7 +19,7 @@ def added(block: int) -> Explanation:
 
 @pytest.mark.parametrize(("block", "faster"), [(64, True), (1024, False)])
 def test_an_action_is_the_first_sentence_of_the_explanation(block: int, *, faster: bool) -> None:
-    """Both say the same, and the share is that of the two times in the sentence."""
+    """The sentence, change and times are those that the explanation's first sentence has."""
     run = added(block)
     found = best_action(run.cases[0])
     assert run.to_document().answer[0] == f"**H100 SXM**: {found.sentence}"
@@ -28,8 +28,8 @@ def test_an_action_is_the_first_sentence_of_the_explanation(block: int, *, faste
     assert found.times.replace("instead", "predicted instead") in found.sentence
 
 
-def test_wider_loads_are_an_action_where_they_bring_most() -> None:
-    """What a launch would have to pass is named, with the sentence that explains why."""
+def test_wider_loads_are_an_action_if_they_help_most() -> None:
+    """The change names the arguments that the launch would have to pass."""
     x, w, mean = (tensor(shape, "float16") for shape in ((4096, 2050), (2050,), (4096,)))
     lab = dry_run(launched_kernels.layer_norm, "h100")
     run = lab[(4096,)](x, x, w, w, mean, mean, 2050, 2050, 1e-5, BLOCK_SIZE=4096, num_warps=8)

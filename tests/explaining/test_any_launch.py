@@ -1,4 +1,4 @@
-"""The page of any launch, as golden files and as what must hold of any page."""
+"""The page of any launch: golden files, and properties of every page."""
 
 import dataclasses
 import json
@@ -22,7 +22,7 @@ from occupancy_lab.values import Resources, Target
 
 
 def spilling_resources(keywords: Mapping[str, Any], _target: Target) -> Resources:
-    """Return what spills less with more warps of which fewer are resident."""
+    """Return resources that spill less with more warps, of which fewer are resident."""
     warps = keywords.get("num_warps", 4)
     registers, spilled = {2: (255, 640), 4: (168, 208), 8: (255, 0), 16: (128, 0)}[warps]
     limited = keywords.get("maxnreg", registers)
@@ -34,14 +34,14 @@ def spilling_resources(keywords: Mapping[str, Any], _target: Target) -> Resource
 
 
 def tuned_resources(keywords: Mapping[str, Any], target: Target) -> Resources | str:
-    """Return what tuned_add takes; one configuration fails for AMD, in one of two ways."""
+    """Return the resources of tuned_add; one configuration fails to compile for AMD."""
     if target.backend == "hip" and keywords["BLOCK"] == 1024:
         return "tuned_add takes longer than 2 s to compile for gfx942"
     return Resources(12, keywords["num_warps"], 0, binary=1, **COUNTED)
 
 
 def plain_resources(keywords: Mapping[str, Any], target: Target) -> Resources:
-    """Return what a kernel without a loop takes: num_stages has nothing to do there."""
+    """Return the resources of a kernel without a loop, which num_stages does not change."""
     warps = keywords.get("num_warps", 4)
     found = Resources(32, warps, 2048, binary=warps, global_accesses=8, **COUNTED)
     return found if target.backend == "cuda" else found.replace(sgprs=20, agprs=0)
@@ -85,25 +85,25 @@ PAGES: dict[str, Callable[[], Explanation]] = {
 
 @pytest.mark.parametrize("name", PAGES)
 def test_the_page_of_a_launch(name: str, check_golden: Callable[[str, str], None]) -> None:
-    """A launch is explained in these words; read a change of them before it is committed."""
+    """The golden file has the short page, and the explanation can be written as JSON."""
     found = PAGES[name]()
     check_golden(f"launch_{name}.md", found.to_markdown())
     json.dumps(found.to_dict(), allow_nan=False)
 
 
 def test_the_full_page_has_the_arithmetic(check_golden: Callable[[str, str], None]) -> None:
-    """The full page of a launch has each limit's arithmetic."""
+    """The golden file has the full page of a launch."""
     found = matmul("h200", grid=(512,)).to_markdown(full=True)
     check_golden("launch_matmul_h200_full.md", found)
 
 
 @pytest.mark.usefixtures("given_times")
 def test_a_configuration_without_a_time_does_not_rank_the_others_by_occupancy() -> None:
-    """The fastest of those with a time is named, and of how many others none is predicted."""
+    """The fastest with a time is named, with the number of configurations without one."""
     one, other = tuned("h100", read=800_000, written=400_000).records
     page = write_variants([one, dataclasses.replace(other, prediction=None)]).to_markdown()
-    assert "BLOCK 256, num_warps 4 is predicted to take least" in page
-    assert "; no time is predicted of 1 other." in page
+    assert "BLOCK 256, num_warps 4 is predicted to be fastest" in page
+    assert "; no time is predicted for 1 other." in page
     assert "resident" not in page
 
 
@@ -117,7 +117,7 @@ def test_a_configuration_without_a_time_does_not_rank_the_others_by_occupancy() 
     ],
 )
 def test_why_no_time_is_predicted(given: dict[str, Any], words: str) -> None:
-    """Where what a launch does is not known, the page says why no time is predicted."""
+    """If it is not known what a launch does, the page says why no time is predicted."""
     found = transpose("h100", **given)
     (record,) = found.records
     page = found.to_markdown()
@@ -130,19 +130,6 @@ def test_why_no_time_is_predicted(given: dict[str, Any], words: str) -> None:
     )
 
 
-def test_bytes_that_nobody_counted_are_not_nothing() -> None:
-    """Of a binary whose spills and accesses were not read the page says neither none nor 0."""
-
-    def unread(keywords: Mapping[str, Any], _target: Target) -> Resources:
-        return Resources(32, keywords.get("num_warps", 4), 0)
-
-    page = dry(launched_kernels.tuned_add, "h100", unread, ROWS, ROWS, 4096).to_markdown()
-    assert "nothing spilled" not in page
-    assert "not known" in page
-    single = dry(launched_kernels.transpose, "h100", unread, X, X, 64, 64, BLOCK=64).to_markdown()
-    assert "stores of a thread" not in single
-
-
 @pytest.mark.usefixtures("given_times")
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(
@@ -152,7 +139,7 @@ def test_bytes_that_nobody_counted_are_not_nothing() -> None:
 def test_where_times_are_known_the_fastest_comes_first(
     drawn: list[tuple[int, int]], gpu: str
 ) -> None:
-    """Whatever its occupancy, the configuration that is predicted to be fastest is named."""
+    """The configuration with the shortest predicted time is named, whatever its occupancy."""
 
     def outcome(keywords: Mapping[str, Any], _target: Target) -> Resources:
         registers, instructions = drawn[keywords["BLOCK"] == 1024]
@@ -167,13 +154,13 @@ def test_where_times_are_known_the_fastest_comes_first(
     page = found.to_markdown()
     block, warps = first.arguments["BLOCK"], first.options["num_warps"]
     time = microseconds(predicted_us(first))
-    assert f"BLOCK {block}, num_warps {warps} is predicted to take least, {time}" in page
+    assert f"BLOCK {block}, num_warps {warps} is predicted to be fastest, {time}" in page
     assert "resident" not in page.partition("## What to try")[0]
 
 
 @pytest.mark.slow
 def test_a_tuned_launch_has_what_to_try_beyond_its_configurations() -> None:
-    """Its fastest configuration is named first with the range of a choice, then what is near it."""
+    """The fastest configuration is named first with its wider range, then its neighbours."""
     lab, added = dry_run(launched_kernels.tuned_add, "h100"), tensor((1 << 22,), "float32")
     grid = lambda named: (-(-(1 << 22) // named["BLOCK"]),)  # noqa: E731 - a launch line's
     found = lab[grid](added, added, 1 << 22)
@@ -182,7 +169,7 @@ def test_a_tuned_launch_has_what_to_try_beyond_its_configurations() -> None:
     raw = min(run.prediction.high_us for run in found.runs if run.prediction is not None)
     assert first.prediction.high_us == pytest.approx(raw * CHOSEN)
     words = prediction_words(first.prediction)
-    assert f"is predicted to take least, {words}" in page.answer[0]
+    assert f"is predicted to be fastest, {words}" in page.answer[0]
     assert words in str(page.sections[0].tables)
     assert " tried" in page.answer[1] or "instead of" in page.answer[1]
     (case,) = found.chosen

@@ -1,4 +1,4 @@
-"""No page says two things of a launch of which one denies the other."""
+"""No page contradicts itself."""
 
 import dataclasses
 import re
@@ -26,9 +26,9 @@ from occupancy_lab.values import Config, Measurement, Problem, Resources, Target
 pytestmark = pytest.mark.usefixtures("given_times")
 
 PAIRS = (
-    ("Occupancy is not the limit", "A kernel that takes less of|Occupancy is a limit"),
-    ("No more programs fit", r"Program \d+ fits|A kernel that takes less of"),
-    ("Every (warp|wave) slot is taken", "A kernel that takes less of|would fill the"),
+    ("Occupancy is not the limit", "Lower use of|Occupancy is a limit"),
+    ("No more programs fit", r"Program \d+ fits|Lower use of"),
+    ("Every (warp|wave) slot is taken", "Lower use of|would fill the"),
     ("Launch it as it is", "Occupancy is a limit|is faster|Launch .* instead|per row is better"),
     ("Launch it as it is", r"\(-\d+\.\d% (recorded|predicted)\)"),
     (r"limited by named barriers\.", "has no slot for it"),
@@ -39,16 +39,16 @@ PAIRS = (
         "No time is predicted",
         r"predicted( time)? +\| +[\d.]+ us( \()|predicted us|is predicted to",
     ),
-    ("keeps most (warps|waves)", "predicted to take least|predicted us"),
-    ("None of [0-9]+ changes", r"instead of [^:]*: [^.]* us \([^)]*\) predicted"),
-    ("None of these", "whether it is faster, a measurement"),
+    ("keeps the most (warps|waves)", "predicted to be fastest|predicted us"),
+    ("None of the [0-9]+ changes", r"instead of [^:]*: [^.]* us \([^)]*\) predicted"),
+    ("None of these", "only a measurement tells"),
     ("- The formula is right", r"formula would launch \d+ programs"),
 )
-"""What contradicts each other on a page of one GPU, as regular expressions."""
+"""Pairs of regular expressions that must not both match the page of one GPU."""
 
 GPUS = ("h100", "h200", "b200", "a100", "rtx4090", "mi300x", "mi350x", "rx7900xtx", "sm_90")
 RECORDED = ("h100", "h200")
-"""Those of them of which launches are recorded, whose pages say most."""
+"""The GPUs with recorded launches, whose pages have the most sentences."""
 X, ROW = tensor((4096, 2048), "float16"), tensor((4096,), "float32")
 NORM = (X, X, X, X, ROW, ROW, 2048, 2048, 1e-5)
 SIZES = st.sampled_from([1, 64, 200, 781, 1024, 4096, 20_000])
@@ -57,7 +57,7 @@ TIMES = st.one_of(st.floats(2.0, 60.0), st.none())
 
 @st.composite
 def resources(draw: Callable[..., Any], warps: int, gpu: str, *, loops: bool) -> Resources:
-    """Draw what a program of *warps* takes."""
+    """Draw the resources of a program of *warps*."""
     amd = find_gpu(gpu).vendor == "AMD"
     copies = draw(st.sampled_from([0, 4])) if loops and not amd else 0
     return Resources(
@@ -115,7 +115,7 @@ def matrices(draw: Callable[..., Any]) -> str:
 
 @st.composite
 def alternatives(draw: Callable[..., Any], case: Case) -> Alternatives:
-    """Draw what else is known of the matrix of *case*, one program per row as it is predicted."""
+    """Draw the alternatives of *case*; one program per row has the time that *case* predicts."""
     found, rows = otherwise(case).get("row_programs"), case.by_rows
     if case.record.prediction is None:
         return Alternatives()
@@ -160,10 +160,9 @@ def launches(draw: Callable[..., Any]) -> str:
 
 @pytest.mark.slow
 def test_no_page_contradicts_itself() -> None:
-    """Of 500 drawn launches on GPUs of both vendors no page has both halves of a pair.
+    """None of 500 random launches has a page that matches both halves of a pair.
 
-    Of each pair one half was on some page at the least, so that the words of the table are those
-    of the pages.
+    At least one half of each pair must match some page, so that the pairs keep up with the words.
     """
     seen: set[tuple[str, str]] = set()
 

@@ -1,4 +1,4 @@
-"""A launch line that is run dry is compiled as a launch would be, once, and nothing is launched."""
+"""A dry run compiles what the launch would compile, once, and launches nothing."""
 
 import contextlib
 from collections.abc import Iterator
@@ -71,7 +71,7 @@ def asked_of_triton(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, 
 
 
 def seen_by_triton(monkeypatch: pytest.MonkeyPatch, function: Any, *arguments: Any) -> list[Any]:
-    """Return the keywords of what Triton tries, the chosen one's repetition left out."""
+    """Return the keywords of the launches that Triton tries, without the final launch."""
     with asked_of_triton(monkeypatch) as asked:
         function[(1,)](*arguments)
     return asked[:-1] if len(asked) > 1 else asked
@@ -83,7 +83,7 @@ def tuned(*blocks: int, **options: Any) -> Any:
 
 
 def keep_large(found: list[Any], arguments: dict[str, Any], **_: Any) -> list[Any]:
-    """Keep what is no smaller than an argument."""
+    """Keep the configurations with a block of at least *n*."""
     return [one for one in found if one.kwargs["BLOCK"] >= arguments["n"]]
 
 
@@ -111,7 +111,7 @@ GIVEN = {"heuristics of autotune": (torch.empty(0), 100)}
 
 @pytest.mark.parametrize("name", WRAPPED)
 def test_wrappers_run_as_tritons_own(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Autotune and heuristics, alone and around each other, try the launches that Triton tries."""
+    """Autotune and heuristics, alone and nested, give the launches that Triton tries."""
     arguments = GIVEN.get(name, (torch.empty(0), 100, 2.0))
     theirs = seen_by_triton(monkeypatch, WRAPPED[name], *arguments)
     ours = names(WRAPPED[name], *arguments)
@@ -120,11 +120,11 @@ def test_wrappers_run_as_tritons_own(name: str, monkeypatch: pytest.MonkeyPatch)
 
 
 def sorted_items(keywords: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Return keywords in an order of their own, without those that are None: Triton's defaults."""
+    """Return keywords in alphabetical order, without None, which stands for Triton's default."""
     return sorted((name, value) for name, value in keywords.items() if value is not None)
 
 
-def test_a_pre_hook_sees_what_triton_shows_it() -> None:
+def test_a_pre_hook_is_called_as_triton_calls_it() -> None:
     """A configuration's pre_hook is called before its launch, with all arguments by name."""
     seen = []
     kernel = triton.autotune(configurations(64, 128, pre_hook=seen.append), key=["n"])(scale)
@@ -142,7 +142,7 @@ def test_a_pre_hook_sees_what_triton_shows_it() -> None:
 
 @pytest.mark.slow
 def test_each_configuration_is_a_row() -> None:
-    """An autotuner's configurations are rows on each GPU, in their order."""
+    """Each configuration of an autotuner has a row per GPU, in the autotuner's order."""
     dry = dry_run(WRAPPED["autotune"], "h100,mi300x")[lambda meta: (4096 // meta["BLOCK"],)](
         X, 4096, 2.0
     )
@@ -172,7 +172,7 @@ def test_a_stored_launch_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("gpu", ["sm_90", "gfx942"])
 def test_a_dry_run_is_what_triton_compiles(gpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The binary is the one that Triton's own warmup makes of the tensors themselves."""
+    """The binary is the one that Triton's own warmup compiles for real tensors."""
     found = []
     for cache in ("one", "other"):
         monkeypatch.setenv("TRITON_CACHE_DIR", str(store_directory() / cache))
@@ -190,7 +190,7 @@ def test_a_dry_run_is_what_triton_compiles(gpu: str, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.slow
 def test_one_vendors_option_is_not_passed_to_the_other() -> None:
-    """With GPUs of both vendors each gets the options that are its own; alone one is refused."""
+    """With GPUs of both vendors each gets its own options; a foreign option alone is refused."""
     dry = dry_run(scale, "h100,mi300x")[(64,)](X, 4096, 2.0, BLOCK=64, maxnreg=32, waves_per_eu=2)
     assert [set(one.options) for one in dry.records] == [{"maxnreg"}, {"waves_per_eu"}]
     with pytest.raises(InputError, match="waves_per_eu is neither a parameter of scale"):
@@ -211,7 +211,7 @@ WRONG = st.one_of(
 @settings(max_examples=25)
 @given(WRONG, WRONG, WRONG, WRONG)
 def test_wrong_arguments_are_one_sentence(x: Any, n: Any, factor: Any, block: Any) -> None:
-    """Whatever the arguments are, a dry run gives records or one sentence."""
+    """Any arguments give records or an error of one sentence."""
     said = None
     try:
         dry = dry_run(scale, "sm_90", cache=False)[(1,)](x, n, factor, BLOCK=block)
@@ -224,7 +224,7 @@ def test_wrong_arguments_are_one_sentence(x: Any, n: Any, factor: Any, block: An
 @pytest.mark.gpu
 @pytest.mark.parametrize("offset", [0, 1])
 def test_a_dry_run_is_what_is_launched(offset: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The binary of a dry run is, byte for byte, that of the launch on the GPU at hand."""
+    """The binary of a dry run equals that of the launch on the GPU at hand, byte for byte."""
     (present, *_) = present_gpus()
     target = present.gpu.target
     x = torch.ones(4096 + offset, dtype=torch.float16, device="cuda")[offset:]

@@ -1,4 +1,4 @@
-"""How long it takes, in words that follow from the record's own numbers."""
+"""The sentences on how long a launch takes follow from the record's numbers."""
 
 import dataclasses
 from collections.abc import Callable
@@ -16,7 +16,6 @@ from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.explaining.case import Case, Recorded
 from occupancy_lab.explaining.duration import (
     otherwise,
-    part_sentence,
     programs_sentences,
     rows_sentences,
     stages_sentences,
@@ -25,13 +24,12 @@ from occupancy_lab.explaining.duration import (
     why_no_time,
 )
 from occupancy_lab.explaining.explanation import make_cases
-from occupancy_lab.explaining.short import the_launch_in_short
 from occupancy_lab.gpus import devices, find_gpu
 from occupancy_lab.inputs import chosen_kernel
 from occupancy_lab.prediction import PARTS as UNITS
 from occupancy_lab.prediction import Part, Prediction, Quotient
 from occupancy_lab.text.words import change, microseconds
-from occupancy_lab.values import Config, Measurement, Problem, Resources
+from occupancy_lab.values import Config, Problem, Resources
 
 PARTS = ("launch", "latency", "issue", "bandwidth", "tail")
 COUNTED = H100.replace(instructions=90, loop_instructions=172, async_copies=4)
@@ -47,7 +45,7 @@ def timed(make_case: Callable[..., Case]) -> Case:
 def slower(
     case: Case, factor: float, *, parts: dict[str, float] | None = None
 ) -> dict[str, Prediction]:
-    """Return every alternative to *case*, *factor* times as long, its *parts* replaced."""
+    """Return every alternative to *case* with *factor* times its time and other *parts*."""
     own = case.record.prediction
     changed = dataclasses.replace(
         own,
@@ -57,16 +55,8 @@ def slower(
     return dict.fromkeys(("more_programs", "single_stage", "row_programs"), changed)
 
 
-@pytest.mark.parametrize("bound", PARTS)
-def test_the_longest_part_is_said_first(bound: str, timed: Case) -> None:
-    """Whatever part takes longest alone is named first, with its time and what comes next."""
-    parts = tuple(Part(name, 123.0 if name == bound else 1.0) for name in PARTS)
-    sentence = part_sentence(dataclasses.replace(timed.record.prediction, parts=parts))
-    assert sentence.startswith(f"What takes longest by itself: {UNITS[bound]}, 123 us; then ")
-
-
 def test_each_part_has_its_arithmetic(timed: Case) -> None:
-    """The whole page says of a part how much at which rate it is, and where the rate is from."""
+    """The table of parts has each part's amount, its rate, and the source of the rate."""
     quotients = {
         "launch": Quotient(1.0, "launch", 0.5, "calibrate here"),
         "dispatch": Quotient(4096.0, "program", 1667.0, "launches on an H100"),
@@ -91,7 +81,7 @@ def test_each_part_has_its_arithmetic(timed: Case) -> None:
 @pytest.mark.parametrize(
     ("factor", "verdict"),
     [
-        (0.85, "A kernel that takes less of registers would be faster:"),
+        (0.85, "Lower use of registers would make the kernel faster:"),
         (0.97, "Occupancy is not the limit"),
         (1.1, "Occupancy is not the limit"),
     ],
@@ -99,7 +89,7 @@ def test_each_part_has_its_arithmetic(timed: Case) -> None:
 def test_occupancy_is_a_limit_where_more_helps(
     factor: float, verdict: str, make_case: Callable[..., Case]
 ) -> None:
-    """Occupancy is called a limit where one program more is predicted to be faster, only there."""
+    """Occupancy is called a limit only if one more program is predicted to be faster."""
     case = make_case("h100", COUNTED.replace(n_regs=64), SINGLE)
     (sentence,) = programs_sentences(case, slower(case, factor))
     assert sentence.startswith(verdict)
@@ -108,7 +98,7 @@ def test_occupancy_is_a_limit_where_more_helps(
 
 
 def test_no_work_for_more_programs(make_case: Callable[..., Case]) -> None:
-    """Where every row has its program at once, no more programs are asked of the model."""
+    """If every row has its program from the start, no time with more programs is predicted."""
     case = make_case("h100", COUNTED, SINGLE, problem=Problem(100, 781))
     assert "more_programs" not in otherwise(case)
     (sentence,) = programs_sentences(case, otherwise(case))
@@ -120,7 +110,7 @@ def test_no_work_for_more_programs(make_case: Callable[..., Case]) -> None:
 def test_the_part_that_differs_most_is_why(
     name: str, factor: float, verdict: str, sign: int, timed: Case
 ) -> None:
-    """One program per row is better or not for the part that changes most in that direction."""
+    """The reason is the part that changes most in the direction of the difference."""
     own = timed.record.prediction
     now, more = own.part(name).us, sign * 0.1 * own.us
     (sentence,) = rows_sentences(timed, slower(timed, factor, parts={name: now + more}))
@@ -129,8 +119,8 @@ def test_the_part_that_differs_most_is_why(
     assert sentence.endswith(f"against {microseconds(now)}.")
 
 
-def test_a_difference_that_is_none(timed: Case) -> None:
-    """Below what is noticeable neither the loop nor rows are called better."""
+def test_an_unnoticeable_difference(timed: Case) -> None:
+    """If the difference is not noticeable, one program per row is not called better or worse."""
     factor = 1 + timed.record.prediction.noticeable / 2
     (sentence,) = rows_sentences(timed, slower(timed, factor))
     assert sentence.startswith("The loop costs nothing here")
@@ -138,10 +128,8 @@ def test_a_difference_that_is_none(timed: Case) -> None:
 
 @pytest.mark.parametrize(("rows_us", "verdict"), [(11.0, "is better"), (14.0, "is not better")])
 @pytest.mark.parametrize("factor", [0.9, 1.1])
-def test_what_was_recorded_decides(
-    rows_us: float, verdict: str, factor: float, timed: Case
-) -> None:
-    """Where both launches were recorded, their times say which is better, the model or not."""
+def test_recorded_times_decide(rows_us: float, verdict: str, factor: float, timed: Case) -> None:
+    """If both launches were recorded, the recorded times say which is better."""
     recorded = Recorded(MEASURED, None, dataclasses.replace(MEASURED, us=rows_us))
     case = dataclasses.replace(timed, recorded=recorded)
     (sentence,) = rows_sentences(case, slower(case, factor))
@@ -151,7 +139,7 @@ def test_what_was_recorded_decides(
 
 
 def test_full_of_warps_no_more_programs_are_predicted(timed: Case) -> None:
-    """Where warps let no more programs in, none is asked of the model, and it is said so."""
+    """If all warps are resident, the page says that no more programs fit."""
     others = otherwise(timed)
     assert timed.record.occupancy.occupancy == 1
     assert timed.calculation.next_programs is None
@@ -175,7 +163,7 @@ def miscounted(make_case: Callable[..., Case], resources: Resources, **changes: 
 def test_the_tutorials_launch_is_told_once(
     make_case: Callable[..., Case], resources: Resources, recorded: float | None
 ) -> None:
-    """What another num_programs costs is one sentence, of what is predicted and was recorded."""
+    """One sentence has the predicted and the recorded time with the tutorial's num_programs."""
     other = None if recorded is None else dataclasses.replace(MEASURED, us=recorded)
     case = miscounted(make_case, resources, recorded=Recorded(MEASURED, tutorial=other))
     found, section = otherwise(case).get("tutorial"), the_duration((case,))
@@ -194,14 +182,14 @@ def test_the_tutorials_launch_is_told_once(
 
 @given(stages=st.integers(2, 9))
 def test_two_stages_hide_nothing(stages: int) -> None:
-    """Only with 2 stages nothing is hidden, and more stages leave two rows fewer in between."""
+    """Two stages hide no latency; with more, the work on stages - 2 other rows does."""
     words = stages_words(stages, "shared memory")
-    assert ("hides nothing" in words) is (stages == 2)
+    assert ("hides none" in words) is (stages == 2)
     assert stages == 2 or f"work on {stages - 2} other row" in words
 
 
 def test_no_stages_no_sentence(make_case: Callable[..., Case]) -> None:
-    """A kernel without a loop, or with one stage, has nothing said of stages."""
+    """There is no sentence on stages for one stage or without a loop over rows."""
     config = Config(1024, 8, 1)
     for kernel in ("softmax", "softmax_row"):
         case = make_case("h100", SINGLE, SINGLE, kernel=kernel, config=config)
@@ -210,28 +198,8 @@ def test_no_stages_no_sentence(make_case: Callable[..., Case]) -> None:
         assert "single_stage" not in others
 
 
-FAILED = Measurement("device lost", None, "the process died")
-
-
-@pytest.mark.parametrize("measurement", [None, MEASURED, FAILED])
-@pytest.mark.parametrize("recorded", [None, MEASURED])
-def test_measured_and_recorded_are_told_apart(
-    make_case: Callable[..., Case], measurement: Measurement | None, recorded: Measurement | None
-) -> None:
-    """Each word stands for what it is: measured now, not measured and why, or recorded once."""
-    case = make_case("h200", COUNTED, SINGLE, measurement=measurement, recorded=Recorded(recorded))
-    section = the_duration((case,))
-    said = " ".join(section.sentences)
-    names = {row[0] for row in the_launch_in_short((case,)).tables[0].rows}
-    assert ("Measured now on NVIDIA H200" in said) is (measurement is MEASURED)
-    assert ("measured now" in names) is (measurement is not None)
-    assert ("**Not measured**, device lost: the process died." in said) is (measurement is FAILED)
-    assert ("Recorded on NVIDIA H200, 2026-11-21" in said) is (recorded is MEASURED)
-    assert ("recorded time" in names) is (recorded is MEASURED)
-
-
 def test_not_known_says_why(make_case: Callable[..., Case]) -> None:
-    """Without a GPU's size, its clock or the binary's instructions, one sentence says so."""
+    """The sentence names the missing size or clock of the GPU, or instructions of the binary."""
     assert "is an architecture" in why_no_time(make_case("sm_90", COUNTED).record)
     assert "could not be counted" in why_no_time(make_case("h100", H100).record)
     for key, gpu in devices().items():
@@ -241,7 +209,7 @@ def test_not_known_says_why(make_case: Callable[..., Case]) -> None:
 
 
 def test_num_stages_1_is_predicted_as_its_own_record_is() -> None:
-    """What num_stages 1 would take is what explaining num_stages 1 predicts."""
+    """The time with num_stages 1 equals the prediction of a launch with num_stages 1."""
     compiler, cases = Compiler(None, threads=True), []
     for stages in (4, 1):
         config, gpu = Config(1024, 4, stages), find_gpu("h200")

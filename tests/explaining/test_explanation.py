@@ -1,4 +1,4 @@
-"""The words: golden files, and what must hold of any words."""
+"""The full explanation: golden files, properties of every page, and `explain` from Python."""
 
 import dataclasses
 import json
@@ -29,7 +29,7 @@ THROTTLED = dataclasses.replace(CONDITIONS, driver=None, throttled="the power li
 
 
 def test_stages_of_a_loop_in_a_kernel_of_rows() -> None:
-    """What num_stages does is told by the binary: a kernel over rows may have a loop of its own."""
+    """The binary decides what num_stages does: a kernel over rows may have an inner loop."""
 
     def page(kernel: str, num_stages: int) -> str:
         asked = {"kernel": kernel, "gpu": "sm_90,gfx942", "num_stages": num_stages}
@@ -44,7 +44,7 @@ def test_stages_of_a_loop_in_a_kernel_of_rows() -> None:
         (page("softmax_row", 3), "num_stages 3 has no effect: the kernel has no loop to pipeline."),
     ):
         (line,) = (line for line in said.splitlines() if words in line)
-        assert not re.search(r"\*\*(sm_90|gfx942)\*\*", line)  # it is so on both
+        assert not re.search(r"\*\*(sm_90|gfx942)\*\*", line)  # it holds on both
 
 
 def test_golden_side_by_side(
@@ -74,7 +74,7 @@ def test_golden_side_by_side(
 def test_golden_shared_limit(
     make_case: Callable[..., Case], check_golden: Callable[[str, str], None]
 ) -> None:
-    """Where shared memory limits, stages are the advice and the driver's reserve is missing."""
+    """Shared memory limits, and the tutorial's formula misses the driver's reserve."""
     resources = H100.replace(
         n_regs=56, shared=57376, pipeline_shared=57344, load_bytes=16, **COUNTED
     )
@@ -99,7 +99,7 @@ def test_golden_shared_limit(
 def test_golden_spills_and_padding(
     make_case: Callable[..., Case], check_golden: Callable[[str, str], None]
 ) -> None:
-    """Local memory, spilled registers and a padded allocation are each told."""
+    """The page mentions local memory, spilled registers and a padded allocation."""
     resources = MI300X.replace(
         n_regs=128,
         num_warps=16,
@@ -160,10 +160,10 @@ GPUS = sorted({*devices(), *bare_gpus()})
         [None, MEASURED, Measurement("device lost", None), Measurement("wrong result", CONDITIONS)]
     ),
 )
-def test_any_kernel_can_be_told(
+def test_any_kernel_can_be_explained(
     make_case: Callable[..., Case], measured: Measurement | None, **drawn: object
 ) -> None:
-    """Whatever a kernel takes, it is explained without a hole, and not known is never 0 or None."""
+    """For any resources every section has content, and no None, nan or placeholder appears."""
     given_ = {name: value for name, value in drawn.items() if isinstance(value, int)}
     block_size = 1 << (given_["cols"] - 1).bit_length()
     config = Config(block_size, 2 ** given_["warps"], given_["stages"])
@@ -199,7 +199,7 @@ def test_any_kernel_can_be_told(
 
 
 def test_explain_from_python() -> None:
-    """`occupancy_lab.explain` compiles, and gives records, markdown and JSON of one source."""
+    """`occupancy_lab.explain` gives records, markdown and JSON that agree."""
     explanation = occupancy_lab.explain(cols=781, gpu="h100")
     (record,) = explanation.records
     assert record.gpu.target.name == "sm_90"
@@ -210,8 +210,8 @@ def test_explain_from_python() -> None:
     assert explanation._repr_markdown_() == explanation.to_markdown()
 
 
-def test_a_gpu_that_does_not_fit_costs_no_other_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What has no record on one GPU is a sentence on the page of the other."""
+def test_a_failure_on_one_gpu_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a launch does not fit one GPU, the page of the other says why."""
     given = GivenCompiler(lambda keywords, _: MI300X.replace(num_warps=keywords["num_warps"]))
     monkeypatch.setattr("occupancy_lab.explaining.matrix.Compiler", lambda *_, **__: given)
     found = occupancy_lab.explain(50257, rows=512, gpu="h100,mi300x")
@@ -241,7 +241,7 @@ def test_explain_takes_the_gpu_at_hand() -> None:
 
 
 def test_explain_measures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is measured is the launch that is explained, on the GPU here and on no other."""
+    """`measure` times the explained launch on the GPU at hand, and on no other."""
     put_here(monkeypatch, "h200")
     monkeypatch.setattr("occupancy_lab.compiling.compile._has_active_driver", lambda: False)
     launches = Launches()
@@ -268,7 +268,7 @@ def test_explain_measures(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_measuring_needs_the_gpu(
     here: tuple[str, ...], asked: str, part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A GPU that is not here cannot be measured, and nothing is compiled to find out."""
+    """Measuring on a GPU that is not at hand is refused before anything is compiled."""
     put_here(monkeypatch, *here)
     monkeypatch.setattr("occupancy_lab.compiling.process.CompileProcess.compile", None)
     with pytest.raises(InputError, match=part):
@@ -276,7 +276,7 @@ def test_measuring_needs_the_gpu(
 
 
 def test_recorded_launches_are_those_of_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is looked for is this launch, the same in one stage, in rows, and as the tutorial's."""
+    """Recordings are looked up for the launch, one stage, one program per row, and the tutorial."""
     asked = []
     monkeypatch.setattr(
         "occupancy_lab.sweeping.recorded.recorded_measurement", lambda *key: asked.append(key)
@@ -298,7 +298,7 @@ def test_recorded_launches_are_those_of_the_record(monkeypatch: pytest.MonkeyPat
 def test_a_kernel_of_the_same_name_was_not_recorded(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """What was recorded of the lab's softmax is not said of a user's kernel called softmax."""
+    """A user's kernel named softmax does not get the recorded times of the lab's softmax."""
     monkeypatch.setattr("occupancy_lab.sweeping.recorded.recorded_measurement", lambda *_: MEASURED)
     file = tmp_path / "mine.py"
     file.write_text("from occupancy_lab.kernels.softmax import KERNEL\n")
@@ -310,7 +310,7 @@ def test_a_kernel_of_the_same_name_was_not_recorded(
 
 @pytest.mark.gpu
 def test_explain_measures_the_gpu_at_hand() -> None:
-    """With --measure on a GPU, its time is there with its conditions, and is a likely one."""
+    """On a GPU, `measure` gives a plausible time within its range."""
     (record,) = occupancy_lab.explain(cols=4096, rows=8192, measure=True).records
     measurement = record.measurement
     assert measurement.status == "measured"
@@ -320,10 +320,7 @@ def test_explain_measures_the_gpu_at_hand() -> None:
 
 
 def test_programs_that_wait_for_each_other(make_case: Callable[..., Case]) -> None:
-    """More of them than fit are refused, so no time is predicted; no order of pieces is promised.
-
-    Words of rows are words of pieces.
-    """
+    """More programs than fit are refused and have no predicted time; the page speaks of pieces."""
     taken = Resources(145, 2, 8, local_bytes=0, pipeline_shared=0, **COUNTED_SINGLE)
     case = make_case("h100", taken, kernel="softmax_cooperative", problem=Problem(4096, 50257))
     assert case.record.tutorial_plan.num_programs == 7 * 132
@@ -337,7 +334,7 @@ def test_programs_that_wait_for_each_other(make_case: Callable[..., Case]) -> No
 
 
 def test_aligned_chunks_need_no_padding(make_case: Callable[..., Case]) -> None:
-    """A kernel that begins its loads at 16 bytes is not said to load less because of its rows."""
+    """No padding is suggested for a kernel that aligns its loads to 16 bytes itself."""
     resources = H100_SINGLE.replace(**COUNTED_SINGLE)
     for kernel, helps in (("softmax_row", True), ("softmax_pieces", False)):
         case = make_case("h100", resources, kernel=kernel)
@@ -347,7 +344,7 @@ def test_aligned_chunks_need_no_padding(make_case: Callable[..., Case]) -> None:
 
 
 def test_every_missing_term_has_words() -> None:
-    """Whatever term the tutorial misses, there is a reason to give for it."""
+    """Every term that the tutorial may miss has words."""
     names = {term.name for term in (*CUDA_TERMS, *HIP_TERMS)}
     assert names == set(TERM_WORDS)
 
@@ -356,28 +353,28 @@ def test_every_missing_term_has_words() -> None:
     ("asked", "words"),
     [
         ({"cols": 781, "signature": "x=*fp16"}, "signature describes a launch"),
-        ({"kernel": "softmax", "rows": 4}, "rows is of a matrix; give its cols too"),
+        ({"kernel": "softmax", "rows": 4}, "rows describes a matrix; give its cols too"),
         ({"gpu": "h100"}, "give --cols, or a function of Triton as FILE.py:FUNCTION"),
         ({"kernel": print}, "is no function that triton.jit made"),
         ({"kernel": "missing.py:double"}, "missing.py"),
     ],
 )
-def test_what_is_neither_a_matrix_nor_a_launch(asked: dict[str, Any], words: str) -> None:
-    """A mixture of a matrix and a launch, and neither of them, are one sentence."""
+def test_arguments_that_do_not_fit_together(asked: dict[str, Any], words: str) -> None:
+    """Arguments that mix a matrix with a launch, or describe neither, raise one sentence."""
     with pytest.raises(InputError) as raised:
         occupancy_lab.explain(**asked)
     assert words in str(raised.value)
     assert "\n" not in str(raised.value)
 
 
-def test_an_argument_that_there_is_not() -> None:
-    """A misspelt argument is Python's own error."""
+def test_an_unknown_argument() -> None:
+    """A misspelt argument raises TypeError."""
     with pytest.raises(TypeError, match="no argument 'colls'"):
         occupancy_lab.explain(colls=781)
 
 
 def test_a_script_has_no_use_for_a_signature(tmp_path: Path) -> None:
-    """What describes a launch is refused by its option: a script makes its launches itself."""
+    """Options that describe a launch are refused for a script, which makes its own launches."""
     path = tmp_path / "bench.py"
     path.write_text("def main():\n    pass\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"^--grid has no use for .*bench\.py:main"):

@@ -1,4 +1,4 @@
-"""A launch that leaves places for programs empty is tried over larger grids, for the same work."""
+"""Larger grids for launches that do not fill the GPU, and whether they do the same work."""
 
 import dataclasses
 from types import SimpleNamespace
@@ -36,26 +36,26 @@ PARTS = tensor((132, COLS), "float32")
 
 
 def summed(programs: int = 132, rows: int | None = None) -> Explanation:
-    """Return the dry run of sums in parts, over as many programs."""
+    """Return the dry run of a sum in parts over this many programs."""
     lab = dry_run(launched_kernels.sum_in_parts, "h100")
     share = -(-ROWS // programs) if rows is None else rows
     return lab[(programs,)](X, PARTS, ROWS, COLS, share, BLOCK=2048, num_warps=8)
 
 
 def scaled(kernel: Any, programs: int, *numbers: int) -> Explanation:
-    """Return the dry run of a kernel that doubles rows, over as many programs."""
+    """Return the dry run of a kernel that doubles rows over this many programs."""
     return dry_run(kernel, "h100")[(programs,)](X, X, *numbers, BLOCK=2048, num_warps=8)
 
 
 def larger(run: Explanation) -> list[Neighbour]:
-    """Return the larger grids that do the same work as a launch."""
+    """Return the neighbours with a larger grid that do the same work."""
     (case,) = run.cases
     return [one for one in case.neighbours if "grid" in one.changes]
 
 
 @pytest.mark.slow
 def test_the_share_of_a_program_shrinks_as_the_grid_grows() -> None:
-    """The rows of a program are those of all over the programs, and what they write grows."""
+    """The rows per program are divided anew, and the page names the tensor that grows."""
     run = summed()
     found = {one.words: one for one in larger(run)}
     (record,) = run.records
@@ -74,7 +74,7 @@ def test_the_share_of_a_program_shrinks_as_the_grid_grows() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("adds", "split"), [(True, 1), (True, 4), (False, 1)])
 def test_a_sum_is_split_among_more_programs(split: int, *, adds: bool) -> None:
-    """Where too few have all of it to add up; what is then no longer stored has to be 0 before."""
+    """A sum over few programs is split further; a tensor that is then added to must be zeroed."""
     a, b, c = (tensor(one, "float16") for one in ((64, 8192), (8192, 2048), (64, 2048)))
     blocks = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64}
     lab = dry_run(launched_kernels.split_k, "h100")
@@ -87,21 +87,21 @@ def test_a_sum_is_split_among_more_programs(split: int, *, adds: bool) -> None:
     for parts, one in found.items():
         assert one.record.launch.grid == (32, parts)
     first = run.to_document().answer[0]
-    zero = "" if adds else ", and c_ptr is 0 before"
+    zero = "" if adds else ", and c_ptr is zeroed before the launch"
     assert f"SPLIT_K 16 instead of {split} (if the kernel allows it{zero}): " in first
     assert f"as {32 * split} programs take" in first
 
 
-def test_a_split_that_leaves_work_undone_is_none() -> None:
-    """Over a grid that does not grow with it a program adds up less, and the others are missing."""
+def test_a_split_over_an_unchanged_grid_is_other_work() -> None:
+    """A larger split over the same grid leaves parts of the sum out, so it is no neighbour."""
     described = {"signature": "*fp16,*fp16,*fp16,2048,8192", "grid": "32,3", "gpu": "h100"}
     constexprs = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64, "SPLIT_K": 2, "ADDS": True}
     run = explain_launch(launched_kernels.split_k, constexprs=constexprs, **described)
     assert not any("SPLIT_K" in one.changes for one in run.cases[0].neighbours)
 
 
-def test_no_program_of_a_larger_grid_is_without_work() -> None:
-    """As many places as fit would be 576 programs of 8 rows, and 4096 rows take 512 of them."""
+def test_a_larger_grid_has_no_idle_programs() -> None:
+    """576 programs would fit, but 4096 rows in shares of 8 need only 512."""
     shape = {"arguments": {"n_rows": 4096, "rows": 64}, "tiles": ()}
     plan = SimpleNamespace(grid=(64,), resident_programs=592)
     known = SimpleNamespace(low_us=1.0, unknowns=())
@@ -111,7 +111,7 @@ def test_no_program_of_a_larger_grid_is_without_work() -> None:
 
 
 def test_a_grid_is_divided_anew_by_a_product_of_two_numbers() -> None:
-    """Of planes of 56 x 56 points 25 programs do 128 each, and 13 do 256."""
+    """A plane of 56 x 56 points takes 25 programs with a block of 128, and 13 with 256."""
     plan = SimpleNamespace(grid=(8192, 25))
     record: Any = SimpleNamespace(arguments={"H": 56, "W": 56, "BLOCK": 128}, plan=plan)
     assert (8192, 13) in [one["grid"] for one in grids_of_blocks(record, {"BLOCK": 256})]
@@ -119,8 +119,8 @@ def test_a_grid_is_divided_anew_by_a_product_of_two_numbers() -> None:
     assert [*grids_of_blocks(one_less, {"BLOCK": 256})] == []
 
 
-def test_all_that_grows_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One tensor grows, and several grow; a change of options alone has no condition."""
+def test_growing_tensors_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One or several tensors that grow with the grid are named; options have no condition."""
     record: Any = SimpleNamespace(
         launch=SimpleNamespace(grid=(64,)), num_warps=4, options={}, arguments={}
     )
@@ -137,8 +137,8 @@ def test_all_that_grows_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_a_kernel_that_asks_for_its_programs_takes_more_of_them() -> None:
-    """Without a number that says what each does, the grid alone changes; nothing else grows."""
+def test_a_kernel_that_reads_its_number_of_programs_gets_more() -> None:
+    """For such a kernel only the grid changes, and no tensor grows."""
     run = scaled(launched_kernels.scale_in_turns, 132, ROWS, COLS)
     found = larger(run)
     assert found
@@ -151,13 +151,13 @@ def test_a_kernel_that_asks_for_its_programs_takes_more_of_them() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("programs", [64, 4096])
 def test_other_work_is_no_larger_grid(programs: int) -> None:
-    """More programs of a kernel that does a row in each do more rows; a full GPU has no places."""
+    """More programs of a kernel with a row each would do more rows; a full GPU has no places."""
     assert larger(scaled(launched_kernels.scale_a_row, programs, COLS)) == []
 
 
 @pytest.mark.slow
 def test_smaller_groups_are_other_work() -> None:
-    """The mean of half a group is another one, although as much is read, written and computed."""
+    """The mean of half a group is other work, although bytes and FLOPs are the same."""
     lab = dry_run(launched_kernels.center_groups, "h100")
     run = lab[(128,)](X, X, ROWS, COLS, rows_per_group=64, BLOCK=COLS, num_warps=8)
     (record,) = run.records
@@ -168,7 +168,7 @@ def test_smaller_groups_are_other_work() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["sum_up_chunks", "sum_up_chunks_in_turns"])
 def test_chunks_of_another_size_are_other_work(name: str) -> None:
-    """A running sum of a longer chunk is another one, although its programs move the same bytes."""
+    """A running sum over a longer chunk is other work, although the bytes are the same."""
     numbers = 1 << 24
     x = tensor((numbers,), "float32")
     lab = dry_run(getattr(launched_kernels, name), "h100")
@@ -180,7 +180,7 @@ def test_chunks_of_another_size_are_other_work(name: str) -> None:
 
 @pytest.mark.slow
 def test_a_longer_tile_of_a_loop_is_the_same_work() -> None:
-    """A mean of a row stays what it is with more of its columns at once."""
+    """The mean of a row is the same work with more columns at once."""
     wide, row = tensor((256, 65536), "float16"), tensor((65536,), "float16")
     mean = tensor((256,), "float32")
     arguments = (wide, wide, row, row, mean, mean, 65536, 65536, 1e-5)
@@ -189,8 +189,8 @@ def test_a_longer_tile_of_a_loop_is_the_same_work() -> None:
 
 
 @pytest.mark.slow
-def test_rows_that_would_be_left_out_are_no_larger_grid() -> None:
-    """Where the share of a program has nothing to do with the grid, both cannot change at once."""
+def test_a_share_that_does_not_match_the_grid_stays() -> None:
+    """If the rows per program are not the rows over the grid, only the grid may change."""
     run = summed(rows=70)
     (record,) = run.records
     assert {*map(frozenset, grid_changes(record))} == {frozenset({"grid"})}
@@ -202,10 +202,10 @@ def test_rows_that_would_be_left_out_are_no_larger_grid() -> None:
 
 
 @pytest.mark.slow
-def test_a_block_that_leaves_work_undone_is_no_choice() -> None:
-    """A row that a block does not hold takes less time: it is never first, and a sentence says so.
+def test_a_block_that_leaves_work_undone_is_not_ranked() -> None:
+    """A block that does not cover the row is faster, but is never ranked first.
 
-    A tuning, a page of several launches and a sweep say the same.
+    An explanation, a tuning and a comparison say so in the same sentence.
     """
     asked: dict[str, Any] = {
         "kernel": launched_kernels.scale_a_row,
@@ -216,7 +216,7 @@ def test_a_block_that_leaves_work_undone_is_no_choice() -> None:
     }
     said = (
         "BLOCK 1024 and BLOCK 2048 do not do the whole work over the same grid, as they read or"
-        " write less than BLOCK 4096: they are no choice, however fast."
+        " write less than BLOCK 4096: they are not ranked."
     )
     explained, (tuned,) = explain_launch(**asked), tune_launches(**asked)
     times = [predicted_us(one) for one in explained.records]
@@ -237,7 +237,7 @@ def test_a_block_that_leaves_work_undone_is_no_choice() -> None:
 
 @pytest.mark.slow
 def test_programs_that_write_parts_of_a_sum_leave_nothing_undone() -> None:
-    """Fewer programs write fewer parts of a sum over the same rows, which is the same work."""
+    """Fewer programs write fewer parts of the same sum, which is the same work."""
     runs = [*summed(132).records, *summed(264).records]
     written = [moved_bytes(one.counts)["parts_ptr"][1] for one in runs if one.counts]
     assert written[0] < written[1]
@@ -245,16 +245,16 @@ def test_programs_that_write_parts_of_a_sum_leave_nothing_undone() -> None:
 
 
 @pytest.mark.slow
-def test_launches_of_other_arguments_are_not_held_to_each_other() -> None:
-    """A narrower matrix is less work and none left undone, and so is another kernel's."""
+def test_launches_with_other_arguments_are_not_compared() -> None:
+    """A narrower matrix or another kernel does less work without leaving any undone."""
     for cols, kernels in ("781,784", "softmax"), ("781", "softmax,softmax_row"):
         found = compare(cols, gpu="h100", kernel=kernels)
         assert doing_less(found.records) == {}
         assert "the whole work" not in found.to_markdown()
 
 
-def test_a_number_that_is_not_passed_stays() -> None:
-    """A default of the kernel that the launch leaves out cannot be changed by it."""
+def test_an_argument_that_is_not_passed_cannot_change() -> None:
+    """A change of an argument that the launch leaves to its default gives no launch."""
     asked = summed().asked[0]
     assert changed(asked, {"grid": (264,), "another": 3}) is None
     other = changed(asked, {"grid": (264,), "rows_per_program": 32})
@@ -270,7 +270,7 @@ def test_a_number_that_is_not_passed_stays() -> None:
     [((128, 64), True), (lambda named: (8192 // named["BLOCK"], 4096 // named["BLOCK"]), False)],
 )
 def test_another_block_has_the_grid_that_covers_as_much(grid: Any, *, given: bool) -> None:
-    """Numbers are halved for a block twice as large; what works a grid out is not said twice."""
+    """A fixed grid is recalculated for another block; a grid function is left to calculate it."""
     x = tensor((8192, 4096), "float16")
     lab = dry_run(launched_kernels.transpose, "h100")
     (case,) = lab[grid](x, x, 8192, 4096, BLOCK=64).cases
@@ -282,7 +282,7 @@ def test_another_block_has_the_grid_that_covers_as_much(grid: Any, *, given: boo
 
 
 def given(programs: int, *most: int | None, us: float = 9.0) -> Any:
-    """Return a launch of so many programs whose loops run as often at most."""
+    """Return a launch of this many programs; *most* has the maximum trips of each loop."""
     places = [Place("kernel.py", line) for line, _ in enumerate(most, start=1)]
     loops = [
         Loop(place, 0, NOTHING, NOTHING, 0, times)
@@ -303,21 +303,21 @@ def given(programs: int, *most: int | None, us: float = 9.0) -> Any:
         (given(8), given(8), False),
     ],
 )
-def test_programs_that_others_need_not_are_idle(larger: Any, smaller: Any, *, idle: bool) -> None:
-    """Fewer programs do the same where each does no more; one that loops more often does."""
+def test_superfluous_programs_are_idle(larger: Any, smaller: Any, *, idle: bool) -> None:
+    """Programs are idle if fewer programs do the same work without more trips of a loop."""
     assert has_idle_programs(larger, smaller) is idle
 
 
 def test_no_grid_with_idle_programs_is_chosen() -> None:
-    """It is left out even where it is predicted to be faster, and each change is there once."""
+    """A grid with idle programs is left out even if it is predicted to be faster."""
     wide = Neighbour({"BLOCK": 256, "grid": (8, 16), "num_warps": 8}, given(128, us=12.6))
     fitting = Neighbour({"BLOCK": 256, "num_warps": 8, "grid": (4, 16)}, given(64, us=13.3))
     assert [*fastest_grids([wide, fitting])] == [fitting]
 
 
 @pytest.mark.slow
-def test_a_launch_is_one_row() -> None:
-    """Changes that go on to larger blocks have the grid of these, and no launch is there twice."""
+def test_neighbours_are_distinct_launches() -> None:
+    """Further changes of blocks have the grid of these blocks, and no launch appears twice."""
     x = tensor((4096, 4096), "float16")
     lab = dry_run(launched_kernels.tiles, "h100")
     for grid in (

@@ -31,7 +31,7 @@ TRANSPOSE = {
 
 
 def outcome(keywords: Mapping[str, Any], target: Target) -> Resources | str:
-    """Return what a launch takes: nothing compiles with 16 warps."""
+    """Return the resources of a launch; nothing compiles with 16 warps."""
     warps = keywords.get("num_warps", 4)
     if warps == 16:
         return "no luck"
@@ -47,21 +47,21 @@ def _given(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def sweep_launches(**asked: Any) -> Swept:
-    """Return what a sweep prints of launches that are *asked* as the command line asks."""
+    """Return what a sweep prints for launches with the command line's arguments."""
     shown = {name: asked.pop(name, None) for name in VIEWED}
     given = {"form": None, "quiet": True, **asked}
     return run(*chosen_view(shown), launches=explain_launch, **given)
 
 
 def test_a_sweep_of_launches(check_golden: Callable[[str, str], None]) -> None:
-    """A sweep has a row for each value of each knob on each GPU, failures too, and says why."""
+    """A sweep has a row for each combination of values and GPUs, and reasons for failures."""
     swept = sweep_launches(**TRANSPOSE, num_warps=[4, 8, 16], gpu="h100,mi300x", grid="64x32")
     assert swept.status == 0
     check_golden("launch_sweep.md", to_markdown(swept.shown))
 
 
 def test_a_sweep_says_what_leaves_work_undone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What an explanation says of launches that do less than the others is below their table."""
+    """The explanation's sentence on launches that do less work is below the table of a sweep."""
     monkeypatch.setattr(explanation, "less_work_sentences", lambda runs: [f"{len(runs)} do less."])
     asked: dict[str, Any] = {**TRANSPOSE, "num_warps": [4, 8], "gpu": "h100"}
     assert sweep_launches(**asked).shown[-1] == "2 do less."
@@ -69,14 +69,14 @@ def test_a_sweep_says_what_leaves_work_undone(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_launches_compared(check_golden: Callable[[str, str], None]) -> None:
-    """A comparison has what differs, and names what is alike."""
+    """The golden file has what differs and what is the same."""
     found = compare_launches(**TRANSPOSE, num_warps="4,8", gpu="h100,mi300x", grid="64x32")
     check_golden("launch_compare.md", found.to_markdown())
     json.dumps(found.to_dict(), allow_nan=False)
 
 
-def test_a_comparison_of_few_programs_says_how_few_they_are() -> None:
-    """Where neither launch fills the GPU, both have what they launch of what could run at once."""
+def test_a_comparison_of_launches_that_do_not_fill_the_gpu() -> None:
+    """The comparison says how many programs each launches, of those that could run at once."""
     page = compare_launches(**TRANSPOSE, num_warps="4,8", gpu="h100", grid="64x8").to_markdown()
     assert (
         "Occupancy limits neither: 512 of the 528 programs that could run at once are launched,"
@@ -85,7 +85,7 @@ def test_a_comparison_of_few_programs_says_how_few_they_are() -> None:
 
 
 def test_a_failure_does_not_make_triton_differ() -> None:
-    """Beside a launch that does not compile, only what was asked differs, and the rest stays."""
+    """A launch that does not compile differs only in its settings; other facts stay."""
     page = compare_launches(**TRANSPOSE, num_warps="4,8,16", gpu="h100").to_markdown()
     assert "| num_warps" in page
     assert "| registers" in page
@@ -94,14 +94,14 @@ def test_a_failure_does_not_make_triton_differ() -> None:
 
 
 def test_launches_ranked(check_golden: Callable[[str, str], None]) -> None:
-    """A ranking has each GPU's launches by their time, what it rests on, and ties as ties."""
+    """The golden file has each GPU's launches by predicted time, with ties."""
     found = tune_launches(**ADD, **MOVED, gpu="h100,mi300x")
     check_golden("launch_tune.md", found.to_document(2).to_markdown())
     json.dumps(found.to_dict(), allow_nan=False)
 
 
 def test_a_table_of_clusters_speaks_of_ctas() -> None:
-    """What an SM holds of a launch with num_ctas 2 are CTAs, beside one of programs too."""
+    """A table counts CTAs for a launch of clusters, beside programs for another launch."""
     asked: dict[str, Any] = {**TRANSPOSE, "grid": "64x32", "gpu": "h200"}
     table = explain_launch(**asked, options="num_ctas=1,2").to_markdown()
     assert "16 (100%)" in table
@@ -118,8 +118,8 @@ def test_a_ranking_says_what_it_lacks() -> None:
     assert len([line for line in page.splitlines() if line.startswith("| ")]) == 2
 
 
-def test_configurations_that_fail_alike_are_one_sentence() -> None:
-    """Of each status it is said once how many have it, with the first few reasons."""
+def test_failures_are_grouped_by_status() -> None:
+    """Each status has one sentence with the number of configurations and the first reasons."""
     failures = [("does not fit", f"it needs {number} B") for number in range(5)]
     assert [*failed_sentences([*failures, ("timed out", "2 s")])] == [
         (
@@ -130,8 +130,8 @@ def test_configurations_that_fail_alike_are_one_sentence() -> None:
     ]
 
 
-def test_nothing_is_asked_for_that_would_give_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A launch with a loop that nobody counted is not ranked, and its bytes are not asked for."""
+def test_a_launch_without_counts_is_not_ranked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message asks for the grid and not for bytes, which would not give a time."""
     looped = Resources(32, 4, 0, instructions=90, loop_instructions=70)
     monkeypatch.setattr(dry_run, "Compiler", lambda *_, **__: GivenCompiler(lambda *_: looped))
     with pytest.raises(InputError, match="as no --grid is given; `sweep` lists"):

@@ -1,4 +1,4 @@
-"""The neighbours of a launch: which are compiled, what is said of them, and which is better."""
+"""The neighbours of a launch: which are compiled, their words, and which is the best."""
 
 import dataclasses
 import math
@@ -44,14 +44,14 @@ X = tensor((4096, 2048), "float16")
 
 
 def tried(outcome: Outcome, gpu: str = "h100", **asked: Any) -> Case:
-    """Return a launch with its neighbours."""
+    """Return the case of a transpose, with its neighbours."""
     run = dry(launched_kernels.transpose, gpu, outcome, X, X, 64, 64, BLOCK=64, **asked)
     (found,) = run.cases
     return found
 
 
 def constant(**changes: Any) -> Outcome:
-    """Return an outcome of which every launch takes as much."""
+    """Return an outcome that gives every launch the same resources."""
     usual = {"n_regs": 32, "shared": 0, "binary": 1, "instructions": 9, "local_bytes": 0}
     return lambda keywords, _: Resources(
         **{**usual, "num_warps": keywords.get("num_warps", 4), **changes}
@@ -74,8 +74,10 @@ def constant(**changes: Any) -> Outcome:
         ("mi300x", {"num_warps": 16, "num_stages": 1}, [("num_warps", 8), ("num_stages", 2)]),
     ],
 )
-def test_what_is_tried(gpu: str, asked: dict[str, Any], found: list[tuple[str, int]]) -> None:
-    """Half and twice the warps of a program, one stage, and a stage fewer and more are tried."""
+def test_changes_of_warps_and_stages(
+    gpu: str, asked: dict[str, Any], found: list[tuple[str, int]]
+) -> None:
+    """Half and twice the warps, one stage, and one stage fewer and more are tried."""
     outcome = constant(n_regs=16)
     run = dry(launched_kernels.transpose, gpu, outcome, X, X, 64, 64, BLOCK=64, **asked)
     assert [pair for one in changes(run.records[0]) for pair in one.items()] == found
@@ -83,7 +85,7 @@ def test_what_is_tried(gpu: str, asked: dict[str, Any], found: list[tuple[str, i
 
 @pytest.mark.parametrize(("gpu", "name"), [("h100", "maxnreg"), ("mi300x", "waves_per_eu")])
 def test_registers_that_limit_are_capped(gpu: str, name: str) -> None:
-    """Where registers alone limit, a neighbour has the cap that lets one more program in."""
+    """If only registers limit, a neighbour has the cap with which one more program fits."""
     run = tried(constant(n_regs=168), gpu)
     (cap,) = (one.changes[name] for one in run.neighbours if name in one.changes)
     if name == "maxnreg":
@@ -92,16 +94,16 @@ def test_registers_that_limit_are_capped(gpu: str, name: str) -> None:
         assert cap == run.record.calculation.occupancy.warps_per_multiprocessor // 4 + 1
 
 
-def test_a_cap_that_is_not_met_is_said() -> None:
-    """Where the compiler takes more registers than maxnreg allows, a sentence has both numbers."""
+def test_a_cap_that_was_not_reached() -> None:
+    """If the compiler takes more registers than maxnreg asks for, a sentence has both numbers."""
     for cap, said in ((7, True), (24, False)):
         page = write_short((tried(constant(n_regs=24), maxnreg=cap),)).to_markdown()
-        sentence = "maxnreg 7 is not met: the kernel takes 24 registers per thread all the same."
+        sentence = "maxnreg 7 was not reached: the kernel still takes 24 registers per thread."
         assert (sentence in page) is said
 
 
 def test_padding_is_an_effect_and_is_left_out() -> None:
-    """Where waves_per_eu pads what a kernel takes, it has an effect, and none at all is tried."""
+    """A waves_per_eu that pads the allocation has an effect, and leaving it out is tried."""
 
     def outcome(keywords: Mapping[str, Any], _target: Target) -> Resources:
         padded = {None: 24, 2: 176, 3: 168}[keywords.get("waves_per_eu")]
@@ -115,8 +117,8 @@ def test_padding_is_an_effect_and_is_left_out() -> None:
     assert "asks for 176 VGPRs, more than the 23 in use" in page
 
 
-def test_a_launch_that_spills_is_given_more_room() -> None:
-    """Four times the warps are tried where it spills, and the launch without its cap."""
+def test_changes_of_a_launch_that_spills() -> None:
+    """Four times the warps and the launch without its cap are tried only if it spills."""
     keywords: dict[str, Any] = {"maxnreg": 64, "num_warps": 4}
     found = [one.words for one in tried(constant(local_bytes=8), **keywords).neighbours]
     assert {"num_warps 8", "num_warps 16", "no maxnreg"} <= {*found}
@@ -125,14 +127,14 @@ def test_a_launch_that_spills_is_given_more_room() -> None:
 
 
 def timed(us: float, bound: str = "latency", low_us: float | None = 1.0) -> Prediction:
-    """Return a predicted time of which one part is the longest."""
+    """Return a predicted time with *bound* as its longest part."""
     parts = (Part(bound, us), Part("issue", us / 2))
     return Prediction(us, None, None, parts, "", calibrated=True, low_us=low_us, high_us=us * 2)
 
 
 @pytest.mark.parametrize(("gpu", "registers"), [("h100", 192), ("mi300x", 384)])
 def test_half_the_warps_of_a_full_register_file_are_not_tried(gpu: str, registers: int) -> None:
-    """Where a thread has three quarters of the registers that it may have, half the warps spill."""
+    """From three quarters of the possible registers per thread on, half the warps are not tried."""
     for n_regs, halved in ((registers - 1, True), (registers, False)):
         (record,) = dry(
             launched_kernels.transpose, gpu, constant(n_regs=n_regs), X, X, 64, 64, BLOCK=64
@@ -140,8 +142,8 @@ def test_half_the_warps_of_a_full_register_file_are_not_tried(gpu: str, register
         assert ({"num_warps": 2} in changes(record)) is halved
 
 
-def test_stages_are_tried_once_where_they_change_nothing() -> None:
-    """A kernel that multiplies no tiles and loads nothing ahead shows that with one launch."""
+def test_one_other_number_of_stages_is_tried_without_a_pipeline() -> None:
+    """For a kernel without dots or asynchronous copies, one launch shows that stages do nothing."""
     (record,) = dry(launched_kernels.transpose, "h100", constant(), X, X, 64, 64, BLOCK=64).records
     stages = [one for one in changes(record) if "num_stages" in one]
     assert len(stages) == 3
@@ -154,8 +156,8 @@ def test_stages_are_tried_once_where_they_change_nothing() -> None:
     assert [one for one in changes(loading) if "num_stages" in one] == stages
 
 
-def test_a_launch_that_waits_is_given_more_stages() -> None:
-    """Where latency bounds a launch, two stages more are tried as well."""
+def test_a_launch_bound_by_latency_tries_more_stages() -> None:
+    """Two more stages are tried only if latency bounds the launch."""
     record = tried(constant()).record
     for bound, stages in (("latency", [1, 2, 4, 5]), ("issue", [1, 2, 4])):
         own = dataclasses.replace(record, prediction=timed(9.0, bound))
@@ -168,9 +170,9 @@ def test_a_launch_that_waits_is_given_more_stages() -> None:
     warps=st.sampled_from([1, 4, 32]),
 )
 def test_blocks_are_halved_and_doubled(sizes: list[int], bound: str, warps: int) -> None:
-    """Each block is halved and doubled, then with the warps too, as far as a launch can be so.
+    """Each block is halved, doubled, and doubled with twice the warps, within the limits.
 
-    None is made so large that its compile takes long, and none of a launch that mostly starts.
+    No block becomes too large to compile quickly, and a launch bound by its start tries none.
     """
     record = tried(constant()).record
     blocks = {f"BLOCK_{place}": size for place, size in enumerate(sizes)}
@@ -197,7 +199,7 @@ def test_blocks_are_halved_and_doubled(sizes: list[int], bound: str, warps: int)
         assert all(value <= 32 for _, value in rest)
     small = [name for name, size in blocks.items() if size in {2, 16}]
     small += [
-        name  # which is only doubled
+        name  # a block of 1 can only be doubled
         for name, size in blocks.items()
         if size == 1 and math.prod(sorted({**shapes, name: 2}.values())[-2:]) <= 1 << 15
     ]
@@ -207,7 +209,7 @@ def test_blocks_are_halved_and_doubled(sizes: list[int], bound: str, warps: int)
 
 
 def test_no_tile_is_doubled_where_registers_are_full() -> None:
-    """It would spill without twice the warps; a block that a sum goes over is no tile."""
+    """With crowded registers a tile is doubled only with twice the warps; BLOCK_K always is."""
     blocks = {"BLOCK_M": 64, "BLOCK_K": 64}
     for n_regs, doubled in ((32, True), (255, False)):
         record = tried(constant(n_regs=n_regs)).record
@@ -238,7 +240,7 @@ def test_no_tile_is_doubled_where_registers_are_full() -> None:
 def test_blocks_are_tried_where_values_from_memory_are_assumed(
     steers: str, assumed: str | None, *, shaped: bool
 ) -> None:
-    """Which block is faster hangs on where rows lie, and on how often a loop runs."""
+    """Other blocks are tried only if all values that addresses and loops depend on are assumed."""
     record = tried(constant()).record
     unknown = Unknown(Place("kernel.py", 7), "values of index", steers, assumed)
     named = dataclasses.replace(
@@ -257,10 +259,8 @@ def test_blocks_are_tried_where_values_from_memory_are_assumed(
     ("enough", "named"),
     [("N", {"N"}), ("M and N", {"M", "N"}), ("M or N", {"M", "N"})],
 )
-def test_of_padded_arguments_those_alone_are_named_that_it_takes(
-    enough: str, named: set[str]
-) -> None:
-    """What brings nothing by itself stays as it is; where either would do, both are named."""
+def test_only_needed_roundings_are_kept(enough: str, named: set[str]) -> None:
+    """Roundings that do not help by themselves are dropped; if either would do, both are kept."""
     kernel, sizes = launched_kernels.transpose, {"M": 65, "N": 63}
     (variant,) = variants(kernel, (X, X, *sizes.values()), {"BLOCK": 64}, (2, 1))
     (record,) = dry(kernel, "h100", constant(), X, X, *sizes.values(), BLOCK=64).records
@@ -295,7 +295,7 @@ def _footprints(draw: st.DrawFn) -> tuple[Footprint, ...]:
 def test_the_same_work_is_the_same_bytes_of_each_tensor(
     one: tuple[Footprint, ...], other: tuple[Footprint, ...], walked: int
 ) -> None:
-    """A launch does what another does where it touches as much, up to 2 % where that is a guess."""
+    """Two launches do the same work if bytes agree, within 2% if they are extrapolated."""
     first, second = (
         dataclasses.replace(
             tried(constant()).record, counts=Counts(8, number, footprints=footprints)
@@ -316,7 +316,7 @@ def test_the_same_work_is_the_same_bytes_of_each_tensor(
 
 
 def test_as_many_bytes_elsewhere_are_other_work() -> None:
-    """More programs of a smaller block may read behind a tensor; unknown bounds say nothing."""
+    """Different bounds are other work, even for equal bytes; unknown bounds are ignored."""
     all_of_it, beyond, unknown = (
         Footprint("x", *[Amount.of(8192)] * 4, bounds=bounds)
         for bounds in ((0, 8192), (0, 12288), None)
@@ -328,8 +328,8 @@ def test_as_many_bytes_elsewhere_are_other_work() -> None:
     assert [same_work(first, one) for one in others] == [True, False, True]
 
 
-def test_what_has_no_record_says_why() -> None:
-    """A neighbour that fails has one word or two: it does not fit, or did not compile in time."""
+def test_failed_neighbours_have_a_status() -> None:
+    """A neighbour that fails has the status of its failure."""
 
     def outcome(keywords: Mapping[str, Any], _target: Target) -> Resources | str:
         if keywords.get("num_warps") == 2:
@@ -355,18 +355,18 @@ def test_what_has_no_record_says_why() -> None:
         ("h100", {"loop_instructions": 9}, "Triton pipelines only loads that feed `tl.dot`"),
         ("mi300x", {"loop_instructions": 9}, "Triton pipelines only loads that feed `tl.dot`"),
         ("sm_75", {"loop_instructions": 9}, "sm_75 cannot copy ahead into shared memory"),
-        ("h100", {"loop_instructions": 9, "async_copies": 2}, "the loop itself says how many"),
+        ("h100", {"loop_instructions": 9, "async_copies": 2}, "the loop itself sets its number"),
     ],
 )
 def test_no_effect_has_its_reason(gpu: str, changed: dict[str, Any], reason: str) -> None:
-    """num_stages that gives the same binary has the reason of this kernel and GPU."""
+    """If num_stages gives the same binary, the reason depends on the kernel and the GPU."""
     reasons = {one.reason for one in tried(constant(**changed), gpu).neighbours if one.reason}
     assert len(reasons) == 1
     assert reason in reasons.pop()
 
 
 def test_a_while_loop_is_not_pipelined() -> None:
-    """Triton pipelines no `while` loop, whatever its loads feed: the reason says that, and why."""
+    """If all loops of a kernel are `while` loops, that is the reason why stages do nothing."""
     record = tried(constant(loop_instructions=9)).record
     loops = (
         Loop(Place("k.py", 1), 0, Amount.of(1), Amount.of(9), 9, 9, None),
@@ -382,8 +382,8 @@ MOVED = {"grid": (4096,), "read": 2**25, "written": 2**25}
 
 @pytest.mark.parametrize("gpu", ["h200", "h100", "mi300x"])
 @pytest.mark.parametrize("instructions", range(60, 6000, 1188))
-def test_times_are_advice_where_they_are_known(gpu: str, instructions: int) -> None:
-    """Predicted times decide, not occupancy, by what they tell apart."""
+def test_predicted_times_decide(gpu: str, instructions: int) -> None:
+    """The best neighbour is the fastest by prediction if noticeably faster, whatever occupancy."""
 
     def outcome(keywords: Mapping[str, Any], _target: Target) -> Resources:
         warps = keywords.get("num_warps", 4)
@@ -400,8 +400,8 @@ def test_times_are_advice_where_they_are_known(gpu: str, instructions: int) -> N
     assert best == (fastest if times[fastest] / own - 1 <= -least else None)
 
 
-def test_of_launches_as_fast_the_fewest_changes_are_proposed() -> None:
-    """Twice the warps beside another block are not advice where they bring less than 2 %."""
+def test_equally_fast_neighbours_are_ranked_by_fewest_changes() -> None:
+    """A second change has to gain more than 2%."""
     record = dataclasses.replace(tried(constant()).record, prediction=timed(20.0))
     both, block = {"BLOCK": 128, "num_warps": 8, "grid": (8,)}, {"BLOCK": 128, "grid": (8,)}
     for us, best in ((10.1, block), (10.3, both)):
@@ -416,9 +416,9 @@ def test_of_launches_as_fast_the_fewest_changes_are_proposed() -> None:
 @pytest.mark.parametrize(
     ("blocks", "bound", "said"),
     [
-        ({"BLOCK": 64}, "latency", ["No other size of BLOCK is compared, as none was found to"]),
+        ({"BLOCK": 64}, "latency", ["No other size of BLOCK is compared, because none"]),
         ({"BLOCK": 64, "x": Descriptor(Pointer("float16", 64), (8,), (1,), (8,))}, "latency", [
-            "Other blocks were not tried, as a tensor descriptor is made for these."
+            "Other blocks were not tried, because a tensor descriptor is made for these blocks."
         ]),
         ({"BLOCK": 63}, "latency", []),
         ({"BLOCK": 64}, "launch", []),
@@ -427,7 +427,7 @@ def test_of_launches_as_fast_the_fewest_changes_are_proposed() -> None:
 def test_blocks_that_were_not_tried_have_a_reason(
     blocks: dict[str, Any], bound: str, said: list[str]
 ) -> None:
-    """A page without other blocks says why, where there are some that might be others."""
+    """If a launch has blocks but no others were tried, the page says why."""
     case = tried(constant())
     own = dataclasses.replace(
         case.record, arguments=blocks, tiles=("BLOCK",), prediction=timed(9.0, bound)
@@ -447,7 +447,7 @@ NUMBERS = st.tuples(st.integers(16, 255), st.sampled_from([0, 0, 8, 64]), st.int
 def test_the_advice_is_what_the_table_shows(
     drawn: dict[int, tuple[int, int, int]], gpu: str
 ) -> None:
-    """What is named as better is better in the table, with its loss, and else nothing there is."""
+    """Without times, the named neighbour is the best of the table; if none is, the page says so."""
 
     def outcome(keywords: Mapping[str, Any], _target: Target) -> Resources:
         warps, stages = keywords.get("num_warps", 4), keywords.get("num_stages", 3)
@@ -467,7 +467,7 @@ def test_the_advice_is_what_the_table_shows(
         assert all(other <= own for other in shown.values())
         more = any(resident > own[1] for _, resident in shown.values())
         assert ("None of these keeps more" in page) == (bool(shown) and not more)
-        assert ("spills more." in page) == more
+        assert ("resident spill more." in page) == more
         return
     spills, resident = shown[best.words]
     assert (spills, resident) == max(shown.values()) > own
@@ -479,7 +479,7 @@ def test_the_advice_is_what_the_table_shows(
 
 
 def test_what_spills_more_is_not_called_faster() -> None:
-    """A neighbour that adds local memory is shown with it, and never advised for its time."""
+    """A faster neighbour that adds local memory is shown but not recommended."""
 
     def outcome(keywords: Mapping[str, Any], _target: Target) -> Resources:
         warps = keywords.get("num_warps", 4)
@@ -495,7 +495,7 @@ def test_what_spills_more_is_not_called_faster() -> None:
 
 
 def test_a_block_by_position_is_changed_there() -> None:
-    """It is no keyword besides, and its options are."""
+    """A block passed by position is changed in its position, and options as keywords."""
     (asked,) = dry(launched_kernels.tiles, "h100", constant(), X, X, 64, 64, 16, BLOCK_N=16).asked
     other = changed(asked, {"BLOCK_M": 32, "num_warps": 8})
     assert other.launch.arguments == (*asked.launch.arguments[:4], 32)

@@ -1,4 +1,4 @@
-"""The overview of a script says what each launch takes, and what sets launches of a line apart."""
+"""The overview of a script: the time of each launch, and how launches of a line differ."""
 
 import contextlib
 import io
@@ -8,8 +8,10 @@ from unittest import mock
 
 import pytest
 
-from occupancy_lab.explaining.overview import KernelTime
+from occupancy_lab.arguments import Pointer
+from occupancy_lab.explaining.overview import KernelTime, apart, argument_classes, together
 from occupancy_lab.explaining.script_runs import ScriptExplanation, explain_script
+from occupancy_lab.launch import BoundLaunch, Launch
 from occupancy_lab.text.document import Table
 from occupancy_lab.text.printing import print_shown
 from occupancy_lab.text.words import cell, duration, percent
@@ -68,7 +70,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def sizes(path: Path) -> ScriptExplanation:
-    """Return what is explained of a line at several sizes on two GPUs."""
+    """Return the explanation of a line at several sizes on two GPUs."""
     return explain_script(f"{path}:sizes", gpu="h100,mi300x")
 
 
@@ -78,7 +80,7 @@ def tables(found: ScriptExplanation) -> tuple[Table, ...]:
 
 
 def test_each_launch_has_its_time_and_what_bounds_it(sizes: ScriptExplanation) -> None:
-    """On each GPU it is the time of a page of the launch, with the range and what all lose."""
+    """Each row has the predicted time of the launch, its range, the lost time and the bound."""
     table = tables(sizes)[0]
     assert table.headers[3:] == ("us", "range", "lost us", "share", "bound")
     assert len(table.rows) == 6
@@ -90,7 +92,7 @@ def test_each_launch_has_its_time_and_what_bounds_it(sizes: ScriptExplanation) -
 
 
 def test_the_answer_says_which_launch_takes_most(sizes: ScriptExplanation) -> None:
-    """It has the time of all launches on each GPU, and the share of the one with most."""
+    """The answer has the total time on each GPU and the share of the longest launch."""
     for place, (title, answer) in enumerate(
         zip(("H100 SXM", "MI300X"), sizes.to_document().answer, strict=False)
     ):
@@ -104,7 +106,7 @@ def test_the_answer_says_which_launch_takes_most(sizes: ScriptExplanation) -> No
 
 
 def test_launches_of_a_line_are_told_apart(sizes: ScriptExplanation) -> None:
-    """Each has the numbers that differ and whether 16 divides them; their line is said once."""
+    """Each row has the differing arguments and whether 16 divides them; the line is shown once."""
     table = tables(sizes)[-1]
     assert (table.headers, table.rows) == (
         ("", "what differs"),
@@ -118,7 +120,7 @@ def test_launches_of_a_line_are_told_apart(sizes: ScriptExplanation) -> None:
 
 
 def test_lines_are_shown_where_they_differ(path: Path) -> None:
-    """Launches of several lines have theirs, and the constexprs that are not the same."""
+    """Launches of several lines have a column with their line, and the constexprs that differ."""
     found = explain_script(f"{path}:lines", gpu="h100")
     table = tables(found)[-1]
     assert table.headers == ("", "line", "what differs")
@@ -130,7 +132,7 @@ def test_lines_are_shown_where_they_differ(path: Path) -> None:
 
 
 def test_what_differs_may_be_a_float_a_bool_or_a_dtype(path: Path) -> None:
-    """Each is said as it is passed."""
+    """Floats, bools and dtypes are shown as they are passed."""
     assert [row[1] for row in tables(explain_script(f"{path}:numbers", gpu="h100"))[-1].rows] == [
         "x float16, factor 2.5, double True",
         "x float32, factor 2.5, double True",
@@ -139,8 +141,33 @@ def test_what_differs_may_be_a_float_a_bool_or_a_dtype(path: Path) -> None:
     ]
 
 
+def classes(**arguments: object) -> dict[str, str]:
+    """Return the classes of a launch's arguments, of which BLOCK is a constexpr."""
+    return argument_classes(BoundLaunch("k", Launch((), {}), arguments, ("BLOCK",), {}))  # type: ignore[arg-type]
+
+
+def test_arguments_have_the_classes_that_triton_specializes_on() -> None:
+    """A tensor has its dtype and alignment; a bool, a float and a constexpr have no class."""
+    x, y = Pointer("float16", 64, aligned=True), Pointer("float32", 64, aligned=False)
+    assert classes(x=x, y=y, n=1000, m=1024, one=1, flag=False, eps=1e-5, BLOCK=64) == {
+        "x": "float16",
+        "y": "float32 unaligned",
+        "n": "no multiple of 16",
+        "m": "multiple of 16",
+        "one": "1",
+    }
+
+
+def test_launches_of_one_kernel_share_a_class() -> None:
+    """A kernel compiled for multiples of 16 and other numbers has the class "not 1"."""
+    several = [classes(seed=seed, n=1024) for seed in (0, 2)]
+    assert together(several) == {"seed": "not 1", "n": "multiple of 16"}
+    assert together([*several, classes(seed=1, n=1024)])["seed"].startswith("1 or ")
+    assert apart(together(several), [classes(seed=1, n=1024)]) == "seed not 1"
+
+
 def test_what_does_not_compile_has_no_time(path: Path) -> None:
-    """Its row is one of dashes, and the sum says of how many launches it is."""
+    """Its row has dashes, and the total says how many launches it covers."""
     found = explain_script(f"{path}:unknown", gpu="h100")
     assert tables(found)[0].rows[1][3:] == ("-",) * 5
     assert [row[2] for row in tables(found)[-1].rows] == ["BLOCK 256", "BLOCK 100"]
@@ -148,14 +175,14 @@ def test_what_does_not_compile_has_no_time(path: Path) -> None:
 
 
 def test_where_no_time_is_predicted_there_are_no_columns_of_times(path: Path) -> None:
-    """An architecture has no number of SMs, and its launches no time."""
+    """The launches of an architecture, which has no number of SMs, have no columns of times."""
     found = explain_script(f"{path}:lines", gpu="sm_90")
     assert tables(found)[0].headers == ("launch", "GPU", "launches")
     assert "lost us" not in found.to_markdown()
 
 
 def test_the_overview_fits_a_terminal_of_80_columns(sizes: ScriptExplanation) -> None:
-    """No cell of the times is broken."""
+    """No cell of the times is wrapped."""
     out = io.StringIO()
     with mock.patch.dict(os.environ, {"COLUMNS": "80"}), contextlib.redirect_stdout(out):
         print_shown(sizes.to_document().blocks())

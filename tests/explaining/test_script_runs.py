@@ -1,4 +1,4 @@
-"""Each launch line of a script has a dry run, whose neighbours the script's process compiles."""
+"""The dry runs of a script's launch lines, whose neighbours the script's process compiles."""
 
 import re
 from pathlib import Path
@@ -33,9 +33,9 @@ def main():
 
 
 def test_a_neighbour_has_the_grid_that_the_script_would_give_it(tmp_path: Path) -> None:
-    """Blocks of another size have another grid, which the script's own function works out.
+    """The script's own grid function calculates the grid of other blocks.
 
-    A fixed grid leaves larger blocks as they are, which do the same; smaller ones have a larger.
+    With a fixed grid, larger blocks keep the grid, and smaller blocks get a larger one.
     """
     path = tmp_path / "bench.py"
     text = SCRIPT.replace("1000", "10000000").replace("(4,)", "(78125,)").replace("256", "128")
@@ -53,15 +53,15 @@ def test_a_neighbour_has_the_grid_that_the_script_would_give_it(tmp_path: Path) 
     assert {32, 128, 256} <= grids.keys()
     assert grids == {size: (-(-10000000 // size),) for size in grids}
     assert re.search(r"- \*\*H100 SXM\*\*: BLOCK (256|512|1024|2048|4096) ", page)
-    assert re.search(r"- To start 156250 programs takes .* us by itself: where each does", page)
+    assert re.search(r"- Starting 156250 programs takes .* us by itself: fewer programs", page)
     assert all(
         one.changes.get("BLOCK", 128) >= 128 or one.changes["grid"] == (10000000 // 64,)
         for one in fixed.neighbours
     )
 
 
-def test_nothing_that_compiles_is_a_failure(tmp_path: Path) -> None:
-    """`explain` exits with 1 where it compiles no launch, and with 0 where it compiles one."""
+def test_a_script_fails_if_nothing_compiles(tmp_path: Path) -> None:
+    """`explain` exits with 1 if no launch compiles, and with 0 if one does."""
     path = tmp_path / "bench.py"
     path.write_text(SCRIPT.replace("BLOCK=256", "BLOCK=250"), encoding="utf-8")
     assert run("explain", f"{path}:main", "--gpu", "h100").returncode == 0
@@ -72,7 +72,7 @@ def test_nothing_that_compiles_is_a_failure(tmp_path: Path) -> None:
 
 
 def test_a_script_on_several_gpus_is_counted_once(tmp_path: Path) -> None:
-    """A launch line is one whatever the GPUs, and one that fails there has its GPU too."""
+    """A launch line counts once whatever the GPUs, and has a row for each GPU, failed or not."""
     path = tmp_path / "bench.py"
     wide = SCRIPT.replace("BLOCK=256", "BLOCK=256, num_ctas=2")
     path.write_text(wide, encoding="utf-8")
@@ -85,12 +85,14 @@ def test_a_script_on_several_gpus_is_counted_once(tmp_path: Path) -> None:
     assert [line["gpu"] for line in lines] == ["h100", "h100", "mi300x", "mi300x"]
     assert "num_ctas" in lines[3]["reason"]
     assert "registers, VGPRs" in page
-    assert "Launch 1 is of 2 configurations the one that is predicted to take least." in page
+    assert (
+        "Launch 1 is shown in the one of 2 configurations that is predicted to be fastest." in page
+    )
     assert "best" not in page
 
 
 def test_configurations_of_a_script_are_chosen_by_what_they_set(tmp_path: Path) -> None:
-    """Those of the autotuned kernel that have one of the values are explained; others are as is."""
+    """Only configurations with the given values are explained; untuned launches are unaffected."""
     path = tmp_path / "bench.py"
     path.write_text(SCRIPT, encoding="utf-8")
     tuned, plain = explain_script(f"{path}:main", gpu="h100", constexprs="BLOCK=64,256").runs
@@ -105,10 +107,10 @@ def test_configurations_of_a_script_are_chosen_by_what_they_set(tmp_path: Path) 
         ({"options": "maxnreg=64"}, "--option maxnreg chooses among"),
     ],
 )
-def test_what_no_configuration_of_a_script_has_is_refused(
+def test_values_without_a_configuration_are_refused(
     tmp_path: Path, asked: dict[str, Any], said: str
 ) -> None:
-    """What cannot be chosen is named, with what there is; and so where nothing is autotuned."""
+    """The message names the value and what can be chosen, or says that nothing is autotuned."""
     path = tmp_path / "bench.py"
     path.write_text(SCRIPT, encoding="utf-8")
     with pytest.raises(InputError, match=said):
@@ -128,8 +130,8 @@ def asking():
 """
 
 
-def test_what_keeps_a_script_from_launching_is_named_and_can_be_told(tmp_path: Path) -> None:
-    """A value that was assumed is in the message, and --assume sets it beside a parameter's."""
+def test_an_assumed_value_that_prevents_a_launch_is_named(tmp_path: Path) -> None:
+    """The message has the assumed value and its line, and --assume can set it."""
     path = tmp_path / "bench.py"
     path.write_text(SCRIPT + ASKING, encoding="utf-8")
     done = run("explain", f"{path}:asking", "--gpu", "h100")
@@ -163,7 +165,7 @@ def lacking():
 
 
 def test_missing_launches_and_assumptions_are_said(tmp_path: Path) -> None:
-    """An operation without a kernel for a GPU is named, the status is 1; assumptions are listed."""
+    """An operation without a GPU kernel is named with status 1, and assumptions are listed."""
     path = tmp_path / "bench.py"
     path.write_text(SCRIPT + MISSING, encoding="utf-8")
     done = run("explain", f"{path}:lacking", "--gpu", "h100")

@@ -1,4 +1,4 @@
-"""The explanation of one screen: its golden files, its length, and that it agrees with itself."""
+"""The short explanation: golden files, its length, and its advice."""
 
 import dataclasses
 import shlex
@@ -50,7 +50,7 @@ MOST_LINES = {1: 48, 2: 67}
 
 
 def full_of_numbers(make_case: Callable[..., Case], gpu: str, **changes: object) -> Case:
-    """Return a case of which everything is known that a short explanation has words for."""
+    """Return a case with everything that a short explanation has words for."""
     nvidia = not gpu.startswith("mi")
     own, single = (H100, H100_SINGLE) if nvidia else (MI300X, MI300X_SINGLE)
     own = own.replace(n_regs=38) if nvidia else own
@@ -83,7 +83,7 @@ def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_golden_one_gpu(
     make_case: Callable[..., Case], check_golden: Callable[[str, str], None]
 ) -> None:
-    """One GPU: the knobs and their origin, what fits, the time, its bound, limits and advice."""
+    """The page of one GPU has its knobs and their origin, occupancy, time, limits and advice."""
     known = Recorded(
         MEASURED, copy=dataclasses.replace(MEASURED, us=10.5), faster={"torch.compile": 10.2}
     )
@@ -96,7 +96,7 @@ def test_golden_one_gpu(
 def test_golden_two_gpus(
     make_case: Callable[..., Case], check_golden: Callable[[str, str], None]
 ) -> None:
-    """Two GPUs stand side by side, and each limit has the names of both vendors."""
+    """The page of two GPUs has them side by side, and limits have the names of both vendors."""
     cases = tuple(full_of_numbers(make_case, gpu) for gpu in ("h100", "mi300x"))
     check_golden("short_h100_and_mi300x.md", write_short(cases).to_markdown())
 
@@ -104,7 +104,7 @@ def test_golden_two_gpus(
 def test_golden_amd(
     make_case: Callable[..., Case], check_golden: Callable[[str, str], None]
 ) -> None:
-    """An AMD GPU is explained in its vendor's terms, and a measurement that failed is told."""
+    """The page of an AMD GPU has its vendor's terms and a failed measurement."""
     failed = Measurement("launch failed", CONDITIONS, "RuntimeError: no luck")
     case = full_of_numbers(make_case, "mi300x", measurement=failed)
     check_golden("short_mi300x.md", write_short((case,)).to_markdown())
@@ -113,7 +113,7 @@ def test_golden_amd(
 def test_golden_spills(
     make_case: Callable[..., Case], check_golden: Callable[[str, str], None]
 ) -> None:
-    """A kernel that spills shows its bytes beside its registers, and more warps are suggested."""
+    """The page of a kernel that spills has its local memory."""
     case = make_case(
         "mi300x",
         SPILLED,
@@ -149,7 +149,7 @@ def test_it_fits_a_screen(  # noqa: PLR0913, PLR0917 - what a page depends on
     make_case: Callable[..., Case],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Without neighbours a GPU takes at most 48 lines of 80 columns and two take 67."""
+    """Without neighbours, one GPU takes at most 48 lines of 80 columns, and two take 67."""
     problem, others = Problem(rows, cols, dtype), [*OTHER_SOFTMAXES.values()]
     for faster in (0, 1, len(others)) if kernel.startswith("softmax") else (0,):
         known = Recorded(MEASURED, copy=MEASURED, faster=dict.fromkeys(others[:faster], 12.2))
@@ -163,22 +163,8 @@ def test_it_fits_a_screen(  # noqa: PLR0913, PLR0917 - what a page depends on
         assert max(map(len, lines)) <= 80
 
 
-def test_a_copy_is_of_this_matrix(make_case: Callable[..., Case]) -> None:
-    """The share of a copy is of two recorded times or of two predicted ones, and says which."""
-    copy = dataclasses.replace(MEASURED, us=6.2)
-    measured = full_of_numbers(make_case, "h100", recorded=Recorded(copy=copy))
-    prediction = measured.record.prediction
-    both = full_of_numbers(make_case, "h100", recorded=Recorded(MEASURED, copy=copy))
-    for case, expected in (
-        (measured, f"{prediction.share_of_copy:.0%}, both predicted ("),
-        (both, f"{6.2 / 12.4:.0%}, both recorded (6.20 us)"),
-    ):
-        assert expected in write_short((case,)).to_markdown()
-        assert expected in write_full((case,)).to_markdown()
-
-
 def test_nothing_slower_is_advised(make_case: Callable[..., Case]) -> None:
-    """What is predicted to be slower, or no faster, is neither suggested nor launched instead."""
+    """Only a noticeably faster launch is suggested or launched instead."""
     case = full_of_numbers(make_case, "h100")
     prediction = case.record.prediction
     assert prediction is not None
@@ -199,7 +185,7 @@ def test_nothing_slower_is_advised(make_case: Callable[..., Case]) -> None:
 
 
 def test_two_launches_are_compared_on_one_basis(make_case: Callable[..., Case]) -> None:
-    """Where both were recorded, the recorded times decide, whatever is predicted; each says so."""
+    """If both were recorded, recorded times decide, whatever is predicted; the words say which."""
     known = full_of_numbers(make_case, "h100", recorded=Recorded(MEASURED))
     unknown = full_of_numbers(make_case, "h100")
     config = Config(1024, 8, 1)  # of which no other num_stages is faster
@@ -228,10 +214,10 @@ def test_two_launches_are_compared_on_one_basis(make_case: Callable[..., Case]) 
         assert words.format("softmax_row, num_warps 4, num_stages 1") in sentence
 
 
-def test_a_matrix_has_the_advice_of_any_launch_first(make_case: Callable[..., Case]) -> None:
-    """Its fastest neighbour comes first, with its time and command, and is said once.
+def test_the_fastest_neighbour_of_a_matrix_comes_first(make_case: Callable[..., Case]) -> None:
+    """The fastest neighbour comes first, once, with its time and command.
 
-    What was recorded is said in its place where it says that nothing is faster.
+    If the recordings say that nothing is faster, that sentence replaces it.
     """
     case = full_of_numbers(make_case, "h100")
     own = case.record.prediction
@@ -254,7 +240,7 @@ def test_a_matrix_has_the_advice_of_any_launch_first(make_case: Callable[..., Ca
 
 
 def with_compiled(case: Case, *failing: str, n_regs: int = 32, **others: int) -> Case:
-    """Return *case* with what its advice names, of which *failing* cannot be compiled."""
+    """Return *case* with the launches that its advice needs, except those of *failing* kernels."""
     found = {}
     for named, asked in wanted_besides(case).items():
         num_warps = asked.launch.options(asked.function)["num_warps"]
@@ -266,7 +252,7 @@ def with_compiled(case: Case, *failing: str, n_regs: int = 32, **others: int) ->
 
 
 def test_one_program_per_row_has_one_time(make_case: Callable[..., Case]) -> None:
-    """It is compiled, and predicted on both pages; what cannot be compiled has no time."""
+    """One program per row has a predicted time if it compiles."""
     case = full_of_numbers(make_case, "b200")
     for failing in ((), ("softmax_row",)):
         found = with_compiled(case, *failing)
@@ -274,10 +260,10 @@ def test_one_program_per_row_has_one_time(make_case: Callable[..., Case]) -> Non
 
 
 @pytest.mark.parametrize(("n_regs", "rows"), [(255, 4096), (32, 100_000)])
-def test_a_kernel_is_named_where_it_is_faster(
+def test_one_program_per_row_is_suggested_if_faster(
     n_regs: int, rows: int, make_case: Callable[..., Case]
 ) -> None:
-    """One program per row is suggested by its predicted time, and not where that is longer."""
+    """One program per row is suggested only if its predicted time is shorter."""
     own = H100.replace(**COUNTED, n_regs=n_regs)
     case = with_compiled(make_case("h100", own, problem=Problem(rows, 781)))
     assert case.row_kernel is not None
@@ -292,10 +278,10 @@ def test_a_kernel_is_named_where_it_is_faster(
     ("padded", "worth_it"),
     [({"n_regs": 32}, True), ({"n_regs": 255}, False), ({"n_regs": 32, "local_bytes": 8}, False)],
 )
-def test_padding_is_named_where_it_is_faster(
+def test_padding_is_suggested_if_faster(
     padded: dict[str, int], *, worth_it: bool, make_case: Callable[..., Case]
 ) -> None:
-    """A padded matrix is suggested by its predicted time, not where it takes longer or spills."""
+    """A padded matrix is suggested only if it is predicted to be faster and does not spill."""
     case = with_compiled(make_case("h100", H100.replace(**COUNTED, n_regs=64)), **padded)
     for page in (write_short((case,)), write_full((case,))):
         text = page.to_markdown()
@@ -304,7 +290,7 @@ def test_padding_is_named_where_it_is_faster(
 
 
 def test_other_options_were_not_recorded(make_case: Callable[..., Case]) -> None:
-    """A launch with further compiler options has no recorded time: none was recorded so."""
+    """A launch with further compiler options has no recorded time."""
     case = make_case("h200", H100.replace(**COUNTED))
     matrix = dataclasses.replace(case.matrix, options={"maxnreg": 32})
     other = dataclasses.replace(case, record=dataclasses.replace(case.record, matrix=matrix))
@@ -319,7 +305,7 @@ def test_other_options_were_not_recorded(make_case: Callable[..., Case]) -> None
 def test_the_answer_does_not_depend_on_the_store(
     gpu: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A page is the same with nothing compiled before and with all that tune compiles."""
+    """A page is the same with an empty store and with everything that `tune` compiles."""
     monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path))
     problem, store = Problem(4096, 781), Store(tmp_path)
     empty = occupancy_lab.explain(problem.cols, gpu=gpu)
@@ -334,7 +320,7 @@ def test_the_answer_does_not_depend_on_the_store(
 
 
 def test_another_number_of_programs_is_another_launch(make_case: Callable[..., Case]) -> None:
-    """Where another number fits now, what was recorded has its own, and is set beside nothing."""
+    """If another number of programs fits now, the recorded time is shown but not compared."""
     problem = Problem(4096, 1024)
     case = make_case("h200", H100.replace(**COUNTED), problem=problem, config=Config(1024, 8, 4))
     fastest = recorded_ranking("h200", problem, ALIKE)[0]
@@ -351,7 +337,7 @@ def test_another_number_of_programs_is_another_launch(make_case: Callable[..., C
 
 
 def test_what_else_is_faster_is_said_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A softmax that was recorded faster than all of the lab's comes first, in the same words."""
+    """A softmax recorded to be faster than the lab's comes first, in `explain` and `tune` alike."""
     own_us = recorded_ranking("h200", Problem(4096, 781), ALIKE)[0].measurement.us or 0.0
     package = recorded.files("occupancy_lab.recorded")
     monkeypatch.setattr(recorded, "files", lambda _package: tmp_path)
@@ -359,7 +345,7 @@ def test_what_else_is_faster_is_said_first(monkeypatch: pytest.MonkeyPatch, tmp_
         (tmp_path / name).write_bytes((package / name).read_bytes())
 
     def beside(date: str, us: float) -> tuple[Explanation, Tuning]:
-        """Return what explains and what tunes the matrix, of which torch took *us* that day."""
+        """Return `explain` and `tune` of the matrix after recording torch's time of that day."""
         with (tmp_path / "providers-h200.csv").open("a", encoding="utf-8") as file:
             file.write(f"4096,781,float32,torch,measured,,{us},,,30,0,False,NVIDIA H200,{date}\n")
         tuned = occupancy_lab.tune(781, gpu="h200", kernel="softmax_pieces", num_warps=[1])
@@ -375,14 +361,14 @@ def test_what_else_is_faster_is_said_first(monkeypatch: pytest.MonkeyPatch, tmp_
     assert 0 < full.index(sentence) < full.index("Launch ")
     (found,) = explained.to_dict()["recorded"]
     assert found["faster"] == tuned.faster == {"torch.softmax": own_us - 0.5}
-    explained, tuned = beside("2027-01-02", own_us - 0.1)  # what two recordings differ by
+    explained, tuned = beside("2027-01-02", own_us - 0.1)  # within the noise of recordings
     for page in (tuned.to_markdown(), explained.to_markdown(), explained.to_markdown(full=True)):
         assert "Recorded to be faster" not in page
     assert explained.to_dict()["recorded"][0]["faster"] == tuned.faster == {}
 
 
 def test_json_has_what_was_recorded() -> None:
-    """The recorded launch and copy are numbers, with the share of a copy that the page shows."""
+    """JSON has the recorded launch and copy, and the share of a copy that the page shows."""
     explanation = occupancy_lab.explain(781, gpu="h200", num_warps=4, num_stages=1)
     (recorded,) = explanation.to_dict()["recorded"]
     assert recorded["launch"]["us"] == pytest.approx(11.008)
@@ -392,7 +378,7 @@ def test_json_has_what_was_recorded() -> None:
 
 
 def test_explain_compiles_what_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The launch, its one stage and what is worth trying are compiled, and tune the rest."""
+    """`explain` compiles the launch, its neighbours and alternatives; `tune` compiles the rest."""
     asked = []
     compile_ = CompileProcess.compile
 
@@ -415,7 +401,7 @@ def test_explain_compiles_what_it_names(monkeypatch: pytest.MonkeyPatch) -> None
 def test_commands_have_the_kernel_as_it_was_asked_for(
     make_case: Callable[..., Case], tmp_path: Path
 ) -> None:
-    """A printed command has the path of the kernel's file, its dtype, and every knob asked for."""
+    """A printed command has the kernel's path, the dtype, and every knob that was asked for."""
     case = full_of_numbers(
         make_case,
         "h100",
@@ -436,13 +422,13 @@ def test_commands_have_the_kernel_as_it_was_asked_for(
     assert (options["--num-warps"], options["--num-stages"]) == ("16", "1")
 
 
-def test_naive_steps_are_told() -> None:
-    """A kernel of torch operations has its steps explained, with what each reads and writes."""
+def test_the_steps_of_torch_operations() -> None:
+    """The page of a kernel of torch operations has the traffic of each step."""
     explanation = occupancy_lab.explain(781, kernel="softmax_naive", gpu="h200")
     assert explanation.records == ()
     (section,) = explanation.document.sections
     (table,) = section.tables
-    assert [row[0] for row in table.rows] == ["max", "subtract", "exp", "sum", "divide", "in all"]
+    assert [row[0] for row in table.rows] == ["max", "subtract", "exp", "sum", "divide", "total"]
     assert table.rows[-1][1:3] == ("5MN + 2M", "3MN + 2M")
     assert table.rows[0][1:3] == ("MN", "M")
     assert "102 MB" in explanation.to_markdown()

@@ -29,11 +29,11 @@ LINES = {
     11: "total = tl.where(",
     12: "tl.store(c_ptrs",
 }
-"""What the lines of the counts that are made by hand are in the kernel."""
+"""The start of the kernel's source line for each line number of the hand-made counts."""
 
 
 def placed(file: str, source: list[str], first: int) -> Counts:
-    """Return the counts of a product with its lines where they are in *source*."""
+    """Return the counts of a matmul with the line numbers of *source*."""
     lines = {
         old: next(first + place for place, line in enumerate(source) if words in line)
         for old, words in LINES.items()
@@ -63,7 +63,7 @@ def view(gpus: str = "h200,h100", counts: Counts | None = None) -> SourceView:
 
 
 def test_the_page_of_a_source(check_golden: Callable[[str, str], None]) -> None:
-    """The dot of a large product comes first, then its loads; every line of the kernel is there."""
+    """The dot of a large matmul comes first, then its loads; the page has every source line."""
     page = re.sub(r"^( *(?:#\d)? +)\d+( |$)", r"\1..\2", view().to_markdown(), flags=re.MULTILINE)
     check_golden("source_matmul.md", page)
 
@@ -71,7 +71,7 @@ def test_the_page_of_a_source(check_golden: Callable[[str, str], None]) -> None:
 def test_a_narrow_terminal_has_room_for_the_source(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In 80 characters a line of the source has fewer numbers beside it, and costly ones none."""
+    """At 80 columns the source has fewer numbers beside it, and costly lines have theirs below."""
     monkeypatch.setenv("COLUMNS", "80")
     print_answer(view("h100"), "terminal")
     page = capsys.readouterr().out
@@ -84,7 +84,7 @@ def test_a_narrow_terminal_has_room_for_the_source(
 
 
 def test_the_page_is_html_and_json_too(capsys: pytest.CaptureFixture[str]) -> None:
-    """A notebook and a file of HTML have the listing too, and JSON has each line's numbers."""
+    """A notebook and an HTML file have the listing, and JSON has each line's numbers."""
     found = view("h100")
     assert '<pre><code class="language-text">' in found._repr_html_()
     page = found.to_document()
@@ -96,7 +96,7 @@ def test_the_page_is_html_and_json_too(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_a_script_has_the_source_of_its_file(tmp_path: Path) -> None:
-    """Without the function its lines are read from its file, where it is or near the script."""
+    """Without the function, the source is read from its file or from the script's folder."""
     text = "import triton\n\n\n" + "".join(KERNEL.raw_src)
     (tmp_path / "mine.py").write_text(text)
     for file, near in ((tmp_path / "mine.py", None), (tmp_path / "gone" / "mine.py", tmp_path)):
@@ -109,23 +109,23 @@ def test_a_script_has_the_source_of_its_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", [None, "def matmul(:", "def other():\n    pass\n" * 60])
 def test_a_source_that_is_gone_leaves_the_numbers(tmp_path: Path, text: str | None) -> None:
-    """Where the file is gone or another, the lines that cost most are told by number."""
+    """If the file is gone or has changed, the lines that cost most are shown by number."""
     if text is not None:
         (tmp_path / "mine.py").write_text(text)
     counts = placed(str(tmp_path / "mine.py"), KERNEL.raw_src, 4)
     page = dataclasses.replace(view("h100", counts), function=None).to_markdown()
-    assert "Its source is not in" in page
+    assert "The kernel's source is not in" in page
     assert "137 G" in page
 
 
-def test_what_is_not_counted_is_said() -> None:
-    """A launch whose work is not known has a page that says so."""
+def test_a_launch_that_is_not_counted() -> None:
+    """The page of a launch whose work is not known says so."""
     page = matmul("h100", counts=None, grid=(512,)).source.to_markdown()
-    assert "what its lines do is not known: its kernel's TTIR is not at hand" in page
+    assert "it is not known what the lines do: its kernel's TTIR is not at hand" in page
 
 
 def test_an_atomic_operation_moves_its_bytes_once() -> None:
-    """A line that adds a number for each program reads and writes it, and moves it once."""
+    """The bytes of an atomic add count as read and as written, but only once as moved."""
     numbers = tensor((1 << 17,), "float32")
     lab = dry_run(launched_kernels.sum_to_one, "h100")
     (record,) = lab[(128,)](numbers, tensor((1,), "float32"), 1 << 17, BLOCK=1024).records
@@ -134,15 +134,15 @@ def test_an_atomic_operation_moves_its_bytes_once() -> None:
     assert line.read.low == line.bytes.low == (1 << 17) * 4 + 128 * 4
 
 
-def test_a_speed_of_light_that_is_not_known_is_left_out() -> None:
-    """Of an architecture, which has no rates, the page has the lines and no such sentence."""
+def test_an_unknown_speed_of_light_is_left_out() -> None:
+    """The page of an architecture, which has no rates, has the lines but no speed of light."""
     page = matmul("sm_90", counts=placed("mine.py", KERNEL.raw_src, 4), grid=(512,)).source
     assert "speed of light" not in page.to_markdown()
     assert "The lines that cost most" in page.to_markdown()
 
 
 def test_lines_of_a_binary_have_widths_and_stalls() -> None:
-    """Where the binary is followed its lines are in the order of their stalls, as it says."""
+    """If the binary was followed, the lines are ordered by stalls, and the page says so."""
     page = view("h100")
     (record,) = page.records
     run = executed([one.place for one in record.counts.accesses], 100)
@@ -156,7 +156,7 @@ def test_lines_of_a_binary_have_widths_and_stalls() -> None:
     assert "The order is that of stalls" in text
     assert re.search(r"line +bytes +width +FLOPs +trips +executed +live +spills +stalls", text)
     most = spilling[-1].live
-    assert f"{most} of the {record.resources.n_regs} that a thread takes, at line" in text
+    assert f"the maximum is {most} of the {record.resources.n_regs} that a" in text
     assert re.search(r"#1 .* 3000 B +78% .*tl\.store\(c_ptrs", text)
     assert re.search(r" 16 B .*tl\.load\(a_ptrs", text)
     first = json.loads(found.to_json())["lines"][0]

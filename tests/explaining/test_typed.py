@@ -1,4 +1,4 @@
-"""Commands that go on from a launch as a command line described it."""
+"""The `tune` commands that a page suggests for a launch described on the command line."""
 
 import dataclasses
 import re
@@ -29,7 +29,7 @@ def case_of(monkeypatch: pytest.MonkeyPatch, kernel: str = "transpose", **asked:
 
 
 def seen_with(case: Case, *grids: tuple[int, ...], **blocks: int) -> Case:
-    """Return *case* with the neighbours that have these blocks over each of these grids."""
+    """Return *case* with neighbours that have these blocks, one for each grid."""
     launch, own = case.record.launch, {**case.record.arguments, **blocks}
     made = [
         dataclasses.replace(
@@ -42,7 +42,7 @@ def seen_with(case: Case, *grids: tuple[int, ...], **blocks: int) -> Case:
 
 
 def test_the_command_has_all_that_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each option of the launch is there, the block with its sizes and the grid by it."""
+    """The command has every option of the launch, the sizes of the block and the grid."""
     typed = {"constexprs": ("BLOCK=64",), "options": ["maxnreg=64"], "num_warps": [8]}
     case = case_of(monkeypatch, **typed, grid="64x32", bytes_read="2 * M")
     assert case.typed is not None
@@ -53,8 +53,8 @@ def test_the_command_has_all_that_was_typed(monkeypatch: pytest.MonkeyPatch) -> 
     )
 
 
-def test_a_grid_goes_by_a_block_as_it_was_seen_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A dimension that changed with the block is a size over it that gives each grid, or none."""
+def test_a_grid_is_inferred_from_the_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dimension that changes with the block is an argument divided by it, or nothing fits."""
     case = case_of(monkeypatch, constexprs="BLOCK=64", grid="64x32")
     assert grid_by(case, "BLOCK") is None
     assert grid_by(seen_with(case, (32, 16), BLOCK=128), "BLOCK") == (
@@ -65,8 +65,8 @@ def test_a_grid_goes_by_a_block_as_it_was_seen_to(monkeypatch: pytest.MonkeyPatc
     assert grid_by(seen_with(case, (64, 32), BLOCK=128), "BLOCK") is None
 
 
-def test_what_was_typed_is_the_grid_where_it_has_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An expression is passed on as it stands, if the grid goes by the block at all."""
+def test_a_typed_grid_with_the_block_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A typed expression is passed on unchanged if it contains the block."""
     given = {"constexprs": "BLOCK=64", "grid": "cdiv(M, BLOCK) * 32"}
     case = seen_with(case_of(monkeypatch, **given), (1024,), BLOCK=128)
     assert grid_by(case, "BLOCK") == "cdiv(M, BLOCK) * 32"
@@ -74,8 +74,8 @@ def test_what_was_typed_is_the_grid_where_it_has_the_block(monkeypatch: pytest.M
     assert grid_by(other, "BLOCK") is None
 
 
-def test_no_stride_is_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of numbers that are alike a block's name tells the size; where it does not, none is said."""
+def test_the_divided_argument_is_found_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of equal arguments, the block's name decides; strides are never sizes."""
     case = case_of(
         monkeypatch,
         "tiles",
@@ -101,7 +101,7 @@ def test_no_stride_is_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_block_is_larger_than_what_it_divides(
     columns: int, blocks: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Blocks end with that which holds all of it, and are none where all of them were tried."""
+    """The largest block covers the whole dimension; if all were tried already, none is named."""
     asked = {"signature": f"*fp16,*fp16,M=64,N={columns}", "grid": f"1x{columns // 64}"}
     case = case_of(monkeypatch, constexprs="BLOCK=64", **asked)
     seen = seen_with(case, (1, -(-columns // 128)), BLOCK=128)
@@ -112,7 +112,7 @@ def test_no_block_is_larger_than_what_it_divides(
 def test_blocks_that_spill_or_are_tuned_have_no_command(
     changed: Any, *, said: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Larger blocks than one that spills spill more, and an autotuner has blocks of its own."""
+    """No larger blocks are suggested for a launch that spills or whose blocks are autotuned."""
     case = seen_with(case_of(monkeypatch, constexprs="BLOCK=64", grid="64x32"), (32, 16), BLOCK=128)
     if isinstance(changed, int):
         own = case.record.calculation
@@ -126,7 +126,7 @@ def test_blocks_that_spill_or_are_tuned_have_no_command(
 
 @pytest.mark.slow
 def test_the_command_of_a_page_ranks_blocks() -> None:
-    """What a page says to run of a launch that was typed can be run as it stands."""
+    """The `tune` command that a page prints runs unchanged."""
     signature = ("--signature", "*fp16,*fp16,M=4096,N=2048", "--gpu", "h100")
     launch = ("--constexpr", "BLOCK=64", "--grid", "64x32", "--format", "markdown")
     page = run("explain", f"{FILE}:transpose", *signature, *launch).stdout

@@ -1,4 +1,4 @@
-"""What a page says of what a launch does, and of what it moves for nothing."""
+"""The words on what a launch does, and on the traffic that it wastes."""
 
 import dataclasses
 from collections.abc import Callable
@@ -35,12 +35,12 @@ def launched(kernel: str, signature: str, *, grid: int = PROGRAMS, **asked: Any)
 
 
 def page(counts: Counts, **asked: Any) -> str:
-    """Return the short page of a launch that does this."""
+    """Return the short page of a launch with these counts."""
     return norm("h100", counts=counts, **asked).to_markdown()
 
 
-def test_what_no_thread_loads_is_copied_by_tma() -> None:
-    """Whole blocks that a descriptor has are not said to be neither loaded nor stored."""
+def test_blocks_of_descriptors_are_copied_by_tma() -> None:
+    """Loads and stores through descriptors are shown as TMA, or by width on a GPU without TMA."""
     asked: dict[str, Any] = {"signature": "*fp32,*fp32,4096,4096", "grid": 64, "gpu": "h100,a100"}
     found = explain(kernel=f"{KERNELS}:copy_block", constexprs={"M": 64, "N": 64}, **asked)
     facts = {row[0]: row[1:] for row in found.to_document().sections[0].tables[0].rows}
@@ -82,21 +82,21 @@ DONE: dict[str, Counts] = {
 }
 
 
-def test_what_is_not_known_is_said_once() -> None:
-    """A value on which a loop and an address depend is one sentence."""
+def test_an_unknown_value_has_one_sentence() -> None:
+    """A value that a loop, an address and a mask depend on is mentioned once."""
     unknowns = tuple(Unknown(HERE, "values of row", one) for one in ("loop", "address", "mask"))
     (record,) = norm("h100", counts=dataclasses.replace(PLAIN, unknowns=unknowns)).records
     (said,) = (one for one in work_sentences(record) if "Not known" in one)
     assert said == (
         "Not known: values of row at kernel.py:12, on which a loop, an address and a mask depend;"
-        " amounts are from the least to the most."
+        " amounts are ranges from the least to the most."
     )
 
 
-def test_what_a_launch_does_is_said(check_golden: Callable[[str, str], None]) -> None:
-    """The golden file has the numbers of some launches, and sentences on what is worth one.
+def test_golden_work(check_golden: Callable[[str, str], None]) -> None:
+    """The golden file has the sentences on launches that waste traffic or have unknown values.
 
-    In the last, source and binary differ.
+    In the last launch, source and binary disagree.
     """
     parts = []
     for title, counts in DONE.items():
@@ -109,17 +109,17 @@ def test_what_a_launch_does_is_said(check_golden: Callable[[str, str], None]) ->
 
 
 def listed(record: Record) -> str:
-    """Return the sentences on what a launch does, a line each."""
+    """Return the sentences on what a launch does, one per line."""
     return "".join(f"- {sentence}\n" for sentence in work_sentences(record))
 
 
-def test_bytes_that_are_given_do_not_come_again() -> None:
-    """Of a launch whose bytes were given the page does not say how often they come."""
-    assert "lost them before" not in page(rows(65536, 65536, 1056, passes=3), read=1, written=1)
+def test_given_bytes_are_not_called_reread() -> None:
+    """If the user gives the bytes of a launch, the page does not say how often they are read."""
+    assert "leave the L2 cache" not in page(rows(65536, 65536, 1056, passes=3), read=1, written=1)
 
 
-def test_a_launch_right_after_the_same_is_faster_and_says_so() -> None:
-    """It has the bytes that the L2 cache does not have, a shorter time, and a column of its own."""
+def test_a_warm_launch_is_faster() -> None:
+    """With a warm L2 cache a launch reads fewer bytes, takes less time, and its page says so."""
     (cold,) = norm("h100", counts=PLAIN).records
     asked = dataclasses.replace(cold.launch, warm=True)
     warm = dataclasses.replace(cold, launch=asked).with_time()
@@ -127,11 +127,11 @@ def test_a_launch_right_after_the_same_is_faster_and_says_so() -> None:
     assert 0 < warm.row()["dram_read_bytes"] < cold.row()["dram_read_bytes"]
     assert (warm.row()["warm"], "warm" in cold.row()) == (True, False)
     (said,) = set(work_sentences(warm)) - set(work_sentences(cold))
-    assert "72% of what it touches" in said
+    assert "72% of the data that it touches" in said
 
 
-def test_the_least_time_of_an_amount_between_limits_is_that_or_more() -> None:
-    """Where what is moved is known between limits, so is the speed of light."""
+def test_the_speed_of_light_of_a_range_is_a_lower_bound() -> None:
+    """If the bytes are a range, the speed of light is shown as "or more" and not as one number."""
     assert " or more at peak" not in page(PLAIN)
     first, *others = PLAIN.footprints
     open_ = dataclasses.replace(
@@ -155,10 +155,10 @@ def test_the_least_time_of_an_amount_between_limits_is_that_or_more() -> None:
         ("halve", "*i32, *i32", "how often its loops run", None),
     ],
 )
-def test_a_launch_that_may_do_much_or_nothing_has_no_time(
+def test_a_launch_of_unknown_work_has_no_time(
     kernel: str, signature: str, words: str, assumed: dict[str, int] | None
 ) -> None:
-    """What memory holds decides it: no time, no advice by time, and the option that would tell."""
+    """If values in memory decide how much it does, the page names the option that gives them."""
     found = launched(kernel, signature)
     (record,) = found.records
     assert record.prediction is None
@@ -171,15 +171,15 @@ def test_a_launch_that_may_do_much_or_nothing_has_no_time(
         assert record.prediction is not None
 
 
-def test_rows_by_number_are_taken_to_differ() -> None:
-    """A gather takes as long as with an index of which nobody reads a row twice."""
+def test_gathered_rows_are_assumed_to_differ() -> None:
+    """Without --assume, a gather takes as long as if no row is read twice."""
     (record,) = launched("gather", "*fp32, *i32, *fp32, 67108864").records
     (other,) = launched("gather", "*fp32, *i32, *fp32, 67108864", assume={"index": 1}).records
     assert record.prediction.us > 2 * other.prediction.us
 
 
-def test_atomics_on_one_address_come_one_after_the_other() -> None:
-    """A launch whose programs all add to one number takes as long as so many additions at least."""
+def test_atomics_on_one_address_are_serialized() -> None:
+    """A launch whose programs all add to one address takes at least the time of all additions."""
     adds = dataclasses.replace(access("sum", 9, 1 << 20, 2, writes=True), reads=True)
     counts = dataclasses.replace(PLAIN, accesses=(*PLAIN.accesses, adds))
     (record,) = norm("h100", counts=counts).records
@@ -189,14 +189,14 @@ def test_atomics_on_one_address_come_one_after_the_other() -> None:
     assert record.prediction.bound == "atomics"
 
 
-def test_a_tensor_that_is_too_small_is_named() -> None:
-    """With its size and how far the launch goes; not where the signature gives no size."""
+def test_an_access_out_of_bounds_is_named() -> None:
+    """The page gives the size of the tensor and the last byte touched, if sizes are known."""
     words = "x has 4096 B, and the launch touches it up to byte"
     assert words in launched("copy", "*fp32[1024], *fp32, 67108864").to_markdown()
-    assert "what is not its own" not in launched("copy", "*fp32, *fp32, 67108864").to_markdown()
+    assert "out of bounds" not in launched("copy", "*fp32, *fp32, 67108864").to_markdown()
 
 
-def test_a_number_that_is_passed_is_not_assumed() -> None:
-    """--assume is for what a launch line does not have."""
+def test_an_argument_that_is_passed_cannot_be_assumed() -> None:
+    """--assume refuses an argument whose value the launch passes."""
     with pytest.raises(InputError, match="--assume n is of an argument that the launch passes"):
         launched("copy", "*fp32, *fp32, 67108864", assume={"n": 7})

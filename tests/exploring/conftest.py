@@ -1,4 +1,4 @@
-"""The page in a browser, for every test of it."""
+"""Fixtures that open the page in a browser."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -16,20 +16,20 @@ RUN_AXE = "axe.run().then((done) => done.violations.map((one) => [one.id, one.no
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the page, as the command writes it."""
+    """Return the page as the command writes it."""
     return explore(tmp_path_factory.mktemp("page") / "explore.html")
 
 
 @pytest.fixture(scope="module")
 def browsing() -> Iterator[Page]:
-    """Return a page of one browser that all tests share."""
+    """Yield the one browser page that all tests share."""
     with browser() as page:
         yield page
 
 
 @pytest.fixture
 def page(browsing: Page, file: Path) -> Iterator[Page]:
-    """Give the page as it opens at first; whatever the browser complains of fails the test."""
+    """Yield the freshly opened page; the test fails if the browser reports an error."""
     browsing.complaints.clear()
     browsing.requests.clear()
     browsing.look(1280, 900)
@@ -41,7 +41,7 @@ def page(browsing: Page, file: Path) -> Iterator[Page]:
 
 @pytest.fixture
 def opened(page: Page, tmp_path: Path) -> Callable[..., Path]:
-    """Return the function that opens the page of rows and returns its file."""
+    """Return a function that opens the page of rows and returns its file."""
 
     def open_rows(*rows: dict[str, Any]) -> Path:
         (tmp_path / "rows.json").write_text(json.dumps(rows), encoding="utf-8")
@@ -55,7 +55,7 @@ def opened(page: Page, tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def violations(page: Page) -> Callable[[], Any]:
-    """Return the function that asks axe-core what is wrong with the page as it stands."""
+    """Return a function that returns axe-core's violations on the page."""
     if not AXE.is_file():
         pytest.skip("no axe-core is installed; `make browser` installs it")
 

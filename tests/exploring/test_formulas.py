@@ -1,4 +1,4 @@
-"""The formulas as data are the formulas: trees, worked out, give what the rules give."""
+"""The exported formulas give the same results as the rules."""
 
 import dataclasses
 import itertools
@@ -27,7 +27,7 @@ from occupancy_lab.values import Resources
 
 ARCHITECTURES = architectures()
 CLUSTER = 500
-"""Points that each architecture is tried on."""
+"""Points that each architecture is tested with."""
 OPERATIONS: Mapping[str, Any] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
@@ -42,7 +42,7 @@ OPERATIONS: Mapping[str, Any] = {
 
 
 def worked_out(nodes: list[Any], place: int, usage: Any, architecture: Any) -> Any:
-    """Return the number at *place*, an int or an array: the evaluator of the page, in Python."""
+    """Return the number at *place*, an int or an array, like the page's evaluator."""
     node = nodes[place]
     if isinstance(node, int):
         return node
@@ -54,7 +54,7 @@ def worked_out(nodes: list[Any], place: int, usage: Any, architecture: Any) -> A
 
 
 def points(seed: int, names: tuple[str, ...]) -> Any:
-    """Return random usages, with the fields *names* given, as arrays."""
+    """Return random usages as arrays, with the fields *names*."""
     random = np.random.default_rng(seed)
     fields = {
         "n_regs": random.integers(0, 300, CLUSTER),
@@ -74,7 +74,7 @@ def points(seed: int, names: tuple[str, ...]) -> Any:
 @settings(max_examples=10)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_limits_are_those_of_the_rules(name: str, seed: int) -> None:
-    """Every limit of a tree, exact or the tutorial's, is the rule's, whatever is given."""
+    """Every exported limit, exact or the tutorial's, equals the rule's with any optional fields."""
     architecture = ARCHITECTURES[name]
     data = json.loads(json.dumps(formulas(architecture)))
     for count in range(len(optional_of(architecture)) + 1):
@@ -98,7 +98,7 @@ def test_limits_are_those_of_the_rules(name: str, seed: int) -> None:
 
 
 def resources(seed: int, architecture: Any) -> Resources:
-    """Return one random usage with all that may be given on *architecture*."""
+    """Return a random usage with all optional fields of *architecture*."""
     usage = points(seed, optional_of(architecture))
     names = ("n_regs", "num_warps", "shared", "static_shared", *optional_of(architecture))
     return Resources(**{name: int(getattr(usage, name)[0]) for name in names})
@@ -108,7 +108,7 @@ def resources(seed: int, architecture: Any) -> Resources:
 @settings(max_examples=10)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_what_steps_start_from_is_the_calculators(name: str, seed: int) -> None:
-    """The amounts that are stepped, the option that asks for one, and the failure are the same."""
+    """The stepped amounts, the option that requests one, and the formula's failure are the same."""
     architecture, data = ARCHITECTURES[name], formulas(ARCHITECTURES[name])
     usage = resources(seed, architecture)
     if usage.tensor_memory == 0:
@@ -135,7 +135,7 @@ def test_what_steps_start_from_is_the_calculators(name: str, seed: int) -> None:
 @settings(max_examples=10)
 @given(seed=st.integers(0, 2**32 - 1), chosen=st.integers(0, 2**11 - 1))
 def test_terms_hide_what_the_tutorials_hide(name: str, seed: int, chosen: int) -> None:
-    """With any of the terms taken out, trees give what the exact formula without them gives."""
+    """Without any of the terms, the exported formulas equal the exact formula without them."""
     architecture, data = ARCHITECTURES[name], formulas(ARCHITECTURES[name])
     usage: Any = resources(seed, architecture)
     blind: Any = architecture
@@ -170,6 +170,6 @@ def test_terms_hide_what_the_tutorials_hide(name: str, seed: int, chosen: int) -
 
 
 def test_a_symbol_decides_nothing() -> None:
-    """A rule that chooses its way by a kernel's number is refused, not exported half."""
+    """A rule that branches on a kernel's number is refused instead of being exported in part."""
     with pytest.raises(TypeError, match=r"use `where`"):
         bool(Symbol(Nodes(), "u.n_regs") > 3)

@@ -1,4 +1,4 @@
-"""The page in a real browser: its formulas are Python's, and it does what a reader asks."""
+"""The page in a real browser: its formulas are Python's, and its controls work."""
 
 import csv
 import json
@@ -20,7 +20,7 @@ from occupancy_lab.explaining.limits import (
     step_sentences,
     tutorial_sentences,
 )
-from occupancy_lab.exploring.page import OPTIONAL, explore, make_page, optional_of
+from occupancy_lab.exploring.page import OPTIONAL, explore, optional_of
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.gpus.gpu import architectures, bare_gpus
 from occupancy_lab.occupancy.calculator import calculate
@@ -33,14 +33,14 @@ pytestmark = pytest.mark.skipif(
 )
 
 POINTS = 200_000
-"""Points at which the page's limits are held against Python's, over all architectures."""
+"""Points at which the page's limits are compared with Python's, over all architectures."""
 SAID = 20
-"""Points of each architecture at which sentences and cliffs are too."""
+"""Points of each architecture at which sentences and cliffs are compared too."""
 FIELDS = ("n_regs", "num_warps", "shared", "static_shared", *OPTIONAL)
 
 
 def usages(name: str, count: int, seed: int) -> dict[str, np.ndarray[Any, Any] | None]:
-    """Return random usages on the architecture *name*, as columns; None where nothing is given."""
+    """Return random usages on the architecture *name* as columns, None for missing fields."""
     draw = np.random.default_rng(seed)
     near = draw.choice([0, 32, 8192, 65_536, 233_472], count) + draw.integers(-300, 300, count)
     columns: dict[str, np.ndarray[Any, Any] | None] = {
@@ -60,7 +60,7 @@ def usages(name: str, count: int, seed: int) -> dict[str, np.ndarray[Any, Any] |
 
 
 class _Usage:
-    """Columns as fields, which a rule takes."""
+    """Columns as the attributes that a rule reads."""
 
     def __init__(self, columns: dict[str, Any]) -> None:
         self.agprs = None
@@ -86,7 +86,7 @@ WORK_OUT = """
 
 
 def test_limits_are_pythons_at_200_000_points(page: Page) -> None:
-    """Programs, each limit and the limiters of the page are those of the rules: no difference."""
+    """Programs, limits and limiters of the page equal those of the rules at every point."""
     names = list(architectures())
     blocks = 4
     each = -(-POINTS // (len(names) * blocks))
@@ -129,7 +129,7 @@ SAY = """
 
 
 def test_what_is_said_is_what_explain_says(page: Page) -> None:
-    """Answer, arithmetic, cliffs, next program and verdict are explain's own words."""
+    """Answer, arithmetic, cliffs, next program and verdict are explain's own sentences."""
     for seed, (name, gpu) in enumerate(bare_gpus().items()):
         columns = usages(name, SAID, seed)
         points = [
@@ -153,12 +153,12 @@ def test_what_is_said_is_what_explain_says(page: Page) -> None:
 
 
 def usage_of(page: Page, side: int = 0) -> dict[str, Any]:
-    """Return the usage that a side's sliders stand at."""
+    """Return the usage of a side's sliders."""
     return dict(page.value(f"occupancyLab.state.sides[{side}].usage"))
 
 
 def test_a_drag_moves_the_programs(page: Page) -> None:
-    """Dragging the registers redraws programs, limiter and arithmetic, each within a frame."""
+    """Dragging the register slider redraws programs, limiter and arithmetic within a frame."""
     assert page.text(".answer") == (
         "6 programs per SM, 48 of 64 warps (75%), limited by registers."
     )
@@ -186,7 +186,7 @@ def test_a_drag_moves_the_programs(page: Page) -> None:
 
 
 def test_a_drag_in_a_picture_moves_along_the_cliff(page: Page) -> None:
-    """Pressing on the staircase of shared memory sets the amount that is there."""
+    """Pressing on the staircase of shared memory sets the amount at the pointer."""
     box = page.place("#cliff-shared-0 svg")
     x, y = box["x"] + box["width"] * 0.7, box["y"] + 90
     page.mouse("Moved", x, y, held=False)
@@ -198,7 +198,7 @@ def test_a_drag_in_a_picture_moves_along_the_cliff(page: Page) -> None:
 
 
 def test_a_link_shows_what_its_sender_saw(page: Page, file: Path) -> None:
-    """What stands in the address opens the same page: GPUs, sliders, kernel, lesson, all."""
+    """The address restores the whole state of the page: GPUs, sliders, kernel and lesson."""
     page.choose("#beside", "mi300x")
     page.click("#step-6")
     page.choose("#beside", "mi300x")
@@ -230,14 +230,14 @@ def test_a_link_shows_what_its_sender_saw(page: Page, file: Path) -> None:
 def test_an_address_that_makes_no_sense_is_passed_over(
     page: Page, file: Path, address: str
 ) -> None:
-    """What cannot be is left out, and the page is there."""
+    """Invalid parts of an address are ignored, and the page opens."""
     page.open(file, address)
     page.drawn()
     assert re.match(r"\d+ programs? per SM", page.text(".answer"))
 
 
 def test_the_command_says_the_same_in_a_terminal(page: Page) -> None:
-    """What the button copies runs: explain at a compiled kernel, occupancy beside it."""
+    """The copied command runs: explain at a compiled kernel, otherwise occupancy."""
     page.call(
         "Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"]
     )
@@ -264,7 +264,7 @@ def test_the_command_says_the_same_in_a_terminal(page: Page) -> None:
 
 
 def test_the_keyboard_does_all(page: Page) -> None:
-    """Arrows move a slider, Enter presses a button, and the focus stays where it was."""
+    """Arrows move a slider, Enter presses a button, and the focus stays."""
     page.value("document.querySelector('#n_regs-0-range').focus()")
     page.key("ArrowRight", 39)
     page.drawn()
@@ -285,7 +285,7 @@ def test_the_keyboard_does_all(page: Page) -> None:
 
 
 def test_two_gpus_take_what_each_compiles_to(page: Page) -> None:
-    """Beside another GPU the same kernel has its own registers and its own limiter."""
+    """On a second GPU the same kernel has its own registers and its own limiter."""
     page.choose("#beside", "mi300x")
     answers = page.value("[...document.querySelectorAll('.answer')].map((one) => one.textContent)")
     assert answers == [
@@ -299,7 +299,7 @@ def test_two_gpus_take_what_each_compiles_to(page: Page) -> None:
 
 @pytest.mark.parametrize("gpu", ["gb10", "gfx1201", "sm_70", "rx7900xtx", "mi100", "b300"])
 def test_every_kind_of_gpu_is_drawn(page: Page, gpu: str) -> None:
-    """Each limit of each kind of GPU has its words and its picture."""
+    """Each limit of each kind of GPU has its name and its picture."""
     page.choose("#gpu", gpu)
     found = page.value(
         "[...document.querySelectorAll('#sides .limit')].map((one) =>"
@@ -315,7 +315,7 @@ def test_every_kind_of_gpu_is_drawn(page: Page, gpu: str) -> None:
 
 
 def test_a_table_is_sorted_and_a_row_sets_the_sliders(page: Page) -> None:
-    """A head sorts by its column both ways; a row's button, and a cell's, set the sliders."""
+    """A head sorts by its column both ways; the buttons of rows and cells set the sliders."""
     texts = (
         "[...document.querySelectorAll('#kernels tbody tr')]"
         ".map((row) => row.cells[%d].textContent)"
@@ -335,7 +335,7 @@ def test_a_table_is_sorted_and_a_row_sets_the_sliders(page: Page) -> None:
 
 
 def test_what_was_not_measured_says_so(page: Page) -> None:
-    """Times of a GPU of which nothing was measured are marked where they stand; others are not."""
+    """Times of a GPU without measurements are marked, and those of other GPUs are not."""
     where = ("#kernels-hint", "#time-says", "#kernels")
     marks = ("Nothing was measured on MI300X", "which was not measured", "not measured")
     assert not any(mark in page.text(one) for mark, one in zip(marks[:2], where, strict=False))
@@ -344,7 +344,7 @@ def test_what_was_not_measured_says_so(page: Page) -> None:
 
 
 def test_one_program_too_many_costs_what_the_model_says(page: Page) -> None:
-    """The picture of the launch ends later by what the model adds for the program left over."""
+    """The picture ends later by the predicted cost of the additional program."""
     page.click("#too-many")
     row = page.value(
         "(() => { const {columns: c, names: n} = occupancyLab.data.kernels; const at ="
@@ -358,7 +358,7 @@ def test_one_program_too_many_costs_what_the_model_says(page: Page) -> None:
 
 
 def test_passes_fill_the_predicted_time(page: Page) -> None:
-    """Full passes are equally long, and the last one ends when the launch is predicted to."""
+    """Full passes are equally long, and the last one ends at the predicted time of the launch."""
     times = page.value(
         "[...document.querySelectorAll('#passes tbody tr')].map(({cells}) =>"
         " [1, 2].map((at) => parseFloat(cells[at].textContent)))"
@@ -369,7 +369,7 @@ def test_passes_fill_the_predicted_time(page: Page) -> None:
 
 
 def test_the_launch_plays_pauses_and_steps(page: Page) -> None:
-    """Play moves, pause stops, a step goes to the end of a pass; with motion off none plays."""
+    """Play moves the time, pause stops it, and a step goes to the end of a pass."""
     page.click("#next-pass")
     first = page.text("#time-now")
     page.click("#next-pass")
@@ -385,7 +385,7 @@ def test_the_launch_plays_pauses_and_steps(page: Page) -> None:
 
 
 def test_without_motion_nothing_plays(page: Page, file: Path) -> None:
-    """Who asks for no motion has the whole launch, and steps through it."""
+    """With reduced motion the whole launch is shown, without a button to play it."""
     page.look(1280, 900, still=True)
     page.open(file)
     assert page.value("document.querySelector('#play').hidden")
@@ -393,7 +393,7 @@ def test_without_motion_nothing_plays(page: Page, file: Path) -> None:
 
 
 def test_every_step_of_the_lesson_sets_the_sliders(page: Page) -> None:
-    """Each of seven steps says something whole, and the sliders stand at its kernel."""
+    """Each of the seven steps has complete text and sets the sliders to its kernel."""
     for number in range(1, 8):
         page.click(f"#step-{number}")
         text = page.text("#step")
@@ -406,7 +406,7 @@ NASTY = '</script><img src=x onerror="document.title=1">'
 
 
 def test_rows_of_a_file_are_shown_as_they_are(page: Page, tmp_path: Path) -> None:
-    """Rows of a file are chosen like the others, and a name in it is text, never HTML."""
+    """Rows of a file can be chosen like the others, and a name in it is text, never HTML."""
     with (tmp_path / "rows.csv").open("w", newline="") as rows:
         table = csv.DictWriter(rows, ["kernel", "target", "n_regs", "shared", "num_warps", "us"])
         table.writeheader()
@@ -422,7 +422,7 @@ def test_rows_of_a_file_are_shown_as_they_are(page: Page, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("width", [320, 390, 768, 1280, 1920])
 def test_nothing_is_wider_than_the_screen(page: Page, file: Path, width: int) -> None:
-    """At any width the page scrolls down alone."""
+    """At any width the page scrolls only vertically."""
     page.look(width, 900)
     page.open(file, "gpu=h100,mi300x&regs=38,22&shared=12320,32&warps=8&lesson=5")
     page.drawn()
@@ -430,14 +430,14 @@ def test_nothing_is_wider_than_the_screen(page: Page, file: Path, width: int) ->
 
 
 def test_the_page_is_small_and_soon_there(page: Page, file: Path) -> None:
-    """The file stays under 1 MB; it is there within seconds, on a machine that others use too."""
+    """The file is below 1 MB, and it opens within seconds, even on a busy machine."""
     assert file.stat().st_size < 1_000_000
     timing = "performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd"
     assert page.value(timing) < 5000
 
 
 def test_the_policy_lets_nothing_in(page: Page) -> None:
-    """The page's own policy refuses scripts, styles and requests that are not the page's."""
+    """The page's policy refuses foreign scripts, styles and requests."""
     refused = page.value(
         "new Promise((done) => { document.addEventListener('securitypolicyviolation',"
         " (event) => done(event.effectiveDirective)); const script ="
@@ -456,15 +456,10 @@ def test_the_policy_lets_nothing_in(page: Page) -> None:
 def test_axe_finds_nothing(
     page: Page, file: Path, violations: Callable[[], Any], *, dark: bool
 ) -> None:
-    """Labels, contrast, order and landmarks are as axe-core asks, at both widths and colours."""
+    """axe-core finds no violation in light and dark colours at both widths."""
     for width in (390, 1280):
         page.look(width, 900, dark=dark)
         page.open(file, "gpu=h100,mi300x&regs=38,22&shared=12320,32&warps=8&lesson=5&toomany=1")
         page.value("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
         page.drawn()
         assert violations() == []
-
-
-def test_the_page_is_the_same_every_time() -> None:
-    """Two pages are alike to the byte."""
-    assert make_page() == make_page()

@@ -1,4 +1,4 @@
-"""What the page knows: every GPU, the words, and the rows of a file."""
+"""The data of the page: GPUs, words, and the rows of a file."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ ROW = {"gpu": "h100", "n_regs": 38, "shared": 12320, "num_warps": 8}
 
 
 def write(path: Path, rows: Any) -> Path:
-    """Write *rows* as JSON, or as the text that they are."""
+    """Write *rows* as JSON, or unchanged if they are text."""
     path.write_text(rows if isinstance(rows, str) else json.dumps(rows), encoding="utf-8")
     return path
 
@@ -38,14 +38,14 @@ def test_every_gpu_is_there_with_all_its_words() -> None:
 
 
 def test_a_number_is_in_the_page_once() -> None:
-    """The page has the numbers of an architecture as data: nothing of a GPU is in the script."""
+    """An architecture's numbers are only in the page's data, not in the script."""
     script = bundle("main")
     for number in ("65536", "233472", "232448", "1024 B", "512 VGPRs"):
         assert script.replace("16384, 32768, 65536]", "").count(number) == 0
 
 
 def test_rows_of_a_sweep_are_read(tmp_path: Path) -> None:
-    """A row keeps its amounts, its name and its times; one without resources is left out."""
+    """A row keeps its amounts, its name and its times; a row without resources is left out."""
     text = "gpu,kernel,cols,n_regs,shared,num_warps,barriers,predicted_us\n"
     text += "mi300x,mine,781,22,32,8,,15.5\nmi300x,mine,99999,,,8,,\n"
     assert read_rows(write(tmp_path / "rows.csv", text)) == [
@@ -62,7 +62,7 @@ def test_rows_of_a_sweep_are_read(tmp_path: Path) -> None:
 
 
 def test_rows_that_were_not_read_are_left_out(tmp_path: Path) -> None:
-    """A kernel of a scan whose target nobody knows does not keep the others from the page."""
+    """A scanned kernel with an unknown target does not keep the other rows from the page."""
     other = {**ROW, "gpu": "", "target": "sm_61", "status": "unknown target"}
     rows = [other, {**ROW, "status": "ok", "constexprs": {"BLOCK": 64}}]
     (found,) = read_rows(write(tmp_path / "rows.json", rows))
@@ -70,7 +70,7 @@ def test_rows_that_were_not_read_are_left_out(tmp_path: Path) -> None:
 
 
 def test_constexprs_tell_the_configurations_of_a_trace_apart(tmp_path: Path) -> None:
-    """They are columns of their own there, each row's those of its kernel."""
+    """In a trace's export the constexprs are separate columns; each row shows its own kernel's."""
     rows = [
         {**ROW, "kernel": "matmul", "BM": 128, "BN": 256, "launches": 3, "expected": True},
         {**ROW, "kernel": "matmul", "BM": 64, "BN": 64, "launches": 3, "expected": False},
@@ -109,7 +109,7 @@ def test_constexprs_tell_the_configurations_of_a_trace_apart(tmp_path: Path) -> 
 def test_a_file_that_makes_no_sense_is_refused(
     tmp_path: Path, name: str, content: Any, words: str
 ) -> None:
-    """What is wrong is said in one sentence with the row, and no page is written."""
+    """One sentence names the row and the error, and no page is written."""
     rows = write(tmp_path / name, content)
     with pytest.raises(InputError) as caught:
         explore(tmp_path / "page.html", rows=rows)
@@ -118,7 +118,7 @@ def test_a_file_that_makes_no_sense_is_refused(
 
 
 def test_a_name_cannot_end_the_script(tmp_path: Path) -> None:
-    """A name from a file stays inside the data of the page."""
+    """A name from a file cannot leave the page's data."""
     rows = write(tmp_path / "rows.json", [{**ROW, "kernel": "</script><!--<script>"}])
     page = make_page(rows)
     assert page.count("</script>") == make_page().count("</script>") == 2
@@ -126,7 +126,7 @@ def test_a_name_cannot_end_the_script(tmp_path: Path) -> None:
 
 
 def test_the_command_writes_the_page_and_says_where(tmp_path: Path) -> None:
-    """The command prints the file that it wrote, and a file that cannot be is one sentence."""
+    """The command prints the path that it wrote; a path that cannot be written is one sentence."""
     done = CliRunner().invoke(main, ["explore", "--output", str(tmp_path / "page.html")])
     assert (done.exit_code, done.output) == (0, f"{tmp_path / 'page.html'}\n")
     assert (tmp_path / "page.html").read_text(encoding="utf-8") == make_page()

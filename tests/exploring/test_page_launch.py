@@ -1,4 +1,4 @@
-"""A row of a file in time: its programs in waves, in a real browser."""
+"""The launch of a file's row in waves, in a real browser."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -36,7 +36,7 @@ CHOOSE = "#own tbody tr:nth-child(%d) button"
 def test_programs_run_in_waves(
     page: Page, opened: Callable[..., Path], changes: dict[str, Any], said: str, waves: int
 ) -> None:
-    """The sentence, the table and the picture have as many as the row's programs make."""
+    """The sentence, the table and the picture have the waves of the row's programs."""
     opened({**ROW, **changes})
     page.click(CHOOSE % 1)
     page.drawn()
@@ -48,7 +48,7 @@ def test_programs_run_in_waves(
 
 
 def test_a_row_of_too_many_waves_is_not_drawn(page: Page, opened: Callable[..., Path]) -> None:
-    """A launch whose waves nobody could see has a sentence in place of the picture."""
+    """A launch with too many waves has a sentence in place of the picture."""
     opened({**ROW, "num_programs": 1 << 30})
     page.click(CHOOSE % 1)
     page.drawn()
@@ -59,7 +59,7 @@ def test_a_row_of_too_many_waves_is_not_drawn(page: Page, opened: Callable[..., 
 def test_sliders_that_leave_a_row_show_the_compiled_launch_again(
     page: Page, opened: Callable[..., Path]
 ) -> None:
-    """The launch in time is of the row for as long as the sliders stand where it stands."""
+    """The launch of a row is shown only while the sliders are set to the row."""
     opened(ROW, {key: ROW[key] for key in ROW if key != "num_programs"})
     page.click(CHOOSE % 1)
     page.drawn()

@@ -1,4 +1,4 @@
-"""The roofline in a real browser: points where Python has them, for the mouse and the keyboard."""
+"""The roofline in a real browser: its points are Python's, and mouse and keyboard choose them."""
 
 import math
 from collections.abc import Callable
@@ -54,7 +54,7 @@ READ = """
 
 
 def scale(ticks: list[tuple[str, float]]) -> Callable[[float], float]:
-    """Return what a pixel stands for on the logarithmic axis of these ticks."""
+    """Return a function from a pixel to its value on the logarithmic axis of *ticks*."""
     units = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
     places = {}
     for words, pixel in ticks:
@@ -67,7 +67,7 @@ def scale(ticks: list[tuple[str, float]]) -> Callable[[float], float]:
 def test_points_and_roofs_are_where_pythons_numbers_are(
     page: Page, opened: Callable[..., Path]
 ) -> None:
-    """By the ticks beside them, a point has its row's numbers and a roof the data sheet's."""
+    """By the ticks, a point is at its row's numbers and a roof at the data sheet's."""
     opened(MATMUL, NORM)
     drawn = page.value(READ)
     rates = [one for one in drawn["up"] if "FLOP/s" not in one[0]]
@@ -115,7 +115,7 @@ def test_a_point_is_named_and_chosen_by_mouse_and_keyboard(
 
 
 def test_of_alike_rows_the_chosen_one_is_marked(page: Page, opened: Callable[..., Path]) -> None:
-    """A row of the table marks its own point, though another row takes as much of everything."""
+    """A row of the table marks its own point even if another row has the same usage."""
     opened(NORM, {**NORM, "predicted_us": 30.0})
     page.click("#own tbody tr:last-child button")
     assert page.value(PRESSED) == ["1"]
@@ -127,7 +127,7 @@ def test_of_alike_rows_the_chosen_one_is_marked(page: Page, opened: Callable[...
 def test_each_kind_of_times_and_each_gpu_has_its_own_picture(
     page: Page, opened: Callable[..., Path]
 ) -> None:
-    """Measured times come first, predicted ones where they are asked for, and never both."""
+    """Measured times come first, predicted ones on request, and the two are never mixed."""
     opened({**MATMUL, "us": 60.0}, NORM, OTHER)
     assert page.text("#roofline h3") == "The roofline: 1 row on H100 SXM by measured times"
     assert "60.0 us measured" in page.text(f"{POINT % 0} title")
@@ -141,7 +141,7 @@ def test_each_kind_of_times_and_each_gpu_has_its_own_picture(
 
 
 def test_rows_without_times_have_a_sentence(page: Page, opened: Callable[..., Path]) -> None:
-    """Nothing is drawn, and it is said why; without rows there is neither."""
+    """Without times a sentence gives the reason; without rows there is nothing."""
     assert page.text("#roofline") == ""
     opened({**MATMUL, "predicted_us": None})
     assert page.value("document.querySelectorAll('#roofline svg').length") == 0
@@ -160,7 +160,7 @@ def test_axe_finds_nothing_at_a_roofline(
     width: int,
     dark: bool,
 ) -> None:
-    """Points have names and contrast, and at any width the page scrolls down alone."""
+    """Points have names and contrast, and the page scrolls only vertically at any width."""
     page.look(width, 900, dark=dark)
     opened({**MATMUL, "us": 60.0}, {**NORM, "us": 20.0, "kernel": "k" * 300})
     page.click(f"{POINT % 1} circle")

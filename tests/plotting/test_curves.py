@@ -1,4 +1,4 @@
-"""The curves are the formulas' own numbers, and every one is told what it is."""
+"""The curves have the formulas' numbers, and each has a label."""
 
 import functools
 import itertools
@@ -45,18 +45,18 @@ def calculation_of(case: str) -> Calculation:
 
 @functools.cache
 def figure_of(case: str) -> Figure:
-    """Draw one of CASES, once for all tests that look at it."""
+    """Return the figure of one of CASES, drawn once for all tests."""
     return draw_curves(calculation_of(case))
 
 
 def panels(case: str) -> tuple[list[Axes], list[Axes]]:
-    """Return the three panels with curves, and the three strips below them."""
+    """Return the three panels with curves and the three strips below them."""
     axes = figure_of(case).axes
     return axes[:3], axes[3:]
 
 
 def value_at(line: Line2D, amount: int) -> float:
-    """Read the height of a step line at *amount*."""
+    """Return the height of a step line at *amount*."""
     amounts, values = (np.asarray(data) for data in line.get_data())
     if line.get_drawstyle() == "steps-mid":
         (found,) = values[amounts == amount]
@@ -66,7 +66,7 @@ def value_at(line: Line2D, amount: int) -> float:
 
 
 def amounts_to_try(line: Line2D) -> list[int]:
-    """Return either side of every step of *line*, and amounts between."""
+    """Return the amounts on both sides of every step of *line*, and some between."""
     drawn = [int(amount) for amount in line.get_xdata()]
     if line.get_drawstyle() == "steps-mid":
         return drawn
@@ -102,7 +102,7 @@ def test_exact_curve_is_the_scalar_formula(case: str) -> None:
 
 @EVERY_CASE
 def test_tutorial_curve_is_the_scalar_formula(case: str) -> None:
-    """The dashed line has the tutorial's programs wherever its formula does not divide by zero."""
+    """The dashed line has the tutorial's programs, except where its formula divides by zero."""
     calculation = calculation_of(case)
     for axes, field in zip(panels(case)[0], FIELDS, strict=True):
         lines = [line for line in axes.lines if line.is_dashed()]
@@ -115,7 +115,7 @@ def test_tutorial_curve_is_the_scalar_formula(case: str) -> None:
 
 @EVERY_CASE
 def test_curves_span_what_a_program_may_take(case: str) -> None:
-    """The solid lines go from the least to the most that one program may have."""
+    """The solid lines range from the least to the largest amount of a program."""
     calculation = calculation_of(case)
     architecture = calculation.architecture
     ends = [
@@ -132,7 +132,7 @@ def test_curves_span_what_a_program_may_take(case: str) -> None:
 
 @EVERY_CASE
 def test_mark_is_at_the_kernel(case: str) -> None:
-    """The point lies at the kernel's own amounts and programs, and its label says both."""
+    """The point is at the kernel's own amounts and programs, and its label has both."""
     calculation = calculation_of(case)
     resources, held = calculation.resources, calculation.occupancy.programs_per_multiprocessor
     n_regs = resources.allocated_vgprs or resources.n_regs
@@ -147,7 +147,7 @@ def test_mark_is_at_the_kernel(case: str) -> None:
 
 @EVERY_CASE
 def test_bars_are_the_limiters(case: str) -> None:
-    """Each resource's bar covers exactly the amounts at which occupancy() calls it a limiter."""
+    """Each resource's bar covers exactly the amounts at which occupancy() names it a limiter."""
     calculation = calculation_of(case)
     strips = panels(case)[1]
     names = [text.get_text() for text in strips[0].get_yticklabels()]
@@ -167,36 +167,14 @@ def test_bars_are_the_limiters(case: str) -> None:
 
 
 def covers(bar: Collection, amount: int) -> bool:
-    """Whether a part of *bar* lies over *amount*."""
+    """Return whether a part of *bar* covers *amount*."""
     spans = (path.get_extents() for path in bar.get_paths())
     return any(span.x0 <= amount < span.x1 for span in spans)
 
 
-@pytest.mark.parametrize(
-    ("case", "words"),
-    [
-        (
-            "softmax on h100",
-            ("registers per thread", "shared memory per program (KiB)", "warps per program"),
-        ),
-        ("sgprs", ("VGPRs per thread", "LDS per program (KiB)", "waves per program")),
-    ],
-)
-def test_every_axis_says_its_unit(case: str, words: tuple[str, ...]) -> None:
-    """Each axis is labelled in the vendor's words."""
-    calculation = calculation_of(case)
-    upper, lower = panels(case)
-    for axes in upper:
-        assert axes.get_ylabel().startswith("programs per")
-        assert axes.get_ylabel().endswith(calculation.architecture.multiprocessor_word)
-    for axes, word in zip(lower, words, strict=True):
-        assert axes.get_xlabel().startswith(word)
-    assert lower[0].get_ylabel() == "limiter"
-
-
 @EVERY_CASE
 def test_labels_are_apart(case: str) -> None:
-    """No label covers another or leaves its panel, and each panel tells its curves."""
+    """Labels do not overlap or leave their panel, and each panel names its curves."""
     figure = figure_of(case)
     figure.draw_without_rendering()
     for axes in figure.axes[:3]:
@@ -210,7 +188,7 @@ def test_labels_are_apart(case: str) -> None:
 
 
 def test_division_by_zero_is_said() -> None:
-    """Without shared memory the tutorial's formula has no curve, and the panel says why."""
+    """Without shared memory the tutorial's formula has no curve, and the panel gives the reason."""
     registers, _, warps = panels("nothing shared")[0]
     for axes in (registers, warps):
         assert any("divides by zero" in text.get_text() for text in axes.texts)

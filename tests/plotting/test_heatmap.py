@@ -1,4 +1,4 @@
-"""Every cell says what its row says, and what cannot be had is seen."""
+"""Every cell has its row's numbers, and missing or failed rows are visible."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -33,7 +33,7 @@ FAILURES = ("does not fit", "compile failed", "timed out", "skipped")
 def row(
     gpu: str, block_size: int, num_warps: int, num_stages: int, **others: Any
 ) -> dict[str, Any]:
-    """Return one row of a sweep, made up."""
+    """Return one invented row of a sweep."""
     programs = num_warps + 2 * num_stages
     return {
         "gpu": gpu,
@@ -58,7 +58,7 @@ def row(
 
 
 def failed(status: str, *where: Any) -> dict[str, Any]:
-    """Return a row that came to nothing."""
+    """Return a failed row."""
     numbers = ("n_regs", "shared", "programs_per_multiprocessor", "limiter", "occupancy", "waves")
     return row(*where, status=status, reason="it is so", **dict.fromkeys(numbers))
 
@@ -87,7 +87,7 @@ def panels(figure: Figure) -> list[Axes]:
 
 
 def cells(axes: Axes) -> dict[tuple[int, int], str]:
-    """Read what each cell says, by num_warps and num_stages."""
+    """Return the text of each cell by num_warps and num_stages."""
     across = [int(label.get_text()) for label in axes.get_xticklabels()]
     up = [int(label.get_text()) for label in axes.get_yticklabels()]
     places = ((text, *text.get_position()) for text in axes.texts)
@@ -114,7 +114,7 @@ def test_cells_say_the_table() -> None:
 
 
 def test_colours_rise_with_the_number() -> None:
-    """A larger number is a brighter cell, the same number the same colour in every panel."""
+    """Larger numbers are brighter, and equal numbers have the same colour in every panel."""
     table = table_of(grid(["h100", "mi300x"], [1024]))
     first, second = (
         [sum(patch.get_facecolor()[:3]) for patch in axes.patches if patch.get_fill()]
@@ -129,7 +129,7 @@ def test_colours_rise_with_the_number() -> None:
 
 @pytest.mark.parametrize("status", FAILURES)
 def test_failures_are_shown(status: str) -> None:
-    """A configuration that came to nothing is hatched and names its status."""
+    """A failed configuration is hatched, and the key names its status."""
     table = table_of([*grid(["h100"], [1024]), failed(status, "h100", 1024, 16, 1)])
     (axes,) = panels(draw_heatmap(table))
     assert cells(axes)[16, 1].replace("\n", " ") == status
@@ -146,14 +146,14 @@ def test_missing_combinations_stay_blank() -> None:
 
 
 def test_unknown_number_says_so() -> None:
-    """A row that is ok without an occupancy is neither blank nor 0."""
+    """An ok row without an occupancy is marked as unknown."""
     (axes,) = panels(draw_heatmap(table_of([row("sm_90", 1024, 4, 2, occupancy=None)])))
     assert cells(axes) == {(4, 2): "not\nknown"}
     assert not any(patch.get_hatch() for patch in axes.patches)
 
 
 def test_a_panel_for_each_gpu_and_block_size() -> None:
-    """Panels are titled by GPU and BLOCK_SIZE, and share their axes; the bar is labelled."""
+    """Panels are titled by GPU and BLOCK_SIZE and share their axes; the colour bar has a label."""
     figure = draw_heatmap(table_of(grid(["h100", "mi300x"], [1024, 2048])))
     drawn = panels(figure)
     assert [axes.get_title("left").replace("\n", " ") for axes in drawn] == [
@@ -168,7 +168,7 @@ def test_a_panel_for_each_gpu_and_block_size() -> None:
 
 
 def test_initials_are_explained() -> None:
-    """The key names each limiter that occurs, and no other."""
+    """The key names exactly the limiters that occur."""
     figure = draw_heatmap(table_of([row("h100", 1024, 4, 2, limiter="registers+sgprs")]))
     key = " ".join(figure.get_supxlabel().split())
     assert "R registers, G SGPRs." in key
@@ -176,7 +176,7 @@ def test_initials_are_explained() -> None:
 
 
 def test_twelve_panels_are_drawn_and_thirteen_refused() -> None:
-    """Up to 12 heat maps are one picture; more are an InputError that counts them."""
+    """Up to 12 heat maps are drawn; more are an InputError with their number."""
     gpus = [f"gpu{number}" for number in range(13)]
     assert len(panels(draw_heatmap(table_of(grid(gpus[:12], [1024]))))) == 12
     with pytest.raises(InputError, match="13 heat maps"):
@@ -188,13 +188,13 @@ def test_twelve_panels_are_drawn_and_thirteen_refused() -> None:
     [([], "no row"), ([row("h100", 1024, 4, 2), row("h100", 1024, 4, 2)], "num_warps 4")],
 )
 def test_what_cannot_be_drawn(rows: list[dict[str, Any]], part: str) -> None:
-    """An empty table and rows of one cell are refused by name."""
+    """An empty table and several rows for one cell are refused."""
     with pytest.raises(InputError, match=part):
         draw_heatmap(table_of(rows))
 
 
 def test_plain_objects_will_do() -> None:
-    """A table read from JSON, with None for what is not known, is drawn as well."""
+    """A table with plain objects and None, as read from JSON, is drawn too."""
     rows = [row("h100", 1024, 4, 2), failed("skipped", "h100", 1024, 8, 2)]
     (axes,) = panels(draw_heatmap(pd.DataFrame(rows, dtype=object)))
     assert cells(axes)[8, 2] == "skipped"
@@ -202,7 +202,7 @@ def test_plain_objects_will_do() -> None:
 
 @pytest.mark.parametrize("suffix", ["svg", "png"])
 def test_same_table_same_bytes(tmp_path: Path, suffix: str) -> None:
-    """Drawn twice, a table gives the same file, hatches included."""
+    """A table drawn twice gives the same file, including hatches."""
     table = table_of([*grid(["h100"], [1024]), failed("skipped", "h100", 1024, 16, 1)])
     files = [tmp_path / f"{number}.{suffix}" for number in (1, 2)]
     for file in files:

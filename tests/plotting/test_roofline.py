@@ -1,4 +1,4 @@
-"""A roofline: points and roofs are where the numbers are, and an SVG names each on hover."""
+"""Points and roofs are at their numbers, and an SVG names each point on hover."""
 
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -22,7 +22,7 @@ def drawn(*points: Point) -> Figure:
 
 
 def test_points_lie_where_their_numbers_are() -> None:
-    """Intensity to the right, rate upwards, and twice the time is more area."""
+    """The intensity is on the x axis and the rate on the y axis; the area is the time."""
     figure = drawn(Point("a", 2.0, 3e12, 10.0, ""), Point("b", 500.0, 4e14, 20.0, ""))
     found = {one.get_gid(): one for one in figure.axes[0].collections}
     assert found["kernel-1"].get_offsets().tolist() == [[2.0, 3e12]]
@@ -31,7 +31,7 @@ def test_points_lie_where_their_numbers_are() -> None:
 
 
 def test_roofs_meet_where_memory_gives_as_much_as_is_computed() -> None:
-    """Up to there FLOPs a second are FLOPs per byte times the bandwidth, then the rate."""
+    """Below the ridge the roof is the bandwidth times the intensity, above it the rate."""
     memory, *rates = drawn(Point("a", 2.0, 3e12, 10.0, "")).axes[0].lines
     xs, ys = memory.get_data()
     assert list(ys) == pytest.approx([3350e9 * x for x in xs])
@@ -42,7 +42,7 @@ def test_roofs_meet_where_memory_gives_as_much_as_is_computed() -> None:
 
 
 def test_an_svg_names_each_kernel_where_the_mouse_is_over_it(tmp_path: Path) -> None:
-    """The first element of a point's group is its title, whatever characters the words have."""
+    """The first element of a point's group is its title, with any characters."""
     words = ["_rms_norm<T> & co: 32.6 us", "b"]
     points = [Point(one, 2.0 + place, 3e12, 10.0, one) for place, one in enumerate(words)]
     save(drawn(*points), tmp_path / "a.svg")
@@ -69,7 +69,7 @@ def test_an_svg_names_each_kernel_where_the_mouse_is_over_it(tmp_path: Path) -> 
     )
 )
 def test_any_kernels_can_be_drawn(points: list[Point]) -> None:
-    """Tiny, huge and alike ones, of no time too: each is inside the axes."""
+    """Tiny, huge, equal and zero-time kernels are all drawn inside the axes."""
     axes = drawn(*points).axes[0]
     for point in points:
         assert axes.get_xlim()[0] <= point.intensity <= axes.get_xlim()[1]
@@ -77,6 +77,6 @@ def test_any_kernels_can_be_drawn(points: list[Point]) -> None:
 
 
 def test_a_roofline_of_nothing_is_refused() -> None:
-    """It is an InputError and no empty picture."""
+    """Without kernels there is an InputError and no picture."""
     with pytest.raises(InputError, match="needs kernels"):
         drawn()

@@ -1,4 +1,4 @@
-"""Files are the same everywhere, say what they show, and leave nothing behind."""
+"""Files are the same everywhere, have a description, and leave nothing behind."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ def figure() -> Figure:
 
 
 def test_svg_carries_its_words_and_no_date(figure: Figure, tmp_path: Path) -> None:
-    """An SVG has a title, a description and glyphs as paths, and no date."""
+    """An SVG has a title, a description, glyphs as paths, and no date."""
     save(figure, tmp_path / "a.svg")
     text = (tmp_path / "a.svg").read_text(encoding="utf-8")
     assert f"<title>{figure.get_suptitle()}</title>" in text
@@ -33,14 +33,14 @@ def test_svg_carries_its_words_and_no_date(figure: Figure, tmp_path: Path) -> No
 
 
 def test_pictures_have_a_white_ground(figure: Figure, tmp_path: Path) -> None:
-    """A picture is read on a dark page too: its ground is opaque white."""
+    """The background is opaque white, so that pictures are readable on a dark page."""
     save(figure, tmp_path / "a.png")
     pixels = imread(tmp_path / "a.png")
     assert [float(part) for part in pixels[0, 0]] == [1.0, 1.0, 1.0, 1.0]
 
 
 def test_suffix_names_the_format(figure: Figure, tmp_path: Path) -> None:
-    """.PNG is PNG and .svg is SVG; any other suffix is refused with the two that do."""
+    """.PNG and .svg select the format; other suffixes are refused, naming these two."""
     save(figure, tmp_path / "a.PNG")
     assert (tmp_path / "a.PNG").read_bytes().startswith(b"\x89PNG")
     for name in ("a.jpeg", "a"):
@@ -50,13 +50,13 @@ def test_suffix_names_the_format(figure: Figure, tmp_path: Path) -> None:
 
 
 def test_unwritable_path_is_an_input_error(figure: Figure, tmp_path: Path) -> None:
-    """A folder that is not there is told in one sentence."""
+    """A missing folder is refused in one sentence."""
     with pytest.raises(InputError, match="cannot be written: No such file"):
         save(figure, tmp_path / "nowhere" / "a.svg")
 
 
 def test_own_settings_neither_show_nor_change(tmp_path: Path) -> None:
-    """A user's matplotlib settings make no difference to a picture, and are left as they were."""
+    """A user's matplotlib settings do not change a picture, and are not changed."""
     calculation = calculate(Resources(32, 8, 12320), find_gpu("h100"))
     save(draw_curves(calculation), tmp_path / "a.svg")
     with mpl.rc_context({"font.size": 20, "axes.facecolor": "black", "svg.fonttype": "none"}):

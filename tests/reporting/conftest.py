@@ -1,4 +1,4 @@
-"""The small table as a source of measured launches, and as one of predicted ones."""
+"""The small table as a source of measured launches and of predicted ones."""
 
 from types import SimpleNamespace
 
@@ -17,13 +17,13 @@ def small() -> Source:
 
 @pytest.fixture(scope="session")
 def predicted(small: Source) -> Source:
-    """Return what is predicted of the small table on a GH200."""
+    """Return the predictions for the small table on a GH200."""
     return predicted_of(table_of(rows()), small)
 
 
 @pytest.fixture
 def no_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have nothing compiled whose time is not in the table, as where no time is predicted."""
+    """Have every prediction fail, so that only times in the table are known."""
     without = SimpleNamespace(prediction=None)
     monkeypatch.setattr(evaluation, "compile_runs", lambda asked, _compiler: [without] * len(asked))
     monkeypatch.setattr(evaluation, "with_counts", lambda runs, _asked, _compiler: runs)

@@ -1,4 +1,4 @@
-"""The benchmark: what is chosen, what it is compared with, and what that comes to."""
+"""The benchmark: the chosen configurations, the implementations beside them, and the comparison."""
 
 import pytest
 from small_table import H200, row, table_of
@@ -18,7 +18,7 @@ def benchmark(small: Source) -> Benchmark:
 
 
 def test_least_predicted_is_chosen_and_least_measured_fastest(benchmark: Benchmark) -> None:
-    """Both are sought among all kernels; a time decides nothing of the choice."""
+    """The choice has the least predicted time of all kernels, the fastest the least measured."""
     assert [width.cols for width in benchmark.widths] == [256, 512, 1024]
     kernels = [kernel for kernel, _ in (width.chosen for width in benchmark.widths)]
     assert kernels == ["softmax", "softmax_row", "softmax_row"]
@@ -28,14 +28,14 @@ def test_least_predicted_is_chosen_and_least_measured_fastest(benchmark: Benchma
 
 
 def test_one_width_is_no_benchmark() -> None:
-    """One number of columns draws no curve; no launch at all even less."""
+    """A single number of columns, or no launch at all, is no benchmark."""
     one = table_of([row(use="benchmark"), row(use="benchmark", num_stages=1)])
     assert make_benchmark(make_source(H200, one)) is None
     assert make_benchmark(make_source(H200, one.iloc[:0])) is None
 
 
 def test_a_file_without_uses_is_a_benchmark_of_its_commonest_rows() -> None:
-    """Where uses are not told apart, the rows and dtype with the most widths are taken."""
+    """Without uses, the rows and dtype with the most widths are the benchmark."""
     launches = [row(cols=cols, rows=100) for cols in (256, 512, 700)] + [row(cols=256), row()]
     found = make_benchmark(make_source(H200, table_of(launches).drop(columns="use")))
     assert [(one.problem.rows, one.cols) for one in found.widths] == [
@@ -46,7 +46,7 @@ def test_a_file_without_uses_is_a_benchmark_of_its_commonest_rows() -> None:
 
 
 def test_the_fastest_is_that_of_explain() -> None:
-    """The fastest launch of a width is the one that is recorded of its matrix on any page."""
+    """The fastest launch of a width is the same as in explain."""
     benchmark = make_benchmark(recorded_source("h200"))
     for width in benchmark.widths:
         fastest = recorded_ranking("h200", width.problem, ALIKE)[0]

@@ -1,4 +1,4 @@
-"""The worked example: which launch it is, what stands beside it, and what is said of it."""
+"""The worked example: its launch, the rows beside it, and the sentences."""
 
 import dataclasses
 
@@ -19,7 +19,7 @@ def example(small: Source) -> Example:
 
 
 def sentences(example: Example, title: str) -> str:
-    """Return what a part of the chapter says beside its table."""
+    """Return the sentences beside the table of a part of the chapter."""
     (found,) = (
         block
         for block in the_example(example).blocks
@@ -29,22 +29,22 @@ def sentences(example: Example, title: str) -> str:
 
 
 def test_predicted_times_that_are_close_judge_no_stages(example: Example) -> None:
-    """Whether stages cost more than they bring is said where the times can tell."""
+    """Predicted times that are close together do not judge the gain of stages."""
     close = dataclasses.replace(example.tutorial, us=12.6)
     measured = dataclasses.replace(example, tutorial=close)
     predicted = dataclasses.replace(measured, times=PREDICTED)
-    title = "What num_stages costs and brings"
-    assert "it costs more than it brings" in sentences(measured, title)
-    assert "that is too close to say" in sentences(predicted, title)
+    title = "Costs and gains of num_stages"
+    assert "it costs more than it gains" in sentences(measured, title)
+    assert "the times are too close to say" in sentences(predicted, title)
 
 
 def test_another_problem_where_781_was_not_measured() -> None:
-    """The first problem with the tutorial's configuration and one stage is taken instead."""
+    """Without 781 columns, the first problem with the tutorial's settings and one stage is used."""
     table = table_of([row(cols=300), row(cols=256), row(cols=256, num_stages=1)])
     found = make_example(make_source(H200, table))
     assert found.problem.cols == 256
 
 
 def test_without_one_stage_there_is_no_example() -> None:
-    """What num_stages costs cannot be said of rows that have one num_stages."""
+    """Rows with a single num_stages have no example."""
     assert make_example(make_source(H200, table_of([row()]))) is None

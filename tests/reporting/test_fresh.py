@@ -1,4 +1,4 @@
-"""The benchmark compiled for a GPU whose target nobody has recorded, and the page of it."""
+"""The benchmark compiled for a GPU without recorded launches, and its page."""
 
 import pytest
 
@@ -10,12 +10,12 @@ from occupancy_lab.text.document import to_markdown
 
 FEW = (PROBLEM, *WIDTHS[:2])
 STAGES = (1, 2)
-"""The num_stages of the tutorial on both, and one."""
+"""The tutorial's num_stages on either GPU, and one."""
 FEW_KNOBS = {"kernels": {"softmax": STAGES, "softmax_row": (1,)}, "num_warps": (4, 8)}
 
 
 def test_every_configuration_is_a_row_of_which_nothing_was_measured() -> None:
-    """Each problem has both kernels with all their warps and stages, planned for the GPU."""
+    """Each problem has both kernels with all warps and stages, planned and without times."""
     calls: list[tuple[int, int]] = []
     table = fresh_table(
         find_gpu("a100"), problems=FEW, progress=lambda *done: calls.append(done), **FEW_KNOBS
@@ -30,7 +30,7 @@ def test_every_configuration_is_a_row_of_which_nothing_was_measured() -> None:
 
 @pytest.mark.parametrize("key", ["a100", "mi300x"])
 def test_page_of_a_gpu_that_nobody_recorded(key: str) -> None:
-    """It says that nothing was launched, works the example out, and judges no stages it misses."""
+    """The page states that nothing was launched, and works out the example."""
     page = write_page(make_fresh(find_gpu(key), problems=FEW, **FEW_KNOBS))
     text = to_markdown(page.blocks(None))
     title = find_gpu(key).title

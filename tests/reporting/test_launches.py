@@ -1,4 +1,4 @@
-"""Rows of a table as records: planned again, for their own GPU and for others of its target."""
+"""Rows of a table as records, planned for their own GPU and for others with the same target."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ CONFIGURATION = [name for name in NAME if name != "use"]
 
 
 def plans(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the plans of *table* as floats, by what was launched, each configuration once."""
+    """Return the plans of *table* as floats by launch, each configuration once."""
     once = table.drop_duplicates(CONFIGURATION).set_index(CONFIGURATION)
     return once[PLANS].astype("Float64").astype(float)
 
@@ -30,26 +30,26 @@ def records(table: pd.DataFrame, gpu: Gpu) -> list[Record]:
 
 
 def planned_again(table: pd.DataFrame, gpu: Gpu) -> pd.DataFrame:
-    """Return the plans of *table* on *gpu*, as they are worked out of what each takes."""
+    """Return the plans of *table* on *gpu*, recalculated from each row's resources."""
     found: list[Any] = [one.row() for one in records(table.drop_duplicates(CONFIGURATION), gpu)]
     return plans(pd.DataFrame(found))
 
 
 @pytest.fixture(scope="module")
 def recorded() -> pd.DataFrame:
-    """Return every launch that comes with the lab and fits its GPU."""
+    """Return every recorded launch that fits its GPU."""
     table = recorded_table()
     return table[table["status"] == "ok"]
 
 
 def test_same_gpu_gets_its_own_plans(recorded: pd.DataFrame) -> None:
-    """Planned for the GPU that they were recorded on, rows have the plans that they had."""
+    """Rows planned for their own GPU have their recorded plans."""
     own = recorded[recorded["gpu"] == "h200"].iloc[::3]
     pd.testing.assert_frame_equal(planned_again(own, H200), plans(own))
 
 
 def test_another_gpu_gets_the_plans_that_were_launched_there(recorded: pd.DataFrame) -> None:
-    """Kernels of the H200 planned for an H100 are launched as those with their registers were."""
+    """The H200's kernels planned for an H100 get the plans of its rows with equal registers."""
     launched = recorded[(recorded["gpu"] == "h100") & (recorded["use"] == "held out")].iloc[::5]
     same = [*CONFIGURATION, "n_regs", "shared"]
     own = recorded[recorded["gpu"] == "h200"].merge(launched[same].drop_duplicates(), on=same)
@@ -60,7 +60,7 @@ def test_another_gpu_gets_the_plans_that_were_launched_there(recorded: pd.DataFr
 
 
 def test_fewer_multiprocessors_get_fewer_programs() -> None:
-    """As many fit on one of them; a persistent kernel fills 114, and a row's programs are rows."""
+    """On fewer multiprocessors only a persistent kernel has fewer programs."""
     rows = table_of([row(), row("softmax_row", num_stages=1)])
     loop, by_row = records(rows, find_gpu("h100-pcie"))
     assert loop.occupancy.programs_per_multiprocessor == 6

@@ -1,4 +1,4 @@
-"""Launches with the tutorial's num_programs where that is wrong."""
+"""Launches with the tutorial's num_programs if it is wrong."""
 
 import pytest
 from small_table import H200, predicted_of, row, rows, table_of
@@ -7,18 +7,18 @@ from occupancy_lab.reporting.chapters.miscount import Miscounts, make_miscounts,
 from occupancy_lab.reporting.source import Source, make_source
 
 WRONG = {"num_warps": 16, "num_stages": 1, "n_regs": 22}
-"""4 programs of it fit, and the formula says 5."""
+"""A configuration of which 4 programs fit, and the formula gives 5."""
 
 
 def miscounts(source: Source) -> Miscounts:
-    """Return the miscounts of *source*, which has some."""
+    """Return the miscounts of *source*."""
     found = make_miscounts(source)
     assert found is not None
     return found
 
 
 def test_right_and_failing_configurations_are_counted() -> None:
-    """One warp has no shared memory to divide by; 40 registers are no mistake of the formula."""
+    """Configurations that the formula gets right, and those it divides by zero for, are counted."""
     launches = (
         row(**WRONG),
         row(**WRONG, as_tutorial=True),
@@ -31,7 +31,7 @@ def test_right_and_failing_configurations_are_counted() -> None:
 
 
 def test_a_launch_is_paired_within_its_use() -> None:
-    """What was measured in another part of the run is compared with nothing here."""
+    """Only launches that were measured in the same part of the run are compared."""
     launches = (
         row(**WRONG, us=10.0),
         row(**WRONG, us=12.0, as_tutorial=True),
@@ -45,7 +45,7 @@ def test_a_launch_is_paired_within_its_use() -> None:
 @pytest.mark.parametrize("without", [{"planned"}, {"tutorial"}, {"planned", "tutorial"}])
 @pytest.mark.usefixtures("no_times")
 def test_what_is_not_predicted_is_not_said(without: set[str]) -> None:
-    """Of launches without a predicted time the chapter tells what was measured alone."""
+    """Without predicted times the chapter has only the measured ones."""
     launches = [
         one | ({"predicted_us": None} if name in without else {})
         for one in rows()
@@ -59,14 +59,14 @@ def test_what_is_not_predicted_is_not_said(without: set[str]) -> None:
 
 @pytest.mark.usefixtures("no_times")
 def test_a_file_need_not_say_what_is_predicted() -> None:
-    """Rows of launches that were made both ways tell what was measured without that column."""
+    """Rows without a column of predicted times have only measured ones."""
     found = miscounts(make_source(H200, table_of(rows()).drop(columns=["predicted_us", "bound"])))
     assert len(found.launches) == 4
     assert {one.predicted_lost for one in found.launches} == {None}
 
 
 def test_where_the_formula_is_right_there_is_nothing_to_tell() -> None:
-    """Neither launches with as many programs as fit nor predictions of them are a miscount."""
+    """A right formula and launches with as many programs as fit are no miscounts."""
     assert make_miscounts(make_source(H200, table_of([row(), row(num_stages=1)]))) is None
     right = [row(), row(num_warps=1, num_stages=1, shared=0)]
     assert make_miscounts(predicted_of(table_of(right))) is None

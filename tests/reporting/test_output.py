@@ -1,4 +1,4 @@
-"""Files of a report: where they go, in which form, and that they are the same every time."""
+"""The files of a report: their place, their form, and that they are the same every time."""
 
 import base64
 import re
@@ -16,7 +16,7 @@ NASTY = "<script>alert('x')</script> [a](javascript:b) | `c`"
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return the path of a table of launches whose GPU has a name that no driver gives."""
+    """Return the path of a table of launches whose GPU has a name full of special characters."""
     path = tmp_path_factory.mktemp("rows") / "my rows.csv"
     table_of([one | {"device": NASTY} for one in rows()]).to_csv(path, index=False)
     return str(path)
@@ -24,18 +24,18 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def markdown(file: str) -> str:
-    """Return the report as it is printed."""
+    """Return the printed report."""
     return run(file=file, form="markdown")
 
 
 @pytest.fixture(scope="module")
 def html(file: str) -> str:
-    """Return the report as HTML, as it is printed."""
+    """Return the printed report as HTML."""
     return run(file=file, form="html")
 
 
 class Outline(HTMLParser):
-    """Counts what a page is made of, and holds that every tag is closed."""
+    """Collects the tags of a page, and checks that every tag is closed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Outline(HTMLParser):
         self.alternatives: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Keep the tag, and what it refers to."""
+        """Record the tag and its references."""
         self.tags.append(tag)
         if tag not in {"img", "meta"}:
             self.open.append(tag)
@@ -54,12 +54,12 @@ class Outline(HTMLParser):
         self.alternatives += [str(values["alt"])] if "alt" in values else []
 
     def handle_endtag(self, tag: str) -> None:
-        """Close the tag that was opened last."""
+        """Close the last opened tag."""
         assert self.open.pop() == tag
 
 
 def test_a_page_has_the_ending_of_one(file: str, tmp_path: Path) -> None:
-    """Another is refused for what it is; with a form, and without an ending, any name is taken."""
+    """An unknown suffix is refused; with an explicit form, any name is accepted."""
     folder = tmp_path / "o"
     folder.write_text("a file", encoding="utf-8")
     with pytest.raises(InputError, match=r"o\.txt does not end in \.md or \.html"):
@@ -70,9 +70,9 @@ def test_a_page_has_the_ending_of_one(file: str, tmp_path: Path) -> None:
 
 
 def test_markdown_links_its_pictures(file: str, tmp_path: Path) -> None:
-    """Each picture that the page shows is a file in the folder beside it, and there is no other.
+    """The folder beside the page has exactly the pictures that the page shows.
 
-    Made anew, page and pictures have the same bytes.
+    Page and pictures have the same bytes when they are made again.
     """
     said = run(file=file, output=str(tmp_path / "my report.md"))
     text = (tmp_path / "my report.md").read_text(encoding="utf-8")
@@ -88,7 +88,7 @@ def test_markdown_links_its_pictures(file: str, tmp_path: Path) -> None:
 
 
 def test_html_needs_nothing_else(file: str, html: str, tmp_path: Path) -> None:
-    """One file has the tables and, inside it, the pictures, each with words for it."""
+    """The HTML is one file that contains the tables and the pictures with their descriptions."""
     run(file=file, output=str(tmp_path / "a.HTML"))
     assert [one.name for one in tmp_path.iterdir()] == ["a.HTML"]
     assert (tmp_path / "a.HTML").read_text(encoding="utf-8") == html
@@ -105,13 +105,13 @@ def test_html_needs_nothing_else(file: str, html: str, tmp_path: Path) -> None:
 
 
 def test_html_shows_texts_as_they_are(html: str) -> None:
-    """What a file says is text: it makes no tags, no links and no scripts."""
+    """Text from a file makes no tags, no links and no scripts."""
     assert "&lt;script&gt;alert('x')&lt;/script&gt; [a](javascript:b) | `c`" in html
     assert not {"script", "a"} & set(re.findall(r"<(\w+)", html))
 
 
 def test_unwritable_places_are_told_before_any_work(tmp_path: Path) -> None:
-    """A folder that is not there, or a file where the pictures go, is one sentence."""
+    """A missing folder, or a file in place of the pictures' folder, is refused before any work."""
     with pytest.raises(InputError, match="there is no directory"):
         run(file="nowhere.csv", output=str(tmp_path / "no" / "r.md"))
     (tmp_path / "r").write_text("in the way")
@@ -121,7 +121,7 @@ def test_unwritable_places_are_told_before_any_work(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["markdown", "html"])
 def test_the_rows_are_not_overwritten(file: str, form: str) -> None:
-    """A page that would be written over its own rows is refused, and they stay."""
+    """A page is refused if it would overwrite its own rows."""
     before = Path(file).read_bytes()
     with pytest.raises(InputError, match="--output and --file both name"):
         run(file=file, output=file, form=form)
@@ -129,7 +129,7 @@ def test_the_rows_are_not_overwritten(file: str, form: str) -> None:
 
 
 def test_one_launch_is_a_report_too(tmp_path: Path) -> None:
-    """Chapters that have no rows are left out with a sentence each."""
+    """A table of one launch gives a report; chapters without rows are a sentence each."""
     path = tmp_path / "one.csv"
     table_of([row()]).drop(columns="use").to_csv(path, index=False)
     text = run(file=str(path), form="markdown")

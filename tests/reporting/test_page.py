@@ -1,4 +1,4 @@
-"""A page in markdown: its blocks, and texts that are shown as they are."""
+"""A page in markdown: its blocks, and the escaping of text."""
 
 import html
 import re
@@ -17,7 +17,7 @@ PRINTABLE = st.text(st.characters(codec="ascii", exclude_categories=["Cc"]))
 
 @given(PRINTABLE)
 def test_literal_text_is_shown_as_it_is(text: str) -> None:
-    """An independent renderer shows within a sentence and a cell what was escaped, and no tag."""
+    """An independent renderer shows escaped text unchanged and without tags."""
     renderer = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     shown = html.escape(" ".join(text.split()), quote=False).replace('"', "&quot;")
     rendered = renderer.render(f"It says: {literal(text)}.")
@@ -29,13 +29,13 @@ def test_literal_text_is_shown_as_it_is(text: str) -> None:
 
 @pytest.mark.parametrize("line", ["echo 1", "echo ```", "`````"])
 def test_commands_stay_in_their_fence(line: str) -> None:
-    """No backticks of a command end the fence around it."""
+    """Backticks in a command do not end the fence around it."""
     rendered = MarkdownIt().render(to_markdown((Commands(("first", line)),)))
     assert rendered == f'<pre><code class="language-sh">first\n{line}\n</code></pre>\n'
 
 
 def test_page_has_its_blocks_in_order() -> None:
-    """Chapters are headings of the second level, sections within them of the third."""
+    """Chapters are headings of the second level, and their sections of the third."""
     picture = Picture("curve", "A curve", Figure)
     table = Table(("a", "b"), (("1", "2"),))
     chapter = Chapter("One", ("Words.", table, picture, Section("Part", sentences=("So.",))))

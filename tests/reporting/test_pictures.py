@@ -1,4 +1,4 @@
-"""Every picture of a report: axes with names and units, and labels within the picture."""
+"""The pictures of a report have named axes with units, and their labels are inside the picture."""
 
 import pytest
 from matplotlib.figure import Figure
@@ -11,7 +11,7 @@ NAMES = {
     "small": ("bandwidths", "accuracy", "excesses", "example"),
     "predicted": ("bandwidths", "excesses", "example"),
 }
-"""The pictures by the source that they are of."""
+"""The pictures by their source."""
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def pages(small: Source, predicted: Source) -> dict[str, Page]:
 
 @pytest.fixture(scope="module")
 def drawn(pages: dict[str, Page]) -> dict[tuple[str, str], Figure]:
-    """Return each picture of the small table, and of what is predicted of it."""
+    """Return each picture of the small table and of its predictions."""
     return {
         (source, one.name): one.draw() for source, page in pages.items() for one in page.pictures
     }
@@ -35,7 +35,7 @@ def figure(request: pytest.FixtureRequest, drawn: dict[tuple[str, str], Figure])
 
 
 def test_axes_are_named(figure: Figure) -> None:
-    """Each axis that shows numbers says which; the figure has a title and a description."""
+    """Each axis with numbers has a label; the figure has a title and a description."""
     assert figure.get_suptitle()
     assert figure.get_label()
     for axes in figure.axes:
@@ -44,7 +44,7 @@ def test_axes_are_named(figure: Figure) -> None:
 
 
 def test_nothing_is_cut_off(figure: Figure) -> None:
-    """Every text lies within the figure."""
+    """Every text lies inside the figure."""
     figure.draw_without_rendering()
     box = figure.bbox
     texts = [text for axes in figure.axes for text in axes.texts]

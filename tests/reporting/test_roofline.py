@@ -1,4 +1,4 @@
-"""The rooflines: each launch by its own counts and time, and what has none left out."""
+"""Rooflines of kernels: points are at their counts and times; kernels without them are left out."""
 
 import dataclasses
 from pathlib import Path
@@ -24,7 +24,7 @@ def drawn(*kernels: TracedKernel) -> Figure:
 
 
 def test_a_kernel_lies_by_its_counts_and_its_time() -> None:
-    """FLOPs over the bytes of its tensors, and over the time of a launch."""
+    """A point is at the FLOPs over its tensors' bytes, and the FLOPs over the time of a launch."""
     flops = worked().counts.flops.exact
     assert flops
     figure = drawn(traced_kernel("swiglu", (MEASURED,)))
@@ -35,18 +35,18 @@ def test_a_kernel_lies_by_its_counts_and_its_time() -> None:
     assert figure.get_suptitle() == "1 kernel on H100 SXM, measured"
     label = str(point.get_label())
     assert label.startswith("swiglu: 150 us measured, least 80.7 us; ")
-    assert label.endswith("15.0 ms in all, 6.93 ms of them lost")
+    assert label.endswith("15.0 ms in total, 6.93 ms of them lost")
 
 
 @pytest.mark.parametrize("changes", [{"record": None}, {"us": 0.0}])
 def test_a_trace_without_numbers_has_no_roofline(changes: dict[str, float | None]) -> None:
-    """It is refused in one sentence."""
+    """A trace without the needed numbers is refused in one sentence."""
     with pytest.raises(InputError, match="there is no roofline"):
         drawn(traced_kernel("a", (dataclasses.replace(MEASURED, **changes),)))  # type: ignore[arg-type]
 
 
 def test_dtypes_of_one_rate_share_a_roof() -> None:
-    """A roof names all that is computed at its rate, in tensor cores and outside them."""
+    """A roof names all dtypes with its rate, on tensor cores and outside them."""
     roofs = roofs_of(find_gpu("h100"), ("fp16", "bf16", "fp64", "fp4"), ("fp32", "fp64"))
     assert [(roof.name, roof.rate) for roof in roofs] == [
         ("bf16 and fp16 tensor cores", pytest.approx(989.4e12)),
@@ -60,7 +60,7 @@ ADDED = tensor((1 << 22,), "float32")
 
 @pytest.mark.slow
 def test_an_explanation_has_a_point_for_the_launch_and_each_near_it() -> None:
-    """They lie by what each does and is predicted to take, the launch first, then the fastest."""
+    """The launch comes first, then its neighbours by predicted time, each at its own counts."""
     grid = lambda named: (-(-(1 << 22) // named["BLOCK"]),)  # noqa: E731 - as a launch line has it
     lab = dry_run(launched_kernels.tuned_add.fn.fn, "h100")
     found = lab[grid](ADDED, ADDED, 1 << 22, EVEN=True, BLOCK=64)
@@ -78,7 +78,7 @@ def test_an_explanation_has_a_point_for_the_launch_and_each_near_it() -> None:
 
 @pytest.mark.slow
 def test_configurations_are_named_by_what_they_differ_in() -> None:
-    """The caption says which numbers a name is made of."""
+    """The caption names the settings that the names of the points consist of."""
     lab = dry_run(launched_kernels.tuned_add, "h100")
     figure = draw_explanation(lab[(1 << 12,)](ADDED, ADDED, 1 << 22))
     labels = [str(one.get_label()).partition(":")[0] for one in figure.axes[0].collections]
@@ -88,8 +88,8 @@ def test_configurations_are_named_by_what_they_differ_in() -> None:
 
 
 def test_the_command_refuses_several_gpus_before_it_explains(tmp_path: Path) -> None:
-    """No page is printed of which the picture then fails."""
+    """Several GPUs are refused before anything is explained."""
     path = tmp_path / "roofline.svg"
     done = run("explain", "--cols", "781", "--gpu", "h100,b200", "--plot", str(path))
     assert (done.returncode, done.stdout, path.exists()) == (2, "", False)
-    assert "this is of h100 and b200: name one with --gpu" in done.stderr
+    assert "these are h100 and b200: name one with --gpu" in done.stderr

@@ -1,4 +1,4 @@
-"""The roofline of a file's rows: the numbers of `trace --plot`, and what has no place in it."""
+"""The roofline of a file's rows has the numbers of `trace --plot`."""
 
 import dataclasses
 import json
@@ -27,13 +27,13 @@ ROW: dict[str, Any] = {
 
 
 def known(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row as the page has it: without what is not known."""
+    """Return a row without its unknown values, as in the page."""
     return {name: value for name, value in row.items() if value is not None}
 
 
 @pytest.mark.parametrize("launched", [MEASURED, PREDICTED])
 def test_rows_of_a_trace_lie_where_its_plot_has_them(launched: GridLaunches) -> None:
-    """Place, size by time and kind of times are those of `trace --plot` of the same launches."""
+    """Place, size and kind of time are those of `trace --plot` for the same launches."""
     kernels = (
         traced_kernel("a", (launched,)),
         traced_kernel("b", (dataclasses.replace(launched, launches=700),)),
@@ -52,7 +52,7 @@ def test_rows_of_a_trace_lie_where_its_plot_has_them(launched: GridLaunches) -> 
 
 
 def test_roofs_are_the_rates_of_the_data_sheet() -> None:
-    """Each rate of the table is a roof, once, from where the bandwidth reaches it."""
+    """Each rate of the table is one roof, which starts where the bandwidth reaches it."""
     for gpu in devices().values():
         (picture,) = rooflines([{**ROW, "gpu": gpu.key}])
         memory, *others = picture["lines"]
@@ -67,7 +67,7 @@ def test_roofs_are_the_rates_of_the_data_sheet() -> None:
 
 
 def test_predicted_and_measured_are_in_no_picture_together() -> None:
-    """A row that was not measured is counted under those that were, and drawn elsewhere."""
+    """Rows without a measurement are counted under the measured ones, and drawn separately."""
     measured, predicted = rooflines([{**ROW, "us": 20.0}, {**ROW, "intensity": 4.0}])
     assert [point["row"] for point in measured["points"]] == [0]
     assert measured["points"][0]["place"] == (2.0, 1e11)
@@ -92,20 +92,20 @@ def test_predicted_and_measured_are_in_no_picture_together() -> None:
     ],
 )
 def test_a_row_without_numbers_has_no_place(changes: dict[str, Any]) -> None:
-    """Without FLOPs, bytes, rates, or the time of that very launch on that GPU nothing is drawn."""
+    """A row without FLOPs, bytes, rates, or the time of its launch on its GPU is not drawn."""
     row = known({**ROW, **changes})
     assert rooflines([row]) == []
     assert all(len(one["points"]) == 1 for one in rooflines([row, ROW]))
 
 
 def test_a_configuration_that_is_not_launched_takes_no_time() -> None:
-    """It is the smallest point, and the others share all the time."""
+    """A configuration that is not launched is the smallest point and has no share of the time."""
     row = {**ROW, "launches": 10, "expected": True}
     (alone,) = rooflines([row])
     (both,) = rooflines([row, {**row, "expected": False, "predicted_us": 90.0}])
     first, other = both["points"]
     assert first["radius"] == alone["points"][0]["radius"] > other["radius"]
-    assert "none of a configuration that is not launched" in both["caption"]
+    assert "0 for a configuration that is not launched" in both["caption"]
 
 
 numbers = st.integers(0, 2**53)
@@ -127,7 +127,7 @@ numbers = st.integers(0, 2**53)
     )
 )
 def test_any_rows_are_inside_their_frame(rows: list[dict[str, Any]]) -> None:
-    """Whatever a column may hold, what is drawn is inside the axes, and the page can hold it."""
+    """Any values of the columns give points inside the axes that JSON can hold."""
     for picture in rooflines(
         [{"gpu": "h100", "kernel": "k", "num_warps": 1, **row} for row in rows]
     ):

@@ -1,4 +1,4 @@
-"""Rows: recorded ones and those of a file, of one GPU, with texts that hurt no page."""
+"""The rows of a report: recorded or from a file, of one GPU, with any text in them."""
 
 from pathlib import Path
 
@@ -21,16 +21,16 @@ from occupancy_lab.sweeping.recorded import recorded_table
 
 @pytest.fixture
 def file(tmp_path: Path) -> str:
-    """Return the path of the small table, as a sweep writes it."""
+    """Return the path of the small table in a sweep's format."""
     path = tmp_path / "rows.csv"
     table_of(rows()).drop(columns="use").to_csv(path, index=False)
     return str(path)
 
 
 def test_recorded_rows_are_an_h200s() -> None:
-    """Without a name the recorded H200 is reported, with what else was timed on it.
+    """The default is the recorded H200, with the other implementations timed on it.
 
-    That has a curve and a name on the page.
+    Each of them has a curve and a name on the page.
     """
     found = recorded_source(None)
     for name in set(found.providers["provider"]):
@@ -43,12 +43,12 @@ def test_recorded_rows_are_an_h200s() -> None:
 
 
 SINGLE = {"problems": (PROBLEM,), "kernels": {"softmax": (1,)}, "num_warps": (4,)}
-"""What is compiled of the benchmark here."""
+"""The part of the benchmark that is compiled here."""
 
 
 @pytest.mark.parametrize("name", ["mi300x", "a100"])
 def test_a_gpu_of_a_target_without_rows_is_compiled_for(name: str) -> None:
-    """Where no GPU of a target has rows, the benchmark is compiled for the one that is asked."""
+    """If no GPU of a target has rows, the benchmark is compiled for the named GPU."""
     found = recorded_source(name, **SINGLE)
     assert found.gpu == find_gpu(name)
     assert found.times is PREDICTED
@@ -60,13 +60,13 @@ def test_a_gpu_of_a_target_without_rows_is_compiled_for(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["sm_90", "gfx942"])
 def test_an_architecture_is_no_gpu(name: str) -> None:
-    """Kernels are compiled for it, but it has no size to launch them on."""
+    """An architecture is refused, as it has no number of multiprocessors."""
     with pytest.raises(InputError, match=f"{name}.*, and nothing can be predicted"):
         recorded_source(name)
 
 
 def test_a_gpu_of_a_target_with_rows_is_compiled_for_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was recorded of another GPU of its target stands beside what is predicted."""
+    """The rows of another GPU with the same target are shown beside the predictions."""
     table = recorded_table()
     some = table[table.index % 10 == 0]
     monkeypatch.setattr("occupancy_lab.reporting.source.recorded_table", lambda: some)
@@ -81,14 +81,14 @@ def test_a_gpu_of_a_target_with_rows_is_compiled_for_too(monkeypatch: pytest.Mon
 
 
 def test_file_names_its_own_gpu(file: str) -> None:
-    """The only GPU of a file needs no name; a name that it has not is refused."""
+    """The only GPU of a file needs no name; any other name is refused."""
     assert file_source(file, None).gpu == file_source(file, "h200").gpu == H200
     with pytest.raises(InputError, match="launches were measured on: h200"):
         file_source(file, "h100")
 
 
 def test_file_of_several_gpus_asks_which(tmp_path: Path) -> None:
-    """Two GPUs were measured: one has to be named, and its rows alone are taken."""
+    """A file of two GPUs needs the name of one, and only its rows are taken."""
     path = str(tmp_path / "rows.csv")
     table_of([row(), row(gpu="h100")]).to_csv(path, index=False)
     with pytest.raises(InputError, match=r"name a GPU.*h100, h200"):
@@ -97,7 +97,7 @@ def test_file_of_several_gpus_asks_which(tmp_path: Path) -> None:
 
 
 def test_file_without_times_is_an_error(tmp_path: Path) -> None:
-    """A sweep that measured nothing has nothing to report."""
+    """A sweep without measurements is refused."""
     path = str(tmp_path / "rows.csv")
     table_of([row(measured="launch failed")]).to_csv(path, index=False)
     with pytest.raises(InputError, match="none was measured"):
@@ -109,7 +109,7 @@ def test_file_without_times_is_an_error(tmp_path: Path) -> None:
     [({"kernel": "mine"}, "line 3: kernel is 'mine'"), ({"dtype": "int8"}, "dtype is 'int8'")],
 )
 def test_strange_rows_are_refused(changes: dict[str, str], match: str, tmp_path: Path) -> None:
-    """A kernel or a dtype that the lab does not have cannot be reported on."""
+    """An unknown kernel or dtype is refused."""
     path = str(tmp_path / "rows.csv")
     table_of([row(), row() | changes]).to_csv(path, index=False)
     with pytest.raises(InputError, match=match):
@@ -117,13 +117,13 @@ def test_strange_rows_are_refused(changes: dict[str, str], match: str, tmp_path:
 
 
 def test_missing_conditions_are_named() -> None:
-    """Rows that do not say how they were measured are refused, with what they lack."""
+    """Rows without the conditions of their measurement are refused, naming the missing columns."""
     with pytest.raises(InputError, match="lacks the columns timer, l2"):
         make_source(H200, table_of([row()]).drop(columns=["timer", "l2"]), file="rows.csv")
 
 
 @pytest.mark.usefixtures("no_times")
 def test_nothing_is_claimed_without_a_time() -> None:
-    """Where no time is predicted of a launch there are no claims, and no error."""
+    """Without predicted times there are no claims and no error."""
     found = make_source(H200, table_of([row() | {"predicted_us": None}]))
     assert (len(found.planned), len(found.predictions)) == (1, 0)

@@ -1,4 +1,4 @@
-"""The files of a trace: refused before a program is run, or there when it has ended."""
+"""The files of a trace are refused before a program runs, or exist when it has ended."""
 
 import dataclasses
 import itertools
@@ -23,9 +23,9 @@ STEP = Path(__file__).parents[2] / "examples" / "step.py"
 
 @pytest.mark.slow
 def test_a_dry_run_writes_its_files(tmp_path: Path) -> None:
-    """Each file is there beside the page, which is what it is without them.
+    """Each file is written beside the page, which stays the same.
 
-    In the timeline an autotuned kernel is in the configuration predicted fastest.
+    In the timeline an autotuned kernel has the configuration that is predicted to be the fastest.
     """
     words = ("trace", "--dry-run", "--gpu", "h100")
     program = ("--", sys.executable, str(STEP), "3")
@@ -58,14 +58,14 @@ def test_a_dry_run_writes_its_files(tmp_path: Path) -> None:
         (("--plot", "{in}/none/a.svg"), "there is no directory"),
         (("--plot", "{in}/a.svg", "--output", "{in}/a.svg"), "--output and --plot both name"),
         (("--report", "{in}/a.md", "--plot", "{in}/a/b.svg"), "there is no directory"),
-        (("--report", "{in}/a.html", "--gpu", "h100,a100"), "--report is of one GPU"),
-        (("--plot", "{in}/a.svg", "--gpu", "h100,a100"), "--plot is of one GPU"),
+        (("--report", "{in}/a.html", "--gpu", "h100,a100"), "--report takes one GPU"),
+        (("--plot", "{in}/a.svg", "--gpu", "h100,a100"), "--plot takes one GPU"),
     ],
 )
 def test_what_cannot_be_written_is_refused_first(
     tmp_path: Path, given: tuple[str, ...], why: str
 ) -> None:
-    """The program is not run: it would be there that it fails."""
+    """The program does not run if a file cannot be written."""
     words = [word.replace("{in}", str(tmp_path)) for word in given]
     done = run("trace", "--dry-run", *words, "--", sys.executable, str(tmp_path / "none.py"))
     assert done.returncode == 2
@@ -75,7 +75,7 @@ def test_what_cannot_be_written_is_refused_first(
 
 @pytest.mark.slow
 def test_a_picture_of_nothing_is_refused(tmp_path: Path) -> None:
-    """A program without a kernel leaves no file, one sentence and no page."""
+    """A program without kernels gives one sentence, no file and no page."""
     script = tmp_path / "none.py"
     script.write_text("", encoding="utf-8")
     plot = tmp_path / "a.svg"
@@ -88,14 +88,14 @@ def test_a_picture_of_nothing_is_refused(tmp_path: Path) -> None:
 
 
 def told() -> Trace:
-    """Return a trace of two kernels that nobody ran."""
+    """Return a trace of two kernels that was not recorded."""
     grid = GridLaunches(LAUNCH.grid, 100, record=worked())
     fewer = dataclasses.replace(grid, launches=50)
     return Trace(Traced((traced_kernel("a", (grid,)), traced_kernel("b", (fewer,))), ()))
 
 
 def test_the_json_of_a_trace_has_a_report_and_rows_to_explore(tmp_path: Path) -> None:
-    """The report has its sentences and tables; the page to play with takes each kernel."""
+    """The exported JSON makes a report with sentences and tables, and a page with each kernel."""
     found, path = told(), tmp_path / "step.json"
     path.write_text(found.to_json(), encoding="utf-8")
     done = run("report", "--file", str(path), "--format", "markdown")
@@ -114,7 +114,7 @@ def test_the_json_of_a_trace_has_a_report_and_rows_to_explore(tmp_path: Path) ->
 
 
 def test_a_damaged_trace_has_no_report(tmp_path: Path) -> None:
-    """It is refused in one sentence that names the file."""
+    """A damaged trace is refused in one sentence that names the file."""
     path = tmp_path / "step.json"
     path.write_text(json.dumps({"command": [], "document": {"title": 1}}), encoding="utf-8")
     done = run("report", "--file", str(path))
@@ -130,23 +130,23 @@ KERNEL = traced_kernel("swiglu", (SLOW, FAST, UNTIMED))
 
 
 def launched(*launches: GridLaunches, pid: int = 1) -> list[Launched]:
-    """Return launches of the kernel in that order."""
+    """Return launches of the kernels in that order."""
     return [Launched(KERNEL, one, pid) for one in launches]
 
 
 def drawn(found: dict[str, Any]) -> list[tuple[float, float]]:
-    """Return when each launch begins and ends."""
+    """Return the begin and the end of each launch."""
     return [(one["ts"], one["ts"] + one["dur"]) for one in found["traceEvents"] if one["ph"] == "X"]
 
 
 def check_one_after_another(spans: Sequence[tuple[float, float]]) -> None:
-    """Each launch begins where the one before ends."""
+    """Check that each launch begins where the one before it ends."""
     for (_, end), (start, _) in itertools.pairwise(spans):
         assert start == pytest.approx(end)
 
 
 def test_launches_are_in_their_order_and_last_as_long_as_measured() -> None:
-    """Each process has its own line, which begins at 0."""
+    """Each process has its own line from 0, with its launches in order and as long as measured."""
     recent = [*launched(SLOW, FAST, SLOW), *launched(FAST, pid=2)]
     found = timeline(Trace(Traced((KERNEL,), (), tuple(recent))))
     assert drawn(found) == [(0, 150), (150, 250), (250, 400), (0, 100)]
@@ -156,7 +156,7 @@ def test_launches_are_in_their_order_and_last_as_long_as_measured() -> None:
 
 
 def test_a_launch_that_was_not_timed_is_a_mark_beside_measured_ones() -> None:
-    """It has no predicted time there; where nothing was measured all have predicted times."""
+    """Beside measured launches one without a time is a mark, and has no predicted time."""
     found = timeline(Trace(Traced((KERNEL,), (), tuple(launched(SLOW, UNTIMED, FAST)))))
     assert drawn(found) == [(0, 150), (150, 250)]
     (mark,) = [one for one in found["traceEvents"] if one["ph"] == "i"]
@@ -169,7 +169,7 @@ def test_a_launch_that_was_not_timed_is_a_mark_beside_measured_ones() -> None:
 
 
 def test_where_nobody_noted_the_order_it_says_so() -> None:
-    """Of a process that was killed there are its launches, kernel after kernel."""
+    """The launches of a killed process are grouped by kernel, and the timeline states that."""
     timed = dataclasses.replace(KERNEL, grids=(SLOW, FAST))
     found = timeline(Trace(Traced((timed,), ())))
     assert [end - start for start, end in drawn(found)] == [150, 150, 150, 100, 100]
@@ -178,7 +178,7 @@ def test_where_nobody_noted_the_order_it_says_so() -> None:
 
 @pytest.mark.slow
 def test_a_program_that_launches_has_a_timeline(tmp_path: Path) -> None:
-    """All its launches are there in their order, over their grids."""
+    """The timeline of a program that launches has all its launches in order, over their grids."""
     path = tmp_path / "step.json"
     done = run_trace([sys.executable, str(PROGRAM), "some"], ["--timeline", str(path)])
     assert done.returncode == 0

@@ -1,4 +1,4 @@
-"""The report of a trace: what is lost first, then each kernel that loses most, explained."""
+"""The report of a trace: the lost time, then an explanation of each kernel that loses most."""
 
 import dataclasses
 import sys
@@ -37,7 +37,7 @@ PROCESS = Process(
 
 
 def trace(*names: str, grid: GridLaunches = MEASURED) -> Trace:
-    """Return a trace of kernels of these names, each of which loses more than the next."""
+    """Return a trace of the kernels *names*, in descending order of their lost time."""
     kernels = [
         traced_kernel(name, (dataclasses.replace(grid, launches=100 - place),))
         for place, name in enumerate(names)
@@ -52,21 +52,21 @@ def text(found: Trace) -> str:
 
 
 def test_the_kernels_that_lose_most_are_explained() -> None:
-    """There are ten of them at most, in the order of the table, and the page says how many."""
+    """At most ten kernels are explained, in the table's order, and the page states how many."""
     names = [f"kernel_{chr(97 + place)}" for place in range(12)]
     chapters = [one.title for one in make_trace_report(trace(*names)).chapters]
     assert chapters[:2] == ["In short", "Under the roofs of the GPU"]
     assert chapters[2:12] == [f"{place} {name}" for place, name in enumerate(names[:10], 1)]
     assert chapters[12:] == ["What the numbers are"]
-    assert "- The 10 kernels that lose most are explained, of 12." in text(trace(*names))
+    assert "- Of 12 kernels, the 10 that lose most are explained." in text(trace(*names))
 
 
 def test_a_kernel_is_explained_by_what_its_launch_does() -> None:
-    """Time, loss, bytes and limits are there, and the lines with the bytes of the matrices."""
+    """The explanation has time, loss, bytes, limits, and the lines with the matrices' bytes."""
     page = text(trace("swiglu_kernel"))
     assert "15.0 ms of the 1.00 s from the first launch to the last are in Triton's kernels" in page
     assert (
-        "- 100 launches take 15.0 ms, measured: 100% of the time of all kernels; 150 us each."
+        "- 100 launches take 15.0 ms, measured: 100% of the total time of all kernels; 150 us each."
         in page
     )
     assert "- **6.93 ms of that are lost**:" in page
@@ -79,7 +79,7 @@ def test_a_kernel_is_explained_by_what_its_launch_does() -> None:
 
 
 def test_what_was_not_asked_for_is_tritons_default() -> None:
-    """A setting that no launch of a dry run passes, or that is as Triton has it, is not asked."""
+    """Settings that no launch passes, or that equal Triton's default, are not shown."""
     asked = dataclasses.replace(worked(), options={"num_warps": 4})
     found = trace("swiglu_kernel", grid=dataclasses.replace(MEASURED, record=asked))
     assert "| num_warps               | 4, Triton's default" in text(found)
@@ -91,17 +91,17 @@ def test_what_was_not_asked_for_is_tritons_default() -> None:
 
 
 def test_what_is_not_known_is_no_number() -> None:
-    """A kernel of which nobody knows what it does is in the page with its limits alone."""
+    """A kernel whose work is unknown is explained by its limits alone."""
     unknown = dataclasses.replace(MEASURED, us=None, record=None)
     page = text(trace("swiglu_kernel", grid=unknown))
-    assert "- No time is known of its 100 launches." in page
+    assert "- No time is known for its 100 launches." in page
     assert "### The limits" in page
     assert "lost" not in page
-    assert "- There is no roofline: of no kernel time, FLOPs and bytes are known." in page
+    assert "- There is no roofline: no kernel has a known time, FLOPs and bytes." in page
 
 
 def test_html_names_a_kernel_on_hover_and_runs_nothing() -> None:
-    """The picture is a part of the page, with titles; a name that is HTML is shown as text."""
+    """The page contains the picture with titles; a kernel's name with HTML is shown as text."""
     page = to_html(make_trace_report(trace("<script>alert(1)</script>")))
     assert "<img" not in page
     assert "<script" not in page
@@ -111,7 +111,7 @@ def test_html_names_a_kernel_on_hover_and_runs_nothing() -> None:
 
 @pytest.mark.slow
 def test_a_program_that_launches_has_a_report(tmp_path: Path) -> None:
-    """It has measured times, and the source of the kernel that was launched."""
+    """The report of a real trace has measured times and the kernel's source."""
     path = tmp_path / "page.html"
     done = run([sys.executable, str(PROGRAM), "timed"], ["--report", str(path)])
     assert done.returncode == 0

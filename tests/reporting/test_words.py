@@ -1,4 +1,4 @@
-"""The words of a report, chapter by chapter, of a small table."""
+"""The words of a report by chapter, for a small table."""
 
 from collections.abc import Callable
 
@@ -16,13 +16,13 @@ TITLES = (
     "Predicted against measured",
     "Where the tutorial's num_programs is wrong",
     "A worked example: 781 columns, 8 warps, 4 stages",
-    "How the numbers were taken",
+    "How the numbers were obtained",
 )
 
 
 @pytest.fixture(scope="module")
 def pages(small: Source, predicted: Source) -> dict[str, Page]:
-    """Return the page of the small table, and of what is predicted of it."""
+    """Return the page of the small table and of its predictions."""
     return {"": write_page(small), "predicted-": write_page(predicted)}
 
 
@@ -31,7 +31,7 @@ def pages(small: Source, predicted: Source) -> dict[str, Page]:
 def test_words(
     kind: str, place: int, pages: dict[str, Page], check_golden: Callable[[str, str], None]
 ) -> None:
-    """The chapter says what its golden file says, of measured times and of predicted ones."""
+    """The chapter equals its golden file, with measured times and with predicted ones."""
     page = pages[kind]
     assert tuple(chapter.title for chapter in page.chapters) == TITLES
     text = to_markdown(Page(page.title, (page.chapters[place],)).blocks(lambda one: one.name))
@@ -39,9 +39,9 @@ def test_words(
 
 
 def test_a_page_of_predictions_without_any_time() -> None:
-    """Where nobody measured anything no chapter says that somebody did."""
+    """No chapter of a page without measurements claims that something was measured."""
     text = to_markdown(write_page(predicted_of(table_of(rows()))).blocks(None))
     assert "no GH200 96 GB was measured" in text
     assert text.count("Left out: ") == 1
-    assert "Left out: no time that was measured on GH200 96 GB is known." in text
+    assert "Left out: no time was measured on GH200 96 GB." in text
     assert "ecorded" not in text

@@ -1,4 +1,4 @@
-"""The README's picture remakes itself, byte for byte."""
+"""The README's picture is remade byte for byte."""
 
 import re
 import subprocess
@@ -13,7 +13,7 @@ DRAWN = (REPORTS / "cliffs.svg").read_text(encoding="utf-8")
 
 
 def test_picture_is_what_its_script_draws(tmp_path: Path) -> None:
-    """The committed picture is what its script draws, with the matplotlib that drew it."""
+    """The committed picture is what its script draws with the same matplotlib."""
     (drawn_with,) = re.findall(r"Matplotlib v([0-9.]+)", DRAWN)
     if version("matplotlib") != drawn_with:
         pytest.skip(f"drawn with matplotlib {drawn_with}")

@@ -1,9 +1,9 @@
-"""What a real driver said of compiled kernels, recorded, against the formula."""
+"""The formula gives the recorded numbers of a real driver."""
 
-import csv
 from pathlib import Path
 
 import pytest
+from record_files import read_table
 
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.occupancy import occupancy
@@ -11,18 +11,13 @@ from occupancy_lab.values import Resources
 
 DATA = Path(__file__).parent.parent.parent / "reports" / "data"
 FILES = sorted(DATA.glob("driver-*.csv"))
+ALL = [*FILES, *sorted(DATA.glob("launches-*.csv")), *sorted(DATA.glob("scan-*.csv"))]
 
 
-def rows(path: Path) -> list[dict[str, str]]:
-    """Return the recorded rows."""
-    with path.open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", ALL, ids=lambda path: path.stem)
 def test_formula_gives_the_drivers_programs(path: Path) -> None:
     """For every recorded kernel the formula gives cuOccupancyMaxActiveBlocksPerMultiprocessor."""
-    recorded = rows(path)
+    recorded = [row for row in read_table(path) if row["driver_n_regs"]]
     assert len(recorded) > 500
     for row in recorded:
         resources = Resources(
@@ -31,21 +26,21 @@ def test_formula_gives_the_drivers_programs(path: Path) -> None:
             shared=int(row["shared"]),
             static_shared=int(row["driver_static_shared"]),
         )
-        held = occupancy(resources, find_gpu(row["target"]).architecture)
+        held = occupancy(resources, find_gpu(row.get("target", "sm_90")).architecture)
         assert held.programs_per_multiprocessor == int(row["driver_programs_per_multiprocessor"])
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_binary_said_what_the_driver_said(path: Path) -> None:
-    """Registers and local memory read from the binary were those of the loaded kernel."""
-    for row in rows(path):
+    """Registers and local memory read from the binary equal those of the loaded kernel."""
+    for row in read_table(path):
         assert row["n_regs"] == row["driver_n_regs"]
         assert row["local_bytes"] == row["driver_local_bytes"]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_cooperative_launches_ended_where_predicted(path: Path) -> None:
-    """Each cooperative launch was accepted at the predicted programs and refused at one more."""
-    tried = [row for row in rows(path) if row["accepted"]]
+    """Each cooperative launch was accepted with the predicted programs, refused with one more."""
+    tried = [row for row in read_table(path) if row["accepted"]]
     assert len(tried) > 100
     assert {(row["accepted"], row["accepted_one_more"]) for row in tried} == {("True", "False")}

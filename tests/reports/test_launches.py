@@ -1,6 +1,5 @@
-"""Launches of kernels that nobody here wrote, recorded on a GPU, against their dry runs."""
+"""Recorded launches of public kernels equal their dry runs."""
 
-import csv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,14 +7,12 @@ from typing import Any
 import pytest
 import record_launches
 import triton
+from record_files import digest, read_table
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from occupancy_lab.arguments import Pointer
-from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_function
-from occupancy_lab.occupancy import occupancy
-from occupancy_lab.values import Resources
 
 DATA = Path(__file__).parent.parent.parent / "reports" / "data"
 FILES = sorted(DATA.glob("launches-*.csv"))
@@ -32,23 +29,17 @@ def pointwise(in_ptr0, out_ptr0, ks0, one, xnumel, XBLOCK: tl.constexpr):
 """
 
 
-def rows(path: Path) -> list[dict[str, str]]:
-    """Return the recorded rows."""
-    with path.open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
 @recordings
 def test_every_dry_run_is_the_launch(path: Path) -> None:
-    """Every recorded launch is equal to its dry run: registers, memory, warps and programs."""
-    recorded = rows(path)
+    """Registers, memory, warps and programs of every recorded launch equal those of its dry run."""
+    recorded = read_table(path)
     assert len(recorded) >= 300
     for row in recorded:
         for name in ("n_regs", "shared", "num_warps"):
             assert row[f"sm_90_{name}"] == row[name], row
         for name in ("n_regs", "local_bytes", "static_shared"):
             assert row[f"sm_90_{name}"] == row[f"driver_{name}"], row
-        # Where not one program fits there is no record to have a number.
+        # If no program fits there is no record with a number.
         programs = row["sm_90_programs_per_multiprocessor"] or "0"
         assert programs == row["driver_programs_per_multiprocessor"], row
         assert row["sm_90_clusters"] == row["driver_clusters"], row
@@ -56,8 +47,8 @@ def test_every_dry_run_is_the_launch(path: Path) -> None:
 
 @recordings
 def test_the_dry_binary_is_the_launched(path: Path) -> None:
-    """But for what torch.compile compiled with assertions on, binaries are equal byte for byte."""
-    others = [row for row in rows(path) if row["sm_90_binary"] != row["cubin"]]
+    """Binaries are equal byte for byte, except those that torch.compile made with assertions on."""
+    others = [row for row in read_table(path) if row["sm_90_binary"] != row["cubin"]]
     assert len(others) < 30
     for row in others:
         assert row["launched_by"] == "torch.compile", row
@@ -65,24 +56,10 @@ def test_the_dry_binary_is_the_launched(path: Path) -> None:
 
 
 @recordings
-def test_the_formula_gives_the_drivers_programs(path: Path) -> None:
-    """The formula of today gives what the driver said of each kernel."""
-    for row in rows(path):
-        resources = Resources(
-            n_regs=int(row["driver_n_regs"]),
-            num_warps=int(row["num_warps"]),
-            shared=int(row["shared"]),
-            static_shared=int(row["driver_static_shared"]),
-        )
-        found = occupancy(resources, find_gpu("sm_90").architecture)
-        assert found.programs_per_multiprocessor == int(row["driver_programs_per_multiprocessor"])
-
-
-@recordings
 def test_amd_is_llvms(path: Path) -> None:
-    """What compiles for AMD has the waves that LLVM counts."""
+    """Launches compiled for AMD have the waves that LLVM reports."""
     for target in ("gfx942", "gfx1100"):
-        found = [row for row in rows(path) if row[f"{target}_llvm_occupancy"]]
+        found = [row for row in read_table(path) if row[f"{target}_llvm_occupancy"]]
         assert len(found) > 100
         for row in found:
             assert row[f"{target}_waves_per_simd"] == row[f"{target}_llvm_occupancy"], row
@@ -98,7 +75,7 @@ def pointwise(tmp_path: Path) -> Any:
 
 @pytest.fixture
 def no_listener() -> Iterator[None]:
-    """Take away what a dry run listens to Triton's compiler with."""
+    """Remove the dry run's listener from Triton's compiler."""
     yield
     triton.knobs.compilation.listener = None
 
@@ -107,7 +84,7 @@ def no_listener() -> Iterator[None]:
 def test_a_source_of_torch_compile_is_a_launch(
     pointwise: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What torch.compile compiles without a launch line gives its binary from a launch line."""
+    """A source that torch.compile compiles gives the same binary as its launch line."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
     aligned = [["tt.divisibility", 16]]
     options = {"num_warps": 4, "num_stages": 1, "enable_fp_fusion": True, "launch_pdl": False}
@@ -131,7 +108,7 @@ def test_a_source_of_torch_compile_is_a_launch(
     for target in ("sm_90", "gfx942"):
         found = record_launches.dry(record_launches.Launched(pointwise, launch), target)
         if target == "sm_90":
-            assert found["binary"] == record_launches.digest(compiled.asm["cubin"])
+            assert found["binary"] == digest(compiled.asm["cubin"])
         else:
             assert found["status"] == "explained"
             assert found["waves_per_simd"] == found["llvm_occupancy"]

@@ -1,4 +1,4 @@
-"""The notebook for newcomers runs without a GPU, and what it says is what it shows."""
+"""The notebook for newcomers runs without a GPU, and its text agrees with its output."""
 
 import json
 import re
@@ -13,19 +13,19 @@ NOTEBOOK = (REPORTS / "learn.ipynb").read_text(encoding="utf-8")
 
 
 def sources(kind: str) -> list[str]:
-    """Return the cells of one kind, in their order."""
+    """Return the cells of one kind in order."""
     cells = json.loads(NOTEBOOK)["cells"]
     return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == kind]
 
 
 @pytest.fixture(scope="module")
 def executed() -> tuple[list[Any], dict[str, Any]]:
-    """Return what the cells show, and the names that they leave."""
+    """Return the outputs of the cells and the remaining names."""
     return learn.results()
 
 
 def test_notebook_is_what_its_script_writes(executed: tuple[list[Any], dict[str, Any]]) -> None:
-    """The committed notebook, outputs included, is what `python reports/learn.py` writes."""
+    """The committed notebook, including its outputs, is what `python reports/learn.py` writes."""
     made_with = json.loads(NOTEBOOK)["metadata"]["made_with"]
     if learn.made_with() != made_with:
         pytest.skip(f"made with {made_with}")
@@ -34,26 +34,26 @@ def test_notebook_is_what_its_script_writes(executed: tuple[list[Any], dict[str,
 
 
 def test_cells_are_those_of_the_script() -> None:
-    """Whatever versions are installed, the text and the code are the script's."""
+    """Text and code are the script's with any installed versions."""
     texts, codes = zip(*learn.STEPS, strict=True)
     assert (sources("markdown"), sources("code")) == ([*texts], [*codes])
 
 
 def test_text_has_no_numbers_of_its_own() -> None:
-    """Numbers are what cells show; the text has none that could differ from them."""
+    """The text has no numbers, so that none can differ from the cells'."""
     for text in sources("markdown"):
         assert not re.findall(r"\b\d", text)
 
 
 def test_every_cell_shows_a_result(executed: tuple[list[Any], dict[str, Any]]) -> None:
-    """Run in order and without a GPU, each cell ends in a table with rows, or in a sentence."""
+    """Run in order without a GPU, each cell ends with a table that has rows, or a sentence."""
     shown, _ = executed
     for result in shown:
         assert "<td" in result._repr_html_() if not isinstance(result, str) else " " in result
 
 
 def test_recorded_times_are_as_the_text_says(executed: tuple[list[Any], dict[str, Any]]) -> None:
-    """What the text says of recorded launches is true of those that are shown."""
+    """The text's statements about recorded launches hold for the shown ones."""
     _, names = executed
     times = names["times"].loc[names["WIDTHS"]]
     assert (times["naive"] > 3 * times["fused"]).all()
@@ -71,7 +71,7 @@ def test_recorded_times_are_as_the_text_says(executed: tuple[list[Any], dict[str
 
 
 def test_compiled_kernels_are_as_the_text_says(executed: tuple[list[Any], dict[str, Any]]) -> None:
-    """What the text says of what is compiled is true of what this Triton makes."""
+    """The text's statements about compiled kernels hold with this Triton."""
     _, names = executed
     widths, aligned = names["widths"], names["aligned"]
     assert widths["n_regs"].is_monotonic_increasing

@@ -1,4 +1,4 @@
-"""Predicted times beside those of AMD's traces of an MI300X, as recorded."""
+"""Predicted times compared with AMD's traces of an MI300X."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ ERRORS = (ROWS["predicted_us"] / ROWS["us"] - 1).abs()
 
 
 def test_the_page_has_the_recorded_rows() -> None:
-    """One of each operation."""
+    """The page has a recorded row of each operation."""
     page = (ROOT / "docs" / "times.md").read_text(encoding="utf-8")
     lines = list(mi300x_launches.table())
     assert "\n".join(lines) in page
@@ -22,7 +22,7 @@ def test_the_page_has_the_recorded_rows() -> None:
 
 
 def test_half_are_within_a_tenth_and_all_in_their_range() -> None:
-    """Of kernels above 10 us on a GPU that nothing was fitted to."""
+    """Of kernels above 10 us, half are within 10%, and all are in their range."""
     assert ROWS["us"].min() > 10
     assert ERRORS.median() <= 0.10
     assert ERRORS.max() <= 0.30

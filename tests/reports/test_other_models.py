@@ -1,4 +1,4 @@
-"""Other models of a matmul's time beside the lab's."""
+"""Other models of a matmul's time compared with the lab's."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ LARGE = Product("float16", 4096, 4096, 4096, 128, 256, 64, 8)
 
 
 def test_the_table_is_that_of_the_recorded_tunes() -> None:
-    """docs/times.md has what the models predict of the recorded products, the lab's best."""
+    """docs/times.md has the models' predictions for the recorded products; the lab's are best."""
     text = (ROOT / "docs" / "times.md").read_text(encoding="utf-8")
     lines = [*other_models.table()]
     assert "\n".join(lines) in text
@@ -20,7 +20,7 @@ def test_the_table_is_that_of_the_recorded_tunes() -> None:
 
 
 def test_a_large_product_takes_what_each_formula_says() -> None:
-    """4096 cubed: 137 GFLOP at 989.4 TFLOP/s, at half of that, and 1.6 GB of the L2 cache."""
+    """4096 cubed takes 137 GFLOP at 989.4 TFLOP/s, at half of that, and 1.6 GB of the L2 cache."""
     assert other_models.roofline_us(LARGE) == pytest.approx(138.9, rel=0.01)
     storing = 32 / (0.6 * 3352) * 1e3
     tflops = 132 * 4 * 1980 * 512 * 1e-6

@@ -1,4 +1,4 @@
-"""The recording of public launches on a GPU, and what its recorder reads."""
+"""The recording of public launches on a GPU, and its reader."""
 
 import io
 
@@ -28,7 +28,7 @@ def test_every_launch_has_its_texts_and_arguments() -> None:
 
 
 def test_counted_launches_have_all_texts() -> None:
-    """The texts of what is counted or sampled are those of a compile, with the kernel's PTX."""
+    """Counted and sampled launches have all texts of a compile, including PTX."""
     counted = [one for one in recorded_launches() if one.executed is not None]
     assert len(counted) >= 110
     assert len({(one.package, one.kernel) for one in counted}) >= 95

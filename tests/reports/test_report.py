@@ -1,4 +1,4 @@
-"""The reports of single GPUs remake themselves, byte for byte."""
+"""The reports of single GPUs are remade byte for byte."""
 
 import re
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 
 REPORTS = Path(__file__).parent.parent.parent / "reports"
 GPUS = ("h200", "h100")
-"""Those that have a report: of launches, and of predictions."""
+"""The GPUs that have a report."""
 SCRIPT = (
     "import sys; from occupancy_lab.reporting.contents import run; run(sys.argv[1],"
     " output=sys.argv[2])"
@@ -19,19 +19,19 @@ SCRIPT = (
 
 @pytest.fixture(scope="module", params=GPUS)
 def remade(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a page that is remade where nobody has calibrated a GPU."""
+    """Return a page that is remade without a calibration."""
     page = tmp_path_factory.mktemp("reports") / f"{request.param}.md"
     subprocess.run([sys.executable, "-c", SCRIPT, request.param, page], check=True)
     return page
 
 
 def test_page_is_what_the_command_writes(remade: Path) -> None:
-    """The committed page is the one that the recorded rows make."""
+    """The committed page is what the recorded rows make."""
     assert remade.read_bytes() == (REPORTS / remade.name).read_bytes()
 
 
 def test_pictures_are_what_the_command_draws(remade: Path) -> None:
-    """The committed pictures are those of the page, with the matplotlib that drew them."""
+    """The committed pictures are those of the page, if drawn with the same matplotlib."""
     folder = REPORTS / remade.stem
     committed = {path.name: path.read_bytes() for path in folder.iterdir()}
     drawn = {path.name: path.read_bytes() for path in remade.with_suffix("").iterdir()}

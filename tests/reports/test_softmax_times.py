@@ -1,13 +1,14 @@
-"""The predicted times of the recorded softmaxes: which launches have one, and how near it is."""
+"""The predicted times of the recorded softmaxes: which launches have one, and their errors."""
 
 from collections.abc import Sequence
 
 import pandas as pd
 import pytest
 from compare_time import LEAST_US
+from record_files import read_table
 from records import record_of
 from simple_times import timed
-from softmax_times import GPUS, PREDICTED, predicted, read
+from softmax_times import GPUS, PREDICTED, file_of, predicted
 
 from occupancy_lab.evaluating.score import TimeErrors, time_errors
 from occupancy_lab.gpus import find_gpu
@@ -20,7 +21,7 @@ USES = ("tuning", "held out", "fresh")
 
 
 def errors(rows: Sequence[dict[str, str]]) -> TimeErrors:
-    """Return how far off the predicted times of *rows* are."""
+    """Return the errors of the predicted times of *rows*."""
     return time_errors(
         *(pd.Series([float(row[name]) for row in rows]) for name in ("predicted_us", "us"))
     )
@@ -28,8 +29,8 @@ def errors(rows: Sequence[dict[str, str]]) -> TimeErrors:
 
 @pytest.mark.parametrize("gpu", GPUS)
 def test_every_launch_with_a_time_has_a_predicted_one(gpu: str) -> None:
-    """Each measured row has both columns, of the tutorial's num_programs too, and no other has."""
-    rows = read(gpu)
+    """Exactly the measured rows, also those of the tutorial's num_programs, have both columns."""
+    rows = read_table(file_of(gpu))
     tutorial = [row for row in rows if row["us"] and row["launched"] != row["num_programs"]]
     assert len(tutorial) > 300
     for row in rows:
@@ -42,13 +43,14 @@ def test_every_launch_with_a_time_has_a_predicted_one(gpu: str) -> None:
 
 @pytest.mark.parametrize("gpu", GPUS)
 def test_softmaxes_are_met(gpu: str) -> None:
-    """Half of the longer launches are met within 4%, nine in ten within 14%; nearer without spills.
+    """For longer launches the median error is below 4% and the 90th percentile below 14%.
 
-    These are all that were recorded, those that the model was fitted to in part among them.
+    These are all recorded launches, including those that the model was fitted to. Launches without
+    spills have smaller errors.
     """
     rows = [
         row
-        for row in read(gpu)
+        for row in read_table(file_of(gpu))
         if row["use"] in USES
         and row["launched"] == row["num_programs"]
         and float(row["us"] or 0) >= LEAST_US
@@ -71,7 +73,7 @@ def record() -> Record:
 
 
 def test_the_time_is_that_of_the_programs_launched(record: Record) -> None:
-    """As many as fit, or as the tutorial's formula gives; of another number none is known."""
+    """A time is known only for as many programs as fit and for the formula's number."""
     one = timed(record)
     assert one.miscount is not None
     assert one.prediction != one.tutorial_prediction is not None

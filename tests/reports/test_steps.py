@@ -1,4 +1,4 @@
-"""What reports/record_steps.py recorded of training steps, dry and on a GPU."""
+"""The training steps recorded by reports/record_steps.py, dry and on a GPU."""
 
 from pathlib import Path
 
@@ -13,14 +13,14 @@ GPUS = ("h100", "h200")
 
 
 def test_the_table_of_steps_is_that_recorded() -> None:
-    """docs/trace.md has what the recorded steps on both GPUs say."""
+    """docs/trace.md has the table of the recorded steps on both GPUs."""
     text = (ROOT / "docs" / "trace.md").read_text(encoding="utf-8")
     shown = text.split("--table h100,h200 -->\n")[1].split("<!-- end of steps -->")[0]
     assert shown == record_steps.table(DATA, GPUS)
 
 
 def test_the_table_of_actions_is_that_recorded() -> None:
-    """docs/trace.md has what the actions of a trace brought, each a faster launch, most as said."""
+    """docs/trace.md has the recorded actions; each launch is faster, most as predicted."""
     text = (ROOT / "docs" / "trace.md").read_text(encoding="utf-8")
     shown = text.split("--table h100,h200 -->\n")[2].split("<!-- end of actions -->")[0]
     assert shown == record_actions.table(DATA, GPUS)
@@ -31,7 +31,7 @@ def test_the_table_of_actions_is_that_recorded() -> None:
 
 @pytest.mark.parametrize("gpu", GPUS)
 def test_the_busiest_unit_is_near_what_nsight_compute_counts(gpu: str) -> None:
-    """Its share of the time is within 5 points of the counted Speed Of Light at the median."""
+    """The busiest unit's share is within 5 points of the counted Speed Of Light at the median."""
     rows = record_tunes.rows_of(DATA / f"steps-{gpu}.csv")
     assert sum(bool(row["ncu_speed_of_light"]) for row in rows) >= 46
     assert float(record_steps.points_off(rows, "busiest_us")) < 5
@@ -41,7 +41,7 @@ def test_the_busiest_unit_is_near_what_nsight_compute_counts(gpu: str) -> None:
 
 @pytest.mark.parametrize("gpu", GPUS)
 def test_a_dry_run_has_the_launches_and_the_time_of_a_training_step(gpu: str) -> None:
-    """Every launch is there, the sum is off by less than 8 %, and the longest come first."""
+    """Every launch is in the dry run, the sum is within 8%, and the longest come first."""
     rows = record_tunes.rows_of(DATA / f"steps-{gpu}.csv")
     assert all(row["launches"] == row["dry_launches"] for row in rows)
     for program in {row["program"] for row in rows} - {"autotuned"}:

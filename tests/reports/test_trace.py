@@ -1,21 +1,21 @@
-"""What is recorded of a trace beside the profiler: which counts are held against which."""
+"""The recorded comparison of a trace with the profiler."""
 
-import csv
 from pathlib import Path
+
+from record_files import read_table
 
 
 def recorded(name: str) -> tuple[list[dict[str, str]], list[float]]:
-    """Return the rows of a recorded file, and how far off the times above 10 us are."""
+    """Return the rows of a recorded file, and the errors of the times above 10 us."""
     root = Path(__file__).parents[2]
-    with (root / "reports" / "data" / name).open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_table(root / "reports" / "data" / name)
     return rows, [
         float(row["off"]) for row in rows if row["off"] and float(row["profiled_us"]) > 10
     ]
 
 
 def test_the_documents_figures_are_those_recorded() -> None:
-    """docs/trace.md says of how many kernels counts and times agree with the profiler."""
+    """docs/trace.md has the number of kernels whose counts and times agree with the profiler."""
     path = Path(__file__).parents[2] / "docs" / "trace.md"
     text = " ".join(path.read_text(encoding="utf-8").split())
     rows, off = recorded("trace-h200.csv")

@@ -1,4 +1,4 @@
-"""What reports/record_tunes.py makes of tunes, with launches that are not made."""
+"""The tunes recorded by reports/record_tunes.py."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,14 +11,14 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_tables_of_tuning_are_those_recorded() -> None:
-    """docs/tuning.md has what the recorded tunes and launches on both GPUs say."""
+    """docs/tuning.md has the tables of the recorded tunes and launches on both GPUs."""
     text = (ROOT / "docs" / "tuning.md").read_text(encoding="utf-8")
     shown = text.split("--table h100,h200 -->\n")[1].split("<!-- end of tunes -->")[0]
     assert shown == record_tunes.table(record_tunes.DATA, ("h100", "h200"))
 
 
 def test_advice_is_right_as_often_as_is_said() -> None:
-    """Of tunes in 16 bits the first choice loses little; of launches nearly all were faster."""
+    """The first choice of 16-bit tunes loses little, and nearly all advised changes are faster."""
     tunes: dict[tuple[str, str], list[dict[str, float]]] = {}
     followed = []
     for gpu in ("h100", "h200"):
@@ -34,9 +34,9 @@ def test_advice_is_right_as_often_as_is_said() -> None:
 
 
 def test_a_step_to_a_neighbour_that_is_predicted_to_be_faster_is_faster() -> None:
-    """From nearly any recorded configuration of 16 bits the best of those near it is a gain.
+    """From nearly any recorded 16-bit configuration the best predicted neighbour is a gain.
 
-    Those near it have one setting, or num_warps besides, otherwise: it is what explain says first.
+    Neighbours differ in one setting, or in num_warps besides: this is explain's first advice.
     """
     tunes: dict[tuple[str, str], dict[str, tuple[float, float]]] = {}
     for row in record_tunes.rows_of(record_tunes.DATA / "tunes-h100.csv"):
@@ -54,7 +54,7 @@ def test_a_step_to_a_neighbour_that_is_predicted_to_be_faster_is_faster() -> Non
 
 
 def near(one: str, known: Iterable[str]) -> list[str]:
-    """Return the configurations of *known* in which one setting, and num_warps, is otherwise."""
+    """Return the configurations of *known* that differ in one setting, or in num_warps besides."""
     mine = {*one.split(", ")}
     differing = {other: mine - {*other.split(", ")} for other in known}
     return [

@@ -1,4 +1,4 @@
-"""The page that sets AMD beside NVIDIA remakes itself from its rows, and its words follow them."""
+"""The page that compares AMD and NVIDIA is remade from its rows, and its sentences follow them."""
 
 import csv
 import re
@@ -31,12 +31,12 @@ PICTURE = REPORTS / "amd-nvidia" / "num-stages.svg"
 
 @pytest.fixture(scope="module")
 def vendors() -> Vendors:
-    """Return what was recorded."""
+    """Return the recorded configurations."""
     return recorded_vendors()
 
 
 def read() -> list[dict[str, str | float]]:
-    """Return the rows of the file, cells that are empty as pandas has them."""
+    """Return the rows of the file, with empty cells as pandas reads them."""
     text = (REPORTS / "data" / "vendors.csv").read_text(encoding="utf-8")
     rows = csv.DictReader(text.splitlines())
     return [{name: cell or float("nan") for name, cell in row.items()} for row in rows]
@@ -59,7 +59,7 @@ def test_page_is_what_its_script_makes(tmp_path: Path) -> None:
 
 
 def published(record: Record, num_regs: int) -> int:
-    """Return the programs by the lines of Triton's tutorial, fed with what a driver reports."""
+    """Return the programs by the lines of Triton's tutorial, given a driver's numbers."""
     mp, taken, warps = record.gpu.architecture, record.resources, record.config.num_warps
     held = num_regs // (taken.n_regs * mp.warp_size * warps)
     if isinstance(mp, HipArchitecture):
@@ -70,7 +70,7 @@ def published(record: Record, num_regs: int) -> int:
 
 
 def test_the_formula_is_the_tutorials(vendors: Vendors) -> None:
-    """What the page says of the tutorial's formula is what the tutorial's own lines give."""
+    """The page's numbers for the tutorial's formula are those of the tutorial's own lines."""
     seen = set()
     for formula in make_formulas(vendors):
         old = formula.rocm is Rocm.OLD
@@ -89,7 +89,7 @@ def test_the_formula_is_the_tutorials(vendors: Vendors) -> None:
 
 
 def test_a_compile_that_failed_is_counted(vendors: Vendors) -> None:
-    """A row without a binary is named by its status, and what needs it is left out."""
+    """A row without a binary is named by its status, and left out of everything that needs one."""
     rows = read()
     failed = next(row for row in rows if row["gpu"] == "h100" and row["num_warps"] == "4")
     failed.update(status="timed out", reason="it took longer than 120 s", n_regs=float("nan"))
@@ -102,7 +102,7 @@ def test_a_compile_that_failed_is_counted(vendors: Vendors) -> None:
 def test_no_amd_gpu_has_confirmed_until_one_is_measured(
     vendors: Vendors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The page says that no AMD GPU confirmed it, and stops saying so once one was measured."""
+    """The page states that no AMD GPU confirmed it until one was measured."""
     words = "No AMD GPU has confirmed a number of this page"
     assert words in in_words(vendors)
     monkeypatch.setattr(amd_nvidia, "MEASURED", (*MEASURED, "mi300x"))
@@ -110,7 +110,7 @@ def test_no_amd_gpu_has_confirmed_until_one_is_measured(
 
 
 def test_recorded_times_are_those_of_the_model(vendors: Vendors) -> None:
-    """What is recorded of a kernel is what is predicted of it now, on GPUs of both vendors."""
+    """The recorded times are those that the model predicts now, on GPUs of both vendors."""
     if version("triton") != vendors.triton:
         pytest.skip(f"compiled with Triton {vendors.triton}")
     compiler = Compiler(store_directory())

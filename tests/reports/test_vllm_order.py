@@ -1,4 +1,4 @@
-"""Where vLLM's tuned fused-MoE configurations stand among predicted times, as recorded."""
+"""The recorded ranks of vLLM's tuned fused-MoE configurations by predicted time."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ NEAR = 0.10
 
 
 def test_rows_are_of_one_ranking() -> None:
-    """The tuned one is no faster than the best, and as fast where it is the first."""
+    """The tuned configuration is no faster than the best, and as fast if it is ranked first."""
     assert (BEHIND >= 0).all()
     assert ((ROWS["rank"] == 1) <= (BEHIND == 0)).all()
     assert (ROWS["rank"] <= ROWS["timed"]).all()
@@ -21,7 +21,7 @@ def test_rows_are_of_one_ranking() -> None:
 
 
 def test_most_tuned_are_near_the_best_and_the_page_says_how_many() -> None:
-    """Of each GPU the page has the problems, those near the best, and the median and 90 %."""
+    """The page has each GPU's problems, those near the best, the median and the 90th percentile."""
     page = " ".join((ROOT / "docs" / "tuning.md").read_text(encoding="utf-8").split())
     for key in (*ROWS["gpu"].unique(), "all"):
         behind = BEHIND if key == "all" else BEHIND[ROWS["gpu"] == key]

@@ -20,7 +20,7 @@ def scale(X, Y, N, BLOCK_SIZE: tl.constexpr, FACTOR: tl.constexpr):
 
 @triton.jit
 def row_softmax(X, Y, N, BLOCK_SIZE: tl.constexpr, FACTOR: tl.constexpr):
-    """Work out a softmax of each row, which keeps a whole row in registers."""
+    """Calculate a softmax of each row, with the whole row in registers."""
     offsets = tl.arange(0, BLOCK_SIZE)
     row = tl.program_id(0) * N
     values = tl.load(X + row + offsets, mask=offsets < N, other=-float("inf"))
@@ -30,7 +30,7 @@ def row_softmax(X, Y, N, BLOCK_SIZE: tl.constexpr, FACTOR: tl.constexpr):
 
 @triton.jit
 def product(X, Y, N, BLOCK_SIZE: tl.constexpr, FACTOR: tl.constexpr):
-    """Multiply two matrices, with copies ahead and tensor cores."""
+    """Multiply two matrices, with asynchronous copies and tensor cores."""
     rows = tl.arange(0, BLOCK_SIZE)
     places = rows[:, None] * N + rows[None, :]
     total = tl.zeros((BLOCK_SIZE, BLOCK_SIZE), dtype=tl.float32)
@@ -41,7 +41,7 @@ def product(X, Y, N, BLOCK_SIZE: tl.constexpr, FACTOR: tl.constexpr):
 
 @triton.jit
 def specialized(X, Y, N, BLOCK_SIZE: tl.constexpr, FACTOR: tl.constexpr):
-    """Multiply two matrices, with other warps that load than those that multiply."""
+    """Multiply two matrices with warp specialization."""
     rows = tl.make_tensor_descriptor(X, [N, N], [N, 1], [BLOCK_SIZE, BLOCK_SIZE])
     total = tl.zeros((BLOCK_SIZE, BLOCK_SIZE), tl.float32)
     for start in tl.range(0, N, BLOCK_SIZE, warp_specialize=True):
@@ -51,7 +51,7 @@ def specialized(X, Y, N, BLOCK_SIZE: tl.constexpr, FACTOR: tl.constexpr):
 
 
 def compiled(kernel: Any, arch: str, block_size: int, dtype: str = "fp32", **options: int) -> Any:
-    """Compile *kernel* for *arch* into the cache that the environment names; return what it is."""
+    """Compile *kernel* for *arch* into the cache that the environment names."""
     target = (
         GPUTarget("hip", arch, 64) if arch.startswith("gfx") else GPUTarget("cuda", int(arch), 32)
     )

@@ -1,4 +1,4 @@
-"""A cache of Triton's with a few kernels, compiled once for all tests of a scan."""
+"""A Triton cache with a few kernels, compiled once for all tests of a scan."""
 
 import importlib.util
 import shutil
@@ -22,7 +22,7 @@ LAUNCHES: tuple[tuple[str, str, int, str, dict[str, int]], ...] = (
     ("row_softmax", "90", 32768, "fp16", {"num_warps": 32}),
 )
 """Kernel, architecture, BLOCK_SIZE, dtype and options; the first row_softmax spills, and
-the last is short of programs."""
+the last has too few programs."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Cache:
     """Triton's CompiledKernel by the name of its entry."""
 
     def entry(self, kernel: str, place: int = 0) -> Path:
-        """Return the folder of a kernel, the first one in the order of LAUNCHES."""
+        """Return the folder of a kernel's entry, in the order of LAUNCHES."""
         return (
             self.folder
             / [name for name, one in self.compiled.items() if one.metadata.name == kernel][place]
@@ -44,7 +44,7 @@ class Cache:
 
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Cache:
-    """Return a cache with what LAUNCHES has, compiled from a file of its own."""
+    """Return a cache with the kernels of LAUNCHES, compiled from a file of its own."""
     pytest.importorskip("triton")
     home = tmp_path_factory.mktemp("scan")
     source = home / "cached_kernels.py"

@@ -1,4 +1,4 @@
-"""The quick reading of AMD's assembly, against the reader that goes through every line."""
+"""The fast reader of AMD assembly agrees with the reader of every line."""
 
 from collections import Counter
 
@@ -19,7 +19,7 @@ KERNELS = [
 
 @pytest.mark.parametrize(("name", "kernel"), KERNELS)
 def test_instructions_are_those_of_the_whole_reader(name: str, kernel: str) -> None:
-    """Each kind counts as often as the lines of the kernel say, scratch apart from global."""
+    """Each kind of instruction is counted as often as in the kernel's lines."""
     body = kernel_body(TEXTS[name], kernel)
     counted: Counter[str] = Counter()
     for label, operation, operands in LINE.findall(body):
@@ -45,6 +45,6 @@ def test_instructions_are_those_of_the_whole_reader(name: str, kernel: str) -> N
 
 
 def test_the_recordings_have_spills_to_count() -> None:
-    """Some recorded kernel moves scratch, or the comparison above would say little."""
+    """Some recorded kernels have scratch loads and stores, or the test above would prove little."""
     mixes = [amd_mix(kernel_body(TEXTS[name], kernel)) for name, kernel in KERNELS]
     assert any(one.local_loads and one.local_stores for one in mixes)

@@ -1,4 +1,4 @@
-"""What there is to win is an estimate that follows from one formula, and says why."""
+"""The estimated gain of a kernel, and its reason."""
 
 import dataclasses
 from typing import Any
@@ -37,7 +37,7 @@ MIXES = st.builds(
     tensor_instructions=st.integers(0, 1),
 )
 STREAMING = Mix(100, 2, 32, 0, 0, 0, 0, 0)
-"""A load and a store of 16 bytes a thread."""
+"""A load and a store of 16 bytes per thread."""
 
 
 def gain_of(mix: Mix, programs: int, after: int | None, *, cost: str = "") -> Gain:
@@ -48,7 +48,7 @@ def gain_of(mix: Mix, programs: int, after: int | None, *, cost: str = "") -> Ga
 
 @given(mix=MIXES, programs=st.integers(1, 16), more=st.integers(1, 16))
 def test_no_step_gains_more_than_its_programs(mix: Mix, programs: int, more: int) -> None:
-    """A gain is at least 1, and without spills at most the ratio of the programs."""
+    """A gain is at least 1 and, unless it is from spills, at most the ratio of the programs."""
     found = gain_of(mix, programs, programs + more)
     assert found.factor is not None or mix.local_loads + mix.local_stores
     assert (found.factor or 1) >= 1
@@ -59,28 +59,28 @@ def test_no_step_gains_more_than_its_programs(mix: Mix, programs: int, more: int
 
 @given(mix=MIXES, programs=st.integers(1, 31))
 def test_more_programs_never_take_longer(mix: Mix, programs: int) -> None:
-    """A pass takes next to no longer with one program more, as programs wait for each other."""
+    """The time per program hardly grows with one more program."""
     work = Pass(mix, Resources(64, 4, 32_768), H200)
     assert work.us(programs + 1) <= work.us(programs) * 1.02
 
 
 @given(mix=MIXES, programs=st.integers(1, 16))
-def test_nothing_is_named_that_cannot_be_had(mix: Mix, programs: int) -> None:
-    """Where nothing brings a further program, only spills have something to win."""
+def test_without_a_step_only_spills_have_a_gain(mix: Mix, programs: int) -> None:
+    """If nothing lets one more program in, only removing spills can gain."""
     found = gain_of(mix, programs, None)
     assert found.factor == 1 or found.by.startswith("the advice: ")
 
 
 @given(mix=MIXES, programs=st.integers(1, 16), more=st.integers(1, 16))
-def test_a_step_of_a_kernel_that_spills_is_not_counted(mix: Mix, programs: int, more: int) -> None:
-    """What a step adds to spills is not known: such a kernel gains by what spares them alone."""
+def test_a_kernel_that_spills_gains_by_no_step(mix: Mix, programs: int, more: int) -> None:
+    """A step may add spills, so a kernel that spills only has a gain from removing them."""
     found = gain_of(mix, programs, programs + more)
     if mix.local_loads + mix.local_stores:
         assert found.factor in {1, None} or found.by.startswith("the advice: ")
 
 
-def test_a_spill_that_costs_nothing_has_no_step_to_gain_by() -> None:
-    """What a kernel that spills a little would gain by more programs is not known."""
+def test_the_gain_of_a_step_is_unknown_with_spills() -> None:
+    """Even a cheap spill makes the gain of a step unknown."""
     little = dataclasses.replace(STREAMING, local_loads=1)
     found = gain_of(little, 1, 2)
     assert (found.factor, found.bound) == (None, "latency")
@@ -90,7 +90,7 @@ def test_a_spill_that_costs_nothing_has_no_step_to_gain_by() -> None:
 
 
 def test_few_bytes_in_flight_are_short_by_littles_law() -> None:
-    """One small program holds less than latency times bandwidth, and two gain much."""
+    """One small program has fewer bytes in flight than latency times bandwidth; two gain much."""
     found = gain_of(STREAMING, 1, 2)
     held = 4 * 32 * 32 / 1024
     assert 1.7 < (found.factor or 0) <= 2
@@ -103,7 +103,7 @@ def test_few_bytes_in_flight_are_short_by_littles_law() -> None:
 
 
 def test_spills_are_worth_their_bytes() -> None:
-    """A kernel that moves more local than global memory is told to stop that first."""
+    """A kernel with more local than global traffic gains from removing its spills."""
     spilling = Mix(1000, 2, 32, 200, 200, 4000, 0, 0)
     found = gain_of(spilling, 16, 32)
     assert found.factor > 2
@@ -111,16 +111,16 @@ def test_spills_are_worth_their_bytes() -> None:
 
 
 @pytest.mark.parametrize(("gpu", "mix"), [("sm_90", STREAMING), ("h200", None)])
-def test_what_is_not_known_is_not_a_number(gpu: str, mix: Mix | None) -> None:
-    """Without the speed of the GPU, or the instructions, no gain is known, and that is said."""
+def test_an_unknown_gain_is_none(gpu: str, mix: Mix | None) -> None:
+    """Without the speed of the GPU or the instructions, the gain is None, with the reason."""
     resources = Resources(64, 4, 0)
     found = find_gain(mix, resources, find_gpu(gpu), 1, Ahead(2, "the step", "", "the advice"))
     assert found.factor is None
     assert found.by.startswith("not known: ")
 
 
-def test_another_entry_is_named_by_what_it_is_launched_with() -> None:
-    """What is predicted to be faster is named by its settings; no settings of its own, no gain."""
+def test_a_faster_entry_is_named_by_its_settings() -> None:
+    """The gain names the settings of the faster entry; without other settings there is none."""
     slow = ScannedKernel(kernel="norm", gpu="h200", num_warps=8, num_stages=2, predicted_us=40.0)
     fast = dataclasses.replace(slow, num_warps=4, num_ctas=2, predicted_us=20.0)
     found = next(beside_others([slow, fast]))
@@ -132,8 +132,8 @@ def test_another_entry_is_named_by_what_it_is_launched_with() -> None:
     assert next(beside_others([slow, alike])) == slow
 
 
-def test_more_programs_are_wanted_than_there_are() -> None:
-    """Where one more overlaps its loads with computing, no fewer than one more are said to do."""
+def test_the_reason_asks_for_more_programs_than_there_are() -> None:
+    """If one more program helps, the reason names at least one more than there are."""
     large = dataclasses.replace(STREAMING, global_bytes=1024)
     found = gain_of(large, 1, 2)
     assert found.bound == "latency"
@@ -141,7 +141,7 @@ def test_more_programs_are_wanted_than_there_are() -> None:
 
 
 def timed(us: float | None, pass_us: float | None = None, **settings: Any) -> Timed:
-    """Return a kernel of 8 warps, 3 stages and a block of 64, but for *settings*."""
+    """Return a kernel of 8 warps, 3 stages and a block of 64, with other *settings*."""
     row = ScannedKernel(kernel="k", num_warps=8, num_stages=3, constexprs={"BLOCK": 64})
     return Timed(dataclasses.replace(row, **settings), us, pass_us)
 
@@ -159,16 +159,16 @@ def timed(us: float | None, pass_us: float | None = None, **settings: Any) -> Ti
         ("", {"constexprs": {"BLOCK": 128}}),
     ],
 )
-def test_an_entry_shows_what_a_proposal_brings(proposal: str, settings: dict[str, Any]) -> None:
-    """A proposal is refuted by slower entries that differ in it alone, unless one is faster."""
+def test_slower_entries_refute_a_proposal(proposal: str, settings: dict[str, Any]) -> None:
+    """Slower entries that differ only in a proposal refute it, unless another one is faster."""
     one, other = timed(40.0), timed(44.0, **settings)
     assert shown_slower(one, [one, other]) == ({proposal} if proposal else set())
     assert not shown_slower(one, [one, other, timed(38.0, **settings)])
     assert not shown_slower(one, [one, timed(None, **settings)])
 
 
-def test_passes_compare_entries_of_other_warps_alone() -> None:
-    """Where no launch is known a pass tells of warps, but not of stages, as it counts none."""
+def test_passes_only_compare_warps() -> None:
+    """Without known launches, passes compare entries with other warps, but not other stages."""
     one = timed(None, 40.0)
     assert shown_slower(one, [timed(None, 44.0, num_warps=4)]) == {"fewer num_warps"}
     assert not shown_slower(one, [timed(None, 44.0, num_stages=2)])

@@ -1,4 +1,4 @@
-"""The launch of an entry is what its source, or who asks, says of it, and its time is explain's."""
+"""The launch of a cache entry, from its source or the user, and its predicted time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def row_of(cache: Cache, kernel: str, **asked: Any) -> dict[str, Any]:
 
 
 def inductor_function(grid_type: str = "Grid2D", sizes: str = "") -> ast.FunctionDef:
-    """Return a kernel as torchinductor writes it, with *sizes* in its body."""
+    """Return a kernel like those of torchinductor, with *sizes* in its body."""
     source = (
         f"@triton_heuristics.pointwise(inductor_meta={{'kernel': 1, 'grid_type': '{grid_type}'}})\n"
         "@triton.jit\n"
@@ -44,7 +44,7 @@ def inductor_function(grid_type: str = "Grid2D", sizes: str = "") -> ast.Functio
 
 
 def grid_of(cache: Cache, recorded: Recorded, **described: Any) -> tuple[int, ...] | None:
-    """Return the grid of an entry of which that is recorded."""
+    """Return the grid of an entry with this *recorded* launch."""
     (entry,) = find_entries([cache.entry("scale")]).entries
     kernel = read_entry(entry)
     assert isinstance(kernel, CachedKernel)
@@ -54,8 +54,8 @@ def grid_of(cache: Cache, recorded: Recorded, **described: Any) -> tuple[int, ..
 
 
 @pytest.mark.parametrize("kernel", ["scale", "row_softmax", "product"])
-def test_what_a_described_launch_does_is_as_explain_has_it(cache: Cache, kernel: str) -> None:
-    """Times too, in the midst of a program."""
+def test_a_described_launch_has_the_numbers_of_explain(cache: Cache, kernel: str) -> None:
+    """The counts and the time are those of `explain` for a launch within a program."""
     said = {"grid": "1024", "assume": "N=4096"}
     row = row_of(cache, kernel, gpu="h100", **said)
     one = cache.compiled[cache.entry(kernel).name]
@@ -79,8 +79,8 @@ def test_what_a_described_launch_does_is_as_explain_has_it(cache: Cache, kernel:
     assert row["flops"] or kernel == "scale"
 
 
-def test_a_grid_is_worked_out_of_what_is_known(cache: Cache) -> None:
-    """Of each kernel that has the names: its constexprs, and numbers that are assumed."""
+def test_a_grid_is_calculated_from_known_names(cache: Cache) -> None:
+    """The grid of each kernel uses its constexprs and the assumed numbers."""
     rows = scan(cache.folder, grid=GRID, assume={"N": N}).rows()
     known = [row for row in rows if "BLOCK_SIZE" in row["constexprs"]]
     assert known
@@ -91,13 +91,13 @@ def test_a_grid_is_worked_out_of_what_is_known(cache: Cache) -> None:
     assert row_of(cache, "scale", grid="32x8")["num_programs"] == 256
 
 
-def test_times_are_left_out_where_they_are_not_wanted(cache: Cache) -> None:
-    """The columns of a launch are then empty."""
+def test_times_can_be_left_out(cache: Cache) -> None:
+    """Without `times` the columns of a launch are empty."""
     row = row_of(cache, "scale", grid="1", assume="N=16", times=False)
     assert row["predicted_us"] is row["flops"] is None
 
 
-def test_a_number_of_another_launch_is_none_of_this(cache: Cache) -> None:
+def test_a_number_must_be_divisible_as_compiled(cache: Cache) -> None:
     """An entry that was compiled for multiples of 16 is not launched with 17."""
     assert row_of(cache, "scale", grid="1", assume="N=32")["predicted_us"]
     assert row_of(cache, "scale", grid="1", assume="N=17")["predicted_us"] is None
@@ -111,8 +111,8 @@ def test_a_number_of_another_launch_is_none_of_this(cache: Cache) -> None:
         ({"grid": "N == 4"}, "N == 4"),
     ],
 )
-def test_what_cannot_be_said_is_refused(cache: Cache, asked: dict[str, Any], words: str) -> None:
-    """One sentence names it."""
+def test_invalid_arguments_are_refused(cache: Cache, asked: dict[str, Any], words: str) -> None:
+    """An invalid grid or assumption raises one sentence that names it."""
     with pytest.raises(InputError, match=words):
         scan(cache.folder, **asked)
 
@@ -129,25 +129,25 @@ def test_what_cannot_be_said_is_refused(cache: Cache, asked: dict[str, Any], wor
         ("CooperativeReductionGrid", "xnumel = 1000", None),
     ],
 )
-def test_grids_of_torchinductor_are_by_its_sizes(
+def test_grids_of_torchinductor(
     cache: Cache, grid_type: str, sizes: str, expected: tuple[int, ...] | None
 ) -> None:
-    """As its GridExpr divides them by the blocks; other grids are not known."""
+    """Sizes are divided by blocks as in torchinductor's GridExpr; other grids are not known."""
     function = inductor_function(grid_type, sizes)
     recorded = Recorded({"XBLOCK": 128, "YBLOCK": 16}, (), function=function)
     assert grid_of(cache, recorded) == expected
 
 
-def test_a_block_that_is_not_known_leaves_the_grid_open(cache: Cache) -> None:
-    """A block that is set in the function is known, and a parameter that nothing records is not."""
+def test_a_grid_needs_a_known_block(cache: Cache) -> None:
+    """A block that is set in the function is known; a parameter without a record is not."""
     sizes = "xnumel = 1000"
     assert grid_of(cache, Recorded({}, function=inductor_function("Grid1D", sizes))) is None
     within = inductor_function("Grid1D", f"{sizes}; XBLOCK: tl.constexpr = 8")
     assert grid_of(cache, Recorded({}, function=within)) == (125,)
 
 
-def test_what_torchinductor_says_goes_before_what_is_assumed(cache: Cache) -> None:
-    """Its kernel has its size, whatever another kernel's parameter of the name is."""
+def test_torchinductors_sizes_win_over_assumptions(cache: Cache) -> None:
+    """A torchinductor kernel keeps the size in its source, whatever is assumed for the name."""
     function = inductor_function("Grid1D", "xnumel = 1000")
     recorded = Recorded({"XBLOCK": 128}, (Parameter("xnumel", "i32"),), function=function)
     assert grid_of(cache, recorded, grid=(parse("7"),), assume={"xnumel": 5}) == (8,)
@@ -168,7 +168,7 @@ step(torch.randn(2048, 768, device="cuda"), torch.ones(768, device="cuda"))
 def test_launches_of_torch_compile_are_as_a_dry_run_has_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each launch of the program is an entry with the same grid, bytes and time, unasked."""
+    """Each traced launch is an entry with the same bytes and time, without further arguments."""
     program = tmp_path / "program.py"
     program.write_text(COMPILED, encoding="utf-8")
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))

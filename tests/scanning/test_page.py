@@ -1,4 +1,4 @@
-"""The page of a scan: each vendor's words, and the names of what could not be worked out."""
+"""The page of a scan."""
 
 import re
 from collections.abc import Callable
@@ -22,14 +22,14 @@ FULL: dict[str, Any] = {
 
 
 def page(*kernels: dict[str, Any]) -> str:
-    """Return the page of kernels, for an MI300X where nothing else is said."""
+    """Return the page of kernels, for an MI300X unless they say otherwise."""
     found = [ScannedKernel(**{"target": "gfx942", "gpu": "mi300x", **one}) for one in kernels]
     text = write_scan(Scan(tuple(found), ("cache",), GPUS), every=True).to_markdown()
     return re.sub(" +", " ", text.replace("\\_", "_"))
 
 
 def near(**others: Any) -> dict[str, Any]:
-    """Return a kernel that is 8 registers from a further program."""
+    """Return a kernel that needs 8 registers less for one more program."""
     return {
         **FULL,
         "limiter": "registers",
@@ -52,15 +52,15 @@ def near(**others: Any) -> dict[str, Any]:
         ("sgprs", "SGPRs"),
     ],
 )
-def test_amds_words_are_used_of_amds_kernels(limiter: str, words: str) -> None:
-    """Of an AMD kernel no limit or amount has NVIDIA's name; options have the names of Triton."""
+def test_amd_kernels_have_amds_terms(limiter: str, words: str) -> None:
+    """Limits and amounts of an AMD kernel have AMD's terms; options have Triton's names."""
     text = page(near(limiter=limiter))
     assert f"1 by {words}." in text
     assert f"| {words.replace(' with', ',')} |" in text
     plain = re.sub(r"num_warps|n_regs|next_programs", "", text)
     assert not re.search(r"\bwarps?\b|\bregisters?\b|shared memory|\bSMs?\b|maxnreg", plain)
-    assert "8 VGPRs fewer" in text
-    assert "What waves_per_eu would spill" in text
+    assert "8 VGPRs less" in text
+    assert "Only a compile shows what waves_per_eu would spill" in text
 
 
 NVIDIA = near(target="sm_90", gpu="h100", next_step="registers 176 to 168 (maxnreg=168)")
@@ -85,7 +85,7 @@ PAGES = {
 }
 
 
-def test_the_words_of_a_scan(check_golden: Callable[[str, str], None]) -> None:
-    """The golden file has what is said of each cache: kernels are named, and many are counted."""
+def test_golden_scan(check_golden: Callable[[str, str], None]) -> None:
+    """The golden file has the pages of several caches."""
     pages = (f"# {title}\n\n{page(*kernels)}\n" for title, kernels in PAGES.items())
     check_golden("scan.md", "\n".join(pages))

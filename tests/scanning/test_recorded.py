@@ -1,4 +1,4 @@
-"""What an entry records of a launch: only what is certain."""
+"""What a cache entry shows of its launch: only what is certain."""
 
 import json
 import time
@@ -44,7 +44,7 @@ def text(source: Path, line: int, column: int, first: int = 0, end: int = 64) ->
 
 @pytest.mark.parametrize(("column", "first"), [(24, 0), (11, 0), (12, 1), (25, 1)])
 def test_a_range_of_a_constexpr_gives_its_value(source: Path, column: int, first: int) -> None:
-    """The place is the call's or the name's; columns begin at 0, or at 1 from Triton 3.8 on."""
+    """The place is that of the call or the name; columns begin at 0, or from Triton 3.8 on at 1."""
     assert read_recorded(text(source, 5, column, first), LATER, {}).constexprs == {"BLOCK": 64}
 
 
@@ -62,15 +62,15 @@ def test_nothing_is_guessed(source: Path, line: int, column: int, why: str) -> N
     assert read_recorded(text(source, line, column), LATER, {}).constexprs == {}, why
 
 
-def test_two_values_of_a_name_are_none(source: Path) -> None:
-    """A name that two ranges of different length stand for is left out."""
+def test_a_name_with_two_values_is_left_out(source: Path) -> None:
+    """A constexpr is left out if two ranges give it different lengths."""
     first, second = text(source, 5, 24), text(source, 5, 24, end=32)
     assert read_recorded(first + second, LATER, {}).constexprs == {}
 
 
 @pytest.mark.parametrize("change", ["later", "gone", "moved", "no Python", "a folder"])
 def test_another_source_gives_nothing(source: Path, change: str) -> None:
-    """Nothing is taken of a file that changed, or in which the function is not where it was."""
+    """A file that changed, or whose function has moved, gives no constexprs."""
     compiled = LATER
     if change == "later":
         compiled = source.stat().st_mtime - 1
@@ -100,21 +100,21 @@ def test_another_source_gives_nothing(source: Path, change: str) -> None:
     ],
 )
 def test_arguments_are_as_a_signature_has_them(header: str, expected: str) -> None:
-    """Types have Triton's names, and what a descriptor is made of is not listed."""
+    """Types have Triton's names, and the parts of a descriptor are not listed."""
     found = read_recorded(f"  tt.func public @k({header}) attributes {{}} {{\n", LATER, {})
     assert found.arguments == expected
 
 
 @pytest.mark.parametrize("content", ["", "[1]", '{"XBLOCK": 4}', '{"triton_cache_hash": 3}'])
-def test_other_files_hold_no_blocks(tmp_path: Path, content: str) -> None:
-    """A file of a best configuration that names no entry is passed over."""
+def test_other_files_have_no_blocks(tmp_path: Path, content: str) -> None:
+    """A best-configuration file that names no entry is ignored."""
     file, missing = tmp_path / "a.best_config", tmp_path / "b.best_config"
     file.write_text(content, encoding="utf-8")
     assert read_tuned([str(file), str(missing)]) == {}
 
 
 def test_blocks_are_those_in_capitals(tmp_path: Path) -> None:
-    """Of torchinductor's best configuration the blocks are constexprs, the rest is not."""
+    """Only the blocks of torchinductor's best configuration are constexprs."""
     best = {"XBLOCK": 8, "R0_BLOCK": 64, "num_warps": 2, "triton_cache_hash": "AB", "Y": None}
     file = tmp_path / "a.best_config"
     file.write_text(json.dumps(best), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Every kernel of a cache is a row with what its binary takes, and a broken one is a row too."""
+"""A scan has a row for every kernel of a cache, broken ones too."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def rows_by_entry(*folders: Path, gpu: Any = None) -> dict[str, dict[str, Any]]:
-    """Return the rows of a scan by the name of their entry."""
+    """Return the rows of a scan by entry name."""
     return {Path(row["entry"]).name: row for row in scan(*folders, gpu=gpu).rows()}
 
 
@@ -46,7 +46,7 @@ def test_rows_have_what_triton_compiled(cache: Cache) -> None:
         assert Path(row["entry"]) == cache.folder / name
 
 
-def test_rows_are_what_explain_works_out(cache: Cache) -> None:
+def test_rows_have_the_calculated_occupancy(cache: Cache) -> None:
     """Each row has the resources, the occupancy and the next step of the full calculation."""
     rows = rows_by_entry(cache.folder)
     for name, one in cache.compiled.items():
@@ -68,7 +68,7 @@ def test_rows_are_what_explain_works_out(cache: Cache) -> None:
 
 
 def test_warps_are_counted_as_launched(cache: Cache) -> None:
-    """A kernel with warp specialization has the warps that are launched, not those asked for."""
+    """A kernel with warp specialization has the number of launched warps."""
     entry = cache.entry("specialized")
     row = rows_by_entry(cache.folder)[entry.name]
     ptx = (entry / "specialized.ptx").read_text(encoding="utf-8")
@@ -77,7 +77,7 @@ def test_warps_are_counted_as_launched(cache: Cache) -> None:
 
 
 def test_a_spill_is_counted_and_advised_against(cache: Cache) -> None:
-    """A kernel that maxnreg makes spill has instructions for it, and is told to drop maxnreg."""
+    """A kernel that spills because of maxnreg is advised to drop it."""
     row = rows_by_entry(cache.folder)[cache.entry("row_softmax").name]
     assert row["local_bytes"] > 0
     assert row["local_accesses"] > 0
@@ -86,8 +86,8 @@ def test_a_spill_is_counted_and_advised_against(cache: Cache) -> None:
     assert row["bound"] == "local"
 
 
-def test_nothing_is_won_where_nothing_is_short(cache: Cache) -> None:
-    """A kernel that fills the GPU has a gain of 1 and a reason, and one on tensor cores too."""
+def test_a_kernel_without_shortage_has_no_gain(cache: Cache) -> None:
+    """A kernel that fills the GPU, or uses tensor cores, has a gain of 1 and a reason."""
     rows = rows_by_entry(cache.folder)
     full, tensor = (rows[cache.entry(name).name] for name in ("scale", "product"))
     assert (full["gain"], full["occupancy"], full["next_programs"]) == (1.0, 1.0, None)
@@ -97,7 +97,7 @@ def test_nothing_is_won_where_nothing_is_short(cache: Cache) -> None:
 
 
 def test_constexprs_are_those_of_the_source(cache: Cache) -> None:
-    """The length of a range that the source calls BLOCK_SIZE is BLOCK_SIZE; FACTOR is left out."""
+    """BLOCK_SIZE is the length of the range with its name; FACTOR is left out."""
     rows = rows_by_entry(cache.folder)
     assert rows[cache.entry("scale").name]["constexprs"] == {"BLOCK_SIZE": 1024}
     assert rows[cache.entry("scale", 1).name]["constexprs"] == {"BLOCK_SIZE": 4096}
@@ -105,23 +105,23 @@ def test_constexprs_are_those_of_the_source(cache: Cache) -> None:
 
 
 def test_equal_code_has_one_program(cache: Cache) -> None:
-    """What a kernel computes is told by its code: another block is another, another target not."""
+    """`program` differs for another block, but not for another target."""
     rows = rows_by_entry(cache.folder)
     first, block, target = (rows[cache.entry("scale", place).name] for place in range(3))
     assert first["program"] == target["program"] != block["program"]
 
 
-def beside(entry: Path, alike: dict[tuple[int | None, int | None], int]) -> dict[str, Any]:
-    """Return what an entry has on an H100 beside others of its code: local memory by their caps."""
+def beside(entry: Path, capped: dict[tuple[int | None, int | None], int]) -> dict[str, Any]:
+    """Return an entry's columns on an H100, given the local memory of other caps."""
     (row,) = scan(entry, gpu="h100").kernels
     (found,) = find_entries([entry]).entries
     kernel = read_entry(found)
-    return on_gpu(kernel, row, find_gpu("h100"), alike)
+    return on_gpu(kernel, row, find_gpu("h100"), capped)
 
 
 @pytest.mark.parametrize("more", [-1, 0, 1])
-def test_what_an_entry_refutes_is_no_gain(cache: Cache, more: int) -> None:
-    """Leaving maxnreg out gains nothing where the same code without it spills as much."""
+def test_another_entry_may_refute_a_gain(cache: Cache, more: int) -> None:
+    """Dropping maxnreg gains nothing if another entry without it spills as much."""
     entry = cache.entry("row_softmax")
     (row,) = scan(entry, gpu="h100").rows()
     found = beside(entry, {(None, None): row["local_bytes"] + more})
@@ -130,7 +130,7 @@ def test_what_an_entry_refutes_is_no_gain(cache: Cache, more: int) -> None:
 
 
 def test_an_entry_with_the_cap_tells_what_it_spills(cache: Cache) -> None:
-    """What a cap on registers brings is known where the same code was compiled with it."""
+    """The gain of a cap on registers is known if another entry was compiled with it."""
     entry = cache.entry("row_softmax", 3)
     alone, spills, fits = (beside(entry, one) for one in ({}, {(32, None): 8}, {(32, None): 0}))
     assert (alone["gain"], alone["next_programs"], alone["bound"]) == (None, 2, "latency")
@@ -142,7 +142,7 @@ def test_an_entry_with_the_cap_tells_what_it_spills(cache: Cache) -> None:
 
 
 def test_less_shared_memory_is_no_gain_before_a_compile(cache: Cache, copied: Path) -> None:
-    """Fewer stages hide less and smaller blocks read more again: no count shows that they gain."""
+    """Fewer stages and smaller blocks have costs of their own, so their gain is not known."""
     file = copied / cache.entry("product").name / "product.json"
     metadata = json.loads(file.read_text(encoding="utf-8"))
     file.write_text(json.dumps(metadata | {"shared": 150_000}), encoding="utf-8")
@@ -162,8 +162,8 @@ def test_less_shared_memory_is_no_gain_before_a_compile(cache: Cache, copied: Pa
     assert (refuted["gain"], refuted["next_programs"]) == (1.0, None)
 
 
-def test_spills_are_not_advised_against_by_what_is_slower(cache: Cache) -> None:
-    """What another entry shows not to be faster is left out of the advice, and may leave none."""
+def test_advice_against_spills_leaves_out_slower_changes(cache: Cache) -> None:
+    """A change that another entry shows to be slower is not advised."""
     entry = cache.entry("row_softmax")
     (row,) = scan(entry, gpu="h100").kernels
     kernel = read_entry(find_entries([entry]).entries[0])
@@ -177,7 +177,7 @@ def test_spills_are_not_advised_against_by_what_is_slower(cache: Cache) -> None:
 def test_no_advice_leads_to_a_slower_entry_of_the_cache(
     cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launch: dict[str, Any]
 ) -> None:
-    """Of two entries that spill and differ in their warps the faster is not told to change them."""
+    """The faster of two entries with other warps is not advised to change its warps."""
     monkeypatch.setenv("TRITON_CACHE_DIR", os.fspath(tmp_path))
     module = sys.modules["cached_kernels"]
     assert module.__file__ == os.fspath(cache.source)
@@ -191,8 +191,8 @@ def test_no_advice_leads_to_a_slower_entry_of_the_cache(
     assert "num_warps" not in sixteen["gain_by"]
 
 
-def test_what_waves_per_eu_pads_is_no_register_to_free(cache: Cache) -> None:
-    """A step down from padding is another waves_per_eu or none, and costs no register in use."""
+def test_padding_by_waves_per_eu_can_be_removed(cache: Cache) -> None:
+    """The step is another waves_per_eu or none, and frees no register that is in use."""
     entry = cache.entry("scale", 2)
     (row,) = scan(entry, gpu="mi300x").kernels
     (found,) = find_entries([entry]).entries
@@ -206,7 +206,7 @@ def test_what_waves_per_eu_pads_is_no_register_to_free(cache: Cache) -> None:
     assert "spill" not in columns["gain_by"]
 
 
-def test_a_smaller_block_is_named_where_there_is_a_loop(cache: Cache, copied: Path) -> None:
+def test_a_smaller_block_is_only_proposed_with_a_loop(cache: Cache, copied: Path) -> None:
     """Without a loop a smaller block would leave a part of the row undone."""
     rows = {}
     for kernel in ("scale", "product", "row_softmax"):
@@ -221,7 +221,7 @@ def test_a_smaller_block_is_named_where_there_is_a_loop(cache: Cache, copied: Pa
 
 
 def test_a_changed_source_gives_no_constexprs(cache: Cache) -> None:
-    """Nothing is taken of a file that was written after the compile, even with the same text."""
+    """A file that was written after the compile is not used, even with the same text."""
     before = cache.source.stat()
     try:
         cache.source.touch()
@@ -231,7 +231,7 @@ def test_a_changed_source_gives_no_constexprs(cache: Cache) -> None:
 
 
 def test_arguments_and_source_are_recorded(cache: Cache) -> None:
-    """The types of the arguments are as a signature writes them, and the place is its own."""
+    """A row has the argument types in the notation of signatures, and the kernel's line."""
     row = rows_by_entry(cache.folder)[cache.entry("scale").name]
     assert row["arguments"] == "*fp32:16, *fp32:16, i32:16"
     lines = cache.source.read_text(encoding="utf-8").splitlines()
@@ -253,10 +253,10 @@ def test_torchinductors_blocks_are_found_by_the_entry(cache: Cache, copied: Path
 
 @pytest.mark.parametrize("what", HOSTILE)
 @pytest.mark.parametrize("name", ["cabc.best_config", "scale.ttir", "scale.source"])
-def test_what_is_no_file_of_a_cache_is_passed_over(
+def test_files_that_are_not_regular_are_ignored(
     cache: Cache, tmp_path: Path, name: str, what: str
 ) -> None:
-    """A scan waits for no pipe, reads no device and takes no file of 2 GB for one of Triton's."""
+    """A scan ignores a pipe, a device or a file of 2 GB in place of Triton's."""
     shutil.copytree(cache.entry("scale"), tmp_path / "A")
     put(what, tmp_path / "A" / name)
     with within(10):
@@ -265,8 +265,8 @@ def test_what_is_no_file_of_a_cache_is_passed_over(
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_a_source_that_is_no_file_is_passed_over(cache: Cache, tmp_path: Path, what: str) -> None:
-    """The source that an entry names may be anything by now; then nothing is taken of it."""
+def test_a_source_that_is_not_regular_is_ignored(cache: Cache, tmp_path: Path, what: str) -> None:
+    """An entry whose source is now a pipe, a device or a huge file has no constexprs."""
     entry = Path(shutil.copytree(cache.entry("scale"), tmp_path / "A"))
     source = put(what, tmp_path / "kernel.py")
     for text in (entry / "scale.source", entry / "scale.ttir"):
@@ -276,8 +276,8 @@ def test_a_source_that_is_no_file_is_passed_over(cache: Cache, tmp_path: Path, w
     assert row["constexprs"] == {}
 
 
-def test_the_usual_gpu_of_each_target_is_said(cache: Cache) -> None:
-    """Without a GPU each target has its usual one, which the page names."""
+def test_each_target_has_its_usual_gpu(cache: Cache) -> None:
+    """Without --gpu each target gets its usual GPU, which the page names."""
     found = scan(cache.folder)
     assert {row["target"]: row["gpu"] for row in found.rows()} == {
         "sm_80": "a100",
@@ -289,7 +289,7 @@ def test_the_usual_gpu_of_each_target_is_said(cache: Cache) -> None:
 
 
 def test_kernels_for_another_target_say_so(cache: Cache) -> None:
-    """With a GPU only its target's kernels are worked out, and the others are rows that say why."""
+    """With --gpu, kernels for other targets have a status and a reason instead of results."""
     rows = scan(cache.folder, gpu="h200").rows()
     assert {row["gpu"] for row in rows if row["target"] == "sm_90"} == {"h200"}
     others = [row for row in rows if row["target"] != "sm_90"]
@@ -299,13 +299,13 @@ def test_kernels_for_another_target_say_so(cache: Cache) -> None:
 
 
 def test_two_gpus_of_one_target_are_refused(cache: Cache) -> None:
-    """A kernel is worked out for one GPU."""
+    """Two GPUs of the same target are refused."""
     with pytest.raises(InputError, match="h100 and h200 are both sm_90"):
         scan(cache.folder, gpu="h100,h200")
 
 
 def test_a_kernel_that_is_too_large_does_not_fit(cache: Cache, copied: Path) -> None:
-    """What a GPU cannot hold once is a row with no program, the reason, and what would fit."""
+    """A kernel that does not fit has no programs, a reason, and the step with which it fits."""
     file = copied / cache.entry("product").name / "product.json"
     metadata = json.loads(file.read_text(encoding="utf-8"))
     file.write_text(json.dumps(metadata | {"shared": 240_000}), encoding="utf-8")
@@ -327,11 +327,11 @@ BREAKS = {
     "no metadata": (lambda at: (at / "scale.json").unlink(), "no .json file"),
     "half a json": (
         lambda at: (at / "scale.json").write_text('{"hash": "1', encoding="utf-8"),
-        "cut off or no JSON",
+        "cut off or not JSON",
     ),
     "a json of something else": (
         lambda at: (at / "scale.json").write_text("[1]", encoding="utf-8"),
-        "no metadata of a kernel",
+        "not the metadata of a kernel",
     ),
     "no cubin": (lambda at: (at / "scale.cubin").unlink(), "the .cubin file is missing"),
     "half a cubin": (
@@ -367,7 +367,7 @@ BREAKS = {
 
 @pytest.mark.parametrize("broken", BREAKS)
 def test_a_broken_entry_is_a_row_that_says_so(cache: Cache, copied: Path, broken: str) -> None:
-    """Whatever is missing or damaged of an entry is its row's reason; the others are read."""
+    """A missing or damaged file is the reason of its row; the other entries are read."""
     change, reason = BREAKS[broken]
     row = damaged(copied, cache.entry("scale").name, change)
     assert row["status"] == "unreadable"
@@ -378,21 +378,21 @@ def test_a_broken_entry_is_a_row_that_says_so(cache: Cache, copied: Path, broken
     assert len(others) == len(cache.compiled) - 1
 
 
-def test_a_compile_that_did_not_end_is_a_row_of_its_own_kind(cache: Cache, copied: Path) -> None:
-    """Texts of the compiler alone are no kernel that cannot be read: nothing was compiled."""
+def test_an_unfinished_compile_has_a_status_of_its_own(cache: Cache, copied: Path) -> None:
+    """An entry with only the compiler's texts is "not compiled" rather than unreadable."""
     row = damaged(copied, cache.entry("scale").name, unfinished)
-    assert (row["status"], row["reason"]) == ("not compiled", "its compile did not end")
+    assert (row["status"], row["reason"]) == ("not compiled", "its compile did not finish")
     assert (row["kernel"], row["n_regs"]) == ("scale", None)
 
 
 def unfinished(entry: Path) -> None:
-    """Leave of an entry what is there where its compile fails in the last step."""
+    """Remove what an entry lacks if its compile fails in the last step."""
     for suffix in ("json", "cubin"):
         (entry / f"scale.{suffix}").unlink()
 
 
 def test_an_unknown_backend_is_named(cache: Cache, copied: Path) -> None:
-    """A kernel of another vendor's backend is a row that names it."""
+    """The row of a kernel for another backend names the backend."""
     file = copied / cache.entry("scale").name / "scale.json"
     metadata = json.loads(file.read_text(encoding="utf-8"))
     metadata["target"] = {"backend": "xpu", "arch": "pvc", "warp_size": 32}
@@ -403,16 +403,16 @@ def test_an_unknown_backend_is_named(cache: Cache, copied: Path) -> None:
 
 
 def test_an_hsaco_alone_says_what_is_missing(cache: Cache, copied: Path) -> None:
-    """The registers of an AMD kernel are read of its assembly; a row says where it lacks."""
+    """Without the assembly, from which registers are read, the row says what is missing."""
     entry = copied / cache.entry("scale", 2).name
     (entry / "scale.amdgcn").unlink()
     (row,) = scan(entry).rows()
     assert row["status"] == "unreadable"
-    assert row["reason"] == "there is no amdgcn, of which the registers are read"
+    assert row["reason"] == "there is no amdgcn, from which the registers are read"
 
 
-def test_what_is_no_kernel_is_no_row(cache: Cache, tmp_path: Path) -> None:
-    """Launchers and tuning results of Triton are none, nor files of others."""
+def test_other_files_have_no_row(cache: Cache, tmp_path: Path) -> None:
+    """Launchers, tuning results and unrelated files of a cache have no row."""
     shutil.copytree(cache.entry("scale"), tmp_path / "A")
     for name, file in (("B", "cuda_utils.so"), ("C", "scale.autotune.json"), ("D", "notes.txt")):
         (tmp_path / name).mkdir()
@@ -423,7 +423,7 @@ def test_what_is_no_kernel_is_no_row(cache: Cache, tmp_path: Path) -> None:
 
 
 def test_links_that_lead_back_are_followed_once(cache: Cache, tmp_path: Path) -> None:
-    """A folder that is met twice, or contains itself, is read once."""
+    """A folder that is reached twice, or contains itself, is read once."""
     shutil.copytree(cache.entry("scale"), tmp_path / "A")
     (tmp_path / "back").symlink_to(tmp_path, target_is_directory=True)
     (tmp_path / "nowhere").symlink_to(tmp_path / "gone")
@@ -446,7 +446,7 @@ def test_a_folder_that_may_not_be_read_is_a_row(cache: Cache, copied: Path) -> N
 def test_default_caches_are_tritons_and_inductors(
     cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a folder Triton's own cache and torchinductor's for each device are read."""
+    """Without a folder, Triton's own cache and torchinductor's for each device are read."""
     home, inductor = tmp_path / "home", tmp_path / "inductor"
     shutil.copytree(cache.entry("scale"), home / ".triton" / "cache" / "A")
     shutil.copytree(cache.entry("product"), inductor / "triton" / "0" / "B")
@@ -459,7 +459,7 @@ def test_default_caches_are_tritons_and_inductors(
 
 
 def test_the_default_folders_are_tritons_and_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the caches lie is where Triton and torch say that they put them."""
+    """The default folders are those that Triton and torch report."""
     cache_dir_utils = pytest.importorskip("torch._inductor.runtime.cache_dir_utils")
     from triton import knobs
 
@@ -473,7 +473,7 @@ def test_the_default_folders_are_tritons_and_torchs_own(monkeypatch: pytest.Monk
 
 
 def test_a_name_that_is_no_unicode_is_a_row(cache: Cache, tmp_path: Path) -> None:
-    """Folders and kernels may have any name; exports have a question mark in its place."""
+    """Folders and kernels may have any name; exports replace invalid characters."""
     folder = Path(os.fsdecode(bytes(tmp_path) + b"/\xff"))
     shutil.copytree(cache.entry("scale"), folder)
     metadata = json.loads((folder / "scale.json").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""A sweep: every configuration is a row, compiled once, and nothing finished is lost."""
+"""A sweep has a row for every configuration, compiles it once, and loses no finished work."""
 
 import io
 import itertools
@@ -28,14 +28,14 @@ TOOL = Path(sys.executable).with_name("occupancy-lab")
 
 @pytest.fixture
 def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a store that no other test has."""
+    """Return a store that no other test uses."""
     monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path / "store"))
     return tmp_path / "store"
 
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return the list of compiles that sweeps of the test really made."""
+    """Return the list of the compiles that sweeps of the test make."""
     made: list[str] = []
     real = CompileProcess.compile
 
@@ -57,7 +57,7 @@ def test_every_configuration_is_a_row_in_order() -> None:
 
 
 def test_a_kernel_with_configs_is_swept_over_these() -> None:
-    """Without a knob the grid is the kernel's own, as tune's is; with one it is the usual grid."""
+    """Without a grid option the kernel's own configurations are swept; with one, the usual grid."""
     knobs = ["BLOCK_SIZE", "num_warps", "num_stages"]
     asked = {"gpu": "h100", "kernel": "softmax_pieces"}
     tuned = occupancy_lab.tune(781, **asked).table
@@ -72,7 +72,7 @@ def test_a_kernel_with_configs_is_swept_over_these() -> None:
 
 
 def test_a_gpu_that_no_table_has_is_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The GPU at hand is the one that its driver describes, in every column, as in a record."""
+    """The GPU at hand has its driver's numbers in every column, as in a record."""
     put_here(monkeypatch, UNLISTED)
     (row,) = sweep(781, num_warps=8, num_stages=2).to_dict("records")
     problem, config = Problem(4096, 781), Config(1024, 8, 2)
@@ -87,7 +87,7 @@ def test_a_gpu_that_no_table_has_is_predicted(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_row_is_what_a_record_says() -> None:
-    """A sweep's row equals the record that explain makes of the same configuration."""
+    """A row equals the record that explain makes of the same configuration."""
     table = sweep(781, **GRID)
     for row in table.to_dict("records"):
         knobs = {name.lower(): row[name] for name in ("BLOCK_SIZE", "num_warps", "num_stages")}
@@ -97,7 +97,7 @@ def test_a_row_is_what_a_record_says() -> None:
 
 
 def test_bad_configurations_are_rows() -> None:
-    """What cannot be asked, or does not fit, is a row with its reason beside the fine ones."""
+    """A configuration that is invalid or does not fit is a row with its reason."""
     table = sweep(12672, gpu="rtx4090", num_warps=(3, 8), num_stages=(1, 4))
     assert list(table["status"]) == ["skipped", "skipped", "ok", "does not fit"]
     assert "power of two" in table["reason"][0]
@@ -109,7 +109,7 @@ def test_bad_configurations_are_rows() -> None:
 def test_failed_compile_can_be_forgotten(
     tmp_path: Path, own_store: Path, compiled: list[str]
 ) -> None:
-    """A remembered failure names the file that remembers it, and is compiled again if asked."""
+    """A stored failure names its file, and is compiled again on request."""
     file = tmp_path / "broken.py"
     source = Path(load_kernel("softmax_row").function.fn.__code__.co_filename).read_text()
     file.write_text(source.replace("tl.max(x, axis=0)", "tl.no_such_function(x)"))
@@ -127,7 +127,7 @@ def test_failed_compile_can_be_forgotten(
 
 
 def test_stages_that_cannot_be_are_rows_at_once(own_store: Path, compiled: list[str]) -> None:
-    """Stages that are too many, or take too much memory, are rows with a reason, not compiled."""
+    """Too many stages, or stages with too much memory, are rows with a reason, not compiled."""
     table = sweep(12672, gpu="h100", num_warps=(8,), num_stages=(2, 60, 20_000))
     assert list(table["status"]) == ["ok", "does not fit", "skipped"]
     assert "num_stages 4 is the most that can fit" in table["reason"][1]
@@ -137,7 +137,7 @@ def test_stages_that_cannot_be_are_rows_at_once(own_store: Path, compiled: list[
 
 
 def test_timeout_is_tried_again(own_store: Path) -> None:
-    """A compile that timed out is a row, and is compiled the next time: the machine was busy."""
+    """A compile that timed out is a row, and the next sweep compiles it again."""
     asked = {"gpu": "sm_90", "num_warps": (4,), "num_stages": (1,)}
     assert list(sweep(100, **asked, compile_timeout=1e-9)["status"]) == ["timed out"]
     assert not list(own_store.glob("failures/*/*.json"))
@@ -145,7 +145,7 @@ def test_timeout_is_tried_again(own_store: Path) -> None:
 
 
 def test_disk_that_fills_up_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store on a disk too small for it keeps what fits, and the rows are all there."""
+    """If the disk is full, the store keeps what fits, and the table has all rows."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(
@@ -168,29 +168,29 @@ SWEEP = [
     *("--num-warps", "1,2,4,8", "--num-stages", "1,2"),
 ]
 SWEPT = 16
-"""The rows of SWEEP."""
+"""The number of rows of SWEEP."""
 
 
 def environment(store: Path) -> dict[str, str]:
-    """Return an environment with a store and a Triton cache of its own."""
+    """Return an environment with its own store and Triton cache."""
     places = {"OCCUPANCY_LAB_CACHE_DIR": str(store), "TRITON_CACHE_DIR": str(store / "triton")}
     return os.environ | places
 
 
 def entries(store: Path) -> int:
-    """Return the compiles that the store has."""
+    """Return the compiles in the store."""
     return len(list(store.glob("resources/*/*.json")))
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """Return what SWEEP prints where nothing disturbs it."""
+    """Return the output of SWEEP without a disturbance."""
     own = environment(tmp_path_factory.mktemp("calm"))
     return subprocess.run(SWEEP, env=own, capture_output=True, check=True).stdout
 
 
 def test_ended_sweep_goes_on_from_the_store(tmp_path: Path, undisturbed: bytes) -> None:
-    """Ctrl-C prints what is finished and the rest as interrupted, and the next run has all rows."""
+    """Ctrl-C prints finished rows and marks the others interrupted; the next run has all rows."""
     with subprocess.Popen(
         SWEEP, env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -210,7 +210,7 @@ def test_ended_sweep_goes_on_from_the_store(tmp_path: Path, undisturbed: bytes) 
 
 
 def test_killed_sweeps_have_an_undisturbed_sweeps_rows(tmp_path: Path, undisturbed: bytes) -> None:
-    """After kills -9 while more and more is compiled, the next run has all rows."""
+    """After kill -9 at later and later times, the next run has all rows."""
     for compiled in (1, 2, 4, 7, 11):
         with subprocess.Popen(
             SWEEP, env=environment(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -225,7 +225,7 @@ def test_killed_sweeps_have_an_undisturbed_sweeps_rows(tmp_path: Path, undisturb
 
 
 def test_two_sweeps_share_a_store(tmp_path: Path, undisturbed: bytes) -> None:
-    """Two sweeps at once on one store give the same rows, and leave a whole store."""
+    """Two sweeps that use one store at the same time have the same rows and a complete store."""
     both = [
         subprocess.Popen(SWEEP, env=environment(tmp_path), stdout=subprocess.PIPE) for _ in range(2)
     ]
@@ -235,7 +235,7 @@ def test_two_sweeps_share_a_store(tmp_path: Path, undisturbed: bytes) -> None:
 
 
 def test_all_bad_is_exit_1() -> None:
-    """A sweep in which nothing is ok exits with 1, one in which something is with 0."""
+    """A sweep exits with 1 if no row is ok, otherwise with 0."""
     asked = ("sweep", "--cols", "100", "--gpu", "sm_90", "--num-stages", "1", "--csv", "--quiet")
     assert run(*asked, "--num-warps", "3").returncode == 1
     assert run(*asked, "--num-warps", "3,4").returncode == 0

@@ -1,4 +1,4 @@
-"""Measured rows of a sweep: which are launched, where, and what is kept on Ctrl-C."""
+"""Measured rows of a sweep: which are launched, on which GPU, and what Ctrl-C keeps."""
 
 import io
 import itertools
@@ -32,13 +32,13 @@ OPTIONS: dict[str, Any] = {
 
 
 def on_screen(table: pd.DataFrame) -> str:
-    """Return in markdown what a screen shows of *table*."""
+    """Return *table* as a screen shows it, in markdown."""
     return to_markdown(to_screen(table))
 
 
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Launches:
-    """Return the launches on an H200 that is said to be here and is calibrated."""
+    """Return the launches on a simulated, calibrated H200."""
     put_here(monkeypatch, "h200", "h200")
     put_calibration(monkeypatch, tmp_path)
     stand_in = Launches()
@@ -47,7 +47,7 @@ def launches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Launches:
 
 
 def test_rows_of_the_gpu_here_are_measured(launches: Launches) -> None:
-    """Every row that is ok and for the GPU here is launched as planned; no other row is."""
+    """Exactly the ok rows for the GPU at hand are launched, as planned."""
     table = sweep(781, gpu="h200,a100", **GRID | {"num_warps": (3, 4)}, measure=True)
     assert list(table.columns) == [*SWEEP_COLUMNS, *MEASURED_COLUMNS]
     mine = (table["gpu"] == "h200") & (table["status"] == "ok")
@@ -59,7 +59,7 @@ def test_rows_of_the_gpu_here_are_measured(launches: Launches) -> None:
 
 
 def test_a_measured_time_is_what_lost_time_is_of(launches: Launches) -> None:
-    """Lost time is the measured time above the least, and without a measurement the predicted."""
+    """The lost time is the measured time above the least, or else the predicted time above it."""
     table = sweep(781, gpu="h200,a100", **GRID, measure=True)
     mine, other = (table[table["gpu"] == gpu].iloc[0] for gpu in ("h200", "a100"))
     assert (mine["lost_of"], other["lost_of"]) == ("measured", "predicted")
@@ -69,7 +69,7 @@ def test_a_measured_time_is_what_lost_time_is_of(launches: Launches) -> None:
 
 
 def test_screen_has_predicted_and_measured_times(launches: Launches) -> None:
-    """The screen sets measured beside predicted times, with how far off these are."""
+    """The screen shows measured beside predicted times, and the error."""
     launches.times = lambda launch: 20.0 if launch.num_programs > 1000 else None
     table = sweep([781], **GRID, measure=True)
     lines = on_screen(table).splitlines()
@@ -84,8 +84,8 @@ def test_screen_has_predicted_and_measured_times(launches: Launches) -> None:
     assert "Measured on NVIDIA H200, 2026-11-21" in shown
     basis = table["basis"].iloc[0]
     said = (
-        f"Times for H200 SXM rest on {basis}; of kernels that the model was not fitted to, eight in"
-        " ten launches took between predicted_low_us and predicted_high_us, which exports have."
+        f"Times for H200 SXM rest on {basis}; of kernels that the model was not fitted to, 80%"
+        " of the launches took between predicted_low_us and predicted_high_us, which exports have."
     )
     assert said in shown
     off = table["predicted_us"].iloc[0] / 20.0 - 1
@@ -93,7 +93,7 @@ def test_screen_has_predicted_and_measured_times(launches: Launches) -> None:
 
 
 def test_launches_that_fail_are_said(launches: Launches) -> None:
-    """A row that was launched and has no time stands below, with its reason."""
+    """A row whose launch failed is listed below the table with its reason."""
     launches.times = lambda _launch: None
     shown = on_screen(sweep(781, **GRID, measure=True))
     assert shown.count("launch failed") == 4
@@ -104,7 +104,7 @@ def test_launches_that_fail_are_said(launches: Launches) -> None:
 def test_interrupt_keeps_what_is_finished(
     launches: Launches, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Ctrl-C while measuring prints and exports the rows that are finished, and is exit 130."""
+    """Ctrl-C while measuring prints and exports the finished rows, and exits with 130."""
 
     def interrupted(
         asked: Sequence[tuple[Problem, TimedLaunch]], **options: object
@@ -123,7 +123,7 @@ def test_interrupt_keeps_what_is_finished(
 def test_interrupt_of_a_sweep_is_a_keyboard_interrupt(
     launches: Launches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A caller of sweep gets Ctrl-C as ever, and finds there the table of what is finished."""
+    """A caller of sweep gets KeyboardInterrupt with the table of the finished rows."""
 
     def interrupted(*_asked: object, **_options: object) -> list[Measurement]:
         raise UnfinishedError({})
@@ -138,7 +138,7 @@ def test_interrupt_of_a_sweep_is_a_keyboard_interrupt(
 def test_interrupt_while_compiling_gives_all_columns(
     launches: Launches, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Ctrl-C before anything is measured gives what is compiled, the rest as interrupted."""
+    """Ctrl-C before any measurement gives the compiled rows, and marks the others interrupted."""
     monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path / "empty"))
     module = sys.modules["occupancy_lab.compiling.compiler"]
     real = module.compile_here
@@ -162,7 +162,7 @@ def test_interrupt_while_compiling_gives_all_columns(
 def test_without_a_gpu_measuring_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """No GPU, and no GPU that the sweep is for, are errors before anything is compiled."""
+    """Without a GPU, or without one of the sweep's, measuring is refused before any compile."""
     monkeypatch.setattr("occupancy_lab.compiling.compiler.compile_here", pytest.fail)
     monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path))
     put_here(monkeypatch)
@@ -175,7 +175,7 @@ def test_without_a_gpu_measuring_is_refused(
 
 @pytest.mark.gpu
 def test_a_measured_sweep_of_the_gpu_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a real GPU every configuration that compiles gives a time between its tenths."""
+    """On a real GPU every compiled configuration's time is between its 10th and 90th percentile."""
     monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path))
     table = sweep([781, 1024], **GRID, measure=True, devices="all")
     assert (table["gpu"] == present_gpus()[0].gpu.key).all()

@@ -1,4 +1,4 @@
-"""What was recorded: tables of measured launches, and one launch found by what it was."""
+"""Recorded launches: tables of measurements, and the search for one launch."""
 
 import csv
 import dataclasses
@@ -52,12 +52,12 @@ LAUNCH = {
 
 
 def write(path: Path, **columns: object) -> None:
-    """Write a table of two launches, the second with *columns* besides."""
+    """Write a table of two launches, the second with further *columns*."""
     pd.DataFrame([LAUNCH, LAUNCH | columns]).to_csv(path, index=False)
 
 
 def test_file_is_read(tmp_path: Path) -> None:
-    """A file has its columns with numbers and texts, and one that is not there is not made up."""
+    """A file's columns are numbers and texts, and missing columns are not added."""
     write(tmp_path / "own.csv", why_not=None, runs="30.0", mostly_launch=True, my_own="0x1")
     table = read_table(tmp_path / "own.csv")
     assert list(table.columns) == [*NEEDED, "why_not", "runs", "mostly_launch", "my_own"]
@@ -68,7 +68,7 @@ def test_file_is_read(tmp_path: Path) -> None:
 
 
 def test_an_export_is_read_back(tmp_path: Path) -> None:
-    """Texts quoted for a spreadsheet are read as they were; a mark of the encoding is not text.
+    """Quoted texts are read without their quotes, and a byte order mark is ignored.
 
     The same rows as JSON are the same table.
     """
@@ -82,7 +82,7 @@ def test_an_export_is_read_back(tmp_path: Path) -> None:
 
 
 def read_rows_of(folder: Path, rows: list[dict[str, str]]) -> pd.DataFrame:
-    """Return *rows* as they are read from the file that an export makes of them."""
+    """Return *rows* after exporting and reading them."""
     export(folder / "rows.csv", to_csv([*pd.DataFrame(rows)], rows))
     return read_table(folder / "rows.csv")
 
@@ -100,7 +100,7 @@ def read_rows_of(folder: Path, rows: list[dict[str, str]]) -> pd.DataFrame:
     ],
 )
 def test_strange_cells_are_named(tmp_path: Path, column: str, cell: str, expected: str) -> None:
-    """A cell that its column cannot hold is an error with the file, the line and the column."""
+    """An invalid cell is an error with the file, the line and the column."""
     write(tmp_path / "rows.csv", **{column: cell})
     words = re.escape(f"rows.csv, line 3: {column} is {expected}")
     with pytest.raises(InputError, match=words):
@@ -122,14 +122,14 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes, words: str) -> 
 
 
 def test_columns_have_their_types_in_the_schema() -> None:
-    """Every column of a sweep, and every number that was recorded, is what the schema says."""
+    """Every column of a sweep and every recorded number has the type in the schema."""
     for name, values in recorded_table().items():
         kind = COLUMNS[name].kind
         assert pd.api.types.is_numeric_dtype(values.dtype) == (kind is Kind.NUMBER), name
 
 
 def test_recorded_files_are_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was measured on several GPUs is one table, by the names of its files."""
+    """The recorded files of several GPUs are one table, with the GPU from the file's name."""
     monkeypatch.setattr(recorded, "files", lambda _package: tmp_path)
     with pytest.raises(InputError, match="no measured launches"):
         recorded_table()
@@ -148,9 +148,9 @@ MEASURED = Measurement(
     "measured", CONDITIONS, None, 12.4, 12.2, 13.1, 30, 1.5e-7, mostly_launch=False
 )
 PLANNED = 792
-"""The programs of every row that are as many as fit."""
+"""The programs of every row with as many as fit."""
 PADDING = {f"column{number}": 123456 for number in range(20)} | {"num_programs": PLANNED}
-"""As many columns more as a sweep has, which a search must pass over."""
+"""Further columns, as many as in a sweep."""
 
 
 def on(date: str, us: float) -> Measurement:
@@ -160,13 +160,13 @@ def on(date: str, us: float) -> Measurement:
 
 
 def named(gpu: str, kernel: str, problem: Problem, config: Config) -> dict[str, object]:
-    """Return the columns that name a launch in a table."""
+    """Return the columns that identify a launch in a table."""
     asked = ask(NamedKernel(kernel, load_kernel(kernel)), problem, config, find_gpu(gpu))
     return failed(asked, Failure(Status.SKIPPED, "no GPU"), "3.7.1").named()
 
 
 def lines(rows: Iterable[Row], gpu: str = "h200") -> list[dict[str, object]]:
-    """Return the rows of a recorded file, as a measured sweep makes them."""
+    """Return the lines of a recorded file with *rows*."""
     return [
         named(gpu, kernel, problem, config)
         | PADDING
@@ -178,7 +178,7 @@ def lines(rows: Iterable[Row], gpu: str = "h200") -> list[dict[str, object]]:
 
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
-    """Forget what was read of other tests' files."""
+    """Clear the cache of other tests' files."""
     recorded.recorded_launches.cache_clear()
     yield
     recorded.recorded_launches.cache_clear()
@@ -186,7 +186,7 @@ def _fresh() -> Iterator[None]:
 
 @pytest.fixture
 def record(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Path]:
-    """Return a function that makes a GPU's recorded file, the only ones there are then."""
+    """Return a function that writes the only recorded file, for *gpu*."""
     monkeypatch.setattr(recorded, "files", lambda _package: tmp_path)
 
     def write(*rows: Row, gpu: str = "h200") -> Path:
@@ -202,7 +202,7 @@ def record(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Pat
 
 
 def found(num_programs: int | None = PROGRAMS, kernel: str = "softmax") -> Measurement | None:
-    """Return what was recorded of the tutorial's example."""
+    """Return the recorded time of the tutorial's example."""
     return recorded_measurement("h200", kernel, PROBLEM, CONFIG, num_programs)
 
 
@@ -226,7 +226,7 @@ def found(num_programs: int | None = PROGRAMS, kernel: str = "softmax") -> Measu
 def test_a_row_that_cannot_be_is_passed_over(
     record: Callable[..., Path], damage: tuple[str, str]
 ) -> None:
-    """A row whose numbers are none, or none that a launch can have had, is no measurement."""
+    """A row with invalid or impossible numbers is no measurement."""
     path = record(("softmax", PROBLEM, CONFIG, PROGRAMS, MEASURED))
     name, text = damage
     with path.open(newline="", encoding="utf-8") as file:
@@ -240,7 +240,7 @@ def test_a_row_that_cannot_be_is_passed_over(
 
 
 def test_what_is_not_known_stays_so(record: Callable[..., Path]) -> None:
-    """An empty cell is None, not 0, not a text."""
+    """An empty cell is None, not 0 and not a text."""
     unknown = dict.fromkeys(("date", "driver", "sm_mhz", "throttled"))
     conditions = dataclasses.replace(CONDITIONS, **unknown)
     numbers = dict.fromkeys(("us_low", "us_high", "runs", "relative_error", "mostly_launch"))
@@ -250,7 +250,7 @@ def test_what_is_not_known_stays_so(record: Callable[..., Path]) -> None:
 
 
 def test_only_the_launch_itself_is_found(record: Callable[..., Path]) -> None:
-    """Another kernel, shape, dtype, configuration, count of programs or GPU is another launch."""
+    """A launch with another kernel, shape, dtype, setting, grid or GPU is not found."""
     record(
         ("softmax_row", PROBLEM, CONFIG, PROGRAMS, MEASURED),
         ("softmax", Problem(4096, 78), CONFIG, PROGRAMS, MEASURED),
@@ -267,7 +267,7 @@ def test_only_the_launch_itself_is_found(record: Callable[..., Path]) -> None:
 
 
 def test_a_launch_is_found_as_it_was_compiled(record: Callable[..., Path]) -> None:
-    """Of whatever number of programs, the one that was planned counts, with that number."""
+    """If any number of programs is allowed, the planned launch is found, with its number."""
     record(
         ("softmax", PROBLEM, CONFIG, PLANNED + 132, on("2026-11-22", 20.0)),
         ("softmax", PROBLEM, CONFIG, PLANNED, MEASURED),
@@ -277,7 +277,7 @@ def test_a_launch_is_found_as_it_was_compiled(record: Callable[..., Path]) -> No
 
 
 def test_a_launch_has_one_time(record: Callable[..., Path]) -> None:
-    """Of recordings of one day the last in the file counts, in a table too."""
+    """Of several recordings on one day the last in the file counts."""
     times = (20.0, 30.0, 10.0)
     path = record(
         *(("softmax", PROBLEM, CONFIG, PROGRAMS, on("2026-11-20", us)) for us in times[1:]),
@@ -289,16 +289,16 @@ def test_a_launch_has_one_time(record: Callable[..., Path]) -> None:
 
 
 def test_an_unsteady_time_is_none(record: Callable[..., Path]) -> None:
-    """A median of times that spread by more than half is no time of a launch."""
+    """A time whose range exceeds half of it is not used."""
     unsteady = dataclasses.replace(MEASURED, us_low=10.0, us_high=15.1)
     record(("softmax", PROBLEM, CONFIG, PROGRAMS, unsteady))
     assert found() is None
 
 
 def test_every_page_has_the_same_fastest_launch() -> None:
-    """The fastest recorded launch of a matrix is that of the counted rows, which reports show.
+    """The fastest recorded launch of a matrix is the fastest counted row, as in reports.
 
-    Launches with more programs than fit are never faster by more than they vary.
+    Launches with more programs than fit are never faster beyond their spread.
     """
     counted = latest_launches(counted_rows(recorded_table()))
     for (gpu, rows, cols, dtype), table in counted.groupby(["gpu", "rows", "cols", "dtype"]):
@@ -311,7 +311,7 @@ def test_every_page_has_the_same_fastest_launch() -> None:
 
 
 def test_two_megabytes_are_searched_in_a_moment(record: Callable[..., Path]) -> None:
-    """A file of 2 MB takes less than 50 ms."""
+    """A search of a 2 MB file takes less than 50 ms."""
     rows = [("softmax", Problem(rows, 781), CONFIG, PROGRAMS, MEASURED) for rows in range(1, 7001)]
     path = record(*rows)
     assert path.stat().st_size > 2e6
@@ -325,11 +325,11 @@ def test_two_megabytes_are_searched_in_a_moment(record: Callable[..., Path]) -> 
 
 
 def test_recorded_files_can_be_searched() -> None:
-    """What is recorded begins with a row's name, and each measured row is found by it."""
+    """Each measured row of the recorded files is found by its own name."""
     for file in recorded.recorded_files():
         with file.open(encoding="utf-8") as text:
             rows = [row for row in csv.DictReader(text) if row["measured"] == "measured"]
-        rows = [row for row in rows if row["BLOCK_SIZE"]]  # not what kernels are compared with
+        rows = [row for row in rows if row["BLOCK_SIZE"]]  # not another implementation
         rows = [row for row in rows if float(row["us_high"]) < UNSTEADY * float(row["us_low"])]
         names = list(named("h200", "softmax", PROBLEM, CONFIG))
         assert list(rows[0])[: len(names)] == names
@@ -342,7 +342,7 @@ def test_recorded_files_can_be_searched() -> None:
 
 
 def test_recorded_copy_is_that_of_the_matrix() -> None:
-    """A plain copy is found by rows, columns and dtype; other matrices and GPUs have none."""
+    """A copy's time is found by rows, columns and dtype; other matrices and GPUs have none."""
     copy = recorded_copy("h200", PROBLEM)
     providers = pd.read_csv(recorded.files("occupancy_lab.recorded") / "providers-h200.csv")
     name = "rows == 4096 and cols == 781 and dtype == 'float32' and provider == 'copy'"

@@ -1,4 +1,4 @@
-"""A whole run of the sweep command: exports and pictures beside the table."""
+"""A whole run of the sweep command with its exports and pictures."""
 
 import dataclasses
 from pathlib import Path
@@ -18,13 +18,10 @@ from occupancy_lab.expressions import Kind
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.occupancy import cuda, hip
-from occupancy_lab.occupancy.calculator import calculate, unit_words
 from occupancy_lab.sweeping.grid import make_table
 from occupancy_lab.sweeping.run import Swept, run, sweep
 from occupancy_lab.table.columns import COLUMNS, SWEEP_COLUMNS
 from occupancy_lab.text.document import to_markdown
-from occupancy_lab.text.words import LIMITS
 from occupancy_lab.values import Config, Failure, Problem, Resources, Status
 
 NOTHING = {
@@ -36,7 +33,7 @@ NOTHING = {
 
 
 def run_sweep(**asked: Any) -> Swept:
-    """Return what a sweep prints that is *asked* as the command line asks."""
+    """Return the output of a sweep with the options *asked*."""
     return run(*chosen_view(asked), **asked)
 
 
@@ -44,7 +41,7 @@ GRID = {"cols": 781, "gpu": "h100,mi300x", "num_warps": (8, 32), "num_stages": (
 
 
 def test_a_condition_that_no_row_meets_is_named() -> None:
-    """What was compiled is counted, with the condition that leaves none of it to be shown."""
+    """A condition without any matching row is named, with the number of compiled rows."""
     swept = run_sweep(**NOTHING | {"where": "occupancy > 2"}, cols=781, gpu="h100", num_warps=(8,))
     said = to_markdown(swept.shown)
     assert said == "4 configurations: 4 ok; none meets --where 'occupancy \\> 2'.\n"
@@ -52,7 +49,7 @@ def test_a_condition_that_no_row_meets_is_named() -> None:
 
 
 def test_files_are_written_beside_the_table(tmp_path: Path) -> None:
-    """Each export and, for each GPU, a heat map and curves as SVG and PNG are written."""
+    """Each export, and a heat map and curves for each GPU, are written as SVG and PNG."""
     exports = {f"export_{form}": str(tmp_path / form) for form in ("csv", "json", "markdown")}
     swept = run_sweep(**NOTHING | exports | {"plot": str(tmp_path / "plots")}, **GRID)
     assert (swept.status, swept.complaints) == (0, ())
@@ -67,7 +64,7 @@ def test_files_are_written_beside_the_table(tmp_path: Path) -> None:
 
 
 def test_a_gpu_that_no_table_has_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What predictions of the GPU at hand rest on names it, and its curves are drawn."""
+    """The basis of predictions names a GPU that is not in the table, and its curves are drawn."""
     put_here(monkeypatch, UNLISTED)
     asked = {"cols": 781, "gpu": None, "num_warps": (8,), "num_stages": (2,)}
     swept = run_sweep(**NOTHING | {"plot": str(tmp_path)}, **asked)
@@ -96,7 +93,7 @@ def test_a_gpu_that_no_table_has_is_named(tmp_path: Path, monkeypatch: pytest.Mo
 def test_what_is_asked_is_checked_before_any_work(
     option: dict[str, object], word: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A condition, an order or a file that will not do is an error before anything is compiled."""
+    """An invalid condition, order or file is an error before any compile."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "plots").mkdir()
     monkeypatch.setattr("occupancy_lab.sweeping.run.sweep", pytest.fail)
@@ -107,7 +104,7 @@ def test_what_is_asked_is_checked_before_any_work(
 def test_one_failed_export_costs_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A folder that goes in mid-run costs what goes there; the rest comes out, then exit 2."""
+    """If a folder disappears, only the exports into it fail, and the command exits with 2."""
     gone, kept = tmp_path / "gone", tmp_path / "kept"
     gone.mkdir()
     kept.mkdir()
@@ -147,7 +144,7 @@ WHOLE = Resources(
     tensor_memory=256,
     tensor_instructions=0,
 )
-"""What is known of all that a program can take."""
+"""Values of everything that a program can take."""
 
 
 def asked(gpu: str) -> Asked:
@@ -157,7 +154,7 @@ def asked(gpu: str) -> Asked:
 
 
 def test_no_column_is_silently_empty() -> None:
-    """Each column is filled where all is known or a launch failed, with what its schema says."""
+    """Each column is filled if everything is known or a launch failed, with values of its type."""
     failure = Failure(Status.COMPILE_FAILED, "no such thing")
     runs = records_of([asked("b200"), asked("h100")], [WHOLE, failure], triton="3.7.1")
     counts, code = rows(4096, 781, 592), executed([place(3), place(20)], 8 * 4096)
@@ -169,18 +166,3 @@ def test_no_column_is_silently_empty() -> None:
     for name in SWEEP_COLUMNS:
         is_text = all(isinstance(value, str) for value in table[name].dropna())
         assert is_text == (COLUMNS[name].kind is Kind.TEXT), name
-
-
-def test_every_limit_has_words() -> None:
-    """Each rule's resource has a name for both vendors, and an initial that no other has."""
-    resources = {rule.resource for rule in (*cuda.RULES, *hip.RULES)}
-    assert resources == LIMITS.keys()
-    assert len({limit.initial for limit in LIMITS.values()}) == len(LIMITS)
-
-
-def test_every_step_has_a_unit() -> None:
-    """What a next step counts has a unit on each GPU, in its vendor's words."""
-    for gpu in ("b200", "mi100", "mi300x"):
-        calculation = calculate(WHOLE.replace(barriers=1, tensor_memory=32), find_gpu(gpu))
-        for step in calculation.next_steps:
-            assert unit_words(calculation, step.resource)

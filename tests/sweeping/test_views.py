@@ -1,4 +1,4 @@
-"""A sweep's table as it is chosen from and printed."""
+"""The selection and printing of a sweep's table."""
 
 import html
 import io
@@ -25,28 +25,28 @@ from occupancy_lab.values import Measurement
 
 
 def on_screen(table: pd.DataFrame) -> str:
-    """Return in markdown what a screen shows of *table*."""
+    """Return *table* as a screen shows it, in markdown."""
     return to_markdown(to_screen(table))
 
 
 @pytest.fixture(scope="module")
 def table() -> pd.DataFrame:
-    """Return a small sweep with a failure in it."""
+    """Return a small sweep with a failed row."""
     return sweep(781, gpu="h100,mi300x", num_warps=(4, 8, 32), num_stages=(1, 2))
 
 
 def check(view: View, columns: Iterable[str]) -> None:
-    """Check *view* before there is a table with *columns*."""
+    """Check *view* before a table with *columns* exists."""
     view.check({name: COLUMNS[name].kind for name in columns}, UNMEASURED)
 
 
 def written(table: pd.DataFrame, form: str) -> str:
-    """Return *table* in a *form* of a file."""
+    """Return *table* in the file format *form*."""
     return FORMS[form]([*table], plain_rows(table))
 
 
 def test_where_sort_and_top(table: pd.DataFrame) -> None:
-    """Rows are chosen by a condition, put in order and cut."""
+    """Rows are selected by a condition, sorted and cut off."""
     chosen = choose(table, View("num_warps == 4 and status == 'ok'", "-n_regs", 3))
     assert len(chosen) == 3
     assert set(chosen["num_warps"]) == {4}
@@ -56,7 +56,7 @@ def test_where_sort_and_top(table: pd.DataFrame) -> None:
 
 
 def test_fastest_comes_first(table: pd.DataFrame) -> None:
-    """Unless another order is asked for, each GPU's rows stand by time, those without one last."""
+    """By default each GPU's rows are sorted by time, with rows without a time last."""
     chosen = choose(table, View())
     assert [*chosen["gpu"]] == [*table["gpu"]]
     for gpu in ("h100", "mi300x"):
@@ -72,16 +72,16 @@ def test_fastest_comes_first(table: pd.DataFrame) -> None:
 
 
 def test_times_that_predictions_do_not_tell_apart_are_marked(table: pd.DataFrame) -> None:
-    """A time within the error of the fastest is marked alike, and none where nothing is near it."""
+    """Times within the error of the fastest have a mark; without any such time there is none."""
     fine = table[table["status"] == "ok"].head(3)
     near = on_screen(fine.assign(predicted_us=[10.0, 10.1, 20.0]))
     assert near.count(" =") == 3
-    assert "= is as fast as the fastest, as far as predictions tell" in near
+    assert "= marks times that predictions do not tell from the fastest" in near
     assert "=" not in on_screen(fine.assign(predicted_us=[10.0, 15.0, 20.0]))
 
 
 def test_limiters_have_their_vendors_names(table: pd.DataFrame) -> None:
-    """A screen calls a limiter as explain does: waves and VGPRs of AMD, warps of NVIDIA."""
+    """A screen names limiters as explain does: waves and VGPRs on AMD, warps on NVIDIA."""
     strange = table.assign(limiter="warps+registers+shared+programs")
     for gpu, words in (
         ("h100", "warps, registers, shared memory, program slots"),
@@ -93,9 +93,9 @@ def test_limiters_have_their_vendors_names(table: pd.DataFrame) -> None:
 
 
 def test_equal_rows_are_said_to_be_equal() -> None:
-    """A kernel without a loop is alike for all num_stages, and the screen says so."""
+    """A kernel without a loop has equal rows for all num_stages, and the screen states that."""
     flat = sweep(781, gpu="h100", kernel="softmax_row", num_warps=(4,), num_stages=(1, 2))
-    said = "softmax_row has no loop to load ahead in"
+    said = "softmax_row has no loop to pipeline"
     assert said in on_screen(flat)
     assert "has no loop" not in on_screen(flat.head(1))
     looped = sweep(781, gpu="h100", num_warps=(4,), num_stages=(1, 2))
@@ -117,7 +117,7 @@ def test_equal_rows_are_said_to_be_equal() -> None:
     ],
 )
 def test_wrong_choice_is_said(table: pd.DataFrame, wrong: dict[str, Any], words: str) -> None:
-    """What makes no sense is an error that names it, before there is a table and with one."""
+    """Invalid choices are errors that name them, before and after the table exists."""
     with pytest.raises(InputError, match=words):
         check(View(**wrong), SWEEP_COLUMNS)
     with pytest.raises(InputError, match=words):
@@ -125,12 +125,12 @@ def test_wrong_choice_is_said(table: pd.DataFrame, wrong: dict[str, Any], words:
 
 
 def test_choice_over_measurements_is_known_before_them() -> None:
-    """The columns of a measurement may be named where there will be one."""
+    """A choice may name the columns of a measurement that is still to be made."""
     check(View("us > 3 and mostly_launch", "-us", 1), (*SWEEP_COLUMNS, *MEASURED_COLUMNS))
 
 
 def test_rows_that_are_not_known_to_fit_are_left_out(table: pd.DataFrame) -> None:
-    """A missing value fits no comparison and no negation of one; `is None` asks for it."""
+    """A missing value fulfils no comparison and no negated one; `is None` selects it."""
     missing = table["n_regs"].isna()
     assert 0 < missing.sum() < len(table)
     assert len(choose(table, View("n_regs > 0"))) == (~missing).sum()
@@ -140,7 +140,7 @@ def test_rows_that_are_not_known_to_fit_are_left_out(table: pd.DataFrame) -> Non
 
 
 def test_columns_hold_what_conditions_are_told(table: pd.DataFrame) -> None:
-    """A column of numbers, texts or flags is one in the table too."""
+    """The table's columns have the types that conditions assume."""
     measured = add_columns(table, {0: (8, Measurement("measured", CONDITIONS, us=1.0))})
     types = {
         Kind.NUMBER: pd.api.types.is_numeric_dtype,
@@ -153,7 +153,7 @@ def test_columns_hold_what_conditions_are_told(table: pd.DataFrame) -> None:
 
 
 def test_csv_and_json_hold_every_value(table: pd.DataFrame) -> None:
-    """Read back, CSV and JSON give the table; what is not known is empty, or null."""
+    """CSV and JSON restore the table; unknown values are empty, or null."""
     back = pd.read_csv(io.StringIO(written(table, "csv")))
     rows = json.loads(written(table, "json"))
     assert len(back) == len(rows) == len(table)
@@ -166,7 +166,7 @@ def test_csv_and_json_hold_every_value(table: pd.DataFrame) -> None:
 
 
 def test_screen_says_once_what_all_rows_share(table: pd.DataFrame) -> None:
-    """A column that is the same in every row is said once; failures stand below with reasons."""
+    """A column that is equal in all rows is stated once; failures are listed below with reasons."""
     text = on_screen(table)
     assert text.splitlines()[0] == (
         "kernel softmax, rows 4096, cols 781, dtype float32, BLOCK_SIZE 1024,"
@@ -184,7 +184,7 @@ def test_screen_says_once_what_all_rows_share(table: pd.DataFrame) -> None:
 def test_narrow_screens_go_without_columns(
     table: pd.DataFrame, monkeypatch: pytest.MonkeyPatch, columns: int, missing: set[str]
 ) -> None:
-    """A narrow screen has fewer columns and says which; exports have them all."""
+    """A narrow screen lacks columns and names them; exports have them all."""
     monkeypatch.setenv("COLUMNS", str(columns))
     text = on_screen(table)
     header = next(line for line in text.splitlines() if "programs" in line)
@@ -197,7 +197,7 @@ def test_narrow_screens_go_without_columns(
 
 
 def test_json_is_strict(table: pd.DataFrame) -> None:
-    """Every number is written whole, and one that is not finite is null."""
+    """Numbers have all their digits, and a non-finite one is null."""
     strange = table.head(2).assign(waves=[1 / 3, float("inf")])
 
     def refuse(constant: str) -> None:
@@ -211,7 +211,7 @@ NASTY = "<b>|`x` *y* [z](w) \\ _a_ &amp; ~~s~~"
 
 
 def test_markdown_shows_texts_as_they_are(table: pd.DataFrame) -> None:
-    """An independent renderer shows each text of a table whole, in its cell, and no tag of it."""
+    """An independent renderer shows each text of a table unchanged, in its cell, without tags."""
     strange = table.assign(reason=f"{NASTY}\n\n# next", status="odd")
     renderer = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     shown = html.escape(f"{NASTY} # next")

@@ -1,16 +1,14 @@
-"""One document, three views, and what a notebook shows of it."""
+"""One document in three forms, and its display in a notebook."""
 
 import dataclasses
 import html
 import json
-from html.parser import HTMLParser
 
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from occupancy_lab import Explanation, calculate_occupancy
-from occupancy_lab.compiling.compiler import Compiler
+from occupancy_lab import calculate_occupancy
 from occupancy_lab.text.document import Document, Section, Table, literal, to_html
 
 DOCUMENT = Document(
@@ -21,39 +19,9 @@ DOCUMENT = Document(
 
 
 def test_markdown_escapes_what_would_end_a_cell() -> None:
-    """A bar inside a cell, of a header too, stays inside it."""
+    """A bar in a cell or a header is escaped."""
     rows = [line for line in DOCUMENT.to_markdown().splitlines() if line.startswith("|")]
     assert all(row.replace(r"\|", "").count("|") == 3 for row in rows)
-
-
-TAGS = {"h1", "h2", "ul", "li", "table", "thead", "tbody", "tr", "th", "td"}
-
-
-class Cells(HTMLParser):
-    """Reads the tags of HTML, and the text of its cells."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.tags: set[str] = set()
-        self.cells: list[str] = []
-        self._inside = False
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: object) -> None:  # noqa: ARG002 - HTMLParser's own
-        """Note a tag, and begin a cell at `th` and `td`."""
-        self.tags.add(tag)
-        self._inside = tag in {"th", "td"}
-        if self._inside:
-            self.cells.append("")
-
-    def handle_endtag(self, tag: str) -> None:
-        """End a cell."""
-        self._inside = self._inside and tag not in {"th", "td"}
-
-    def handle_data(self, data: str) -> None:
-        """Add to the text of a cell."""
-        if self._inside:
-            self.cells[-1] += data
 
 
 def document(cell: str) -> Document:
@@ -63,7 +31,7 @@ def document(cell: str) -> Document:
 
 
 def test_a_result_is_one_line_a_page_and_json() -> None:
-    """`repr` is a line with the title, `str` the page, `to_json` the values."""
+    """`repr` is one line with the title, `str` is the page, and `to_json` has the values."""
     found = calculate_occupancy("h100,mi300x", n_regs=32, shared=0, num_warps=8)
     assert repr(found) == "<Calculations: n_regs 32, shared 0, num_warps 8>"
     assert str(found) == found.to_markdown()
@@ -71,28 +39,12 @@ def test_a_result_is_one_line_a_page_and_json() -> None:
     assert [one["gpu"] for one in json.loads(found.to_json())] == ["h100", "mi300x"]
 
 
-def test_markdown_and_html_say_the_same() -> None:
-    """A notebook gets the markdown as it is, and HTML with the same title, list and table."""
-    explanation = Explanation((), (), Compiler(None), page=document("8"))
-    assert explanation._repr_markdown_() == explanation.to_markdown()
-    found = Cells(explanation._repr_html_())
-    assert found.tags == TAGS
-    assert found.cells == ["limit", "programs", "warps", "8"]
-
-
-@given(st.text("<>&\"'/=! abcdrst"))
-def test_html_in_text_is_text(cell: str) -> None:
-    """What looks like HTML, in the name of a kernel or a file, is shown and not understood."""
-    found = Cells(to_html(document(cell).blocks()))
-    assert found.tags <= TAGS
-
-
 PIECES = st.sampled_from(["**a b**", "*a*", "**a `b*` c**", "`a ** b*`", "`a`", "2 * 3", "``"])
 
 
 @given(st.lists(PIECES | st.text("ab<>&\\`*~$[]#_|-+ ").map(literal)).map(" ".join))
 def test_html_is_that_of_the_markdown(words: str) -> None:
-    """A renderer that nobody here wrote understands the markdown as what the HTML says."""
+    """An independent renderer makes the same HTML from the markdown."""
     page = document(f"x {words} x")
     page = dataclasses.replace(page, answer=(f"x {words} x", "8 programs."))
     rendered = MarkdownIt("commonmark").enable("table").render(page.to_markdown())
@@ -100,5 +52,5 @@ def test_html_is_that_of_the_markdown(words: str) -> None:
 
 
 def flat(text: str) -> str:
-    """Return HTML with one blank for several, characters as they are, and tags that meet as one."""
+    """Return HTML with single blanks, unescaped characters, and no space between tags."""
     return " ".join(html.unescape(text).replace("</strong><strong>", "").split())

@@ -1,4 +1,4 @@
-"""What is printed steers neither a terminal nor a runner of GitHub, whatever others wrote."""
+"""Printed text cannot control a terminal or a GitHub runner, whatever it contains."""
 
 import unicodedata
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ TEXTS = st.text(max_size=60) | st.text("ab :#[]&;x\x1b\x9b\r\n\u2028\u202e", max
 
 
 def everything(text: str) -> Document:
-    """Return a document with *text* at every place where one can be."""
+    """Return a document with *text* in every possible place."""
     tables = (Table((text, "b"), ((text, "c"),), text),)
     return Document(text, (text, f"**{text}**"), (Section(text, tables, (text, f"`{text}`")),))
 
@@ -38,7 +38,7 @@ PRINTERS = [print_text, print_page, print_note]
 
 @pytest.fixture(scope="module", autouse=True)
 def _on_github() -> Iterator[None]:
-    """Let a runner read what is printed in lines of 40 columns."""
+    """Simulate a GitHub runner with lines of 40 columns."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GITHUB_ACTIONS", "true")
         patch.setenv("COLUMNS", "40")
@@ -46,7 +46,7 @@ def _on_github() -> Iterator[None]:
 
 
 def unseen_in(text: str) -> set[str]:
-    """Return the characters of *text* that steer, separate or turn: all but tab and newline."""
+    """Return the control, separator and direction characters of *text* except tab and newline."""
     turning = {"LRE", "RLE", "PDF", "LRO", "RLO", "LRI", "RLI", "FSI", "PDI"}
     return {
         one
@@ -66,7 +66,7 @@ def unseen_in(text: str) -> set[str]:
 @example(text="a word and another one, then some more ::set-output name=a::b")
 @example(text="- ##[stop-commands]x")
 def test_nothing_unseen_and_no_command_is_printed(printer, text: str) -> None:  # type: ignore[no-untyped-def] # noqa: ANN001 - any printer
-    """No character steers a terminal, and no line is a command, in a text, a page or a note."""
+    """No printed character controls a terminal, and no line is a runner's command."""
     with pytest.MonkeyPatch.context() as patch:
         written: list[str] = []
         patch.setattr("sys.stdout.write", written.append)
@@ -78,7 +78,7 @@ def test_nothing_unseen_and_no_command_is_printed(printer, text: str) -> None:  
 
 
 def test_an_escape_stands_for_what_is_not_seen(capsys: pytest.CaptureFixture[str]) -> None:
-    """The escape says which character it was; a line of a command has a space in it."""
+    """An escape shows which character it replaces; a line like a command gets a space."""
     print_text("\x1b[31mred\u202e\r\n  ::error::x\n##[group]\n")
     expected = "\\x1b[31mred\\u202e\\r\n  : :error::x\n# #[group]\n"
     assert capsys.readouterr().out == expected
@@ -87,7 +87,7 @@ def test_an_escape_stands_for_what_is_not_seen(capsys: pytest.CaptureFixture[str
 def test_elsewhere_colons_are_left_alone(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where no runner reads it, a line may begin with colons."""
+    """Outside a runner a line may begin with colons."""
     monkeypatch.delenv("GITHUB_ACTIONS")
     print_text("::error::x ##[group]\n")
     assert capsys.readouterr().out == "::error::x ##[group]\n"
@@ -96,7 +96,7 @@ def test_elsewhere_colons_are_left_alone(
 def test_colours_do_not_hide_a_command(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With colours, which stay, a line whose first letters are two colons has a space in it too."""
+    """With colours, a line whose first letters are two colons gets a space too."""
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
     print_shown(("**::error::x**",))
@@ -106,14 +106,14 @@ def test_colours_do_not_hide_a_command(
 
 @given(text=TEXTS)
 def test_a_page_in_a_file_has_nothing_unseen(text: str) -> None:
-    """Markdown that is exported, or shown in a notebook, has escapes too."""
+    """Markdown that is exported or shown in a notebook is escaped too."""
     page = everything(text)
     assert not unseen_in(page.to_markdown())
     assert not unseen_in(to_html(page.blocks()))
 
 
 def test_json_keeps_the_value() -> None:
-    """JSON has an escape of its own for what a runner would take for a command."""
+    """JSON escapes runner commands in its own way and keeps the value."""
     import json
 
     text = json_text({"##[error]": "##[group]"})

@@ -38,14 +38,14 @@ COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3\d|4\d|9\d|10\d)[;m]")
 
 @pytest.fixture(autouse=True)
 def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave only what a test says of the terminal."""
+    """Clear the environment variables that describe a terminal."""
     for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "COLORTERM"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
 
 
 def printed(capsys: pytest.CaptureFixture[str], *blocks: Block) -> list[str]:
-    """Return the lines that *blocks*, or PAGE, make on standard output."""
+    """Return the lines printed for *blocks*, or for PAGE."""
     print_shown(blocks or PAGE)
     captured = capsys.readouterr()
     assert captured.err == ""
@@ -54,7 +54,7 @@ def printed(capsys: pytest.CaptureFixture[str], *blocks: Block) -> list[str]:
 
 
 def test_without_a_terminal_lines_have_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
-    """A pipe gets plain text whose lines fill 80 columns and no more, with no blanks at the end."""
+    """A pipe gets plain text in lines of at most 80 columns without trailing blanks."""
     lines = printed(capsys)
     assert 60 < max(map(len, lines)) <= 80
     assert all(line == line.rstrip() for line in lines)
@@ -65,7 +65,7 @@ def test_without_a_terminal_lines_have_80_columns(capsys: pytest.CaptureFixture[
 def test_no_line_is_longer_than_the_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
 ) -> None:
-    """Every line fits COLUMNS, whatever long words are in it."""
+    """Every line fits into COLUMNS even with long words."""
     monkeypatch.setenv("COLUMNS", str(columns))
     assert max(map(len, printed(capsys))) <= columns
 
@@ -74,7 +74,7 @@ def test_no_line_is_longer_than_the_terminal(
 def test_long_words_are_folded_and_not_cut(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
 ) -> None:
-    """Every character of a long word is there, in a sentence as in a table; no ellipsis is."""
+    """Long words are folded without losing a character, in sentences and tables."""
     monkeypatch.setenv("COLUMNS", str(columns))
     table = Table(("a", "b"), (("x", LONG_WORD),), prose=True)
     for block in (LONG_WORD, Bullets((f"`{LONG_WORD}`",)), Heading(1, LONG_WORD), table):
@@ -88,7 +88,7 @@ def test_long_words_are_folded_and_not_cut(
 def test_a_terminal_gets_colour(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """FORCE_COLOR stands for a terminal, which is given colour."""
+    """FORCE_COLOR enables colour."""
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert COLOUR.search("\n".join(printed(capsys)))
 
@@ -96,7 +96,7 @@ def test_a_terminal_gets_colour(
 def test_no_color_is_obeyed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """NO_COLOR leaves no colour, even where colour is forced."""
+    """NO_COLOR disables colour even if it is forced."""
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("NO_COLOR", "1")
     assert not COLOUR.search("\n".join(printed(capsys)))
@@ -105,7 +105,7 @@ def test_no_color_is_obeyed(
 def test_styles_do_not_count_as_width(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With colour the visible part of a line is no longer than COLUMNS either."""
+    """With colour the visible part of a line still fits into COLUMNS."""
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "72")
     visible = [re.sub(r"\x1b\[[\d;]*m", "", line) for line in printed(capsys)]
@@ -120,7 +120,7 @@ NAMES = st.text("abc_", min_size=1, max_size=24)
 @settings(max_examples=40)
 @given(data=st.data())
 def test_no_word_of_a_table_is_broken(columns: int, data: st.DataObject) -> None:
-    """Headers, numbers and names stay whole, but for a name that goes on after an underscore."""
+    """Headers, numbers and names are not broken, except names after an underscore."""
     headers = [*SWEPT, *data.draw(st.lists(NAMES, max_size=6))]
     cells = st.one_of(NAMES, st.integers(0, 10**9).map(str), st.sampled_from(["latency, tail"]))
     rows = data.draw(st.lists(st.tuples(*[cells] * len(headers)), min_size=1, max_size=4))
@@ -140,12 +140,12 @@ def test_no_word_of_a_table_is_broken(columns: int, data: st.DataObject) -> None
 
 
 def _begins(pieces: Counter[str], part: str) -> bool:
-    """Return whether *part* is whole in some line."""
+    """Return whether *part* is unbroken in some line."""
     return any(part in piece for piece in pieces)
 
 
 def test_the_columns_of_a_wide_table_are_all_there(capsys: pytest.CaptureFixture[str]) -> None:
-    """What does not fit side by side goes on below, with the first column once more."""
+    """Columns that do not fit continue below, with the first column repeated."""
     headers = ("kernel", *(f"column{n}of" for n in range(12)))
     rows = tuple((f"kernel{n}", *(str(n * m) for m in range(12))) for n in range(3))
     lines = printed(capsys, Table(headers, rows))
@@ -158,7 +158,7 @@ def test_the_columns_of_a_wide_table_are_all_there(capsys: pytest.CaptureFixture
 
 
 def test_a_name_gets_the_room_that_there_is(capsys: pytest.CaptureFixture[str]) -> None:
-    """A long name is folded after an underscore, and only where the other columns leave no room."""
+    """A name is folded after an underscore only if the other columns leave no room."""
     name = "liger_cross_entropy_kernel"
     headers = ("kernel", "launches", "programs", "waves", "occupancy", "limiter", "us", "share")
     row = (name, "1200", "4096", "0.97", "62.5%", "registers", "12.5", "87%")

@@ -109,7 +109,7 @@ def test_what_brings_most_is_told_of_each_gpu_where_seconds_are_given(
     for title, action in zip(("H100 SXM", "H200 SXM"), actions.values(), strict=True):
         assert f"**{title}**: What brings most: in add {action}, predicted to save" in said
     report = run("report", "--file", str(path)).stdout
-    assert "trace --report writes of one GPU." in " ".join(report.split())
+    assert "trace --report for one GPU also writes" in " ".join(report.split())
 
 
 def test_a_program_that_launches_nothing_says_so_once(tmp_path: Path) -> None:

@@ -1,17 +1,17 @@
-/** Draws an SM or CU: each pool to scale, the programs in it, what is left over, and what is full. */
+/** Draws an SM or CU: each pool to scale with its programs, and what is left over or full. */
 
 import { fillOnce, html, rich, scroller, svg, swatches, table, widthOf } from "./dom.js";
 import { count } from "./evaluate.js";
 import { grouped } from "./words.js";
 
-/** How much of a picture's width a full pool takes; beyond it is the program that does not fit. */
+/** The share of a picture's width that a full pool takes; the rest shows what does not fit. */
 const FULL = 0.86;
 const ROW = 15;
 const GAP = 3;
 /** The space between the mark of an item and its picture. */
 const PADDING = 28;
 
-/** Of which fields of a limit's numbers a pool is drawn: its parts, each one's size, a piece's. */
+/** The numbers of a limit that its pool is drawn from: parts, the size of each, and of a piece. */
 const POOLS = {
   NVIDIA: {
     warps: { parts: "register_partitions", size: (n) => n.max_warps / n.register_partitions },
@@ -34,7 +34,7 @@ const POOLS = {
   },
 };
 
-/** Return what of a limit is drawn: parts, the size of each, and the pieces that programs take. */
+/** Return the parts of a limit's pool, the size of each, and the pieces of a program. */
 export function poolOf(vendor, limit) {
   const { parts, size, piece, whole } = POOLS[vendor][limit.resource];
   const n = limit.numbers;
@@ -46,7 +46,7 @@ export function poolOf(vendor, limit) {
   };
 }
 
-/** Return the text on what of a pool is used and what is left over. */
+/** Return how much of a pool is used and how much is left over, in words. */
 function leftOver(pool, programs, unit) {
   const all = pool.parts * pool.size;
   const used = programs * pool.pieces * pool.piece;
@@ -99,8 +99,8 @@ export function drawPool(pool, programs, width) {
 }
 
 /**
- * Fill *place* with every limit of what is *said*: its programs, its picture, its arithmetic. Its
- * items are in so many *columns*.
+ * Fill *place* with every limit of *said*, in *columns* columns: its programs, its picture and its
+ * arithmetic.
  */
 export function drawChip(place, said, columns) {
   const { occupancy, architecture } = said;
@@ -134,7 +134,7 @@ export function drawChip(place, said, columns) {
   }
 }
 
-/** What each list of limits shows, so that a drag draws anew only what it changes. */
+/** The items of each list of limits, so that a drag redraws only those that change. */
 const shown = new WeakMap();
 
 function limitItem(limit, pool, binds, said, width) {
@@ -166,10 +166,10 @@ export function sayNext(place, said) {
   ]);
 }
 
-/** Return what the marks of the pictures are. */
+/** Return the legend of the pictures. */
 export function chipLegend() {
   const kinds = {
-    even: "programs, shades in turn",
+    even: "programs, in alternating shades",
     next: "the next program",
     over: "it does not fit",
     pool: "left over",

@@ -6,10 +6,10 @@ import { grouped, percent } from "./words.js";
 
 const HEIGHT = 220;
 const EDGES = { left: 44, right: 26, top: 26, bottom: 40 };
-/** The share of all warps up to which the picture reaches: the tutorial's formula goes beyond 1. */
+/** The highest occupancy that the picture shows: the tutorial's formula exceeds 1. */
 const TOP = 1.3;
 
-/** Return the greatest amount that the picture of *resource* shows. */
+/** Return the largest amount that the picture of *resource* shows. */
 function mostOf(said, resource) {
   const { numbers } = said.architecture;
   if (resource === "shared") return Math.max(numbers.max_shared, said.usage.shared);
@@ -30,7 +30,7 @@ function pathOf(stairs, most, x, y) {
 
 const known = new WeakMap();
 
-/** Return both lines of a picture; they stay as they are while a drag goes along them. */
+/** Return both lines of a picture; they do not change while a drag moves along them. */
 function stairsOf(place, said, resource, most) {
   const { architecture, usage } = said;
   const key = JSON.stringify([architecture.numbers, usageWith(usage, resource, 0), most]);

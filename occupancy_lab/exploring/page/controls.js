@@ -1,4 +1,4 @@
-/** The sliders of a usage: each a range and a number, which say what they count. */
+/** The sliders of a usage: each has a range, a number and a label. */
 
 import { amountsOf } from "./evaluate.js";
 import { html, setText } from "./dom.js";
@@ -6,7 +6,7 @@ import { FIELDS } from "./state.js";
 
 const WARPS = [1, 2, 4, 8, 16, 32];
 
-/** Return what the slider of a field goes from and to, and its label; null where it is of no use. */
+/** Return the range and the label of a field's slider; null if the GPU does not use the field. */
 function sliderOf(field, architecture) {
   const { numbers, units, words, family, resources } = architecture;
   const given = {
@@ -52,7 +52,7 @@ class Slider {
     this.number.addEventListener("blur", () => this.show(this.architecture, this.usage));
   }
 
-  /** The slider of warps stands at powers of two, which Triton launches. */
+  /** The slider of warps has only powers of two, which Triton launches. */
   amountAt(place) {
     return this.field === "num_warps" ? WARPS[place] : place;
   }

@@ -71,7 +71,7 @@ export function swatches(kinds) {
   );
 }
 
-/** Return a part that scrolls sideways by itself, with the keyboard too. */
+/** Return an element that scrolls sideways, with the keyboard too. */
 export function scroller(label, ...children) {
   return html(
     "div",
@@ -87,7 +87,7 @@ export function setText(element, text) {
 
 const drawnKeys = new WeakMap();
 
-/** Fill *place* with what *draw* returns, unless it was drawn of the same *key*. */
+/** Fill *place* with the result of *draw*, unless it was drawn for the same *key*. */
 export function fillOnce(place, key, draw) {
   if (drawnKeys.get(place) === key) return;
   drawnKeys.set(place, key);

@@ -1,8 +1,8 @@
 /**
- * Works out the formulas that Python exported: trees of whole numbers, their limits, cliffs and the
- * tutorial's formula. Nothing here knows a GPU.
+ * Evaluates the formulas that Python exported as trees of integers: limits, cliffs and the
+ * tutorial's formula. No code here depends on a GPU.
  *
- * A usage has the fields of Python's Resources; null is for what is not given. An architecture has
+ * A usage has the fields of Python's Resources, null if not given. An architecture has
  * `family` (its formulas), `numbers` (its limits) and words.
  */
 
@@ -17,7 +17,7 @@ const OPERATIONS = {
   "|": (a, b) => Number(Boolean(a || b)),
 };
 
-/** Return a function that gives the number at a place of the formulas, each worked out once. */
+/** Return a function from the index of a node to its number, which is evaluated only once. */
 function reader(family, usage, numbers) {
   const known = new Float64Array(family.nodes.length).fill(NaN);
   const read = (place) => {
@@ -36,12 +36,12 @@ function reader(family, usage, numbers) {
   return read;
 }
 
-/** Return which of the optional fields *usage* gives, as the formulas name it. */
+/** Return the optional fields that *usage* has, by the name that the formulas use. */
 function wayOf(family, usage) {
   return family.optional.filter((name) => usage[name] !== null).join("+");
 }
 
-/** Return the programs that *rule* allows; Infinity for no limit, null where it does not apply. */
+/** Return the programs that *rule* allows; Infinity for no limit, null if it does not apply. */
 function allowedBy(rule, family, way, read) {
   const work = rule.work[way];
   if (work === null) return null;
@@ -76,7 +76,7 @@ export function fill(template, words) {
 
 /**
  * Return the occupancy: programs, limiters, and each limit with its numbers and its arithmetic in
- * words. A limit that is not met has programs null.
+ * words. A limit that does not apply has programs null.
  */
 export function occupancyOf(architecture, usage) {
   const { family, numbers } = architecture;
@@ -116,7 +116,7 @@ export function usageWith(usage, resource, amount) {
   return { ...usage, [resource]: amount };
 }
 
-/** Return each resource that a kernel can use less or more of: what it uses, and the most. */
+/** Return the resources that a kernel can use more or less of, with [used, maximum]. */
 export function amountsOf(architecture, usage) {
   const { family, numbers } = architecture;
   // A kernel that takes no tensor memory can take no less of it.
@@ -126,7 +126,7 @@ export function amountsOf(architecture, usage) {
   return Object.fromEntries(pairs.map(([name, [used, most]]) => [name, [read(used), read(most)]]));
 }
 
-/** Return the first of the whole numbers from *low* up to *end* that is *past*; *end* for none. */
+/** Return the first integer from *low* to *end* for which *past* holds; *end* if none does. */
 function firstPast(low, end, past) {
   let high = end;
   while (low < high) {
@@ -137,7 +137,7 @@ function firstPast(low, end, past) {
   return low;
 }
 
-/** Return for each resource the cliff on either side, as Python's next_steps does. */
+/** Return the cliff on either side for each resource, like Python's next_steps. */
 export function nextStepsOf(architecture, usage) {
   const { family, numbers } = architecture;
   const found = occupancyOf(architecture, usage);
@@ -169,7 +169,7 @@ function optionOf(architecture, usage) {
   return architecture.family.option.replace(/\{(\d+)\}/, (_, place) => read(Number(place)));
 }
 
-/** Return the programs with every limiter at its next step; null where one has no step. */
+/** Return the programs with every limiter at its next step; null if one has no step. */
 export function programsAfter(steps, architecture, usage) {
   let asked = usage;
   for (const resource of occupancyOf(architecture, usage).limiters) {
@@ -180,7 +180,7 @@ export function programsAfter(steps, architecture, usage) {
   return programsOf(architecture, asked);
 }
 
-/** Return the programs of the tutorial's formula; null where it divides by 0. */
+/** Return the programs of the tutorial's formula; null if it divides by 0. */
 export function tutorialPrograms(architecture, usage) {
   const { family, numbers } = architecture;
   const read = reader(family, usage, numbers);
@@ -189,7 +189,7 @@ export function tutorialPrograms(architecture, usage) {
   return Math.min(...allowed);
 }
 
-/** Return the fewest terms, by name, that a formula without them needs to be right. */
+/** Return the names of the fewest terms that correct a formula without any of them. */
 export function missingTerms(architecture, usage) {
   const { terms } = architecture.family;
   const truth = programsOf(architecture, usage);
@@ -221,7 +221,7 @@ function programsWithout(terms, architecture, usage) {
   return programsOf(architecture, asked, numbers);
 }
 
-/** Give every choice of *count* places below *length*, in the order of itertools.combinations. */
+/** Yield every choice of *count* indices below *length*, in itertools.combinations' order. */
 function* choices(length, count, first = 0) {
   if (count === 0) {
     yield [];
@@ -233,8 +233,8 @@ function* choices(length, count, first = 0) {
 }
 
 /**
- * Return the staircase of *resource*: [amount, programs, limiters] wherever the programs change,
- * from *first* to *most*. Programs never rise with an amount, so each edge is bisected.
+ * Return the staircase of *resource*: [amount, programs] wherever the programs change, from 1 to
+ * *most*. Programs never increase with the amount, so each edge is found by bisection.
  */
 export function staircase(architecture, usage, resource, most, programs = programsOf) {
   const at = (amount) => programs(architecture, usageWith(usage, resource, amount));

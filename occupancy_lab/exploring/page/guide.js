@@ -1,4 +1,4 @@
-/** The part of the page with the lesson: its steps, and what the current step says. */
+/** The part of the page with the lesson: its steps, and the text of the current one. */
 
 import { byId, html, rich, scroller, table } from "./dom.js";
 import { occupancyOf } from "./evaluate.js";
@@ -7,7 +7,7 @@ import { ROWS, architectureOf, gpus, kernels, page, saidOf, setKernel } from "./
 import { usageOf } from "./state.js";
 import { scheduleOf, tooManySentence } from "./timeline.js";
 
-/** What the steps of the lesson ask. */
+/** The data that the steps of the lesson use. */
 const lab = {
   rows: ROWS,
   row: (gpu, kernel) => kernels.find(gpu, kernel),
@@ -24,14 +24,14 @@ const lab = {
   },
 };
 
-/** Set the page for a step. */
+/** Set the page to a step. */
 function takeStep(number) {
   const step = STEPS[number - 1];
   const sides = step.gpus.map((gpu) => ({ gpu, usage: usageOf({}) }));
   setKernel(step.kernel, { sides, lesson: number, overfull: Boolean(step.overfull) });
 }
 
-/** Draw the steps, and what the current one says. */
+/** Draw the steps, and the text of the current one. */
 export function drawLesson() {
   const step = STEPS[page.state.lesson - 1];
   const buttons = STEPS.map(({ title }, place) => {

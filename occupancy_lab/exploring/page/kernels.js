@@ -1,11 +1,11 @@
-/** The compiled configurations that travel with the page: a table, a heat map, and a file's rows. */
+/** The page's compiled configurations as a table and a heat map, and a file's rows. */
 
 import { html, table } from "./dom.js";
 import { programsOf } from "./evaluate.js";
 import { usageOf } from "./state.js";
 import { microseconds, percent } from "./words.js";
 
-/** The rows of kernels.json, which holds them as columns. */
+/** The rows of kernels.json, which stores them as columns. */
 export class Kernels {
   constructor(known, gpus) {
     this.known = known;
@@ -20,7 +20,7 @@ export class Kernels {
     });
   }
 
-  /** Return the rows of a GPU; those of another of its architecture, without times, where it has none. */
+  /** Return the rows of a GPU, or those of another of its architecture, without times. */
   of(gpu) {
     const own = this.rows.filter((row) => row.gpu === gpu);
     if (own.length) return own;
@@ -40,7 +40,7 @@ export class Kernels {
     return this.of(gpu).find(same) ?? null;
   }
 
-  /** Return the values that a column has. */
+  /** Return the distinct values of a column. */
   values(name) {
     return [...new Set(this.rows.map((row) => row[name]))];
   }
@@ -55,7 +55,7 @@ const us = (time) => (time === null ? "-" : microseconds(time));
 const measured = (row) =>
   row.measured_us === null ? "not measured" : `${us(row.measured_us)} (${row.measured_programs})`;
 
-/** What the table shows of a row: its head, the number to sort by, its text. */
+/** The columns of the table: the head, the number to sort by, and the text. */
 const COLUMNS = [
   ["kernel", (row) => row.kernel, (row) => row.kernel],
   ["warps", (row) => row.num_warps, (row) => String(row.num_warps)],
@@ -73,7 +73,7 @@ function spilling(row) {
   return row.n_spills ? `${row.usage.n_regs} (${row.n_spills} spilled)` : String(row.usage.n_regs);
 }
 
-/** Return the rows of one matrix on one GPU with what fits, sorted as *sort* says. */
+/** Return the rows of one matrix on one GPU that fit, sorted by *sort*. */
 export function rowsShown(kernels, architecture, { gpu, cols, dtype }, sort) {
   const rows = kernels
     .of(gpu)
@@ -102,7 +102,7 @@ const isSame = (row, kernel) =>
     (name) => row[name] === kernel[name],
   );
 
-/** Return the table of *rows*; a row's button calls *choose*, a head calls *sortBy*. */
+/** Return the table of *rows*: a row's button calls *choose*, and a head calls *sortBy*. */
 export function kernelTable(rows, kernel, sort, { choose, sortBy }) {
   const heads = COLUMNS.map(([name]) => {
     const sorted = sort.by === name ? (sort.down ? "descending" : "ascending") : null;
@@ -143,10 +143,10 @@ export function kernelTable(rows, kernel, sort, { choose, sortBy }) {
   );
 }
 
-/** The shades of a heat map, cividis: it reads the same with any colour vision. */
+/** The shades of a heat map: cividis, which looks the same with any colour vision. */
 const SHADES = 10;
 
-/** Return GB/s over num_warps and num_stages as a table of coloured cells; a cell calls *choose*. */
+/** Return GB/s over num_warps and num_stages as a coloured table; a cell calls *choose*. */
 export function heatMap(rows, kernel, choose) {
   const speeds = rows.map((row) => gbs(row)).filter((speed) => speed !== null);
   if (!speeds.length) return null;
@@ -183,7 +183,7 @@ export function heatMap(rows, kernel, choose) {
   return table(["warps", ...heads], body, { class: "heatmap" });
 }
 
-/** Return the table of a file's rows; a button calls *choose* with the place of its row. */
+/** Return the table of a file's rows; a button calls *choose* with the index of its row. */
 export function ownTable(rows, architectureOf, choose) {
   const body = rows.map((row, place) => {
     const usage = usageOf(row);

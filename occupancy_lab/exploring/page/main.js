@@ -1,4 +1,4 @@
-/** Puts the page together: what is drawn when something changed, and the buttons at its top. */
+/** Puts the page together: redraws it after changes, and handles the buttons at its top. */
 
 import { chipLegend } from "./chip.js";
 import { cliffLegend } from "./cliffs.js";
@@ -30,7 +30,7 @@ let themeTurned = false;
 
 const drawn = { kernels: null, roofline: null, time: null, lesson: null, sides: 0 };
 
-/** Draw what has changed. */
+/** Redraw what has changed. */
 function render() {
   if (drawn.sides !== page.state.sides.length) makePanels();
   drawn.sides = page.state.sides.length;
@@ -63,7 +63,7 @@ function render() {
   fillOnce(byId("command"), command, () => parts.map((part) => html("span", {}, part)));
 }
 
-/** Draw everything anew, as after a change of width or colours. */
+/** Redraw everything, after a change of width or colours. */
 function renderAll() {
   forgetWidths();
   Object.assign(drawn, { kernels: null, roofline: null, time: null, lesson: null });
@@ -76,7 +76,7 @@ async function copy(text, what) {
     byId("copied").textContent = `${what} is copied.`;
   } catch {
     const field = html("textarea", { readonly: true, rows: 2, "aria-label": what }, text);
-    byId("copied").replaceChildren("The browser allows no copying; here it is: ", field);
+    byId("copied").replaceChildren("The browser does not allow copying; here it is: ", field);
     field.select();
   }
 }
@@ -87,7 +87,7 @@ function readAddress() {
   return found !== null;
 }
 
-/** Show the colours that the system asks for, or the other ones where the button was pressed. */
+/** Show the colours that the system prefers, or the other ones if the button was pressed. */
 function showTheme() {
   const dark = prefersDark.matches !== themeTurned;
   document.documentElement.dataset.theme = dark ? "dark" : "light";
@@ -142,7 +142,7 @@ function start() {
 
 start();
 
-/** For the console, and for tests: the formulas, and what is said of a usage. */
+/** For the console and for tests: the formulas, and the sentences about a usage. */
 globalThis.occupancyLab = {
   data,
   occupancyOf,

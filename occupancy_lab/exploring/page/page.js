@@ -1,4 +1,4 @@
-/** What the page knows, what it shows, and what changes that. */
+/** The page's data, its state, and the functions that change the state. */
 
 import { byId } from "./dom.js";
 import { Kernels } from "./kernels.js";
@@ -15,7 +15,7 @@ export const kernels = new Kernels(data.kernels, gpus);
 /** The rows of the matrix of every compiled kernel. */
 export const ROWS = data.kernels.rows;
 
-/** The state, what is not in the address, and the function that draws, which main.js sets. */
+/** The state, what the address leaves out, and the function that draws, which main.js sets. */
 export const page = {
   state: firstState(),
   sort: { by: "predicted", down: false },
@@ -29,12 +29,12 @@ export function architectureOf(gpu) {
   return data.architectures[gpus.get(gpu).architecture];
 }
 
-/** Return what is said of a usage on a GPU or an architecture. */
+/** Return the sentences about a usage on a GPU or an architecture. */
 export function saidOf(gpu, usage) {
   return new Said(data, architectureOf(gpu), usage);
 }
 
-/** Make *changes* and draw at the next frame; the address follows when nothing moves. */
+/** Apply *changes* and redraw at the next frame; the address follows when nothing moves. */
 export function change(changes) {
   page.state = { ...page.state, ...changes };
   schedule();
@@ -43,7 +43,7 @@ export function change(changes) {
 let frame = 0;
 let writing = 0;
 
-/** Draw at the next frame, and write the address when nothing moves any more. */
+/** Redraw at the next frame, and write the address when nothing moves any more. */
 export function schedule() {
   frame ||= requestAnimationFrame(() => {
     frame = 0;
@@ -53,12 +53,12 @@ export function schedule() {
   writing = setTimeout(writeAddress, 150);
 }
 
-/** Write what the page shows into the address. */
+/** Write the state into the address. */
 export function writeAddress() {
   history.replaceState(null, "", `#${addressOf(page.state)}`);
 }
 
-/** Set one amount of one side, or of both. */
+/** Set one amount on one side, or on both. */
 export function setAmount(place, field, amount) {
   const sides = page.state.sides.map((side, at) => {
     if (at !== place && !page.state.together) return side;
@@ -68,12 +68,12 @@ export function setAmount(place, field, amount) {
   change({ sides });
 }
 
-/** Return the usage of a GPU with the kernel that is chosen, or as its sliders stood. */
+/** Return the usage of the chosen kernel on a GPU, or that of its sliders. */
 function usageFor(gpu, kernel, usage) {
   return kernels.find(gpu, kernel)?.usage ?? usage;
 }
 
-/** Show these GPUs; where the sliders stand at a kernel, each gets what it compiles to there. */
+/** Show these GPUs; if the sliders are at a kernel, each shows what it compiles to there. */
 export function setGpus(keys) {
   const standing = stands(0);
   const sides = keys.map((gpu, place) => {
@@ -95,7 +95,7 @@ export function setKernel(kernel, others = {}) {
   change({ ...others, kernel: chosen, sides });
 }
 
-/** Return whether the sliders of a side stand where its compiled kernel stands. */
+/** Return whether the sliders of a side equal its compiled kernel. */
 export function stands(place) {
   const { gpu, usage } = page.state.sides[place];
   const row = kernels.find(gpu, page.state.kernel);
@@ -113,7 +113,7 @@ export function chooseOwn(own) {
   change({ own, sides: [side, ...page.state.sides.slice(1)] });
 }
 
-/** Return which row of the user's own file was chosen, or null where the sliders left it. */
+/** Return the chosen row of the user's own file, or null if the sliders were moved since. */
 export function ownChosen() {
   const { own, sides } = page.state;
   const row = data.own?.[own];

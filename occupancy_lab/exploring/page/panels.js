@@ -7,10 +7,10 @@ import { byId, fillOnce, forgetWidths, html, rich, scroller, setText } from "./d
 import { data, gpus, page, saidOf, schedule, setAmount, setGpus } from "./page.js";
 
 const panels = [];
-/** Where one side has room for two columns; style.css has the same width. */
+/** The width from which a side has two columns; style.css has the same one. */
 const wide = matchMedia("(min-width: 720px)");
 
-/** Make the panels of the GPUs that are shown. */
+/** Make the panels of the shown GPUs. */
 export function makePanels() {
   panels.splice(0);
   forgetWidths();
@@ -64,7 +64,7 @@ export function makePanels() {
   byId("cliffs").className = two;
 }
 
-/** Draw all of one GPU. */
+/** Draw the panel of one GPU. */
 export function drawSide(place) {
   const { gpu, usage } = page.state.sides[place];
   const { title, multiprocessors } = gpus.get(gpu);
@@ -78,7 +78,7 @@ export function drawSide(place) {
   setText(panel.answer, `${said.answer()}.`);
   const launch = multiprocessors
     ? `num_programs that fill the GPU: ${programs} x ${multiprocessors} ${mp}s = ${programs * multiprocessors}.`
-    : `How many ${mp}s it has is not known: this is an architecture.`;
+    : `The number of ${mp}s is not known: this is an architecture.`;
   setText(panel.launch, launch);
   drawChip(panel.limits, said, columns);
   sayNext(panel.next, said);
@@ -98,10 +98,10 @@ export function drawSide(place) {
   return said;
 }
 
-/** The choice of no second GPU. */
+/** The option for no second GPU. */
 export const NONE = "none";
 
-/** Return a choice of all GPUs. */
+/** Return a menu of all GPUs. */
 export function gpuSelect(id, text, none) {
   const options = none ? [html("option", { value: NONE }, "none")] : [];
   const groups = { NVIDIA: [], AMD: [], Architectures: [] };

@@ -1,4 +1,4 @@
-/** The launch in time: drawn, played, paused and stepped through. */
+/** The launch in time: draws it, plays it, pauses it and steps through it. */
 
 import { byId, html, rich } from "./dom.js";
 import { occupancyOf } from "./evaluate.js";
@@ -19,7 +19,7 @@ function scheduleShown() {
   return scheduleOf({ rows: ROWS, programs, multiprocessors, row });
 }
 
-/** Draw the launch of the first GPU up to the time that is shown. */
+/** Draw the launch of the first GPU up to the current time. */
 export function drawTime() {
   const [{ gpu }] = page.state.sides;
   const word = architectureOf(gpu).words.multiprocessor_word;
@@ -30,7 +30,7 @@ export function drawTime() {
       html(
         "p",
         {},
-        "No launch is drawn where no program fits, where the number of multiprocessors is not known, or where there are more than 400 waves.",
+        "No launch is drawn if no program fits, if the number of multiprocessors is not known, or if there are more than 400 waves.",
       ),
     );
     byId("timeline").replaceChildren();
@@ -60,7 +60,7 @@ export function drawTime() {
   return last;
 }
 
-/** How long the whole launch takes to play. */
+/** How long playing the whole launch takes. */
 const PLAY_SECONDS = 6;
 
 function stopPlaying() {
@@ -69,7 +69,7 @@ function stopPlaying() {
   byId("play").textContent = "Play";
 }
 
-/** Play on from the time that is shown, or pause. */
+/** Play from the current time, or pause. */
 export function play() {
   if (playing !== null) {
     stopPlaying();

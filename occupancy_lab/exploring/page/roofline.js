@@ -1,20 +1,20 @@
-/** Draws the rows of a file under the roofs of their GPU: numbers and words are Python's. */
+/** Draws the rows of a file under the roofs of their GPU; Python supplies numbers and words. */
 
 import { byId, fillOnce, html, scroller, setText, svg, widthOf } from "./dom.js";
 import { chooseOwn, data, ownChosen, page } from "./page.js";
 
 const HEIGHT = 360;
 const EDGES = { left: 52, right: 12, top: 22, bottom: 40 };
-/** Pixels between the words of two roofs, at the least. */
+/** The least distance between the labels of two roofs, in pixels. */
 const LINE = 11;
 
-/** Return the pictures of the first GPU, or of the first one in the file, by each kind of times. */
+/** Return the pictures of the first GPU, or of the file's first one, by each kind of time. */
 function picturesOf(gpu) {
   const own = data.rooflines.filter((one) => one.gpu === gpu);
   return own.length ? own : data.rooflines.filter((one) => one.gpu === data.rooflines[0].gpu);
 }
 
-/** Draw the roofline of the file's rows, where the page has some; mark the one that is chosen. */
+/** Draw the roofline of the file's rows, if there are any, and mark the chosen one. */
 export function drawRoofline() {
   if (!data.own) return;
   const place = byId("roofline");
@@ -56,7 +56,7 @@ function basisSelect(pictures, shown) {
   return html("label", { class: "pick" }, "Times ", select);
 }
 
-/** Return functions from FLOPs per byte and from FLOPs a second to pixels. */
+/** Return functions that convert FLOPs per byte and FLOPs per second to pixels. */
 function scalesOf({ left, right, bottom, top }, width) {
   const share = (value, from, to) => Math.log(value / from) / Math.log(to / from);
   const inner = width - EDGES.left - EDGES.right;
@@ -99,7 +99,7 @@ function axesOf({ frame, ticks }, width, { x, y }) {
       grid(left, y(at), right, y(at)),
       svg("text", { x: left - 6, y: y(at), class: "tick end" }, words),
     ]),
-    svg("text", { x: 4, y: 12, class: "title" }, "FLOPs a second"),
+    svg("text", { x: 4, y: 12, class: "title" }, "FLOPs per second"),
     svg(
       "text",
       { x: (left + right) / 2, y: HEIGHT - 7, class: "title middle" },
@@ -108,7 +108,7 @@ function axesOf({ frame, ticks }, width, { x, y }) {
   ];
 }
 
-/** Return the roofs, the bandwidth's first; of rates too near to each other one alone has words. */
+/** Return the roofs, the bandwidth's first; of rates too close together only one has a label. */
 function roofsOf({ lines }, width, { x, y }) {
   let above = -Infinity;
   return lines.flatMap(({ words, start, end }, place) => {
@@ -124,7 +124,7 @@ function roofsOf({ lines }, width, { x, y }) {
   });
 }
 
-/** Return the point of a row: its name is beside it under the mouse and with the focus. */
+/** Return the point of a row, with its name beside it on hover and focus. */
 function pointOf(point, width, { x, y }) {
   const { row, place, radius, name, words } = point;
   const [cx, cy] = [x(place[0]), y(place[1])];
@@ -155,13 +155,13 @@ function pointOf(point, width, { x, y }) {
   );
 }
 
-/** Return a ring that is seen where other points lie over a point. */
+/** Return a ring that shows a point even if others cover it. */
 function ringAround(circle) {
   const [cx, cy, r] = ["cx", "cy", "r"].map((name) => Number(circle.getAttribute(name)));
   return svg("circle", { cx, cy, r: r + 3, class: "ring" });
 }
 
-/** Mark the point of the row that the sliders stand at, and say what it is. */
+/** Mark the point of the row that the sliders are set to, and name it. */
 function markChosen({ points }) {
   const chosen = ownChosen();
   const picture = byId("roofline").querySelector("svg");
@@ -172,7 +172,7 @@ function markChosen({ points }) {
     if (pressed) picture.append(ringAround(point.querySelector("circle")));
   }
   const words = points.find((point) => point.row === chosen)?.words;
-  setText(byId("roofline-says"), words ?? "Choose a point and the sliders stand where it stands.");
+  setText(byId("roofline-says"), words ?? "Choose a point to set the sliders to its row.");
 }
 
 function listOf({ points }) {

@@ -1,4 +1,4 @@
-/** The part of the page with real kernels: which matrix, the heat map, the table, a file's rows. */
+/** The part of the page with real kernels: the menus, the heat map, the tables. */
 
 import { byId, html } from "./dom.js";
 import { heatMap, kernelTable, ownTable, rowsShown } from "./kernels.js";
@@ -19,7 +19,7 @@ function option(value, text, current) {
   return html("option", { value, selected: String(value) === String(current) }, text);
 }
 
-/** Draw the choices, the heat map and the table of the kernels of the first GPU. */
+/** Draw the menus, the heat map and the table of the first GPU's kernels. */
 export function drawKernels() {
   const [{ gpu }] = page.state.sides;
   const kernel = page.state.kernel ?? firstState().kernel;
@@ -48,16 +48,16 @@ export function drawKernels() {
         basis[gpu]
           ? `Times are predicted; they rest on ${basis[gpu]}. ${
               kernels.of(gpu).some((row) => row.measured_us !== null)
-                ? `Measured times are of what Triton ${measured} compiled.`
+                ? `The measured kernels were compiled with Triton ${measured}.`
                 : `Nothing was measured on ${gpus.get(gpu).title} to confirm them.`
             }`
-          : `Times are known of ${known}.`
-      } Choose one and the sliders stand where it stands.`
-    : `None was compiled for ${gpus.get(gpu).title}; there are some for ${known}.`;
+          : `Times are known for ${known}.`
+      } Choose one to set the sliders to it.`
+    : `No kernel was compiled for ${gpus.get(gpu).title}; there are some for ${known}.`;
   const map = heatMap(rows, kernel, setKernel);
   byId("heatmap").replaceChildren(map ?? html("p", { class: "hint" }, "No times are known here."));
   byId("heat-legend").textContent = map
-    ? "softmax by num_stages, and softmax_row, which has no loop. Bright is fast. The cell with a border is the one that the sliders were set to."
+    ? "softmax by num_stages, and softmax_row, which has no loop. Bright is fast. The sliders were set to the cell with a border."
     : "";
   const sortBy = (by) => {
     page.sort = { by, down: page.sort.by === by && !page.sort.down };
@@ -72,7 +72,7 @@ export function drawKernels() {
   if (inside) focusAgain(place, active);
 }
 
-/** Put the focus back where it was before a table was made anew. */
+/** Restore the focus after a table was redrawn. */
 function focusAgain(place, text) {
   const plain = (one) => one.replace(/ [↑↓]$/, "");
   const heads = [...place.querySelectorAll("button.sort")];
@@ -82,7 +82,7 @@ function focusAgain(place, text) {
   again?.focus();
 }
 
-/** Draw the rows of the user's own file, where the page has one. */
+/** Draw the rows of the user's own file, if there is one. */
 export function drawOwn() {
   if (!data.own) return;
   byId("own").replaceChildren(

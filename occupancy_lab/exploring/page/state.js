@@ -1,6 +1,6 @@
-/** What the page shows, as one object, and the same in the address after #. */
+/** The state of the page as one object, and as the address after #. */
 
-/** The fields of a usage: their name in the address, and what stands where the address has none. */
+/** The fields of a usage: their name in the address, and their default. */
 export const FIELDS = {
   n_regs: { key: "regs", plain: 32 },
   shared: { key: "shared", plain: 0 },
@@ -13,14 +13,14 @@ export const FIELDS = {
 };
 const MOST = 2 ** 31 - 1;
 
-/** Return a usage of what *fields* gives, the rest as it stands at first. */
+/** Return a usage with *fields*, and defaults for the others. */
 export function usageOf(fields) {
   const entries = Object.entries(FIELDS).map(([name, { plain }]) => [name, fields[name] ?? plain]);
   const usage = Object.fromEntries(entries);
   return { ...usage, num_warps: Math.max(1, usage.num_warps) };
 }
 
-/** Return the state at first. */
+/** Return the initial state. */
 export function firstState() {
   return {
     sides: [{ gpu: "h100", usage: usageOf({}) }],
@@ -54,7 +54,7 @@ export function addressOf(state) {
   return parts.map(([name, value]) => `${name}=${encodeURI(value)}`).join("&");
 }
 
-/** Return the state that *address* describes, or null; what cannot be is passed over. */
+/** Return the state that *address* describes, or null; invalid parts are ignored. */
 export function stateOf(address, gpus) {
   const asked = new URLSearchParams(address.replace(/^#/, ""));
   const known = (asked.get("gpu") ?? "").split(",").filter((key) => gpus.has(key));
@@ -80,7 +80,7 @@ function usageAt(asked, place) {
   return usageOf(fields);
 }
 
-/** Return a whole number from 0 of a text, or null. */
+/** Return the integer in a text if it is 0 or more, else null. */
 export function wholeOf(text) {
   return /^\d{1,10}$/.test(text ?? "") ? Math.min(Number(text), MOST) : null;
 }
@@ -92,8 +92,8 @@ function kernelOf(text) {
   return { kernel, cols: numbers[0], dtype, num_warps: numbers[1], num_stages: numbers[2] };
 }
 
-/** Return the command that says in a terminal what the page shows; *compiled* where it stands at a
- * compiled kernel, *optionalOf* gives the fields that only some GPUs have. */
+/** Return the command that prints in a terminal what the page shows. *compiled* tells whether the
+ * page shows a compiled kernel; *optionalOf* returns the fields that only some GPUs have. */
 export function commandOf(state, compiled, optionalOf) {
   const gpus = state.sides.map((side) => side.gpu).join(",");
   if (compiled) {

@@ -1,4 +1,4 @@
-/** Draws a launch in time: the programs of two multiprocessors, pass by pass, and one too many. */
+/** Draws a launch over time: the programs of two multiprocessors by pass, and one too many. */
 
 import { html, svg, swatches, table, widthOf } from "./dom.js";
 import { count } from "./evaluate.js";
@@ -7,9 +7,9 @@ import { microseconds, percent } from "./words.js";
 const EDGES = { left: 8, right: 8, top: 24, bottom: 26 };
 
 /**
- * Return a launch as passes over the rows. Each program of a full GPU does a row per pass: as a
- * loop where it is persistent, else as the program that takes its place. Times are null where the
- * kernel was not compiled as the sliders stand.
+ * Return a launch as passes over the rows. Each place of a full GPU does a row per pass: in the
+ * loop of a persistent program, or by the next program that takes the place. Times are null if no
+ * kernel was compiled with the values of the sliders.
  */
 export function scheduleOf({ rows, programs, multiprocessors, row }) {
   const places = programs * multiprocessors;
@@ -41,12 +41,12 @@ export function scheduleOf({ rows, programs, multiprocessors, row }) {
   };
 }
 
-/** Waves of a launch that are drawn: more are too thin to be seen. */
+/** The most waves that are drawn: more would be too thin to see. */
 const MOST_WAVES = 400;
 
 /**
- * Return a launch of any kernel as waves of programs, each as long as the others: a row of a file
- * tells the time of all. Null where there are too many to draw.
+ * Return a launch of any kernel as equally long waves of programs: a row of a file has only their
+ * total time. Null if there are too many to draw.
  */
 export function wavesOf({ row, programs, multiprocessors }) {
   const launched = row.num_programs;
@@ -80,7 +80,7 @@ export function wavesOf({ row, programs, multiprocessors }) {
   };
 }
 
-/** Return what the picture shows of a launch of a file's row. */
+/** Return sentences about the launch of a file's row. */
 function waveSentences({ rows, programs, multiprocessors, places, full, left, end, timed, measured }, word) {
   const held = `${programs} x ${multiprocessors} ${word}s = ${places}`;
   const found = [
@@ -96,12 +96,12 @@ function waveSentences({ rows, programs, multiprocessors, places, full, left, en
   found.push(
     timed
       ? `${measured ? "It took" : "The model predicts"} ${microseconds(end)}${drawn}.`
-      : "Widths are waves, not time: the row tells none of this grid.",
+      : "Widths are waves, not time: the row has no time for this grid.",
   );
   return found;
 }
 
-/** Return what the picture shows, in sentences; *word* is what a multiprocessor is called. */
+/** Return sentences about the picture; *word* is the name of a multiprocessor. */
 export function timelineSentences(schedule, word, tooMany) {
   if (schedule.kernel) return waveSentences(schedule, word);
   const {
@@ -133,7 +133,7 @@ export function timelineSentences(schedule, word, tooMany) {
       `There are fewer rows than places: ${left} of ${places} (${percent(left / places)}) are taken.`,
     );
   } else {
-    found.push(`The rows come out even: every pass is full, and there is no tail.`);
+    found.push(`The rows divide evenly: every pass is full, and there is no tail.`);
   }
   if (timed)
     found.push(
@@ -145,21 +145,21 @@ export function timelineSentences(schedule, word, tooMany) {
   return found;
 }
 
-/** Return what one program more than fit costs. */
+/** Return the cost of one program more than fit, in words. */
 export function tooManySentence({ overfull, places, end, persistent, rows, timed }) {
   if (!persistent)
     return "A launch of one program per row has none too many: a program starts when a place is free.";
-  if (!timed) return "What one program too many costs is known for compiled configurations alone.";
+  if (!timed) return "The cost of one program too many is known only for compiled configurations.";
   if (overfull === null)
     return `All ${rows} rows have a program at once: one more would have nothing to do.`;
   const cost =
     overfull > 0
       ? `starts when the first of the others ends, and runs on nearly alone: ${microseconds(end)} become ${microseconds(end + overfull)} (+${percent(overfull / end)})`
-      : "costs nothing here that the model sees";
+      : "has no predicted cost here";
   return `With ${places + 1} programs, one too many, the last finds no place: it ${cost}.`;
 }
 
-/** Draw the schedule up to *time* us, the whole of it for Infinity; return the time that it ends. */
+/** Draw the schedule up to *time* us, all of it for Infinity; return the time of its end. */
 export function drawTimeline(place, schedule, { word, tooMany, time }) {
   const { programs, multiprocessors, rows, start, passes, end, timed, overfull } = schedule;
   const extra = tooMany ? Math.max(overfull ?? 0, 0) : 0;
@@ -242,7 +242,7 @@ export function timelineLegend() {
     "p",
     { class: "legend" },
     ...swatches({
-      even: "a program at work",
+      even: "a running program",
       idle: "nothing left: idle",
       launching: "launching",
       waits: "waits for a place",

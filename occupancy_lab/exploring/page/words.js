@@ -1,4 +1,4 @@
-/** The sentences of explain, from its own templates: what is said of an occupancy and its cliffs. */
+/** The sentences of explain about an occupancy and its cliffs, from its own templates. */
 
 import {
   count,

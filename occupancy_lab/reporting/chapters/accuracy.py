@@ -1,4 +1,4 @@
-"""Predicted times beside measured ones, of shapes the model was made with and of others."""
+"""Predicted against measured times, for shapes that the model was and was not fitted to."""
 
 from __future__ import annotations
 
@@ -27,28 +27,25 @@ if TYPE_CHECKING:
 
 
 USES: Mapping[str, str] = {
-    "fresh": "that a rule drew before they were measured, and that no constant was chosen by",
-    "held out": "that no constant of the model was chosen by",
-    "tuning": "that constants of the model were chosen by",
+    "fresh": "that a rule drew before they were measured, and that no constant was fitted to",
+    "held out": "that no constant of the model was fitted to",
+    "tuning": "that constants of the model were fitted to",
     ALL: "of these rows",
 }
-"""What the shapes of a use are, those first that say the most of predictions."""
+"""The words for the shapes of a use, the best tests of predictions first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """How good predictions are, by use: shapes that the model was not made with first."""
+    """The accuracy of predictions by use, in the order of USES."""
 
     results: tuple[Result, ...]
     launches: tuple[pd.DataFrame, ...] = field(compare=False, repr=False)
-    """The rows behind each result, with what is predicted of them."""
+    """The rows behind each result, with their predictions."""
 
 
 def make_accuracy(source: Source) -> Accuracy | None:
-    """Return the evaluation of the shapes that were recorded for it; None where there are none.
-
-    Where uses are not told apart, every launch counts.
-    """
+    """Return the evaluation of the rows with the uses of USES; None if there are none."""
     if source.predictions_for(*USES).empty:
         return None
     found = []
@@ -63,14 +60,14 @@ def make_accuracy(source: Source) -> Accuracy | None:
 
 
 def accuracy_sentence(accuracy: Accuracy) -> str:
-    """Say how far predictions are off, by the shapes that say the most of them."""
+    """Say how accurate predictions are, by the first result."""
     result = accuracy.results[0]
     scores = {name: metric.write(result.score) for name, metric in METRICS.items()}
     return (
-        f"On {count(result.shapes, 'shape')} {USES[result.use]}, a predicted time is off by"
-        f" **{scores['median']}** at the median and by less than {scores['p90']} for nine launches"
-        f" in ten. The configuration predicted best loses {scores['mean_loss']} there on average,"
-        f" and {scores['worst_loss']} at worst."
+        f"On {count(result.shapes, 'shape')} {USES[result.use]}, the error of a predicted time has"
+        f" a median of **{scores['median']}** and a 90th percentile of {scores['p90']}. The"
+        f" configuration that is predicted to be the best loses {scores['mean_loss']} there on"
+        f" average, and {scores['worst_loss']} at worst."
     )
 
 
@@ -78,7 +75,7 @@ TITLE = "Predicted against measured"
 
 
 def the_accuracy(accuracy: Accuracy | None, why_not: str) -> Chapter:
-    """Say how good the predictions are, for each use apart, or else *why_not*."""
+    """Return the chapter on the accuracy for each use, or the reason *why_not*."""
     if accuracy is None:
         return Chapter(TITLE, (f"Left out: {why_not}.",))
     kinds = [
@@ -89,10 +86,10 @@ def the_accuracy(accuracy: Accuracy | None, why_not: str) -> Chapter:
     first = accuracy.results[0]
     by_occupancy = METRICS["mean_loss"].write(first.scores[-1])
     kinds.append(
-        "Only launches with as many programs as fit count. Taking the highest occupancy instead of"
-        f" the least predicted time would lose {by_occupancy} on average on the first of these."
-        " `occupancy-lab evaluate --full` says what the numbers are, and which launches are"
-        " predicted worst."
+        "Only launches with as many programs as fit count. Choosing by the highest occupancy"
+        f" instead of the shortest predicted time would lose {by_occupancy} on average on the first"
+        " of these. `occupancy-lab evaluate --full` explains the numbers, and shows which launches"
+        " are predicted worst."
     )
     (overview,) = Evaluation(accuracy.results).to_document(full=False).sections[0].tables
     return Chapter(TITLE, (" ".join(kinds), overview, _picture(accuracy)))
@@ -105,7 +102,7 @@ def _picture(accuracy: Accuracy) -> Picture:
     ]
     return Picture(
         "accuracy",
-        f"Predicted over measured time of every launch, by what bounds it: {'; '.join(parts)}",
+        f"Predicted against measured time of every launch, by what bounds it: {'; '.join(parts)}",
         partial(draw_accuracy, accuracy),
     )
 
@@ -113,7 +110,7 @@ def _picture(accuracy: Accuracy) -> Picture:
 PANEL, HEIGHT = 4.8, 5.0
 """Inches."""
 BAND = 0.1
-"""The share by which a prediction may be off and still be called good."""
+"""The relative error of the grey band."""
 COLOURS: Mapping[str, str] = {
     "bandwidth": EXACT,
     "latency": TUTORIAL,
@@ -121,17 +118,17 @@ COLOURS: Mapping[str, str] = {
     "launch": "#aa4499",
     "tail": INK,
 }
-"""By what bounds a launch."""
+"""The colour for each bound."""
 WIDE = 300
-"""The longest over the shortest time from which on powers of ten are ticks enough."""
+"""The ratio of the longest to the shortest time above which only powers of ten are ticks."""
 LINE = 0.055
-"""The height of a line of the key, as a share of a panel's."""
+"""The height of a line of the key as a share of the panel's."""
 MARGIN = 1.3
-"""How far the axes reach beyond the times, as a factor."""
+"""The factor by which the axes extend beyond the times."""
 
 
 def draw_accuracy(accuracy: Accuracy) -> Figure:
-    """Return a figure of every launch, predicted over measured time, a panel a use."""
+    """Return a figure of predicted against measured times, with a panel for each use."""
     import pandas as pd
 
     uses = [result.use for result in accuracy.results]
@@ -147,7 +144,7 @@ def draw_accuracy(accuracy: Accuracy) -> Figure:
         panels[0].set_ylabel("predicted us")
         _key(panels[0], [bound for bound in COLOURS if (every["bound"] == bound).any()])
         caption = f"In the grey band a prediction is off by less than {BAND:.0%}."
-        title = "Predicted over measured time of a launch"
+        title = "Predicted against measured time of a launch"
         head(figure, title, caption)
     describe(figure, f"{title}: {', '.join(uses)}")
     return figure
@@ -173,7 +170,7 @@ def _draw(axes: Axes, rows: pd.DataFrame, limits: tuple[float, float]) -> None:
 
 
 def _key(axes: Axes, bounds: Sequence[str]) -> None:
-    """Name the colours in the corner that no launch comes near."""
+    """Name the colours in the empty corner."""
     axes.text(0.03, 0.97, "bound by", va="top", color=INK, transform=axes.transAxes)
     for place, bound in enumerate(bounds, start=1):
         style: Mapping[str, Any] = {"va": "top", "color": COLOURS[bound]}

@@ -1,4 +1,4 @@
-"""The tutorial's benchmark: what is chosen for matrices of more and more columns, and its worth."""
+"""The tutorial's benchmark: the predicted best configuration over the columns, and its speed."""
 
 from __future__ import annotations
 
@@ -54,32 +54,32 @@ if TYPE_CHECKING:
 
     Point = tuple[float, float]
     Span = tuple["Width", ...]
-    """Neighbouring widths for which the same was chosen."""
+    """Neighbouring widths with the same chosen configuration."""
 
 CHOSEN, FASTEST, TUTORIAL = "chosen", "fastest", "tutorial"
-"""What is set side by side, beside the names of providers."""
+"""The names of compared times, besides the names of providers."""
 RIVALS: Mapping[str, str] = {
     TUTORIAL: "the tutorial's launch",
     **OTHER_SOFTMAXES,
     NAIVE: "five operations of torch",
     COPY: "a plain copy of the matrix",
 }
-"""What the chosen is compared with, and how each is called."""
+"""The times that the chosen configuration is compared with, and their words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Width:
-    """What was measured, or else is predicted, of one number of columns."""
+    """The measured, or else predicted, times for one number of columns."""
 
     problem: Problem
     configurations: int
-    """Those that have a time as planned, all of every kernel."""
+    """The number of configurations of all kernels that have a time."""
     chosen: Name
-    """The one with the least predicted time."""
+    """The configuration with the shortest predicted time."""
     fastest: Name
-    """The one with the least time."""
+    """The configuration with the shortest time."""
     us: Mapping[str, float]
-    """Times of CHOSEN, FASTEST, TUTORIAL and the providers, those that are known."""
+    """The known times of CHOSEN, FASTEST, TUTORIAL and the providers."""
 
     @property
     def cols(self) -> int:
@@ -87,29 +87,29 @@ class Width:
         return self.problem.cols
 
     def longer(self, name: str, than: str) -> float:
-        """Return how much longer *name* takes than another, as a share of the other's time."""
+        """Return how much longer *name* takes than *than*, relative to the latter."""
         return self.us[name] / self.us[than] - 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """Widths in ascending order, all of as many rows and one dtype."""
+    """Widths in ascending order, all with the same rows and dtype."""
 
     is_predicted: bool
     widths: tuple[Width, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What has a time at any width, in a fixed order, the providers last."""
+        """The names that have a time at any width, in a fixed order with providers last."""
         found = {name for width in self.widths for name in width.us}
         return tuple(name for name in (CHOSEN, FASTEST, *RIVALS) if name in found)
 
     def longer(self, name: str, than: str) -> Summary:
-        """Return how much longer *name*, one of `names`, takes than another over the widths."""
+        """Return over all widths how much longer *name* takes than *than*."""
         return summary_of(width.longer(name, than) for width in self.widths if name in width.us)
 
     def rivals(self) -> dict[str, Summary]:
-        """Return how many times as long as the chosen the others take, where that is known."""
+        """Return the known times of the others as multiples of the chosen one's."""
         shares = {
             name: [width.us[name] / width.us[CHOSEN] for width in self.widths if name in width.us]
             for name in RIVALS
@@ -118,7 +118,7 @@ class Benchmark:
 
     @property
     def spans(self) -> tuple[Span, ...]:
-        """The widths, neighbours with the same choice together."""
+        """The widths, grouped by neighbours with the same choice."""
 
         def choice(width: Width) -> tuple[Any, ...]:
             kernel, config = width.chosen
@@ -128,7 +128,7 @@ class Benchmark:
 
 
 def make_benchmark(source: Source) -> Benchmark | None:
-    """Return the benchmark of the rows and dtype with most widths; None for fewer than two."""
+    """Return the benchmark of the rows and dtype with the most widths; None for fewer than two."""
     rows = source.predictions_for(USE).to_dict("records")
     problems = dict.fromkeys(row_problem(row) for row in rows)
     shapes = Counter((problem.rows, problem.dtype) for problem in problems)
@@ -159,7 +159,7 @@ def _width(source: Source, problem: Problem, others: Mapping[str, float]) -> Wid
 def _times(source: Source, first: Problem) -> dict[int, dict[str, float]]:
     """Return by columns the measured times of the tutorial's launch and of the providers.
 
-    They are those on matrices of as many rows as *first* and of its dtype.
+    The matrices have the rows and dtype of *first*.
     """
     found: dict[int, dict[str, float]] = {}
     for table in (_tutorial_launches(source).assign(provider=TUTORIAL), source.providers):
@@ -183,16 +183,16 @@ def _tutorial_launches(source: Source) -> pd.DataFrame:
 
 
 def in_short(benchmark: Benchmark) -> Iterator[str]:
-    """Say how good the predicted best is over all widths, and what others take."""
+    """Say how good the predicted best is over all widths, and how long others take."""
     first, last = benchmark.widths[0], benchmark.widths[-1]
     about = f"For a softmax of {first.problem.rows} rows of {first.cols} to {last.cols} columns"
     most = max(width.configurations for width in benchmark.widths)
     if not benchmark.is_predicted:
         lost = benchmark.longer(CHOSEN, FASTEST)
         yield (
-            f"{about}, the configuration that is predicted to be the best, without one launch,"
-            f" takes **{lost.mean:.1%} longer on average than the fastest** of up to {most} that"
-            f" were measured, and {lost.most:.1%} at worst."
+            f"{about}, the configuration that is predicted to be the best, without launching any,"
+            f" takes **{lost.mean:.1%} longer on average than the fastest** of up to {most}"
+            f" measured ones, and {lost.most:.1%} at worst."
         )
         rivals = [
             f"{RIVALS[name]} {times.median:.2f} ({times.most:.2f})"
@@ -200,7 +200,7 @@ def in_short(benchmark: Benchmark) -> Iterator[str]:
         ]
         if rivals:
             yield (
-                "Others take so many times as long as the chosen, at the median (and at most):"
+                "The times of others as multiples of that configuration's, median (maximum):"
                 f" {listed(rivals)}."
             )
     elif TUTORIAL in benchmark.names:
@@ -227,11 +227,11 @@ def the_bandwidths(benchmark: Benchmark) -> Picture:
 
 TITLE = "The tutorial's benchmark"
 EVERY = 16
-"""One in so many widths is in the table, all where there are fewer."""
+"""The table has every 16th width, or all if there are fewer."""
 
 
 def the_benchmark(benchmark: Benchmark | None) -> Chapter:
-    """Set the times at several widths side by side, and say what is chosen for each."""
+    """Return the chapter with the times at several widths, and the choice for each."""
     if benchmark is None:
         words = "Left out: there are no launches of one problem with several numbers of columns."
         return Chapter(TITLE, (words,))
@@ -243,9 +243,10 @@ def _setting(benchmark: Benchmark) -> str:
     first = benchmark.widths[0].problem
     return (
         f"{len(benchmark.widths)} widths of {first.rows} rows, {first.dtype}. GB/s counts one read"
-        " and one write of the matrix, whatever is moved. *chosen* is the configuration with the"
-        " least predicted time, of every kernel; finding it launches nothing. *tutorial* has the"
-        " tutorial's kernel, num_warps and num_stages, with as many programs as its formula says."
+        " and one write of the matrix, whatever is actually moved. *chosen* is the configuration,"
+        " of all kernels, with the shortest predicted time; nothing is launched to find it."
+        " *tutorial* has the tutorial's kernel, num_warps and num_stages, with the number of"
+        " programs that the tutorial's formula gives."
     )
 
 
@@ -259,19 +260,19 @@ def _table(benchmark: Benchmark) -> Table:
         return (str(width.cols), config_words(*width.chosen), *gbs, *lost)
 
     headers = [*benchmark.names, "lost"]
-    caption = "GB/s; *lost* is the time that the chosen takes longer than the fastest:"
+    caption = "GB/s; *lost* is how much longer the chosen one takes than the fastest:"
     if benchmark.is_predicted:
         headers, caption = [f"{name}, predicted" for name in benchmark.names], "GB/s:"
     rows = tuple(map(row, benchmark.widths[::every]))
-    return Table(("columns", "what is chosen", *headers), rows, caption)
+    return Table(("columns", "configuration", *headers), rows, caption)
 
 
 def _worst_sentence(benchmark: Benchmark) -> str:
     right = sum(width.chosen == width.fastest for width in benchmark.widths)
     worst = max(benchmark.widths, key=lambda width: width.longer(CHOSEN, FASTEST))
     return (
-        f"The chosen is the fastest at {right} of {count(len(benchmark.widths), 'width')}. It loses"
-        f" the most at {worst.cols} columns: {microseconds(worst.us[CHOSEN])} against"
+        f"The chosen one is the fastest at {right} of {count(len(benchmark.widths), 'width')}. It"
+        f" loses the most at {worst.cols} columns: {microseconds(worst.us[CHOSEN])} against"
         f" {microseconds(worst.us[FASTEST])} for {config_words(*worst.fastest)}."
     )
 
@@ -287,20 +288,20 @@ def _spans(benchmark: Benchmark) -> Table:
         lost = max(width.longer(CHOSEN, FASTEST) for width in span)
         return columns, chosen, tutorial, f"{lost:.1%}"
 
-    lost = () if benchmark.is_predicted else ("the chosen loses at most",)
+    lost = () if benchmark.is_predicted else ("the chosen one loses at most",)
     headers = ("columns", "chosen", "the tutorial's takes longer by", *lost)
-    return Table(headers, tuple(map(row, benchmark.spans)), "What is chosen where:")
+    return Table(headers, tuple(map(row, benchmark.spans)), "The choice by columns:")
 
 
 WIDTH, HEIGHT = 9.6, 4.8
 """Inches."""
 GREEN, PURPLE, OLIVE, WINE = "#117733", "#aa4499", "#999933", "#882255"
 PALE_BLUE = "#a6cee3"
-"""Of Paul Tol's muted palette, which the colour-blind tell apart, and a pale EXACT."""
+"""The first four are from Paul Tol's muted, colour-blind-safe palette; the last is a pale EXACT."""
 FEW = 16
-"""Points up to which each is a dot."""
+"""The largest number of points that are drawn as dots."""
 HEADROOM = 1.05
-"""Room for labels above the curves, as a factor."""
+"""The factor of room for labels above the curves."""
 STYLES: Mapping[str, Mapping[str, Any]] = {
     COPY: {"color": INK, "linewidth": 1.4, "linestyle": (0, (1, 1.5))},
     NAIVE: {"color": MUTED, "linewidth": 1.6},
@@ -312,13 +313,13 @@ STYLES: Mapping[str, Mapping[str, Any]] = {
     FASTEST: {"color": PALE_BLUE, "linewidth": 6.0},
     CHOSEN: {"color": EXACT, "linewidth": 2.0},
 }
-"""By what is drawn, the later ones over the earlier."""
+"""The styles of curves, in the order in which they are drawn."""
 LABELS: Mapping[str, str] = {
     COPY: "a plain copy",
     TUTORIAL: "the tutorial's",
     CHOSEN: "predicted best",
 }
-"""What a curve is called where that is not its name."""
+"""The labels of curves that differ from their names."""
 
 
 def draw_bandwidths(benchmark: Benchmark) -> Figure:

@@ -1,4 +1,4 @@
-"""The worked example: the tutorial's configuration on one problem, and what else has a time."""
+"""The worked example: the tutorial's configuration on one problem, compared with others."""
 
 from __future__ import annotations
 
@@ -51,22 +51,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """The tutorial's launch of one problem, and the others of it that have a time."""
+    """The tutorial's launch for one problem, and all configurations that have a time."""
 
     problem: Problem
     times: TimeWords
-    """What the times of the variants are."""
+    """The words for the times of the variants."""
     variants: Mapping[Name, Variant]
     tutorial: Variant
     """The tutorial's configuration, launched with as many programs as fit."""
     predicted_best: Variant | None
-    """None where nothing is predicted."""
+    """None if nothing can be predicted."""
     copy_us: float | None
-    """The measured time of a plain copy of the matrix; None where it was not measured."""
+    """The measured time of a plain copy of the matrix; None if it was not measured."""
     triton: str
 
     def found(self, kernel: str, num_warps: int, num_stages: int) -> Variant | None:
-        """Return *kernel* with the tutorial's BLOCK_SIZE; None where it has no time."""
+        """Return *kernel* with the tutorial's BLOCK_SIZE; None if it has no time."""
         config = Config(self.tutorial.config.block_size, num_warps, num_stages)
         return self.variants.get((kernel, config))
 
@@ -80,7 +80,7 @@ class Example:
 
     @property
     def num_warps(self) -> tuple[int, ...]:
-        """The warps that have a time."""
+        """All values of num_warps that have a time."""
         return tuple(sorted({config.num_warps for _, config in self.variants}))
 
     def over_warps(self, kernel: str, num_stages: int) -> tuple[Variant, ...]:
@@ -89,16 +89,15 @@ class Example:
         return tuple(filter(None, found))
 
     def fastest(self, kernel: str | None = None) -> Variant:
-        """Return the fastest of all, or of those of *kernel*."""
+        """Return the fastest variant of all, or of *kernel*."""
         found = (one for one in self.variants.values() if kernel in {None, one.kernel})
         return min(found, key=lambda variant: variant.us)
 
 
 def make_example(source: Source) -> Example | None:
-    """Return the example for PROBLEM, or else for the first problem with the rows it takes.
+    """Return the example for PROBLEM, or else for the first problem with the required rows.
 
-    It takes the tutorial's configuration and the same with one stage; None where no problem has
-    both.
+    Those are the tutorial's configuration and the same with one stage. None if no problem has both.
     """
     own = source.planned[source.planned["kernel"] == TUTORIAL_KERNEL]
     for problem in dict.fromkeys((PROBLEM, *map(row_problem, own.to_dict("records")))):
@@ -126,7 +125,7 @@ TITLE = "A worked example"
 
 
 def the_example(example: Example | None) -> Chapter:
-    """Explain one launch by its numbers, and what would be faster."""
+    """Return the chapter that explains one launch by its numbers, and what would be faster."""
     if example is None:
         words = "Left out: no problem was measured with the tutorial's configuration and 1 stage."
         return Chapter(TITLE, (words,))
@@ -135,15 +134,15 @@ def the_example(example: Example | None) -> Chapter:
     setting = (
         f"{problem.words} as Triton {literal(example.triton)} compiled it, with BLOCK_SIZE"
         f" {own.config.block_size}. {held_in_short(own.calculation)}. `occupancy-lab explain"
-        f" {asked} --gpu {own.calculation.gpu.key}` works that out, and where its time goes."
+        f" {asked} --gpu {own.calculation.gpu.key}` shows the calculation, and where time goes."
     )
     return Chapter(
         f"{TITLE}: {problem.cols} columns, {count(own.config.num_warps, 'warp')},"
         f" {count(own.config.num_stages, 'stage')}",
         (
             setting,
-            Section("What num_stages costs and brings", (_stages(example),), _verdict(example)),
-            Section("What occupancy and warps bring", (), tuple(_warps_sentences(example))),
+            Section("Costs and gains of num_stages", (_stages(example),), _verdict(example)),
+            Section("Gains of occupancy and warps", (), tuple(_warps_sentences(example))),
             _picture(example),
             Section("What to launch instead", (_choices(example),)),
         ),
@@ -173,15 +172,15 @@ def _stages(example: Example) -> Table:
 
 
 def _verdict(example: Example) -> tuple[str, ...]:
-    """Say whether num_stages brings more than it costs, where the times can tell."""
+    """Say whether num_stages gains more than it costs, if the times can tell."""
     one, own = example.over_stages[0], example.tutorial
     resources = own.calculation.resources
     if own == one or (example.times is not MEASURED and not resources.async_copies):
         return ()
-    verdict = f"it costs {'more' if own.us > one.us else 'less'} than it brings"
+    verdict = f"it costs {'more' if own.us > one.us else 'less'} than it gains"
     low, high = sorted((one.us, own.us))
     if high <= low * (1.0 + example.times.alike):
-        verdict = "that is too close to say that it costs more, or less, than it brings"
+        verdict = "the times are too close to say whether it costs more than it gains"
     words = (
         f"num_stages {own.config.num_stages} takes {microseconds(own.us)}, {example.times.word},"
         f" against {microseconds(one.us)} with num_stages 1, and {resources.shared} B of shared"
@@ -209,8 +208,8 @@ def _warps_sentences(example: Example) -> Iterator[str]:
     )
     if own.instructions and other.instructions and own.instructions > other.instructions:
         yield (
-            "Every warp goes through the whole loop for its share of a row, reduction and barriers"
-            f" included: {count(own.config.num_warps, 'warp')} issue {own.instructions}"
+            "Every warp executes the whole loop for its share of a row, including reduction and"
+            f" barriers: {count(own.config.num_warps, 'warp')} issue {own.instructions}"
             f" instructions per row, and {count(other.config.num_warps, 'warp')}"
             f" {other.instructions}."
         )
@@ -232,7 +231,7 @@ def _picture(example: Example) -> Picture:
 
 
 def _choices(example: Example) -> Table:
-    """Set beside the tutorial's launch what to launch instead, and what it brings."""
+    """Return a table of the tutorial's launch and what to launch instead."""
     own = example.tutorial
 
     def times(us: float) -> tuple[str, str, str]:
@@ -264,7 +263,7 @@ GREEN = "#117733"
 
 
 def draw_example(example: Example) -> Figure:
-    """Return a figure of the times over num_warps, the tutorial's choice marked."""
+    """Return a figure of the times over num_warps, with the tutorial's choice marked."""
     with styled():
         figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
         axes = figure.subplots()

@@ -1,7 +1,7 @@
 """Configurations for which the tutorial's num_programs is not what fits, and what that costs.
 
-What it costs is a share of the time with as many programs as fit: measured where launches were
-made both ways, else predicted.
+The cost is relative to the time with as many programs as fit: measured if launches were made both
+ways, else predicted.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Miscount:
-    """One configuration for which the tutorial's formula gives another num_programs than fits."""
+    """One configuration for which the tutorial's formula gives the wrong num_programs."""
 
     problem: Problem
     name: Name
     missing: tuple[str, ...]
-    """The terms that the tutorial's formula lacks for it."""
+    """The terms that the tutorial's formula misses for it."""
     tutorial_programs: int
     programs: int
     lost: float | None
-    """How much longer the tutorial's takes, as a share of what fits; None where not known."""
+    """How much longer the tutorial's number takes, relative to what fits; None if not known."""
     predicted_lost: float | None
-    """The same as predicted."""
+    """The predicted value of `lost`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Miscounts:
 
     gpu: Gpu
     times: TimeWords
-    """What the times behind `lost` are."""
+    """The words for the times behind `lost`."""
     launches: tuple[Miscount, ...]
     right: int
     """Configurations for which the tutorial's formula gives the number that fits."""
@@ -72,11 +72,11 @@ class Miscounts:
 
     @property
     def lost(self) -> Summary | None:
-        """How much longer the tutorial's take, over all of them; None where nothing is known."""
+        """The distribution of `lost` over all launches; None if none is known."""
         return known_summary(launch.lost for launch in self.launches)
 
     def by_terms(self) -> dict[tuple[str, ...], list[Miscount]]:
-        """Return the configurations by what the formula misses, the commonest first."""
+        """Return the configurations by the terms that the formula misses, the most common first."""
         found: dict[tuple[str, ...], list[Miscount]] = {}
         for launch in self.launches:
             found.setdefault(launch.missing, []).append(launch)
@@ -86,7 +86,7 @@ class Miscounts:
 def make_miscounts(source: Source) -> Miscounts | None:
     """Return the configurations of *source* whose num_programs the tutorial's formula miscounts.
 
-    Of measured rows those that were launched both ways; None where there are none.
+    Of measured rows only those that were launched both ways count. None if there are none.
     """
     grids = {name: load_kernel(name).grid for name in source.planned["kernel"].unique()}
     looping = source.planned[source.planned["kernel"].map(grids) == Grid.PERSISTENT]
@@ -105,7 +105,7 @@ def make_miscounts(source: Source) -> Miscounts | None:
 
 
 def _launched_both_ways(source: Source) -> pd.DataFrame:
-    """Return the launches with the formula's num_programs, `us_planned` with what fits."""
+    """Return the launches with the formula's num_programs; `us_planned` is the time that fits."""
     measured = source.measured
     tutorial = measured[
         (measured["launched"] == measured["tutorial_num_programs"])
@@ -141,7 +141,7 @@ TITLE = "Where the tutorial's num_programs is wrong"
 
 
 def the_miscounts(counts: Miscounts | None) -> Chapter:
-    """Say how often the tutorial's num_programs is wrong, why, and what that costs."""
+    """Return the chapter on how often the tutorial's num_programs is wrong, why, and the cost."""
     if counts is None:
         words = "Left out: no launch is known for which the tutorial's num_programs is wrong."
         return Chapter(TITLE, (words,))
@@ -172,15 +172,15 @@ def _sentences(counts: Miscounts) -> Iterator[str]:
         yield (
             f"The formula's number {take} {counts.lost.median:.1%} longer at the median and"
             f" {counts.lost.most:.1%} at worst: programs that do not fit wait until others have"
-            " done all their rows, so the more rows a program does, the more they cost."
+            " finished all their rows, so they cost more the more rows each program does."
         )
     predicted = known_summary(one.predicted_lost for one in counts.launches)
     if predicted is not None and counts.times is MEASURED:
-        yield f"Predicted are {predicted.median:.1%} and {predicted.most:.1%}."
+        yield f"The predicted values are {predicted.median:.1%} and {predicted.most:.1%}."
 
 
 def _table(counts: Miscounts) -> Table:
-    """Set the launches by what the formula misses, with the one of each that loses the most."""
+    """Return the launches by the terms that the formula misses, with the worst one of each."""
 
     def row(terms: tuple[str, ...], launches: Sequence[Miscount]) -> tuple[str, ...]:
         worst, lost = launches[0], known_summary(one.lost for one in launches)

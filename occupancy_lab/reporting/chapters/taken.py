@@ -1,4 +1,4 @@
-"""How the numbers of a page were taken, how far they can be trusted, and how to make them again."""
+"""How the numbers of a page were measured, how reliable they are, and how to reproduce them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from occupancy_lab.reporting.chapters.accuracy import Accuracy
     from occupancy_lab.reporting.source import Source
 
-TITLE = "How the numbers were taken"
+TITLE = "How the numbers were obtained"
 LATE = "compile timed out"
-"""What a compile that timed out is called, beside launches that did."""
+"""The status of a compile that timed out, as opposed to a launch."""
 CONDITIONS: Mapping[str, str] = {
     "device": "GPU",
     "driver": "driver",
@@ -34,16 +34,16 @@ CONDITIONS: Mapping[str, str] = {
     "timer": "timed with",
     "l2": "L2 cache before each launch",
     "sm_mhz": "clock after the launches, MHz",
-    "throttled": "clock held down by",
+    "throttled": "clock throttled by",
 }
-"""What the fields of Conditions are called."""
+"""The words for the fields of Conditions."""
 
 
 def how_taken(source: Source, origin: Accuracy | None) -> Chapter:
-    """Say where, when and how the launches were made, how far they spread, and how to repeat it.
+    """Return the chapter on where, when and how launches were measured, and how to repeat that.
 
-    Of predictions it says what they rest on and how far off they may be: by *origin* on the GPU for
-    which the kernels were compiled.
+    For predictions it says what they rest on and how accurate they are, by *origin* on another GPU
+    of the same target.
     """
     if source.is_predicted:
         tables: tuple[Table, ...] = ()
@@ -64,18 +64,18 @@ def _table(source: Source) -> Table:
     rows += [(kernel.name, kernel.title) for kernel in kernels]
     rows.append(("launches measured", f"{len(measured)}: {_counts(measured['use'])}"))
     if not source.providers.empty:
-        rows.append(("timed beside them", _counts(source.providers["provider"])))
+        rows.append(("other implementations timed", _counts(source.providers["provider"])))
     return Table(("", source.gpu.title), tuple(rows), prose=True)
 
 
 def values_of(column: pd.Series[str]) -> list[str]:
-    """Return the values that occur, in order, as markdown; numbers without a fraction."""
+    """Return the sorted distinct values as markdown; numbers without a fraction."""
     values = sorted(column.dropna().unique())
     return [f"{one:.0f}" if isinstance(one, float) else literal(str(one)) for one in values]
 
 
 def _counts(column: pd.Series[str]) -> str:
-    """Return how often each value occurs, the commonest first: "3 torch and 1 copy"."""
+    """Return how often each value occurs, the most common first: "3 torch and 1 copy"."""
     return listed(
         [f"{number} {literal(str(value))}" for value, number in column.value_counts().items()]
     )
@@ -83,20 +83,20 @@ def _counts(column: pd.Series[str]) -> str:
 
 def _untimed(source: Source) -> Iterator[str]:
     table = source.table.drop_duplicates([name for name in NAME if name != "use"])
-    came_of = table["status"].where(table["status"] != "timed out", LATE)
+    outcome = table["status"].where(table["status"] != "timed out", LATE)
     if not source.is_predicted:
         table = source.table[source.table["measured"] != "measured"]
         late = table["measured"].isna() & (table["status"] == "timed out")
-        came_of = table["measured"].where(table["measured"].notna(), table["status"])
-        # A row that is ok and was not launched is one for another GPU, or was interrupted.
-        came_of = came_of.replace("ok", "not launched").mask(late, LATE)
-    came_of = came_of[came_of != "ok"]
-    if len(came_of):
-        yield f"Configurations without a time: {_counts(came_of)}."
+        outcome = table["measured"].where(table["measured"].notna(), table["status"])
+        # A row that compiled but was not launched is for another GPU, or was interrupted.
+        outcome = outcome.replace("ok", "not launched").mask(late, LATE)
+    outcome = outcome[outcome != "ok"]
+    if len(outcome):
+        yield f"Configurations without a time: {_counts(outcome)}."
 
 
 def _spread(source: Source) -> Iterator[str]:
-    """Say of how many launches each time is, and how far they spread."""
+    """Say of how many launches each time is the median, and how far they spread."""
     measured = source.measured
     if measured.empty:
         return
@@ -105,39 +105,42 @@ def _spread(source: Source) -> Iterator[str]:
     median = "a median"
     if runs is not None:
         median = f"the median of {span_words(f'{runs.least:.0f}', f'{runs.most:.0f}')} launches"
-    yield f"Each measured time is {median}, timed with {timers}, the L2 cache {states} before each."
+    yield (
+        f"Each measured time is {median}, timed with {timers}, with the L2 cache {states} before"
+        " each launch."
+    )
     within = known_summary(((measured["us_high"] - measured["us_low"]) / measured["us"]).dropna())
     if within is not None:
         yield (
-            "The range that eight in ten launches of one kind keep to is"
-            f" {within.median:.1%} of their median wide, {within.p90:.1%} or more for one kind in"
-            f" ten, and {within.most:.1%} at worst."
+            "The range from the 10th to the 90th percentile of one configuration's launches,"
+            f" relative to their median, has a median of {within.median:.1%}, a 90th percentile of"
+            f" {within.p90:.1%} and a maximum of {within.most:.1%}."
         )
     named = [name for name in (*NAME, "launched") if name != "use"]
     several = measured.groupby(named)["us"].agg(["min", "max", "count"]).query("count > 1")
     between = known_summary(several["max"] / several["min"] - 1.0)
     if between is not None:
         yield (
-            f"{between.count} kinds of launch were measured several times, in different parts of"
-            f" the run: the longest median is {between.median:.1%} above the shortest (the median"
-            f" of them; {between.most:.1%} at worst). Smaller differences than these mean nothing."
+            f"{between.count} configurations were measured several times, in different parts of"
+            f" the run: the longest time is {between.median:.1%} above the shortest at the median,"
+            f" and {between.most:.1%} at worst. Smaller differences than these mean nothing."
         )
     yield from _checks(measured)
 
 
 def _checks(measured: pd.DataFrame) -> Iterator[str]:
-    """Say which times tell little of the kernel, and how far results are off."""
+    """Say how many times tell little about the kernel, and how large errors of results are."""
     if measured["mostly_launch"].notna().any():
         yield (
             f"{measured['mostly_launch'].eq(other=True).sum()} of {len(measured)} take less than"
-            " twice an empty kernel; such a time is mostly the launch, and tells little of the"
-            " kernel."
+            " twice the time of an empty kernel; such a time is mostly launch overhead and tells"
+            " little about the kernel."
         )
     errors = measured.groupby("dtype", sort=False)["relative_error"].max().dropna()
     if len(errors):
         greatest = listed([f"{error:.1e} ({dtype})" for dtype, error in errors.items()])
         yield (
-            "Every result was compared with torch's in float64 before it was timed; the greatest"
+            "Every result was compared with torch's in float64 before it was timed; the largest"
             f" relative differences are {greatest}."
         )
 
@@ -146,40 +149,40 @@ def _predicted_sentences(source: Source, origin: Accuracy | None) -> Iterator[st
     gpu = source.gpu
     yield "The kernels were compiled for this page."
     yield (
-        "Registers, shared memory and instructions are read from the binaries; what fits follows"
+        "Registers, shared memory and instructions are read from the binaries; occupancy follows"
         f" from them, the limits of {gpu.target.name} and the {gpu.multiprocessors}"
-        f" {gpu.architecture.multiprocessor_word}s. Nothing of that is an estimate."
+        f" {gpu.architecture.multiprocessor_word}s. None of that is an estimate."
     )
     words = basis_words(gpu, is_followed=gpu.vendor == "NVIDIA")
-    yield f"Times are estimates, which rest on {words}; no {gpu.title} was measured."
+    yield f"Times are estimates that rest on {words}; no {gpu.title} was measured."
     if origin is not None:
         result = origin.results[0]
         median, p90 = (METRICS[name].write(result.score) for name in ("median", "p90"))
         yield (
-            f"On {result.title} a predicted time is off by {median} at the median and by less than"
-            f" {p90} for nine in ten, of {result.launches} launches on"
+            f"On {result.title}, the error of predicted times has a median of {median} and a 90th"
+            f" percentile of {p90}, for {result.launches} launches on"
             f" {count(result.shapes, 'shape')} {USES[result.use]}."
         )
     yield (
-        f"Two configurations whose predicted times differ by less than {percent(PREDICTED.alike)}"
-        " may well change places."
+        f"If predicted times of two configurations differ by less than {percent(PREDICTED.alike)},"
+        " either may be the faster one."
     )
 
 
 def _again(source: Source) -> Iterator[str | Commands]:
     key = source.gpu.key
     if source.file is not None:
-        yield f"The rows are those of {literal(source.file)}; this page is made of them by:"
+        yield f"The rows are those of {literal(source.file)}; this command makes the page:"
         file = shlex.quote(source.file)
         yield Commands((f"occupancy-lab report --gpu {key} --file {file} --output {key}.md",))
         return
     command = f"occupancy-lab report --gpu {key} --output {key}.md"
     if source.is_predicted:
-        yield "This page is made again, anywhere, by:"
+        yield "This command makes the page again, on any machine:"
         yield Commands((command,))
         return
     yield (
-        f"The rows are in `reports/data/measured-{key}.csv` and `providers-{key}.csv`. The first"
-        " command, on such a GPU, records them again; the second makes this page of them, anywhere:"
+        f"The rows are in `reports/data/measured-{key}.csv` and `providers-{key}.csv`. On such a"
+        " GPU, the first command records them again; the second makes this page on any machine:"
     )
     yield Commands(("python reports/record_measurements.py", command))

@@ -1,4 +1,4 @@
-"""The launch nearest to a row that mends a check: another row, or one compiled to see."""
+"""The nearest launch that fixes a row that breaks a check: another row, or one compiled for it."""
 
 from __future__ import annotations
 
@@ -29,43 +29,43 @@ if TYPE_CHECKING:
     from occupancy_lab.expressions import Value
 
     Judged: TypeAlias = tuple[Row, frozenset[int], frozenset[int]]
-    """A row, the checks that it is held to, and those whose conditions it meets."""
+    """A row, the checks that it has to meet, and those whose conditions it meets."""
     Problem: TypeAlias = frozenset[tuple[str, Value]]
     """What a launch computes, on which GPU, compiled by which Triton."""
 
 MOST_TRIED = 4
-"""The rows for which other launches are compiled."""
+"""For how many rows other launches are compiled."""
 MOST_CAPS = 3
-"""The caps that are compiled to see, each for a program more."""
+"""How many caps on registers are tried, each for one more program."""
 LOCAL = ("local_bytes", "n_spills", "local_accesses")
 """The columns that say how much local memory a kernel uses."""
 _TUNED = re.compile(r"BLOCK|TILE|SPLIT|UNROLL|STAGES|WARPS|GROUP(_SIZE)?_?[MNK]$", re.IGNORECASE)
-"""The constexprs that are named as those are that a launch chooses; others say what is computed."""
+"""The names of constexprs that a launch may choose; other constexprs say what is computed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Mend:
-    """A launch of the same that mends a check, breaks no other and adds no local memory."""
+class Fix:
+    """A launch of the same problem that fixes a check, breaks no other and adds no local memory."""
 
     words: str
-    """A clause: "num_warps 8 instead of 4"."""
+    """The changes: "num_warps 8 instead of 4"."""
     changes: Mapping[str, Value]
-    """The knobs that differ, and their values; None is a cap on registers that is left out."""
+    """The new values of the knobs that differ; None is a cap on registers that is left out."""
     values: Mapping[str, Value]
-    """What each column of that launch holds."""
+    """The launch's row: the value of each column."""
     slower: float | None
-    """By which share it takes longer, negative where it is faster; None where no time is known."""
+    """By which share it is slower (negative: faster); None if no time is known."""
     time: str
-    """How the time differs: "323 us predicted instead of 309 us (+4.5%)"; "" where it does not."""
+    """How the time differs: "323 us predicted instead of 309 us (+4.5%)"; "" if not noticeably."""
     close: str = ""
-    """The same of a longer time that is too close to the other to be called slower."""
+    """The same words for a time that is not noticeably longer."""
     sentence: str = ""
-    """What `explain` says of it, where it is what that says first."""
+    """The first sentence of `explain`, if that recommends this launch."""
     still_broken: int = 0
     """How many checks it breaks that the row breaks too."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the mend as plain values, for JSON."""
+        """Return the fix as plain values, for JSON."""
         return {
             "words": self.words,
             "changes": dict(self.changes),
@@ -74,8 +74,8 @@ class Mend:
         }
 
 
-class Mender:
-    """Finds what would mend rows of a table."""
+class FixFinder:
+    """Finds launches that would fix rows of a table."""
 
     def __init__(self, checks: Sequence[Check], table: Table) -> None:
         self._checks = checks
@@ -85,20 +85,20 @@ class Mender:
         self._judged: dict[tuple[Problem, int], list[Judged]] = {}
 
     def _judge(self, row: Row) -> tuple[frozenset[int], frozenset[int]]:
-        """Return the places of the checks that a row is held to, and of those that it meets."""
+        """Return the indices of the checks that a row has to meet, and of those that it meets."""
         every = [*enumerate(self._checks)]
         held = (place for place, one in every if one.is_for(row, self._table))
         met = (place for place, one in every if one.kind(row, self._table) in {None, "new"})
         return frozenset(held), frozenset(met)
 
     def _maker(self, row: Row) -> tuple[Asked, Explanation] | None:
-        """Return what *row* was compiled of; None of a row of no launch, and beyond MOST_TRIED."""
+        """Return what *row* was compiled from; None if it was not, or beyond MOST_TRIED rows."""
         if row.maker is not None and len(self._chosen) < MOST_TRIED:
             self._chosen.add(id(row))
         return row.maker if id(row) in self._chosen else None
 
     def tried(self, row: Row) -> Iterable[Row]:
-        """Return launches with another knob than *row*, each compiled when it is asked for."""
+        """Return launches that differ from *row* in one knob, compiled lazily."""
         found = self._maker(row)
         return () if found is None else compiled_neighbours(row, *found)
 
@@ -109,8 +109,8 @@ class Mender:
             found.setdefault(_problem(row), []).append(row)
         return found
 
-    def _alike(self, row: Row) -> list[Judged]:
-        """Return the rows on the same problem, judged by what the baseline has of *row*."""
+    def _of_same_problem(self, row: Row) -> list[Judged]:
+        """Return the rows on the same problem, judged by the baseline of *row*."""
         problem = _problem(row)
         if problem is None:
             return []
@@ -125,49 +125,49 @@ class Mender:
             other = dataclasses.replace(other, before=row.before)
         return other, *self._judge(other)
 
-    def mend(self, row: Row, check: Check) -> Mend | None:
-        """Return the best launch that mends *check*, which *row* breaks; None: none is shown to.
+    def fix(self, row: Row, check: Check) -> Fix | None:
+        """Return the best launch that meets *check*, which *row* breaks; None if none is known.
 
-        It is what `explain` says first of it, where that does, else of those that are not slower
-        the nearest of those that break fewest checks, else the same of those whose time is not
-        known, else the fastest.
+        The first choice is what `explain` recommends for the row, if that meets the check. The
+        others are ranked: first those that are not slower, then those without a time, then the
+        fastest; among equals, those that break the fewest checks, and then the nearest.
         """
 
-        def rank(one: Mend) -> tuple[float, ...]:
+        def rank(one: Fix) -> tuple[float, ...]:
             time = max(one.slower or 0.0, 0.0), one.slower is None
             return *time, one.still_broken, *_distance(row, one.changes)
 
         if (first := self._first(row, check)) is not None:
             return first
-        found = [*self._mends(row, check, self._alike(row))]
+        found = [*self._fixes(row, check, self._of_same_problem(row))]
         best = min(found, key=rank, default=None)
         if best is None or (best.slower or 0.0) > 0 or len(best.changes) > 1 or best.still_broken:
             tried = (self._beside(row, one) for one in self.tried(row))
-            for one in self._mends(row, check, tried):
+            for one in self._fixes(row, check, tried):
                 found.append(one)
                 if (one.slower or 0.0) <= 0 and not one.still_broken:
                     break
         return min(found, key=rank, default=None)
 
     def advice(self, row: Row) -> Advised | None:
-        """Return what `explain` or `trace` says first of *row*; None where neither does."""
+        """Return the change that `explain` or `trace` recommends first for *row*; None if none."""
         if id(row) not in self._said:
             found = self._maker(row)
             self._said[id(row)] = of_trace(row) if found is None else of_launch(row)
         return self._said[id(row)]
 
     def _still_broken(self, row: Row, check: Check, other: Judged) -> int | None:
-        """Return how many checks of *row* that it breaks the *other* launch breaks too.
+        """Return how many checks both *row* and the *other* launch break.
 
-        None where that breaks *check*, or one that *row* does not break.
+        None if the other launch breaks *check*, or a check that *row* does not break.
         """
         asked, row_met = self._judge(row)
         _, held, met = other
         broken = (asked | held) - met
-        mends = self._checks.index(check) in met and broken <= asked - row_met
-        return len(broken) if mends else None
+        fixes = self._checks.index(check) in met and broken <= asked - row_met
+        return len(broken) if fixes else None
 
-    def _first(self, row: Row, check: Check) -> Mend | None:
+    def _first(self, row: Row, check: Check) -> Fix | None:
         said = self.advice(row)
         if said is None or said.row is None:
             return None
@@ -175,9 +175,9 @@ class Mender:
             return None
         share = None if times(row, said.row) is None else slower(row, said.row)
         values = said.row.values
-        return Mend(said.words, said.changes, values, share, "", sentence=said.sentence)
+        return Fix(said.words, said.changes, values, share, "", sentence=said.sentence)
 
-    def _mends(self, row: Row, check: Check, others: Iterable[Judged]) -> Iterator[Mend]:
+    def _fixes(self, row: Row, check: Check, others: Iterable[Judged]) -> Iterator[Fix]:
         for other in others:
             one, broken = other[0], self._still_broken(row, check, other)
             if one.status != Status.OK or broken is None or _adds_local(row, one):
@@ -187,7 +187,7 @@ class Mender:
                 time = ", ".join(time_words(row, one))
                 close = "" if share else difference_words(row, one)
                 words = _words(row, changes)
-                yield Mend(words, changes, one.values, share, time, close, still_broken=broken)
+                yield Fix(words, changes, one.values, share, time, close, still_broken=broken)
 
 
 def _words(row: Row, changes: Mapping[str, Value]) -> str:
@@ -208,9 +208,9 @@ def _is_knob(name: str) -> bool:
 
 
 def _problem(row: Row) -> Problem | None:
-    """Return what two launches have in common that differ in their knobs only.
+    """Return what identifies the problem of a launch, without its knobs.
 
-    None for an entry of a cache that does not say what it computes: its constexprs are not kept.
+    None for an entry of a cache whose program is not known, because caches keep no constexprs.
     """
     program = row.values.get("program")
     if row.values.get("entry") is not None and program is None:
@@ -221,7 +221,7 @@ def _problem(row: Row) -> Problem | None:
 
 
 def _differences(row: Row, other: Row) -> dict[str, Value]:
-    """Return the knobs of *other* that differ; none where one of the two is not known."""
+    """Return the knobs of *other* that differ; {} if one of the values is not known."""
     knobs = [name for name in dict.fromkeys([*row.names, *other.names]) if _is_knob(name)]
     pairs = {name: (row.setting(name), other.setting(name)) for name in knobs}
     pairs = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
@@ -230,7 +230,7 @@ def _differences(row: Row, other: Row) -> dict[str, Value]:
 
 
 def _distance(row: Row, differences: Mapping[str, Value]) -> tuple[int, int, float]:
-    """Return how far other knobs are: those of the kernel first, all of them, how many times."""
+    """Return a key for the distance: changed constexprs, changed knobs, and their log ratios."""
     times = [
         abs(math.log2(new) - math.log2(now))
         for name, new in differences.items()
@@ -243,20 +243,20 @@ def _distance(row: Row, differences: Mapping[str, Value]) -> tuple[int, int, flo
 
 
 def _adds_local(row: Row, other: Row) -> bool:
-    """Tell whether *other* has more local memory than *row*, or may have for all that is known."""
+    """Tell whether *other* has, or may have, more local memory than *row*."""
     pairs = [(row.number(name), other.number(name)) for name in LOCAL]
     known = [(now, new) for now, new in pairs if now is not None and new is not None]
     return not known or any(new > now for now, new in known)
 
 
 def compiled_neighbours(row: Row, asked: Asked, explained: Explanation) -> Iterator[Row]:
-    """Return launches like that of *row* with one other option, compiled as they are asked for.
+    """Return launches like that of *row* with one option changed, compiled lazily.
 
-    As many as there are cores are compiled at once. Each has the time that is predicted of it where
-    that is known. *explained* is what the row is of.
+    As many as there are cores are compiled at a time, with predicted times if possible. *explained*
+    is the explanation that the row is from.
 
-    First comes the launch without its cap on registers, then more warps, which leave each thread
-    less to hold, fewer, fewer stages, and caps on registers where none is spilled.
+    The order is: without the cap on registers; more warps, so that each thread holds less; fewer
+    warps; fewer stages; and caps on registers if the launch spills nothing.
     """
     record = row.record
     if record is None or asked.matrix is not None:
@@ -276,30 +276,30 @@ def compiled_neighbours(row: Row, asked: Asked, explained: Explanation) -> Itera
         some = wanted[first : first + cores()]
         for made in with_counts(compile_runs(some, compiler), some, compiler, assume):
             if isinstance(made, Record):
-                (one,) = make_rows([made.to_dict()], "compiled to see")
+                (one,) = make_rows([made.to_dict()], "compiled neighbours")
                 yield dataclasses.replace(one, record=made)
 
 
 _KEPT = ("kernel", "gpu", "target", "status", "expected", "launches", "grids")
-"""The columns of a trace that the change leaves; of others, but for times, nothing is known."""
+"""The columns of a trace that a change does not affect; besides times, others become unknown."""
 _RANGE = ("predicted_low_us", "predicted_high_us")
 
 
 @dataclass(frozen=True, slots=True)
 class Advised:
-    """The change of a launch that brings most, in the words of its explanation."""
+    """The change that helps a launch most, as its explanation words it."""
 
     sentence: str
     words: str = ""
-    """The change: "num_warps 4 instead of 8"; "" where none is noticeably faster."""
+    """The change: "num_warps 4 instead of 8"; "" if none is noticeably faster."""
     row: Row | None = None
-    """The launch with the change, as far as it is known; None where there is none."""
+    """The changed launch, as far as it is known; None without a change."""
     changes: Mapping[str, Any] = field(default_factory=dict)
-    """The settings that differ, as far as they are known by name."""
+    """The new values of the changed settings, as far as they are known."""
 
 
 def of_trace(row: Row) -> Advised | None:
-    """Return what a trace says of *row*; None where it was not asked, and of rows of no trace."""
+    """Return the change that a trace recommends for *row*; None if it has none."""
     change, saved = row.values.get("action"), row.number("saved_us")
     said = row.values.get("advice")
     time = next((time for time in TIMES if row.total(time)), None)
@@ -312,13 +312,13 @@ def of_trace(row: Row) -> Advised | None:
         values[name] = None if number is None else number * share
     lost = row.number("lost_us")
     values["lost_us"] = None if lost is None else max(lost - saved, 0.0)
-    sentence = f"{change}: {duration(saved)} less in all are predicted."
+    sentence = f"{change}: a total of {duration(saved)} less is predicted."
     changed = dataclasses.replace(row, values=values)
     return Advised(sentence if said is None else f"{said}", f"{change}", changed)
 
 
 def of_launch(row: Row) -> Advised | None:
-    """Return what `explain` says of a launch, near which others are compiled; None: nothing."""
+    """Return the change that `explain` recommends for a launch; None if it has none."""
     from occupancy_lab.explaining.advice import best_action
 
     if row.record is None or row.maker is None or row.maker[0].matrix is not None:
@@ -328,5 +328,5 @@ def of_launch(row: Row) -> Advised | None:
         return None
     if action.record is None:
         return Advised(action.plain)
-    (changed,) = make_rows([action.record.to_dict()], "compiled to see")
+    (changed,) = make_rows([action.record.to_dict()], "compiled neighbours")
     return Advised(action.plain, action.change, changed, action.changes)

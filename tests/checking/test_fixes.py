@@ -1,4 +1,4 @@
-"""What would mend a row: a launch that was compiled, meets its checks and spills no more."""
+"""Fixes of broken checks: launches that were compiled, meet the checks and spill no more."""
 
 import re
 from collections.abc import Callable
@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from occupancy_lab import explain_launch
 from occupancy_lab.checking import check
 from occupancy_lab.checking.conditions import Check
-from occupancy_lab.checking.mending import Mend, Mender
+from occupancy_lab.checking.fixes import Fix, FixFinder
 from occupancy_lab.checking.rows import Table, make_rows
 from occupancy_lab.prediction import NOT_FOLLOWED
 
 
-def mend(condition: str, *rows: dict[str, Any]) -> Mend | None:
-    """Return what would mend the first of *rows*."""
+def fix(condition: str, *rows: dict[str, Any]) -> Fix | None:
+    """Return what would fix the first of *rows*."""
     return check(condition, list(rows)).findings[0].mend
 
 
@@ -41,10 +41,10 @@ WHERE = ("num_warps >= 2", None, "num_stages > 1")
 
 
 @given(rows=st.lists(ROWS, min_size=2, max_size=8))
-def test_no_mend_makes_anything_worse(rows: list[dict[str, Any]]) -> None:
-    """A mend meets its check, breaks none that held, spills no more, and says if it is slower.
+def test_no_fix_makes_anything_worse(rows: list[dict[str, Any]]) -> None:
+    """A fix meets its check, breaks no check that held, spills no more, and is not slower.
 
-    It names every knob that differs, and leaves out no constexpr.
+    It names every knob that differs, and has a value for every constexpr.
     """
     checks = [Check.read(one, where=where) for one, where in zip(CHECKS, WHERE, strict=True)]
     for finding in check(checks, rows, allow_empty=True).findings:
@@ -81,15 +81,15 @@ def test_no_mend_makes_anything_worse(rows: list[dict[str, Any]]) -> None:
         ({"BLOCK_SIZE": None}, "its BLOCK_SIZE is not known"),
     ],
 )
-def test_a_launch_that_is_worse_is_no_mend(worse: dict[str, Any], why: str) -> None:
-    """A launch that meets the condition and harms otherwise is not named."""
+def test_a_launch_that_is_worse_otherwise_is_no_fix(worse: dict[str, Any], why: str) -> None:
+    """A launch that meets the condition but is worse in another way is not proposed."""
     good = compiled(n_regs=32, shared=8)
-    assert mend("occupancy >= 0.8", SLOW, good)
-    assert mend("occupancy >= 0.8", SLOW, good | worse) is None, why
+    assert fix("occupancy >= 0.8", SLOW, good)
+    assert fix("occupancy >= 0.8", SLOW, good | worse) is None, why
 
 
 def advice(row: dict[str, Any], *others: dict[str, Any]) -> str:
-    """Return what is said of a row whose occupancy is too low."""
+    """Return the advice for a row whose occupancy is too low."""
     return check("occupancy >= 0.8", [row, *others]).findings[0].advice
 
 
@@ -130,10 +130,14 @@ ADVICE: dict[str, tuple[str, list[dict[str, Any]]]] = {
         FULL,
         [compiled(BLOCK_SIZE=4096, n_regs=128), compiled(n_regs=32)],
     ),
-    "The action of a trace mends its loss": ("lost_us < 101", [ACTIVE]),
-    "The action of a trace mends its time": ("predicted_us < 41", [ACTIVE]),
-    "The action of a trace is too little": ("lost_us < 99", [ACTIVE]),
-    "What else the action does is not known": ("lost_us < 101 and n_regs < 99", [ACTIVE]),
+    "The action of a trace fixes the lost time": ("lost_us < 101", [ACTIVE]),
+    "The action of a trace fixes the time": ("predicted_us < 41", [ACTIVE]),
+    "The action of a trace is not enough": ("lost_us < 99", [ACTIVE]),
+    "An action that begins with a condition": (
+        "predicted_us < 5",
+        [ACTIVE | {"advice": "If the launch can pass n 16, it is faster."}],
+    ),
+    "Other effects of the action are not known": ("lost_us < 101 and n_regs < 99", [ACTIVE]),
     "An older trace has the action without its sentence": (
         "lost_us < 200",
         [compiled(**TRACED, **ACTION)],
@@ -142,8 +146,8 @@ ADVICE: dict[str, tuple[str, list[dict[str, Any]]]] = {
 }
 
 
-def test_the_words_of_advice(check_golden: Callable[[str, str], None]) -> None:
-    """The golden file has what is said of the first of some rows: a mend, a doubt or the cost."""
+def test_golden_advice(check_golden: Callable[[str, str], None]) -> None:
+    """The golden file has the advice for the first row of each case: a fix, a doubt or a cost."""
     parts = (
         f"## {title}\n\n{check(condition, rows).findings[0].advice}\n"
         for title, (condition, rows) in ADVICE.items()
@@ -160,29 +164,26 @@ def test_the_words_of_advice(check_golden: Callable[[str, str], None]) -> None:
         ({"bound": "bandwidth", "basis": f"the data sheet and {NOT_FOLLOWED}"}, 0.2),
     ],
 )
-def test_what_is_not_noticeably_slower_is_a_mend(of_both: dict[str, str], share: float) -> None:
-    """Times that differ by less than predictions tell apart, by their bound, are the same."""
+def test_a_fix_may_be_unnoticeably_slower(of_both: dict[str, str], share: float) -> None:
+    """A launch is a fix unless it is noticeably slower, which depends on what bounds the times."""
     row = SLOW | {"predicted_us": 100.0} | of_both
     good = compiled(n_regs=32, shared=8, **of_both)
     us = 100 * (1 + share)
     close = advice(row, good | {"predicted_us": us - 1})
     assert close == (
-        "What would mend it: num_warps 8 instead of 2, compiled: occupancy is 1;"
+        "What would fix it: num_warps 8 instead of 2, compiled: occupancy is 1;"
         f" {us - 1:.0f} us predicted instead of 100 us (+{us - 101:.1f}%), which predictions do"
         " not tell apart."
     )
     assert "taking longer" in advice(row, good | {"predicted_us": us + 1})
     same = advice(row, good | {"predicted_us": 101.0})
-    assert same == "What would mend it: num_warps 8 instead of 2, compiled: occupancy is 1."
+    assert same == "What would fix it: num_warps 8 instead of 2, compiled: occupancy is 1."
     faster = advice(row, good | {"predicted_us": 75.0})
     assert faster.endswith("occupancy is 1; 75.0 us predicted instead of 100 us (-25.0%).")
 
 
-def test_a_mend_breaks_no_check_that_holds() -> None:
-    """Fewer warps that fill the GPU are no mend where the row meets a check that they break.
-
-    A check that is for neither of the two asks nothing.
-    """
+def test_a_fix_breaks_no_check_that_holds() -> None:
+    """A launch is no fix if it breaks another check that applies to it or to the row."""
     row = compiled(num_warps=4, n_regs=120, shared=40000)
     other = compiled(num_warps=2, n_regs=32, shared=0)
     checks = [Check.read("occupancy >= 0.8"), Check.read("n_regs > 100")]
@@ -194,8 +195,8 @@ def test_a_mend_breaks_no_check_that_holds() -> None:
     assert check(late, [row, other]).findings[0].mend is None
 
 
-def test_a_mend_may_break_what_is_broken_anyway() -> None:
-    """Of a row that breaks two checks a launch mends one; one that mends both comes before it."""
+def test_a_fix_may_break_a_check_that_is_already_broken() -> None:
+    """If a row breaks two checks, a launch may fix one; a launch that fixes both is preferred."""
     row = compiled(num_warps=8, n_regs=255, local_bytes=400)
     near = compiled(num_warps=16, n_regs=128, local_bytes=0)
     far = compiled(num_warps=32, n_regs=32, local_bytes=0)
@@ -209,21 +210,21 @@ def test_a_mend_may_break_what_is_broken_anyway() -> None:
     assert [one.mend and one.mend.changes for one in both] == [{"num_warps": 32}] * 2
 
 
-def test_the_nearest_row_that_was_compiled_is_named() -> None:
-    """Of rows of the same problem that meet it, that with the fewest other knobs is the mend."""
+def test_the_nearest_compiled_row_is_the_fix() -> None:
+    """Of the rows that meet the check, the one with the fewest changed knobs is proposed."""
     far = compiled(num_warps=8, n_regs=32, num_stages=1, shared=8)
     near = compiled(num_warps=8, n_regs=32, shared=8)
-    found = mend("occupancy >= 0.8", SLOW, far, near)
+    found = fix("occupancy >= 0.8", SLOW, far, near)
     assert found.changes == {"num_warps": 8}
     assert found.words == "num_warps 8 instead of 2"
 
 
-def test_what_no_compile_has_shown_is_no_mend() -> None:
-    """Fewer registers or less memory are not named, as what they cost is not known."""
+def test_only_compiled_launches_are_fixes() -> None:
+    """Without a compiled launch that meets the check, no fix is proposed."""
     finding = check("occupancy >= 0.5", [compiled(n_regs=202, shared=147456)]).findings[0]
     assert finding.mend is None
-    assert finding.advice == "Nothing that was compiled would mend it."
-    assert mend("num_warps >= 8", compiled(num_warps=4), failed(num_warps=8)) is None
+    assert finding.advice == "No compiled launch would fix it."
+    assert fix("num_warps >= 8", compiled(num_warps=4), failed(num_warps=8)) is None
 
 
 @pytest.mark.parametrize(
@@ -238,37 +239,37 @@ def test_what_no_compile_has_shown_is_no_mend() -> None:
         {"program": "b"},
     ],
 )
-def test_another_problem_is_no_mend(other: dict[str, Any]) -> None:
+def test_a_row_of_another_problem_is_no_fix(other: dict[str, Any]) -> None:
     """A row of another kernel, GPU, problem, code or compiler is not proposed."""
     own = {"cols": 781, "HEAD_DIM": 128, "arguments": "*fp32", "triton_version": "3.7.1"}
     own |= {"program": "a"}
     row = SLOW | own
-    assert mend("occupancy >= 0.8", row, compiled(n_regs=32, **own)) is not None
-    assert mend("occupancy >= 0.8", row, compiled(n_regs=32, **{**own, **other})) is None
+    assert fix("occupancy >= 0.8", row, compiled(n_regs=32, **own)) is not None
+    assert fix("occupancy >= 0.8", row, compiled(n_regs=32, **{**own, **other})) is None
 
 
-def test_entries_that_do_not_say_what_they_compute_are_no_mends() -> None:
-    """A cache keeps no constexprs: two entries are alike where their code is known and equal."""
+def test_cache_entries_are_fixes_only_with_the_same_program() -> None:
+    """A cache keeps no constexprs, so two entries match only if their programs are known equal."""
     row, other = SLOW | {"entry": "A"}, compiled(n_regs=32) | {"entry": "B"}
-    assert mend("occupancy >= 0.8", row, other) is None
-    assert mend("occupancy >= 0.8", row | {"program": "a"}, other | {"program": "a"}) is not None
+    assert fix("occupancy >= 0.8", row, other) is None
+    assert fix("occupancy >= 0.8", row | {"program": "a"}, other | {"program": "a"}) is not None
 
 
-def test_one_knob_is_named_where_one_does() -> None:
-    """A launch that is compiled to see and differs in one knob comes before a row with two."""
+def test_a_compiled_neighbour_with_fewer_changes_is_preferred() -> None:
+    """A compiled neighbour with one changed knob is preferred to a row with two."""
     rows = make_rows([SLOW, compiled(num_warps=8, num_stages=1, n_regs=32)], "rows")
     tried = make_rows([compiled(num_warps=4, n_regs=80), compiled(n_regs=32)], "tried")
 
     for others, changed in ([], {"num_warps", "num_stages"}), (tried, {"num_warps"}):
         filled = Check.read("occupancy >= 0.8")
-        mender = Mender((filled,), Table.of(rows))
-        mender.tried = lambda _row, others=others: others
-        found = mender.mend(rows[0], filled)
+        finder = FixFinder((filled,), Table.of(rows))
+        finder.tried = lambda _row, others=others: others
+        found = finder.fix(rows[0], filled)
         assert found.changes.keys() == changed
 
 
 def test_settings_at_their_default_are_varied() -> None:
-    """A launch that says nothing of num_warps has Triton's, and another number may mend it."""
+    """A launch without num_warps has Triton's default, and another number may fix it."""
     launch = {"signature": "*fp16,*fp16,*fp16,*fp16,*fp32,*fp32,1024,1024,1e-5"}
     source = str(Path(__file__).parents[2] / "examples" / "layer_norm.py:layer_norm")
     asked = check("n_regs <= 40", source, gpu="h100", constexprs="BLOCK_SIZE=8192", **launch)
@@ -277,10 +278,10 @@ def test_settings_at_their_default_are_varied() -> None:
     assert finding.mend.words.endswith(" instead of 4")
 
 
-def test_a_mend_that_is_compiled_to_see_has_its_time() -> None:
-    """Of a launch whose grid and arguments are known a slower launch is not proposed.
+def test_a_compiled_neighbour_that_is_slower_is_no_fix() -> None:
+    """With grid and arguments known, neighbours have predicted times, and slower ones are no fix.
 
-    16 warps need fewer registers for 2048 columns, and start half as many programs at once.
+    16 warps need fewer registers for 2048 columns, but half as many programs run at once.
     """
     launch: dict[str, Any] = {
         "signature": "*fp16,*fp16,*fp16,*fp16,*fp32,*fp32,2048,2048,1e-5",
@@ -291,17 +292,17 @@ def test_a_mend_that_is_compiled_to_see_has_its_time() -> None:
     source = str(Path(__file__).parents[2] / "examples" / "layer_norm.py:layer_norm")
     (finding,) = check("n_regs < 32", source, num_warps=8, **launch).findings
     assert finding.mend is None
-    assert finding.advice.startswith("Nothing that was compiled meets it without taking longer:")
+    assert finding.advice.startswith("No compiled launch meets the check without taking longer:")
     (finding,) = check("n_regs >= 32", source, num_warps=16, **launch).findings
     assert finding.mend.slower is not None
     assert re.search(r"num_warps 4 instead of 16: .* predicted instead of .* us", finding.advice)
 
 
 @pytest.mark.slow
-def test_what_explain_says_first_is_what_check_proposes() -> None:
-    """A larger grid that `explain` names is proposed in its words, with what has to grow for it.
+def test_the_first_advice_of_explain_is_proposed() -> None:
+    """A larger grid is proposed in the words of `explain`, with the tensor that has to grow.
 
-    Where it is not enough, it is named as what brings most.
+    If it is not enough, it is still named as what brings most.
     """
     source = str(Path(__file__).parents[1] / "launched_kernels.py:sum_in_parts")
     launch: dict[str, Any] = {
@@ -318,16 +319,16 @@ def test_what_explain_says_first_is_what_check_proposes() -> None:
     (finding,) = check(f"predicted_us < {own * 0.95}", source, **launch).findings
     assert "grid" in finding.mend.changes
     us = finding.mend.values["predicted_us"]
-    assert finding.advice == f"What would mend it: {said} Then predicted_us is {us:.4g}."
+    assert finding.advice == f"What would fix it: {said} Then predicted_us is {us:.4g}."
     (finding,) = check("predicted_us < 1", source, **launch).findings
     assert finding.mend is None
-    words = "Nothing that was compiled would mend it. What brings most: "
+    words = "No compiled launch would fix it. What brings most: "
     assert finding.advice == f"{words}{said}"
 
 
 @pytest.mark.slow
-def test_mends_of_a_function_are_compiled_and_shown() -> None:
-    """What is proposed for a launch gives what is said when it is launched so."""
+def test_a_proposed_launch_passes_the_checks() -> None:
+    """A launch with the proposed changes meets the checks when it is compiled."""
     launch: dict[str, Any] = {
         "signature": "*fp16,*fp16,*fp16,*fp16,*fp32,*fp32,8192,8192,1e-5",
         "constexprs": "BLOCK_SIZE=8192",
@@ -342,15 +343,3 @@ def test_mends_of_a_function_are_compiled_and_shown() -> None:
         launch["num_warps"] = changes.pop("num_warps", 4)
         options = [f"{name}={value}" for name, value in changes.items()]
         assert check(checks, source, gpu=str(gpu), options=options, **launch).status == 0
-
-
-def test_what_is_said_after_a_colon_goes_on() -> None:
-    """A sentence of `explain` that begins with a condition has a small letter there."""
-    row = compiled(n_regs=72, predicted_us=20.0, launches=10, grids=1)
-    row |= {"predicted_total_us": 200.0, "action": "n 16 instead of 15", "saved_us": 100.0}
-    row |= {"advice": "If the launch can pass n 16, it is faster."}
-    enough, short = (check(f"predicted_us < {limit}", [row]).findings[0] for limit in (15, 5))
-    assert enough.advice.startswith(
-        "What would mend it: if the launch can pass n 16, it is faster. "
-    )
-    assert short.advice.endswith("What brings most: if the launch can pass n 16, it is faster.")
