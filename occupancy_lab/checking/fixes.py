@@ -193,7 +193,7 @@ class FixFinder:
 def _words(row: Row, changes: Mapping[str, Value]) -> str:
     words = listed([_change(row, name, value) for name, value in changes.items()])
     own = any(name not in NAMES for name in changes)
-    return f"{words}, if the kernel allows it" if own else words
+    return f"{words}, if its results stay right" if own else words
 
 
 def _change(row: Row, name: str, value: Value) -> str:

@@ -401,7 +401,7 @@ class Action:
     """The best change of a launch among those that were tried, as its explanation words it."""
 
     change: str
-    """The change and its condition: "BLOCK 128 instead of 64 (if the kernel allows it)".
+    """The change and its condition: "BLOCK 128 instead of 64 (if its results stay right)".
 
     "" if no change is noticeably faster."""
     sentence: str

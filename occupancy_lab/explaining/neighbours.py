@@ -85,7 +85,9 @@ def _setting_words(name: str, value: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Return a setting as text; a grid as "264 x 8"."""
+    """Return a setting as text; a grid as "264 x 8", and an option that is not set as "none"."""
+    if value is None:
+        return "none"
     return " x ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 

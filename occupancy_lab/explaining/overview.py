@@ -99,6 +99,13 @@ class Overview:
         """The distinct kernels with the lines that launch them."""
         return tuple(dict.fromkeys(line.name for line in self.lines))
 
+    @property
+    def is_single(self) -> bool:
+        """Whether all is one launch, made once: its own page has everything about it."""
+        return max(self.numbers) == 1 and all(
+            line.first.times == 1 and isinstance(line.run, Explanation) for line in self.lines
+        )
+
     def of_gpus(self) -> Iterator[tuple[Gpu, dict[int, ScriptLine], KernelTime | None]]:
         """Return each GPU with its lines by number, and their total time."""
         gpus = {line.gpu.key: line.gpu for line in self.lines}
@@ -124,7 +131,9 @@ class Overview:
             )
 
     def tables(self) -> Iterator[Table]:
-        """Return the tables of the launches' times, occupancy and differences."""
+        """Return the tables of several launches' times, occupancy and differences."""
+        if self.is_single:
+            return
         times = [
             (f"{number} {_kernel(line)}", gpu.key, str(line.first.times), *_times(line, total))
             for gpu, lines, total in self.of_gpus()
@@ -162,7 +171,7 @@ class Overview:
         """Explain the columns, and say which configurations the tables show."""
         if len(self.names) == 1:
             yield f"The launch line is {self.names[0]}."
-        if any(line.time for line in self.lines):
+        if any(line.time for line in self.lines) and not self.is_single:
             yield (
                 "us is the predicted time of a launch, and range has the 10th and 90th percentile;"
                 " lost us is the time of all launches beyond what their bytes and FLOPs allow at"

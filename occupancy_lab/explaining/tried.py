@@ -9,6 +9,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.arguments import Descriptor
@@ -26,9 +27,10 @@ from occupancy_lab.inputs import DEFAULT_ROWS, option_name
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.notation import whole_numbers
 from occupancy_lab.options import CAPS, NAMES
-from occupancy_lab.prediction import PARTS
+from occupancy_lab.prediction import BESIDE_UNITS, PARTS
 from occupancy_lab.text.document import Table, literal, side_by_side
 from occupancy_lab.text.words import change, count, listed, microseconds, percent, prediction_words
+from occupancy_lab.values import Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -94,14 +96,18 @@ def neighbour_tables(cases: Sequence[Case]) -> tuple[Table, ...]:
 
 
 def worth_showing(case: Case) -> list[Neighbour]:
-    """Return the neighbours with other options, and the noticeably faster ones of the rest."""
+    """Return the neighbours with other options, and the noticeably faster ones of the rest.
+
+    Those that do not compile are left out.
+    """
     own = case.record.prediction
+    compiled = [one for one in case.neighbours if one.status != Status.COMPILE_FAILED]
     if own is None:
-        return list(case.neighbours)
+        return compiled
     most = own.us * (1 - own.noticeable)
     return [
         one
-        for one in case.neighbours
+        for one in compiled
         if one.changes.keys() <= {*NAMES} or (one.record and predicted_us(one.record) <= most)
     ]
 
@@ -119,6 +125,8 @@ def in_one_sentence(case: Case) -> str:
         ]
         if not some:
             return ""
+        if slow := _many_programs(case.record):
+            return slow
         none = "The change that was tried is not"
         if len(some) > 1:
             none = f"None of the {len(some)} changes tried is"
@@ -136,7 +144,7 @@ def change_if(best: Neighbour, record: Record) -> str:
     """Return the change from *record* to *best* and its condition: "num_warps 4 instead of 8".
 
     A change of arguments depends on the kernel, and tensors may have to grow: "BLOCK 2 instead of 1
-    (if the kernel allows it)".
+    (if its results stay right)".
     """
     words = best.instead_of(record)
     if best.changes.keys() <= {*NAMES} or best.record is None:
@@ -147,7 +155,7 @@ def change_if(best: Neighbour, record: Record) -> str:
     added = added_tensors(record, best.record)
     are = "is" if len(added) == 1 else "are"
     zero = f", and {listed(added)} {are} zeroed before the launch" if added else ""
-    return f"{words} (if the kernel allows it{room}{zero})"
+    return f"{words} (if its results stay right{room}{zero})"
 
 
 def _few_programs(record: Record, best: Neighbour) -> str:
@@ -167,7 +175,12 @@ def why_faster(own: Prediction, other: Prediction) -> str:
     if now[name] <= then.get(name, 0.0):
         return ""
     times = f"{microseconds(then.get(name, 0.0))} instead of {microseconds(now[name])}"
-    return f", with {times} for {PARTS.get(name, name).partition(':')[0]}"
+    return f", with {times} for {_part_words(name)}"
+
+
+def _part_words(name: str) -> str:
+    """Return the name of a part of the time in words."""
+    return PARTS.get(name, name).partition(":")[0]
 
 
 def cap_outcomes(case: Case) -> dict[str, str]:
@@ -251,23 +264,47 @@ def _left_out(case: Case, own: Prediction) -> Iterator[str]:
             f"{listed([words for words, number in kinds.items() if number])}"
             f" {'was' if len(hidden) == 1 else 'were'} also compiled;"
             f" {'it is not' if len(hidden) == 1 else 'none is'} predicted to be faster by"
-            f" {own.noticeable:.0%} or more."
+            f" {own.noticeable:.0%} or more{_fastest(hidden, case.record)}."
         )
     yield from without_blocks(case)
-    yield from _many_programs(case.record)
+    if best_of(case.record, case.neighbours) is not None and _many_programs(case.record):
+        yield _many_programs(case.record)
     if best_of(case.record, case.neighbours) is None:
         yield from further_away(case)
 
 
-def _many_programs(record: Record) -> Iterator[str]:
-    """Suggest fewer programs if starting them bounds the launch."""
+def _fastest(hidden: Sequence[Neighbour], record: Record) -> str:
+    """Name the fastest of the *hidden* changes, if it is predicted to be faster at all."""
+    known = [
+        (predicted_us(one.record), one)
+        for one in hidden
+        if one.record is not None and one.record.prediction is not None
+    ]
+    if not known:
+        return ""
+    (least, best), own = min(known, key=itemgetter(0)), predicted_us(record)
+    faster = least / own - 1
+    if not faster < 0 or microseconds(least) == microseconds(own):
+        return ""
+    return f"; the fastest, {literal(best.words)}, takes {microseconds(least)} ({change(faster)})"
+
+
+def _many_programs(record: Record) -> str:
+    """Suggest fewer programs if starting them bounds the launch; else ""."""
     own = record.prediction
     if own is None or own.bound != "dispatch" or record.plan is None:
-        return
+        return ""
     us = own.part(own.bound).us
-    yield (
-        f"Starting {count(record.plan.num_programs or 0, 'program')} takes {microseconds(us)} by"
-        " itself: fewer programs that each do several pieces of the work start faster."
+    parts = (part for part in own.parts if part.name not in {*BESIDE_UNITS, own.bound})
+    then = max(parts, key=lambda part: part.us, default=None)
+    least = ""
+    if then is not None:
+        least = (
+            f"; what takes next longest, {_part_words(then.name)}, takes {microseconds(then.us)}"
+        )
+    return (
+        f"Starting {count(record.plan.num_programs or 0, 'program')} takes {microseconds(us)} of"
+        f" {microseconds(own.us)} by itself{least}. Let each program do several pieces of the work."
     )
 
 

@@ -56,8 +56,8 @@ def percent(share: float) -> str:
 
 
 def change(share: float) -> str:
-    """Return 0.024 as "+2.4%", and anything that rounds to zero as "+0.0%"."""
-    return f"{round(share, 3) + 0.0:+.1%}"
+    """Return 0.024 as "+2.4%", and anything that rounds to zero as "0.0%"."""
+    return f"{share:+.1%}" if round(share, 3) else "0.0%"
 
 
 def _three_digits(number: float) -> str:

@@ -102,7 +102,7 @@ def test_fail_on(condition: str, status: int) -> None:
         (["before.json"], "two files or folders"),
         (["before.json", "missing.json"], "No such file"),
         (["before.json", "after.json", "--fail-on", "n_regs > 1"], "the nearest is"),
-        (["before.json", "after.json", "--cols", "781"], "nothing is compiled of BEFORE"),
+        (["before.json", "after.json", "--cols", "781"], "BEFORE and AFTER are not compiled"),
         (["--triton", "3.6.0", "--cols", "781"], "two different versions"),
         (["--triton", "3.6.0,3.7.1"], "give --cols"),
         (["a.json", "--triton", "3.6.0,3.7.1"], "one FILE.py:FUNCTION"),
