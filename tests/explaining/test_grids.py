@@ -67,7 +67,7 @@ def test_the_share_of_a_program_shrinks_as_the_grid_grows() -> None:
         assert one.record.plan.num_programs == one.changes["grid"][0] <= most
     first = run.to_document().answer[0]
     assert " instead of 63 (if" in first
-    assert "(if the kernel allows it, and parts_ptr grows with the grid): " in first
+    assert "(if its results stay right, and parts_ptr grows with the grid): " in first
     assert "as 132 programs take" in first
 
 
@@ -88,7 +88,7 @@ def test_a_sum_is_split_among_more_programs(split: int, *, adds: bool) -> None:
         assert one.record.launch.grid == (32, parts)
     first = run.to_document().answer[0]
     zero = "" if adds else ", and c_ptr is zeroed before the launch"
-    assert f"SPLIT_K 16 instead of {split} (if the kernel allows it{zero}): " in first
+    assert f"SPLIT_K 16 instead of {split} (if its results stay right{zero}): " in first
     assert f"as {32 * split} programs take" in first
 
 
@@ -128,7 +128,7 @@ def test_growing_tensors_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(tried, "grown_tensors", lambda *_, grown=grown: grown)
         monkeypatch.setattr(tried, "added_tensors", lambda *_: [])
         found = change_if(Neighbour({"grid": (512,)}, record), record)
-        assert found == f"grid 512 instead of 64 (if the kernel allows it{words})"
+        assert found == f"grid 512 instead of 64 (if its results stay right{words})"
     monkeypatch.setattr(tried, "grown_tensors", lambda *_: ["DW", "DB"])
     assert "and DW and DB grow with the grid)" in change_if(
         Neighbour({"grid": (512,)}, record), record

@@ -27,7 +27,7 @@ from occupancy_lab.tracing.page import write_trace
 from occupancy_lab.tracing.trace import Trace
 from occupancy_lab.tracing.traced import GridLaunches, Traced
 
-CHANGE = "BLOCK 2 instead of 1 (if the kernel allows it)"
+CHANGE = "BLOCK 2 instead of 1 (if its results stay right)"
 ACTION = Action(CHANGE, f"{CHANGE}: 25 us.", 100.0, 25.0, "25 us")
 GRID = GridLaunches(LAUNCH.grid, 100, record=worked())
 PREDICTION = worked().prediction
