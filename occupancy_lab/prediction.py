@@ -102,7 +102,7 @@ class Prediction:
     calibrated: bool
     """Whether the constants were measured on a GPU of this kind."""
     low_us: float
-    """The lower end of the range that holds eight in ten such launches, us."""
+    """The lower end of the range that contains 80% of such launches, us."""
     high_us: float
     """The upper end of that range, us."""
     busiest: Part | None = None

@@ -148,8 +148,8 @@ _FOLLOWING = {
     **_like(
         TIME,
         predicted_us="predicted time of a launch, us",
-        predicted_low_us="what eight in ten such launches take at the least, us",
-        predicted_high_us="what they take at the most, us",
+        predicted_low_us="the 10th percentile of what such launches take, us",
+        predicted_high_us="their 90th percentile, us",
         busiest_us="how long that unit works at its peak rate, us",
     ),
     **_like(

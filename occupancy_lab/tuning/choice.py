@@ -51,7 +51,7 @@ class Choice:
     bound: str
     """The part of the predicted time that would take longest alone."""
     predicted_low_us: float | None = None
-    """The lower end of the range that holds eight in ten such launches, us; None without a
+    """The lower end of the range that contains 80% of such launches, us; None without a
     prediction."""
     predicted_high_us: float | None = None
     """The upper end of that range, us."""

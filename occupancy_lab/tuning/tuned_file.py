@@ -214,7 +214,7 @@ def _range(launches: Sequence[TunedLaunch]) -> Iterator[str]:
     }
     if len(shares) == 1:
         ((low, high),) = shares
-        yield f"us is predicted; eight in ten launches should take {low} to {high} times that."
+        yield f"us is predicted; 80% of the launches should take {low} to {high} times that."
 
 
 def _only(launches: Sequence[TunedLaunch]) -> Iterator[str]:
