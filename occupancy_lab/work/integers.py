@@ -1,4 +1,4 @@
-"""What each operation on whole numbers and masks gives, for all programs and iterations at once.
+"""What each operation on integers and masks gives, for all programs and iterations at once.
 
 Each function takes the Evaluator, the operation and what is known of its operands.
 """
@@ -155,7 +155,7 @@ def _rest(one: Any, other: Any) -> Any:
 
 
 def _unsigned(function: Callable[..., Any], operation: Operation) -> Callable[..., Any]:
-    """Return *function* of the numbers as unsigned ones; those of 64 bits are taken as they are."""
+    """Return *function* applied to unsigned numbers; 64-bit numbers are taken as they are."""
     bits = operation.operands[0].type.bits
     if bits >= 64:  # noqa: PLR2004
         return function
@@ -265,7 +265,7 @@ def _select(evaluator: Any, operation: Operation, operands: Any) -> Any:
 
 
 def _cast(*, signed: bool) -> Callable[..., Any]:
-    def made(  # noqa: PLR0911 - a line for each kind
+    def made(  # noqa: PLR0911 - a return for each kind
         evaluator: Any, operation: Operation, operands: Any
     ) -> Any:
         (one,) = operands
@@ -343,7 +343,7 @@ def _along(scan: int) -> Callable[..., Any]:
             return _scanned(evaluator, operation, operands[0], body[0].name)
 
         def change(table: Any) -> Any:
-            if is_uniform:  # an array over programs and iterations, of which all elements are equal
+            if is_uniform:  # an array over programs and iterations, equal for all elements
                 whole = np.broadcast_to(table[..., None], (*table.shape, shape[axis]))
             else:
                 whole = np.broadcast_to(table, (table.shape[0], *shape))
@@ -373,7 +373,7 @@ def _join(evaluator: Any, operation: Operation, operands: Any) -> Any:
     return evaluator.chosen(which, one, other, operation.results[0])
 
 
-# Shapes: what is made of the tables, and of the dimensions along which something is unknown
+# Shapes: how tables change, and the dimensions along which a value is unknown
 
 
 def _same(_: Any, __: Operation) -> Any:
@@ -475,7 +475,7 @@ LINEAR = frozenset(
         "tt.bitcast",
     ]
 )
-"""What takes care itself of operands that are unknown."""
+"""Operations that handle unknown operands themselves."""
 EXACT = frozenset(
     [
         "tt.get_program_id",
@@ -486,4 +486,4 @@ EXACT = frozenset(
         "tt.join",
     ]
 )
-"""What never wraps around."""
+"""Operations whose results never wrap around."""

@@ -1,7 +1,7 @@
-"""What a launch does, from its kernel's TTIR, its arguments and its grid: all programs at once.
+"""Counts what a launch does, from its kernel's TTIR, arguments and grid, for all programs at once.
 
-Whole numbers are followed through the kernel for all programs and all iterations of its loops
-together, as far as an address, a mask, a loop or a branch depends on them.
+Integers are followed through the kernel for all programs and all iterations of its loops together,
+as far as an address, a mask, a loop or a branch depends on them.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ if TYPE_CHECKING:
 
 GRID_AXES = 3
 MOST_STEPS, MOST_SECONDS = 200_000, 10.0
-"""Operations that are evaluated of a walk, and the processor's time that it may take: that of a
-softmax of 800,000 programs takes 3 s, and twice as long where all cores are busy."""
+"""The most operations that a walk evaluates, and its limit of processor time: a softmax of 800,000
+programs takes 3 s, and twice as long where all cores are busy."""
 MALFORMED = (
     ArithmeticError,
     AttributeError,
@@ -74,10 +74,10 @@ MALFORMED = (
     TypeError,
     ValueError,
 )
-"""What a text ends in that is like TTIR, and that no compiler has written."""
+"""What a text raises that resembles TTIR but was not written by a compiler."""
 
 
-def count(  # noqa: PLR0913 - what a launch is
+def count(  # noqa: PLR0913 - the parts of a launch
     module: Module,
     arguments: Mapping[str, Plain],
     grid: tuple[int, ...],
@@ -88,9 +88,9 @@ def count(  # noqa: PLR0913 - what a launch is
 ) -> Counts:
     """Return what a launch of the kernel of *module* does.
 
-    *arguments* are by the names of its parameters, *values* the numbers in tensors, by the
-    parameter's name. *assume* gives numbers for all that a tensor holds, or for an argument, by
-    the name. *resident* programs run at once, where that is known.
+    *arguments* maps parameter names to values. *values* has the elements of tensors, and *assume* a
+    number for all elements of a tensor or for an argument, both by the parameter's name. *resident*
+    is the number of programs that run at once, where it is known.
     """
     width, height, layers = (*grid, 1, 1, 1)[:GRID_AXES]
     whole = (width, height, layers)
@@ -124,11 +124,11 @@ def _nothing(module: Module, grid: Sequence[int]) -> Counts:
 
 
 class WorkError(Exception):
-    """A kernel does what nobody knows how to follow."""
+    """A kernel does what cannot be followed."""
 
 
 class Walk:
-    """Walks a kernel, and notes what it does."""
+    """Walks a kernel and records what it does."""
 
     def __init__(  # noqa: PLR0913, PLR0917
         self,
@@ -152,7 +152,7 @@ class Walk:
         self.counters = Counters(self.evaluator)
         self.recording = True
         self.follows_turns = False
-        """Whether iterations are walked one by one, so that it is not known which this is."""
+        """Whether iterations are walked one by one, so that the current iteration is not known."""
         self.steps = 0
         self.deadline = time.process_time() + MOST_SECONDS
         passed = flattened([one.name for one in kernel.arguments], arguments)
@@ -175,7 +175,7 @@ class Walk:
         self.not_counted: dict[str, int] = {}
 
     def counts(self, resident: int | None) -> Counts:
-        """Walk the kernel, and return what was counted."""
+        """Walk the kernel, and return its counts."""
         self.region(self.module.kernel.body, self.whole, 0)
         for root, number in self.evaluator.assumed.items():
             self.assume(root, assumption_words(number))
@@ -197,13 +197,13 @@ class Walk:
     # Regions
 
     def region(self, region: Region, reach: Reach, depth: int) -> list[Made]:
-        """Walk a region, and return what its end hands on; only what is needed is there."""
+        """Walk a region, and return what its terminator passes on, as far as it is needed."""
         if len(region.blocks) == 1:
             return self.block(region.blocks[0].operations, reach, depth)
         return self.blocks(region, reach, depth)
 
     def block(self, operations: Sequence[Operation], reach: Reach, depth: int) -> list[Made]:
-        """Walk operations in a row, and return what the last of them hands on."""
+        """Walk operations in sequence, and return the operands of the last one."""
         for operation in operations:
             self.operation(operation, reach, depth)
         return [self.value(one) for one in operations[-1].operands] if operations else []
@@ -236,7 +236,7 @@ class Walk:
     def joined(
         self, incoming: Sequence[tuple[Reach, list[Made]]], whole: Reach
     ) -> tuple[Reach, list[Made]]:
-        """Return who comes by any of several ways, and what they bring."""
+        """Return the union of the reaches that enter a block, and the values that they bring."""
         reach, values = incoming[0]
         if len(incoming) == 1:
             return reach, values
@@ -255,11 +255,11 @@ class Walk:
         return Reach((either,), whole.sizes, factor, whole.loops), values
 
     def together(self, reach: Reach) -> Any:
-        """Return for which programs and iterations all of a reach is true, as one array."""
+        """Return a reach as one array over programs and iterations."""
         return tilewise.outer_of(Mask(reach.where), self.dimensions)
 
     def narrowed(self, reach: Reach, mask: Mask, *, truth: bool) -> Reach:
-        """Return those of *reach* for which *mask* is true, or false."""
+        """Return the part of *reach* for which *mask* equals *truth*."""
         if mask.hidden:
             return replace(reach, factor=Amount(0, reach.factor.high))
         if not truth:
@@ -269,14 +269,14 @@ class Walk:
     # Values
 
     def value(self, value: Value) -> Made:
-        """Return what is known of a value; nothing of one that is not needed."""
+        """Return what is known of a value, which is nothing where it is not needed."""
         found = self.env.get(value)
         if found is None:
             return Number()
         return found
 
     def mask(self, value: Made) -> Mask:
-        """Return a truth value."""
+        """Return a value as a mask."""
         if isinstance(value, Mask):
             return value
         (number,) = numbers_of(value)
@@ -285,7 +285,7 @@ class Walk:
         return tilewise.as_mask(number, number.shape, self.dimensions)
 
     def number(self, value: Value) -> Number:
-        """Return a whole number."""
+        """Return a value as a number."""
         found = self.value(value)
         if isinstance(found, Mask) and not found.hidden:
             return tilewise.as_number(found, found.shape, self.dimensions)
@@ -294,7 +294,7 @@ class Walk:
 
     # Operations
 
-    def operation(  # noqa: C901 - a line for each kind
+    def operation(  # noqa: C901 - a case for each kind
         self, operation: Operation, reach: Reach, depth: int
     ) -> None:
         """Walk one operation."""
@@ -328,7 +328,7 @@ class Walk:
     def ticket(
         self, operation: Operation, operands: Sequence[Made], reach: Reach, depth: int
     ) -> Made | None:
-        """Return what an addition to a counter of all programs gives back, and note that."""
+        """Return what an addition to a shared counter returns, and record the assumption."""
         is_atomic = operation.name == "tt.atomic_rmw"
         if not is_atomic or self.follows_turns or (not depth and reach.where):
             return None
@@ -339,12 +339,12 @@ class Walk:
         return found
 
     def assume(self, root: Root, words: str) -> None:
-        """Note what is assumed of a value that may steer anything."""
+        """Record the assumption about a value that may affect anything."""
         place, steers = root.place or UNKNOWN_PLACE, "address, mask, loop or branch"
         self.unknowns.setdefault(root, Unknown(place, root.name, steers, words))
 
     def call(self, operation: Operation, reach: Reach, depth: int) -> None:
-        """Walk the function that is called."""
+        """Walk a call of a function."""
         results: list[Made] = []
         if operation.regions:
             body = operation.regions[0]
@@ -362,7 +362,7 @@ class Walk:
                 )
 
     def branch(self, operation: Operation, reach: Reach, depth: int) -> None:
-        """Walk an if."""
+        """Walk an `if`."""
         condition = self.mask(self.value(operation.operands[0]))
         ways = self.ways(operation, reach)
         made: list[list[Made]] = []
@@ -378,7 +378,7 @@ class Walk:
                     self.env[result] = self.evaluator.chosen(condition, there[0], there[1], result)
 
     def ways(self, operation: Operation, reach: Reach) -> list[Reach]:
-        """Return who takes a branch and who does not, and note how many do."""
+        """Return the reaches that take and do not take a branch, and record their counts."""
         condition = self.mask(self.value(operation.operands[0]))
         ways = [self.narrowed(reach, condition, truth=truth) for truth in (True, False)]
         if condition.hidden:
@@ -389,7 +389,7 @@ class Walk:
         return ways
 
     def note(self, hidden: Iterable[tiles.Hidden], steers: str, assumed: str | None = None) -> None:
-        """Note the unknown values that steer an address, a mask, a loop or a branch."""
+        """Record the unknown values that an address, a mask, a loop or a branch depends on."""
         if not self.recording:
             return
         for root in sorted({x for one in hidden for x in one.source.roots}, key=lambda x: x.name):
@@ -415,7 +415,7 @@ class Walk:
         self.touch(operation, Touch(pointer.tensor, item, reads, writes, *where))
 
     def uncounted(self, operation: Operation, reach: Reach) -> None:
-        """Note what nobody knows: it may touch anything in the tensors that it is given."""
+        """Record an unknown operation, which may touch anything in the tensors that it is given."""
         if not self.recording:
             return
         self.not_counted[operation.name] = self.not_counted.get(operation.name, 0) + 1
@@ -465,7 +465,7 @@ class Walk:
         )
 
     def addresses(self, operation: Operation) -> tuple[Pointer, Mask, int, tuple[int, ...]]:
-        """Return the addresses of an access, which are active, bytes of an element, its tile."""
+        """Return the addresses of an access, its mask, an element's bytes and the tile's shape."""
         first, *others = operation.operands
         base = self.value(first)
         kind = first.type
@@ -478,7 +478,7 @@ class Walk:
             if kind.element == "desc":
                 offsets = [self.number(one) for one in others[:count_]]
                 checked: Sequence[int] = range(count_)
-                if len(others[0].type.shape) == 1:  # of a gather or a scatter
+                if len(others[0].type.shape) == 1:  # a gather or a scatter
                     shape = (*others[0].type.shape, *shape[1:])
                     offsets[0] = _of_rows(offsets[0], shape[0])
             else:
@@ -499,16 +499,17 @@ class Walk:
 
 
 def _of_rows(numbers: Number, count_: int) -> Number:
-    """Return what has to be added to the number of each row of a block to get one of *numbers*."""
+    """Return *numbers* minus the number of each row of a block."""
     column = tilewise.reshaped(numbers, (count_, 1), lambda table: table[..., None], frozenset)
     own = tiles.of_table(-np.arange(count_).reshape(1, -1, 1), None, (count_, 1))
     return tiles.add(column, own, (count_, 1))  # type: ignore[arg-type] # a number stays one
 
 
 def _apart(found: Sequence[Footprint]) -> tuple[Footprint, ...]:
-    """Return footprints of which some are of one of several tensors.
+    """Return the footprints, without lower limits where one may touch bytes of another.
 
-    What those touch at the least is not known where a part is touched by itself too.
+    This is so for accesses to one of several tensors where one of these is accessed by itself as
+    well.
     """
     names = {one.tensor for one in found if one.tensor is not None}
 
@@ -528,7 +529,7 @@ def _apart(found: Sequence[Footprint]) -> tuple[Footprint, ...]:
 
 
 def _forward(region: Region) -> list[Blocks]:
-    """Return the blocks of a region, each behind all that branch to it."""
+    """Return the blocks of a region in an order in which branches only go forward."""
     blocks = {one.name: one for one in region.blocks}
     before: dict[str, list[str]] = {name: [] for name in blocks}
     for name, block in blocks.items():
@@ -541,7 +542,7 @@ def _forward(region: Region) -> list[Blocks]:
 
 
 def _depth(region: Region) -> int:
-    """Return how deep loops nest."""
+    """Return how deeply loops are nested."""
     return max(
         (
             (one.name in {"scf.for", "scf.while"}) + max(map(_depth, one.regions), default=0)
@@ -554,5 +555,5 @@ def _depth(region: Region) -> int:
 
 
 UNCOUNTED = ("tt.elementwise_inline_asm", "tt.experimental_", "ttng.", "ttg.")
-"""What does something that is not counted, whatever it is given, by how its name begins."""
+"""The prefixes of operations that are not counted, whatever their operands are."""
 CONTROL = frozenset({"scf.for", "scf.while", "scf.if", "tt.call"})
