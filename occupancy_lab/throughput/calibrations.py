@@ -97,7 +97,6 @@ def known_calibrations() -> tuple[Calibration, ...]:
 
 @cache
 def _calibrations() -> dict[str, Calibration]:
-    """Return this machine's calibrations by their GPU's key."""
     found = {}
     for path in sorted((store_directory() / "calibrations").glob("*.json")):
         with suppress(OSError, ValueError):

@@ -7,7 +7,6 @@ were not fitted to.
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -225,7 +224,7 @@ def copy_us(total_bytes: int, gpu: Gpu) -> float | None:
 def beside_copy(prediction: Prediction, total_bytes: int, gpu: Gpu) -> Prediction:
     """Return *prediction*, of a launch that moves *total_bytes*, beside that of a plain copy."""
     us = copy_us(total_bytes, gpu)
-    return dataclasses.replace(
+    return replace(
         prediction,
         gbs=total_bytes / prediction.us / 1e3,
         copy_gbs=None if us is None else total_bytes / us / 1e3,

@@ -297,7 +297,6 @@ class Rounds:
         )
 
     def _source(self, name: str) -> str:
-        """Return the source of a part's rate."""
         units = measured_units(self.gpu)
         if name == "launch" and "launch_us" in units:
             return CALIBRATE

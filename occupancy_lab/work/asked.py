@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from occupancy_lab.work import operations
-from occupancy_lab.work.banks import NOWHERE, WORD, firsts, in_order, of_threads, passes_of_warps
+from occupancy_lab.work.banks import NOWHERE, firsts, in_order, of_threads, passes_of_warps
 from occupancy_lab.work.counts import LINE, SECTOR
-from occupancy_lab.work.warps import WARP, by_warp
+from occupancy_lab.work.operations import WARP, WORD
+from occupancy_lab.work.warps import by_warp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -207,8 +208,8 @@ class Asking:
     @property
     def by_instruction(self) -> Mapping[int, Asked]:
         """What each instruction has requested so far."""
-        for alike in self._noted:
-            self._count(alike)
+        for key in self._noted:
+            self._count(key)
         return self._asked
 
     def visit(  # noqa: PLR0913 - the properties of an access
@@ -256,19 +257,19 @@ class Asking:
             asked.places += same * int(firsts(in_order(places)).sum())
         more = 0 if is_known or address.shape[1] == 1 else warps
         shares = self._shares(step, address, mask, repeat, part) if is_known else {}
-        alike = size, address.shape, mask.shape
-        self._noted[alike].append(Noted(asked, address, mask, same, more, shares))
-        if len(self._noted[alike]) * address.size >= MOST_WAITING:
-            self._count(alike)
+        key = size, address.shape, mask.shape
+        self._noted[key].append(Noted(asked, address, mask, same, more, shares))
+        if len(self._noted[key]) * address.size >= MOST_WAITING:
+            self._count(key)
 
-    def _count(self, alike: tuple[Any, ...]) -> None:
+    def _count(self, key: tuple[Any, ...]) -> None:
         """Count the waiting accesses with the same size and shapes together."""
-        noted = self._noted[alike]
+        noted = self._noted[key]
         if not noted:
             return
         addresses = np.stack([one.address for one in noted])
         masks = np.stack([one.mask for one in noted])
-        found = distinct(addresses, masks, alike[0], self._lanes)
+        found = distinct(addresses, masks, key[0], self._lanes)
         for one, *amounts in zip(noted, *(each.tolist() for each in found), strict=True):
             counted = [amount * one.times for amount in amounts]
             one.asked.add(counted, [amount + one.more for amount in counted])

@@ -16,7 +16,7 @@ import numpy as np
 
 from occupancy_lab.work import operations
 from occupancy_lab.work.counts import LINE
-from occupancy_lab.work.threads import WARP
+from occupancy_lab.work.operations import WARP, WORD
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from occupancy_lab.work.operations import Decoder
     from occupancy_lab.work.threads import Step
 
-BANKS, WORD = 32, 4
-PASS = BANKS * WORD
-"""Bytes of a pass."""
+PASS = 32 * WORD
+"""Bytes of a pass of the 32 banks."""
 ROWS, ROW = 8, 16
 """Rows of a matrix that LDSM and STSM move, and the bytes of each."""
 SETTLED = 16
@@ -161,7 +160,7 @@ def product_wavefronts(word: int) -> int:
     rows = 2 * operations.warpgroup_registers(word)
     if word >> 9 & 7 == BOTH_SHARED:
         rows += PRODUCT_ROWS
-    return rows * PRODUCT_ROW // (BANKS * WORD)
+    return rows * PRODUCT_ROW // PASS
 
 
 @dataclass(slots=True)

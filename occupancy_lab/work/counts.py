@@ -59,12 +59,10 @@ class Amount:
         return math.sqrt(self.low * self.most)
 
     def __add__(self, other: Amount) -> Amount:
-        """Return the sum of both."""
         high = None if self.high is None or other.high is None else self.high + other.high
         return Amount(self.low + other.low, high)
 
     def __mul__(self, factor: int) -> Amount:
-        """Return *factor* times the count."""
         return Amount(self.low * factor, None if self.high is None else self.high * factor)
 
     def scaled(self, share: float) -> Amount:

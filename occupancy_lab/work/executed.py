@@ -23,14 +23,14 @@ from occupancy_lab.work.followed import Marks, Run, between
 from occupancy_lab.work.line_tables import read_lines
 from occupancy_lab.work.live import live_registers, product_flops
 from occupancy_lab.work.module import UNKNOWN_PLACE
-from occupancy_lab.work.operations import ATOMICS, LOADS, SHARED_ACCESSES
+from occupancy_lab.work.operations import ATOMICS, LOADS, SHARED_ACCESSES, WARP
 from occupancy_lab.work.passed import Passed, parameters_of
 from occupancy_lab.work.program import program_of
 from occupancy_lab.work.slices import ACCESSES, Slice, accesses_of, read_code, slice_of
 from occupancy_lab.work.threads import SPECIAL_PROGRAM, SPECIAL_RANK
 from occupancy_lab.work.tickets import waiting
 from occupancy_lab.work.waits import waits
-from occupancy_lab.work.warps import WARP, Visits, Warps
+from occupancy_lab.work.warps import Visits, Warps
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from occupancy_lab.work import tiles, tilewise
+from occupancy_lab.work.integers import elementwise
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,10 +77,7 @@ def _made(function: Callable[..., Any]) -> Callable[..., Any]:
                 found = function(*values)
                 return bits_of(found, kind) if kind.is_float else found
 
-        truth = kind.element == "i1"
-        return tilewise.elementwise(
-            of_bits, operands, kind.shape, evaluator.dimensions, truth=truth
-        )
+        return elementwise(of_bits)(evaluator, operation, operands)
 
     return made
 

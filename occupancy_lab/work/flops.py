@@ -12,57 +12,22 @@ if TYPE_CHECKING:
     from occupancy_lab.work.accesses import Reach
     from occupancy_lab.work.module import Module, Operation
 
+ARITHMETIC = ("add", "sub", "mul", "div", "rem", "neg", "maximum", "minimum", "maxnum", "minnum")
+MATHEMATICS = (
+    *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "cbrt", "powf"),
+    *("sin", "cos", "tan", "tanh", "sinh", "cosh", "asin", "acos", "atan", "atan2", "erf", "erfc"),
+    *("absf", "floor", "ceil", "trunc", "round", "roundeven"),
+)
 ELEMENTWISE = {
-    f"arith.{name}": 1
-    for name in [
-        "addf",
-        "subf",
-        "mulf",
-        "divf",
-        "remf",
-        "negf",
-        "maximumf",
-        "minimumf",
-        "maxnumf",
-        "minnumf",
-    ]
-} | {
-    f"math.{name}": 1
-    for name in [
-        "exp",
-        "exp2",
-        "expm1",
-        "log",
-        "log2",
-        "log10",
-        "log1p",
-        "sin",
-        "cos",
-        "tan",
-        "tanh",
-        "sinh",
-        "cosh",
-        "asin",
-        "acos",
-        "atan",
-        "atan2",
-        "erf",
-        "erfc",
-        "sqrt",
-        "rsqrt",
-        "cbrt",
-        "powf",
-        "absf",
-        "floor",
-        "ceil",
-        "trunc",
-        "round",
-        "roundeven",
-    ]
+    **{f"arith.{name}f": 1 for name in ARITHMETIC},
+    **{f"math.{name}": 1 for name in MATHEMATICS},
+    "tt.precise_sqrt": 1,
+    "tt.precise_divf": 1,
+    "tt.extern_elementwise": 1,
+    "math.fma": 2,
+    "tt.clampf": 2,
 }
 """The FLOPs per element."""
-ELEMENTWISE |= {"math.fma": 2, "tt.precise_sqrt": 1, "tt.precise_divf": 1, "tt.clampf": 2}
-ELEMENTWISE["tt.extern_elementwise"] = 1
 DOTS = {"tt.dot", "tt.dot_scaled"}
 PRECISION = re.compile(r"inputPrecision = (\w+)")
 """The ways to multiply FP32: ieee, tf32, tf32x3, bf16x3 or bf16x6."""

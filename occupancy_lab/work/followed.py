@@ -32,6 +32,7 @@ from occupancy_lab.work.counts import (
     total,
 )
 from occupancy_lab.work.module import UNKNOWN_PLACE
+from occupancy_lab.work.samples import GOLDEN
 from occupancy_lab.work.threads import Launched
 from occupancy_lab.work.tickets import Tickets
 from occupancy_lab.work.warps import MOST_NUMBERS, Followed, TooWideError, Visits, Warps
@@ -54,7 +55,6 @@ LEAST_PROGRAMS = 4
 """The fewest programs whose addresses are followed."""
 PASSES = 8
 """Iterations per warp assumed in `ExecutedLine.cycles` for a loop of unknown length."""
-GOLDEN = (math.sqrt(5) - 1) / 2
 NOT_KNOWN = "values from memory"
 INSTRUCTIONS, STALLS, LOCAL_BYTES = "instructions", "stalls", "local bytes"
 FLOPS, NOT_DECODED = "FLOPs", "products whose shape is not known"
@@ -151,11 +151,14 @@ class Run(ABC):
         """Return what the launch executes."""
         if self.passed.has_values:
             self._forget_written()
-        chosen, ways = self._ways()
+        chosen, ways = self._paths()
         self.typical = ways[-1]
         unknown = {number for way in ways for number in way.unknown}
         endless = self._endless(unknown)
-        counted = [self._counted(way, len(chosen)) for way in ways]
+        counted = [
+            {start: self._scaled(one, len(chosen)) for start, one in way.executions.items()}
+            for way in ways
+        ]
         self.executions = executions = {
             start: _between([one[start] for one in counted], endless=start in endless)
             for start in self.code.blocks
@@ -193,7 +196,7 @@ class Run(ABC):
             if access is not None and access[0] not in LOADS and asked.tensor is not None:
                 self.passed.forget(asked.tensor)
 
-    def _ways(self) -> tuple[Any, list[Followed]]:
+    def _paths(self) -> tuple[Any, list[Followed]]:
         """Return the programs whose control flow is followed, and what they did.
 
         Where a condition is not known they are followed three times: with the condition true,
@@ -260,9 +263,6 @@ class Run(ABC):
             self.most_blocks if most is None else most
         )
 
-    def _counted(self, way: Followed, programs: int) -> dict[int, float]:
-        return {start: self._scaled(one, programs) for start, one in way.executions.items()}
-
     def _scaled(self, warps: Any, programs: int) -> float:
         """Return the warps of the whole launch from those of each of *programs*, or of any one."""
         if np.size(warps) == 1:
@@ -299,7 +299,7 @@ class Run(ABC):
             return [{}], set()
         warps = self.programs * self.threads / self.code.lanes
         room = ADDRESSES / max(times / warps, 1.0) / self.threads
-        some = chosen[self._alike(way, len(chosen), max(int(room), LEAST_PROGRAMS))]
+        some = chosen[self._sample(way, len(chosen), max(int(room), LEAST_PROGRAMS))]
         needed = self.needed(addresses=True)
         found: list[Mapping[int, Asked]] = []
         unknown: set[int] = set()
@@ -327,7 +327,7 @@ class Run(ABC):
                     found[number] = one.a_time(times)
         return found
 
-    def _alike(self, way: Followed, programs: int, most: int) -> Any:
+    def _sample(self, way: Followed, programs: int, most: int) -> Any:
         """Return at most *most* programs, spread evenly over those sorted by what they execute."""
         most = min(most, MOST_NUMBERS // self.threads)
         if programs <= most:
@@ -379,7 +379,6 @@ class Run(ABC):
         )
 
     def _lines(self, executions: Mapping[int, Amount]) -> tuple[ExecutedLine, ...]:
-        """Return what each line executes, sorted by instructions in descending order."""
         found: dict[int, dict[str | None, list[Amount]]] = defaultdict(lambda: defaultdict(list))
         often = {start: self._typical(one) for start, one in executions.items()}
         marks = self.marks(often)
@@ -431,7 +430,7 @@ class Run(ABC):
         if executions.high is None:
             warps = self.programs * self.threads // int(self.code.lanes)
             return max(executions.low, PASSES * warps)
-        return (executions.low + executions.high) / 2
+        return executions.middle
 
     def _loop(
         self,

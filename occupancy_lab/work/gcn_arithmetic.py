@@ -245,25 +245,32 @@ FORMS: Mapping[str, Form] = {
         for name in ("min", "max")
         for kind in "iu"
     },
-    "s_mov_b32": Form("x", "x", lambda a: a, LINEAR),
-    "s_mov_b64": Form("x", "x", lambda a: a, LINEAR),
-    "s_movk_i32": Form("w", "w", lambda a: a, LINEAR),
-    "s_not_b32": Form("x", "xc", lambda a: ~a),
-    "s_not_b64": Form("x", "xc", lambda a: ~a),
-    "s_add_i32": Form("ww", "w", lambda a, b: a + b, LINEAR),
+    **dict.fromkeys(("s_mov_b32", "s_mov_b64"), Form("x", "x", lambda a: a, LINEAR)),
+    **dict.fromkeys(
+        ("s_movk_i32", "v_mov_b32", "v_accvgpr_read_b32", "v_accvgpr_write_b32"),
+        Form("w", "w", lambda a: a, LINEAR),
+    ),
+    **dict.fromkeys(("s_not_b32", "s_not_b64"), Form("x", "xc", lambda a: ~a)),
+    **dict.fromkeys(
+        ("s_add_i32", "s_addk_i32", "v_add_u32"), Form("ww", "w", lambda a, b: a + b, LINEAR)
+    ),
+    **dict.fromkeys(("s_sub_i32", "v_sub_u32"), Form("ww", "w", lambda a, b: a - b, LINEAR)),
+    **dict.fromkeys(
+        ("s_mul_i32", "s_mulk_i32", "v_mul_lo_u32"), Form("ww", "w", lambda a, b: a * b)
+    ),
+    **dict.fromkeys(("s_mul_hi_u32", "v_mul_hi_u32"), Form("ww", "w", high)),
+    **dict.fromkeys(
+        ("s_mul_hi_i32", "v_mul_hi_i32"), Form("ww", "w", lambda a, b: high(a, b, is_signed=True))
+    ),
+    **dict.fromkeys(
+        ("s_cselect_b32", "s_cselect_b64"), Form("xxc", "x", lambda a, b, c: np.where(c, a, b))
+    ),
+    **dict.fromkeys(("s_brev_b32", "v_bfrev_b32"), Form("w", "w", reversed_bits)),
     "s_add_u32": Form("ww", "wc", with_carry),
     "s_addc_u32": Form("wwc", "wc", with_carry),
-    "s_sub_i32": Form("ww", "w", lambda a, b: a - b, LINEAR),
     "s_sub_u32": Form("ww", "wc", with_borrow),
     "s_subb_u32": Form("wwc", "wc", with_borrow),
-    "s_addk_i32": Form("ww", "w", lambda a, b: a + b, LINEAR),
-    "s_mulk_i32": Form("ww", "w", lambda a, b: a * b),
-    "s_mul_i32": Form("ww", "w", lambda a, b: a * b),
-    "s_mul_hi_u32": Form("ww", "w", high),
-    "s_mul_hi_i32": Form("ww", "w", lambda a, b: high(a, b, is_signed=True)),
     "s_abs_i32": Form("w", "wc", lambda a: words(np.abs(signed(a).astype(np.int64)))),
-    "s_cselect_b32": Form("xxc", "x", lambda a, b, c: np.where(c, a, b)),
-    "s_cselect_b64": Form("xxc", "x", lambda a, b, c: np.where(c, a, b)),
     "s_bfe_u32": Form("ww", "wc", lambda a, b: field(a, b, is_signed=False)),
     "s_bfe_i32": Form("ww", "wc", lambda a, b: field(a, b, is_signed=True)),
     "s_bfe_u64": Form("qw", "qc", lambda a, b: wide_field(a, b, is_signed=False)),
@@ -280,13 +287,8 @@ FORMS: Mapping[str, Form] = {
         )
         for bits in range(1, 5)
     },
-    "v_mov_b32": Form("w", "w", lambda a: a, LINEAR),
     "v_mov_b64": Form("q", "q", lambda a: a, LINEAR),
-    "v_accvgpr_read_b32": Form("w", "w", lambda a: a, LINEAR),
-    "v_accvgpr_write_b32": Form("w", "w", lambda a: a, LINEAR),
     "v_not_b32": Form("w", "w", lambda a: ~a),
-    "v_bfrev_b32": Form("w", "w", reversed_bits),
-    "s_brev_b32": Form("w", "w", reversed_bits),
     "v_lshlrev_b16": Form("ww", "w", lambda a, b: b << (a & np.uint32(15)) & np.uint32(HALF)),
     "v_lshrrev_b16": Form("ww", "w", lambda a, b: (b & np.uint32(HALF)) >> (a & np.uint32(15))),
     "v_ashrrev_i16": Form(
@@ -299,8 +301,6 @@ FORMS: Mapping[str, Form] = {
     "v_add_u16": Form("ww", "w", lambda a, b: a + b & np.uint32(HALF)),
     "v_sub_u16": Form("ww", "w", lambda a, b: a - b & np.uint32(HALF)),
     "v_mul_lo_u16": Form("ww", "w", lambda a, b: a * b & np.uint32(HALF)),
-    "v_add_u32": Form("ww", "w", lambda a, b: a + b, LINEAR),
-    "v_sub_u32": Form("ww", "w", lambda a, b: a - b, LINEAR),
     "v_subrev_u32": Form("ww", "w", lambda a, b: b - a, LINEAR),
     "v_add_co_u32": Form("ww", "wm", with_carry),
     "v_addc_co_u32": Form("wwm", "wm", with_carry),
@@ -319,7 +319,6 @@ FORMS: Mapping[str, Form] = {
     "v_bfi_b32": Form("www", "w", lambda a, b, c: a & b | ~a & c),
     "v_bfe_u32": Form("www", "w", lambda a, b, c: extracted(a, b, c, is_signed=False)),
     "v_bfe_i32": Form("www", "w", lambda a, b, c: extracted(a, b, c, is_signed=True)),
-    "v_mul_lo_u32": Form("ww", "w", lambda a, b: a * b),
     "v_mul_u32_u24": Form(
         "ww", "w", lambda a, b: (a & np.uint32(0xFFFFFF)) * (b & np.uint32(0xFFFFFF))
     ),
@@ -328,8 +327,6 @@ FORMS: Mapping[str, Form] = {
         "www", "w", lambda a, b, c: (a & np.uint32(0xFFFFFF)) * (b & np.uint32(0xFFFFFF)) + c
     ),
     "v_mad_i32_i24": Form("www", "w", lambda a, b, c: _signed24(a) * _signed24(b) + c),
-    "v_mul_hi_u32": Form("ww", "w", high),
-    "v_mul_hi_i32": Form("ww", "w", lambda a, b: high(a, b, is_signed=True)),
     "v_mad_u64_u32": Form(
         "wwq", "q", lambda a, b, c: a.astype(np.uint64) * b.astype(np.uint64) + c
     ),

@@ -12,14 +12,13 @@ from occupancy_lab.work.accesses import Reach, count, scaled
 from occupancy_lab.work.counts import NO_WAIT, Amount, Loop
 from occupancy_lab.work.evaluate import Made, Pointer, numbers_of, with_numbers
 from occupancy_lab.work.tickets import only_waits
-from occupancy_lab.work.tiles import Known, Mask, Number, Source, TooLargeError
+from occupancy_lab.work.tiles import GRID_AXES, Known, Mask, Number, Source, TooLargeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from occupancy_lab.work.module import Operation, Value
 
-GRID_AXES = 3
 FIRST_GUESS, LAST_GUESS = 64, 2**15
 """The first and the last guess of the iterations of a while loop."""
 

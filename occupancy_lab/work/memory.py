@@ -267,14 +267,14 @@ def memory(counts: Counts, gpu: Gpu, local: LocalMemory | None = None) -> Memory
     once = _at_most(total(one.read_whole for one in counts.footprints), asked_read)
     written = total(one.written_whole for one in counts.footprints)
     written = once_written = _at_most(written, asked_write)
-    cache, room, touched = last_cache(gpu), _room(counts, gpu), (once + written).high
+    cache, room, touched = last_cache(gpu), _kept(counts, gpu), (once + written).high
     frames = 0 if local is None else local.bytes
     if touched is not None and room is not None and touched + frames <= room:
         given = {one: one.read_whole for one in counts.footprints}
     else:
-        given = {one: _given(one, counts, room, frames) for one in counts.footprints}
+        given = {one: _delivered(one, counts, room, frames) for one in counts.footprints}
     reads = _at_most(total(given.values()), asked_read)
-    came = sum(_came(one, amount, counts, gpu) for one, amount in given.items())
+    came = sum(_filled(one, amount, counts, gpu) for one, amount in given.items())
     if local is not None:
         asked += local.loaded + local.stored
         read, taken = local.read(cache), local.written(capacity(gpu))
@@ -335,7 +335,7 @@ def _copies(tensor: Footprint, counts: Counts, gpu: Gpu) -> float:
     return OWN_COPIES if is_own and not tensor.written_whole.low else COPIES
 
 
-def _room(counts: Counts, gpu: Gpu) -> int | None:
+def _kept(counts: Counts, gpu: Gpu) -> int | None:
     """Return how many distinct bytes of a launch fit in the last cache; None where not known."""
     cache = last_cache(gpu)
     sizes = [(one, _touched(one).low) for one in counts.footprints]
@@ -391,7 +391,7 @@ def _touched(tensor: Footprint) -> Amount:
     return Amount(max(read.low, written.low), most)
 
 
-def _came(tensor: Footprint, given: Amount, counts: Counts, gpu: Gpu) -> int:
+def _filled(tensor: Footprint, given: Amount, counts: Counts, gpu: Gpu) -> int:
     """Return the bytes of a tensor that enter the L2 cache and are not overwritten there.
 
     They enter once for each copy that the cache holds. A tensor that is also written takes no extra
@@ -420,7 +420,7 @@ def _written_within(written: Amount, came: int, gpu: Gpu) -> Amount | None:
     return Amount(taken(written.low), None if written.high is None else taken(written.high))
 
 
-def _given(tensor: Footprint, counts: Counts, room: int | None, frames: int) -> Amount:
+def _delivered(tensor: Footprint, counts: Counts, room: int | None, frames: int) -> Amount:
     """Return the bytes of a tensor that device memory delivers, with *room* bytes of cache.
 
     *frames* is the local memory of all resident threads, which is touched between any two accesses

@@ -201,7 +201,8 @@ def _made_of(value: Value) -> list[Value]:
     assert operation is not None  # noqa: S101
     match operation.name:
         case "scf.for":
-            return [operation.operands[3 + place], _argument(operation, 0, place + 1)]
+            body = operation.regions[0].blocks[0]
+            return [operation.operands[3 + place], body.arguments[place + 1]]
         case "scf.while":
             return [one.operands[place + 1] for one in _ends(operation)]
         case "scf.if" | "tt.call":
@@ -212,10 +213,6 @@ def _made_of(value: Value) -> list[Value]:
                 if place < len(end.operands)
             ] + operation.operands[:1]
     return operation.operands
-
-
-def _argument(operation: Operation, region: int, place: int) -> Value:
-    return operation.regions[region].blocks[0].arguments[place]
 
 
 def _given(  # noqa: PLR0911 - a return for each kind of region

@@ -107,15 +107,8 @@ R2UR, R2UR_BEFORE, P2R, R2P = 0x0CA, 0x1C2, 0x003, 0x004
 SHFL, VOTE, VOTEU, ELECT, REDUX, SYNCS_WAIT = 0x189, 0x006, 0x086, 0x02F, 0x1C4, 0x1A7
 LDG, LD, LDS, LDL, LDSM = 0x181, 0x180, 0x184, 0x183, 0x03B
 STG, ST, STS, STL, STSM, LDGSTS = 0x186, 0x185, 0x188, 0x187, 0x044, 0x1AE
-ATOMG_FLOAT, ATOMG, ATOMG_CAS, RED, REDG, ATOMS, ATOM = (
-    0x1A3,
-    0x1A8,
-    0x1A9,
-    0x18E,
-    0x1A6,
-    0x18C,
-    0x18A,
-)
+ATOMG_FLOAT, ATOMG, ATOMG_CAS, ATOM, ATOMS = 0x1A3, 0x1A8, 0x1A9, 0x18A, 0x18C
+RED, REDG = 0x18E, 0x1A6
 ATOMICS = frozenset({ATOMG, ATOMG_FLOAT, ATOMG_CAS, ATOM, RED, REDG})
 ATOMIC_WIDE_BEFORE, ATOMIC_WIDE, ATOMIC_DOUBLE = frozenset({2, 5, 6}), frozenset({2, 3}), 7
 """The codes of 8-byte types of atomic operations (U64, S64, F64; from Hopper on U64, S64) and of
@@ -132,8 +125,8 @@ IGMMA = 0x1F1
 HGMMA = frozenset({0x1F0, 0x1F1, 0x1F3})
 LDTM = 0x1EE
 
-WORD = 4
-"""Bytes of a register."""
+WORD, WARP = 4, 32
+"""Bytes of a register, and threads of a warp."""
 SIZE_OF_8 = 3
 """The code of 8 bytes for the result of a conversion, as a power of two."""
 BYPASSING_BYTES = 16
@@ -218,22 +211,8 @@ RESULTS: Mapping[int, Callable[[int], int] | int] = MappingProxyType(
 NO_RESULT = frozenset(
     {0x044, 0x04C, 0x102, *range(0x140, 0x15F), STG, ST, STS, STL, LDGSTS, RED, REDG, 0x118, 0x11A}
     | {0x11B, 0x11D, 0x18F, 0x192, 0x1A7, 0x1AB, *range(0x1AF, 0x1BB), 0x1C5, 0x1C6, 0x1C7, 0x1C8}
-    | {
-        0x1E9,
-        0x1EA,
-        0x1EB,
-        0x1ED,
-        0x00B,
-        0x00C,
-        0x02A,
-        0x034,
-        0x01C,
-        0x09C,
-        0x08C,
-        R2P,
-        ELECT,
-        0x17F,
-    }
+    | {0x1E9, 0x1EA, 0x1EB, 0x1ED, 0x00B, 0x00C, 0x02A, 0x034, 0x01C, 0x09C, 0x08C, R2P, ELECT}
+    | {0x17F}
 )
 """Instructions that do not write the register in bits 16 to 23."""
 UNIFORM_RESULT = frozenset(

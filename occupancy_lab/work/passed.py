@@ -18,6 +18,7 @@ from occupancy_lab.arguments import Pointer, flattened
 from occupancy_lab.compiling.amdgcn import kernel_arguments
 from occupancy_lab.compiling.cubin import attributes, unpack
 from occupancy_lab.work.module import closing, first_name, locations_of, split, without_location
+from occupancy_lab.work.operations import BLACKWELL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 PARAMETER, PARAMETERS = 0x17, 0x0A
 """EIATTR_KPARAM_INFO and EIATTR_PARAM_CBANK."""
-BLACKWELL = 100
 SIZES, SIZES_OF_BLACKWELL = (0x0, 0xC), (0x360, 0x370)
 """Offsets in bank 0 of the threads of a program (%ntid) and of the programs of the grid (%nctaid),
 three numbers each, as ptxas compiles them."""

@@ -29,13 +29,14 @@ from occupancy_lab.work.operations import (
     STACK,
     STG,
     STL,
+    WARP,
+    WORD,
     access_bytes,
     local_bytes,
     shared_offset,
 )
 from occupancy_lab.work.pipes import FMA, FMA_HEAVY, ISSUE, LSU, SCHEDULERS, fma_cycles, pipe_of
 from occupancy_lab.work.replay import CODE_CYCLES, Replay
-from occupancy_lab.work.warps import WARP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -261,7 +262,6 @@ def _pipes(  # noqa: PLR0913 - the parts of a launch
     architecture: CudaArchitecture,
     programs: int,
 ) -> dict[str, float]:
-    """Return the cycles of a multiprocessor for which a program keeps each pipe busy."""
     found: dict[str, float] = defaultdict(float)
     for number, times in _executed(code, executions):
         found[ISSUE] += times / SCHEDULERS
@@ -308,7 +308,6 @@ def _mean(warps: Any, which: Any) -> float:
 
 MOST_ACCESSES = 512
 """Accesses whose distance is computed, spread evenly over the code."""
-WORD = 4
 NEVER = 1e9
 """The distance to a place that was never touched before."""
 
@@ -326,7 +325,7 @@ def local_reuse(
         return LocalReuse()
     found = [
         (replace(one, size=one.size * passed) if passed else one, executions[start] * share)
-        for start, share, passed in _Passes(executions, entered).of({*touches}, code.loops)
+        for start, share, passed in _passes(executions, entered, {*touches}, code.loops)
         for one in touches[start]
         if not (passed and one.is_local)
     ]
@@ -445,44 +444,41 @@ def _touches(code: Code, start: int) -> Iterator[_Touch]:
             yield _Touch(None, size, is_cached)
 
 
-@dataclass(frozen=True, slots=True)
-class _Passes:
-    """The passes of loops that stand for all: the first two, the third and the last.
+def _passes(
+    executions: Mapping[int, float],
+    entered: Mapping[int, float],
+    starts: set[int],
+    loops: Mapping[int, set[int]],
+    share: float = 1.0,
+) -> Iterator[tuple[int, float, float]]:
+    """Yield blocks in execution order, with the share of their executions that each entry has.
 
-    The second pass stands for all later ones. The third and the last have no weight but are needed
-    as context: a place that the second pass stores is stored again in the third, and a place that
-    is touched after the loop was touched before in the last pass.
+    Loops have up to four passes: the first two, the third and the last. The second pass stands for
+    all later ones. The third and the last have no weight but are needed as context: a place that
+    the second pass stores is stored again in the third, and a place that is touched after the loop
+    was touched before in the last pass.
+
+    The third value is 0, or how often a block is executed in the passes left out: the data that it
+    touches once per pass counts that often.
     """
-
-    executions: Mapping[int, float]
-    entered: Mapping[int, float]
-
-    def of(
-        self, starts: set[int], loops: Mapping[int, set[int]], share: float = 1.0
-    ) -> Iterator[tuple[int, float, float]]:
-        """Yield blocks in execution order, with the share of their executions that each entry has.
-
-        The third value is 0, or how often a block is executed in the passes left out: the data that
-        it touches once per pass counts that often.
-        """
-        done: set[int] = set()
-        for start in sorted(starts):
-            around = [header for header, inside in loops.items() if start in inside]
-            if start in done:
-                continue
-            if not around:
-                yield start, share, 0.0
-                continue
-            header = max(around, key=lambda one: len(loops[one]))
-            inside = loops[header] & starts
-            within = {one: own for one, own in loops.items() if own < loops[header]}
-            entered = max(self.entered[header], 1e-9)
-            passes = max(round(self.executions.get(header, 0.0) / entered), 1)
-            told = [1.0 / passes, 1.0 - 1.0 / passes, 0.0, 0.0][:passes] if share else [0.0]
-            for place, part in enumerate(told):
-                if place == len(told) - 1 and passes > len(told):
-                    often = (1.0 - len(told) / passes) / entered
-                    for one in sorted(inside):
-                        yield one, 0.0, self.executions[one] * often
-                yield from self.of(inside, within, share * part)
-            done |= inside
+    done: set[int] = set()
+    for start in sorted(starts):
+        around = [header for header, inside in loops.items() if start in inside]
+        if start in done:
+            continue
+        if not around:
+            yield start, share, 0.0
+            continue
+        header = max(around, key=lambda one: len(loops[one]))
+        inside = loops[header] & starts
+        within = {one: own for one, own in loops.items() if own < loops[header]}
+        times = max(entered[header], 1e-9)
+        passes = max(round(executions.get(header, 0.0) / times), 1)
+        told = [1.0 / passes, 1.0 - 1.0 / passes, 0.0, 0.0][:passes] if share else [0.0]
+        for place, part in enumerate(told):
+            if place == len(told) - 1 and passes > len(told):
+                often = (1.0 - len(told) / passes) / times
+                for one in sorted(inside):
+                    yield one, 0.0, executions[one] * often
+            yield from _passes(executions, entered, inside, within, share * part)
+        done |= inside

@@ -402,7 +402,7 @@ class Replay:
             read = done + READ_CYCLES
             done += one.latency
             if one.kind != PLAIN:
-                done = self._beside(one, done)
+                done = self._special(one, done)
             if one.result != NO_SCOREBOARD and done > ready[one.result]:
                 ready[one.result] = done
             if one.operands != NO_SCOREBOARD and read > ready[one.operands]:
@@ -424,7 +424,7 @@ class Replay:
             self._now = max(self._now, self._line_there)
             self._line_there = self._now + cycles
 
-    def _beside(self, one: Step, done: float) -> float:
+    def _special(self, one: Step, done: float) -> float:
         """Apply an instruction's special effect, and return when its result is there."""
         if one.kind == LOCAL:
             return done - one.latency + self._local

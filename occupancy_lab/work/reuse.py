@@ -17,12 +17,12 @@ import numpy as np
 
 from occupancy_lab.work.accesses import Touch, restricted, tile_runs
 from occupancy_lab.work.counts import Reuse
+from occupancy_lab.work.tiles import GRID_AXES
 from occupancy_lab.work.tilewise import classes, numbered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-GRID_AXES = 3
 MOST_STEPS, MOST_CELLS = 256, 2**15
 """The most steps of a launch, and the most programs times iterations of an access to consider."""
 LEAST_DISTANCE = 2**19

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.work.counts import Access, Amount, Counts, Footprint, total
 from occupancy_lab.work.tiles import TooLargeError
@@ -61,18 +61,14 @@ def _scaled(counts: Counts) -> Counts:
         """Return the distinct bytes of the launch; *once* says that no byte is touched twice."""
         return more(amount) if once else Amount(amount.low, more(amount).high)
 
-    accesses = tuple(
-        replace(
-            one,
-            executions=more(one.executions),
-            elements=more(one.elements),
-            active=more(one.active),
-            sectors=more(one.sectors),
-            lines=more(one.lines),
-            unique_bytes=wider(one.unique_bytes, once=_once(one.unique_bytes, [one])),
-        )
-        for one in counts.accesses
-    )
+    def scaled(one: Any, *names: str) -> Any:
+        return replace(one, **{name: more(getattr(one, name)) for name in names})
+
+    def access(one: Access) -> Access:
+        unique = wider(one.unique_bytes, once=_once(one.unique_bytes, [one]))
+        amounts = ("executions", "elements", "active", "sectors", "lines")
+        found: Access = replace(scaled(one, *amounts), unique_bytes=unique)
+        return found
 
     def footprint(one: Footprint) -> Footprint:
         mine = [access for access in counts.accesses if access.tensor == one.tensor]
@@ -89,19 +85,11 @@ def _scaled(counts: Counts) -> Counts:
 
     return replace(
         counts,
-        accesses=accesses,
+        accesses=tuple(map(access, counts.accesses)),
         footprints=tuple(map(footprint, counts.footprints)),
-        arithmetic=tuple(
-            replace(one, flops=more(one.flops), executions=more(one.executions))
-            for one in counts.arithmetic
-        ),
-        loops=tuple(
-            replace(one, entered=more(one.entered), trips=more(one.trips)) for one in counts.loops
-        ),
-        branches=tuple(
-            replace(one, reached=more(one.reached), taken=more(one.taken))
-            for one in counts.branches
-        ),
+        arithmetic=tuple(scaled(one, "flops", "executions") for one in counts.arithmetic),
+        loops=tuple(scaled(one, "entered", "trips") for one in counts.loops),
+        branches=tuple(scaled(one, "reached", "taken") for one in counts.branches),
     )
 
 

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from occupancy_lab.work.operations import WORD
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-WORD = 4
 MOST_BYTES = 1 << 25
 """The most bytes of shared memory of all programs together, at least 64 per thread."""
 MOST_OF_THREAD = 16

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from occupancy_lab.work.arithmetic import HIGH_BIT, RIGHT_BIT, looked_up
+from occupancy_lab.work.arithmetic import HIGH_BIT, RIGHT_BIT, SIGNED_BIT, looked_up
 from occupancy_lab.work.counts import SECTOR
 from occupancy_lab.work.operations import (
     LDL,
@@ -43,9 +43,7 @@ LINEAR = frozenset({"move", "iadd3", "add64", "viadd", "imad", "imad_wide", "lea
 """Instructions whose results grow linearly with their sources, as long as predicates stay the
 same."""
 PRODUCTS = frozenset({"imad", "imad_wide"})
-SHIFT = "shf"
-COMPARISON, EXTENDED_BIT, SIGNED_BIT = "isetp", 72, 73
-LOGIC = "lop3"
+EXTENDED_BIT = 72
 MOVES = frozenset({R2UR, R2UR_BEFORE, LDL, STL})
 
 
@@ -117,14 +115,14 @@ class Skipping:
             self._passes = []
             return
         if len(self._passes) == NOTED:
-            passes = self._left_out(start, registers, mask)
+            passes = self._further_passes(start, registers, mask)
             if passes >= LEAST:
                 self.repeat, self._passes = 1 + passes, []
                 return
             del self._passes[0]
         self._passes.append(_Pass(list(registers.values), dict(registers.unknown), mask))
 
-    def _left_out(self, start: int, registers: Registers, mask: Any) -> int:
+    def _further_passes(self, start: int, registers: Registers, mask: Any) -> int:
         """Return how many further passes are like the two that were recorded."""
         first, second = self._passes
         if first.path != second.path or not (
@@ -140,7 +138,7 @@ class Skipping:
             changed = [not _same(one, other) for one, other in zip(before, sources, strict=True)]
             if not any(changed):
                 continue
-            most = min(most, _alike(step, before, sources, changed) - 1)
+            most = min(most, _until_different(step, before, sources, changed) - 1)
             if most >= LEAST and step.compute is None:
                 moved = np.abs((sources[0] - before[0]).astype(np.int32).astype(np.int64)).max()
                 if 0 < moved < SECTOR:
@@ -188,7 +186,7 @@ def _same(one: Any, other: Any) -> bool:
     return one is other or (one is not None and other is not None and np.array_equal(one, other))
 
 
-def _alike(
+def _until_different(
     step: Step, before: Sequence[Any], sources: Sequence[Any], changed: Sequence[bool]
 ) -> int:
     """Return for how many passes an instruction does the same with sources that keep growing."""
@@ -201,11 +199,11 @@ def _alike(
         return NEVER if is_one or not (moved & np.uint32(SECTOR - 1)).any() else 0
     if any(one and value.dtype == bool for one, value in zip(changed, sources, strict=True)):
         return 0
-    if step.name == COMPARISON:
+    if step.name == "isetp":
         return _until_turned(step.word, before, sources)
-    if step.name == SHIFT:
+    if step.name == "shf":
         return _until_shifted(step.word, before, sources, changed)
-    return NEVER if _is_even(step, before, sources, changed) else 0
+    return NEVER if _grows_evenly(step, before, sources, changed) else 0
 
 
 def _until_carried(growth: Any, now: Any, low_bits: Any) -> int:
@@ -239,17 +237,17 @@ def _until_shifted(
     return _until_carried(growth, now, WORD_BITS - 1 if whole else out)
 
 
-def _is_even(
+def _grows_evenly(
     step: Step, before: Sequence[Any], sources: Sequence[Any], changed: Sequence[bool]
 ) -> bool:
     """Tell whether results stay the same or grow equally where the sources do."""
-    if step.name == LOGIC:
-        return _is_apart(step, before, sources, changed)
+    if step.name == "lop3":
+        return _keeps_bits(step, before, sources, changed)
     is_square = step.name in PRODUCTS and changed[0] and changed[1]
     return step.word & 0x1FF in MOVES or (step.name in LINEAR and not is_square)
 
 
-def _is_apart(
+def _keeps_bits(
     step: Step, before: Sequence[Any], sources: Sequence[Any], changed: Sequence[bool]
 ) -> bool:
     """Tell whether LOP3 combines the changing bits of a growing number with constants only.

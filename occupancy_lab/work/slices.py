@@ -27,6 +27,7 @@ from occupancy_lab.work.operations import (
     SHARED,
     SHARED_ACCESSES,
     UNIFORM_PREDICATES,
+    WARP,
     Decoder,
 )
 
@@ -46,7 +47,6 @@ ALL_BIT = 32
 """The bit of BRA.U: a warp jumps if the condition holds for all of its active threads, and
 otherwise none of them does. With it a launch of fla's that skips work in this way executes the
 4,449,280 instructions that Nsight Compute counts on an H200; without it, twice as many."""
-WARP = 32
 UNIFORM_CONDITION = 2
 """The form of a BRA whose condition is a uniform predicate."""
 STORES = frozenset({operations.STG, operations.ST})
@@ -104,7 +104,6 @@ class Code:
     lanes: int = WARP
 
     def __post_init__(self) -> None:
-        """Compute once what every slice needs."""
         object.__setattr__(self, "written", [self.decoder.writes(one) for one in self.words])
         syncs = frozenset(one for one in self.blocks if self.words[one] & 0x1FF == BSYNC)
         object.__setattr__(self, "syncs", syncs)
@@ -251,14 +250,14 @@ class Slice:
     """The instructions by block."""
     live: Mapping[int, int]
     """The registers that are live at the beginning of each block, as bit sets."""
-    beside: frozenset[int] = frozenset()
+    only_for_shared: frozenset[int] = frozenset()
     """The instructions that are only needed for addresses in shared memory."""
 
 
 def accesses_of(code: Code) -> Slice:
     """Return the slice for the conditions of jumps and the addresses of all accesses.
 
-    Instructions that only shared-memory addresses need are marked as `beside`; values that other
+    Instructions that only shared-memory addresses need are in `only_for_shared`; values that other
     threads stored in shared memory are not looked up for them.
     """
     needed = slice_of(code, ACCESSES)
@@ -266,12 +265,12 @@ def accesses_of(code: Code) -> Slice:
     by_block = {
         start: sorted({*numbers, *shared.needed[start]}) for start, numbers in needed.needed.items()
     }
-    beside = {
+    only_for_shared = {
         number
         for start, numbers in by_block.items()
         for number in {*numbers}.difference(needed.needed[start])
     }
-    return Slice(by_block, needed.live, frozenset(beside))
+    return Slice(by_block, needed.live, frozenset(only_for_shared))
 
 
 def slice_of(code: Code, roots: frozenset[int], *, shared: bool = False) -> Slice:
@@ -283,7 +282,7 @@ def slice_of(code: Code, roots: frozenset[int], *, shared: bool = False) -> Slic
     needed: set[int] = set()
 
     def before(block: Block, found: int) -> int:
-        return _before(code, block, roots, found, needed, shared=shared)
+        return _live_before(code, block, roots, found, needed, shared=shared)
 
     return sliced(code.blocks, before, needed)
 
@@ -328,7 +327,7 @@ def sliced(
     return Slice(by_block, live)
 
 
-def _before(  # noqa: PLR0913
+def _live_before(  # noqa: PLR0913
     code: Code, block: Block, roots: frozenset[int], found: int, needed: set[int], *, shared: bool
 ) -> int:
     """Return what is live before *block*, where *found* is live after it; add to *needed*."""
@@ -408,9 +407,7 @@ class _Live:
 
 
 def _jump_reads(jump: Jump) -> int:
-    found = 0
-    for predicate, _ in jump.conditions:
-        found |= 1 << predicate
+    registers = [predicate for predicate, _ in jump.conditions]
     if jump.register is not None:
-        found |= 1 << jump.register
-    return found & ~NEVER_WRITTEN
+        registers.append(jump.register)
+    return operations.bits(registers) & ~NEVER_WRITTEN

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 
 from occupancy_lab.work import operations
-from occupancy_lab.work.operations import PREDICATES, ZERO
+from occupancy_lab.work.operations import PREDICATES, WARP, ZERO
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     Special: TypeAlias = tuple[tuple[int, ...], Callable[[Sequence[Any]], Sequence[Any]]]
 
-WARP = 32
 LANE, LANE_MASK = np.uint32(31), np.uint32(0xFFFFFFE0)
 MOST_INDICES = 64
 """The most entries of a table of constants that one instruction reads."""
@@ -73,7 +72,7 @@ class Step:
     """The name of a function of `arithmetic`; empty for other instructions."""
     shared: bool = False
     """Whether it is an access to shared memory."""
-    beside: bool = False
+    only_for_shared: bool = False
     """Whether it is only needed for addresses in shared memory."""
 
 

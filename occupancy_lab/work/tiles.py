@@ -16,13 +16,16 @@ import functools
 import math
 import operator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
+Part = TypeVar("Part")
+
+GRID_AXES = 3
 MOST_CELLS = 2**21
 """The most elements of one array; beyond it fewer programs are walked."""
 
@@ -139,13 +142,6 @@ class Mask:
 Known = Number | Mask
 
 
-def sized(array: Any) -> Any:
-    """Return *array*, or raise TooLargeError where it has too many elements."""
-    if array.size > MOST_CELLS:
-        raise TooLargeError
-    return array
-
-
 def fits(*arrays: Any) -> None:
     """Raise TooLargeError where *arrays* have too many elements when broadcast together."""
     shape = np.broadcast_shapes(*(one.shape for one in arrays))
@@ -255,54 +251,47 @@ def add(one: Number, other: Number, shape: tuple[int, ...]) -> Number:
         return replace(one, shape=shape)
     return Number(
         one.const + other.const,
-        _merged_outer(one.outer, other.outer),
-        _merged_tiles(one.tiles, other.tiles),
-        _merged_hidden(one.hidden, other.hidden),
+        _merged(one.outer, other.outer, _outer_sum),
+        _merged(one.tiles, other.tiles, _tile_sum),
+        tuple(part for part in _merged(one.hidden, other.hidden, _hidden_sum) if part.scale),
         shape,
     )
 
 
-def _merged_outer(one: tuple[Outer, ...], other: tuple[Outer, ...]) -> tuple[Outer, ...]:
+def _merged(
+    one: Sequence[Part], other: Sequence[Part], summed: Callable[[Part, Part], Part | None]
+) -> tuple[Part, ...]:
+    """Return the parts of a sum; each of *other* is *summed* with the first part that allows it."""
     parts = list(one)
     for part in other:
-        axes = axes_of(part.array)
         for place, old in enumerate(parts):
-            there = axes_of(old.array)
-            if axes <= there or there <= axes:
-                found = old.array + part.array
-                low, high = int(found.min()), int(found.max())
-                parts[place] = Outer(found, low, high)
+            if (found := summed(old, part)) is not None:
+                parts[place] = found
                 break
         else:
             parts.append(part)
     return tuple(parts)
 
 
-def _merged_tiles(one: tuple[Tile, ...], other: tuple[Tile, ...]) -> tuple[Tile, ...]:
-    parts = list(one)
-    for part in other:
-        dims = axes_of(part.table[0])
-        for place, old in enumerate(parts):
-            there = axes_of(old.table[0])
-            if old.index is part.index and (dims <= there or there <= dims):
-                found = old.table + part.table
-                parts[place] = Tile(old.index, found, int(found.min()), int(found.max()))
-                break
-        else:
-            parts.append(part)
-    return tuple(parts)
+def _outer_sum(old: Outer, part: Outer) -> Outer | None:
+    there, axes = axes_of(old.array), axes_of(part.array)
+    if not (axes <= there or there <= axes):
+        return None
+    found = old.array + part.array
+    return Outer(found, int(found.min()), int(found.max()))
 
 
-def _merged_hidden(one: tuple[Hidden, ...], other: tuple[Hidden, ...]) -> tuple[Hidden, ...]:
-    parts = list(one)
-    for part in other:
-        for place, old in enumerate(parts):
-            if (old.source, old.dims, old.axes) == (part.source, part.dims, part.axes):
-                parts[place] = replace(old, scale=old.scale + part.scale)
-                break
-        else:
-            parts.append(part)
-    return tuple(part for part in parts if part.scale)
+def _tile_sum(old: Tile, part: Tile) -> Tile | None:
+    there, dims = axes_of(old.table[0]), axes_of(part.table[0])
+    if old.index is not part.index or not (dims <= there or there <= dims):
+        return None
+    found = old.table + part.table
+    return Tile(old.index, found, int(found.min()), int(found.max()))
+
+
+def _hidden_sum(old: Hidden, part: Hidden) -> Hidden | None:
+    is_same = (old.source, old.dims, old.axes) == (part.source, part.dims, part.axes)
+    return replace(old, scale=old.scale + part.scale) if is_same else None
 
 
 def scaled(value: Number, factor: int) -> Number:

@@ -29,7 +29,6 @@ from occupancy_lab.work.tiles import (
     of_outer,
     of_table,
     scaled,
-    sized,
     total,
 )
 
@@ -54,7 +53,8 @@ def multiplied(one: Number, other: Number, shape: tuple[int, ...], dimensions: i
         return functools.reduce(lambda left, right: add(left, right, shape), parts)
     if not one.outer and not other.outer and not _classed(one) and not _classed(other):
         left, right = _only_table(one), _only_table(other)
-        return of_table(sized(left * right), None, shape)
+        fits(left, right)
+        return of_table(left * right, None, shape)
     if other.tiles and not one.tiles:
         one, other = other, one
     if not other.tiles:  # a tile times a number per program

@@ -143,7 +143,6 @@ class _Reader:
             start += count
 
     def _carried(self, operation: Operation) -> list[Value]:
-        """Return the arguments of a loop's body: its variable and the carried values."""
         text = operation.text
         pairs = _CARRIED.findall(text)
         if operation.name == "scf.for":
@@ -232,10 +231,8 @@ class _Reader:
         return Value(name.removeprefix("%"), parse_type(without_location(rest)[0]))
 
     def _close(self, line: str) -> None:
-        if not self._open:
-            if line.startswith("}"):  # closes the module
-                return
-            self._bad("closes what is not open")
+        if not self._open:  # it closes the module
+            return
         line, location = without_location(line)
         operation, _ = self._open.pop()
         if line.endswith("{"):  # } else {, } do {, }, {

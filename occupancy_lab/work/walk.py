@@ -6,6 +6,7 @@ as far as an address, a mask, a loop or a branch depends on them.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from dataclasses import replace
@@ -51,7 +52,7 @@ from occupancy_lab.work.needed import (
 )
 from occupancy_lab.work.samples import sampled
 from occupancy_lab.work.tickets import Counters
-from occupancy_lab.work.tiles import Mask, Number, Root, TooLargeError
+from occupancy_lab.work.tiles import GRID_AXES, Mask, Number, Root, TooLargeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -61,7 +62,6 @@ if TYPE_CHECKING:
     from occupancy_lab.work.module import Block as Blocks
     from occupancy_lab.work.module import Module, Region
 
-GRID_AXES = 3
 MOST_STEPS, MOST_SECONDS = 200_000, 10.0
 """The most operations that a walk evaluates, and its limit of processor time: a softmax of 800,000
 programs takes 3 s, and twice as long where all cores are busy."""
@@ -99,15 +99,13 @@ def count(  # noqa: PLR0913 - the parts of a launch
         one = Walk(module, arguments, whole, programs, values or {}, assume or {})
         return one.counts(at_once)
 
-    try:
-        return walk([range(one) for one in whole], resident)
-    except TooLargeError:
+    with contextlib.suppress(WorkError, *MALFORMED):
         try:
-            return sampled(walk, whole) or _nothing(module, whole)
-        except (WorkError, *MALFORMED):
-            return _nothing(module, whole)
-    except (WorkError, *MALFORMED):
-        return _nothing(module, whole)
+            return walk([range(one) for one in whole], resident)
+        except TooLargeError:
+            if (counts := sampled(walk, whole)) is not None:
+                return counts
+    return _nothing(module, whole)
 
 
 def _nothing(module: Module, grid: Sequence[int]) -> Counts:
@@ -183,7 +181,7 @@ class Walk:
             math.prod(self.grid),
             math.prod(self.walked),
             tuple(self.accesses),
-            _apart(footprints(self.touches, self.walked, resident, self.storage)),
+            _with_overlaps(footprints(self.touches, self.walked, resident, self.storage)),
             tuple(self.arithmetic),
             tuple(self.loops),
             tuple(self.branches),
@@ -270,10 +268,7 @@ class Walk:
 
     def value(self, value: Value) -> Made:
         """Return what is known of a value, which is nothing where it is not needed."""
-        found = self.env.get(value)
-        if found is None:
-            return Number()
-        return found
+        return self.env.get(value, Number())
 
     def mask(self, value: Made) -> Mask:
         """Return a value as a mask."""
@@ -505,7 +500,7 @@ def _of_rows(numbers: Number, count_: int) -> Number:
     return tiles.add(column, own, (count_, 1))  # type: ignore[arg-type] # a number stays one
 
 
-def _apart(found: Sequence[Footprint]) -> tuple[Footprint, ...]:
+def _with_overlaps(found: Sequence[Footprint]) -> tuple[Footprint, ...]:
     """Return the footprints, without lower limits where one may touch bytes of another.
 
     This is so for accesses to one of several tensors where one of these is accessed by itself as
@@ -517,13 +512,9 @@ def _apart(found: Sequence[Footprint]) -> tuple[Footprint, ...]:
         own = (one.tensor or "").split(EITHER)
         if len(own) == 1 or not names & {*own}:
             return one
-        read, written, read_whole, written_whole = (
-            Amount(0, amount.high)
-            for amount in (one.read, one.written, one.read_whole, one.written_whole)
-        )
-        return replace(
-            one, read=read, written=written, read_whole=read_whole, written_whole=written_whole
-        )
+        kinds = ("read", "written", "read_whole", "written_whole")
+        amounts: dict[str, Any] = {name: Amount(0, getattr(one, name).high) for name in kinds}
+        return replace(one, **amounts)
 
     return tuple(map(open_below, found))
 
@@ -542,7 +533,6 @@ def _forward(region: Region) -> list[Blocks]:
 
 
 def _depth(region: Region) -> int:
-    """Return how deeply loops are nested."""
     return max(
         (
             (one.name in {"scf.for", "scf.while"}) + max(map(_depth, one.regions), default=0)

@@ -23,6 +23,7 @@ from occupancy_lab.work.operations import (
     PREDICATES,
     SHARED,
     SHARED_ACCESSES,
+    WARP,
     Constant,
 )
 from occupancy_lab.work.registers import Registers
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     Copied: TypeAlias = tuple[Any, Any]
 
 
-WARP = 32
 PAIR = 2
 """Registers of an address without the uniform registers that may be added."""
 OF_CTA = (1 << 24) - 1
@@ -138,7 +138,10 @@ class Warps:
         self._settled: set[int] = set()
         """Accesses to shared memory that need no further callbacks."""
         self._steps = {
-            start: [self._step(number, beside=number in chosen.beside) for number in numbers]
+            start: [
+                self._step(number, only_for_shared=number in chosen.only_for_shared)
+                for number in numbers
+            ]
             for start, numbers in chosen.needed.items()
         }
 
@@ -157,7 +160,7 @@ class Warps:
             if start not in syncs:
                 self._count(start, self.mask)
             for step in self._steps[start]:
-                if not step.beside or step.number not in self._settled:
+                if not step.only_for_shared or step.number not in self._settled:
                     self._compute(step)
             for target, mask in self._leave(blocks[start]):
                 if target not in blocks:
@@ -274,7 +277,7 @@ class Warps:
             lanes = registers.unknown_of(step.sources, mask)
             if lanes is not None:
                 unknown = lanes if unknown is None else unknown | lanes
-        if self._skipping.notes and not step.beside:
+        if self._skipping.notes and not step.only_for_shared:
             self._skipping.note(step, [*sources, unknown] if step.shared else sources)
         values: Sequence[Any]
         is_alike = self._is_alike(step.sources, mask)
@@ -344,7 +347,7 @@ class Warps:
         if opcode in SHARED_ACCESSES:
             self._tell(step, address, mask, None)
         nothing = [None] * len(step.results), None, False
-        if step.beside:
+        if step.only_for_shared:
             return nothing
         if self._shared is None:
             programs = max(len(one) for one in self.launched.places)
@@ -462,7 +465,7 @@ class Warps:
             self.registers.values.append(value)
         return self._constants[source]
 
-    def _step(self, number: int, *, beside: bool) -> Step:
+    def _step(self, number: int, *, only_for_shared: bool) -> Step:
         word, decoder = self.code.words[number], self.code.decoder
         opcode = word & 0x1FF
         guard = None if word >> 12 & 15 == ALWAYS else decoder.guard(word)
@@ -496,7 +499,7 @@ class Warps:
             bool(word >> 15 & 1),
             name="" if form is None else form.compute,
             shared=compute is None and opcode not in ACCESSES,
-            beside=beside,
+            only_for_shared=only_for_shared,
         )
 
 

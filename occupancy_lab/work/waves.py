@@ -162,13 +162,13 @@ class Waves(Warps):
             nonzero = nonzero | (one != 0)
         return words, nonzero
 
-    def _step(self, number: int, *, beside: bool) -> Step:
+    def _step(self, number: int, *, only_for_shared: bool) -> Step:  # noqa: ARG002 - of no access
         one = self.code.instructions[number]
         guard = EXEC if one.is_vector and not one.name.startswith(EVERY_LANE) else None
         if number in self.code.accesses:
             sources = tuple(self._place(source) for source in self._address_sources(one))
             results = one.writes if "_load_" in one.name else ()
-            return Step(number, 0, None, sources, results, guard, negated=False, beside=beside)
+            return Step(number, 0, None, sources, results, guard, negated=False)
         form = FORMS.get(one.name.removesuffix("_sdwa"))
         made = self._special(one) if form is None else self._formed(one, form)
         if made is None:
