@@ -45,16 +45,6 @@ def bags(x, offsets, out, B: tl.constexpr):
 
 
 @triton.jit
-def persistent(x, tiles, limit, B: tl.constexpr):
-    tile = tl.program_id(0)
-    while tile < tiles:
-        at = tile * B + tl.arange(0, B)
-        if tile % 2 == 0:
-            tl.store(x + at, 1.0, at < limit)
-        tile += tl.num_programs(0)
-
-
-@triton.jit
 def copy_block(x, y, rows, columns, M: tl.constexpr, N: tl.constexpr):
     source = tl.make_tensor_descriptor(x, [rows, columns], [columns, 1], [M, N])
     target = tl.make_tensor_descriptor(y, [rows, columns], [columns, 1], [M, N])

@@ -77,15 +77,20 @@ def test_lines_at_random_take_the_passes_that_were_measured(seed: int, cycles: i
     assert distinct(address[None], np.ones((1, 32), bool))[2] == cycles
 
 
+def visit(
+    asking: Asking, number: int, address: Any, opcode: int = operations.LDG, **how: Any
+) -> None:
+    """Record an access by all threads of a program."""
+    step = Step(number, opcode, None, (), (), None, negated=False)
+    asking.visit(step, address, np.ones((1, address.shape[1]), bool), **{"repeat": 1, **how})
+
+
 def test_the_l1_cache_has_what_a_program_loaded_shortly_before() -> None:
     """A second load of a sector finds it, until KEPT_LINES others were loaded; a store does not."""
     asking = Asking(1, 32, lambda _: "x", lambda _: 4)
-    everyone = np.ones((1, 32), bool)
 
     def load(number: int, first: int, opcode: int = operations.LDG) -> float:
-        address = first + 4 * np.arange(32)[None]
-        step = Step(number, opcode, None, (), (), None, negated=False)
-        asking.visit(step, address, everyone, repeat=1)
+        visit(asking, number, first + 4 * np.arange(32)[None], opcode)
         return asking.by_instruction[number].cached
 
     assert [load(1, 0), load(2, 64)] == [0.0, 2.0]
@@ -100,12 +105,10 @@ def test_the_l1_cache_has_what_a_program_loaded_shortly_before() -> None:
 def test_a_line_takes_its_room_once() -> None:
     """However many sectors of a line are loaded one after the other, one line has come."""
     asking = Asking(1, 32, lambda _: "x", lambda _: 4)
-    everyone = np.ones((1, 32), bool)
     rows = 4096 * np.arange(32)[None]  # a line for each thread
     firsts = (*range(0, 256, 32), 0)
     for number, first in enumerate(firsts):
-        step = Step(number, operations.LDG, None, (), (), None, negated=False)
-        asking.visit(step, rows + first, everyone, repeat=1)
+        visit(asking, number, rows + first)
     assert KEPT_LINES < 8 * 32
     assert [asking.by_instruction[number].cached for number in range(9)] == [0] * 8 + [32]
 
@@ -114,9 +117,7 @@ def test_a_line_takes_its_room_once() -> None:
 def test_what_two_warps_ask_for_is_asked_for_once(opcode: int, merged: float) -> None:
     """Of sectors that both load the L2 cache is asked for one each, of what both store for most."""
     asking = Asking(1, 64, lambda _: "x", lambda _: 4)
-    address = np.tile(4 * np.arange(32), 2)[None]
-    step = Step(1, opcode, None, (), (), None, negated=False)
-    asking.visit(step, address, np.ones((1, 64), bool), repeat=1)
+    visit(asking, 1, np.tile(4 * np.arange(32), 2)[None], opcode)
     found = asking.by_instruction[1]
     assert (found.sectors, found.cached, found.merged) == (8.0, 0.0, merged)
 
@@ -127,8 +128,7 @@ def test_a_store_goes_on_with_the_lines_of_the_last_one(lines: int, share: float
     asking = Asking(1, 128, lambda _: "x", lambda _: 4)
     apart = np.arange(128) % (4 * lines) * 128
     for number, offset in enumerate((0, 4)):
-        step = Step(number, operations.STG, None, (), (), None, negated=False)
-        asking.visit(step, (apart + offset)[None], np.ones((1, 128), bool), repeat=1)
+        visit(asking, number, (apart + offset)[None], operations.STG)
     found = asking.by_instruction[1]
     assert found.merged / found.sectors == pytest.approx(share)
 
@@ -137,8 +137,7 @@ def test_a_row_from_a_number_in_memory_is_counted_wherever_it_is() -> None:
     """Threads that share an unknown number ask for as many sectors, or for one more a warp."""
     asking = Asking(10, 64, lambda _: "x", lambda _: 4)
     address = (1 << 14) + 4 * np.arange(64)[None]
-    step = Step(1, operations.LDG, None, (), (), None, negated=False)
-    asking.visit(step, address, np.ones((1, 64), bool), repeat=3, is_known=False)
+    visit(asking, 1, address, repeat=3, is_known=False)
     found = asking.by_instruction[1]
     assert not found.is_known
     assert found.tensor is None
@@ -149,11 +148,10 @@ def test_a_row_from_a_number_in_memory_is_counted_wherever_it_is() -> None:
 def test_what_all_programs_load_is_told_apart() -> None:
     """A row that each program loads counts as common, one that it found before does not."""
     asking = Asking(3, 32, lambda _: "x", lambda _: 4)
-    everyone, lanes = np.ones((1, 32), bool), 4 * np.arange(32)[None]
+    lanes = 4 * np.arange(32)[None]
     own = lanes + 4096 * np.arange(3)[:, None]
     for number, address in enumerate((lanes, lanes, own, lanes + 64)):
-        step = Step(number, operations.LDG, None, (), (), None, negated=False)
-        asking.visit(step, address, everyone, repeat=1)
+        visit(asking, number, address)
     found = asking.by_instruction
     assert [found[one].common for one in range(4)] == [12.0, 0.0, 0.0, 6.0]
     assert [found[one].distinct for one in range(4)] == [12.0, 0.0, 12.0, 6.0]

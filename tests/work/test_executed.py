@@ -14,7 +14,6 @@ from occupancy_lab import dry_run, tensor
 from occupancy_lab.arguments import Pointer
 from occupancy_lab.compiling.offline import offline
 from occupancy_lab.compiling.texts import Texts, texts_of
-from occupancy_lab.errors import BinaryError
 from occupancy_lab.launch import Launch
 from occupancy_lab.values import Target
 from occupancy_lab.work import followed, skipping
@@ -26,24 +25,19 @@ from occupancy_lab.work.ttir import read_ttir
 from occupancy_lab.work.walk import count
 
 COUNTED = [one for one in recorded_launches() if one.is_counted]
-COUNTERS = {
-    "instructions": "instructions",
-    "load_sectors": "load_sectors",
-    "store_sectors": "store_sectors",
-    "copies": "smsp__inst_executed_op_ldgsts.sum",
-}
+COPIES = "smsp__inst_executed_op_ldgsts.sum"
 X = Pointer("float32", 1 << 24)
 ASSERTING = "triton_red_fused__log_softmax_arange_nll_loss_forward_sub_1"
 
 
 def numbers(found: Executed) -> dict[str, Amount]:
-    """Return what Nsight Compute has counters of."""
+    """Return the numbers that Nsight Compute counts, by the recorded counter."""
     copies = (one.executions for one in found.accesses if one.operation == "copy")
     return {
         "instructions": found.instructions,
         "load_sectors": found.load_sectors,
         "store_sectors": found.store_sectors,
-        "copies": total(copies),
+        COPIES: total(copies),
     }
 
 
@@ -59,7 +53,7 @@ def test_public_launches_execute_what_nsight_compute_counts() -> None:
         exact += found.instructions.exact == launch.number("instructions")
         known += not found.unknowns
         for name, amount in numbers(found).items():
-            counted = launch.number(COUNTERS[name])
+            counted = launch.number(name)
             if counted is None:
                 continue
             waits = any(one.assumed == NO_WAIT for one in found.unknowns)
@@ -71,25 +65,26 @@ def test_public_launches_execute_what_nsight_compute_counts() -> None:
     assert known > 0.85 * len(COUNTED)
 
 
-def compiled(arch: str, columns: int, num_warps: int = 4) -> tuple[Texts, Launch]:
-    """Return the texts of a layer norm of rows of so many columns, and the launch."""
-    launch = Launch(
-        (X, X, X, X, X, X, columns, columns, 1e-5), {"BLOCK_SIZE": 256, "num_warps": num_warps}
-    )
+def compiled(function: Any, launch: Launch, arch: str) -> tuple[Texts, dict[str, Any]]:
+    """Return the texts of a kernel, and its arguments by name."""
     with offline(Target("cuda", arch, 32)):
-        made = launch.warm_up(layer_norm)
+        made = launch.warm_up(function)
     texts = texts_of(made.asm, made.metadata, "cuda")
     assert texts is not None
-    return texts, launch
+    return texts, dict(zip(function.arg_names, launch.arguments, strict=False))
+
+
+def normed(arch: str, columns: int) -> tuple[Texts, dict[str, Any]]:
+    """Return the texts of a layer norm of rows with *columns* columns, and its arguments."""
+    launch = Launch((*[X] * 6, columns, columns, 1e-5), {"BLOCK_SIZE": 256, "num_warps": 4})
+    return compiled(layer_norm, launch, arch)
 
 
 @pytest.mark.parametrize("arch", ["75", "80", "90", "100", "120"])
 def test_a_layer_norm_moves_and_repeats_what_its_source_says(arch: str) -> None:
     """Each row is loaded thrice and stored once, in as many passes as blocks cover it."""
     columns, rows = 1003, 77
-    texts, launch = compiled(arch, columns)
-    names = ("X", "Y", "W", "B", "Mean", "Rstd", "stride", "N", "eps")
-    arguments = dict(zip(names, launch.arguments, strict=True))
+    texts, arguments = normed(arch, columns)
     found = execute(texts, arguments, (rows,))
     moved: dict[tuple[str, str | None], int] = {}
     for one in found.accesses:
@@ -114,9 +109,8 @@ def test_a_layer_norm_moves_and_repeats_what_its_source_says(arch: str) -> None:
 
 def test_lines_have_kinds_and_the_calls_that_lead_to_them() -> None:
     """The sum's shuffles are on the line of the kernel that calls it."""
-    texts, launch = compiled("90", 1000)
-    names = ("X", "Y", "W", "B", "Mean", "Rstd", "stride", "N", "eps")
-    found = execute(texts, dict(zip(names, launch.arguments, strict=True)), (8,))
+    texts, arguments = normed("90", 1000)
+    found = execute(texts, arguments, (8,))
     shuffling = [one for one in found.lines if "shuffles" in one.kinds]
     assert shuffling
     assert all(one.place.outermost.file.endswith("launched_kernels.py") for one in shuffling)
@@ -134,9 +128,7 @@ def test_passes_that_are_left_out_change_nothing(
     A pass that stands for many may load what another loop did, and then counts as distinct; in
     which banks of tags its lines are stands for the others too.
     """
-    texts, launch = compiled("90", columns)
-    names = ("X", "Y", "W", "B", "Mean", "Rstd", "stride", "N", "eps")
-    arguments = dict(zip(names, launch.arguments, strict=True))
+    texts, arguments = normed("90", columns)
     found = execute(texts, arguments, (5,))
     monkeypatch.setattr(skipping, "LEAST", 1 << 40)
     monkeypatch.setattr(followed, "MOST_BLOCKS_OF_ADDRESSES", 1 << 20)
@@ -187,9 +179,7 @@ def test_an_assertion_that_fails_ends_the_launch() -> None:
 
 def test_many_programs_are_counted_from_some() -> None:
     """Of more programs than are followed, those that are stand for all."""
-    texts, launch = compiled("90", 1000)
-    names = ("X", "Y", "W", "B", "Mean", "Rstd", "stride", "N", "eps")
-    arguments = dict(zip(names, launch.arguments, strict=True))
+    texts, arguments = normed("90", 1000)
     few, many = (execute(texts, arguments, (rows,)) for rows in (100, 1_000_000))
     assert many.followed < many.programs == 1_000_000
     assert many.instructions == few.instructions * 10_000
@@ -222,11 +212,7 @@ def multiplied(arch: str, size: int, inner: int, **options: int) -> tuple[Texts,
     block = {"BLOCK_SIZE_M": 128, "BLOCK_SIZE_N": 128, "BLOCK_SIZE_K": inner}
     constexprs = {**block, "GROUP_SIZE_M": 8, "ACTIVATION": ""}
     launch = Launch((half, half, half, *numbers_of), {**constexprs, "num_warps": 4, **options})
-    with offline(Target("cuda", arch, 32)):
-        made = launch.warm_up(matmul)
-    texts = texts_of(made.asm, made.metadata, "cuda")
-    assert texts is not None
-    return texts, dict(zip(matmul.arg_names, launch.arguments, strict=False))
+    return compiled(matmul, launch, arch)
 
 
 @pytest.mark.parametrize("num_ctas", [2, 4])
@@ -265,14 +251,6 @@ def test_most_passes_of_blackwells_products_are_left_out(
     loaded = [one for one in found.accesses if one.operation in {"load", "copy"}]
     moved = sum((one.threads.high or 0) * one.thread_bytes for one in loaded)
     assert moved == 2 * 1024 * 64 * 128 * 64 * 2
-
-
-def test_what_cannot_be_followed_is_refused() -> None:
-    """Without a cubin one sentence says so."""
-    texts, _ = compiled("90", 1000)
-    fields = {name: getattr(texts, name) for name in Texts.__slots__} | {"cubin": None}
-    with pytest.raises(BinaryError, match="no cubin"):
-        execute(Texts(**fields), {}, (1,))
 
 
 @pytest.mark.slow

@@ -3,6 +3,8 @@
 import csv
 import dataclasses
 import lzma
+import math
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -13,7 +15,13 @@ from recorded_work import recorded_launches
 
 from occupancy_lab.compiling.cubin import EM_CUDA, kernel_text, read_elf
 from occupancy_lab.work.gcn import read_gcn
-from occupancy_lab.work.live import live_registers, live_vectors, registers_read
+from occupancy_lab.work.live import (
+    TENSOR,
+    live_registers,
+    live_vectors,
+    product_flops,
+    registers_read,
+)
 from occupancy_lab.work.operations import ZERO, Decoder, places_of
 from occupancy_lab.work.slices import read_code
 
@@ -95,3 +103,36 @@ def test_live_vectors_are_those_still_read() -> None:
     code = read_gcn(ASSEMBLY, "kernel")
     assert live_vectors(code, is_unified=True) == [3, 6, 6, 7, 7, 5, 5, 3, 0]
     assert live_vectors(code, is_unified=False) == [3, 6, 6, 6, 6, 4, 4, 3, 0]
+
+
+SHAPE = re.compile(r"[HIQ]G?MMA\.(\d+)(?:x(\d+)x(\d+))?\b")
+WARPS = 4
+"""Warps that execute a product of a warp group together."""
+
+
+def flops(operation: str) -> int | None:
+    """Return 2 m n k of an instruction by the shape in its name: 16816, or 64x128x16."""
+    found = SHAPE.match(operation)
+    if found is None:
+        return None
+    if found[2]:
+        return 2 * math.prod(map(int, found.groups())) // WARPS
+    return 2 * 16 * 8 * int(found[1][3:])
+
+
+@pytest.mark.slow
+def test_shapes_are_those_of_nvdisasm() -> None:
+    """Of every product whose name has a shape the FLOPs follow from it; others do none."""
+    shapes = set()
+    for one in instructions():
+        if one.word & 0x1FF not in TENSOR:
+            assert product_flops(one.word) == 0
+        elif (expected := flops(one.operation)) is not None:
+            assert product_flops(one.word) == expected, one.operation
+            shapes.add(one.operation.partition(".")[0])
+    assert "HGMMA" in shapes
+
+
+def test_what_has_no_shape_is_not_known() -> None:
+    """The products of doubles, and of Blackwell's tensor memory, are not decoded."""
+    assert (product_flops(0x23F), product_flops(0x1EA)) == (None, None)

@@ -5,16 +5,17 @@ Each limit lies a little below what is reached; `python reports/compare_work.py`
 
 import statistics
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 from compare_work import comparisons, counts_of, executed_of, reached
-from recorded_work import recorded_launches
+from recorded_work import RecordedLaunch, recorded_launches
 
 from occupancy_lab.compiling.cubin import EM_CUDA, read_elf
 from occupancy_lab.compiling.sass import BYTES
 from occupancy_lab.explaining.source import by_line
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.work.counts import NOTHING, SECTOR, total
+from occupancy_lab.work.counts import NOTHING, SECTOR, Executed, Place, total
 from occupancy_lab.work.line_tables import read_lines
 from occupancy_lab.work.memory import memory
 
@@ -77,6 +78,21 @@ def test_what_is_written_until_the_end_is_near() -> None:
     assert sum(one.within(0.1) for one in known) >= 0.92 * len(known)
 
 
+def sampled(*, unknowns: bool = False) -> Iterator[tuple[RecordedLaunch, Executed]]:
+    """Yield the launches whose instructions were sampled, and what they execute."""
+    for launch in recorded_launches():
+        found = executed_of(launch) if launch.instructions else None
+        if found is not None and (unknowns or not found.unknowns):
+            yield launch, found
+
+
+def places_of(launch: RecordedLaunch) -> list[Place | None]:
+    """Return the source line of each sampled instruction."""
+    elf = read_elf(launch.cubin, EM_CUDA, "a cubin")
+    places = read_lines(elf, launch.texts.name, launch.texts.ptx)
+    return [places[one.offset // BYTES] for one in launch.instructions]
+
+
 def test_lines_execute_what_was_sampled() -> None:
     """Every line of a sampled kernel executes as many instructions as were counted of it.
 
@@ -84,17 +100,10 @@ def test_lines_execute_what_was_sampled() -> None:
     an instruction earlier or later than is thought.
     """
     wrong = []
-    for launch in recorded_launches():
-        found = None if not launch.instructions else executed_of(launch)
-        if found is None or found.unknowns:
-            continue
-        texts = launch.texts
-        places = read_lines(read_elf(launch.cubin, EM_CUDA, "a cubin"), texts.name, texts.ptx)
-        counted: Counter[int] = Counter()
-        for one in launch.instructions:
-            place = places[one.offset // BYTES]
+    for launch, found in sampled():
+        counted, ours = Counter[int](), Counter[int]()
+        for one, place in zip(launch.instructions, places_of(launch), strict=True):
             counted[place.outermost.line if place else 0] += one.executed
-        ours: Counter[int] = Counter()
         for line in found.lines:
             ours[line.place.outermost.line] += line.instructions.low
         if any(ours[number] != count for number, count in counted.items()):
@@ -105,10 +114,7 @@ def test_lines_execute_what_was_sampled() -> None:
 def test_shared_memory_takes_the_passes_that_were_sampled() -> None:
     """Each instruction of a sampled kernel takes the passes of shared memory that were counted."""
     seen, wrong = 0, set()
-    for launch in recorded_launches():
-        found = None if not launch.instructions else executed_of(launch)
-        if found is None or found.unknowns:
-            continue
+    for launch, found in sampled():
         ours = {one.instruction: one.wavefronts for one in found.shared}
         for one in launch.instructions:
             amount = ours.get(one.offset // BYTES, NOTHING)
@@ -155,21 +161,16 @@ def test_the_line_with_most_samples_comes_first() -> None:
     The other is of 8 programs, with 56 samples spread over seven lines.
     """
     gpu = find_gpu("h100")
-    hits = sampled = 0
-    for launch in recorded_launches():
-        found = None if not launch.instructions else executed_of(launch)
-        if found is None:
-            continue
-        texts, counts = launch.texts, counts_of(launch)
-        places = read_lines(read_elf(launch.cubin, EM_CUDA, "a cubin"), texts.name, texts.ptx)
-        samples: Counter[int] = Counter()
-        for one in launch.instructions:
-            if (place := places[one.offset // BYTES]) is not None:
+    hits = launches = 0
+    for launch, found in sampled(unknowns=True):
+        counts, samples = counts_of(launch), Counter[int]()
+        for one, place in zip(launch.instructions, places_of(launch), strict=True):
+            if place is not None:
                 samples[place.outermost.line] += one.samples
         lines = by_line(counts, memory(counts, gpu), gpu, found)
-        sampled += 1
+        launches += 1
         hits += samples.most_common(1)[0][0] in [one.number for one in lines[:2]]
-    assert sampled >= 30
+    assert launches >= 30
     assert hits >= 28
 
 

@@ -37,6 +37,19 @@ def code_of(*words: int) -> Any:
     return read_code(data, 90)
 
 
+def replay_of(
+    code: Any,
+    passes: float = 1.0,
+    *,
+    accesses: Mapping[int, GlobalAccess] = MappingProxyType({}),
+    num_warps: int = 4,
+) -> Replay:
+    """Return the replay of a program that executes each loop *passes* times, and all else once."""
+    executions = {start: passes if start in code.loops else 1.0 for start in code.blocks}
+    entered = dict.fromkeys(code.loops, 1.0)
+    return Replay(code, executions, entered, {}, accesses, num_warps=num_warps, architecture=HOPPER)
+
+
 def replayed(
     *words: int,
     num_warps: int = 4,
@@ -49,9 +62,7 @@ def replayed(
 
     *line* is how long the next 128 bytes of its code take.
     """
-    code = code_of(*words)
-    once = dict.fromkeys(code.blocks, 1.0)
-    found = Replay(code, once, {}, {}, accesses, num_warps=num_warps, architecture=HOPPER)
+    found = replay_of(code_of(*words), accesses=accesses, num_warps=num_warps)
     return found.cycles(latency, local=local, code=line)
 
 
@@ -65,8 +76,6 @@ def access(*, cached: float = 0.0, asking: float = 1.0) -> GlobalAccess:
 LOAD = word(operations.LDG | 0x200, result=0)
 USE = word(0x221, stall=4, waits=1)
 FREE = word(0x221, stall=4)
-
-
 FAST = word(0x221, stall=1)
 
 
@@ -81,19 +90,7 @@ def looped(before: Sequence[int], body: Sequence[int]) -> Any:
 def pass_cycles(before: int, inside: int) -> float:
     """Return the cycles of a pass of a loop of so many instructions, behind so many others."""
     code = looped([FAST] * before, [FAST] * inside)
-    (header,) = code.loops
-    few, many = (
-        Replay(
-            code,
-            {start: passes if start == header else 1.0 for start in code.blocks},
-            {header: 1.0},
-            {},
-            {},
-            num_warps=4,
-            architecture=HOPPER,
-        ).cycles(500.0)
-        for passes in (20.0, 40.0)
-    )
+    few, many = (replay_of(code, passes).cycles(500.0) for passes in (20.0, 40.0))
     return (many - few) / 20
 
 
@@ -142,9 +139,7 @@ def test_code_that_a_launch_executes_once_is_partly_there(
     kib: int, us: float, cold_us: float
 ) -> None:
     """Straight code by its size, less what 2 KiB take; with an empty L2 cache too (an H200)."""
-    code = code_of(*[FAST] * (kib * 1024 // 16))
-    once = dict.fromkeys(code.blocks, 1.0)
-    found = Replay(code, once, {}, {}, {}, num_warps=4, architecture=HOPPER)
+    found = replay_of(code_of(*[FAST] * (kib * 1024 // 16)))
     cycles = found.cycles(500.0)
     assert cycles / MHZ == pytest.approx(us, rel=0.08)
     assert (cycles + found.memory_code_cycles) / MHZ == pytest.approx(cold_us, rel=0.08)
@@ -158,9 +153,7 @@ def test_a_loop_loses_its_code_by_its_own_size() -> None:
 
 def test_code_that_nothing_loses_takes_no_time() -> None:
     """Of large code it can be asked how long a program takes that need not fetch it again."""
-    code = code_of(*[FAST] * 4_000)
-    once = dict.fromkeys(code.blocks, 1.0)
-    made = Replay(code, once, {}, {}, {}, num_warps=4, architecture=HOPPER)
+    made = replay_of(code_of(*[FAST] * 4_000))
     assert made.loses_code
     assert made.cycles(500.0, refetches=False) == pytest.approx(4_000, rel=0.01)
     assert made.cycles(500.0) > 2.5 * 4_000
@@ -216,8 +209,7 @@ def test_a_load_comes_in_turn_where_memory_is_slow() -> None:
     code = code_of(LOAD, USE)
     busy = code_of(LOAD, *(FREE for _ in range(300)), USE)
     for one, waits in ((code, True), (busy, False)):
-        once = dict.fromkeys(one.blocks, 1.0)
-        replay = Replay(one, once, {}, {}, {}, num_warps=4, architecture=HOPPER)
+        replay = replay_of(one)
         assert replay.loaded == 4
         longer = replay.cycles(500.0, 8.0) - replay.cycles(500.0)
         assert longer == pytest.approx(8.0 * replay.loaded if waits else 0.0)
@@ -256,16 +248,10 @@ def test_passes_of_a_loop_that_are_left_out_take_as_long(
     code = looped(before, body)
     (header,) = code.loops
     assert code.loops == {header: {header}}
-    executions = {start: 60.0 if start == header else 1.0 for start in code.blocks}
-
-    def cycles() -> float:
-        made = Replay(code, executions, {header: 1.0}, {}, {}, num_warps=4, architecture=HOPPER)
-        return made.cycles(500.0)
-
-    short = cycles()
+    short = replay_of(code, 60.0).cycles(500.0)
     assert short < 60 * 600 / max(ahead, 1) + 1200
     monkeypatch.setattr(replay, "SETTLED", 10**9)
-    assert short == pytest.approx(cycles(), rel=within)
+    assert short == pytest.approx(replay_of(code, 60.0).cycles(500.0), rel=within)
 
 
 def some_launches() -> list[RecordedLaunch]:

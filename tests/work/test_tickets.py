@@ -70,6 +70,9 @@ def test_one_program_comes_last(arch: str) -> None:
     counts, executed = both(texts, SUMS, 64)
     (branch,) = counts.branches
     assert (branch.reached, branch.taken) == (Amount.of(64), Amount.of(1))
+    sums, atomics = Amount.of(64 * 4), Amount.of(64 * 4)  # an atomic operation reads and writes
+    assert counts.read_bytes == Amount.of(64 * 128 * 4) + atomics + sums
+    assert counts.written_bytes == sums + atomics + Amount.of(4)
     more = execute(texts, SUMS, (65,)).instructions.low
     others = more - executed.instructions.low
     assert executed.instructions.low > 64 * others
