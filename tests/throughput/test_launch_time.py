@@ -42,17 +42,27 @@ def launch_of(kernel: str) -> RecordedLaunch:
     return max(some, key=lambda one: one.number("cold_us") or 0.0)
 
 
-def predicted(launch: RecordedLaunch, gpu: str = "h100") -> Prediction | None:
-    """Return the time of a launch on a GPU."""
-    asked = (counts_of(launch), executed_of(launch), memory_of(launch), resources_of(launch))
-    return predict_launch(Doing(*asked, 8, find_gpu(gpu)))
+def doing(launch: RecordedLaunch, gpu: str = "h100") -> Doing:
+    """Return what a launch does on a GPU."""
+    known = (counts_of(launch), executed_of(launch), memory_of(launch), resources_of(launch))
+    return Doing(*known, 8, find_gpu(gpu))
+
+
+def time_of(one: Doing) -> Prediction:
+    """Return the predicted time of a launch that has one."""
+    found = predict_launch(one)
+    assert found is not None
+    return found
+
+
+def predicted(launch: RecordedLaunch, gpu: str = "h100") -> Prediction:
+    """Return the predicted time of a launch on a GPU."""
+    return time_of(doing(launch, gpu))
 
 
 def test_more_bandwidth_is_faster_and_other_gpus_are_less_certain() -> None:
     """A GPU with more takes less of the same launch; one that nobody measured has a wider range."""
-    times = [predicted(launch_of(COPY), gpu) for gpu in ("h100", "h200", "b200")]
-    known = [one for one in times if one is not None]
-    assert len(known) == 3
+    known = [predicted(launch_of(COPY), gpu) for gpu in ("h100", "h200", "b200")]
     assert known[0].us > known[1].us > known[2].us
     widths = [(one.high_us or 0) / (one.low_us or 1) for one in known]
     assert widths[0] == pytest.approx(widths[1])
@@ -77,17 +87,14 @@ def test_clusters_of_ctas_are_met() -> None:
 
 def test_without_its_spills_a_launch_is_shorter() -> None:
     """A launch of a kernel that spills is asked about without them by a frame of no bytes."""
-    launch, gpu = launch_of("_attn_fwd"), find_gpu("h100")
-    asked = (counts_of(launch), executed_of(launch), memory_of(launch))
-    resources = resources_of(launch)
-    times = [
-        predict_launch(Doing(*asked, replace(resources, local_bytes=size), 1, gpu))
+    launch = launch_of("_attn_fwd")
+    known, resources = doing(launch), resources_of(launch)
+    without, with_spills = (
+        time_of(replace(known, resources=replace(resources, local_bytes=size), fit=1)).us
         for size in (0, 560)
-    ]
-    assert times[0] is not None
-    assert times[1] is not None
-    assert times[0].us < times[1].us
-    assert times[1].us == pytest.approx(launch.number("cold_us"), rel=0.15)
+    )
+    assert without < with_spills
+    assert with_spills == pytest.approx(launch.number("cold_us"), rel=0.15)
 
 
 def test_the_constants_of_lines_are_those_that_calibrate_measures() -> None:
@@ -120,9 +127,6 @@ def test_what_calibrate_measured_takes_the_place_of_the_data_sheet(
     slow = {**units, "read_gbs": units["read_gbs"] / 2, "l2_loads": units["l2_loads"] / 2}
     monkeypatch.setattr(rounds, "measured_units", lambda _: slow)
     slower = predicted(launch, "h200")
-    assert by_sheet is not None
-    assert measured is not None
-    assert slower is not None
     assert measured.us == pytest.approx(by_sheet.us, rel=0.02)
     assert slower.us > 1.2 * measured.us
     assert "data sheet" in by_sheet.basis
@@ -132,11 +136,9 @@ def test_what_calibrate_measured_takes_the_place_of_the_data_sheet(
 def test_right_after_the_same_launch_it_is_faster() -> None:
     """What fits the L2 cache takes the time that it took so, and the range holds it."""
     launch = launch_of("triton_poi_fused_clone_transpose_view_11")
-    counts, gpu = counts_of(launch), find_gpu("h100")
-    inside = (counts, executed_of(launch), repeated(memory_of(launch), counts, gpu))
-    found, cold = predict_launch(Doing(*inside, resources_of(launch), 8, gpu)), predicted(launch)
-    assert found is not None
-    assert cold is not None
+    cold = predicted(launch)
+    warm = repeated(memory_of(launch), counts_of(launch), find_gpu("h100"))
+    found = time_of(replace(doing(launch), memory=warm))
     assert found.us < 0.8 * cold.us
     assert "bandwidth" not in {part.name for part in found.parts}
     assert (found.low_us or 0) <= (launch.number("warm_us") or 0) <= (found.high_us or 0)
@@ -145,19 +147,14 @@ def test_right_after_the_same_launch_it_is_faster() -> None:
 def test_what_is_not_known_has_no_time() -> None:
     """There is none for an architecture without a size, nor without the bytes of device memory."""
     launch = launch_of(COPY)
-    assert predicted(launch, "sm_90") is None
-    gpu, counts, executed = find_gpu("h100"), counts_of(launch), executed_of(launch)
-    assert predict_launch(Doing(counts, executed, None, resources_of(launch), 8, gpu)) is None
+    assert predict_launch(doing(launch, "sm_90")) is None
+    assert predict_launch(replace(doing(launch), memory=None)) is None
 
 
 def test_a_binary_that_is_not_followed_has_a_wider_range() -> None:
     """Its time is that of what is counted, and says so."""
-    launch, gpu = launch_of(COPY), find_gpu("h100")
-    inside = (memory_of(launch), resources_of(launch), 8, gpu)
-    found = predict_launch(Doing(counts_of(launch), None, *inside))
-    followed = predicted(launch)
-    assert found is not None
-    assert followed is not None
+    launch = launch_of(COPY)
+    found, followed = time_of(replace(doing(launch), executed=None)), predicted(launch)
     assert NOT_FOLLOWED in found.basis
     assert found.noticeable > followed.noticeable
     assert found.us == pytest.approx(followed.us, rel=0.2)
@@ -314,27 +311,17 @@ def test_the_busiest_unit_is_that_of_nsight_compute() -> None:
 
 def test_the_busiest_unit_is_a_mean_of_all_multiprocessors() -> None:
     """Few programs keep few multiprocessors busy; device memory is that of all of them."""
-    launch = launch_of(COPY)
-    counts, executed, memory, resources = (
-        counts_of(launch),
-        executed_of(launch),
-        memory_of(launch),
-        resources_of(launch),
-    )
-    gpu = find_gpu("h100")
-    whole = predict_launch(Doing(counts, executed, memory, resources, 8, gpu))
-    assert whole is not None
+    launch, gpu = launch_of(COPY), find_gpu("h100")
+    whole, memory = predicted(launch), memory_of(launch)
     assert whole.busiest is not None
     assert whole.busiest.name == "bandwidth"
-    assert memory is not None
     assert memory.dram_bytes is not None
     assert whole.busiest.us == pytest.approx(memory.dram_bytes.low / (gpu.bandwidth_gbs or 1) / 1e3)
 
     nothing = Amount(0, 0)
     idle = replace(memory, dram_read_bytes=nothing, dram_written_bytes=nothing, l2_bytes=nothing)
-    alone = replace(counts, programs=1, accesses=())
-    one = predict_launch(Doing(alone, executed, idle, resources, 8, gpu))
-    assert one is not None
+    alone = replace(counts_of(launch), programs=1, accesses=())
+    one = time_of(replace(doing(launch), counts=alone, memory=idle))
     assert one.busiest is not None
     unit = next(part for part in one.parts if part.name == one.busiest.name)
     assert one.busiest.name not in BESIDE_UNITS
@@ -353,7 +340,6 @@ def test_every_part_but_the_tail_is_an_amount_at_a_rate(
         monkeypatch.setattr(rounds, "measured_units", lambda _, found=measured: found)
         for kernel in (COPY, "_attn_fwd", "split_k_kernel"):
             found = predicted(launch_of(kernel), gpu)
-            assert found is not None
             for part in found.parts:
                 assert (part.quotient is None) is (part.name == "tail")
                 if (one := part.quotient) is not None:
