@@ -1,4 +1,4 @@
-"""What instructions make of floating-point numbers, as the text of nvdisasm names them."""
+"""What instructions compute of floating-point numbers, against their disassembly by nvdisasm."""
 
 import math
 from collections.abc import Callable
@@ -17,7 +17,7 @@ NAN = F(math.nan)
 
 
 class Read(NamedTuple):
-    """What is in R7, R0, R5 and UR6."""
+    """The contents of R7, R0, R5 and UR6."""
 
     a: Any
     b: Any
@@ -111,7 +111,7 @@ INSTRUCTIONS: dict[str, tuple[int, int, Callable[[Read], Any]]] = {
     "MUFU.RCP R13, R7": (0x000E220000001000, 0x00000007000D7308, lambda r: F(1) / r.a),
     "MUFU.SQRT R9, R7": (0x000EE20000002000, 0x0000000700097308, lambda r: np.sqrt(r.a)),
 }
-"""The text, the upper and lower half of the word, and what it is of R7, R0, R5 and UR6."""
+"""The text, the upper and lower half of the word, and the result for R7, R0, R5 and UR6."""
 numbers = st.one_of(
     st.floats(-1000, 1000, width=32), st.integers(-9, 9).map(lambda one: one / 2)
 ).map(np.float32)
@@ -123,7 +123,7 @@ def fused(a: Any, b: Any, c: Any) -> Any:
 
 
 def executed(high: int, low: int, **registers: Any) -> Any:
-    """Return the first result of an instruction, of numbers by their registers' names."""
+    """Return the first result of an instruction for the given registers."""
     word, decoder = high << 64 | low, Decoder(90)
     form = decoder.form(word)
     assert form is not None
@@ -147,7 +147,7 @@ def executed(high: int, low: int, **registers: Any) -> Any:
 @settings(max_examples=25)
 @given(numbers, numbers, numbers, numbers)
 def test_instructions_do_what_their_text_says(text: str, a: Any, b: Any, c: Any, u: Any) -> None:
-    """Sources, their signs and what is made of them are those of the disassembly."""
+    """Sources, signs and results are those of the disassembly."""
     high, low, function = INSTRUCTIONS[text]
     found = executed(high, low, R7=a, R0=b, R5=c, UR6=u)
     with np.errstate(all="ignore"):
@@ -160,8 +160,8 @@ def test_instructions_do_what_their_text_says(text: str, a: Any, b: Any, c: Any,
         np.testing.assert_equal(found.view(F)[0, 0], F(expected))
 
 
-def test_numbers_that_do_not_compare() -> None:
-    """A comparison with NaN holds where its name ends with U, and a maximum passes NaN by."""
+def test_comparisons_with_nan() -> None:
+    """Comparisons with NaN hold if their name ends with U, and a maximum ignores NaN."""
     assert executed(*INSTRUCTIONS["FSETP.NEU.AND P1, PT, R7, R0, PT"][:2], R7=NAN, R0=F(1)).all()
     assert not executed(
         *INSTRUCTIONS["FSETP.GT.AND P0, PT, R7, UR6, PT"][:2], R7=NAN, UR6=F(1)
@@ -171,7 +171,7 @@ def test_numbers_that_do_not_compare() -> None:
     assert np.isnan(of_both.view(F)).all()
 
 
-def test_what_is_limited_is_not_known() -> None:
-    """FADD.SAT is none of the forms that are computed, FADD.FTZ is."""
+def test_saturation_is_not_computed() -> None:
+    """FADD.SAT is not computed, FADD.FTZ is."""
     assert executed(0x001FC60000002000, 0x0000000007177221, R7=F(1), R0=F(1)) is None
     assert executed(0x002FC60000010000, 0x00000000071B7221, R7=F(1), R0=F(1)).view(F) == 2

@@ -1,4 +1,4 @@
-"""The lines of the source of instructions, against nvdisasm's and against the PTX."""
+"""The source lines of instructions, against nvdisasm and the PTX."""
 
 import re
 from pathlib import PurePath
@@ -29,7 +29,7 @@ PTX = """
 
 
 def test_lines_are_those_of_nvdisasm() -> None:
-    """Each instruction has the file and the line that nvdisasm prints above it."""
+    """Each instruction has the file and line that nvdisasm prints."""
     for kernel, cubin in public_kernels().items():
         found = read_lines(read_elf(cubin, EM_CUDA, "a cubin"), kernel, None)
         text = nvdisasm(cubin, "--print-line-info")
@@ -46,7 +46,7 @@ def test_lines_are_those_of_nvdisasm() -> None:
 
 
 def test_the_ptx_says_columns_and_calls() -> None:
-    """With the PTX most instructions have a column, on the same line as without, and calls."""
+    """The PTX adds columns and calls without changing the lines."""
     x = Pointer("float32", 1 << 20)
     with offline(Target("cuda", "90", 32)):
         launch = Launch((x, x, x, x, x, x, 1000, 1000, 1e-5), {"BLOCK_SIZE": 256})
@@ -66,7 +66,7 @@ def test_the_ptx_says_columns_and_calls() -> None:
 
 
 def test_a_line_of_the_ptx_is_reached_through_calls() -> None:
-    """The comment behind a .loc names the calls, innermost first; line 0 is no line."""
+    """The comment behind a .loc gives the calls, innermost first; line 0 is not a line."""
     places = ptx_places(PTX)
     calls = (Place("/home/me/kernel.py", 9, 2), Place("/home/me/kernel.py", 30, 4))
     assert places[5] == Place("/home/me/kernel.py", 7)
@@ -75,7 +75,7 @@ def test_a_line_of_the_ptx_is_reached_through_calls() -> None:
 
 
 def test_a_damaged_line_table_is_refused() -> None:
-    """A table that is cut off, wherever, is read as far as it goes or refused in one sentence."""
+    """A damaged line table is read as far as possible or raises an error."""
     kernel, cubin = next(iter(public_kernels().items()))
     table = read_elf(cubin, EM_CUDA, "a cubin").section(".debug_line")
     assert table is not None

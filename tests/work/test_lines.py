@@ -1,4 +1,4 @@
-"""What a launch does by line: whose line it is, and which lines cost most."""
+"""What a launch does by source line."""
 
 import dataclasses
 import json
@@ -15,7 +15,7 @@ H100 = find_gpu("h100")
 
 
 def test_the_line_that_costs_most_comes_first() -> None:
-    """Of a large product that is the dot, of rows that are moved the loads and the store."""
+    """The slowest line is the dot of a large product, and the accesses of a copy of rows."""
     counts = matmul(4096, 128, 132)
     moved = memory(counts, H100)
     lines = by_line(counts, moved, H100)
@@ -30,7 +30,7 @@ def test_the_line_that_costs_most_comes_first() -> None:
 
 
 def test_the_bytes_of_memory_are_shared_out() -> None:
-    """The least times of the lines that move bytes come to that of all bytes together."""
+    """The least times of lines that move bytes add up to that of all bytes."""
     counts = rows(4096, 4096, 132, passes=3)
     moved = memory(counts, H100)
     lines = [one for one in by_line(counts, moved, H100) if one.bytes.low]
@@ -40,7 +40,7 @@ def test_the_bytes_of_memory_are_shared_out() -> None:
 
 
 def test_what_is_executed_counts_at_its_line() -> None:
-    """Lines have their instructions and their share of the cycles, those that move nothing too."""
+    """Lines have their instructions and share of cycles, even if they move nothing."""
     counts = rows(64, 4096, 132)
     moved = memory(counts, H100)
     run = executed([place(3), place(4), place(20)], 100)
@@ -61,7 +61,7 @@ def test_what_is_executed_counts_at_its_line() -> None:
 
 
 def test_spills_count_at_their_line() -> None:
-    """Local memory that a helper's instructions move counts where the helper is called."""
+    """Local memory that a helper function moves counts where the helper is called."""
     counts = rows(64, 4096, 132)
     run = executed([Place("helpers.py", 12, called_from=(place(3),)), place(3)], 100)
     run = dataclasses.replace(
@@ -72,7 +72,7 @@ def test_spills_count_at_their_line() -> None:
 
 
 def test_a_helper_counts_where_it_is_called() -> None:
-    """What a helper does is at the line of the kernel from which it is reached, however deep."""
+    """What a helper function does counts on the kernel's line, however deep the call."""
     counts = rows(64, 64, 8)
     call = Place(FILE, 12, called_from=(Place("other.py", 45), Place(FILE, 9)))
     call = dataclasses.replace(call, file="folder/helpers.py")
@@ -90,7 +90,7 @@ def test_a_helper_counts_where_it_is_called() -> None:
 
 
 def test_helpers_are_in_the_order_of_their_lines() -> None:
-    """Whatever the order in which they are executed, they are told by file and line."""
+    """Helper functions are sorted by file and line."""
     counts, call = rows(64, 64, 8), (Place(FILE, 9),)
     places = (
         Place("b.py", 9, called_from=call),

@@ -1,4 +1,4 @@
-"""What is read of instructions, against the text of nvdisasm."""
+"""The decoder of instructions, against nvdisasm."""
 
 import re
 from collections import Counter
@@ -25,7 +25,7 @@ CONSTANT |= {UNIFORM + 63, UNIFORM + 255}
 
 
 def test_sources_and_results_of_arithmetic_are_the_operands() -> None:
-    """What an arithmetic instruction reads and writes is all that its text names."""
+    """Arithmetic reads and writes exactly the operands in its text."""
     seen = Counter()
     for said in instructions():
         decoder = Decoder(said.arch)
@@ -43,7 +43,7 @@ def test_sources_and_results_of_arithmetic_are_the_operands() -> None:
 
 
 def test_what_an_instruction_writes_begins_with_its_first_operand() -> None:
-    """A first operand that is a register by itself is written, and a guard is read."""
+    """A first operand that is a register is written, and a guard is read."""
     for said in instructions():
         decoder = Decoder(said.arch)
         first = said.operands.split(",")[0].strip()
@@ -56,7 +56,7 @@ def test_what_an_instruction_writes_begins_with_its_first_operand() -> None:
 
 
 def test_addresses_of_global_memory_are_the_operands() -> None:
-    """Registers, offset and width of each access to global memory are those of its text."""
+    """Registers, offset and width of accesses to global memory are those of their text."""
     seen = Counter()
     widths = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "256": 32}
     for said in instructions():
@@ -77,7 +77,7 @@ def test_addresses_of_global_memory_are_the_operands() -> None:
 
 
 def test_addresses_in_shared_memory_are_the_operands() -> None:
-    """Registers, offset and width of each access to shared memory are those of its text."""
+    """Registers, offset and width of accesses to shared memory are those of their text."""
     seen = Counter()
     widths = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "2": 8, "4": 16}
     for said in instructions():
@@ -100,7 +100,7 @@ def test_addresses_in_shared_memory_are_the_operands() -> None:
 
 
 def test_comparisons_are_of_signed_numbers_where_their_text_is() -> None:
-    """A bit of its word says whether a minimum, maximum or comparison is of unsigned numbers."""
+    """Comparisons, minimum and maximum are unsigned where their text says U32."""
     places = {"VIADDMNMX": 72, "VIMNMX": 72, "IMNMX": 73, "ISETP": 73}
     seen = Counter()
     for said in instructions():
@@ -112,7 +112,7 @@ def test_comparisons_are_of_signed_numbers_where_their_text_is() -> None:
 
 
 def test_a_line_of_local_memory_has_a_word_of_each_thread() -> None:
-    """A load or store of fewer than 4 bytes touches as much of local memory as that of a word."""
+    """Narrow accesses to local memory count a whole word."""
     seen = Counter()
     for said in instructions():
         name, *parts = said.operation.split(".")

@@ -1,4 +1,4 @@
-"""What programs get from a counter that they share, and where they wait for each other."""
+"""Counters that programs share, and loops in which they wait for each other."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def compiled(function: Any, arguments: dict[str, Any], arch: str, num_warps: int
 
 
 def both(texts: Texts, arguments: dict[str, Any], programs: int) -> tuple[Counts, Executed]:
-    """Return what a launch does by its source, and what it executes."""
+    """Return what a launch does according to its source, and to its binary."""
     counts = count(read_ttir(texts.ttir), arguments, (programs,))
     return counts, execute(texts, arguments, (programs,))
 
@@ -48,7 +48,7 @@ TAKING = {
 @settings(max_examples=5, deadline=None)
 @given(pieces=st.integers(2, 900), programs=st.integers(1, 200))
 def test_each_piece_that_programs_take_is_done_once(arch: str, pieces: int, programs: int) -> None:
-    """However many programs there are, together they do every piece once, and say what they add."""
+    """Programs that take pieces from a counter do each piece once, and report the assumption."""
     arguments = {**PIECES, "pieces": pieces, "B": 1024}
     counts, executed = both(TAKING[arch], arguments, programs)
     stored = next(one for one in counts.accesses if one.tensor == "y")
@@ -65,7 +65,7 @@ def test_each_piece_that_programs_take_is_done_once(arch: str, pieces: int, prog
 
 @pytest.mark.parametrize("arch", ARCHES)
 def test_one_program_comes_last(arch: str) -> None:
-    """Of programs that count how many are done one alone goes on."""
+    """Of programs that count how many have finished, exactly one is the last."""
     texts = compiled(last_sums, SUMS, arch)
     counts, executed = both(texts, SUMS, 64)
     (branch,) = counts.branches
@@ -80,8 +80,8 @@ def test_one_program_comes_last(arch: str) -> None:
 
 
 @pytest.mark.parametrize("arch", ARCHES)
-def test_a_lock_is_asked_for_once(arch: str) -> None:
-    """Nobody is taken to wait for a lock, and the counts say so."""
+def test_nobody_waits_for_a_lock(arch: str) -> None:
+    """Programs are assumed not to wait for a lock, and the assumption is reported."""
     texts = compiled(add_alone, ALONE, arch)
     counts, executed = both(texts, ALONE, 10)
     taken = next(one for one in counts.accesses if one.tensor == "lock")
@@ -93,8 +93,8 @@ def test_a_lock_is_asked_for_once(arch: str) -> None:
     assert executed.program.waits == 1
 
 
-def test_a_search_is_no_wait() -> None:
-    """A loop that looks at another place in each pass runs as often as nobody knows."""
+def test_a_search_is_not_a_wait() -> None:
+    """A loop that polls another place in each pass has an unknown number of passes."""
     arguments = {"x": Pointer("int32", 1 << 20), "y": Pointer("int32", 1 << 20), "B": 128}
     counts, executed = both(compiled(first_zero, arguments, "90"), arguments, 4)
     (loop,) = counts.loops
@@ -102,8 +102,8 @@ def test_a_search_is_no_wait() -> None:
     assert executed.instructions.high is None
 
 
-def test_a_counter_that_others_do_not_share_gives_nothing_known() -> None:
-    """An addition to a place of its own, or of numbers from memory, is not known."""
+def test_a_maximum_is_not_a_counter() -> None:
+    """A maximum instead of an addition to a counter has an unknown result."""
     changed = {**SUMS, "counter": X}
     texts = compiled(last_sums, SUMS, "90")
     assert count(read_ttir(texts.ttir), SUMS, (64,)).branches[0].taken == Amount.of(1)

@@ -60,7 +60,7 @@ HEADS = 2 * 16
 
 
 def launches(group: str, trial: str, kernel: str) -> list[RecordedLaunch]:
-    """Return the recorded launches of a kernel in a trial: one of each configuration."""
+    """Return the recorded launches of a kernel in a trial, one per configuration."""
     wanted = (group, trial, kernel)
     some = [
         one for one in recorded_launches("h200") if (one.group, one.trial, one.kernel) == wanted
@@ -70,23 +70,23 @@ def launches(group: str, trial: str, kernel: str) -> list[RecordedLaunch]:
 
 
 def multiplied(launch: RecordedLaunch) -> int | None:
-    """Return the FLOPs that the lab counts of its products of matrices."""
+    """Return the FLOPs that the lab counts for products of matrices."""
     return total(counts_of(launch).dot_flops.values()).exact
 
 
 def moved(launch: RecordedLaunch) -> int | None:
-    """Return the distinct bytes that it reads and those that it writes, of all tensors."""
+    """Return the distinct bytes read and written, of all tensors."""
     return total(one.read + one.written for one in counts_of(launch).footprints).exact
 
 
 def filled(sizes: tuple[int, ...], launch: RecordedLaunch) -> tuple[int, ...]:
-    """Return m, n and k of the whole blocks that hold matrices of such sizes."""
+    """Return m, n and k rounded up to whole blocks."""
     blocks: list[Any] = [launch.arguments[f"BLOCK_SIZE_{side}"] for side in "MNK"]
     return tuple(ceil(size / block) * block for size, block in zip(sizes, blocks, strict=True))
 
 
 class Case(NamedTuple):
-    """A launch that does the work of an operator."""
+    """A recorded launch that does the work of an operator."""
 
     operator: str
     group: str
@@ -131,8 +131,8 @@ class Case(NamedTuple):
         ),
     ],
 )
-def test_products_of_whole_blocks_are_equal(case: Case) -> None:
-    """A product of matrices whose sides are whole blocks has the FLOPs of the formula."""
+def test_flops_of_whole_blocks(case: Case) -> None:
+    """A product of matrices in whole blocks has the FLOPs of the formula."""
     for launch in launches(case.group, case.trial, case.kernel):
         assert multiplied(launch) == product_flops(*case.sizes)
 
@@ -140,14 +140,14 @@ def test_products_of_whole_blocks_are_equal(case: Case) -> None:
 @pytest.mark.parametrize("config", ["(128, 256, 64, 3, 8)", "(64, 128, 64, 4, 4)"])
 @pytest.mark.parametrize("sizes", [(777, 777, 777), (1000, 3000, 2000)])
 def test_blocks_at_edges_are_multiplied_whole(sizes: tuple[int, int, int], config: str) -> None:
-    """A product whose sides are no whole blocks has the FLOPs of the formula of whole ones."""
+    """A product with partial blocks has the formula's FLOPs for whole blocks."""
     (launch,) = launches("triton: 3, fp16", f"matmul {sizes} {config}", "matmul_kernel")
     assert multiplied(launch) == product_flops(*filled(sizes, launch)) > product_flops(*sizes)
 
 
 @pytest.mark.parametrize("kernel", ["grouped_matmul_kernel", "grouped_matmul_tma_kernel"])
 def test_grouped_products_are_equal(kernel: str) -> None:
-    """Products in one launch add up to the formula, but for those smaller than a block."""
+    """The FLOPs of grouped products add up to the formula for whole blocks."""
     equal = []
     for launch in launches("triton: 8, 10", "tutorial 08 as it runs", kernel):
         sides = iter(launch.values["group_gemm_sizes"])
@@ -158,7 +158,7 @@ def test_grouped_products_are_equal(kernel: str) -> None:
     assert any(equal)
 
 
-def test_a_product_that_is_added_has_the_sum_apart() -> None:
+def test_addmm_counts_its_sum() -> None:
     """The formula of addmm adds one FLOP for each element of the sum to those of the dots."""
     sizes = m, n, _ = 1024, 1024, 8192
     (launch,) = launches("own: reductions", "split_k 1024 1024 8192 4", "split_k_kernel")
@@ -200,7 +200,7 @@ def test_the_backward_pass_does_two_products_twice(causal: bool) -> None:  # noq
 
 
 @pytest.mark.parametrize("head", [64, 128])
-def test_flex_attention_has_the_operations_of_its_softmax_apart(head: int) -> None:
+def test_flops_of_flex_attention(head: int) -> None:
     """The dots are those of attention; the formula adds two operations per score going forward."""
     group, trial, kernel = "inductor: flex_attention", f"flex_attention {head}", "triton_tem_fused"
     forward, backward = (attention_flops(2048, head, products=number) for number in (2, 5))
@@ -214,7 +214,7 @@ def test_flex_attention_has_the_operations_of_its_softmax_apart(head: int) -> No
     ("trial", "kernel", "choices"),
     [("dropout", "_seeded_dropout", 0), ("dropout by a mask", "_dropout", 2**24)],
 )
-def test_a_choice_is_no_operation_of_dropout(trial: str, kernel: str, choices: int) -> None:
+def test_flops_of_dropout(trial: str, kernel: str, choices: int) -> None:
     """The formula of low_mem_dropout has two FLOPs per element, one of them for choosing it.
 
     A launch divides each element, scales each random number that it draws, and computes 1 - p once
@@ -273,7 +273,7 @@ def test_a_choice_is_no_operation_of_dropout(trial: str, kernel: str, choices: i
     ],
 )
 def test_bytes_are_equal(case: Case) -> None:
-    """What a launch has to move is each tensor of the formula once, whatever the blocks."""
+    """The least bytes of a launch are each tensor of the formula once, whatever the blocks."""
     for launch in launches(case.group, case.trial, case.kernel):
         assert moved(launch) == BYTES[case.operator](*case.sizes)
 
@@ -364,8 +364,8 @@ DIFFERENT = {
 
 
 @pytest.mark.parametrize("case", DIFFERENT.values(), ids=DIFFERENT)
-def test_bytes_differ_by_what_is_named(case: Case) -> None:
-    """What a launch has to move differs from the formula by what the table says, to the byte."""
+def test_bytes_differ_by_the_listed_amount(case: Case) -> None:
+    """The least bytes of a launch differ from the formula by exactly the listed amount."""
     assert case.more != 0
     for launch in launches(case.group, case.trial, case.kernel):
         assert moved(launch) == BYTES[case.operator](*case.sizes) + case.more
