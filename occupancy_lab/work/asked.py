@@ -44,38 +44,33 @@ touch 10.8 lines, and 37.6 for a row of 1000 whose stores touch 56 (Nsight Compu
 
 @dataclass(slots=True)
 class Asked:
-    """What warps request by one instruction."""
+    """What warps request by one instruction: the amounts of GlobalAccess, and its shares as sums.
+
+    Where addresses are not known, the amounts with most_ assume that each thread requests other
+    sectors.
+    """
 
     tensor: str | None = None
     is_known: bool = True
-    """Whether the addresses are known."""
     threads: float = 0.0
-    """Threads whose condition is true."""
     sectors: float = 0.0
     most_sectors: float = 0.0
-    """Where the addresses are not known, each thread may request another sector; else the same as
-    `sectors`."""
     lines: float = 0.0
     most_lines: float = 0.0
     passes: float = 0.0
     most_passes: float = 0.0
-    """Passes of the L1 cache are those of `distinct`."""
     cached: float = 0.0
-    """Sectors that hit in the L1 cache because the same program loaded them before; 0 for
-    copies."""
+    """Sectors that hit in the L1 cache because the same program loaded them before; 0 for copies.
+    """
     common: float = 0.0
-    """Sectors among the misses that all programs request."""
     distinct: float = 0.0
-    """Sectors that a program requests for the first time."""
     shared: float = 0.0
-    """For loads: requests by several warps of the program beyond the first one for each sector,
+    """Requests of loads by several warps of the program beyond the first one for each sector,
     whether or not they hit in the L1 cache."""
     merged: float = 0.0
     """For a load, those of `shared` that miss in the L1 cache; for a copy, these and all that hit;
     for a store, those in lines that were just stored to."""
     places: float = 0.0
-    """For atomic operations, the distinct addresses per warp; where they are not known, the number
-    of threads."""
     programs: float = 0.0
     """How often a program executes the instruction with a thread whose condition is true."""
 

@@ -7,7 +7,6 @@ allows, that is spread evenly over programs sorted by how much they execute.
 
 from __future__ import annotations
 
-import functools
 import math
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from occupancy_lab.errors import BinaryError
-from occupancy_lab.work.asked import Asked, Asking
+from occupancy_lab.work.asked import COUNTED, Asked, Asking
 from occupancy_lab.work.counts import (
     LOADS,
     NO_WAIT,
@@ -55,6 +54,10 @@ LEAST_PROGRAMS = 4
 """The fewest programs whose addresses are followed."""
 PASSES = 8
 """Iterations per warp assumed in `ExecutedLine.cycles` for a loop of unknown length."""
+AMOUNTS = {"threads": "threads", "places": "places"} | {one: f"most_{one}" for one in COUNTED}
+"""The amounts of a GlobalAccess, which are fields of Asked, with those of their upper limits."""
+SHARES = ("cached", "merged", "common", "distinct", "shared")
+"""The shares of a GlobalAccess, which are fields of Asked too."""
 NOT_KNOWN = "values from memory"
 INSTRUCTIONS, STALLS, LOCAL_BYTES = "instructions", "stalls", "local bytes"
 FLOPS, NOT_DECODED = "FLOPs", "products whose shape is not known"
@@ -348,11 +351,13 @@ class Run(ABC):
     ) -> GlobalAccess:
         known = [one[number] for one in asked if number in one]
         tensors = {one.tensor for one in known}
-        amount = functools.partial(between, known, executions)
-
-        def share(name: str) -> float:
-            return min((getattr(one, name) / max(one.sectors, 1e-9) for one in known), default=0.0)
-
+        amounts: dict[str, Any] = {
+            name: between(known, executions, name, most) for name, most in AMOUNTS.items()
+        }
+        shares: dict[str, Any] = {
+            name: min((getattr(one, name) / max(one.sectors, 1e-9) for one in known), default=0.0)
+            for name in SHARES
+        }
         warps = self.threads // int(self.code.lanes)
         asking = max((one.programs * warps for one in known), default=1.0)
 
@@ -363,17 +368,9 @@ class Run(ABC):
             tensor=tensors.pop() if len(tensors) == 1 else None,
             thread_bytes=thread_bytes,
             executions=executions,
-            threads=amount("threads", "threads"),
-            sectors=amount("sectors", "most_sectors"),
-            lines=amount("lines", "most_lines"),
-            passes=amount("passes", "most_passes"),
             is_known=all(one.is_known for one in known),
-            cached=share("cached"),
-            merged=share("merged"),
-            common=share("common"),
-            distinct=share("distinct"),
-            shared=share("shared"),
-            places=amount("places", "places"),
+            **amounts,
+            **shares,
             adds_floats=self.adds_floats(number),
             asking=min(asking, 1.0),
         )

@@ -97,16 +97,17 @@ class Code:
     """The blocks, by their first instruction."""
     loops: Mapping[int, set[int]]
     """The blocks of each loop by its first block, outer loops first."""
-    written: Sequence[int] = field(init=False)
-    """The registers that each instruction writes, as bit sets."""
-    syncs: frozenset[int] = field(init=False)
-    """The blocks at which the threads of a warp wait for each other."""
     lanes: int = WARP
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "written", [self.decoder.writes(one) for one in self.words])
-        syncs = frozenset(one for one in self.blocks if self.words[one] & 0x1FF == BSYNC)
-        object.__setattr__(self, "syncs", syncs)
+    @functools.cached_property
+    def written(self) -> Sequence[int]:
+        """The registers that each instruction writes, as bit sets."""
+        return [self.decoder.writes(one) for one in self.words]
+
+    @functools.cached_property
+    def syncs(self) -> frozenset[int]:
+        """The blocks at which the threads of a warp wait for each other."""
+        return frozenset(one for one in self.blocks if self.words[one] & 0x1FF == BSYNC)
 
     @functools.cached_property
     def usual(self) -> Mapping[int, bool]:

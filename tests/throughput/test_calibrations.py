@@ -112,26 +112,12 @@ def test_other_files_are_skipped(what: str) -> None:
     assert known_calibrations() == (MEASURED,)
 
 
-@pytest.mark.usefixtures("store")
-def test_no_units_without_a_calibration() -> None:
-    """Without a calibration, no units are known."""
-    assert known_calibrations() == ()
-    assert measured_units(H200) == {}
-
-
-@pytest.mark.usefixtures("store")
-def test_calibration_holds_for_its_gpu_from_when_it_is_kept() -> None:
-    """A kept calibration applies at once, and only to its GPU."""
-    assert measured_units(H200) == {}
-    keep_calibration(MEASURED)
+def test_calibration_holds_for_its_gpu_from_when_it_is_kept(store: Path) -> None:
+    """A kept calibration is a file in the store, and applies at once, and only to its GPU."""
+    assert (known_calibrations(), measured_units(H200)) == ((), {})
+    path = keep_calibration(MEASURED)
+    assert path == calibration_path("h200") == store / "calibrations" / "h200.json"
     assert measured_units(H200) == UNITS
     assert measured_units(find_gpu("h100")) == {}
     keep_calibration(dataclasses.replace(MEASURED, units={"launch_us": 9.0}))
     assert measured_units(H200) == {"launch_us": 9.0}
-
-
-def test_path_is_in_the_store(store: Path) -> None:
-    """Each GPU's calibration has its own file in the store."""
-    paths = {calibration_path(key) for key in ("h100", "h200")}
-    assert len(paths) == 2
-    assert {path.parent.parent for path in paths} == {store}

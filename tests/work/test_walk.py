@@ -1,6 +1,5 @@
-"""Counts of a launch, against a loop over its programs in Python."""
+"""Counts of launches whose size, tensors or operations random kernels do not have."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -14,8 +13,6 @@ from counted_kernels import (
     waiting,
 )
 from first_texts import first_text
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from occupancy_lab.arguments import Pointer
 from occupancy_lab.work.counts import Amount, Counts
@@ -35,42 +32,6 @@ def counts_of(
 ) -> Counts:
     """Return the counts of a launch."""
     return count(read_ttir(first_text(function, arguments)), arguments, grid, **more)
-
-
-def pieces(offsets: Iterable[int], size: int) -> int:
-    """Return how many units of *size* bytes the offsets touch."""
-    return len({one // size for one in offsets})
-
-
-@settings(max_examples=12)
-@given(st.integers(1, 70), st.integers(1, 70), st.integers(1, 70), st.integers(0, 9))
-def test_a_matmul_is_counted_exactly(m: int, n: int, k: int, more: int) -> None:
-    """Loads, stores and dots of a matmul of any size are those of its programs one by one."""
-    stride = max(m, n, k) + more
-    arguments = {"a": HALF, "b": HALF, "c": HALF, "m": m, "n": n, "k": k, "stride": stride}
-    grid = (-(-m // 32), -(-n // 16))
-    counts = counts_of(multiply, grid, {**arguments, "M": 32, "N": 16, "K": 16})
-    asked: dict[str, list[list[int]]] = {"a": [], "b": [], "c": []}
-    for x in range(grid[0]):
-        for y in range(grid[1]):
-            rows, columns = range(x * 32, x * 32 + 32), range(y * 16, y * 16 + 16)
-            for start in range(0, k, 16):
-                inner = [one for one in range(start, start + 16) if one < k]
-                asked["a"].append([2 * (i * stride + j) for i in rows if i < m for j in inner])
-                asked["b"].append([2 * (i * stride + j % n) for i in inner for j in columns])
-            asked["c"].append(
-                [2 * (i * stride + j) for i in rows if i < m for j in columns if j < n]
-            )
-    for access in counts.accesses:
-        blocks = asked[access.tensor or ""]
-        assert access.active == Amount.of(sum(map(len, blocks)))
-        assert access.executions == Amount.of(len(blocks))
-        assert access.sectors == Amount.of(sum(pieces(one, 32) for one in blocks))
-        assert access.lines == Amount.of(sum(pieces(one, 128) for one in blocks))
-        assert access.unique_bytes == Amount.of(2 * len({one for block in blocks for one in block}))
-    trips = grid[0] * grid[1] * -(-k // 16)
-    assert counts.dot_flops == {"fp16": Amount.of(trips * 2 * 32 * 16 * 16)}
-    assert not counts.unknowns
 
 
 def test_an_8192_cubed_matmul_is_counted_whole() -> None:
