@@ -32,14 +32,6 @@ def test_room_beside_shared_memory() -> None:
     assert l1_room(cdna, 65536, 1) == 32 * 1024
 
 
-def test_misses_by_reuse_distance() -> None:
-    """Accesses miss where their reuse distance exceeds the cache."""
-    assert l1_missing((10.0, 20.0), 100, 8000) == 0.0
-    assert l1_missing((10.0, 200.0), 100, 8000) == 0.5
-    assert 0.0 < l1_missing((80.0,), 100, 8000) < 1.0
-    assert l1_missing((), 100, 8000) == 0.0
-
-
 @pytest.mark.slow
 def test_misses_of_local_memory_match_nsight_compute() -> None:
     """The L1 miss rate of local memory matches Nsight Compute for every second launch on an H200.

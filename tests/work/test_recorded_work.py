@@ -36,9 +36,6 @@ def test_products_of_matrices_are_exact() -> None:
 @pytest.mark.parametrize(
     ("quantity", "launches", "within_1", "within_5"),
     [
-        ("instructions", 95, 1.0, 1.0),
-        ("load_sectors", 78, 1.0, 1.0),
-        ("store_sectors", 78, 1.0, 1.0),
         ("load_sectors of TTIR", 80, 0.70, 0.78),
         ("store_sectors of TTIR", 80, 0.97, 0.97),
         ("dram_read_bytes", 45, 0.82, 0.89),

@@ -97,44 +97,41 @@ class Case(NamedTuple):
     """The bytes that it moves in addition to the formula."""
 
 
+SIZES = (1024, 1536, 4096)
+
+
 @pytest.mark.parametrize(
-    "case",
+    ("group", "trial", "kernel", "sizes"),
     [
-        Case("gemm/operator.py", "triton: 3, fp16", "matmul 8192", "matmul_kernel", (8192,) * 3),
-        Case(
-            "gemm/operator.py",
-            "triton: 9, fp16",
-            "matmul_tma_persistent torch.float16 (1024, 1536, 4096)",
+        ("3, fp16", "matmul 8192", "matmul_kernel", (8192,) * 3),
+        (
+            "9, fp16",
+            f"matmul_tma_persistent torch.float16 {SIZES}",
             "matmul_kernel_tma_persistent",
-            (1024, 1536, 4096),
+            SIZES,
         ),
-        Case(
-            "fp8_gemm/fp8_gemm.py",
-            "triton: 9, fp8",
-            "matmul_persistent torch.float8_e4m3fn (1024, 1536, 4096)",
+        (
+            "9, fp8",
+            f"matmul_persistent torch.float8_e4m3fn {SIZES}",
             "matmul_kernel_persistent",
-            (1024, 1536, 4096),
+            SIZES,
         ),
-        Case(
-            "fp8_gemm_rowwise/operator.py",
-            "own: reductions",
-            "int8_matmul 4096 (128, 256, 64)",
-            "int8_matmul_kernel",
-            (4096,) * 3,
-        ),
-        Case(
-            "fp8_gemm_blockwise/operator.py",
-            "triton: 8, 10",
-            "tutorial 10 mxfp8",
-            "block_scaled_matmul_kernel",
-            (512,) * 3,
-        ),
+        ("8, 10", "tutorial 10 mxfp8", "block_scaled_matmul_kernel", (512,) * 3),
     ],
 )
-def test_flops_of_whole_blocks(case: Case) -> None:
+def test_flops_of_whole_blocks(
+    group: str, trial: str, kernel: str, sizes: tuple[int, int, int]
+) -> None:
     """A product of matrices in whole blocks has the FLOPs of the formula."""
-    for launch in launches(case.group, case.trial, case.kernel):
-        assert multiplied(launch) == product_flops(*case.sizes)
+    for launch in launches(f"triton: {group}", trial, kernel):
+        assert multiplied(launch) == product_flops(*sizes)
+
+
+def test_flops_of_an_int8_product() -> None:
+    """A product of integers has the FLOPs of the formula."""
+    trial = "int8_matmul 4096 (128, 256, 64)"
+    for launch in launches("own: reductions", trial, "int8_matmul_kernel"):
+        assert multiplied(launch) == product_flops(4096, 4096, 4096)
 
 
 @pytest.mark.parametrize("config", ["(128, 256, 64, 3, 8)", "(64, 128, 64, 4, 4)"])
