@@ -7,17 +7,14 @@ from typing import Any
 
 import pytest
 from counted_kernels import bags, gather, multiply
-from first_texts import first_text
+from first_texts import compiled_texts, first_text
 from launched_kernels import layer_norm
 
 from occupancy_lab.arguments import Pointer
 from occupancy_lab.assumed import Assumption
 from occupancy_lab.compiling import Store
-from occupancy_lab.compiling.offline import offline
 from occupancy_lab.compiling.texts import Texts
-from occupancy_lab.compiling.texts import texts_of as compiled_texts
 from occupancy_lab.launch import BoundLaunch, Launch
-from occupancy_lab.values import Target
 from occupancy_lab.work import walk
 from occupancy_lab.work.counting import Counted, Counting, count_launch, count_launches
 from occupancy_lab.work.counts import Amount
@@ -71,9 +68,7 @@ def test_executed_counts_are_stored(tmp_path: Path) -> None:
     """The binary's instructions are stored too, and convert to plain values."""
     tensors = dict.fromkeys(("X", "Y", "W", "B", "Mean", "Rstd"), HALF)
     norm = {**tensors, "stride": 64, "N": 50, "eps": 1e-5, "BLOCK_SIZE": 64}
-    with offline(Target("cuda", "90", 32)):
-        made = Launch((), {**norm, "num_warps": 4}, (4,)).warm_up(layer_norm)
-    texts = compiled_texts(made.asm, made.metadata, "cuda")
+    texts = compiled_texts(layer_norm, Launch((), {**norm, "num_warps": 4}, (4,)))
     first = counted(layer_norm, norm, (4,), Store(tmp_path), texts=texts)
     assert first.executed is not None
     assert first.why_not_executed is None
@@ -162,9 +157,7 @@ def test_unknown_values_can_be_assumed() -> None:
 
 def test_a_range_can_be_assumed() -> None:
     """A tensor assumed to hold 3*i + 2 is counted as if its values were given."""
-    with offline(Target("cuda", "90", 32)):
-        made = Launch((), BAGS, (64,)).warm_up(bags)
-    texts = compiled_texts(made.asm, made.metadata, "cuda")
+    texts = compiled_texts(bags, Launch((), BAGS, (64,)))
     known = Launch((), BAGS, (64,), values={"offsets": tuple(range(2, 3 * 65 + 2, 3))})
     read = count_launch(Counting(texts, BoundLaunch.of(bags, known), (64,), {}, 132), NOWHERE)
     grown = counted(bags, BAGS, (64,), texts=texts, offsets=range(2, 3 * (1 << 20) + 2, 3))

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 from compare_work import executed_of
+from first_texts import compiled_texts
 from launched_kernels import layer_norm, matmul, sines
 from recorded_work import recorded_launches
 
 from occupancy_lab import dry_run, tensor
 from occupancy_lab.arguments import Pointer
-from occupancy_lab.compiling.offline import offline
-from occupancy_lab.compiling.texts import Texts, texts_of
+from occupancy_lab.compiling.texts import Texts
 from occupancy_lab.launch import Launch
 from occupancy_lab.values import Target
 from occupancy_lab.work import followed, skipping
@@ -67,11 +67,8 @@ def test_public_launches_execute_what_nsight_compute_counts() -> None:
 
 def compiled(function: Any, launch: Launch, arch: str) -> tuple[Texts, dict[str, Any]]:
     """Return the texts of a kernel, and its arguments by name."""
-    with offline(Target("cuda", arch, 32)):
-        made = launch.warm_up(function)
-    texts = texts_of(made.asm, made.metadata, "cuda")
-    assert texts is not None
-    return texts, dict(zip(function.arg_names, launch.arguments, strict=False))
+    arguments = dict(zip(function.arg_names, launch.arguments, strict=False))
+    return compiled_texts(function, launch, Target("cuda", arch, 32)), arguments
 
 
 def normed(arch: str, columns: int) -> tuple[Texts, dict[str, Any]]:

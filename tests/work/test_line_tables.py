@@ -4,15 +4,14 @@ import re
 from pathlib import PurePath
 
 from disassembled import nvdisasm, public_kernels
+from first_texts import compiled_texts
 from launched_kernels import layer_norm
 
 from occupancy_lab.arguments import Pointer
 from occupancy_lab.compiling.cubin import EM_CUDA, read_elf
-from occupancy_lab.compiling.offline import offline
 from occupancy_lab.compiling.sass import BYTES
 from occupancy_lab.errors import BinaryError
 from occupancy_lab.launch import Launch
-from occupancy_lab.values import Target
 from occupancy_lab.work.counts import Place
 from occupancy_lab.work.line_tables import ptx_places, read_lines
 
@@ -48,12 +47,11 @@ def test_lines_are_those_of_nvdisasm() -> None:
 def test_the_ptx_says_columns_and_calls() -> None:
     """The PTX adds columns and calls without changing the lines."""
     x = Pointer("float32", 1 << 20)
-    with offline(Target("cuda", "90", 32)):
-        launch = Launch((x, x, x, x, x, x, 1000, 1000, 1e-5), {"BLOCK_SIZE": 256})
-        compiled = launch.warm_up(layer_norm)
-    elf = read_elf(compiled.asm["cubin"], EM_CUDA, "a cubin")
-    without = read_lines(elf, compiled.metadata.name, None)
-    found = read_lines(elf, compiled.metadata.name, compiled.asm["ptx"])
+    launch = Launch((x, x, x, x, x, x, 1000, 1000, 1e-5), {"BLOCK_SIZE": 256})
+    texts = compiled_texts(layer_norm, launch)
+    elf = read_elf(texts.cubin or b"", EM_CUDA, "a cubin")
+    without = read_lines(elf, texts.name, None)
+    found = read_lines(elf, texts.name, texts.ptx)
     columns, calls = 0, set()
     for one, other in zip(found, without, strict=True):
         assert one is not None

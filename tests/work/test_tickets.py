@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 from counted_kernels import add_alone, first_zero, last_sums, take_pieces
+from first_texts import compiled_texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from occupancy_lab.arguments import Pointer
-from occupancy_lab.compiling.offline import offline
-from occupancy_lab.compiling.texts import Texts, texts_of
+from occupancy_lab.compiling.texts import Texts
 from occupancy_lab.launch import Launch
 from occupancy_lab.values import Target
 from occupancy_lab.work.counts import IN_TURN, NO_WAIT, Amount, Counts, Executed
@@ -24,13 +24,10 @@ ALONE = {"x": X, "y": X, "lock": COUNTER, "B": 1024}
 ARCHES = ("75", "80", "90", "100", "120")
 
 
-def compiled(function: Any, arguments: dict[str, Any], arch: str, num_warps: int = 4) -> Texts:
-    """Return the texts of a kernel."""
-    with offline(Target("cuda", arch, 32)):
-        made = Launch((), {**arguments, "num_warps": num_warps}).warm_up(function)
-    found = texts_of(made.asm, made.metadata, "cuda")
-    assert found is not None
-    return found
+def compiled(function: Any, arguments: dict[str, Any], arch: str) -> Texts:
+    """Return the texts of a kernel with 4 warps."""
+    launch = Launch((), {**arguments, "num_warps": 4})
+    return compiled_texts(function, launch, Target("cuda", arch, 32))
 
 
 def both(texts: Texts, arguments: dict[str, Any], programs: int) -> tuple[Counts, Executed]:

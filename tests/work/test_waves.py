@@ -11,12 +11,12 @@ import pytest
 import triton
 from compiling.sample import gpu_target
 from counted_kernels import row_sums
+from first_texts import compiled_texts
 from recorded_work import RecordedLaunch, recorded_launches
 
 from occupancy_lab.arguments import Pointer
 from occupancy_lab.compiling.amdgcn import read_amdgcn
-from occupancy_lab.compiling.offline import offline
-from occupancy_lab.compiling.texts import Texts, texts_of
+from occupancy_lab.compiling.texts import Texts
 from occupancy_lab.errors import BinaryError
 from occupancy_lab.launch import Launch
 from occupancy_lab.values import Target
@@ -85,13 +85,9 @@ def row_sums_on(arch: str, *, by_value: bool) -> tuple[Texts, dict[str, object]]
     """Return the texts of `row_sums`, with 4 warps and blocks of 256, and its arguments."""
     limit = Pointer("int32", 4)
     launch = Launch((X, X, 1003, limit), {"BLOCK": 256, "BY_VALUE": by_value, "num_warps": 4})
-    with offline(Target("hip", arch, 64 if arch.startswith("gfx9") else 32)):
-        made = launch.warm_up(row_sums)
-    texts = texts_of(made.asm, made.metadata, "hip")
-    assert texts is not None
-    return texts, dict(
-        zip(("x_ptr", "y_ptr", "n_cols", "limit_ptr"), launch.arguments, strict=True)
-    )
+    target = Target("hip", arch, 64 if arch.startswith("gfx9") else 32)
+    arguments = dict(zip(row_sums.arg_names, launch.arguments, strict=False))
+    return compiled_texts(row_sums, launch, target), arguments
 
 
 @pytest.mark.parametrize("arch", ["gfx90a", "gfx942"])
