@@ -119,7 +119,6 @@ class Demand:
     strides: bool = False
     """Whether a program goes over several pieces of work at a fixed stride."""
     local_lost: float = 0.0
-    """As in `Memory`."""
     local_share: float = 0.0
     """The share of device memory's time that is due to local memory."""
 
@@ -219,7 +218,6 @@ class Doing:
     memory: Memory | None
     resources: Resources
     fit: int
-    """Resident programs per multiprocessor."""
     gpu: Gpu
     num_stages: int = 1
     together: int | None = None

@@ -32,7 +32,6 @@ class Reach:
     where: tuple[Any, ...]
     """Boolean arrays over the outer axes: all of them are true for those that reach it."""
     sizes: tuple[int, ...]
-    """The sizes of the outer axes."""
     factor: Amount = ONCE
     """How often each of them reaches it, where that is not known."""
     loops: tuple[object, ...] = ()

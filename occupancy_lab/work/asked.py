@@ -91,7 +91,6 @@ class L1Cache:
     """What a program has loaded and stored so far, as far as the L1 cache holds it."""
 
     lanes: int
-    """Threads of a warp."""
     loaded: dict[int, int] = field(default_factory=dict)
     """For each sector, the number of lines the program had loaded when it last requested it."""
     present: dict[int, int] = field(default_factory=dict)

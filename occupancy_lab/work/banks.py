@@ -170,12 +170,10 @@ class Served:
     times: float = 0.0
     """Executions by warps that are recorded here."""
     threads: float = 0.0
-    """Threads whose condition is true."""
     wavefronts: float = 0.0
     most_wavefronts: float = 0.0
     """Where the addresses are not known, each thread may access another word of the same bank."""
     is_known: bool = True
-    """Whether the addresses are known."""
     written: float = 0.0
     """Cycles in which a copy is written to shared memory; for a copy through the L1 cache, the
     cycles of `passes_of_copies`."""

@@ -48,7 +48,6 @@ class Counting:
     """A launch that is to be counted."""
 
     texts: Texts | None
-    """The texts of its kernel."""
     run: BoundLaunch
     grid: tuple[int, ...] | None
     assume: Mapping[str, Assumption]

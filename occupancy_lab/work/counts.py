@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 SECTOR = 32
 """Bytes of a sector, the smallest unit that an L2 cache moves (CUDA C++ Programming Guide)."""
 LINE = 128
-"""Bytes of a cache line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +75,7 @@ NOTHING = Amount(0, 0)
 
 def total(amounts: Iterable[Amount]) -> Amount:
     """Return the sum of *amounts*."""
-    some = [*amounts]
-    highs = [one.high for one in some if one.high is not None]
-    return Amount(sum(one.low for one in some), sum(highs) if len(highs) == len(some) else None)
+    return sum(amounts, NOTHING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +109,6 @@ class Access:
     writes: bool
     """An atomic operation both reads and writes."""
     executions: Amount
-    """How often programs execute the operation."""
     elements: Amount
     """Elements, masked or not."""
     active: Amount
@@ -149,7 +145,6 @@ class Footprint:
     read_whole: Amount
     """Bytes of the whole sectors that contain the bytes read."""
     written_whole: Amount
-    """Bytes of the whole sectors that contain the bytes written."""
     again: tuple[Reuse, ...] | None = None
     """Bytes read again so late that a cache may have lost them; None where this is not known."""
     bounds: tuple[int, int] | None = None
@@ -233,7 +228,6 @@ class Counts:
     """What a launch does, according to its kernel's source."""
 
     programs: int
-    """Programs of the grid."""
     walked: int
     """Programs that were walked; where these are fewer than all, their counts are scaled up."""
     accesses: tuple[Access, ...] = ()
@@ -333,7 +327,6 @@ class ExecutedLoop:
     place: Place
     """The line of the backward branch."""
     depth: int
-    """0 for an outermost loop."""
     instructions: int
     """Instructions in the loop's body, including all its branches and inner loops."""
     kinds: Mapping[str, int]
@@ -341,7 +334,6 @@ class ExecutedLoop:
     entered: Amount
     """How often warps enter the loop."""
     trips: Amount
-    """Iterations, summed over all warps."""
 
 
 LOADS = frozenset({"load", "copy"})
@@ -389,7 +381,6 @@ class GlobalAccess:
     """The distinct addresses per warp of an atomic operation, summed over all executions; where
     they are not known, the number of threads."""
     adds_floats: bool = False
-    """Whether this is an atomic operation on floats."""
     asking: float = 1.0
     """The share of the executions in which any thread of the program requests something; 1 where
     this is not known."""
@@ -401,13 +392,11 @@ class SharedAccess:
 
     place: Place
     instruction: int
-    """Its number in the kernel's code."""
     operation: str
     """load, store, atomic, copy (from global memory), or product, which reads its operands."""
     thread_bytes: int
     """Bytes that a thread requests; for a product, the bytes that a warp reads per thread."""
     executions: Amount
-    """Executions by warps."""
     bytes: Amount
     """Bytes that the threads whose condition is true request."""
     wavefronts: Amount
@@ -462,7 +451,6 @@ class Common:
     cached: float
     loaded_lines: float
     distinct_bytes: float
-    """Distinct bytes that the program loads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -484,7 +472,6 @@ class Program:
     memory_code_cycles: float = field(default=0.0, kw_only=True)
     """Additional cycles that the program waits where the L2 cache misses that code too."""
     local_loaded: float = field(default=0.0, kw_only=True)
-    """Bytes that its warps load from local memory."""
     local_stored: float = field(default=0.0, kw_only=True)
     local_reuse: LocalReuse = field(default_factory=LocalReuse, kw_only=True)
     local_waits: float = 0.0

@@ -77,7 +77,6 @@ class Marks:
     flops: Sequence[int | None]
     """FLOPs of the tensor cores; None where they are not known."""
     live: Sequence[int]
-    """Live registers of a thread."""
 
 
 class Run(ABC):

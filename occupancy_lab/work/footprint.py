@@ -312,7 +312,6 @@ class Accessed:
 
     touch: Touch
     asked: Amount
-    """Bytes."""
     bytes: tuple[Bytes, ...] | None
     sectors: tuple[Bytes, ...] | None
     """The same in whole sectors."""

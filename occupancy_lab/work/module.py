@@ -86,7 +86,6 @@ class Value:
     index: int = 0
     """Its index among the results or the arguments."""
     block: Block | None = None
-    """The block whose argument it is."""
 
 
 @dataclass(eq=False, slots=True, repr=False)

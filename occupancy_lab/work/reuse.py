@@ -93,7 +93,6 @@ class Schedule:
 
     grid: tuple[int, int, int]
     resident: int
-    """Programs that run at once."""
 
     @property
     def looked_at(self) -> tuple[int, int, int]:

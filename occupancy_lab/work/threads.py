@@ -71,7 +71,6 @@ class Step:
     name: str = ""
     """The name of a function of `arithmetic`; empty for other instructions."""
     shared: bool = False
-    """Whether it is an access to shared memory."""
     only_for_shared: bool = False
     """Whether it is only needed for addresses in shared memory."""
 
