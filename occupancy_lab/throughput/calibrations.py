@@ -63,7 +63,7 @@ class Calibration:
             type(one) in {int, float} and 0 < one < math.inf for one in units.values()
         )
         if not (are_numbers and all(isinstance(name, str) for name in names.values())):
-            msg = "no calibration: a number is out of its range, or a name is none"
+            msg = "no calibration: a number is out of its range, or a name is not text"
             raise ValueError(msg)
         return cls(**names, units=units)
 

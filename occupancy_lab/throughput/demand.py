@@ -270,7 +270,7 @@ def demand_of(doing: Doing) -> Demand | None:
     cached = wanted * program.cached
     missed = min(read / max(wanted - cached, read, 1.0), 1.0)
     if not reads.is_exact:
-        missed = max(missed, FEW_MISSED)  # an exact miss rate below it is not known
+        missed = max(missed, FEW_MISSED)  # a lower miss rate is not certain
     return Demand(
         programs=programs,
         fit=fit,

@@ -217,7 +217,7 @@ class Run(ABC):
                 for assume in (True, False, None):
                     ways.append(self._followed(needed, some, assume=assume).of_all(standing))
                     if not ways[-1].is_whole:
-                        message = "It takes too long to follow its warps."
+                        message = "Following its warps takes too long."
                         raise BinaryError(message)
                     if not ways[0].unknown:
                         break

@@ -46,7 +46,8 @@ SCC, ANY = PREDICATES, PREDICATES + 1
 """The scalar condition, and whether any lane is set in the mask that a jump by vcc or exec
 tests."""
 VECTORS, LAST_VECTOR, LAST_PLACE = UNIFORM, 255, 200
-"""The places of the first and the last vector register; the place after the others is taken."""
+"""The place of the first vector register, and the number and the place of the last one, whose place
+behind the others is taken."""
 ACCUMULATION, SCRATCH_WORDS = 256, 1 << 12
 """The number of accumulation registers (AGPRs), which follow all others, and of words of scratch
 memory, which follow them."""
@@ -258,13 +259,13 @@ def read_gcn(assembly: str, name: str) -> GcnCode:
             place = Place(files.get(file, ""), int(line), int(column), calls)
             place = once.setdefault(place, place) if int(line) else UNKNOWN_PLACE
         elif operation.startswith(UNKNOWN_JUMPS):
-            unreadable(f"The kernel jumps in a way that is not known ({operation}).")
+            unreadable(f"The kernel has a kind of jump that is not followed ({operation}).")
         else:
             if operation.startswith(("s_branch", "s_cbranch", END)):
                 jumps[len(found)] = operation, rest.strip()
             found.append(_instruction(operation, rest.strip(), place))
     if not found or len(found) > MOST_INSTRUCTIONS:
-        unreadable(f"The amdgcn holds {len(found)} instructions of {name!r}, none or too many.")
+        unreadable(f"The amdgcn has {len(found)} instructions of {name!r}: none, or too many.")
     blocks = _blocks(len(found), labels, jumps)
     loops = natural_loops({start: one.successors for start, one in blocks.items()})
     return GcnCode(found, blocks, loops)

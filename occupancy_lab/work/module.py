@@ -121,10 +121,10 @@ class Operation:
     regions: list[Region] = field(default_factory=list)
     block: Block | None = None
 
-    def number(self, name: str, default: int = 0) -> int:
-        """Return the integer value of the attribute *name*."""
+    def number(self, name: str) -> int:
+        """Return the integer value of the attribute *name*; 0 where it is missing."""
         found = re.search(rf"\b{name} = (-?\d+)", self.text)
-        return int(found[1]) if found else default
+        return int(found[1]) if found else 0
 
     def numbers(self, name: str) -> tuple[int, ...]:
         """Return the integers of the array attribute *name*."""

@@ -223,7 +223,11 @@ def _given(  # noqa: PLR0911 - a return for each kind of region
         return []
     operation, place = block.region.operation, value.index
     if block is not block.region.blocks[0]:
-        return _passed(block, place, branches)
+        return [
+            branch.operands[start + place]
+            for branch, start in branches.get(block.name, ())
+            if branch.block is not None and branch.block.region is block.region
+        ]
     match operation.name:
         case "scf.for" if place:
             found = [operation.operands[2 + place]]
@@ -241,11 +245,3 @@ def _given(  # noqa: PLR0911 - a return for each kind of region
         case "tt.call":
             return [operation.operands[place]]
     return []
-
-
-def _passed(block: Block, place: int, branches: Branches) -> list[Value]:
-    return [
-        operation.operands[start + place]
-        for operation, start in branches.get(block.name, ())
-        if operation.block is not None and operation.block.region is block.region
-    ]

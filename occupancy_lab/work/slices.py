@@ -188,7 +188,7 @@ def read_code(code: bytes | memoryview, arch: int, tables: bytes | memoryview = 
         if word & 0x1FF in ENDS:
             jumps[number] = _jump(number, word, decoder, arch)
         elif word & 0x1FF in UNKNOWN_JUMPS and word >> 9 & 7:
-            message = "The kernel jumps in a way that is not known."
+            message = "The kernel has a kind of jump that is not followed."
             raise BinaryError(message)
     offsets = struct.unpack(f"<{len(tables) // 4}I", tables[: len(tables) // 4 * 4])
     by_register = any(jump.opcode in {BRX, BRX_UNIFORM} for jump in jumps.values())

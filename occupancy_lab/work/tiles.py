@@ -191,7 +191,7 @@ def hidden(
     all_roots = frozenset(roots).union(*(one.source.roots for v in values for one in v.hidden))
     dims, along = frozenset[int](), frozenset(axes)
     for value in values:
-        tables = [*_tables(value)]
+        tables = [part.table if isinstance(part, Tile) else part[1] for part in value.tiles]
         dims = dims.union(*(axes_of(one[0]) for one in tables), *(h.dims for h in value.hidden))
         arrays = [part.array if isinstance(part, Outer) else part for part in value.outer]
         arrays += [one for one in indexes(value) if one is not None]
@@ -202,10 +202,6 @@ def hidden(
 def indexes(value: Known) -> list[Any]:
     """Return the index of each of a value's tables; None for tables with one row."""
     return [part.index if isinstance(part, Tile) else part[0] for part in value.tiles]
-
-
-def _tables(value: Known) -> list[Any]:
-    return [part.table if isinstance(part, Tile) else part[1] for part in value.tiles]
 
 
 def mask_outer(array: Any, shape: tuple[int, ...] = ()) -> Mask:

@@ -164,7 +164,9 @@ class Warps:
                     self._compute(step)
             for target, mask in self._leave(blocks[start]):
                 if target not in blocks:
-                    message = "A kernel jumps to where none of its instructions begins."
+                    message = (
+                        "The kernel jumps to an address at which none of its instructions begins."
+                    )
                     raise BinaryError(message)
                 pending[target] = pending[target] | mask if target in pending else mask
                 if target in syncs:  # threads that arrive later execute it again
@@ -211,7 +213,7 @@ class Warps:
             return [*ways, (jump.target or 0, taken)]
         address = self.registers.read(jump.register, taken)
         if address is None:
-            message = "A kernel jumps to an address that is not known."
+            message = "The kernel jumps to an address that is not known."
             raise BinaryError(message)
         targets = (address.astype(np.int32) + np.int32(jump.offset)) // BYTES
         return [
