@@ -250,7 +250,7 @@ def _grows_evenly(
 def _keeps_bits(
     step: Step, before: Sequence[Any], sources: Sequence[Any], changed: Sequence[bool]
 ) -> bool:
-    """Tell whether LOP3 combines the changing bits of a growing number with constants only.
+    """Tell whether LOP3 treats all bits of a growing number alike that may change.
 
     Then, from the lowest bit that the growth changes upwards, the result is all zeros, all ones,
     the number's own bits or their complement, so that it grows like the number, up or down, or not

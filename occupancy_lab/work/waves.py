@@ -162,7 +162,7 @@ class Waves(Warps):
             nonzero = nonzero | (one != 0)
         return words, nonzero
 
-    def _step(self, number: int, *, only_for_shared: bool) -> Step:  # noqa: ARG002 - of no access
+    def _step(self, number: int, *, only_for_shared: bool) -> Step:  # noqa: ARG002 - never so
         one = self.code.instructions[number]
         guard = EXEC if one.is_vector and not one.name.startswith(EVERY_LANE) else None
         if number in self.code.accesses:

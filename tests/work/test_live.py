@@ -58,17 +58,17 @@ def test_live_registers_are_those_of_nvdisasm() -> None:
 def test_registers_read_are_the_operands() -> None:
     """An instruction reads the registers in its text that it does not write, in whole vectors."""
     seen = Counter()
-    for said in instructions():
-        decoder = Decoder(said.arch)
-        found = set(places_of(registers_read(said.word, decoder)))
-        written = decoder.writes(said.word)
-        named = {one for one in numbers(said.operands) if one < ZERO}
-        kind = said.operation.partition(".")[0]
+    for listed in instructions():
+        decoder = Decoder(listed.arch)
+        found = set(places_of(registers_read(listed.word, decoder)))
+        written = decoder.writes(listed.word)
+        named = {one for one in numbers(listed.operands) if one < ZERO}
+        kind = listed.operation.partition(".")[0]
         if kind in WHOLE:
             continue
-        assert {one for one in named if not written >> one & 1} <= found, said
+        assert {one for one in named if not written >> one & 1} <= found, listed
         first = {one for one in found if one - 1 not in found}
-        assert first <= named, said
+        assert first <= named, listed
         seen[kind] += 1
     assert len(seen) > 60
 
