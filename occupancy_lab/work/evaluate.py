@@ -102,14 +102,14 @@ class Evaluator:
         name = operation.name
         if function := POINTERS.get(name):
             return function(self, operation, operands)
-        if any(not isinstance(one, Number | Mask) for one in operands):
-            if name in {"arith.select", "tt.bitcast"}:
-                return self._pointed(operation, operands)
-            if function := SHAPES.get(name):
-                return self._reshaped(function(self, operation), operands[0], kind)
-            return self.unknown(operation, operands)
         if function := SHAPES.get(name):
             return self._reshaped(function(self, operation), operands[0], kind)
+        if any(not isinstance(one, Number | Mask) for one in operands):
+            if name == "tt.bitcast":
+                return operands[0]
+            if name == "arith.select" and isinstance(operands[0], Mask):
+                return self.chosen(operands[0], operands[1], operands[2], operation.results[0])
+            return self.unknown(operation, operands)
         function = OPERATIONS.get(name)
         if kind.is_float or any(one.type.is_float for one in operation.operands):
             return self._floating(operation, operands)  # type: ignore[arg-type] # checked above
@@ -318,14 +318,6 @@ class Evaluator:
         left, right = replace(one, hidden=()), replace(other, hidden=())
         found = tilewise.chosen(condition, left, right, shape, self.dimensions)
         return replace(found, hidden=one.hidden)
-
-    def _pointed(self, operation: Operation, operands: Sequence[Made]) -> Made:
-        if operation.name == "tt.bitcast":
-            return operands[0]
-        condition, one, other = operands
-        if not isinstance(condition, Mask):
-            return self.unknown(operation, operands)
-        return self.chosen(condition, one, other, operation.results[0])
 
     def _part(self, value: Made, place: int) -> Made:
         def change(table: Any) -> Any:

@@ -79,7 +79,7 @@ def execute(
         BinaryError: there is no binary, it is damaged, or it has an unknown kind of jump.
     """
     if texts.amdgcn is not None:
-        return GcnRun.of(texts, texts.amdgcn, arguments, grid, values or {}).executed()
+        return GcnRun(texts, texts.amdgcn, arguments, grid, values or {}).executed()
     if texts.cubin is None:
         unreadable(f"The instructions that {texts.name} executes are not counted: it has no cubin.")
     return SassRun(texts, texts.cubin, arguments, grid, values or {}).with_program(resident)

@@ -52,41 +52,14 @@ class GcnRun(Run):
 
     most_blocks = 20_000
 
-    def __init__(  # noqa: PLR0913, PLR0917 - the parts of a launch
+    def __init__(
         self,
-        code: GcnCode,
-        passed: Passed,
-        grid: Sequence[int],
-        threads: int,
-        users: int,
-        axes: Sequence[int],
-        architecture: HipArchitecture,
-    ) -> None:
-        """Take a kernel's code, its arguments and its launch.
-
-        The runtime sets the first *users* scalar registers. Behind them are the program's indices
-        along those *axes* of the grid that are not 0.
-        """
-        self.local = [amdgcn_scratch_width(one.text) or 0 for one in code.instructions]
-        kinds = [kind_of(one.text) for one in code.instructions]
-        places = [one.place for one in code.instructions]
-        super().__init__(code, passed, places, kinds, grid, threads)
-        self.users, self.axes, self.architecture = users, axes, architecture
-
-    @classmethod
-    def of(
-        cls,
         texts: Texts,
         assembly: str,
         arguments: Mapping[str, Plain],
         grid: Sequence[int],
         values: Mapping[str, Sequence[int]],
-    ) -> GcnRun:
-        """Return the launch of a kernel on a *grid*, with arguments as in `executed.execute`.
-
-        Raises:
-            BinaryError: as `execute`.
-        """
+    ) -> None:
         if int(kernel_metadata(assembly, texts.name).get(".wavefront_size", "0")) != LANES:
             unreadable(
                 f"The instructions that {texts.name} executes are not counted: waves of 32 lanes"
@@ -96,13 +69,17 @@ class GcnRun(Run):
         architecture = architecture_of(assembly)
         if None in numbers or architecture is None:
             unreadable(f"The amdgcn does not say how programs of {texts.name!r} begin, or where.")
-        users, *axes = (one or 0 for one in numbers)
+        self.users, *self.axes = (one or 0 for one in numbers)
+        self.architecture = architecture
         threads = texts.num_warps * LANES
         names = parameters_of(texts.ttir, texts.name)
         whole = (*grid, 1, 1)[:3]
         passed = Passed.of_amdgcn(assembly, texts.name, names, arguments, values, whole, threads)
         code = read_gcn(assembly, texts.name)
-        return cls(code, passed, whole, threads, users, axes, architecture)
+        self.local = [amdgcn_scratch_width(one.text) or 0 for one in code.instructions]
+        kinds = [kind_of(one.text) for one in code.instructions]
+        places = [one.place for one in code.instructions]
+        super().__init__(code, passed, places, kinds, whole, threads)
 
     def warps(
         self, needed: Slice, launched: Launched, visits: Visits | None, *, assume: bool | None
