@@ -79,8 +79,8 @@ LOCAL_TURNS = 0.5
 """The share of both waits that remains where tensor cores and special functions take turns: with 1,
 attentions that spill are predicted 8% too long in the median and 25% at the 90th percentile."""
 SPECIAL_SHARE = 0.25
-"""Special functions that take at least this share of the tensor cores' time take turns with
-them."""
+"""Special functions that take more than this share of the tensor cores' time take turns with them.
+"""
 
 
 @dataclass(frozen=True, slots=True)

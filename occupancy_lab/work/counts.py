@@ -472,6 +472,7 @@ class Program:
     memory_code_cycles: float = field(default=0.0, kw_only=True)
     """Additional cycles that the program waits where the L2 cache misses that code too."""
     local_loaded: float = field(default=0.0, kw_only=True)
+    """Bytes that its warps load from local memory."""
     local_stored: float = field(default=0.0, kw_only=True)
     local_reuse: LocalReuse = field(default_factory=LocalReuse, kw_only=True)
     local_waits: float = 0.0

@@ -31,9 +31,9 @@ there. With 2 for both, norms that read rows of 32 KB three times are predicted 
 much."""
 LOST, LOCAL_LOST = NormalDist(1.3, 0.25), NormalDist(1, 0.25)
 """The share of bytes that the last cache has evicted by the time that they are read again, as a
-distribution over the reuse distance. For tensors the distance is in units of the part of the cache
-that is left to the launch; for local memory, which belongs to one multiprocessor, in units of the
-whole cache. From Nsight Compute's counts for 80 launches on an H100 and an H200 that exceed the
+distribution over the reuse distance. For tensors the distance is in units of how much of the
+launch's data the cache holds; for local memory, which belongs to one multiprocessor, in units of
+the whole cache. From Nsight Compute's counts for 80 launches on an H100 and an H200 that exceed the
 cache, mostly products of matrices."""
 LOCAL_FARTHEST = 2.25
 """The distance, in units of the cache, from which on everything that is stored to local memory is
